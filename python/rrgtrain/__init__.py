@@ -1,0 +1,1 @@
+"""The trainer: data, clinical models, rewards, rollouts and the loop around `rrgkern`."""
