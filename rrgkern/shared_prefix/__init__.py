@@ -1,0 +1,8 @@
+"""Packing of groups that share a prompt: tokens, positions, masks and what to score."""
+
+from __future__ import annotations
+
+from rrgkern.shared_prefix.api import pack_shared_prefix
+from rrgkern.shared_prefix.batch import SharedPrefixBatch
+
+__all__ = ["SharedPrefixBatch", "pack_shared_prefix"]
