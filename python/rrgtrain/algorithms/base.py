@@ -1,0 +1,85 @@
+"""What an algorithm is: a way to complete a group, and a way to turn rewards into advantages.
+
+The loop calls the two functions and knows no algorithm by name. A new one is a function
+`build(recipe) -> Algorithm` in any module, named in a recipe as `rl.algorithm=package.module:build`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from rrgkern import PolicyLoss, group_advantages
+from rrgtrain.algorithms.group import Group, group_offsets
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
+
+# (ids of a sampled report, changed text, first changed character) -> ids of the changed report
+Reencode = Callable[[torch.Tensor, str, int], torch.Tensor]
+# (groups with sampled members, step, reencode) -> groups with all members, and counts to log
+Complete = Callable[[list[Group], int, Reencode], tuple[list[Group], dict[str, float]]]
+# (groups, total reward [S]) -> advantages, [S] or one per token [N]
+Advantages = Callable[[list[Group], torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """`sampled` of the group's members are drawn from the policy; `complete` adds the rest."""
+
+    name: str
+    sampled: int
+    complete: Complete
+    advantages: Advantages
+    loss: PolicyLoss
+    needs_reports: bool = False
+
+
+def nothing_to_add(
+    groups: list[Group], step: int, reencode: Reencode
+) -> tuple[list[Group], dict[str, float]]:
+    return groups, {}
+
+
+def centred(std: str) -> Advantages:
+    """Rewards minus the group's mean, divided by its spread as `std` says."""
+
+    def advantages(groups: list[Group], rewards: torch.Tensor) -> torch.Tensor:
+        return group_advantages(rewards, group_offsets(groups), std=std)
+
+    return advantages
+
+
+def loss_of(recipe: Recipe) -> PolicyLoss:
+    rl = recipe.rl
+    return PolicyLoss(
+        surrogate=rl.surrogate,
+        ratio_level=rl.ratio_level,
+        eps_low=rl.eps_low,
+        eps_high=rl.eps_high,
+        kl=rl.kl,
+        beta=rl.beta,
+    )
+
+
+def build_algorithm(recipe: Recipe) -> Algorithm:
+    """The algorithm a recipe names: one of ours, or `module:function` of the user's own."""
+    from rrgtrain.algorithms import editgrpo, grpo
+
+    ours = {"grpo": grpo.build, "dr_grpo": grpo.build, "editgrpo": editgrpo.build}
+    name = recipe.rl.algorithm
+    if name in ours:
+        return ours[name](recipe)
+    module, _, function = name.partition(":")
+    if not function:
+        raise UserError(
+            f"rl.algorithm={name!r} is not one of {', '.join(ours)}; "
+            "name one of them, or your own as package.module:function"
+        )
+    try:
+        build = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"rl.algorithm={name!r} could not be imported: {error}") from error
+    return build(recipe)

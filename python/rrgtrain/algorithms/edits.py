@@ -1,0 +1,77 @@
+"""Edits of whole batches of reports: entities, plan, spliced text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from rrgkern import SentenceEntities, edit_plan, splice
+from rrgtrain.clinical import Entities, Extractor
+from rrgtrain.schema import Edit
+
+
+@dataclass(frozen=True)
+class Edited:
+    """A report after its edits.
+
+    `first_changed` is the index of the first character that differs from the report it was
+    made from; `steps` holds (rule, removed text, added text) in the order applied.
+    """
+
+    text: str
+    first_changed: int
+    steps: tuple[tuple[str, str, str], ...]
+
+
+def sentence_entities(entities: Entities, sentence_ids: dict[str, int]) -> SentenceEntities:
+    """The extractor's output as the tensors `edit_plan` takes.
+
+    `sentence_ids` numbers sentence texts; sharing it between reports and references is what
+    makes equal sentences equal.
+    """
+    counts, keys = [0], []
+    for report, spans in zip(entities.reports, entities.sentences, strict=True):
+        counts.append(len(spans))
+        for begin, end in spans:
+            keys.append(sentence_ids.setdefault(report[begin:end], len(sentence_ids)))
+    return SentenceEntities(
+        sentence_offsets=torch.tensor(counts, dtype=torch.int64).cumsum(0),
+        sentence_key=torch.tensor(keys, dtype=torch.int64),
+        entity_offsets=torch.as_tensor(entities.offsets),
+        entity_sentence=torch.as_tensor(entities.sentence),
+        presence=torch.as_tensor(entities.presence),
+        key=torch.as_tensor(entities.key),
+        embedding=torch.as_tensor(entities.embedding),
+    )
+
+
+def edit_reports(
+    reports: Sequence[str],
+    references: Sequence[str],
+    seeds: Sequence[int],
+    extractor: Extractor,
+    settings: Edit,
+) -> list[Edited]:
+    """Each report edited towards its reference (EditGRPO, rules a to e).
+
+    `seeds` [R] decide every free choice, one per report.
+    """
+    x, y = extractor.extract(reports), extractor.extract(references)
+    ids: dict[str, int] = {}
+    script = edit_plan(
+        sentence_entities(x, ids),
+        sentence_entities(y, ids),
+        seeds=torch.tensor(seeds, dtype=torch.int64),
+        tau=settings.tau,
+        tau_replace=settings.tau_replace,
+        max_edits=settings.max_edits,
+        rule=settings.rule,
+        conflict_requires_spurious=settings.conflict_requires_spurious,
+    )
+    edited = []
+    for r, (report, reference) in enumerate(zip(reports, references, strict=True)):
+        done = splice(report, x.sentences[r], reference, y.sentences[r], script.of(r))
+        edited.append(Edited(done.text, done.first_changed, tuple(done.steps)))
+    return edited

@@ -1,0 +1,52 @@
+"""A group: one study's prompt and the reports that compete for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from rrgtrain.data.study import Study
+from rrgtrain.policy.prompt import EncodedPrompt
+
+
+@dataclass(frozen=True)
+class Member:
+    """One report of a group.
+
+    `ids` [T] int64 are the completion's tokens, end of turn included when it stopped there.
+    `origin` says where it came from; anything but "sampled" was not drawn from the policy and
+    is trained at ratio 1 (`on_policy` of the policy loss). `parent` is the index of the member
+    an edit was made from, `steps` what the edit did: (rule, removed text, added text).
+    """
+
+    ids: torch.Tensor
+    text: str
+    origin: str = "sampled"
+    finished: bool = True
+    sampler_logps: torch.Tensor | None = None
+    parent: int | None = None
+    steps: tuple[tuple[str, str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Group:
+    """A study, its encoded prompt and its members, in a fixed order."""
+
+    index: int
+    study: Study
+    prompt: EncodedPrompt
+    members: tuple[Member, ...] = field(default=())
+
+    def with_members(self, extra: list[Member]) -> Group:
+        return replace(self, members=self.members + tuple(extra))
+
+
+def group_offsets(groups: list[Group]) -> torch.Tensor:
+    """Where each group's members begin in the flattened order: [B + 1] int64."""
+    sizes = torch.tensor([0, *(len(g.members) for g in groups)], dtype=torch.int64)
+    return sizes.cumsum(0)
+
+
+def members(groups: list[Group]) -> list[Member]:
+    return [member for group in groups for member in group.members]

@@ -1,0 +1,101 @@
+"""Evaluation: greedy reports, their labels against the references', and their rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from rrgtrain.clinical.metrics import label_report
+from rrgtrain.data.study import Study
+from rrgtrain.engine.encode import PromptCache
+from rrgtrain.engine.progress import progress
+from rrgtrain.policy.load import Policy
+from rrgtrain.rewards import RewardService
+from rrgtrain.rollout import generate
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a policy wrote for R studies, and how it compares.
+
+    `predicted` and `truth` are [R, 14] class ids; `rewards` maps terms to [R] arrays.
+    """
+
+    studies: list[Study]
+    reports: list[str]
+    predicted: np.ndarray
+    truth: np.ndarray
+    rewards: dict[str, np.ndarray]
+
+    def metrics(self) -> dict[str, float]:
+        values = dict(label_report(self.predicted, self.truth))
+        values["reward"] = float(self.rewards["total"].mean())
+        values.update({f"reward/{k}": float(v.mean()) for k, v in self.rewards.items() if k != "total"})
+        values["words"] = float(np.mean([len(r.split()) for r in self.reports]))
+        return values
+
+
+def write_reports(
+    policy: Policy,
+    prompts: PromptCache,
+    studies: Sequence[Study],
+    *,
+    batch: int,
+    max_new_tokens: int,
+    description: str | None = None,
+) -> list[str]:
+    """One greedy report per study, in their order."""
+    chunks = [studies[i : i + batch] for i in range(0, len(studies), batch)]
+    reports: list[str] = []
+    was_training = policy.model.training
+    policy.model.eval()
+    for chunk in progress(chunks, description) if description else chunks:
+        encoded = [prompts(study) for study in chunk]
+        with torch.no_grad():
+            rollouts = generate(
+                policy,
+                encoded,
+                group=1,
+                temperature=1.0,
+                max_new_tokens=max_new_tokens,
+                seeds=[[0]] * len(encoded),
+                greedy=True,
+            )
+        reports.extend(policy.decode(r[0].ids) for r in rollouts)
+    policy.model.train(was_training)
+    return reports
+
+
+def evaluate(
+    policy: Policy,
+    prompts: PromptCache,
+    studies: Sequence[Study],
+    rewards: RewardService,
+    *,
+    batch: int,
+    max_new_tokens: int,
+    description: str | None = None,
+) -> Evaluation:
+    """Writes a report for each study and scores it."""
+    reports = write_reports(
+        policy,
+        prompts,
+        studies,
+        batch=batch,
+        max_new_tokens=max_new_tokens,
+        description=description,
+    )
+    return score(reports, list(studies), rewards)
+
+
+def score(reports: list[str], studies: list[Study], rewards: RewardService) -> Evaluation:
+    values = rewards(reports, studies)
+    predicted = rewards.labeller.label(reports)
+    if all(study.report is not None for study in studies):
+        truth = rewards.labeller.label([study.report or "" for study in studies])
+    else:
+        truth = np.asarray([study.labels for study in studies], dtype=np.int8)
+    return Evaluation(studies, reports, predicted, truth, values)

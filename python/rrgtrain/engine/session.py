@@ -1,0 +1,123 @@
+"""Everything a command needs, opened once: data, policy, prompts, rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from rrgtrain.data import load_studies
+from rrgtrain.data.phantom import PhantomConfig, write_phantom
+from rrgtrain.data.study import Study
+from rrgtrain.engine.encode import PromptCache
+from rrgtrain.engine.evaluate import Evaluation, evaluate
+from rrgtrain.engine.progress import progress
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import Policy, load_policy
+from rrgtrain.policy.prompt import prompt_text
+from rrgtrain.policy.tiny import TinyConfig, build_tiny
+from rrgtrain.rewards import RewardService
+from rrgtrain.schema import Recipe
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass
+class Session:
+    """The open parts of one experiment; `studies` maps splits to studies."""
+
+    recipe: Recipe
+    studies: dict[str, list[Study]]
+    policy: Policy
+    prompts: PromptCache
+    rewards: RewardService
+
+    def evaluate(
+        self, split: str, *, limit: int | None = None, description: str | None = None
+    ) -> Evaluation:
+        settings = self.recipe.eval
+        return evaluate(
+            self.policy,
+            self.prompts,
+            self.split(split)[:limit],
+            self.rewards,
+            batch=settings.batch,
+            max_new_tokens=settings.max_new_tokens,
+            description=description,
+        )
+
+    def split(self, name: str) -> list[Study]:
+        chosen = self.studies.get(name) or []
+        if not chosen:
+            have = ", ".join(f"{k} ({len(v)})" for k, v in self.studies.items() if v)
+            raise UserError(f"the data has no {name} studies; it has {have}")
+        return chosen
+
+    def validator(self) -> Callable[[], dict[str, float]]:
+        """Greedy evaluation of the validation split, for the loops."""
+        return lambda: self.evaluate("val", limit=self.recipe.eval.limit).metrics()
+
+
+def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
+    """Loads the recipe's data; phantoms are written to `data.root`, or `work`/data, first."""
+    data = recipe.data
+    root = Path(data.root) if data.root else None
+    if data.source == "phantom":
+        config = PhantomConfig(**vars(data.phantom))
+        root = root or work / "data"
+        total = config.train + config.val + config.test
+        with progress(total, "phantom") as bar:
+            write_phantom(config, root, progress=bar.advance)
+    elif root is None:
+        raise UserError(f"data.source={data.source} needs data.root=<directory of the dataset>")
+    source = "iu_xray" if data.source == "phantom" else data.source
+    studies = load_studies(source, root, images=data.images)
+    if data.limit is not None:
+        studies = {split: kept[: data.limit] for split, kept in studies.items()}
+    return studies
+
+
+def open_policy(recipe: Recipe, studies: dict[str, list[Study]], work: Path) -> Policy:
+    """Loads `policy.path`; `tiny` is built from the training texts and saved in `work`/init."""
+    settings = recipe.policy
+    path = settings.path
+    if path == "tiny":
+        train = studies.get("train") or []
+        texts = [study.report for study in train if study.report]
+        if not texts:
+            raise UserError(
+                "policy.path=tiny builds its tokenizer from training reports, and this data has "
+                "none; pass policy.path=<a checkpoint directory>"
+            )
+        texts += [prompt_text(study, style=settings.prompt) for study in train]
+        config = TinyConfig(
+            width=settings.width,
+            layers=settings.layers,
+            vision_layers=settings.vision_layers,
+            vocabulary=settings.vocabulary,
+            seed=settings.seed,
+        )
+        path = str(build_tiny(config, texts, work / "init"))
+    device = settings.device
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return load_policy(
+        path,
+        dtype=DTYPES[settings.dtype],
+        device=device,
+        freeze_vision=settings.freeze_vision,
+        gradient_checkpointing=settings.gradient_checkpointing,
+    )
+
+
+def open_session(recipe: Recipe, work: Path) -> Session:
+    rewards = RewardService(recipe.reward)
+    studies = open_data(recipe, work)
+    torch.manual_seed(recipe.seed)
+    policy = open_policy(recipe, studies, work)
+    prompts = PromptCache(policy, recipe.policy.prompt)
+    return Session(recipe, studies, policy, prompts, rewards)
+
+
