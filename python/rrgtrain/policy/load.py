@@ -1,0 +1,141 @@
+"""`load_policy`: a checkpoint directory or a hub name in, a `Policy` out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import (
+    AutoConfig,
+    AutoTokenizer,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLImageProcessorPil,
+)
+
+from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
+
+__all__ = ["Policy", "load_policy"]
+
+ARCHITECTURE = "Qwen2_5_VLForConditionalGeneration"
+ATTENTION = ("sdpa", "eager", "flex_attention")
+
+
+def load_policy(
+    name_or_path: str | Path,
+    *,
+    dtype: torch.dtype | str = torch.float32,
+    device: torch.device | str = "cpu",
+    freeze_vision: bool = False,
+    gradient_checkpointing: bool = False,
+    attn: str | None = None,
+) -> Policy:
+    """Loads a Qwen2.5-VL checkpoint with its tokenizer and image processor.
+
+    Args:
+        name_or_path: a directory written by `Policy.save` or `save_pretrained`, or a hub name.
+        dtype: of the parameters; a torch dtype or its name.
+        device: where the model goes.
+        freeze_vision: the vision tower and its merger take no gradient.
+        gradient_checkpointing: recompute each layer in the backward pass.
+        attn: "sdpa" (default), "eager" or "flex_attention". FlashAttention takes no mask, so it
+            cannot serve a shared prefix.
+
+    Raises:
+        UserError: nothing at that path, the hub cannot be reached, another architecture, an
+            unknown dtype or attention.
+    """
+    name = str(name_or_path)
+    attn = attn or "sdpa"
+    if attn not in ATTENTION:
+        raise UserError(f"policy.attn={attn} cannot take a mask; use one of {', '.join(ATTENTION)}")
+    dtype = _dtype(dtype)
+    _refuse_missing(name)
+    config = _fetch(name, lambda: AutoConfig.from_pretrained(name))
+    _refuse_foreign(name, config)
+    tokenizer = _fetch(name, lambda: AutoTokenizer.from_pretrained(name))
+    image_processor = _fetch(name, lambda: Qwen2VLImageProcessorPil.from_pretrained(name))
+    model = _fetch(
+        name,
+        lambda: Qwen2_5_VLForConditionalGeneration.from_pretrained(
+            name, config=config, dtype=dtype, attn_implementation=attn
+        ),
+    )
+    model.to(device)
+    if freeze_vision:
+        model.model.visual.requires_grad_(False)
+    if gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    model.eval()
+    end_of_turn = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    pad_id = tokenizer.pad_token_id
+    if end_of_turn is None or pad_id is None:
+        raise UserError(
+            f"the tokenizer of {name} lacks <|im_end|> or a pad token; use the one that Qwen2.5-VL "
+            "comes with"
+        )
+    return Policy(
+        model=model,
+        tokenizer=tokenizer,
+        image_processor=image_processor,
+        device=torch.device(device),
+        eos_ids=_eos_ids(model, end_of_turn),
+        end_of_turn=end_of_turn,
+        pad_id=pad_id,
+    )
+
+
+def _dtype(dtype: torch.dtype | str) -> torch.dtype:
+    found = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    if not isinstance(found, torch.dtype) or not found.is_floating_point:
+        raise UserError(f"policy.dtype={dtype} is no floating-point type; use float32 or bfloat16")
+    return found
+
+
+def _refuse_missing(name: str) -> None:
+    path = Path(name).expanduser()
+    looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise UserError(
+                f"{name} holds no config.json; name a checkpoint directory (for a LoRA adapter, "
+                "merge it into its base first)"
+            )
+    elif path.exists():
+        raise UserError(f"{name} is a file; name the checkpoint directory it lies in")
+    elif looks_local:
+        raise UserError(
+            f"no such directory: {name}; name a checkpoint directory or a hub model such as "
+            "Qwen/Qwen2.5-VL-3B-Instruct"
+        )
+
+
+def _refuse_foreign(name: str, config: Any) -> None:
+    if config.model_type != "qwen2_5_vl":
+        seen = ", ".join(getattr(config, "architectures", None) or [config.model_type])
+        raise UserError(f"{name} is a {seen}; the trainer takes a {ARCHITECTURE}")
+    if config.text_config.use_sliding_window:
+        raise UserError(
+            f"{name} uses sliding-window attention, which a shared prefix cannot; set "
+            "use_sliding_window to false in its config.json"
+        )
+
+
+def _fetch(name: str, get: Any) -> Any:
+    """`get()`, with a failure to find or reach the checkpoint told in one line."""
+    try:
+        return get()
+    except (OSError, ValueError, KeyError) as error:
+        # transformers and the hub client explain themselves over many lines.
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        where = "" if Path(name).is_dir() else (
+            "; download it where there is a network, or name a checkpoint directory"
+        )
+        raise UserError(f"cannot load {name}: {reason.rstrip('.')}{where}") from error
+
+
+def _eos_ids(model: Any, end_of_turn: int) -> tuple[int, ...]:
+    listed = model.generation_config.eos_token_id
+    ids = [] if listed is None else [listed] if isinstance(listed, int) else list(listed)
+    return tuple(dict.fromkeys([end_of_turn, *ids]))

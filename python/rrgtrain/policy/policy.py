@@ -1,0 +1,91 @@
+"""`Policy`: a Qwen2.5-VL with its tokenizer and image processor, as the trainer handles it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import LongTensor, Tensor, nn
+
+from rrgtrain.errors import UserError
+from rrgtrain.policy.codec import ReportCodec
+
+
+@dataclass
+class Policy:
+    """model: a Qwen2_5_VLForConditionalGeneration, or a PEFT model around one.
+
+    eos_ids: every token that ends a report when sampled; end_of_turn: the one that training
+    appends to a report; pad_id: fills unused places.
+    """
+
+    model: nn.Module
+    tokenizer: Any
+    image_processor: Any
+    device: torch.device
+    eos_ids: tuple[int, ...]
+    end_of_turn: int
+    pad_id: int
+
+    @property
+    def backbone(self) -> Any:
+        """The Qwen2_5_VLForConditionalGeneration itself, LoRA layers included."""
+        peft = getattr(self.model, "get_base_model", None)
+        return self.model if peft is None else peft()
+
+    @property
+    def language_model(self) -> Any:
+        return self.backbone.model.language_model
+
+    @property
+    def visual(self) -> Any:
+        return self.backbone.model.visual
+
+    @property
+    def config(self) -> Any:
+        return self.backbone.config
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.language_model.embed_tokens.weight.dtype
+
+    @property
+    def vision_frozen(self) -> bool:
+        """No parameter of the vision tower (merger included) takes a gradient."""
+        return not any(p.requires_grad for p in self.visual.parameters())
+
+    @cached_property
+    def codec(self) -> ReportCodec:
+        return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn)
+
+    def encode_report(self, text: str) -> LongTensor:
+        """Ids [T] of a report, closed by the end-of-turn token."""
+        return self.codec.encode(text)
+
+    def decode(self, ids: Tensor | Sequence[int]) -> str:
+        """Text of the ids up to the first end of turn."""
+        return self.codec.decode(ids)
+
+    def char_spans(self, ids: Tensor | Sequence[int]) -> list[tuple[int, int]]:
+        """The characters of `decode(ids)` that each id touches; see `ReportCodec.char_spans`."""
+        return self.codec.char_spans(ids)
+
+    def reencode_from(
+        self, ids: Tensor | Sequence[int], new_text: str, first_changed_char: int
+    ) -> LongTensor:
+        """Ids of an edited report that keep the sampled beginning; see `ReportCodec`."""
+        return self.codec.reencode_from(ids, new_text, first_changed_char)
+
+    def save(self, directory: str | Path) -> Path:
+        """Write a checkpoint directory that `load_policy` takes (for PEFT, the adapter only)."""
+        directory = Path(directory)
+        if directory.is_file():
+            raise UserError(f"cannot save the policy to {directory}: it is a file; name a directory")
+        self.model.save_pretrained(directory)
+        self.tokenizer.save_pretrained(directory)
+        self.image_processor.save_pretrained(directory)
+        return directory

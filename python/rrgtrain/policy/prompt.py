@@ -1,0 +1,145 @@
+"""The prompt of a study: EditGRPO's wording or a short one, encoded with its images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import LongTensor, Tensor
+
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.positions import mrope_positions
+
+STYLES = ("short", "editgrpo")
+
+
+@dataclass(frozen=True)
+class EncodedPrompt:
+    """One prompt of P tokens.
+
+    input_ids int64 [P]; positions int64 [3, P]; mm_token_type_ids int64 [P], 1 on image tokens;
+    pixel_values fp32 [patches, values per patch] and image_grid_thw int64 [images, 3], both None
+    without images; key: names the images in a cache of vision embeddings.
+    """
+
+    input_ids: LongTensor
+    positions: LongTensor
+    pixel_values: Tensor | None
+    image_grid_thw: LongTensor | None
+    mm_token_type_ids: LongTensor
+    key: str = ""
+
+
+def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
+    """What the user's turn says after the images.
+
+    "editgrpo" carries what EditGRPO's appendix prompt carries: the task, the views of the
+    current and the prior images, and the three sections of the request. "short" has the same
+    content in as few tokens as will do. A section the study lacks is left out.
+
+    Raises:
+        UserError: an unknown style.
+    """
+    if style not in STYLES:
+        raise UserError(f"policy.prompt={style}; use one of {', '.join(STYLES)}")
+    current = [image.view for image in study.images if not image.prior]
+    prior = [image.view for image in study.images if image.prior]
+    sections = [
+        f"{name}: {_plain(text)}"
+        for name, text in (
+            ("INDICATION", study.indication),
+            ("TECHNIQUE", study.technique),
+            ("COMPARISON", study.comparison),
+        )
+        if text.strip()
+    ]
+    head = _editgrpo(current, prior) if style == "editgrpo" else _short(current, prior)
+    return "\n".join([head, *sections])
+
+
+def encode_prompt(
+    policy: Policy, study: Study, images: Sequence[Image.Image], *, style: str = "editgrpo"
+) -> EncodedPrompt:
+    """Renders the study through the tokenizer's chat template and encodes it.
+
+    Args:
+        policy: gives tokenizer, template and image processor.
+        study: its `images` name the views; none of them makes a prompt of text alone.
+        images: RGB pictures, one per `study.images`, in that order.
+        style: see `prompt_text`.
+
+    Raises:
+        UserError: another number of images than the study has, or a chat template that does not
+            place them.
+    """
+    if len(images) != len(study.images):
+        raise UserError(
+            f"study {study.id}: {len(images)} pictures for {len(study.images)} images; "
+            "read one picture per image"
+        )
+    text = prompt_text(study, style=style)
+    content: Any = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
+    rendered = policy.tokenizer.apply_chat_template(
+        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    )
+    ids = policy.tokenizer(rendered, add_special_tokens=False)["input_ids"]
+    image_id = policy.config.image_token_id
+    if ids.count(image_id) != len(images):
+        raise UserError(
+            f"study {study.id}: the chat template placed {ids.count(image_id)} of {len(images)} "
+            "images; use a tokenizer whose template writes <|image_pad|> for each"
+        )
+    pixel_values = grid = None
+    merge = policy.image_processor.merge_size
+    if images:
+        encoded = policy.image_processor(list(images), return_tensors="pt")
+        pixel_values, grid = encoded["pixel_values"], encoded["image_grid_thw"]
+        tokens = iter((grid.prod(1) // merge**2).tolist())
+        ids = [t for i in ids for t in ([i] * next(tokens) if i == image_id else [i])]
+    input_ids = torch.tensor(ids, dtype=torch.int64)
+    is_image = input_ids == image_id
+    return EncodedPrompt(
+        input_ids=input_ids,  # type: ignore[arg-type]
+        positions=mrope_positions(is_image, grid, merge),  # type: ignore[arg-type]
+        pixel_values=pixel_values,
+        image_grid_thw=grid,
+        mm_token_type_ids=is_image.long(),  # type: ignore[arg-type]
+        key=study.id,
+    )
+
+
+def _editgrpo(current: list[str], prior: list[str]) -> str:
+    if not current and not prior:
+        return (
+            "You assist a radiologist. No image of this chest X-ray study is at hand. Write the "
+            "findings that the following information supports."
+        )
+    given = f"You are given the current {_listed(current)}" if current else "You are given"
+    if prior:
+        given += f"{' and' if current else ''} the prior {_listed(prior)}"
+    task = (
+        "Describe the findings of the current study in detail. Where a prior study is given, "
+        "take it into account."
+    )
+    return f"You assist a radiologist in reading a chest X-ray study. {given}.\n{task}"
+
+
+def _short(current: list[str], prior: list[str]) -> str:
+    words = " ".join(map(_plain, current)) or "no image"
+    return words + ("; prior " + " ".join(map(_plain, prior)) if prior else "")
+
+
+def _listed(views: list[str]) -> str:
+    names = [_plain(view) for view in views]
+    joined = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return f"{joined} image{'s' if len(names) > 1 else ''}"
+
+
+def _plain(text: str) -> str:
+    """One line that cannot be read as a special token (those begin with `<|`)."""
+    return " ".join(text.split()).replace("<|", "< |")
