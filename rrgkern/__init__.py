@@ -2,4 +2,31 @@
 
 from __future__ import annotations
 
+from rrgkern.advantages import group_advantages, zero_variance_share
+from rrgkern.edit_plan import (
+    Edit,
+    EditScript,
+    Rule,
+    SentenceEntities,
+    SplicedEdit,
+    Step,
+    edit_plan,
+    philox_seed,
+    splice,
+)
+
+__all__ = [
+    "Edit",
+    "EditScript",
+    "Rule",
+    "SentenceEntities",
+    "SplicedEdit",
+    "Step",
+    "edit_plan",
+    "group_advantages",
+    "philox_seed",
+    "splice",
+    "zero_variance_share",
+]
+
 __version__ = "0.1.0"

@@ -1,0 +1,124 @@
+"""Group-relative advantages: the public functions."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from rrgkern.advantages.op import group_advantages_op
+from rrgkern.checks import check_offsets, values_may_be_read
+
+Std = Literal["none", "population", "sample"]
+
+# MRG-R1 asks for 1e-8 to 1e-6 inside the root; TRL adds 1e-4 to the root.
+DEFAULT_EPS: dict[str, float] = {"none": 0.0, "population": 1e-6, "sample": 1e-4}
+
+
+def group_advantages(
+    rewards: Tensor,
+    group_offsets: Tensor,
+    *,
+    valid: Tensor | None = None,
+    std: Std = "none",
+    eps: float | None = None,
+) -> Tensor:
+    """Advantage of each sequence within its group: its reward minus the mean of the group.
+
+    `std` says what divides the difference: "none" nothing (Dr. GRPO, EditGRPO), "population"
+    sqrt(mean square deviation + eps) (MRG-R1 eq. 2), "sample" the standard deviation with
+    count - 1 below, plus eps (TRL). The mean and the deviation are those of the valid members.
+
+    A group with fewer than two valid members, or whose valid members all have the same reward,
+    gets exactly 0, and so does every invalid member. Computed in fp64, rounded once to fp32;
+    not differentiable.
+
+    Args:
+        rewards: [S] floating point. What stands at an invalid member, NaN included, is not read.
+        group_offsets: [B+1] int64, where groups begin in `rewards`; a group may be empty.
+        valid: [S] bool, False for a sequence that is not a member (a dropped edit). None: all are.
+        std: "none", "population" or "sample".
+        eps: >= 0; by default 1e-6 for "population" and 1e-4 for "sample".
+
+    Returns:
+        [S] fp32 on the device of `rewards`.
+
+    Raises:
+        TypeError: a dtype is wrong.
+        ValueError: a shape, a device or an option is wrong; on CPU, or with RRGKERN_CHECK=1, also
+            a valid reward that is not finite or offsets that do not divide the sequences.
+    """
+    if std not in DEFAULT_EPS:
+        raise ValueError(f"std is {std!r}; choose one of {', '.join(map(repr, DEFAULT_EPS))}")
+    eps = DEFAULT_EPS[std] if eps is None else float(eps)
+    if not (math.isfinite(eps) and eps >= 0):
+        raise ValueError(f"eps is {eps}; it must be finite and not negative")
+    _check(rewards, group_offsets, valid)
+    return group_advantages_op(
+        rewards.detach().contiguous(), group_offsets.contiguous(), _contiguous(valid), std, eps
+    )[0]
+
+
+def zero_variance_share(
+    rewards: Tensor, group_offsets: Tensor, *, valid: Tensor | None = None
+) -> Tensor:
+    """Share of the groups that teach nothing: fewer than two valid members, or equal rewards.
+
+    Groups without a valid member are not counted. Arguments and errors are those of
+    `group_advantages`.
+
+    Returns:
+        0-d fp32 on the device of `rewards`; NaN when no group has a valid member.
+    """
+    _check(rewards, group_offsets, valid)
+    _, count, informative = group_advantages_op(
+        rewards.detach().contiguous(), group_offsets.contiguous(), _contiguous(valid), "none", 0.0
+    )
+    counted = count > 0
+    return (counted & ~informative).sum().float() / counted.sum()
+
+
+def _check(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None:
+    if rewards.ndim != 1:
+        raise ValueError(f"rewards has shape {tuple(rewards.shape)}; wanted [S], one per sequence")
+    if not rewards.is_floating_point():
+        raise TypeError(f"rewards is {rewards.dtype}; wanted floating point: pass rewards.float()")
+    if group_offsets.ndim != 1 or group_offsets.numel() == 0:
+        raise ValueError(
+            f"group_offsets has shape {tuple(group_offsets.shape)}; wanted [B+1], at least [0]"
+        )
+    if group_offsets.dtype != torch.int64:
+        raise TypeError(f"group_offsets is {group_offsets.dtype}; wanted torch.int64")
+    if group_offsets.device != rewards.device:
+        raise ValueError(
+            f"group_offsets is on {group_offsets.device} and rewards on {rewards.device}; "
+            "move them to one device"
+        )
+    if valid is not None:
+        if valid.shape != rewards.shape:
+            raise ValueError(
+                f"valid has shape {tuple(valid.shape)} and rewards {tuple(rewards.shape)}; "
+                "wanted the same"
+            )
+        if valid.dtype != torch.bool:
+            raise TypeError(f"valid is {valid.dtype}; wanted torch.bool")
+        if valid.device != rewards.device:
+            raise ValueError(
+                f"valid is on {valid.device} and rewards on {rewards.device}; "
+                "move them to one device"
+            )
+    check_offsets("group_offsets", group_offsets, rewards.numel(), "sequences")
+    if values_may_be_read(rewards):
+        broken = ~rewards.isfinite() if valid is None else ~rewards.isfinite() & valid
+        if bool(broken.any()):
+            at = int(broken.nonzero()[0])
+            raise ValueError(
+                f"the reward of sequence {at} is {float(rewards[at])}; a reward that could not be "
+                "computed belongs to a member marked valid=False"
+            )
+
+
+def _contiguous(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.contiguous()

@@ -1,0 +1,32 @@
+"""The op behind `group_advantages`; rewards carry no gradient, so it has no backward."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rrgkern.advantages.reference import group_advantages_reference
+from rrgkern.dispatch import register_triton
+
+
+@torch.library.custom_op("rrgkern::group_advantages", mutates_args=())
+def group_advantages_op(
+    rewards: Tensor, group_offsets: Tensor, valid: Tensor | None, std: str, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Advantages [S] fp32, valid members [B] int64, whether their rewards differ [B] bool."""
+    return group_advantages_reference(rewards, group_offsets, valid, std, eps)
+
+
+@group_advantages_op.register_fake
+def _fake(
+    rewards: Tensor, group_offsets: Tensor, valid: Tensor | None, std: str, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    n_groups = group_offsets.numel() - 1
+    return (
+        torch.empty_like(rewards, dtype=torch.float32),
+        rewards.new_empty(n_groups, dtype=torch.int64),
+        rewards.new_empty(n_groups, dtype=torch.bool),
+    )
+
+
+register_triton(group_advantages_op, "rrgkern.advantages.triton_advantages", "launch")

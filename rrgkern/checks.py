@@ -1,0 +1,43 @@
+"""Checks that have to read tensor values, and when they may."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from torch import Tensor
+
+
+def values_may_be_read(tensor: Tensor) -> bool:
+    """True on the CPU; on other devices, where reading waits for the device, only if asked for.
+
+    RRGKERN_CHECK=1 asks. Under torch.compile the answer is False: a value has no place in a graph.
+    """
+    if torch.compiler.is_compiling():
+        return False
+    return tensor.device.type == "cpu" or os.environ.get("RRGKERN_CHECK") == "1"
+
+
+def check_offsets(name: str, offsets: Tensor, total: int, counted: str) -> None:
+    """Raise ValueError unless `offsets` runs from 0 to `total` without going down.
+
+    Args:
+        name: what the caller calls the argument.
+        offsets: [S+1] int64.
+        total: the number of `counted` things that the offsets divide.
+        counted: "tokens", "sequences": for the message.
+    """
+    if not values_may_be_read(offsets):
+        return
+    first, last = int(offsets[0]), int(offsets[-1])
+    if first != 0 or last != total:
+        raise ValueError(
+            f"{name} runs from {first} to {last}; it must start at 0 and end at the number of "
+            f"{counted}, {total}"
+        )
+    if bool((offsets.diff() < 0).any()):
+        at = int((offsets.diff() < 0).nonzero()[0])
+        raise ValueError(
+            f"{name} goes down after position {at} ({int(offsets[at])} to {int(offsets[at + 1])}); "
+            "it must be a running sum of lengths"
+        )
