@@ -1,0 +1,20 @@
+"""Edits that move a report toward its reference (EditGRPO, rules a-e)."""
+
+from __future__ import annotations
+
+from rrgkern.edit_plan.api import edit_plan
+from rrgkern.edit_plan.philox import philox_seed
+from rrgkern.edit_plan.splice import SplicedEdit, Step, splice
+from rrgkern.edit_plan.types import Edit, EditScript, Rule, SentenceEntities
+
+__all__ = [
+    "Edit",
+    "EditScript",
+    "Rule",
+    "SentenceEntities",
+    "SplicedEdit",
+    "Step",
+    "edit_plan",
+    "philox_seed",
+    "splice",
+]

@@ -1,0 +1,133 @@
+"""Edit a report toward its reference: the public function."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rrgkern.edit_plan.op import edit_plan_op
+from rrgkern.edit_plan.types import EditScript, SentenceEntities
+
+# A unit row may be 1 % off in length, and an entity must be within tau of itself.
+LARGEST_TAU = 0.97
+
+
+def edit_plan(
+    x: SentenceEntities,
+    y: SentenceEntities,
+    *,
+    seeds: Tensor,
+    tau: float = 0.6,
+    tau_replace: float | None = None,
+    max_edits: int | None = 1,
+    rule: str = "paper",
+    conflict_requires_spurious: bool = True,
+) -> EditScript:
+    """Plan the edits that move each report of `x` toward its reference in `y` (EditGRPO).
+
+    Per edit the first rule that fits: (a) replace a sentence that a reference sentence
+    contradicts, (b) replace one with a spurious entity by a reference sentence about the same
+    thing, (c) delete one with a spurious entity, (d) append a reference sentence with a missing
+    entity, (e) leave the report, or fill it when it is empty. The room's README has the
+    definitions. Nothing is differentiable.
+
+    A plan depends on its own pair and its own seed alone: batch size and order change nothing.
+
+    Args:
+        x: R reports as written.
+        y: R references, pair by pair; equal sentence keys mean equal text across the two.
+        seeds: [R] int64, one Philox key per pair, see `philox_seed`.
+        tau: two entities are the same where their cosine > tau; below 0.97.
+        tau_replace: rule (b) replaces where the mean best cosine >= tau_replace; tau by default.
+        max_edits: edits per report, at least 1. None goes on to the fixed point, where nothing is
+            spurious and nothing missing if y holds an entity; it reads the report lengths on the
+            host. With more than one edit a sentence equal to a reference sentence is never edited.
+        rule: "paper".
+        conflict_requires_spurious: False takes rule (a) by the letter, where an entity that
+            another reference sentence supports conflicts too. It edits even a correct report when
+            the reference says "small left effusion" and "no right effusion".
+
+    Returns:
+        EditScript with M = max_edits, or for None the largest |x| + |y| of the batch.
+
+    Raises:
+        TypeError: a tensor has the wrong dtype.
+        ValueError: shapes or devices disagree, an option is out of range, an embedding that takes
+            part is no unit vector, an entity names a sentence outside its report. Values on a GPU
+            are checked under RRGKERN_CHECK=1 only.
+    """
+    if rule != "paper":
+        raise ValueError(f"rule is {rule!r}, wanted 'paper'")
+    tau_replace = tau if tau_replace is None else tau_replace
+    if not -1 <= tau < LARGEST_TAU:
+        raise ValueError(f"tau is {tau}, wanted -1 <= tau < {LARGEST_TAU}")
+    if not -1 <= tau_replace <= 1:
+        raise ValueError(f"tau_replace is {tau_replace}, wanted -1 <= tau_replace <= 1")
+    if max_edits is not None and max_edits < 1:
+        raise ValueError(f"max_edits is {max_edits}, wanted at least 1, or None for no limit")
+    if seeds.dtype != torch.int64 or seeds.ndim != 1:
+        raise TypeError(f"seeds is {describe(seeds)}, wanted int64 [R]")
+    x = checked("x", x, seeds)
+    y = checked("y", y, seeds)
+    if x.embedding.shape[1] != y.embedding.shape[1]:
+        raise ValueError(
+            f"x.embedding has width {x.embedding.shape[1]} and y.embedding {y.embedding.shape[1]}, "
+            "wanted one width: embed both with one model"
+        )
+    width = max_edits
+    if width is None:
+        lengths = x.sentence_offsets.diff() + y.sentence_offsets.diff()
+        width = int(lengths.max()) if len(lengths) else 0
+    return EditScript(
+        *edit_plan_op(
+            *x[:7],
+            *y[:7],
+            seeds.contiguous(),
+            float(tau),
+            float(tau_replace),
+            max_edits or 0,
+            width,
+            conflict_requires_spurious,
+        )
+    )
+
+
+def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
+    """`z` contiguous, sentences in int64 and embeddings in fp32, or the error that says why not."""
+    reports, sentences, entities = len(seeds) + 1, z.sentence_key.shape[:1], z.presence.shape[:1]
+    wanted = (
+        ("sentence_offsets", (torch.int64,), (reports,)),
+        ("sentence_key", (torch.int64,), sentences),
+        ("entity_offsets", (torch.int64,), (reports,)),
+        ("entity_sentence", (torch.int32, torch.int64), entities),
+        ("presence", (torch.int8,), entities),
+        ("key", (torch.int64,), entities),
+        ("embedding", (torch.float32, torch.float16, torch.bfloat16), (*entities, -1)),
+    )
+    for field, dtypes, shape in wanted:
+        tensor = getattr(z, field)
+        if tensor.dtype not in dtypes:
+            names = " or ".join(str(dtype) for dtype in dtypes)
+            raise TypeError(f"{name}.{field} is {describe(tensor)}, wanted {names}")
+        if tensor.ndim != len(shape) or any(
+            want not in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
+        ):
+            raise ValueError(f"{name}.{field} is {describe(tensor)}, wanted shape {list(shape)}")
+        if tensor.device != seeds.device:
+            raise ValueError(
+                f"{name}.{field} is on {tensor.device}, wanted {seeds.device} of seeds"
+            )
+    return SentenceEntities(
+        z.sentence_offsets.contiguous(),
+        z.sentence_key.contiguous(),
+        z.entity_offsets.contiguous(),
+        z.entity_sentence.long().contiguous(),
+        z.presence.contiguous(),
+        z.key.contiguous(),
+        z.embedding.detach().float().contiguous(),
+    )
+
+
+def describe(tensor: Tensor) -> str:
+    """Dtype and shape for an error line."""
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

@@ -1,0 +1,160 @@
+"""The editing rules of EditGRPO (section 2, rules a to e) in plain Python integers."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from rrgkern.edit_plan.pair import Pair, Sentence, members, read_pair, union
+from rrgkern.edit_plan.philox import uniform_below
+from rrgkern.edit_plan.types import Rule, SentenceEntities
+
+
+def edit_plan_reference(
+    x: SentenceEntities,
+    y: SentenceEntities,
+    seeds: Tensor,
+    tau: float,
+    tau_replace: float,
+    max_edits: int,
+    width: int,
+    conflict_requires_spurious: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The script of each pair; `max_edits` 0 goes on to the fixed point, `width` is M."""
+    count = len(seeds)
+    rule = torch.zeros(count, width, dtype=torch.int8)
+    sentence = torch.full((count, width), -1, dtype=torch.int32)
+    reference = torch.full((count, width), -1, dtype=torch.int32)
+    edits_made = torch.zeros(count, dtype=torch.int32)
+    # More than one edit could undo itself for ever: then what equals a reference sentence stays.
+    lock = max_edits != 1
+    tau, tau_replace = round_fp32(tau), round_fp32(tau_replace)
+    for r, seed in enumerate(seeds.tolist()):
+        pair = read_pair(x, y, r, tau)
+        report = pair.report
+        done = 0
+        while max_edits == 0 or done < max_edits:
+            edit = next_edit(
+                pair, report, seed, done, tau_replace, lock, conflict_requires_spurious
+            )
+            if edit is None:
+                break
+            report = apply_edit(report, pair.reference, *edit)
+            rule[r, done], sentence[r, done], reference[r, done] = edit
+            done += 1
+        edits_made[r] = done
+    return rule, sentence, reference, edits_made
+
+
+def next_edit(
+    pair: Pair,
+    report: list[Sentence],
+    seed: int,
+    number: int,
+    tau_replace: float,
+    lock: bool,
+    conflict_requires_spurious: bool,
+) -> tuple[Rule, int, int] | None:
+    """Edit `number` of `report`, or None at the fixed point: the first rule that fits."""
+    if not pair.wanted:
+        return None
+    held = union(sentence.entities for sentence in report)
+    texts = {sentence.key for sentence in report}
+    unused = [j for j, sentence in enumerate(pair.reference) if sentence.key not in texts]
+
+    # (a) an entity that a reference sentence contradicts
+    reference_texts = {sentence.key for sentence in pair.reference} if lock else set()
+    conflicts = []
+    for i, sentence in enumerate(report):
+        if sentence.key in reference_texts:
+            continue
+        suspects = sentence.entities
+        if conflict_requires_spurious:
+            suspects &= pair.spurious
+        against = union(pair.oppose[e] for e in members(suspects))
+        conflicts += [(i, j) for j in unused if against & pair.reference[j].entities]
+    if conflicts:
+        i, j = conflicts[uniform_below(len(conflicts), seed, number)]
+        return Rule.CONFLICT, i, j
+
+    # (b) a reference sentence about the same thing as the spurious entities
+    universe = held | pair.wanted
+    about = {j: union(pair.near[e] for e in members(pair.reference[j].entities)) for j in unused}
+    for i, sentence in enumerate(report):
+        spurious = distinct(sentence.entities & pair.spurious, pair.entity_key)
+        if not spurious:
+            continue
+        best, best_j = -1.0, -1
+        for j in unused:
+            candidates = members(about[j] & universe)
+            if candidates:
+                mean = mean_of_best(pair.cosine, spurious, candidates)
+                if best_j < 0 or mean > best:
+                    best, best_j = mean, j
+        if best_j >= 0 and best >= tau_replace:
+            return Rule.REPLACEMENT, i, best_j
+
+    # (c) deletion; a report that it empties becomes a reference sentence at once, rule (e)
+    for i, sentence in enumerate(report):
+        if sentence.entities & pair.spurious:
+            if len(report) > 1:
+                return Rule.DELETION, i, -1
+            donors = missing_sentences(pair, [])
+            return Rule.DELETION, i, donors[uniform_below(len(donors), seed, number)]
+
+    # (d) what the report does not say yet; (e) likewise where it says nothing at all
+    donors = missing_sentences(pair, report)
+    if not donors:
+        return None
+    j = donors[uniform_below(len(donors), seed, number)]
+    return (Rule.ADDITION, len(report), j) if report else (Rule.FILL, -1, j)
+
+
+def missing_sentences(pair: Pair, report: list[Sentence]) -> list[int]:
+    """Reference sentences not in `report` that hold an entity it lacks."""
+    held = union(sentence.entities for sentence in report)
+    texts = {sentence.key for sentence in report}
+    # Closeness is symmetric, so "no entity of x agrees with e'" is read from the side of x.
+    covered = union(pair.agree[e] for e in members(held))
+    return [
+        j
+        for j, sentence in enumerate(pair.reference)
+        if sentence.key not in texts and sentence.entities & ~covered
+    ]
+
+
+def apply_edit(
+    report: list[Sentence], reference: list[Sentence], rule: Rule, i: int, j: int
+) -> list[Sentence]:
+    """The sentence list after one edit."""
+    new = [reference[j]] if j >= 0 else []
+    if rule in (Rule.ADDITION, Rule.FILL):
+        return report + new
+    return report[:i] + new + report[i + 1 :]
+
+
+def mean_of_best(cosine: list[list[float]], spurious: list[int], candidates: list[int]) -> float:
+    """Mean over the spurious entities of the best cosine to a candidate, summed in fp64 in order.
+
+    The mean is rounded to fp32 like every cosine. `sum` is avoided: from Python 3.12 on it
+    compensates, and the twin in C++ does not.
+    """
+    total = 0.0
+    for e in spurious:
+        total += max(cosine[e][u] for u in candidates)
+    return round_fp32(total / len(spurious))
+
+
+def distinct(mask: int, entity_key: list[int]) -> list[int]:
+    """Entities in the mask in their order, of each text and type the first."""
+    first: dict[int, int] = {}
+    for e in members(mask):
+        first.setdefault(entity_key[e], e)
+    return list(first.values())
+
+
+def round_fp32(value: float) -> float:
+    """The fp32 number nearest to `value`."""
+    return ctypes.c_float(value).value
