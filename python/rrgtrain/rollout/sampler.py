@@ -1,0 +1,55 @@
+"""One sampled token per row, from draws that depend on nothing but seed and place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def uniforms(seeds: Sequence[int], count: int) -> Tensor:
+    """Draws in [0, 1), fp64 [rows, count]: row r is the Philox stream of key `seeds[r]`.
+
+    Draw t of a seed is the same whatever the other seeds and `count` are. The top 53 bits of the
+    raw words are used, not a distribution of NumPy's, whose algorithm may change.
+    """
+    raw = np.stack([np.random.Philox(key=seed).random_raw(count) for seed in seeds])
+    return torch.from_numpy((raw >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+
+
+def sample(
+    logits: Tensor, draws: Tensor, *, temperature: float, top_p: float = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Inverse-CDF sampling.
+
+    Args:
+        logits: [rows, V].
+        draws: fp64 [rows] in [0, 1).
+        temperature: positive; divides the logits.
+        top_p: below 1, only the smallest set of tokens whose probability reaches it takes part.
+
+    Returns:
+        ids int64 [rows], and their log-probs fp32 [rows] under the distribution sampled from:
+        with temperature, and renormalised over the kept set if top_p < 1.
+    """
+    logps = torch.log_softmax(logits.float() / temperature, -1)
+    if top_p < 1.0:
+        ranked, order = logps.sort(-1, descending=True)
+        mass_before = ranked.exp().cumsum(-1) - ranked.exp()
+        ranked = ranked.masked_fill(mass_before >= top_p, -torch.inf)
+        logps = torch.log_softmax(torch.empty_like(logps).scatter_(-1, order, ranked), -1)
+    # fp64: with 150,000 tokens the rounding of an fp32 running sum would outweigh rare tokens.
+    mass = logps.double().exp().cumsum(-1)
+    aim = draws.to(mass)[:, None] * mass[:, -1:]
+    # The first token whose running sum exceeds the aim; one of probability 0 never is.
+    ids = torch.searchsorted(mass, aim, right=True).clamp_(max=logits.shape[-1] - 1)
+    return ids.squeeze(-1), logps.gather(-1, ids).squeeze(-1)
+
+
+def greedy(logits: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
+    """The likeliest id of each row (the lowest among equals) and its log-prob."""
+    logps = torch.log_softmax(logits.float() / temperature, -1)
+    ids = logits.argmax(-1)
+    return ids, logps.gather(-1, ids[:, None]).squeeze(-1)
