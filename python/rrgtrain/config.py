@@ -1,0 +1,252 @@
+"""Recipes: YAML and `section.key=value` overrides, checked against a dataclass schema.
+
+A recipe writes only what differs from the schema's defaults or from the recipe it names as
+`base`. Sections merge key by key; a free mapping (`dict[str, float]`) given by a recipe replaces
+the inherited one as a whole, so a term is never left over, and an override
+`reward.terms.match=0.5` sets a single entry. Nothing is guessed: what the schema does not know
+or cannot hold is a `UserError` that names the place and the nearest valid spelling.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from rrgtrain.engine.rundir import atomic_write
+from rrgtrain.errors import UserError
+from rrgtrain.recipes import find_recipe, read_recipe
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Setting:
+    """One value somebody wrote: its dotted key, the value, and where it stands."""
+
+    key: str
+    value: Any
+    place: str
+
+
+def load_config(schema: type[T], recipe: str | Path | None, overrides: list[str]) -> T:
+    """An instance of the dataclass `schema`: its defaults, then the recipe, then the overrides.
+
+    `recipe` is a name under `recipes/`, a path, or None for the defaults alone. Schema fields
+    may declare `metadata={"choices": [...]}`, `{"min": ...}` and `{"max": ...}`.
+
+    Raises `UserError` for an unknown recipe, broken YAML, an unknown key, a value of the wrong
+    type, outside its choices or outside its bounds.
+    """
+    config = OmegaConf.structured(schema)
+    places: dict[str, str] = {}
+    for path, tree, lines in _chain(find_recipe(recipe)) if recipe is not None else []:
+        for key, value in _settings(schema, tree, ""):
+            setting = _Setting(key, value, f"{path}:{lines[key]}")
+            _apply(schema, config, setting, places)
+    for override in overrides:
+        _apply(schema, config, _override(schema, override), places)
+    try:
+        built = OmegaConf.to_object(config)
+    except OmegaConfBaseException as error:
+        key = error.full_key or "the recipe"
+        raise UserError(
+            f"{places.get(key, 'recipe')}: {key}: {_first_line(error)}; "
+            "give it a value, or point ${...} at a key that exists"
+        ) from error
+    for key, value, field in _leaves(built):
+        _check_allowed(key, value, field.metadata, places.get(key, f"{schema.__name__} (default)"))
+    return typing.cast(T, built)
+
+
+def dump_config(cfg: Any, path: str | Path) -> None:
+    """Writes every setting of the dataclass instance `cfg` as YAML that `load_config` reads."""
+    atomic_write(path, OmegaConf.to_yaml(OmegaConf.structured(cfg)))
+
+
+def _chain(path: Path) -> list[tuple[Path, dict[str, Any], dict[str, int]]]:
+    """The recipe and its bases, the outermost base first: file, mapping, lines of its keys."""
+    chain: list[tuple[Path, dict[str, Any], dict[str, int]]] = []
+    while True:
+        tree, lines = read_recipe(path)
+        base = tree.pop("base", None)
+        chain.insert(0, (path, tree, lines))
+        if base is None:
+            return chain
+        if not isinstance(base, str):
+            raise UserError(f"{path}: base is {base!r}; name one recipe, as in `base: demo`")
+        found = find_recipe(base, beside=path)
+        if any(found == seen for seen, _, _ in chain):
+            loop = " -> ".join(p.stem for p in [*(seen for seen, _, _ in reversed(chain)), found])
+            raise UserError(f"{path}: base {base!r} closes a loop ({loop}); break it somewhere")
+        path = found
+
+
+def _override(schema: type, text: str) -> _Setting:
+    key, equals, value = text.partition("=")
+    place = f"override {text!r}"
+    if not equals or not key.strip():
+        raise UserError(f"{place} sets nothing; write it as section.key=value")
+    try:
+        parsed = OmegaConf.from_dotlist([f"value={value}"])
+    except yaml.YAMLError as error:
+        raise UserError(f"{place}: the value is not YAML ({_first_line(error)})") from error
+    return _Setting(key.strip(), OmegaConf.to_container(parsed)["value"], place)  # type: ignore[call-overload, index]
+
+
+def _settings(schema: Any, tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """(dotted key, value) of a mapping; sections are entered, any other value is a leaf."""
+    hints = typing.get_type_hints(schema)
+    for name, value in tree.items():
+        key = f"{prefix}{name}"
+        section = hints.get(name)
+        if dataclasses.is_dataclass(section) and isinstance(value, Mapping):
+            yield from _settings(section, value, f"{key}.")
+        else:
+            yield key, value
+
+
+def _apply(schema: Any, config: DictConfig, setting: _Setting, places: dict[str, str]) -> None:
+    kind = _kind_at(schema, setting)
+    if dataclasses.is_dataclass(kind):
+        if not isinstance(setting.value, Mapping):
+            raise UserError(
+                f"{setting.place}: {setting.key} is a section, not a value; "
+                f"set one of its keys: {', '.join(_paths(kind, setting.key))}"
+            )
+        for key, value in _settings(kind, setting.value, f"{setting.key}."):
+            _apply(schema, config, _Setting(key, value, setting.place), places)
+        return
+    if isinstance(setting.value, bool) and bool not in _arms(kind) and float in _arms(kind):
+        # OmegaConf would take true as 1.0.
+        raise _wrong_type(setting, kind)
+    try:
+        OmegaConf.update(config, setting.key, setting.value, merge=False)
+    except OmegaConfBaseException as error:
+        raise _wrong_type(setting, kind) from error
+    places[setting.key] = setting.place
+
+
+def _wrong_type(setting: _Setting, kind: Any) -> UserError:
+    name = type(setting.value).__name__
+    seen = "null" if setting.value is None else f"{setting.value!r} ({name})"
+    return UserError(f"{setting.place}: {setting.key} is {seen}; wanted {_describe(kind)}")
+
+
+def _kind_at(schema: Any, setting: _Setting) -> Any:
+    """The declared type of a dotted key; entries of a free mapping have its value type."""
+    kind: Any = schema
+    parts = setting.key.split(".")
+    for depth, part in enumerate(parts):
+        if dataclasses.is_dataclass(kind):
+            hints = typing.get_type_hints(kind)
+            if part not in hints:
+                raise UserError(f"{setting.place}: {_unknown(schema, kind, parts, depth)}")
+            kind = hints[part]
+        elif typing.get_origin(kind) is dict:
+            kind = typing.get_args(kind)[1]
+        else:
+            owner = ".".join(parts[:depth])
+            raise UserError(
+                f"{setting.place}: unknown key {setting.key!r}: {owner} is {_describe(kind)} "
+                f"and has no keys of its own; write {owner}=value"
+            )
+    return kind
+
+
+def _unknown(schema: Any, section: Any, parts: list[str], depth: int) -> str:
+    """The nearest valid key: a misspelt sibling, the same name in another section, or what
+    resembles it most."""
+    key, prefix = ".".join(parts), ".".join(parts[:depth])
+    siblings = list(typing.get_type_hints(section))
+    everything = list(_paths(schema, ""))
+    namesakes = [p for p in everything if p.rpartition(".")[2] == parts[-1]]
+    misspelt = difflib.get_close_matches(parts[depth], siblings, n=1, cutoff=0.8)
+    if not namesakes or (misspelt and depth < len(parts) - 1):
+        misspelt = misspelt or difflib.get_close_matches(parts[depth], siblings, n=1)
+    if misspelt:
+        stem = ".".join([*parts[:depth], misspelt[0]])
+        repaired = ".".join([stem, *parts[depth + 1 :]])
+        best = [repaired if repaired in everything else stem]
+    else:
+        best = namesakes or difflib.get_close_matches(key, everything, n=1)
+    where = prefix or "the top level"
+    if not best:
+        return f"unknown key {key!r}; {where} has {', '.join(siblings)}"
+    return f"unknown key {key!r}; did you mean {' or '.join(best)}?"
+
+
+def _paths(schema: Any, prefix: str) -> Iterator[str]:
+    for name, kind in typing.get_type_hints(schema).items():
+        path = f"{prefix}.{name}" if prefix else name
+        if dataclasses.is_dataclass(kind):
+            yield from _paths(kind, path)
+        else:
+            yield path
+
+
+def _leaves(built: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any]]]:
+    for field in dataclasses.fields(built):
+        value = getattr(built, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", value, field
+
+
+def _check_allowed(key: str, value: Any, allowed: Mapping[str, Any], place: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, list | tuple):
+        for item in value:
+            _check_allowed(key, item, allowed, place)
+        return
+    choices = allowed.get("choices")
+    if choices is not None and value not in choices:
+        close = difflib.get_close_matches(str(value), [str(c) for c in choices], n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise UserError(
+            f"{place}: {key} is {value!r}; wanted one of {', '.join(map(str, choices))}{hint}"
+        )
+    low, high = allowed.get("min"), allowed.get("max")
+    # Written as `not >=` so that NaN, which compares false with everything, is refused too.
+    if (low is not None and not value >= low) or (high is not None and not value <= high):
+        bounds = [f">= {low}"] * (low is not None) + [f"<= {high}"] * (high is not None)
+        raise UserError(f"{place}: {key} is {value!r}; wanted a value {' and '.join(bounds)}")
+
+
+def _arms(kind: Any) -> tuple[Any, ...]:
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return typing.get_args(kind)
+    return (kind,)
+
+
+def _describe(kind: Any) -> str:
+    arms = _arms(kind)
+    if len(arms) > 1:
+        return " or ".join("null" if a is type(None) else _describe(a) for a in arms)
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if kind in names:
+        return names[kind]
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return f"one of {', '.join(kind.__members__)}"
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (list, tuple):
+        inner = next((a for a in args if a is not Ellipsis), str)
+        return f"a list with each item {_describe(inner)}"
+    if origin is dict:
+        return f"a mapping with each value {_describe(args[1])}"
+    return getattr(kind, "__name__", str(kind))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

@@ -1,0 +1,219 @@
+"""Recipes: what is read, and that every mistake is told in one line with its place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rrgtrain.config import dump_config, load_config
+from rrgtrain.errors import UserError
+from rrgtrain.recipes import recipe_names
+from rrgtrain.schema import Recipe
+
+
+@dataclass
+class Optimiser:
+    lr: float = field(default=1e-3, metadata={"min": 0.0})
+    steps: int = field(default=10, metadata={"min": 1, "max": 1000})
+    schedule: str = field(default="constant", metadata={"choices": ["constant", "cosine"]})
+    nesterov: bool = False
+    clip: float | None = None
+    betas: tuple[float, ...] = field(default=(0.9, 0.99), metadata={"min": 0.0, "max": 1.0})
+
+
+@dataclass
+class Edit:
+    tau: float = 0.6
+
+
+@dataclass
+class Tiny:
+    seed: int = 0
+    name: str = "run"
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    edit: Edit = field(default_factory=Edit)
+    terms: dict[str, float] = field(default_factory=lambda: {"match": 1.0, "label": 1.0})
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refused(recipe: str | Path | None, *overrides: str) -> str:
+    with pytest.raises(UserError) as caught:
+        load_config(Tiny, recipe, list(overrides))
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_defaults_alone() -> None:
+    assert load_config(Tiny, None, []) == Tiny()
+
+
+def test_precedence_is_defaults_base_recipe_overrides(tmp_path: Path) -> None:
+    write(tmp_path, "root", "seed: 1\noptimiser: {lr: 1e-4, steps: 20, nesterov: true}\n")
+    write(tmp_path, "middle", "base: root\noptimiser:\n  steps: 30\n")
+    leaf = write(tmp_path, "leaf", "base: middle\noptimiser:\n  schedule: cosine\n")
+    cfg = load_config(Tiny, leaf, ["optimiser.steps=40", "optimiser.clip=0.1"])
+    assert cfg.seed == 1 and cfg.name == "run"
+    assert cfg.optimiser == Optimiser(lr=1e-4, steps=40, schedule="cosine", nesterov=True, clip=0.1)
+
+
+def test_base_may_be_a_path_relative_to_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    write(tmp_path, "root", "seed: 9\n")
+    leaf = write(tmp_path / "deep", "leaf", "base: ../root.yaml\n")
+    assert load_config(Tiny, leaf, []).seed == 9
+
+
+def test_free_mapping_of_a_recipe_replaces_and_an_override_sets_one_entry(tmp_path: Path) -> None:
+    path = write(tmp_path, "r", "terms: {format: 0.25}\n")
+    assert load_config(Tiny, path, []).terms == {"format": 0.25}
+    assert load_config(Tiny, path, ["terms.match=2"]).terms == {"format": 0.25, "match": 2.0}
+    assert load_config(Tiny, path, ["terms={a: 1}"]).terms == {"a": 1.0}
+
+
+def test_empty_recipe_is_the_defaults(tmp_path: Path) -> None:
+    assert load_config(Tiny, write(tmp_path, "r", "# nothing yet\n"), []) == Tiny()
+
+
+def test_interpolation_follows_a_later_override(tmp_path: Path) -> None:
+    path = write(tmp_path, "r", "optimiser:\n  steps: ${seed}\n")
+    assert load_config(Tiny, path, ["seed=7"]).optimiser.steps == 7
+    assert "'nope' not found" in refused(None, "seed=${nope}")
+
+
+def test_unknown_key_names_file_line_key_and_nearest_path(tmp_path: Path) -> None:
+    path = write(tmp_path, "r", "seed: 1\noptimiser:\n  lr: 1e-4\n  stepps: 3\n")
+    message = refused(path)
+    assert f"{path}:4: unknown key 'optimiser.stepps'" in message
+    assert "did you mean optimiser.steps?" in message
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("optimizer.steps=3", "did you mean optimiser.steps?"),
+        ("optimiser.tau=0.5", "did you mean edit.tau?"),
+        ("steps=3", "did you mean optimiser.steps?"),
+        ("optimiser={stepz: 3}", "did you mean optimiser.steps?"),
+        ("qqqq.zzzz=1", "the top level has seed, name, optimiser, edit, terms"),
+        ("seed.x=1", "write seed=value"),
+        ("optimiser=3", "set one of its keys: optimiser.lr, optimiser.steps"),
+        ("seed", "write it as section.key=value"),
+        ("=3", "write it as section.key=value"),
+        ("seed=[1", "not YAML"),
+    ],
+)
+def test_bad_override_says_what_would_be_right(override: str, wanted: str) -> None:
+    message = refused(None, override)
+    assert wanted in message
+    assert f"override {override!r}" in message
+
+
+@pytest.mark.parametrize(
+    ("override", "seen", "wanted"),
+    [
+        ("optimiser.steps=many", "'many' (str)", "a whole number"),
+        ("optimiser.steps=1.5", "1.5 (float)", "a whole number"),
+        ("optimiser.steps=true", "True (bool)", "a whole number"),
+        ("optimiser.lr=true", "True (bool)", "a number"),
+        ("optimiser.lr=fast", "'fast' (str)", "a number"),
+        ("optimiser.nesterov=maybe", "'maybe' (str)", "true or false"),
+        ("optimiser.clip=hard", "'hard' (str)", "a number or null"),
+        ("optimiser.steps=null", "null", "a whole number"),
+        ("optimiser.betas=[0.9, x]", "[0.9, 'x'] (list)", "a list with each item a number"),
+        ("terms=3", "3 (int)", "a mapping with each value a number"),
+        ("terms.match=high", "'high' (str)", "a number"),
+    ],
+)
+def test_wrong_type_names_value_and_type(override: str, seen: str, wanted: str) -> None:
+    message = refused(None, override)
+    assert message.endswith(f"is {seen}; wanted {wanted}")
+
+
+@pytest.mark.parametrize(
+    ("override", "wanted"),
+    [
+        ("optimiser.schedule=cosin", "one of constant, cosine; did you mean cosine?"),
+        ("optimiser.lr=-1", "wanted a value >= 0.0"),
+        ("optimiser.lr=.nan", "wanted a value >= 0.0"),
+        ("optimiser.steps=0", "wanted a value >= 1 and <= 1000"),
+        ("optimiser.steps=1001", "wanted a value >= 1 and <= 1000"),
+        ("optimiser.betas=[0.9, 1.5]", "optimiser.betas is 1.5"),
+    ],
+)
+def test_choices_and_bounds(override: str, wanted: str) -> None:
+    assert wanted in refused(None, override)
+
+
+def test_optional_value_may_be_null() -> None:
+    assert (
+        load_config(Tiny, None, ["optimiser.clip=1", "optimiser.clip=null"]).optimiser.clip is None
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("optimiser: [1\nedit: 2\n", ":2: broken YAML"),
+        ("optimiser:\n\tlr: 1\n", ":2: broken YAML"),
+        ("seed: 1\nseed: 2\n", ":2: broken YAML: found duplicate key seed"),
+        ("- 1\n- 2\n", "holds a sequence"),
+        ("just words\n", "holds a scalar"),
+    ],
+)
+def test_broken_yaml_names_file_and_line(tmp_path: Path, text: str, line: str) -> None:
+    path = write(tmp_path, "r", text)
+    message = refused(path)
+    assert str(path) in message and line in message
+
+
+def test_recipe_that_is_not_utf8(tmp_path: Path) -> None:
+    path = tmp_path / "r.yaml"
+    path.write_bytes(b"name: caf\xe9\n")
+    assert "not UTF-8 text (byte 9)" in refused(path)
+
+
+def test_unknown_recipe_and_base(tmp_path: Path) -> None:
+    assert "no such file" in refused(tmp_path / "none.yaml")
+    assert "recipes are:" in refused("no-such-recipe")
+    path = write(tmp_path, "r", "base: no-such-recipe\n")
+    assert f"{path}: base 'no-such-recipe' is unknown" in refused(path)
+    assert "name one recipe" in refused(write(tmp_path, "list", "base: [a, b]\n"))
+
+
+def test_circle_of_bases(tmp_path: Path) -> None:
+    write(tmp_path, "one", "base: two\n")
+    path = write(tmp_path, "two", "base: one\n")
+    assert "closes a loop (two -> one -> two)" in refused(path)
+
+
+@given(
+    lr=st.floats(min_value=0, allow_nan=False, allow_infinity=False),
+    name=st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
+    clip=st.none() | st.floats(allow_nan=False),
+)
+def test_dumped_config_loads_equal(
+    tmp_path_factory: pytest.TempPathFactory, lr: float, name: str, clip: float | None
+) -> None:
+    path = tmp_path_factory.mktemp("dump") / "config.yaml"
+    cfg = Tiny(name=name, optimiser=Optimiser(lr=lr, clip=clip), terms={"é": 0.5})
+    dump_config(cfg, path)
+    assert load_config(Tiny, path, []) == cfg
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_shipped_recipes_load(name: str) -> None:
+    assert isinstance(load_config(Recipe, name, []), Recipe)
+
+
+def test_schema_defaults_are_inside_their_own_bounds() -> None:
+    assert load_config(Recipe, None, []) == Recipe()
