@@ -14,6 +14,7 @@ from rrgkern.edit_plan import (
     philox_seed,
     splice,
 )
+from rrgkern.mccs import mccs
 
 __all__ = [
     "Edit",
@@ -24,6 +25,7 @@ __all__ = [
     "Step",
     "edit_plan",
     "group_advantages",
+    "mccs",
     "philox_seed",
     "splice",
     "zero_variance_share",

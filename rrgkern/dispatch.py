@@ -7,14 +7,34 @@ file of the library branches on a device.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 import os
+import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from torch.library import CustomOpDef
 
-_served: dict[tuple[str, str], str] = {}
+from rrgkern import csrc
+
+
+class SlowPathWarning(UserWarning):
+    """A reference serves an op that has a kernel for this device; said once per op and device."""
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """Who serves an op on a device: a name for the doctor, and why it cannot, if it cannot."""
+
+    name: str
+    why_not: Callable[[], str | None]
+
+
+_kernels: dict[tuple[str, str], _Kernel] = {}
+_announced: set[tuple[str, str]] = set()
 
 
 def interpreting() -> bool:
@@ -25,18 +45,16 @@ def interpreting() -> bool:
 def register_triton(op: CustomOpDef, module: str, launcher: str) -> None:
     """Serve `op` on CUDA with `module.launcher`, and on CPU too under the interpreter.
 
-    The module is imported at the first call: a machine without Triton can import the room.
-    Under the interpreter the CPU registration is what lets opcheck and the mutant tests reach
-    the kernel itself on a machine without a GPU.
+    The module is imported at the first call: a machine without Triton can import the room, and
+    the reference serves there. Under the interpreter the CPU registration is what lets opcheck
+    and the mutant tests reach the kernel itself on a machine without a GPU.
     """
 
     def kernel(*args: Any) -> Any:
         return getattr(importlib.import_module(module), launcher)(*args)
 
-    kernel.__name__ = launcher
     for device in ("cuda", "cpu") if interpreting() else ("cuda",):
-        op.register_kernel(device)(kernel)
-        _served[op._qualname, device] = f"triton {module}"
+        _register(op, device, kernel, _Kernel(f"triton {module}", _no_triton))
 
 
 def register_csrc(
@@ -44,13 +62,51 @@ def register_csrc(
 ) -> None:
     """Serve `op` on `devices` with `launcher`, which calls into the compiled extension.
 
-    `source` is the csrc folder, shown by the doctor.
+    `source` is the folder under csrc/ that holds the kernel, `cpu.cc` or `cuda.cu` by device.
+    Where the extension lacks it the reference serves, and says so once.
     """
     for device in devices:
-        op.register_kernel(device)(launcher)
-        _served[op._qualname, device] = f"csrc {source}"
+
+        def why_not(device: str = device) -> str | None:
+            return csrc.why_not(source, device)
+
+        _register(op, device, launcher, _Kernel(f"csrc {source}", why_not))
+
+
+def _register(op: CustomOpDef, device: str, launch: Callable[..., Any], kernel: _Kernel) -> None:
+    def serve(*args: Any) -> Any:
+        reason = kernel.why_not()
+        if reason is None:
+            return launch(*args)
+        announce_slow_path(op._qualname, device, reason)
+        return op._init_fn(*args)
+
+    op.register_kernel(device)(serve)
+    _kernels[op._qualname, device] = kernel
+
+
+@functools.cache
+def _no_triton() -> str | None:
+    if importlib.util.find_spec("triton") is None:
+        return "triton is not installed: `pip install triton` in the version your torch names"
+    return None
+
+
+def announce_slow_path(qualname: str, device: str, reason: str) -> None:
+    """Warn once per op and device that a reference serves where a kernel could."""
+    if (qualname, device) not in _announced:
+        _announced.add((qualname, device))
+        warnings.warn(
+            f"{qualname} runs its slow reference on {device}: {reason}",
+            SlowPathWarning,
+            stacklevel=2,
+        )
 
 
 def served_by(qualname: str, device: str) -> str:
     """Which implementation serves the op `qualname` ("rrgkern::name") on `device`."""
-    return _served.get((qualname, device), "reference")
+    kernel = _kernels.get((qualname, device))
+    if kernel is None:
+        return "reference"
+    reason = kernel.why_not()
+    return kernel.name if reason is None else f"reference ({reason})"

@@ -1,0 +1,40 @@
+// Checks of tensors that cross the boundary, and dispatch on their dtype.
+#pragma once
+
+#include <tvm/ffi/container/tensor.h>
+#include <tvm/ffi/error.h>
+
+#include <cstdint>
+
+namespace rrgkern {
+
+// Python checks what a user can get wrong; this guards memory against a wrong launcher.
+inline void check_tensor(const tvm::ffi::TensorView& tensor, const char* name, int32_t ndim) {
+  if (tensor.ndim() != ndim) {
+    TVM_FFI_THROW(ValueError) << name << " has " << tensor.ndim() << " axes, wanted " << ndim;
+  }
+  if (!tensor.IsContiguous()) TVM_FFI_THROW(ValueError) << name << " is not contiguous";
+}
+
+template <typename T>
+T* data(const tvm::ffi::TensorView& tensor) {
+  return reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
+}
+
+// Calls visit(T{}) with T the signed integer type of `dtype`.
+template <typename Visit>
+void dispatch_int(DLDataType dtype, const Visit& visit) {
+  if (dtype.code == kDLInt && dtype.lanes == 1) {
+    switch (dtype.bits) {
+      case 8: return visit(int8_t{});
+      case 16: return visit(int16_t{});
+      case 32: return visit(int32_t{});
+      case 64: return visit(int64_t{});
+    }
+  }
+  TVM_FFI_THROW(TypeError) << "wanted a signed integer tensor, got dtype code "
+                           << static_cast<int>(dtype.code) << " of "
+                           << static_cast<int>(dtype.bits) << " bits";
+}
+
+}  // namespace rrgkern

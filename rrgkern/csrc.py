@@ -1,0 +1,66 @@
+"""Loads the compiled extension `rrgkern/_C.so`, and says what it holds.
+
+The package imports and works without it: every op then runs its reference, and says so once.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LIBRARY = Path(__file__).with_name("_C.so")
+HOW_TO_BUILD = "build it with `pip install -c constraints.txt -e .` in the repository"
+
+
+@dataclass(frozen=True)
+class BuildInfo:
+    """What the extension was compiled from: rooms as "room:device", SM versions, compiler."""
+
+    rooms: frozenset[str]
+    architectures: tuple[str, ...]
+    compiler: str
+
+
+@functools.cache
+def load() -> Any:
+    """The extension as a tvm-ffi module: `load().mccs_cpu(tensor, ...)`.
+
+    Raises:
+        RuntimeError: the extension was never built, or does not load; the message says how to
+            build it.
+    """
+    if not LIBRARY.exists():
+        raise RuntimeError(f"rrgkern was installed without its compiled extension: {HOW_TO_BUILD}")
+    import tvm_ffi
+
+    try:
+        return tvm_ffi.load_module(LIBRARY)
+    except (OSError, RuntimeError) as error:
+        raise RuntimeError(
+            f"rrgkern's compiled extension does not load ({error}): re{HOW_TO_BUILD}"
+        ) from error
+
+
+@functools.cache
+def build_info() -> BuildInfo | None:
+    """What the extension holds; None where there is none. A broken one raises (see `load`)."""
+    if not LIBRARY.exists():
+        return None
+    rooms, architectures, compiler = load().build_info().split("|")
+    return BuildInfo(
+        frozenset(rooms.split(";")), tuple(filter(None, architectures.split(";"))), compiler
+    )
+
+
+def why_not(room: str, device: str) -> str | None:
+    """None when the extension serves `room` on `device`; otherwise the reason and the remedy."""
+    info = build_info()
+    if info is None:
+        return f"the compiled extension is missing: {HOW_TO_BUILD}"
+    if f"{room}:{device}" in info.rooms:
+        return None
+    if device == "cuda" and not info.architectures:
+        return "the compiled extension is CPU only: install the CUDA toolkit and re" + HOW_TO_BUILD
+    return f"the compiled extension is older than csrc/{room}: re{HOW_TO_BUILD}"

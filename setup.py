@@ -1,0 +1,87 @@
+"""Compiles csrc/ into rrgkern/_C.so: C++ always, CUDA where nvcc is found (no GPU needed).
+
+RRGKERN_BUILD=auto|cuda|cpu    cuda: fail without nvcc; cpu: leave CUDA out
+RRGKERN_CUDA_ARCHS="80;90"     default 80, 90 and 100 as far as nvcc knows them; the last as PTX too
+CXX, CUDA_HOME, RRGKERN_CXXFLAGS, RRGKERN_LDFLAGS    compilers, and flags to add (sanitizers)
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+
+def _compilers() -> tuple[str, str | None]:
+    names = [os.environ["CXX"]] if "CXX" in os.environ else ["g++", "clang++"]
+    cxx = next(filter(None, map(shutil.which, names)), None)
+    if not cxx:
+        sys.exit(f"rrgkern: no C++17 compiler (looked for {' and '.join(names)}): install one, for "
+                 "example `apt install g++`, or set CXX")  # fmt: skip
+    mode = os.environ.get("RRGKERN_BUILD", "auto")
+    if mode not in ("auto", "cuda", "cpu"):
+        sys.exit(f"rrgkern: RRGKERN_BUILD is {mode!r}, wanted auto, cuda or cpu")
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    nvcc = shutil.which("nvcc", path=f"{home}/bin") or shutil.which("nvcc")
+    if mode == "cuda" and not nvcc:
+        sys.exit("rrgkern: RRGKERN_BUILD=cuda, but no nvcc in CUDA_HOME or on PATH: install the "
+                 "CUDA toolkit, or set RRGKERN_BUILD=cpu")  # fmt: skip
+    if mode == "auto" and not nvcc:
+        print("rrgkern: no nvcc found, compiling for CPU only")
+    return cxx, None if mode == "cpu" else nvcc
+
+
+def _architectures(nvcc: str) -> list[str]:
+    if chosen := os.environ.get("RRGKERN_CUDA_ARCHS"):
+        return chosen.replace(",", ";").strip(";").split(";")
+    known = subprocess.check_output([nvcc, "--list-gpu-arch"], text=True).split()
+    return [arch for arch in ("80", "90", "100") if f"compute_{arch}" in known]
+
+
+class _Build(build_ext):
+    def get_ext_filename(self, name: str) -> str:
+        return name.replace(".", "/") + ".so"  # one binary for every Python: no ABI in the name
+
+    def build_extension(self, ext: Extension) -> None:
+        from tvm_ffi import libinfo
+
+        cxx, nvcc = _compilers()
+        archs = _architectures(nvcc) if nvcc else []
+        sources = [Path(s) for s in ext.sources if nvcc or not s.endswith(".cu")]
+        rooms = ";".join(f"{s.parent.name}:{s.stem}" for s in sources)
+        flags = ["-O2", "-std=c++17", "-Icsrc", "-isystem", libinfo.find_include_path(),
+                 f'-DRRGKERN_ROOMS="{rooms}"', f'-DRRGKERN_ARCHS="{";".join(archs)}"']  # fmt: skip
+        # No contraction to fused multiply-adds: CPU, CUDA and the reference agree bit for bit.
+        host = ["-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall"]
+        host += os.environ.get("RRGKERN_CXXFLAGS", "").split()
+        gencode = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs]
+        gencode += [f"-gencode=arch=compute_{a},code=compute_{a}" for a in archs[-1:]]
+        device = ["-ccbin", cxx, "--fmad=false", *gencode, "-Xcompiler", ",".join(host)]
+
+        def build(source: Path) -> str:
+            output = Path(self.build_temp, source.parent.name, source.stem + ".o")
+            output.parent.mkdir(parents=True, exist_ok=True)
+            command = [nvcc, *flags, *device] if source.suffix == ".cu" else [cxx, *flags, *host]
+            subprocess.run([*command, "-c", str(source), "-o", str(output)], check=True)
+            return str(output)
+
+        target = Path(self.get_ext_fullpath(ext.name))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        link = [nvcc, "-ccbin", cxx, "-cudart", "static"] if nvcc else [cxx]
+        link += ["-L", str(Path(libinfo.find_libtvm_ffi()).parent), "-shared", "-o", str(target)]
+        try:
+            with ThreadPoolExecutor(os.cpu_count()) as pool:
+                objects = list(pool.map(build, sources))
+            extra = os.environ.get("RRGKERN_LDFLAGS", "").split()
+            subprocess.run([*link, *objects, "-ltvm_ffi", *extra], check=True)
+        except subprocess.CalledProcessError as error:
+            sys.exit(f"rrgkern: {error.cmd[0]} failed on csrc/, its message stands above"
+                     + (" (RRGKERN_BUILD=cpu leaves CUDA out)" if nvcc else ""))  # fmt: skip
+
+
+sources = sorted(str(p) for name in ("cpu.cc", "cuda.cu") for p in Path("csrc").glob(f"*/{name}"))
+setup(ext_modules=[Extension("rrgkern._C", sources)], cmdclass={"build_ext": _Build})
