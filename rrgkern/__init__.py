@@ -14,16 +14,23 @@ from rrgkern.edit_plan import (
     philox_seed,
     splice,
 )
+from rrgkern.entity_match import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntities, entity_match
 from rrgkern.mccs import mccs
 
 __all__ = [
+    "ANY",
+    "EQUAL",
+    "OPPOSITE",
     "Edit",
     "EditScript",
+    "EntityMatch",
+    "ReportEntities",
     "Rule",
     "SentenceEntities",
     "SplicedEdit",
     "Step",
     "edit_plan",
+    "entity_match",
     "group_advantages",
     "mccs",
     "philox_seed",

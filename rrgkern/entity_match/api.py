@@ -1,0 +1,95 @@
+"""Match the entities of reports with those of their references: the public function."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rrgkern.entity_match.op import entity_match_op
+from rrgkern.entity_match.types import EntityMatch, ReportEntities
+
+
+def entity_match(
+    x: ReportEntities,
+    y: ReportEntities,
+    *,
+    affinity: Tensor | None = None,
+    neg_weight: float = 0.3612,
+) -> EntityMatch:
+    """Best cosine of every entity in the other report, and precision, recall and score from it.
+
+    The score is RaTEScore's (Zhao et al., EMNLP 2024): each entity takes its best match among all
+    entities of the other report; precision = Σ cos·W·p / Σ W over the entities of x, with W the
+    affinity of the two kinds, the entity's own first, and p = `neg_weight` where one is present
+    and the other absent, else 1; recall likewise over y; score = their harmonic mean. (The
+    package calls the side of the reference "precision"; the score is the same.) Where a report
+    has no entity all three are 0.5, in place: no report is skipped. Nothing is differentiable.
+
+    Cosines are dot products of the rows as given, in fp64 in a fixed order, rounded once to fp32:
+    the same bits on every device.
+
+    Args:
+        x: R reports.
+        y: R references, pair by pair.
+        affinity: [K, K] weights over kinds; without it every weight is 1 and no kind is read.
+        neg_weight: 0.3612 in RaTEScore 0.4 and 0.5 (EditGRPO) and for short reports in 0.6,
+            0.8717 for long reports in 0.6.
+
+    Raises:
+        TypeError: a tensor has the wrong dtype.
+        ValueError: shapes or devices disagree, kinds or affinity are missing or out of range, an
+            embedding is no unit vector (NaN and zero rows are named). Values on a GPU are checked
+            under RRGKERN_CHECK=1 only.
+    """
+    if not neg_weight >= 0:
+        raise ValueError(f"neg_weight is {neg_weight}, wanted at least 0")
+    if affinity is None:
+        affinity = torch.ones(1, 1, device=x.embedding.device)
+        x = x._replace(kind=torch.zeros_like(x.presence))
+        y = y._replace(kind=torch.zeros_like(y.presence))
+    elif affinity.ndim != 2 or affinity.shape[0] != affinity.shape[1]:
+        raise ValueError(f"affinity is {list(affinity.shape)}, wanted square [K, K]")
+    x, y = checked("x", x, x.offsets.shape[0]), checked("y", y, x.offsets.shape[0])
+    if x.embedding.shape[1] != y.embedding.shape[1]:
+        raise ValueError(
+            f"x.embedding has width {x.embedding.shape[1]} and y.embedding {y.embedding.shape[1]}, "
+            "wanted one width: embed both with one model"
+        )
+    for name, tensor in (("y", y.embedding), ("affinity", affinity)):
+        if tensor.device != x.embedding.device:
+            raise ValueError(f"{name} is on {tensor.device}, wanted {x.embedding.device} of x")
+    weight = affinity.float().contiguous()
+    crossed = (affinity.double() * neg_weight).float().contiguous()
+    cosine_x, index_x, cosine_y, index_y, scores = entity_match_op(*x, *y, weight, crossed)
+    return EntityMatch(cosine_x, index_x, cosine_y, index_y, *scores.unbind(1))
+
+
+def checked(name: str, z: ReportEntities, offsets: int) -> ReportEntities:
+    """`z` contiguous with embeddings in fp32, or the error that says why not."""
+    if z.kind is None:
+        raise ValueError(f"{name}.kind is None, wanted int8 [E]: an affinity table weighs kinds")
+    entities = z.presence.shape[:1]
+    wanted = (
+        ("offsets", (torch.int64,), (offsets,)),
+        ("presence", (torch.int8,), entities),
+        ("embedding", (torch.float32, torch.float16, torch.bfloat16), (*entities, -1)),
+        ("kind", (torch.int8,), entities),
+    )
+    for field, dtypes, shape in wanted:
+        tensor = getattr(z, field)
+        seen = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+        if tensor.dtype not in dtypes:
+            names = " or ".join(str(dtype) for dtype in dtypes)
+            raise TypeError(f"{name}.{field} is {seen}, wanted {names}")
+        if tensor.ndim != len(shape) or any(
+            want not in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
+        ):
+            raise ValueError(f"{name}.{field} is {seen}, wanted shape {list(shape)}")
+        if tensor.device != z.presence.device:
+            raise ValueError(f"{name}.{field} is on {tensor.device}, wanted {z.presence.device}")
+    return ReportEntities(
+        z.offsets.contiguous(),
+        z.presence.contiguous(),
+        z.embedding.detach().float().contiguous(),
+        z.kind.contiguous(),
+    )

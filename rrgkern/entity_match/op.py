@@ -1,0 +1,62 @@
+"""Dispatcher of the entity match. Its embeddings are data, not parameters: no gradient."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rrgkern.entity_match.checks import check_offsets, check_range, check_unit_rows, check_values
+from rrgkern.entity_match.reference import entity_match_reference
+from rrgkern.entity_match.types import ReportEntities
+
+
+def check_entities(name: str, z: ReportEntities, kinds: int) -> None:
+    """Raise ValueError where the values of `z` break the promises of `ReportEntities`."""
+    if not check_values(z.presence):
+        return
+    check_offsets(f"{name}.offsets", z.offsets, len(z.presence))
+    check_range(f"{name}.presence", z.presence, -1, 1)
+    check_range(f"{name}.kind", z.kind, 0, kinds - 1)
+    check_unit_rows(f"{name}.embedding", z.embedding)
+
+
+@torch.library.custom_op("rrgkern::entity_match", mutates_args=())
+def entity_match_op(
+    x_offsets: Tensor,
+    x_presence: Tensor,
+    x_embedding: Tensor,
+    x_kind: Tensor,
+    y_offsets: Tensor,
+    y_presence: Tensor,
+    y_embedding: Tensor,
+    y_kind: Tensor,
+    weight: Tensor,
+    crossed: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(cosine_x, index_x [Ex, 3], cosine_y, index_y [Ey, 3], scores [R, 3])."""
+    x = ReportEntities(x_offsets, x_presence, x_embedding, x_kind)
+    y = ReportEntities(y_offsets, y_presence, y_embedding, y_kind)
+    check_entities("x", x, len(weight))
+    check_entities("y", y, len(weight))
+    return entity_match_reference(x, y, weight, crossed)
+
+
+@entity_match_op.register_fake
+def _(
+    x_offsets: Tensor,
+    x_presence: Tensor,
+    x_embedding: Tensor,
+    x_kind: Tensor,
+    y_offsets: Tensor,
+    y_presence: Tensor,
+    y_embedding: Tensor,
+    y_kind: Tensor,
+    weight: Tensor,
+    crossed: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    best = [
+        x_embedding.new_empty((presence.shape[0], 3), dtype=dtype)
+        for presence in (x_presence, y_presence)
+        for dtype in (torch.float32, torch.int32)
+    ]
+    return *best, x_embedding.new_empty((x_offsets.shape[0] - 1, 3), dtype=torch.float32)

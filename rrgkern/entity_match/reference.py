@@ -1,0 +1,84 @@
+"""Best cosines between the entities of two reports, pair by pair, and the score made of them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rrgkern.entity_match.cosines import cosines, lanes_of
+from rrgkern.entity_match.types import ANY, ReportEntities
+
+NO_ENTITIES = 0.5  # RaTEScore's value where a report has none
+
+
+def entity_match_reference(
+    x: ReportEntities, y: ReportEntities, weight: Tensor, crossed: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(cosine_x, index_x, cosine_y, index_y, scores [R, 3]: precision, recall, score).
+
+    `weight` [K, K] and `crossed` [K, K] weigh a match by the kinds of the two entities: the share
+    of the mean it stands for, and what its cosine counts where their presence is opposite.
+    """
+    bounds_x, bounds_y = x.offsets.tolist(), y.offsets.tolist()
+    lanes_x, lanes_y = lanes_of(x.embedding), lanes_of(y.embedding)
+    best_x, best_y = empty_best(len(x.presence)), empty_best(len(y.presence))
+    scores = torch.full((len(bounds_x) - 1, 3), NO_ENTITIES)
+    for r in range(len(scores)):
+        rows = slice(*bounds_x[r : r + 2])
+        columns = slice(*bounds_y[r : r + 2])
+        if rows.start == rows.stop or columns.start == columns.stop:
+            continue
+        cosine = cosines(lanes_x[rows], lanes_y[columns])
+        sides = (
+            (best_x, rows, cosine, x, columns, y),
+            (best_y, columns, cosine.T, y, rows, x),
+        )
+        means = []
+        for (values, indices), mine, matrix, own, theirs, other in sides:
+            presence = own.presence[mine]
+            values[mine], indices[mine] = best_of(matrix, presence, other.presence[theirs])
+            matched = theirs.start + indices[mine, ANY].long()
+            kinds = own.kind[mine].long(), other.kind[matched].long()
+            shares = weight[kinds]
+            crosses = opposite(presence, other.presence[matched])
+            gains = torch.where(crosses, crossed[kinds], shares)
+            means.append(weighted_mean(values[mine, ANY], gains, shares))
+        precision, recall = means
+        both = precision + recall
+        score = 2 * precision * recall / both if both != 0 else 0.0
+        scores[r] = torch.tensor([precision, recall, score], dtype=torch.float64)
+    return *best_x, *best_y, scores
+
+
+def empty_best(entities: int) -> tuple[Tensor, Tensor]:
+    """Cosines and indices of entities with nothing to match."""
+    return (
+        torch.full((entities, 3), -torch.inf),
+        torch.full((entities, 3), -1, dtype=torch.int32),
+    )
+
+
+def best_of(cosine: Tensor, mine: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
+    """Best of each row [n, m] among any, equal and opposite presence: values, indices [n, 3]."""
+    equal = (mine[:, None] == theirs) & (mine[:, None] >= 0)
+    eligible = torch.stack([torch.ones_like(equal), equal, opposite(mine[:, None], theirs)], 1)
+    values, indices = cosine[:, None].masked_fill(~eligible, -torch.inf).max(-1)
+    return values, indices.masked_fill(~eligible.any(-1), -1).int()
+
+
+def opposite(mine: Tensor, theirs: Tensor) -> Tensor:
+    """Where one is present (1) and the other absent (0); a -1 on either side is never opposite."""
+    return (mine >= 0) & (theirs >= 0) & (mine != theirs)
+
+
+def weighted_mean(cosine: Tensor, gains: Tensor, shares: Tensor) -> float:
+    """Σ cosine·gain / Σ share, each sum in fp64 in the order of the entities; 0 without a share.
+
+    Cosine and gain are fp32, so their product is exact in fp64 and the sum is the same with and
+    without fused multiply-adds.
+    """
+    total, mass = 0.0, 0.0
+    for value, gain, share in zip(cosine.tolist(), gains.tolist(), shares.tolist(), strict=True):
+        total += value * gain
+        mass += share
+    return total / mass if mass != 0 else 0.0
