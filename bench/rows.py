@@ -1,0 +1,63 @@
+"""Result rows: what was measured, on what, at which commit; one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).parents[1]
+RESULTS = Path(os.environ.get("OUT", ROOT / "bench" / "results"))
+_PACKAGES = ("torch", "triton", "apache-tvm-ffi")
+
+
+def device_name(device: torch.device) -> str:
+    """The file that rows of a device go to: "nvidia-h200", "cpu"."""
+    if device.type == "cpu":
+        return "cpu"
+    return torch.cuda.get_device_name(device).lower().replace(" ", "-")
+
+
+def commit() -> str:
+    """The commit measured, with "-dirty" when a tracked file differs from it."""
+    if given := os.environ.get("RRGKERN_COMMIT"):
+        return given
+    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def versions(peers: tuple[str, ...] = ()) -> dict[str, str]:
+    """Versions of Python, the core packages and those peers that are installed."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES + peers:
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    if torch.version.cuda:
+        found["cuda"] = torch.version.cuda
+    return found
+
+
+def append(device: torch.device, row: Mapping[str, Any]) -> None:
+    """Append `row`, stamped with device, commit, date and versions, to the device's file."""
+    name = device_name(device)
+    stamp = {
+        "device": name,
+        "commit": commit(),
+        "date": datetime.now(UTC).isoformat("T", "seconds"),
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    with (RESULTS / f"{name}.jsonl").open("a") as file:
+        file.write(json.dumps({**stamp, **row}) + "\n")

@@ -1,0 +1,97 @@
+"""Timing providers against each other: interleaved rounds, inputs rotating past the cache."""
+
+from __future__ import annotations
+
+import gc
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+Inputs = Sequence[Any]
+Provider = Callable[..., Any]
+
+# CPUs differ and say little; three copies of 64 MiB exceed the caches of all but a few servers.
+_CPU_CACHE_BYTES = 64 << 20
+_MOST_COPIES = 32
+
+
+def device_of(inputs: Inputs) -> torch.device:
+    """The device of the first tensor among `inputs`."""
+    return next(leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)).device
+
+
+def rotation(inputs: Inputs) -> int:
+    """How many copies of `inputs` exceed the last cache three times over."""
+    tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
+    size = sum(t.numel() * t.element_size() for t in tensors)
+    device = device_of(inputs)
+    cache = (
+        torch.cuda.get_device_properties(device).L2_cache_size
+        if device.type == "cuda"
+        else _CPU_CACHE_BYTES
+    )
+    return max(2, min(_MOST_COPIES, math.ceil(3 * cache / max(size, 1))))
+
+
+class Rounds:
+    """Runs every provider once per round, so that a busy machine slows all of them alike."""
+
+    def __init__(self, providers: Mapping[str, Provider], inputs: Sequence[Inputs]) -> None:
+        self.providers = list(providers.items())
+        self.inputs = inputs
+        self.cuda = device_of(inputs[0]).type == "cuda"
+        self.milliseconds: dict[str, list[float]] = {name: [] for name in providers}
+        self._round = 0
+
+    def __call__(self) -> None:
+        """One round; the order of the providers rotates from round to round."""
+        start = self._round % len(self.providers)
+        for place, (name, provider) in enumerate(self.providers[start:] + self.providers[:start]):
+            inputs = self.inputs[(self._round + place) % len(self.inputs)]
+            self.milliseconds[name].append(self._time(provider, inputs))
+        self._round += 1
+
+    def forget(self) -> None:
+        """Drop what the warm-up measured."""
+        for samples in self.milliseconds.values():
+            samples.clear()
+
+    def _time(self, provider: Provider, inputs: Inputs) -> float:
+        if not self.cuda:
+            begin = time.perf_counter()
+            provider(*inputs)
+            return (time.perf_counter() - begin) * 1e3
+        before, after = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        before.record()
+        provider(*inputs)
+        after.record()
+        after.synchronize()
+        return before.elapsed_time(after)
+
+
+def peak_mib(provider: Provider, inputs: Inputs) -> float | None:
+    """Peak CUDA memory of one call above what was allocated before it; None on CPU."""
+    device = device_of(inputs)
+    if device.type != "cuda":
+        return None
+    gc.collect()
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    result = provider(*inputs)
+    torch.cuda.synchronize(device)
+    peak = torch.cuda.max_memory_allocated(device) - before
+    del result
+    return peak / 2**20
+
+
+def percentiles(samples: Sequence[float]) -> dict[str, float]:
+    """{"p20": ..., "p50": ..., "p80": ...}"""
+    quantiles = torch.tensor([0.2, 0.5, 0.8], dtype=torch.float64)
+    values = torch.tensor(samples, dtype=torch.float64).quantile(quantiles)
+    return dict(zip(("p20", "p50", "p80"), values.tolist(), strict=True))
