@@ -1,0 +1,78 @@
+"""What turns reports into labels and entities, and the names under which a recipe asks for it."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from rrgtrain.clinical.entities import Entities
+from rrgtrain.errors import UserError
+
+
+class Labeller(Protocol):
+    """Reads the 14 observations of a report."""
+
+    def label(self, reports: Sequence[str]) -> np.ndarray:
+        """int8 `[R, 14]` class ids, row r for report r (see `rrgtrain.clinical.labels`)."""
+        ...
+
+
+class Extractor(Protocol):
+    """Reads the entities of a report, sentence by sentence."""
+
+    def extract(self, reports: Sequence[str]) -> Entities:
+        """The entities of every report, in order of report, then of position."""
+        ...
+
+
+_LABELLERS: dict[str, str] = {"rules": "rrgtrain.clinical.rules.labeller:RulesLabeller"}
+_EXTRACTORS: dict[str, str] = {"rules": "rrgtrain.clinical.rules.extractor:RulesExtractor"}
+
+
+def register_labeller(name: str, target: str) -> None:
+    """Let a recipe ask for `name`; `target` is "module:callable", imported at first use."""
+    _register(_LABELLERS, "labeller", name, target)
+
+
+def register_extractor(name: str, target: str) -> None:
+    """Let a recipe ask for `name`; `target` is "module:callable", imported at first use."""
+    _register(_EXTRACTORS, "extractor", name, target)
+
+
+def build_labeller(name: str, **options: Any) -> Labeller:
+    """The labeller called `name`, built with `options`. UserError lists the names it knows."""
+    return _find(_LABELLERS, "labeller", name)(**options)
+
+
+def build_extractor(name: str, **options: Any) -> Extractor:
+    """The extractor called `name`, built with `options`. UserError lists the names it knows."""
+    return _find(_EXTRACTORS, "extractor", name)(**options)
+
+
+def _register(table: dict[str, str], what: str, name: str, target: str) -> None:
+    if table.get(name, target) != target:
+        raise ValueError(f"{what} {name!r} is already {table[name]}; choose another name")
+    if ":" not in target:
+        raise ValueError(f"target {target!r} of {what} {name!r}; wanted 'module:callable'")
+    table[name] = target
+
+
+def _find(table: dict[str, str], what: str, name: str) -> Callable[..., Any]:
+    if name not in table:
+        raise UserError(f"unknown {what} {name!r}: choose one of {', '.join(sorted(table))}")
+    module, attribute = table[name].split(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def check_reports(reports: Sequence[str]) -> list[str]:
+    """`reports` as a list of str. TypeError names the first index that is not one."""
+    if isinstance(reports, (str, bytes)):
+        raise TypeError(f"reports is one {type(reports).__name__}; wanted a sequence of str")
+    listed = list(reports)
+    for index, report in enumerate(listed):
+        if not isinstance(report, str):
+            raise TypeError(f"reports[{index}] is {type(report).__name__}; wanted str")
+    return listed

@@ -1,0 +1,138 @@
+"""Entities of a batch of reports, tied to their sentences by character span."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+KINDS: tuple[str, ...] = (
+    "ABNORMALITY",
+    "NON-ABNORMALITY",
+    "DISEASE",
+    "NON-DISEASE",
+    "ANATOMY",
+    "OBS-DP",
+    "OBS-U",
+    "OBS-DA",
+    "ANAT-DP",
+)
+"""Entity types: RaTE-NER's five, then RadGraph's four."""
+
+PRESENCE_OF_KIND = np.array([1, 0, 1, 0, -1, 1, 1, 0, -1], dtype=np.int8)
+"""int8 `[len(KINDS)]`: 1 present (uncertain included), 0 absent, -1 takes no part."""
+
+_UNIT_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True)
+class Entities:
+    """E entities of R reports, ordered by report.
+
+    reports: the R texts. sentences: per report, (start, end) character spans in order, disjoint.
+    offsets [R+1] int64: the entities of report r are offsets[r]:offsets[r+1].
+    sentence [E] int32: index of the entity's sentence within its report.
+    presence [E] int8: 1 present or uncertain, 0 absent, -1 takes no part (anatomy).
+    kind [E] int8: index into KINDS.
+    key [E] int64: equal iff text and type are equal after canonicalisation.
+    span [E, 2] int32: character span in the report, inside the span of the sentence.
+    text: E canonical texts. embedding [E, d] float32: unit rows.
+
+    Raises TypeError or ValueError naming the first field that breaks one of these.
+    """
+
+    reports: list[str]
+    sentences: list[list[tuple[int, int]]]
+    offsets: np.ndarray
+    sentence: np.ndarray
+    presence: np.ndarray
+    kind: np.ndarray
+    key: np.ndarray
+    span: np.ndarray
+    text: list[str]
+    embedding: np.ndarray
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        self._check_spans()
+        self._check_values()
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def of_report(self, report: int) -> slice:
+        """The rows of report `report`."""
+        return slice(int(self.offsets[report]), int(self.offsets[report + 1]))
+
+    def report_index(self) -> np.ndarray:
+        """int64 [E]: the report of every entity."""
+        return np.repeat(np.arange(len(self.reports)), np.diff(self.offsets))
+
+    def _check_shapes(self) -> None:
+        count, reports = len(self.text), len(self.reports)
+        if len(self.sentences) != reports:
+            raise ValueError(f"sentences of {len(self.sentences)} reports; wanted {reports}")
+        wanted = {
+            "offsets": ((reports + 1,), np.int64),
+            "sentence": ((count,), np.int32),
+            "presence": ((count,), np.int8),
+            "kind": ((count,), np.int8),
+            "key": ((count,), np.int64),
+            "span": ((count, 2), np.int32),
+        }
+        for name, (shape, dtype) in wanted.items():
+            array = getattr(self, name)
+            if not isinstance(array, np.ndarray) or array.dtype != dtype:
+                seen = getattr(array, "dtype", type(array).__name__)
+                raise TypeError(f"{name} is {seen}; wanted a numpy {np.dtype(dtype)} array")
+            if array.shape != shape:
+                raise ValueError(f"{name} has shape {array.shape}; wanted {shape}")
+        embedding = self.embedding
+        if not isinstance(embedding, np.ndarray) or embedding.dtype != np.float32:
+            seen = getattr(embedding, "dtype", type(embedding).__name__)
+            raise TypeError(f"embedding is {seen}; wanted a numpy float32 array")
+        if embedding.ndim != 2 or embedding.shape[0] != count:
+            raise ValueError(f"embedding has shape {embedding.shape}; wanted ({count}, d)")
+        offsets = self.offsets
+        if offsets[0] != 0 or offsets[-1] != count or (np.diff(offsets) < 0).any():
+            raise ValueError(f"offsets run {offsets[:3]}..{offsets[-1]}; wanted 0 up to {count}")
+
+    def _check_spans(self) -> None:
+        for report, (text, spans) in enumerate(zip(self.reports, self.sentences, strict=True)):
+            end = 0
+            for start, stop in spans:
+                if not end <= start < stop <= len(text):
+                    raise ValueError(
+                        f"sentence span ({start}, {stop}) of report {report} overlaps, is empty "
+                        f"or leaves its {len(text)} characters"
+                    )
+                end = stop
+        rows = zip(
+            self.report_index().tolist(), self.sentence.tolist(), self.span.tolist(), strict=True
+        )
+        for row, (report, sentence, (start, stop)) in enumerate(rows):
+            spans = self.sentences[report]
+            if not 0 <= sentence < len(spans):
+                raise ValueError(
+                    f"entity {row} names sentence {sentence} of report {report}, "
+                    f"which has {len(spans)}"
+                )
+            low, high = spans[sentence]
+            if not low <= start < stop <= high:
+                raise ValueError(
+                    f"entity {row} spans ({start}, {stop}), outside its sentence ({low}, {high})"
+                )
+
+    def _check_values(self) -> None:
+        if len(self) == 0:
+            return
+        if not np.isin(self.presence, (-1, 0, 1)).all():
+            raise ValueError(f"presence holds {np.unique(self.presence)}; wanted -1, 0 or 1")
+        if self.kind.min() < 0 or self.kind.max() >= len(KINDS):
+            raise ValueError(f"kind holds {np.unique(self.kind)}; wanted 0..{len(KINDS) - 1}")
+        norms = np.linalg.norm(self.embedding.astype(np.float64), axis=1)
+        bad = np.flatnonzero(~(np.abs(norms - 1.0) <= _UNIT_TOLERANCE))
+        if bad.size:
+            raise ValueError(
+                f"embedding row {bad[0]} has norm {norms[bad[0]]:.6g}; wanted unit rows"
+            )

@@ -1,0 +1,136 @@
+"""Structures a report describes by a predicate: "the heart size is normal", "clear lungs"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rrgtrain.clinical.rules.concepts import CONCEPT_ID
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a structure's predicates mean.
+
+    anatomy: concept id of the structure itself. meanings: predicate -> (concept id, present),
+    several where one sentence settles several findings.
+    """
+
+    anatomy: int
+    meanings: dict[str, tuple[tuple[int, bool], ...]]
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+_TABLE: list[tuple[Subject, tuple[str, ...]]] = []
+
+
+def _subject(anatomy: str, meanings: dict[str, str], *phrases: str) -> None:
+    """A meaning is names of concepts, each after "+" (present) or "-" (absent)."""
+    parsed = {
+        predicate: tuple(
+            (CONCEPT_ID[item[1:]], item[0] == "+") for item in text.split(", ") if item
+        )
+        for predicate, text in meanings.items()
+    }
+    _TABLE.append((Subject(CONCEPT_ID[anatomy], parsed), phrases))
+
+
+_subject(
+    "heart",
+    {"normal": "-cardiomegaly", "large": "+cardiomegaly", "borderline": "+cardiomegaly"},
+    "heart", "heart size|silhouette|shadow|contour|border", "cardiac", "size of the? heart",
+    "cardiac size|silhouette|shadow|contour|border|outline|configuration", "cardiopericardial silhouette",
+    "heart silhouette size", "cardiac silhouette size", "cardiac and? heart? size", "cardiothoracic ratio",
+    "ventricle", "left|right ventricle|atrium", "cardiopericardial shadow",
+)
+_subject(
+    "mediastinum",
+    {"normal": "-enlarged cardiomediastinum", "large": "+enlarged cardiomediastinum"},
+    "mediastinum", "mediastinal", "mediastinal contour|silhouette|size|structure|border|shadow|width",
+    "upper|superior mediastinum",
+)
+_subject(
+    "mediastinum",
+    {
+        "normal": "-enlarged cardiomediastinum, -cardiomegaly",
+        "large": "+cardiomegaly, +enlarged cardiomediastinum",
+        "borderline": "+cardiomegaly",
+    },
+    "cardiomediastinum", "cardiomediastinal", "cardiomediastinal silhouette|contour|size|structure",
+    "cardio mediastinal silhouette|contour|size|structure?", "cardiomediastinal silhouette and contour",
+    "cardiomediastinal size and contour", "cardiomediastinal shadow|border|outline",
+)
+_subject(
+    "lung",
+    {"normal": "-opacity", "low": "+low lung volumes", "hazy": "+opacity"},
+    "lung", "lung field|parenchyma|base|apex|apices|zone", "pulmonary parenchyma", "airspaces",
+    "lung volume", "lung fields and bases", "pulmonary aeration", "hemithorax",
+)
+_subject(
+    "pleura",
+    {"normal": "-pleural effusion", "blunted": "+blunted costophrenic angle"},
+    "pleura", "pleural space|surface|cavity", "costophrenic angle|sulcus|sulci|recess", "cp angle",
+    "costophrenic", "pleural sulcus",
+)
+_subject(
+    "pulmonary vessels",
+    {"normal": "-vascular congestion", "large": "+vascular congestion"},
+    "pulmonary vascularity|vasculature|vessel|vascular", "vascularity", "vasculature",
+    "pulmonary vascular pattern|marking", "pulmonary vascular? marking",
+)
+_subject(
+    "bone",
+    {"normal": "-bone abnormality"},
+    "bone", "bony|osseous|skeletal structure|thorax|element", "bony|osseous", "skeleton", "rib",
+    "bones of the thorax", "thoracic cage", "bony thoracic|rib cage", "visualized skeleton",
+)
+_subject(
+    "aorta",
+    {
+        "normal": "-tortuous aorta",
+        "tortuous": "+tortuous aorta",
+        "large": "+tortuous aorta",
+        "calcified": "+aortic calcification",
+    },
+    "aorta", "thoracic|descending|ascending aorta", "aortic arch|knob|contour", "aortic",
+)
+_subject("hilum", {"normal": "-lymphadenopathy", "large": "+lymphadenopathy"},
+         "hilum", "hila", "hilar contour|structure|region", "hilar")
+_subject(
+    "diaphragm",
+    {"normal": "-elevated diaphragm", "elevated": "+elevated diaphragm", "flat": "+hyperinflation"},
+    "diaphragm", "hemidiaphragm", "diaphragmatic contour",
+)
+_subject("trachea", {"normal": "-tracheal deviation"}, "trachea", "tracheal")
+_subject("lung", {"normal": "-acute cardiopulmonary abnormality"},
+         "chest", "chest x ray?", "chest radiograph|exam|examination|film|study", "exam", "radiograph")
+
+SUBJECTS: tuple[tuple[Subject, tuple[str, ...]], ...] = tuple(_TABLE)
+
+PREDICATES: dict[str, tuple[str, ...]] = {
+    "normal": (
+        "normal", "within normal limit|range", "within limits of normal", "unremarkable", "clear",
+        "not enlarged", "non enlarged", "nonenlarged", "intact", "sharp", "midline", "negative",
+        "grossly? normal|clear|unremarkable|intact", "well aerated|expanded|inflated", "wnl",
+        "normally inflated|aerated|expanded", "normal in? size|contour|appearance|caliber",
+        "not hyperinflated", "preserved", "upper? within normal limits", "no abnormality",
+    ),
+    "large": (
+        "enlarged", "enlargement", "widened", "widening", "wide", "dilated", "dilatation",
+        "dilation", "big", "increased", "prominence",
+    ),
+    "borderline": (
+        "borderline", "upper limit|limits of normal", "top normal", "at the upper limits of normal",
+        "upper normal", "high normal", "borderline enlarged|large|enlargement", "upper limits normal",
+        "at upper limits of normal", "upper normal limits", "top limits of normal",
+        "upper limits of normal size?", "top limit|limits normal", "borderline in size",
+    ),
+    "low": ("reduced", "diminished", "small volume"),
+    "hazy": ("hazy",),
+    "blunted": ("blunted", "obscured", "effaced", "obliterated"),
+    "tortuous": ("tortuous", "ectatic", "unfolded", "uncoiled"),
+    "calcified": ("calcified", "atherosclerotic"),
+    "elevated": ("elevated", "raised"),
+    "flat": ("flattened", "flat", "flattening"),
+}

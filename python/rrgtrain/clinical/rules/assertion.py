@@ -1,0 +1,367 @@
+"""What one sentence asserts: findings with their status and attributes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from rrgtrain.clinical.labels import ClassId
+from rrgtrain.clinical.rules.anatomy import Subject
+from rrgtrain.clinical.rules.concepts import CONCEPTS
+from rrgtrain.clinical.rules.cues import Cue
+from rrgtrain.clinical.rules.lexicon import Event, find_events
+
+_CACHE_SENTENCES = 1 << 16
+_NEXT = 3
+"""Tokens that a denial of the next words ("not") reaches over."""
+_ATTRIBUTIVE = 2
+"""Tokens allowed between a predicate and the structure after it ("clear, expanded lungs")."""
+_LIST = 3
+"""Tokens allowed between structures that share a predicate ("heart size and the hila")."""
+_LOCATIVE = 3
+"""Tokens between a preposition and the structure it makes a place ("in the left lung")."""
+
+_STARTS_STATEMENT = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, Cue.BREAK, Cue.DOUBT})
+
+
+class Mention(NamedTuple):
+    """A finding as one sentence states it.
+
+    concept: id. status: POSITIVE, NEGATIVE or UNCERTAIN; BLANK for an anatomy. start, end:
+    characters of the sentence. side, zone, severity: indices into SIDES, ZONES, SEVERITIES.
+    """
+
+    concept: int
+    status: int
+    start: int
+    end: int
+    side: int
+    zone: int
+    severity: int
+
+
+@lru_cache(maxsize=_CACHE_SENTENCES)
+def read_sentence(sentence: str) -> tuple[Mention, ...]:
+    """The mentions of `sentence`, by position."""
+    return _Reader(find_events(sentence)).read()
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A mention still open to what follows it."""
+
+    concept: int
+    status: int
+    start: int
+    end: int
+    attributes: list[tuple[Cue, int]] = field(default_factory=list)
+
+    def close(self) -> Mention:
+        return Mention(self.concept, self.status, self.start, self.end, *self._resolve())
+
+    def _resolve(self) -> tuple[int, int, int]:
+        seen: dict[Cue, set[int]] = {Cue.SIDE: set(), Cue.ZONE: set(), Cue.SEVERITY: set()}
+        for axis, value in self.attributes:
+            seen[axis].add(value)
+        sides, zones, severities = seen[Cue.SIDE], seen[Cue.ZONE], seen[Cue.SEVERITY]
+        side = 0 if not sides else sides.pop() if len(sides) == 1 else 3
+        zone = zones.pop() if len(zones) == 1 else 0
+        # "No large effusion" denies the effusion, not its size.
+        denied = self.status == ClassId.NEGATIVE
+        severity = 0 if denied or not severities else max(severities)
+        return side, zone, severity
+
+
+@dataclass(slots=True)
+class _Named:
+    """A structure waiting for its predicate."""
+
+    subject: Subject
+    first: int
+    last: int
+    start: int
+    end: int
+    attributes: list[tuple[Cue, int]]
+
+
+class _Reader:
+    """One pass over the events of a sentence, left to right."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.events = events
+        self.drafts: list[_Draft] = []
+        self.negate = self.doubt = self.unasserted = False
+        self.negate_until = -1
+        self.clause = self.comma = 0
+        self.joined = False
+        self.alternatives = False
+        self.versus: int | None = None
+        self.named: list[_Named] = []
+        self.pending: tuple[str, Event] | None = None
+        self.bound_last = -1
+        self.pool: list[tuple[Cue, int]] = []
+        self.anchor: _Draft | None = None
+        self.after = False
+        self.preposition = -9
+        self.verb = -1
+
+    def read(self) -> tuple[Mention, ...]:
+        handlers = _HANDLERS
+        for index, event in enumerate(self.events):
+            for role in event.roles:
+                handler = handlers[role.cue]
+                if handler is not None:
+                    handler(self, index, event, role)
+        self._flush()
+        return tuple(draft.close() for draft in sorted(self.drafts, key=lambda d: d.start))
+
+    # Findings and structures.
+
+    def _finding(self, index: int, event: Event, role) -> None:
+        if self.named and self.verb < self.named[-1].first:
+            self.named = []
+        self.pending = None
+        if self.unasserted:
+            return
+        draft = _Draft(role.value, self._status(event), event.start, event.end)
+        draft.attributes.extend(role.attributes)
+        if self.after and self.pool and self.anchor is not None:
+            self.anchor.attributes.extend(self.pool)
+        else:
+            draft.attributes.extend(self.pool)
+        self.pool = []
+        self.after = False
+        self.anchor = draft
+        self._settle_versus(draft)
+        self.drafts.append(draft)
+
+    def _subject(self, index: int, event: Event, role) -> None:
+        subject: Subject = role.value
+        if self.unasserted:
+            return
+        self.drafts.append(
+            _Draft(subject.anatomy, ClassId.BLANK, event.start, event.end, list(self.pool))
+        )
+        named = _Named(subject, event.first, event.last, event.start, event.end, list(self.pool))
+        if self.pending is not None:
+            predicate, source = self.pending
+            gap = event.first - max(source.last, self.bound_last)
+            if gap <= (_ATTRIBUTIVE if self.bound_last < source.last else _LIST):
+                self._bind(predicate, source, named)
+                self.bound_last = event.last
+                self.pool = []
+                return
+            self.pending = None
+        if event.first - self.preposition <= _LOCATIVE and self.preposition >= 0:
+            return
+        if self.named:
+            previous = self.named[-1]
+            if event.first - previous.last > _LIST or self.verb >= previous.first:
+                self.named = []
+        self.named.append(named)
+        self.pool = []
+
+    def _predicate(self, index: int, event: Event, role) -> None:
+        predicate: str = role.value
+        known = [n for n in self.named if predicate in n.subject.meanings]
+        if known:
+            for named in known:
+                self._bind(predicate, event, named)
+            self.pool = []
+            self.pending = None
+        else:
+            self.pending = (predicate, event)
+            self.bound_last = -1
+
+    def _bind(self, predicate: str, source: Event, named: _Named) -> None:
+        if self.unasserted:
+            return
+        denied = source.first <= self.negate_until
+        for concept, present in named.subject.meanings.get(predicate, ()):
+            if present:
+                status = self._status(source)
+                if predicate == "borderline" and status == ClassId.POSITIVE:
+                    status = ClassId.UNCERTAIN
+            elif denied:
+                continue
+            else:
+                status = ClassId.NEGATIVE
+            start, end = min(named.start, source.start), max(named.end, source.end)
+            draft = _Draft(concept, status, start, end, named.attributes + self.pool)
+            self.drafts.append(draft)
+            self.anchor = draft
+
+    def _status(self, event: Event) -> int:
+        if self.negate or event.first <= self.negate_until:
+            return ClassId.NEGATIVE
+        return ClassId.UNCERTAIN if self.doubt else ClassId.POSITIVE
+
+    # Denial, doubt, and where they end.
+
+    def _negate(self, index: int, event: Event, role) -> None:
+        self.negate, self.doubt = True, False
+
+    def _negate_next(self, index: int, event: Event, role) -> None:
+        self.negate_until = event.last + _NEXT
+
+    def _doubt(self, index: int, event: Event, role) -> None:
+        if not self.negate:
+            self.doubt = True
+
+    def _unasserted(self, index: int, event: Event, role) -> None:
+        self.unasserted = True
+
+    def _negated_before(self, index: int, event: Event, role) -> None:
+        for draft in self._reach():
+            draft.status = ClassId.NEGATIVE
+        self.negate_until = -1
+
+    def _doubted_before(self, index: int, event: Event, role) -> None:
+        for draft in self._reach():
+            if draft.status == ClassId.POSITIVE:
+                draft.status = ClassId.UNCERTAIN
+
+    def _reach(self) -> list[_Draft]:
+        low = self.clause if self.joined else max(self.clause, self.comma)
+        return [d for d in self.drafts[low:] if d.status != ClassId.BLANK]
+
+    def _reset(self, index: int, event: Event, role) -> None:
+        self.negate = self.doubt = self.unasserted = False
+        self.versus = None
+
+    def _break(self, index: int, event: Event, role) -> None:
+        self._reset(index, event, role)
+        self._flush()
+        self.anchor = None
+        self.clause = self.comma = len(self.drafts)
+        self.joined = False
+        self.negate_until = -1
+
+    def _comma(self, index: int, event: Event, role) -> None:
+        self._end_statement(index)
+        self._place()
+        self.comma = len(self.drafts)
+        self.joined = False
+
+    def _and(self, index: int, event: Event, role) -> None:
+        self._end_statement(index)
+        self._place()
+        self.joined = True
+
+    def _or(self, index: int, event: Event, role) -> None:
+        self._place()
+        self.joined = True
+        if not self.negate:
+            self._versus(index, event, role)
+
+    def _versus(self, index: int, event: Event, role) -> None:
+        for draft in reversed(self.drafts[self.clause :]):
+            if draft.status == ClassId.BLANK:
+                continue
+            if draft.status == ClassId.POSITIVE:
+                draft.status = ClassId.UNCERTAIN
+            break
+        self.versus = event.last
+
+    def _settle_versus(self, draft: _Draft) -> None:
+        if self.versus is not None and draft.status == ClassId.POSITIVE:
+            draft.status = ClassId.UNCERTAIN
+        self.versus = None
+
+    def _end_statement(self, index: int) -> None:
+        """Close denial and doubt at a comma or "and" that opens a statement of its own."""
+        if not (self.negate or self.doubt or self.unasserted):
+            return
+        if index + 1 >= len(self.events) or not self._opens_statement(index + 1):
+            return
+        if self.negate and self._or_follows(index + 1):
+            return
+        self.negate = self.doubt = self.unasserted = False
+
+    def _opens_statement(self, index: int) -> bool:
+        cues = {role.cue for role in self.events[index].roles}
+        if cues & _STARTS_STATEMENT:
+            return True
+        if Cue.SUBJECT not in cues:
+            return False
+        for event in self.events[index + 1 : index + 5]:
+            following = {role.cue for role in event.roles}
+            if Cue.VERB in following or Cue.PREDICATE in following:
+                return True
+            if Cue.FINDING in following:
+                return False
+        return False
+
+    def _or_follows(self, index: int) -> bool:
+        for event in self.events[index:]:
+            for role in event.roles:
+                if role.cue in (Cue.BREAK, Cue.NEGATE):
+                    return False
+                if role.cue == Cue.OR:
+                    return True
+        return False
+
+    # Attributes.
+
+    def _attribute(self, index: int, event: Event, role) -> None:
+        self.pool.append((role.cue, role.value))
+
+    def _preposition(self, index: int, event: Event, role) -> None:
+        self.preposition = event.last
+        if self.anchor is not None:
+            self.after = True
+
+    def _verb(self, index: int, event: Event, role) -> None:
+        self.verb = event.first
+
+    def _place(self) -> None:
+        if self.after and self.anchor is not None:
+            self.anchor.attributes.extend(self.pool)
+            self.pool = []
+        self.after = False
+
+    def _flush(self) -> None:
+        if self.anchor is not None:
+            self.anchor.attributes.extend(self.pool)
+            self.pool = []
+        self.after = False
+
+    def _colon(self, index: int, event: Event, role) -> None:
+        self._reset(index, event, role)
+
+
+_HANDLERS = {
+    Cue.FINDING: _Reader._finding,
+    Cue.SUBJECT: _Reader._subject,
+    Cue.PREDICATE: _Reader._predicate,
+    Cue.NEGATE: _Reader._negate,
+    Cue.NEGATE_NEXT: _Reader._negate_next,
+    Cue.DOUBT: _Reader._doubt,
+    Cue.NEGATED_BEFORE: _Reader._negated_before,
+    Cue.DOUBTED_BEFORE: _Reader._doubted_before,
+    Cue.UNASSERTED: _Reader._unasserted,
+    Cue.BREAK: _Reader._break,
+    Cue.RESET: _Reader._reset,
+    Cue.ASSERT: None,
+    Cue.COMMA: _Reader._comma,
+    Cue.COLON: _Reader._colon,
+    Cue.AND: _Reader._and,
+    Cue.OR: _Reader._or,
+    Cue.VERSUS: _Reader._versus,
+    Cue.PREPOSITION: _Reader._preposition,
+    Cue.VERB: _Reader._verb,
+    Cue.SIDE: _Reader._attribute,
+    Cue.ZONE: _Reader._attribute,
+    Cue.SEVERITY: _Reader._attribute,
+    Cue.IDLE: None,
+}
+
+
+def describe(sentence: str) -> list[str]:
+    """`status concept` of every mention, for reading a decision by eye."""
+    return [
+        f"{ClassId(m.status).name.lower()} {CONCEPTS[m.concept].name}"
+        for m in read_sentence(sentence)
+        if m.status != ClassId.BLANK
+    ]

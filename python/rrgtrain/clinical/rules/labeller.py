@@ -1,0 +1,54 @@
+"""The 14 observations read by rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rrgtrain.clinical.backends import check_reports
+from rrgtrain.clinical.labels import NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES, ClassId
+from rrgtrain.clinical.rules.assertion import read_sentence
+from rrgtrain.clinical.rules.concepts import CONCEPTS
+from rrgtrain.clinical.rules.sentences import split_sentences
+
+_OBSERVATION = tuple(concept.observation for concept in CONCEPTS)
+_RANK = {ClassId.BLANK: 0, ClassId.NEGATIVE: 1, ClassId.UNCERTAIN: 2, ClassId.POSITIVE: 3}
+_OF_RANK = np.array([ClassId.BLANK, ClassId.NEGATIVE, ClassId.UNCERTAIN, ClassId.POSITIVE])
+_RANKS = tuple(_RANK[ClassId(status)] for status in range(4))
+
+
+class RulesLabeller:
+    """Deterministic labels in CheXbert's ids, without a model. Not CheXbert, and not named so.
+
+    Per observation over the sentences of a report: positive > uncertain > negative > blank, as
+    chexpert-labeler (Irvin et al., 2019) aggregates. No Finding is positive iff nothing outside
+    Support Devices is positive or uncertain; a report without a sentence is blank throughout.
+    """
+
+    def label(self, reports: Sequence[str]) -> np.ndarray:
+        """int8 `[R, 14]`. TypeError names the first report that is not a str."""
+        texts = check_reports(reports)
+        ranks = np.zeros((len(texts), len(OBSERVATIONS)), dtype=np.int8)
+        for row, text in zip(ranks, texts, strict=True):
+            _label(text, row)
+        return _OF_RANK.astype(np.int8)[ranks]
+
+
+def _label(text: str, ranks: np.ndarray) -> None:
+    best = [0] * len(OBSERVATIONS)
+    spans = split_sentences(text)
+    for start, end in spans:
+        for mention in read_sentence(text[start:end]):
+            column = _OBSERVATION[mention.concept]
+            if column >= 0:
+                best[column] = max(best[column], _RANKS[mention.status])
+    doubtful = _RANK[ClassId.UNCERTAIN]
+    found = any(
+        rank >= doubtful
+        for column, rank in enumerate(best)
+        if column not in (SUPPORT_DEVICES, NO_FINDING)
+    )
+    if spans and not found:
+        best[NO_FINDING] = _RANK[ClassId.POSITIVE]
+    ranks[:] = best

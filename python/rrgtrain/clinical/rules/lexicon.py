@@ -1,0 +1,99 @@
+"""All tables in one compiled phrase table, and the text it is matched against."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+from rrgtrain.clinical.rules.anatomy import PREDICATES, SUBJECTS
+from rrgtrain.clinical.rules.concepts import CONCEPTS
+from rrgtrain.clinical.rules.cues import ATTRIBUTES, CUES, SEVERITIES, SIDES, ZONES, Cue
+from rrgtrain.clinical.rules.trie import PhraseTable, expand
+
+VALUES: dict[Cue, tuple[str, ...]] = {
+    Cue.SIDE: SIDES,
+    Cue.ZONE: ZONES,
+    Cue.SEVERITY: SEVERITIES,
+}
+
+_TOKEN = re.compile(r"[^\W_]+|[,;:()/?]")
+
+
+class Role(NamedTuple):
+    """What a phrase does: its cue, and the concept id, subject, predicate or attribute value.
+
+    attributes: (cue, value) pairs that a finding's own words carry ("bibasilar density").
+    """
+
+    cue: Cue
+    value: object = None
+    attributes: tuple[tuple[Cue, int], ...] = ()
+
+
+class Event(NamedTuple):
+    """A phrase found in a sentence: its roles, token range and character range."""
+
+    roles: tuple[Role, ...]
+    first: int
+    last: int
+    start: int
+    end: int
+
+
+@cache
+def phrase_table() -> PhraseTable:
+    """The compiled table of every finding, structure, predicate, cue and attribute."""
+    table = PhraseTable()
+    words = _attribute_words()
+    for axis, values in ATTRIBUTES.items():
+        for value, phrases in values.items():
+            for phrase in phrases:
+                table.add(phrase, Role(axis, VALUES[axis].index(value)))
+    for identity, concept in enumerate(CONCEPTS):
+        for phrase in concept.phrases:
+            for reading in expand(phrase):
+                carried = tuple(pair for word in reading for pair in words.get(word, ()))
+                table.add(" ".join(reading), Role(Cue.FINDING, identity, carried))
+    for predicate, phrases in PREDICATES.items():
+        for phrase in phrases:
+            table.add(phrase, Role(Cue.PREDICATE, predicate))
+    for subject, phrases in SUBJECTS:
+        for phrase in phrases:
+            table.add(phrase, Role(Cue.SUBJECT, subject))
+    for cue, phrases in CUES.items():
+        for phrase in phrases:
+            table.add(phrase, Role(cue))
+    return table.compile()
+
+
+def find_events(sentence: str) -> list[Event]:
+    """The phrases of `sentence` in order."""
+    table = phrase_table()
+    matches = list(_TOKEN.finditer(_lower(sentence)))
+    lemma = table.lemma
+    words = [lemma.get(match.group()) for match in matches]
+    return [
+        Event(roles, first, last, matches[first].start(), matches[last - 1].end())
+        for roles, first, last in table.find(words)
+    ]
+
+
+def _attribute_words() -> dict[str, tuple[tuple[Cue, int], ...]]:
+    words: dict[str, tuple[tuple[Cue, int], ...]] = {}
+    for axis, values in ATTRIBUTES.items():
+        for value, phrases in values.items():
+            for phrase in phrases:
+                for reading in expand(phrase):
+                    if len(reading) == 1:
+                        pair = (axis, VALUES[axis].index(value))
+                        words[reading[0]] = (*words.get(reading[0], ()), pair)
+    return words
+
+
+def _lower(text: str) -> str:
+    """Lower case of the same length: a character whose lower case is longer stays as it is."""
+    lowered = text.lower()
+    if len(lowered) == len(text):
+        return lowered
+    return "".join(low if len(low := char.lower()) == 1 else char for char in text)

@@ -1,0 +1,88 @@
+"""Sentences of a report as character spans."""
+
+from __future__ import annotations
+
+import re
+
+# A stop, with quotes or brackets that close after it; or a line break. What a candidate really
+# is depends on its neighbours, decided in `_ends_sentence` and `_starts_line`.
+_CANDIDATE = re.compile(r"[.!?]+[\"')\]]*|\n+")
+_ABBREVIATIONS = frozenset(
+    "dr mr mrs ms prof st vs approx fig figs cf eg ie e.g i.e a.m p.m no nos ca resp incl".split()
+)
+_NEEDS_DIGIT = frozenset({"no", "nos", "fig", "figs", "ca"})
+_LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
+_LIST_MARKER = re.compile(r"\(?\d{1,2}[.)]?|[-*\u2022]")
+
+
+def split_sentences(text: str) -> list[tuple[int, int]]:
+    """(start, end) of every sentence of `text`: in order, disjoint, without outer white space.
+
+    A list marker ("2.", "-") belongs to the sentence it introduces. Abbreviations ("Dr.",
+    "vs."), initials, decimals and a line wrapped in mid-sentence end nothing; a blank line, or
+    a line that starts like a sentence, does. A sentence holds at least one letter or digit, so
+    text between two sentences may belong to neither.
+    """
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for match in _CANDIDATE.finditer(text):
+        low, high = match.span()
+        if text[low] == "\n":
+            if _starts_line(text, start, low, high):
+                _append(spans, text, start, low)
+                start = high
+        elif _ends_sentence(text, start, low, high):
+            _append(spans, text, start, high)
+            start = high
+    _append(spans, text, start, len(text))
+    return spans
+
+
+def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
+    piece = text[start:end]
+    stripped = piece.strip()
+    if not stripped or not any(map(str.isalnum, stripped)):
+        return
+    start += len(piece) - len(piece.lstrip())
+    spans.append((start, start + len(stripped)))
+
+
+def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
+    following = text[high : high + 2]
+    if text[low] != "." or high - low > 1:
+        return not following or not following[0].isalnum() or following[0].isupper()
+    if following and not following[0].isspace():
+        # "apex.There": a space lost between two sentences; "1.5", "e.g", "U.S" are none.
+        lost_space = following[0].isupper() and following[1:].islower()
+        return lost_space and text[max(start, low - 2) : low].islower()
+    before = text[start:low]
+    if _LIST_MARKER.fullmatch(before.strip()):
+        return False
+    match = _LAST_WORD.search(before)
+    if match is None:
+        return True
+    word = match.group()
+    if len(word) == 1 and word.isupper():
+        # An initial ("J. Smith"), unless it closes a phrase such as "vitamin D".
+        return not (low + 2 < len(text) and text[low + 2 : low + 3].isalpha())
+    folded = word.lower()
+    if folded in _ABBREVIATIONS:
+        if folded in _NEEDS_DIGIT:
+            return not text[high:].lstrip()[:1].isdigit()
+        return not text[high:].strip()
+    return True
+
+
+def _starts_line(text: str, start: int, low: int, high: int) -> bool:
+    """True when the line break at low:high ends the sentence begun at `start`."""
+    if high - low > 1:
+        return True
+    line = text[high : high + 40].lstrip(" \t")
+    if not line or line[0] == "\n":
+        return True
+    if _LIST_MARKER.match(line) and re.match(r"\(?\d{1,2}[.)]\s|[-*\u2022]\s", line):
+        return True
+    before = text[start:low].rstrip()
+    if before.endswith(":"):
+        return before.isupper()
+    return line[0].isupper() and not before.endswith((",", "-"))

@@ -1,0 +1,100 @@
+"""Phrase tables compiled to a word trie: the longest phrase at a word is one dict walk."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+_END = ""
+
+Node = dict[str, Any]
+
+
+class PhraseTable:
+    """Phrases with the roles they play: a tuple of values, in order of addition.
+
+    A phrase is words separated by spaces: `a|b` stands for either word, a closing `?` makes a
+    word optional. Regular plurals of every word match too, unless the table holds the plural
+    itself. Text words are lower case.
+    """
+
+    def __init__(self) -> None:
+        self.root: Node = {}
+        self.lemma: dict[str, str] = {}
+        self._phrases: dict[tuple[str, ...], tuple[Any, ...]] = {}
+
+    def add(self, phrase: str, role: Any) -> None:
+        """Give every reading of `phrase` one more role; the same role twice counts once."""
+        for words in expand(phrase):
+            roles = self._phrases.get(words, ())
+            if role not in roles:
+                self._phrases[words] = (*roles, role)
+
+    def compile(self) -> PhraseTable:
+        words = {word for phrase in self._phrases for word in phrase}
+        for word in words:
+            for form in _plurals(word):
+                if form not in words:
+                    self.lemma[form] = word
+        self.lemma.update((word, word) for word in words)
+        for phrase, roles in self._phrases.items():
+            node = self.root
+            for word in phrase:
+                node = node.setdefault(word, {})
+            node[_END] = roles
+        return self
+
+    def find(self, words: list[str | None]) -> list[tuple[Any, int, int]]:
+        """(roles, first, last + 1) of the phrases in `words`, leftmost longest, disjoint.
+
+        `words` are lemmas (`self.lemma`), None for a word the table does not know.
+        """
+        found = []
+        root, count, position = self.root, len(words), 0
+        while position < count:
+            word = words[position]
+            node = root.get(word) if word is not None else None
+            if node is None:
+                position += 1
+                continue
+            roles, stop, ahead = node.get(_END), position + 1, position + 1
+            while ahead < count:
+                word = words[ahead]
+                node = node.get(word) if word is not None else None
+                if node is None:
+                    break
+                ahead += 1
+                if _END in node:
+                    roles, stop = node[_END], ahead
+            if roles is not None:
+                found.append((roles, position, stop))
+                position = stop
+            else:
+                position += 1
+        return found
+
+
+def expand(phrase: str) -> Iterable[tuple[str, ...]]:
+    """The word sequences a phrase stands for."""
+    choices = []
+    for word in phrase.split():
+        optional = word.endswith("?") and len(word) > 1
+        options = (word[:-1] if optional else word).split("|")
+        choices.append([*options, None] if optional else options)
+    for words in itertools.product(*choices):
+        kept = tuple(word for word in words if word is not None)
+        if kept:
+            yield kept
+
+
+def _plurals(word: str) -> Iterable[str]:
+    if not word.isalpha() or len(word) < 3:
+        return ()
+    if word.endswith("y") and word[-2] not in "aeiou":
+        return (word[:-1] + "ies",)
+    if word.endswith(("s", "x", "ch", "sh")):
+        return (word + "es",)
+    if word.endswith("is"):
+        return (word[:-2] + "es",)
+    return (word + "s",)
