@@ -6,8 +6,10 @@ Every field has a default that works on two CPU cores; a recipe writes only what
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Any, get_type_hints
+
+from rrgtrain.data.phantom import PhantomConfig
 
 
 def one_of(default: str, *choices: str) -> Any:
@@ -19,24 +21,14 @@ def at_least(default: Any, minimum: float, maximum: float | None = None) -> Any:
     return field(default=default, metadata=bounds)
 
 
-@dataclass
-class Phantom:
-    """The procedural radiographs of `data.source=phantom`; see `data/phantom`."""
+def _phantom() -> type:
+    """The recipe's view of `PhantomConfig`: the same fields and defaults, open to overrides."""
+    hints = get_type_hints(PhantomConfig)
+    made = [(f.name, hints[f.name], field(default=f.default)) for f in fields(PhantomConfig)]
+    return make_dataclass("Phantom", made)
 
-    train: int = at_least(400, 1)
-    val: int = at_least(100, 1)
-    test: int = at_least(200, 1)
-    size: int = at_least(112, 28)
-    seed: int = 0
-    lateral: float = at_least(0.0, 0.0, 1.0)
-    prior: float = at_least(0.0, 0.0, 1.0)
-    paraphrases: int = at_least(8, 1)
-    omit: float = at_least(0.15, 0.0, 1.0)
-    garble: float = at_least(0.05, 0.0, 1.0)
-    contrast: float = at_least(1.0, 0.0)
-    noise: float = at_least(1.0, 0.0)
-    prevalence: float = at_least(1.0, 0.0)
-    uncertain: float = at_least(0.1, 0.0, 1.0)
+
+Phantom = _phantom()
 
 
 @dataclass
@@ -45,7 +37,7 @@ class Data:
     root: str | None = None
     images: str = one_of("all", "frontal", "none")
     limit: int | None = None
-    phantom: Phantom = field(default_factory=Phantom)
+    phantom: Phantom = field(default_factory=Phantom)  # type: ignore[valid-type]
 
 
 @dataclass

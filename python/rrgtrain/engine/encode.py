@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rrgtrain.data.images import read_image
 from rrgtrain.data.study import Study
-from rrgtrain.policy.load import Policy
+from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, encode_prompt
 
 

@@ -12,7 +12,7 @@ from rrgtrain.clinical.metrics import label_report
 from rrgtrain.data.study import Study
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.progress import progress
-from rrgtrain.policy.load import Policy
+from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import generate
 
@@ -64,7 +64,7 @@ def write_reports(
                 seeds=[[0]] * len(encoded),
                 greedy=True,
             )
-        reports.extend(policy.decode(r[0].ids) for r in rollouts)
+        reports.extend(policy.codec.decode(r[0].ids) for r in rollouts)
     policy.model.train(was_training)
     return reports
 

@@ -14,6 +14,7 @@ from rrgkern import philox_seed
 from rrgtrain.algorithms import Algorithm, Group, Member, group_offsets
 from rrgtrain.algorithms.group import members
 from rrgtrain.data.study import Study
+from rrgtrain.engine.best import Best
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.optim import adamw, apply_step, learning_rate
@@ -21,7 +22,7 @@ from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.progress import progress
 from rrgtrain.engine.update import accumulate_gradients
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import Policy
+from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import generate
 from rrgtrain.schema import Recipe
@@ -31,11 +32,19 @@ Validate = Callable[[], dict[str, float]]
 
 @dataclass(frozen=True)
 class RlResult:
-    """`edits` counts the edits by rule; `zero_variance` is the mean share of such groups."""
+    """`best` is the checkpoint with the best validation micro-F1.
 
-    out: Path
+    `seconds` is the whole wall time and `phases` where it went; `edits` counts the edits by
+    rule; `zero_variance` is the mean share of groups whose members all earned the same;
+    `rollouts` is how many reports were sampled.
+    """
+
+    best: Path
+    best_f1: float
+    best_step: int
     steps: int
-    seconds: dict[str, float]
+    seconds: float
+    phases: dict[str, float]
     zero_variance: float
     edits: dict[str, float]
     rollouts: int
@@ -74,7 +83,7 @@ def sample_groups(
             index,
             studies[index],
             prompt,
-            tuple(Member(r.ids, policy.decode(r.ids), "sampled", r.finished, r.logps) for r in group),
+            tuple(Member(r.ids, policy.codec.decode(r.ids), "sampled", r.finished, r.logps) for r in group),
         )
         for index, prompt, group in zip(indices, encoded, rollouts, strict=True)
     ]
@@ -93,7 +102,7 @@ def run_rl(
     *,
     record: Callable[[int, list[Group], torch.Tensor], None] | None = None,
 ) -> RlResult:
-    """Trains `policy` in place for `rl.steps` steps and saves it in `out`.
+    """Trains `policy` in place for `rl.steps` steps; keeps the best by validation micro-F1 in `out`.
 
     One update per batch of rollouts, so the behaviour policy is the policy itself and the
     ratio is exactly 1. `record(step, groups, rewards)` sees every batch before its update.
@@ -111,6 +120,8 @@ def run_rl(
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
     seconds = dict.fromkeys(("rollout", "edit", "reward", "update", "validate"), 0.0)
     edits: dict[str, float] = {}
+    best = Best(policy)
+    started = time.perf_counter()
     flat_groups, all_groups, rollouts = 0, 0, 0
 
     def timed(phase: str, begin: float) -> float:
@@ -125,7 +136,7 @@ def run_rl(
         sampled = sample_groups(policy, prompts, studies, indices, algorithm, recipe, step)
         rollouts += len(members(sampled))
         clock = timed("rollout", clock)
-        groups, counts = algorithm.complete(sampled, step, policy.reencode_from)
+        groups, counts = algorithm.complete(sampled, step, policy.codec.reencode_from)
         clock = timed("edit", clock)
         flat = [(group.study, member) for group in groups for member in group.members]
         scores = rewards([m.text for _, m in flat], [s for s, _ in flat])
@@ -159,11 +170,23 @@ def run_rl(
         bar.show(reward=float(scores["total"].mean()))
         if (step + 1) % settings.eval_every == 0 or step + 1 == settings.steps:
             values = validate()
+            best.offer(step + 1, values["micro_f1"])
             log.write(f"{algorithm.name}_val", step, values)
             bar.show(reward=float(scores["total"].mean()), f1=values["micro_f1"])
             clock = timed("validate", clock)
+    best.restore()
     policy.save(out)
-    return RlResult(out, settings.steps, seconds, flat_groups / all_groups, edits, rollouts)
+    return RlResult(
+        out,
+        best.f1,
+        best.step,
+        settings.steps,
+        time.perf_counter() - started,
+        seconds,
+        flat_groups / all_groups,
+        edits,
+        rollouts,
+    )
 
 
 def zero_variance(groups: list[Group], total: torch.Tensor) -> int:

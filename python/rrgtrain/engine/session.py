@@ -15,7 +15,8 @@ from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.evaluate import Evaluation, evaluate
 from rrgtrain.engine.progress import progress
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import Policy, load_policy
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import prompt_text
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.rewards import RewardService

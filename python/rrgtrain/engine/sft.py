@@ -11,6 +11,7 @@ import torch
 
 from rrgkern import linear_token_logps
 from rrgtrain.data.study import Study
+from rrgtrain.engine.best import Best
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.optim import adamw, apply_step, learning_rate
@@ -18,7 +19,7 @@ from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.progress import progress
 from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import head, hidden_states
-from rrgtrain.policy.load import Policy
+from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 
 Validate = Callable[[], dict[str, float]]
@@ -33,13 +34,14 @@ class SftResult:
     best_step: int
     steps: int
     seconds: float
+    rollouts: int = 0
 
 
 def sft_loss(
     policy: Policy, prompts: PromptCache, studies: Sequence[Study]
 ) -> tuple[torch.Tensor, int]:
     """Mean cross-entropy of the references' tokens (end of turn included), and their number."""
-    targets = [[policy.encode_report(study.report or "")] for study in studies]
+    targets = [[policy.codec.encode(study.report or "")] for study in studies]
     hidden, batch = hidden_states(policy, [prompts(study) for study in studies], targets)
     weight, bias = head(policy)
     logps = linear_token_logps(hidden, weight, batch.targets, bias=bias).logps
@@ -69,8 +71,8 @@ def run_sft(
         raise UserError("no training study has a report; supervised fine-tuning needs references")
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
     begin = time.perf_counter()
-    best_f1, best_step, step, plateau_f1, stale = -1.0, 0, 0, -1.0, 0
-    best_state: dict[str, torch.Tensor] = {}
+    best = Best(policy)
+    step, plateau_f1, stale = 0, -1.0, 0
     policy.model.train()
     bar = progress(range(settings.steps), "sft")
     for step in bar:
@@ -89,15 +91,13 @@ def run_sft(
         values = validate()
         log.write("sft_val", step, values)
         bar.show(loss=float(loss), f1=values["micro_f1"])
-        if values["micro_f1"] > best_f1:
-            best_f1, best_step = values["micro_f1"], step + 1
-            best_state = {k: v.detach().clone() for k, v in policy.model.state_dict().items()}
+        best.offer(step + 1, values["micro_f1"])
         if values["micro_f1"] > plateau_f1 + settings.min_delta:
             plateau_f1, stale = values["micro_f1"], 0
         else:
             stale += 1
         if over or (until_plateau and stale >= settings.patience):
             break
-    policy.model.load_state_dict(best_state)
+    best.restore()
     policy.save(out)
-    return SftResult(out, best_f1, best_step, step + 1, time.perf_counter() - begin)
+    return SftResult(out, best.f1, best.step, step + 1, time.perf_counter() - begin)

@@ -10,7 +10,7 @@ from rrgkern import PolicyLoss, linear_token_logps, loss_scale, policy_loss
 from rrgtrain.algorithms.group import Group, group_offsets
 from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import head, hidden_states
-from rrgtrain.policy.load import Policy
+from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Rl
 
 

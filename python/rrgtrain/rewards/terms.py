@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from rrgkern import entity_match, mccs
+from rrgkern import ReportEntities, entity_match, mccs
 from rrgtrain.clinical import Entities
 from rrgtrain.clinical.metrics import single_report_f1
 from rrgtrain.rewards.batch import RewardBatch
@@ -46,9 +46,19 @@ def match(batch: RewardBatch) -> np.ndarray:
 
     A best match of the other presence counts `neg_weight` of its cosine.
     """
-    x, y = batch.report_entities, batch.reference_entities
-    scores = entity_match(_ragged(x), _ragged(y), neg_weight=batch.neg_weight)
-    return scores.score.double().numpy()
+    x, y = _ragged(batch.report_entities), _ragged(batch.reference_entities)
+    return entity_match(x, y, neg_weight=batch.neg_weight).score.double().numpy()
+
+
+def _ragged(entities: Entities) -> ReportEntities:
+    """The entities that take part; anatomy would match anywhere and say nothing."""
+    part = entities.presence >= 0
+    kept = np.concatenate([[0], np.cumsum(part)])[entities.offsets]
+    return ReportEntities(
+        offsets=torch.as_tensor(kept),
+        presence=torch.as_tensor(entities.presence[part]),
+        embedding=torch.as_tensor(entities.embedding[part]),
+    )
 
 
 def _entity_sets(entities: Entities) -> list[set[tuple[int, int]]]:

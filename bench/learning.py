@@ -1,0 +1,205 @@
+"""Does reinforcement learning help where supervised fine-tuning no longer does?
+
+    python bench/learning.py --out runs/learning            # three seeds, two workers, < 1 hour
+
+Per seed (which changes phantoms, weights, order and draws): SFT to its validation plateau, then
+from that one checkpoint (i) EditGRPO, (ii) SFT continued for EditGRPO's wall time, (iii) Dr. GRPO
+with as many sampled rollouts. Each system is judged by its best validation checkpoint on held-out
+studies. A job whose result file exists is not run again, so the command resumes where it stopped.
+Exits 1 when a comparison fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from pathlib import Path
+
+import numpy as np
+
+NEEDS = {
+    "sft": [],
+    "editgrpo": ["sft"],
+    "dr_grpo": ["sft"],
+    "sft_continued": ["sft", "editgrpo"],
+}
+GAIN = 0.05
+
+
+def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) -> None:
+    """One job of one seed; writes `<name>.json` with the test reports and what they cost."""
+    from rrgtrain.config import load_config
+    from rrgtrain.engine.rundir import atomic_write
+    from rrgtrain.engine.stages import Stages
+    from rrgtrain.schema import Recipe
+
+    home = out / f"seed{seed}"
+    settings = [f"seed={seed}", f"policy.seed={seed}", f"data.phantom.seed={seed}"]
+    settings += [f"data.root={home / 'data'}", *overrides]
+    if name == "dr_grpo":
+        settings += ["rl.algorithm=dr_grpo"]
+    if name == "sft_continued":
+        spent = json.loads((home / "editgrpo.json").read_text())["seconds"]
+        settings += [f"sft.wall_seconds={spent}", "sft.steps=1000000"]
+    if name != "sft":
+        settings += [f"policy.path={home / 'sft' / 'checkpoints' / 'sft'}"]
+    config = load_config(Recipe, recipe, settings)
+    partial = home / f"{name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)
+    with Stages.open(config, partial) as stages:
+        if name in ("editgrpo", "dr_grpo"):
+            done = stages.rl()
+        else:
+            done = stages.sft(until_plateau=name == "sft")
+        evaluation = stages.session.evaluate("test", description=f"test {name}")
+    result = {
+        "seconds": done.seconds,
+        "steps": done.steps,
+        "best_step": done.best_step,
+        "best_val_f1": done.best_f1,
+        "rollouts": done.rollouts,
+        "test": evaluation.metrics(),
+        "predicted": evaluation.predicted.tolist(),
+        "truth": evaluation.truth.tolist(),
+        "reports": evaluation.reports,
+    }
+    shutil.rmtree(home / name, ignore_errors=True)
+    partial.rename(home / name)
+    atomic_write(home / f"{name}.json", json.dumps(result))
+
+
+def schedule(args: argparse.Namespace) -> None:
+    """Runs every missing job, `--workers` at a time, one thread each."""
+    waiting = [(seed, name) for name in NEEDS for seed in args.seeds]
+    running: dict[Future[None], tuple[int, str]] = {}
+
+    def finished(seed: int, name: str) -> bool:
+        return (args.out / f"seed{seed}" / f"{name}.json").exists()
+
+    def launch(seed: int, name: str) -> None:
+        home = args.out / f"seed{seed}"
+        home.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, __file__, "--job", name, "--seeds", str(seed)]
+        command += ["--out", str(args.out), "--recipe", args.recipe, *args.overrides]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        with (home / f"{name}.log").open("w") as log:
+            status = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
+        if status.returncode:
+            tail = (home / f"{name}.log").read_text().strip().splitlines()[-1:]
+            raise SystemExit(
+                f"{name} of seed {seed} failed: {' '.join(tail)} (see {home}/{name}.log)"
+            )
+
+    waiting = [job for job in waiting if not finished(*job)]
+    with ThreadPoolExecutor(args.workers) as pool:
+        while waiting or running:
+            ready = [j for j in waiting if all(finished(j[0], n) for n in NEEDS[j[1]])]
+            for seed, name in ready[: args.workers - len(running)]:
+                waiting.remove((seed, name))
+                running[pool.submit(launch, seed, name)] = (seed, name)
+                print(f"{time.strftime('%H:%M:%S')} start {name} seed {seed}", flush=True)
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                seed, name = running.pop(future)
+                future.result()
+                print(f"{time.strftime('%H:%M:%S')} done  {name} seed {seed}", flush=True)
+
+
+def verdict(out: Path, seeds: list[int]) -> dict:
+    """The table and the three comparisons, each with a paired bootstrap interval."""
+    from rrgtrain.clinical.metrics import label_report, paired_bootstrap
+
+    results = {
+        name: [json.loads((out / f"seed{s}" / f"{name}.json").read_text()) for s in seeds]
+        for name in NEEDS
+    }
+    stacked = {
+        name: (
+            np.concatenate([np.asarray(r["predicted"], np.int8) for r in runs]),
+            np.concatenate([np.asarray(r["truth"], np.int8) for r in runs]),
+        )
+        for name, runs in results.items()
+    }
+    table = {}
+    for name, runs in results.items():
+        pooled = label_report(*stacked[name])
+        table[name] = {
+            "micro_f1": pooled["micro_f1"],
+            "macro_f1": pooled["macro_f1"],
+            "per_seed": [r["test"]["micro_f1"] for r in runs],
+            "reward": float(np.mean([r["test"]["reward"] for r in runs])),
+            "seconds": float(np.mean([r["seconds"] for r in runs])),
+            "rollouts": int(np.mean([r["rollouts"] for r in runs])),
+            "best_step": [r["best_step"] for r in runs],
+        }
+    edit, truth = stacked["editgrpo"]
+    comparisons = {}
+    for name in ("sft", "sft_continued", "dr_grpo"):
+        difference, low, high = paired_bootstrap(edit, stacked[name][0], truth)
+        per_seed = [
+            a["test"]["micro_f1"] - b["test"]["micro_f1"]
+            for a, b in zip(results["editgrpo"], results[name], strict=True)
+        ]
+        passed = low > 0
+        if name == "sft":
+            passed = passed and difference >= GAIN and min(per_seed) >= 0
+        comparisons[name] = {
+            "difference": difference,
+            "interval": [low, high],
+            "per_seed": per_seed,
+            "passed": bool(passed),
+        }
+    studies = len(truth) // len(seeds)
+    return {"seeds": seeds, "studies": studies, "systems": table, "editgrpo_minus": comparisons}
+
+
+def show(found: dict) -> None:
+    print(f"\n{len(found['seeds'])} seeds, {found['studies']} held-out studies each")
+    print(
+        f"{'system':<15}{'micro-F1':>9}{'macro-F1':>9}{'reward':>8}{'seconds':>9}{'rollouts':>10}"
+    )
+    for name, row in found["systems"].items():
+        print(
+            f"{name:<15}{row['micro_f1']:>9.3f}{row['macro_f1']:>9.3f}{row['reward']:>8.3f}"
+            f"{row['seconds']:>9.0f}{row['rollouts']:>10d}"
+        )
+    for name, row in found["editgrpo_minus"].items():
+        low, high = row["interval"]
+        seeds = " ".join(f"{d:+.3f}" for d in row["per_seed"])
+        print(
+            f"EditGRPO - {name:<14} {row['difference']:+.3f}  95 % [{low:+.3f}, {high:+.3f}]"
+            f"  per seed {seeds}  {'holds' if row['passed'] else 'FAILS'}"
+        )
+
+
+def main() -> int:
+    top = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    top.add_argument("--out", type=Path, default=Path("runs/learning"))
+    top.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    top.add_argument("--workers", type=int, default=2)
+    top.add_argument("--recipe", default="learning")
+    top.add_argument("--job", choices=list(NEEDS), help=argparse.SUPPRESS)
+    top.add_argument("--set", dest="overrides", nargs="*", default=[], metavar="key=value")
+    args = top.parse_args()
+    if args.job:
+        import torch
+
+        torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+        run_job(args.job, args.seeds[0], args.out, args.recipe, args.overrides)
+        return 0
+    args.overrides = ["--set", *args.overrides] if args.overrides else []
+    schedule(args)
+    found = verdict(args.out, args.seeds)
+    (args.out / "learning.json").write_text(json.dumps(found, indent=1) + "\n")
+    show(found)
+    return 0 if all(row["passed"] for row in found["editgrpo_minus"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
