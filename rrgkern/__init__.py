@@ -15,7 +15,9 @@ from rrgkern.edit_plan import (
     splice,
 )
 from rrgkern.entity_match import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntities, entity_match
+from rrgkern.linear_token_logps import linear_token_logps
 from rrgkern.mccs import mccs
+from rrgkern.token_logps import TokenLogps
 
 __all__ = [
     "ANY",
@@ -29,9 +31,11 @@ __all__ = [
     "SentenceEntities",
     "SplicedEdit",
     "Step",
+    "TokenLogps",
     "edit_plan",
     "entity_match",
     "group_advantages",
+    "linear_token_logps",
     "mccs",
     "philox_seed",
     "splice",

@@ -1,0 +1,7 @@
+"""Log-probabilities and entropy of tokens, from logits."""
+
+from __future__ import annotations
+
+from rrgkern.token_logps.result import TokenLogps
+
+__all__ = ["TokenLogps"]
