@@ -17,6 +17,7 @@ from rrgkern.edit_plan import (
 from rrgkern.entity_match import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntities, entity_match
 from rrgkern.linear_token_logps import linear_token_logps
 from rrgkern.mccs import mccs
+from rrgkern.policy_loss import PolicyLoss, PolicyLossOutput, loss_scale, policy_loss
 from rrgkern.token_logps import TokenLogps
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "Edit",
     "EditScript",
     "EntityMatch",
+    "PolicyLoss",
+    "PolicyLossOutput",
     "ReportEntities",
     "Rule",
     "SentenceEntities",
@@ -36,8 +39,10 @@ __all__ = [
     "entity_match",
     "group_advantages",
     "linear_token_logps",
+    "loss_scale",
     "mccs",
     "philox_seed",
+    "policy_loss",
     "splice",
     "zero_variance_share",
 ]

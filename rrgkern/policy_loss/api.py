@@ -1,0 +1,164 @@
+"""The policy loss: the public function."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rrgkern.checks import check_offsets
+from rrgkern.policy_loss.op import policy_loss_fwd
+from rrgkern.policy_loss.reference import METRICS
+from rrgkern.policy_loss.spec import PolicyLoss
+
+
+class PolicyLossOutput(NamedTuple):
+    """Loss, 0-d and differentiable; metrics, 0-d tensors on the same device without gradient."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor]
+
+
+def policy_loss(
+    logps: Tensor,
+    advantages: Tensor,
+    offsets: Tensor,
+    *,
+    scale: Tensor,
+    old: Tensor | None = None,
+    ref: Tensor | None = None,
+    sampler: Tensor | None = None,
+    weight: Tensor | None = None,
+    entropy: Tensor | None = None,
+    on_policy: Tensor | None = None,
+    mask: Tensor | None = None,
+    spec: PolicyLoss | None = None,
+) -> PolicyLossOutput:
+    """Policy-gradient loss over the scored tokens of a batch, with its gradient and metrics.
+
+    loss = Σ_t scale_t (ρ_t ℓ_t + β kl_t - η entropy_t), with ℓ, ρ and kl as `spec` says and the
+    README derives: PPO (Schulman et al. 2017), GSPO (arXiv 2507.18071), CISPO (arXiv 2506.13585),
+    SAPO (arXiv 2511.20347), LUSPO (arXiv 2602.05261), VESPO (arXiv 2602.10693), k1 to k3
+    (Schulman, "Approximating KL divergence").
+
+    S sequences hold N tokens, one after the other. An empty sequence contributes 0. Per-token
+    tensors take the dtype of `logps`, fp32 or fp64; half precision is computed in fp32.
+
+    Args:
+        logps: [N] log-probabilities of the policy; differentiable.
+        advantages: [S] or [N]. Where S == N it is read as [S]; a token's own advantages can then
+            go into `weight`, with advantages of 1.
+        offsets: [S+1] int64, where sequences begin.
+        scale: [S] or [N], from `loss_scale`. Where S == N it is read as [S].
+        old: [N] log-probabilities of the policy that sampled. None: the policy itself, so every
+            ratio is exactly 1.
+        ref: [N] log-probabilities of the frozen reference; needed when beta is not 0, and
+            reported as the metric "kl" whenever given.
+        sampler: [N] log-probabilities reported by the rollout engine, NaN where it has none.
+        weight: [N] factor of the advantage (DiTPO's token weights).
+        entropy: [N]; differentiable, needed when entropy_coef is not 0.
+        on_policy: [S] bool. Such a sequence (edited, injected) is treated as if the policy itself
+            had sampled it, token by token: ratio 1, gradient -A ∇logp, no sampler correction,
+            whatever stands in its `old` and `sampler`.
+        mask: [N] bool, True for a scored token. Nothing at the others is read, NaN included.
+        spec: the variant; None is `PolicyLoss()`.
+
+    Returns:
+        The loss and the metrics "kl", "clip_low", "clip_high", "ratio_mean", "ratio_max",
+        "effective_sample_size", "entropy", "active_tokens" and "tokens" (see the README).
+
+    Raises:
+        TypeError: a dtype is wrong.
+        ValueError: a length or device is wrong, a tensor that `spec` needs is missing, or, on CPU
+            or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
+    """
+    spec = PolicyLoss() if spec is None else spec
+    n_tokens, n_sequences = logps.numel(), offsets.numel() - 1
+    _check_logps_and_offsets(logps, offsets)
+    per_token = {"old": old, "ref": ref, "sampler": sampler, "weight": weight, "entropy": entropy}
+    for name, values in per_token.items():
+        _check_values(name, values, logps, (n_tokens,), "[N]")
+    _check_flags("on_policy", on_policy, logps, n_sequences, "[S], one per sequence")
+    _check_flags("mask", mask, logps, n_tokens, "[N], one per token")
+    for name, values in {"advantages": advantages, "scale": scale}.items():
+        _check_values(name, values, logps, (n_sequences, n_tokens), "[S] or [N]")
+    if spec.beta and ref is None:
+        raise ValueError(f"beta is {spec.beta} and ref is None; pass ref [N] or set beta to 0")
+    if spec.entropy_coef and entropy is None:
+        raise ValueError(
+            f"entropy_coef is {spec.entropy_coef} and entropy is None; pass entropy [N] or set "
+            "entropy_coef to 0"
+        )
+    check_offsets("offsets", offsets, n_tokens, "tokens")
+
+    dtype = logps.dtype if logps.dtype == torch.float64 else torch.float32
+    loss, _, _, metrics = policy_loss_fwd(
+        logps.to(dtype).contiguous(),
+        advantages.detach().to(dtype).contiguous(),
+        offsets.contiguous(),
+        scale.detach().to(dtype).contiguous(),
+        _constant(old, dtype),
+        _constant(ref, dtype),
+        _constant(sampler, dtype),
+        _constant(weight, dtype),
+        None if entropy is None else entropy.to(dtype).contiguous(),
+        None if on_policy is None else on_policy.contiguous(),
+        None if mask is None else mask.contiguous(),
+        advantages.numel() != n_sequences,
+        scale.numel() != n_sequences,
+        spec.encode(),
+    )
+    return PolicyLossOutput(loss, dict(zip(METRICS, metrics.detach().unbind(0), strict=True)))
+
+
+def _constant(values: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    return None if values is None else values.detach().to(dtype).contiguous()
+
+
+def _check_logps_and_offsets(logps: Tensor, offsets: Tensor) -> None:
+    if logps.ndim != 1:
+        raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")
+    if not logps.is_floating_point():
+        raise TypeError(f"logps is {logps.dtype}; wanted floating point")
+    if offsets.ndim != 1 or offsets.numel() == 0:
+        raise ValueError(f"offsets has shape {tuple(offsets.shape)}; wanted [S+1], at least [0]")
+    if offsets.dtype != torch.int64:
+        raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
+    _check_device("offsets", offsets, logps)
+
+
+def _check_values(
+    name: str, values: Tensor | None, logps: Tensor, lengths: tuple[int, ...], wanted: str
+) -> None:
+    if values is None:
+        return
+    if values.ndim != 1 or values.numel() not in lengths:
+        accepted = " or ".join(f"({length},)" for length in lengths)
+        raise ValueError(
+            f"{name} has shape {tuple(values.shape)} and logps {tuple(logps.shape)}; "
+            f"wanted {wanted} = {accepted}"
+        )
+    if not values.is_floating_point():
+        raise TypeError(f"{name} is {values.dtype}; wanted floating point: pass {name}.float()")
+    _check_device(name, values, logps)
+
+
+def _check_flags(name: str, flags: Tensor | None, logps: Tensor, length: int, wanted: str) -> None:
+    if flags is None:
+        return
+    if flags.shape != (length,):
+        raise ValueError(
+            f"{name} has shape {tuple(flags.shape)} and logps {tuple(logps.shape)}; "
+            f"wanted {wanted} = ({length},)"
+        )
+    if flags.dtype != torch.bool:
+        raise TypeError(f"{name} is {flags.dtype}; wanted torch.bool: pass {name}.bool()")
+    _check_device(name, flags, logps)
+
+
+def _check_device(name: str, tensor: Tensor, logps: Tensor) -> None:
+    if tensor.device != logps.device:
+        raise ValueError(
+            f"{name} is on {tensor.device} and logps on {logps.device}; move them to one device"
+        )

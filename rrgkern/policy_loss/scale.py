@@ -1,0 +1,105 @@
+"""How token losses become one number: the weight of each token, one value per sequence."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rrgkern.policy_loss.segments import sequence_of_token, sum_per_sequence
+
+AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
+
+
+def loss_scale(
+    aggregation: str,
+    offsets: Tensor,
+    *,
+    max_length: int | None = None,
+    total_tokens: int | Tensor | None = None,
+    world_size: int = 1,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Weight of each token's loss: loss = sum over tokens of scale * token loss.
+
+    | aggregation | scale of a token of sequence i |
+    | "grpo"      | 1 / (S |o_i|), the mean over sequences of their mean |
+    | "bnpo"      | 1 / N, the mean over the tokens of this batch |
+    | "dapo"      | world_size / total_tokens, the mean over all tokens of the optimiser step |
+    | "dr_grpo"   | 1 / (S max_length), unbiased in the length (Dr. GRPO) |
+    | "sum"       | 1 / S, the mean over sequences of their sum (LUSPO's weighting) |
+
+    A loss over part of a batch takes the scale of the whole batch at its sequences, so that
+    micro-batches add up to the loss of the batch. An empty sequence counts in S; its own scale is
+    0, and so is every scale of a batch without tokens. Nothing waits for the device.
+
+    Args:
+        aggregation: one of AGGREGATIONS.
+        offsets: [S+1] int64, where sequences begin; N = offsets[-1] tokens.
+        max_length: completion limit in tokens, "dr_grpo" only.
+        total_tokens: scored tokens of all batches of the optimiser step on all ranks, a number or
+            a 0-d tensor; "dapo" only.
+        world_size: number of ranks where ranks average their gradients; "dapo" only.
+        mask: [N] bool; |o_i| and N then count only the tokens where it is True.
+
+    Returns:
+        [S] fp32 on the device of `offsets`.
+
+    Raises:
+        TypeError: offsets is not int64, or mask not bool.
+        ValueError: an unknown aggregation, a missing or needless option, a wrong shape.
+    """
+    if aggregation not in AGGREGATIONS:
+        raise ValueError(
+            f"aggregation is {aggregation!r}; choose one of {', '.join(map(repr, AGGREGATIONS))}"
+        )
+    if offsets.dtype != torch.int64:
+        raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
+    if offsets.ndim != 1 or offsets.numel() == 0:
+        raise ValueError(f"offsets has shape {tuple(offsets.shape)}; wanted [S+1], at least [0]")
+    _only_for("dr_grpo", aggregation, "max_length", max_length)
+    _only_for("dapo", aggregation, "total_tokens", total_tokens)
+    if world_size < 1 or (world_size > 1 and aggregation != "dapo"):
+        raise ValueError(
+            f"world_size is {world_size} with aggregation {aggregation!r}; it must be at least 1, "
+            "and 1 unless the aggregation is 'dapo'"
+        )
+
+    n_sequences = offsets.numel() - 1
+    lengths = _lengths(offsets, mask)
+    if aggregation == "grpo":
+        tokens = lengths * n_sequences
+    elif aggregation == "bnpo":
+        tokens = lengths.sum().expand(n_sequences)
+    elif aggregation == "dapo":
+        assert total_tokens is not None
+        total = torch.as_tensor(total_tokens, dtype=torch.float64, device=offsets.device)
+        tokens = (total / world_size).expand(n_sequences)
+    elif aggregation == "dr_grpo":
+        assert max_length is not None
+        tokens = lengths.new_full((n_sequences,), float(n_sequences) * max_length)
+    else:
+        tokens = lengths.new_full((n_sequences,), float(n_sequences))
+    return torch.where((lengths > 0) & (tokens > 0), 1.0 / tokens, 0.0).float()
+
+
+def _lengths(offsets: Tensor, mask: Tensor | None) -> Tensor:
+    """[S] fp64, the scored tokens of each sequence."""
+    if mask is None:
+        return offsets.diff().double()
+    if mask.dtype != torch.bool:
+        raise TypeError(f"mask is {mask.dtype}; wanted torch.bool")
+    if mask.ndim != 1:
+        raise ValueError(f"mask has shape {tuple(mask.shape)}; wanted [N], one per token")
+    sequence = sequence_of_token(offsets, mask.numel())
+    return sum_per_sequence(mask.double(), sequence, offsets.numel() - 1)
+
+
+def _only_for(owner: str, aggregation: str, name: str, value: object) -> None:
+    if aggregation == owner and value is None:
+        raise ValueError(f"aggregation {owner!r} needs {name}; pass it")
+    if aggregation != owner and value is not None:
+        raise ValueError(
+            f"{name} is given with aggregation {aggregation!r}; only {owner!r} uses it"
+        )
+    if isinstance(value, int) and value < 1:
+        raise ValueError(f"{name} is {value}; it must be at least 1")

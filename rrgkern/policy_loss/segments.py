@@ -1,0 +1,18 @@
+"""Tokens and the sequences that they belong to."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def sequence_of_token(offsets: Tensor, n_tokens: int) -> Tensor:
+    """[N] int64, the sequence of each token; `offsets` is [S+1] int64. Does not synchronise."""
+    sequences = torch.arange(offsets.numel() - 1, device=offsets.device)
+    return torch.repeat_interleave(sequences, offsets.diff(), output_size=n_tokens)
+
+
+def sum_per_sequence(values: Tensor, sequence: Tensor, n_sequences: int) -> Tensor:
+    """[S] fp64 sums of `values` [N] over the tokens of each sequence, in their order."""
+    sums = torch.zeros(n_sequences, dtype=torch.float64, device=values.device)
+    return sums.index_add(0, sequence, values.double())

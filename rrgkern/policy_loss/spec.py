@@ -1,0 +1,149 @@
+"""Which policy loss: a frozen description, refused at once when it makes no sense."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from dataclasses import asdict, dataclass
+
+SURROGATES = ("clip", "cispo", "sapo", "reinforce", "luspo", "vespo")
+RATIO_LEVELS = ("token", "sequence", "sequence_token")
+KLS = ("k1", "k2", "k3")
+SAMPLER_LEVELS = ("token", "sequence")
+SAMPLER_MODES = ("truncate", "mask")
+MAY_BE_NONE = ("eps_low", "dual_clip", "sampler_min", "sampler_max")
+
+
+@dataclass(frozen=True)
+class PolicyLoss:
+    """One variant of the policy loss; the defaults are PPO's clip with no KL term.
+
+    Attributes:
+        surrogate: "clip" (PPO, GRPO), "cispo" (MiniMax-M1), "sapo", "reinforce", "luspo" or
+            "vespo". "luspo" is "clip" at the sequence level; its weighting of a sequence by its
+            length is the aggregation "sum" of `loss_scale`.
+        ratio_level: "token"; "sequence", one ratio per sequence with its gradient through the
+            mean (GSPO); "sequence_token", the same value with each token's own gradient.
+        eps_low, eps_high: the ratio is clipped to [1 - eps_low, 1 + eps_high]. For "cispo" they
+            bound the weight (TRL's epsilon_high is 1 + eps_high here), and eps_low=None leaves it
+            without a lower bound.
+        dual_clip: where the advantage is negative the ratio is also capped here; "clip" and
+            "luspo" only, above 1 + eps_high. None: not capped.
+        kl: estimator of the divergence from the reference, "k1", "k2" or "k3".
+        beta: weight of that divergence; 0 leaves it out of the loss.
+        kl_ratio_weight: multiply the estimate by the ratio, differentiably (TRL's bias
+            correction).
+        entropy_coef: weight of the entropy bonus.
+        sampler_level, sampler_mode, sampler_min, sampler_max: correction for a rollout engine
+            whose log-probabilities differ: one factor per "token" or per "sequence", held within
+            the bounds by "truncate" or set to 0 outside them by "mask". None: no bound.
+        sapo_tau_pos, sapo_tau_neg: temperatures for positive and other advantages.
+        vespo_k_pos, vespo_lambda_pos, vespo_k_neg, vespo_lambda_neg: the Gamma weights of TRL 1.16
+            for advantages >= 0 and below 0.
+
+    Raises:
+        ValueError: on construction, one line naming the field, what it holds and what it may.
+    """
+
+    surrogate: str = "clip"
+    ratio_level: str = "token"
+    eps_low: float | None = 0.2
+    eps_high: float = 0.2
+    dual_clip: float | None = None
+    kl: str = "k3"
+    beta: float = 0.0
+    kl_ratio_weight: bool = False
+    entropy_coef: float = 0.0
+    sampler_level: str = "token"
+    sampler_mode: str = "truncate"
+    sampler_min: float | None = None
+    sampler_max: float | None = 3.0
+    sapo_tau_pos: float = 1.0
+    sapo_tau_neg: float = 1.05
+    vespo_k_pos: float = 2.0
+    vespo_lambda_pos: float = 3.0
+    vespo_k_neg: float = 3.0
+    vespo_lambda_neg: float = 2.0
+
+    def __post_init__(self) -> None:
+        self._one_of("surrogate", SURROGATES)
+        self._one_of("ratio_level", RATIO_LEVELS)
+        self._one_of("kl", KLS)
+        self._one_of("sampler_level", SAMPLER_LEVELS)
+        self._one_of("sampler_mode", SAMPLER_MODES)
+        for name in ("eps_low", "eps_high", "beta", "sampler_min", "sampler_max"):
+            self._number(name, at_least=0.0)
+        for name in ("dual_clip", "entropy_coef", "vespo_k_pos", "vespo_k_neg"):
+            self._number(name)
+        for name in ("sapo_tau_pos", "sapo_tau_neg", "vespo_lambda_pos", "vespo_lambda_neg"):
+            self._number(name, above=0.0)
+        self._check_clip()
+        self._check_levels()
+
+    def encode(self) -> str:
+        """The variant as one string, the form in which it crosses an op's boundary."""
+        return _encode(self)
+
+    @staticmethod
+    @functools.lru_cache(maxsize=128)
+    def decode(text: str) -> PolicyLoss:
+        """The variant that `encode` wrote."""
+        return PolicyLoss(**json.loads(text))
+
+    def _one_of(self, name: str, choices: tuple[str, ...]) -> None:
+        value = getattr(self, name)
+        if value not in choices:
+            raise ValueError(f"{name} is {value!r}; choose one of {', '.join(map(repr, choices))}")
+
+    def _number(self, name: str, at_least: float = -math.inf, above: float = -math.inf) -> None:
+        value = getattr(self, name)
+        if value is None and name in MAY_BE_NONE:
+            return
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{name} is {value!r}; it must be a number")
+        if not (math.isfinite(value) and value >= at_least and value > above):
+            bound = f" and above {above:g}" if above > -math.inf else ""
+            bound = f" and at least {at_least:g}" if at_least > -math.inf else bound
+            raise ValueError(f"{name} is {value}; it must be finite{bound}")
+
+    def _check_clip(self) -> None:
+        clips = self.surrogate in ("clip", "luspo")
+        if clips and self.eps_low is None:
+            raise ValueError(
+                f"eps_low is None with surrogate {self.surrogate!r}; only 'cispo' goes without it"
+            )
+        if self.dual_clip is not None and not clips:
+            raise ValueError(
+                f"dual_clip is {self.dual_clip} with surrogate {self.surrogate!r}; "
+                "only 'clip' and 'luspo' have one: leave it None"
+            )
+        if self.dual_clip is not None and self.dual_clip <= 1 + self.eps_high:
+            raise ValueError(
+                f"dual_clip is {self.dual_clip}; it must lie above 1 + eps_high = "
+                f"{1 + self.eps_high}"
+            )
+        low, high = self.sampler_min, self.sampler_max
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"sampler_min is {low}, above sampler_max {high}; swap them")
+
+    def _check_levels(self) -> None:
+        if self.surrogate == "luspo" and self.ratio_level != "sequence":
+            raise ValueError(
+                f"ratio_level is {self.ratio_level!r} with surrogate 'luspo'; it must be 'sequence'"
+            )
+        if self.surrogate == "vespo" and self.ratio_level != "token":
+            raise ValueError(
+                f"ratio_level is {self.ratio_level!r} with surrogate 'vespo'; it must be 'token': "
+                "vespo forms its sequence weights itself"
+            )
+        if self.surrogate == "vespo" and self.sampler_level != "token":
+            raise ValueError(
+                "sampler_level is 'sequence' with surrogate 'vespo'; it must be 'token': vespo "
+                "multiplies the factors of a sequence itself"
+            )
+
+
+@functools.lru_cache(maxsize=128)
+def _encode(spec: PolicyLoss) -> str:
+    return json.dumps(asdict(spec))

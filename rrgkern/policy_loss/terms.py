@@ -1,0 +1,246 @@
+"""What every variant of the policy loss means, token by token, in plain PyTorch.
+
+Differentiable: autograd of `(t.scale * t.loss).sum()` is the gradient that `slopes` gives in
+closed form.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rrgkern.policy_loss.segments import sequence_of_token, sum_per_sequence
+from rrgkern.policy_loss.spec import PolicyLoss
+
+# Beyond 20 nats a ratio says only that the two policies have nothing to do with each other; its
+# exponential still fits fp32 with room for the square that the effective sample size needs.
+LOG_RATIO_LIMIT = 20.0
+# TRL keeps VESPO's log-weights above log(1e-8).
+VESPO_LOG_FLOOR = math.log(1e-8)
+
+
+@dataclass
+class Terms:
+    """Everything about each token that the loss, its gradient and the metrics are made of.
+
+    Every field is [N] unless said; masked positions hold harmless numbers, never the input's.
+    """
+
+    keep: Tensor  # bool, a scored token
+    sequence: Tensor  # int64
+    length: Tensor  # [S], scored tokens
+    own: Tensor  # bool, the ratio's gradient is the token's own, not through the mean
+    logps: Tensor
+    advantage: Tensor  # times the token weight
+    scale: Tensor
+    log_ratio: Tensor  # at the ratio level, before the clamp
+    ratio: Tensor
+    correction: Tensor  # ρ, detached
+    kl_log_ratio: Tensor  # ref - logp before the clamp
+    kl: Tensor
+    gamma: Tensor  # φ of VESPO, detached; 1 for other surrogates
+    entropy: Tensor
+    loss: Tensor  # ℓ_t, not yet scaled
+
+
+def terms(
+    logps: Tensor,
+    advantages: Tensor,
+    offsets: Tensor,
+    scale: Tensor,
+    old: Tensor | None,
+    ref: Tensor | None,
+    sampler: Tensor | None,
+    weight: Tensor | None,
+    entropy: Tensor | None,
+    on_policy: Tensor | None,
+    mask: Tensor | None,
+    advantage_per_token: bool,
+    scale_per_token: bool,
+    spec: PolicyLoss,
+) -> Terms:
+    """The token losses and their parts, differentiable in `logps` and `entropy`.
+
+    Shapes as in `policy_loss`; `advantage_per_token` and `scale_per_token` say whether those two
+    are [N] rather than [S].
+    """
+    n_sequences = offsets.numel() - 1
+    sequence = sequence_of_token(offsets, logps.numel())
+    keep = torch.ones_like(logps, dtype=torch.bool) if mask is None else mask
+
+    def clean(values: Tensor, per_token: bool = True) -> Tensor:
+        # Selected, never multiplied: a NaN at a masked position must vanish.
+        return torch.where(keep, values if per_token else values[sequence], 0.0)
+
+    logps = clean(logps)
+    advantage = clean(advantages, advantage_per_token)
+    if weight is not None:
+        advantage = advantage * clean(weight)
+
+    # An on-policy sequence behaves as if the policy itself had sampled it: old = sg[logp].
+    injected = torch.zeros_like(keep) if on_policy is None else on_policy[sequence]
+    behaviour = logps.detach()
+    if old is not None:
+        behaviour = torch.where(injected, behaviour, clean(old))
+    correction, log_correction = _correction(
+        behaviour,
+        None if sampler is None else clean(sampler),
+        injected,
+        sequence,
+        n_sequences,
+        spec,
+    )
+
+    log_ratio = _difference(logps, behaviour)
+    token_log_ratio = log_ratio
+    length = sum_per_sequence(keep, sequence, n_sequences)
+    if spec.ratio_level != "token":
+        mean = sum_per_sequence(log_ratio, sequence, n_sequences) / length.clamp(min=1)
+        log_ratio = torch.where(injected, log_ratio, mean.to(logps.dtype)[sequence])
+    ratio = _limited(log_ratio).exp()
+    own = injected
+    if spec.ratio_level == "sequence_token":
+        # The value is the sequence's, the gradient each token's: sg[r] * exp(logp - sg[logp]).
+        ratio = ratio.detach() * _difference(logps, logps.detach()).exp()
+        log_ratio = log_ratio.detach()
+    if spec.ratio_level != "sequence":
+        own = torch.ones_like(keep)
+
+    kl_log_ratio = torch.zeros_like(logps) if ref is None else _difference(clean(ref), logps)
+    kl = _kl(_limited(kl_log_ratio), spec.kl)
+    gamma = torch.ones_like(logps)
+    if spec.surrogate == "vespo":
+        gamma = _vespo_gamma(
+            token_log_ratio.detach(),
+            torch.where(keep, log_correction, 0.0),
+            advantage,
+            sequence,
+            n_sequences,
+            spec,
+        )
+        correction = torch.ones_like(correction)  # it is inside φ
+
+    loss = correction * _surrogate(ratio, advantage, logps, gamma, spec)
+    if spec.beta:
+        loss = loss + spec.beta * (kl * ratio if spec.kl_ratio_weight else kl)
+    entropy = torch.zeros_like(logps) if entropy is None else clean(entropy)
+    if spec.entropy_coef:
+        loss = loss - spec.entropy_coef * entropy
+    return Terms(
+        keep=keep,
+        sequence=sequence,
+        length=length,
+        own=own,
+        logps=logps,
+        advantage=advantage,
+        scale=clean(scale, scale_per_token),
+        log_ratio=log_ratio,
+        ratio=ratio,
+        correction=correction,
+        kl_log_ratio=kl_log_ratio,
+        kl=kl,
+        gamma=gamma,
+        entropy=entropy,
+        loss=torch.where(keep, loss, 0.0),
+    )
+
+
+def clip_bounds(spec: PolicyLoss) -> tuple[float, float, float]:
+    """Lower and upper bound of the ratio and its cap for negative advantages, ±inf where none."""
+    low = -math.inf if spec.eps_low is None else 1.0 - spec.eps_low
+    return low, 1.0 + spec.eps_high, math.inf if spec.dual_clip is None else spec.dual_clip
+
+
+def sapo_tau(advantage: Tensor, spec: PolicyLoss) -> Tensor:
+    """[N] SAPO's temperature, by the sign of the advantage."""
+    return _choose(advantage > 0, spec.sapo_tau_pos, spec.sapo_tau_neg, advantage)
+
+
+def _choose(where: Tensor, yes: float, no: float, like: Tensor) -> Tensor:
+    # `where` on two numbers would round them to fp32 also when the loss is fp64.
+    return torch.where(where, like.new_full((), yes), like.new_full((), no))
+
+
+def _difference(left: Tensor, right: Tensor) -> Tensor:
+    """left - right, and 0 where both are the same infinity."""
+    same = left.isinf() & (left == right)
+    return torch.where(same, 0.0, left) - torch.where(same, 0.0, right)
+
+
+def _limited(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+
+
+def _surrogate(
+    ratio: Tensor, advantage: Tensor, logps: Tensor, gamma: Tensor, spec: PolicyLoss
+) -> Tensor:
+    low, high, cap = clip_bounds(spec)
+    if spec.surrogate in ("clip", "luspo"):
+        capped = torch.where(advantage < 0, ratio.clamp(max=cap), ratio)
+        return -torch.minimum(capped * advantage, ratio.clamp(low, high) * advantage)
+    if spec.surrogate == "sapo":
+        tau = sapo_tau(advantage, spec)
+        return -advantage * torch.sigmoid(tau * (ratio - 1)) * 4 / tau
+    factor = advantage
+    if spec.surrogate == "cispo":
+        factor = ratio.detach().clamp(low, high) * advantage
+    if spec.surrogate == "vespo":
+        factor = gamma * advantage
+    # A log-probability of -inf times an advantage of 0 is 0.
+    return -factor * torch.where(factor == 0, 0.0, logps)
+
+
+def _kl(x: Tensor, estimator: str) -> Tensor:
+    if estimator == "k1":
+        return -x
+    if estimator == "k2":
+        return 0.5 * x.square()
+    return torch.expm1(x) - x
+
+
+def _correction(
+    behaviour: Tensor,
+    sampler: Tensor | None,
+    injected: Tensor,
+    sequence: Tensor,
+    n_sequences: int,
+    spec: PolicyLoss,
+) -> tuple[Tensor, Tensor]:
+    """ρ, detached, and its logarithm (-inf where a token is masked out)."""
+    if sampler is None:
+        return torch.ones_like(behaviour), torch.zeros_like(behaviour)
+    log = _difference(behaviour, sampler)
+    # NaN: the engine has no value for this token. An injected sequence never went through it.
+    log = torch.where(log.isnan() | injected, 0.0, log)
+    if spec.sampler_level == "sequence":
+        log = sum_per_sequence(log, sequence, n_sequences).to(log.dtype)[sequence]
+    factor = _limited(log).exp()
+    low = -math.inf if spec.sampler_min is None else spec.sampler_min
+    high = math.inf if spec.sampler_max is None else spec.sampler_max
+    if spec.sampler_mode == "truncate":
+        factor = factor.clamp(low, high)
+    else:
+        factor = torch.where((factor < low) | (factor > high), 0.0, factor)
+    factor = torch.where(injected, 1.0, factor)
+    return factor, factor.log()
+
+
+def _vespo_gamma(
+    log_ratio: Tensor,
+    log_correction: Tensor,
+    advantage: Tensor,
+    sequence: Tensor,
+    n_sequences: int,
+    spec: PolicyLoss,
+) -> Tensor:
+    """φ(w) = e^λ w^k e^(-λw) of the sequence's weight w, k and λ by the sign of the advantage."""
+    log_weight = _limited(log_ratio) + log_correction.clamp(VESPO_LOG_FLOOR, LOG_RATIO_LIMIT)
+    total = sum_per_sequence(log_weight, sequence, n_sequences).to(log_ratio.dtype)
+    log_weight = total.clamp(VESPO_LOG_FLOOR, LOG_RATIO_LIMIT)[sequence]
+    up = advantage >= 0
+    k = _choose(up, spec.vespo_k_pos, spec.vespo_k_neg, log_ratio)
+    lam = _choose(up, spec.vespo_lambda_pos, spec.vespo_lambda_neg, log_ratio)
+    return (lam + k * log_weight - lam * log_weight.exp()).exp()
