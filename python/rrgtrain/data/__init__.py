@@ -1,0 +1,8 @@
+"""Datasets as studies: reports, labels, context and images, read from each dataset's own files."""
+
+from __future__ import annotations
+
+from rrgtrain.data.load import load_studies
+from rrgtrain.data.study import ImageRef, Study
+
+__all__ = ["ImageRef", "Study", "load_studies"]

@@ -1,0 +1,155 @@
+"""Studies of NIH ChestX-ray14: one frontal radiograph each, labels, no report.
+
+    labels.csv or Data_Entry_2017*.csv   columns "Image Index" and "Finding Labels" ("A|B")
+    images                               in the root, images/, images_*/ or images_*/images/
+    train_val_list.txt, test_list.txt    optional: the official split
+
+The label file is a catalogue of the whole dataset and the images come in twelve parts, so rows
+whose image is not there are left out, with a warning that counts them; none there is an error.
+Val is a tenth of the patients of train_val_list.txt; without the lists a fifth of the patients is
+test and a tenth val. Which patient goes where depends on the patient's id alone.
+
+Labels become CheXpert's. Text mining cannot tell absent from not mentioned, so what is not listed
+is blank. Emphysema, Fibrosis and Hernia have no CheXpert observation: they only make No Finding
+blank.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import hashlib
+import io
+import warnings
+from pathlib import Path
+
+from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgtrain.data.problems import SPLITS, Problems, read_text
+from rrgtrain.data.study import ImageRef, Study
+from rrgtrain.errors import UserError
+
+NIH_TO_CHEXPERT: dict[str, str | None] = {
+    "Atelectasis": "Atelectasis",
+    "Cardiomegaly": "Cardiomegaly",
+    "Consolidation": "Consolidation",
+    "Edema": "Edema",
+    "Effusion": "Pleural Effusion",
+    "Emphysema": None,
+    "Fibrosis": None,
+    "Hernia": None,
+    "Infiltration": "Lung Opacity",
+    "Mass": "Lung Lesion",
+    "No Finding": "No Finding",
+    "Nodule": "Lung Lesion",
+    "Pleural_Thickening": "Pleural Other",
+    "Pneumonia": "Pneumonia",
+    "Pneumothorax": "Pneumothorax",
+}
+FRONTAL = ("PA", "AP")
+
+
+def load_nih(root: Path, images: str) -> dict[str, list[Study]]:
+    """Every study under `root` whose image is there (all of them with `images` "none"), by split.
+
+    UserError tells the first defect with its row (the header is row 1) and how many more there
+    are: a label outside NIH's fifteen, No Finding beside a finding, an image twice.
+    """
+    path = _label_file(root)
+    rows = list(csv.DictReader(io.StringIO(read_text(path), newline=""), restval=""))
+    if not rows:
+        raise UserError(f"{path}: no rows; wanted one for each image")
+    for column in ("Image Index", "Finding Labels"):
+        if column not in rows[0]:
+            have = ", ".join(str(name) for name in rows[0])
+            raise UserError(f"{path}: no column {column!r}; it has {have}")
+    problems = Problems(path)
+    official = _official_split(root)
+    files = {} if images == "none" else _index(root)
+    out: dict[str, list[Study]] = {split: [] for split in SPLITS}
+    seen: dict[str, int] = {}
+    absent = []
+    for number, row in enumerate(rows, 2):
+        name = row["Image Index"].strip()
+        labels = _labels(row["Finding Labels"], f"row {number} ({name})", problems)
+        view = row.get("View Position") or "PA"
+        if not name or "/" in name or "\\" in name:
+            problems.add(f"row {number} has image {name!r}; wanted a file name")
+        elif name in seen:
+            problems.add(f"row {number} repeats the image {name!r} of row {seen[name]}; keep one")
+        elif view not in FRONTAL:
+            problems.add(f"row {number} ({name}) has view {view!r}; wanted PA or AP")
+        elif images != "none" and name not in files:
+            absent.append(name)
+        elif images != "none" and files[name].stat().st_size == 0:
+            problems.add(f"row {number} has image {name!r}, an empty file; copy it again")
+        else:
+            patient = row.get("Patient ID") or name.split("_")[0]
+            refs = () if images == "none" else (ImageRef(files[name], "frontal"),)
+            split = _split(name, patient, official)
+            out[split].append(Study(name.rsplit(".", 1)[0], split, None, labels, refs))
+        seen.setdefault(name, number)
+    problems.check()
+    if absent and len(absent) == len(rows):
+        raise UserError(f"{root}: none of the {len(rows)} images of {path.name} is there, first "
+                        f"{absent[0]!r}; put them in {root / 'images'}")
+    if absent:
+        warnings.warn(f"{root}: {len(absent)} of {len(rows)} images of {path.name} are not there "
+                      f"and left out, first {absent[0]!r}", stacklevel=2)
+    return out
+
+
+def _label_file(root: Path) -> Path:
+    if (root / "labels.csv").is_file():
+        return root / "labels.csv"
+    found = sorted(root.glob("Data_Entry_2017*.csv"))
+    if len(found) != 1:
+        have = f"{len(found)} files" if found else "no file"
+        raise UserError(f"{root} has {have} Data_Entry_2017*.csv and no labels.csv; wanted one")
+    return found[0]
+
+
+def _labels(cell: str, where: str, problems: Problems) -> tuple[int, ...]:
+    ids = dict.fromkeys(OBSERVATIONS, 0)
+    names = [name.strip() for name in cell.split("|")]
+    for name in names:
+        if name not in NIH_TO_CHEXPERT:
+            near = difflib.get_close_matches(name, NIH_TO_CHEXPERT, n=1, cutoff=0.0)
+            problems.add(f"{where} has label {name!r}; the nearest known is {near[0]!r}")
+        else:
+            observation = NIH_TO_CHEXPERT[name]
+            if observation is not None:
+                ids[observation] = 1
+    if "No Finding" in names and len(names) > 1:
+        problems.add(f"{where} has 'No Finding' beside {names}; drop one of them")
+    return tuple(ids.values())
+
+
+def _index(root: Path) -> dict[str, Path]:
+    folders = [root, root / "images", *sorted(root.glob("images_*")),
+               *sorted(root.glob("images_*/images"))]
+    out: dict[str, Path] = {}
+    for folder in folders:
+        if folder.is_dir():
+            for file in sorted(folder.iterdir()):
+                if file.is_file():
+                    out.setdefault(file.name, file)
+    return out
+
+
+def _official_split(root: Path) -> dict[str, str] | None:
+    lists = {"train": root / "train_val_list.txt", "test": root / "test_list.txt"}
+    there = [path for path in lists.values() if path.is_file()]
+    if not there:
+        return None
+    if len(there) == 1:
+        raise UserError(f"{root} has {there[0].name} alone; wanted both split lists or neither")
+    return {name: split for split, path in lists.items() for name in read_text(path).split()}
+
+
+def _split(name: str, patient: str, official: dict[str, str] | None) -> str:
+    share = int.from_bytes(hashlib.sha256(patient.strip().encode()).digest()[:4]) / 2**32
+    if official is not None:
+        if name not in official:
+            raise UserError(f"{name!r} is in neither train_val_list.txt nor test_list.txt; add it")
+        return "test" if official[name] == "test" else ("val" if share < 0.1 else "train")
+    return "val" if share < 0.1 else ("test" if share < 0.3 else "train")

@@ -1,0 +1,77 @@
+"""Reading files with every defect counted: the first is told in full, the rest by number."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rrgtrain.errors import UserError
+
+SPLITS = ("train", "val", "test")
+
+
+class Problems:
+    """Collects what is wrong with one file; `check()` raises UserError when anything is."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.first = ""
+        self.count = 0
+
+    def add(self, text: str) -> None:
+        """Notes a problem; the first one is kept."""
+        self.first = self.first or text
+        self.count += 1
+
+    def check(self) -> None:
+        """Raises UserError with the first problem and how many more there are."""
+        if self.count:
+            more = f" (and {self.count - 1} more)" if self.count > 1 else ""
+            raise UserError(f"{self.path}: {self.first}{more}")
+
+
+def read_text(path: Path) -> str:
+    """The UTF-8 text of a file, with or without byte order mark; UserError when it is not."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise UserError(
+            f"{path}: byte 0x{byte:02x} at offset {error.start} is not UTF-8; re-save it as UTF-8"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
+
+
+def parse_json(text: str, where: str) -> Any:
+    """`text` as JSON; UserError at a syntax error or at a key given twice in one object."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        out = dict(pairs)
+        if len(out) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise UserError(f"{where}: the key {twice!r} stands twice in one object; keep one")
+        return out
+
+    try:
+        return json.loads(text, object_pairs_hook=once)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{where}: not JSON at line {error.lineno}, column {error.colno} ({error.msg}); "
+            "wanted a complete JSON document"
+        ) from None
+    except RecursionError:
+        raise UserError(f"{where}: JSON nested too deeply; wanted an annotation") from None
+
+
+def is_text(value: Any) -> bool:
+    """Whether this is a string that can be written as UTF-8 (no lone surrogates)."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,33 @@
+"""A study as every part of the trainer sees it, whatever dataset it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ImageRef:
+    """One image of a study; `prior` marks an earlier examination of the same patient."""
+
+    path: Path
+    view: str
+    prior: bool = False
+
+
+@dataclass(frozen=True)
+class Study:
+    """One report with its images.
+
+    `labels` are 14 class ids (0 blank, 1 positive, 2 negative, 3 uncertain) in CheXbert's column
+    order, or None where the dataset has none. `report` is None where only labels are known.
+    """
+
+    id: str
+    split: str
+    report: str | None
+    labels: tuple[int, ...] | None
+    images: tuple[ImageRef, ...]
+    indication: str = ""
+    technique: str = ""
+    comparison: str = ""
