@@ -112,19 +112,17 @@ PREDICATES: dict[str, tuple[str, ...]] = {
     "normal": (
         "normal", "within normal limit|range", "within limits of normal", "unremarkable", "clear",
         "not enlarged", "non enlarged", "nonenlarged", "intact", "sharp", "midline", "negative",
-        "grossly? normal|clear|unremarkable|intact", "well aerated|expanded|inflated", "wnl",
+        "upper limit of? normal size?", "top normal limit?", "upper|high normal limit?",
+        "top limit of? normal", "well aerated|expanded|inflated", "wnl",
         "normally inflated|aerated|expanded", "normal in? size|contour|appearance|caliber",
         "not hyperinflated", "preserved", "upper? within normal limits", "no abnormality",
     ),
     "large": (
-        "enlarged", "enlargement", "widened", "widening", "wide", "dilated", "dilatation",
+        "enlarged", "enlargement", "large", "widened", "widening", "wide", "dilated", "dilatation",
         "dilation", "big", "increased", "prominence",
     ),
     "borderline": (
-        "borderline", "upper limit|limits of normal", "top normal", "at the upper limits of normal",
-        "upper normal", "high normal", "borderline enlarged|large|enlargement", "upper limits normal",
-        "at upper limits of normal", "upper normal limits", "top limits of normal",
-        "upper limits of normal size?", "top limit|limits normal", "borderline in size",
+        "borderline", "borderline enlarged|large|enlargement|prominent", "borderline in? size",
     ),
     "low": ("reduced", "diminished", "small volume"),
     "hazy": ("hazy",),

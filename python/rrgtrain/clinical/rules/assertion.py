@@ -95,7 +95,6 @@ class _Reader:
         self.negate_until = -1
         self.clause = self.comma = 0
         self.joined = False
-        self.alternatives = False
         self.versus: int | None = None
         self.named: list[_Named] = []
         self.pending: tuple[str, Event] | None = None
@@ -119,7 +118,7 @@ class _Reader:
     # Findings and structures.
 
     def _finding(self, index: int, event: Event, role) -> None:
-        if self.named and self.verb < self.named[-1].first:
+        if self.named and event.first == self.named[-1].last:
             self.named = []
         self.pending = None
         if self.unasserted:
@@ -230,6 +229,9 @@ class _Reader:
         self.negate = self.doubt = self.unasserted = False
         self.versus = None
 
+    def _cause(self, index: int, event: Event, role) -> None:
+        self.negate = self.unasserted = False
+
     def _break(self, index: int, event: Event, role) -> None:
         self._reset(index, event, role)
         self._flush()
@@ -252,8 +254,6 @@ class _Reader:
     def _or(self, index: int, event: Event, role) -> None:
         self._place()
         self.joined = True
-        if not self.negate:
-            self._versus(index, event, role)
 
     def _versus(self, index: int, event: Event, role) -> None:
         for draft in reversed(self.drafts[self.clause :]):
@@ -343,6 +343,7 @@ _HANDLERS = {
     Cue.UNASSERTED: _Reader._unasserted,
     Cue.BREAK: _Reader._break,
     Cue.RESET: _Reader._reset,
+    Cue.CAUSE: _Reader._cause,
     Cue.ASSERT: None,
     Cue.COMMA: _Reader._comma,
     Cue.COLON: _Reader._colon,

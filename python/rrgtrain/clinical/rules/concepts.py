@@ -23,14 +23,15 @@ PLAIN = "plain"
 class Concept:
     """name: canonical text. family: concepts of one family are related, others unrelated.
 
-    observation: column of the label matrix or -1. layout: LUNG, SIDED or PLAIN. disease: a
-    diagnosis (RaTE's DISEASE) rather than an abnormality seen. anatomy: takes no part in
-    presence. phrases: the ways to say it.
+    states, suggests: columns of the label matrix it counts for, fully or as uncertain at most.
+    layout: LUNG, SIDED or PLAIN. disease: a diagnosis (RaTE's DISEASE) rather than an
+    abnormality seen. anatomy: takes no part in presence. phrases: the ways to say it.
     """
 
     name: str
     family: str
-    observation: int
+    states: tuple[int, ...]
+    suggests: tuple[int, ...]
     layout: str
     phrases: tuple[str, ...]
     disease: bool = False
@@ -47,13 +48,16 @@ def _finding(
     layout: str,
     *phrases: str,
     disease: bool = False,
+    suggests: str | None = None,
 ) -> None:
-    column = -1 if observation is None else OBSERVATIONS.index(observation)
-    _TABLE.append(Concept(name, family, column, layout, phrases, disease))
+    states, hints = (
+        () if column is None else (OBSERVATIONS.index(column),) for column in (observation, suggests)
+    )
+    _TABLE.append(Concept(name, family, states, hints, layout, phrases, disease))
 
 
 def _anatomy(name: str) -> None:
-    _TABLE.append(Concept(name, f"anatomy of {name}", -1, SIDED, (), anatomy=True))
+    _TABLE.append(Concept(name, f"anatomy of {name}", (), (), SIDED, (), anatomy=True))
 
 
 _finding(
@@ -67,6 +71,7 @@ _finding(
     "cardiomegaly", "heart", "Cardiomegaly", PLAIN,
     "cardiomegaly", "cardiac enlargement", "heart enlargement", "cardiac dilation|dilatation",
     "enlarged heart|cardiac", "megalocardia", "enlarged heart|cardiac size|silhouette|shadow",
+    "increase|increased in? heart|cardiac size|silhouette",
     "ventricular|atrial|biventricular|biatrial enlargement|hypertrophy|dilation|dilatation",
     "left|right ventricular|atrial enlargement|hypertrophy", "cardiomyopathy",
 )
@@ -105,19 +110,24 @@ _finding(
 _finding(
     "lung lesion", "lesion", "Lung Lesion", LUNG,
     "nodule", "nodularity", "lung|pulmonary nodule|mass|lesion|tumor|tumour|metastasis|malignancy",
-    "nodular opacity|opacification|density|lesion|focus", "mass", "lung|pulmonary neoplasm",
+    "nodular lesion|focus|metastasis|mass", "mass", "lung|pulmonary neoplasm",
     "masslike opacity|consolidation|density|lesion", "mass like opacity|consolidation|density",
     "cavitary|cavitating|spiculated|parenchymal lesion|mass|nodule", "neoplasm", "tumor", "tumour",
     "carcinoma", "malignancy", "metastasis", "metastatic disease|lesion|focus|process", "lump",
     "bronchogenic carcinoma", "lung cancer", "coin lesion", "cavitation", "cavity",
-    "neoplastic process|disease|lesion", "cancer", "lung|pulmonary cyst", "rounded opacity|density",
-    "nodular airspace? opacity|density", "micronodule", "micronodular opacity|density",
+    "neoplastic process|disease|lesion", "cancer", "lung|pulmonary cyst", "micronodule",
+    "calcified|calcific lung|pulmonary? nodule", "fibronodular", "granulomatous nodule",
+)
+_finding(
+    "nodular opacity", "lesion", "Lung Opacity", LUNG,
+    "nodular airspace|lung|interstitial? opacity|opacification|density|shadow|infiltrate",
+    "rounded|round|ovoid|oval opacity|density", "micronodular opacity|density", "nodular like opacity",
+    "reticular nodular opacity|density", "nodular", suggests="Lung Lesion",
 )
 _finding(
     "granuloma", "granuloma", None, LUNG,
     "granuloma", "granulomata", "granulomatous disease|change|infection|process|calcification",
-    "calcified granuloma|granulomata|granulomatous", "calcified|calcific nodule?", "ghon complex",
-    "calcified pulmonary|lung? nodule", "calcified lymph node|nodes", "old tb",
+    "calcified granuloma|granulomata|granulomatous", "ghon complex", "calcified lymph node",
     "calcified hilar|mediastinal|paratracheal lymph? node|adenopathy|lymphadenopathy",
 )
 _finding(
@@ -127,14 +137,14 @@ _finding(
     "fluid overload", "volume overload", "cardiogenic edema", "congestive change", disease=True,
 )
 _finding(
-    "vascular congestion", "edema", "Edema", PLAIN,
+    "vascular congestion", "edema", None, PLAIN,
     "vascular congestion|engorgement|prominence|fullness|indistinctness|redistribution",
     "pulmonary|venous|hilar|central|interstitial vascular|venous? congestion|engorgement",
     "pulmonary vascular venous? congestion|engorgement|prominence|redistribution",
     "cephalization", "cephalad redistribution", "pulmonary venous hypertension",
     "prominent|engorged|indistinct|increased central? pulmonary|vascular vascularity|vasculature",
     "prominent|engorged|indistinct|increased pulmonary? vascularity|vasculature|vessel|vascular",
-    "congestion", "vascular plethora",
+    "congestion", "vascular plethora", suggests="Edema",
 )
 _finding(
     "consolidation", "airspace", "Consolidation", LUNG,
@@ -173,11 +183,10 @@ _finding(
     "effusion", "pleural effusion|fluid", "pleural fluid collection?", "hydrothorax",
     "hemothorax", "haemothorax", "empyema", "parapneumonic|subpulmonic|loculated effusion|fluid",
     "effusion layering", "fissural|loculated fluid", "fluid in the? fissure", "pleural collection",
-    "blunted|blunting costophrenic angle|sulcus",
 )
 _finding(
     "blunted costophrenic angle", "pleura", None, SIDED,
-    "blunting", "costophrenic angle|sulcus|recess blunting|obscuration|effacement|obscured",
+    "blunting", "blunted|blunting costophrenic angle|sulcus|recess", "costophrenic angle|sulcus|recess blunting|obscuration|effacement|obscured",
 )
 _finding(
     "pleural thickening", "pleura", "Pleural Other", LUNG,
@@ -224,6 +233,9 @@ _finding(
     "hyperaerated", "hyperlucent", "hyperlucency", "flattened diaphragm|hemidiaphragm",
     "flattening of the? diaphragm|hemidiaphragm", "overinflation", "air trapping", "hyperdistention",
 )
+_finding("tuberculosis", "airspace", None, LUNG, "tuberculosis", "tb", "tuberculous disease|change",
+         "tuberculosis infection|pneumonia", "active|old|healed tuberculosis|tb", "histoplasmosis",
+         "histoplasmosis infection", "mycobacterial disease|infection", disease=True)
 _finding("bronchiectasis", "airway", None, LUNG, "bronchiectasis", "bronchiectatic change?",
          disease=True)
 _finding("bronchitis", "airway", None, PLAIN, "bronchitis", "bronchitic change",

@@ -35,6 +35,7 @@ class Cue(IntEnum):
     IDLE = 20
     RESET = 21
     COLON = 22
+    CAUSE = 23
 
 
 CUES: dict[Cue, tuple[str, ...]] = {
@@ -58,8 +59,9 @@ CUES: dict[Cue, tuple[str, ...]] = {
         "presumed", "presumably", "perhaps", "equivocal", "consider", "considered", "favor",
         "favored", "favoring", "cannot exclude", "can not exclude", "cannot rule out", "exclude",
         "cannot completely|entirely|definitely exclude", "to exclude", "difficult to exclude",
-        "not exclude", "not excluded", "rule out", "to rule out", "vague", "apparent", "appearance of",
-        "cannot be certain", "indeterminate for", "differential", "differential includes|considerations",
+        "not exclude", "not excluded", "rule out", "to rule out", "apparent", "maybe",
+    "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
+        "cannot be certain", "indeterminate for", "differential", "differential diagnosis? includes|considerations?",
         "would be", "versus less likely", "can be seen with|in", "either", "borderline",
     ),
     # Deny what precedes.
@@ -75,8 +77,9 @@ CUES: dict[Cue, tuple[str, ...]] = {
     ),
     # Doubt what precedes.
     Cue.DOUBTED_BEFORE: (
-        "cannot be excluded|ruled|entirely|completely", "can not be excluded|ruled",
-        "cannot be completely|entirely|totally|definitely excluded", "not excluded",
+        "cannot be excluded|ruled", "can not be excluded|ruled", "not excluded",
+        "cannot be completely|entirely|totally|definitely|confidently|reliably|fully excluded|ruled",
+        "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
         "not entirely|completely excluded", "is|are not excluded", "is|are possible",
         "is|are suspected", "is|are questioned", "is|are questionable", "is|are likely",
         "is|are probable", "may|might|could be present|seen|considered", "is|are considered",
@@ -91,6 +94,8 @@ CUES: dict[Cue, tuple[str, ...]] = {
         "rule out history", "risk of", "risk for", "treated for", "known history of", "workup for|of",
         "if concern for", "treatment of|for", "if clinically|there", "sequela|sequelae of prior|old?",
         "surveillance for", "correlate for", "monitoring for", "assessment for|of", "reason for",
+        "correlate|correlation clinically? for|with", "clinical correlation for", "may|could obscure",
+        "clinically correlate for",
     ),
     # A new statement begins.
     Cue.BREAK: (
@@ -99,9 +104,13 @@ CUES: dict[Cue, tuple[str, ...]] = {
     ),
     # Denial and doubt end, and what follows may still speak of what came before.
     Cue.RESET: (
-        "with", "secondary to", "due to", "because of", "related to", "consistent with stable",
-        "otherwise", "where", "in addition", "additionally", "since", "besides", "associated with",
-        "given", "also", "this|these is|are", "which",
+        "with", "otherwise", "where", "in addition", "additionally", "since", "besides",
+        "associated with", "given", "this|these is|are", "which",
+    ),
+    # Denial ends, doubt goes on: "may be secondary to".
+    Cue.CAUSE: (
+        "secondary to", "due to", "because of", "related to", "caused by", "resulting from",
+        "consistent with stable", "attributed|attributable to",
     ),
     Cue.COLON: (":",),
     Cue.COMMA: (",", "(", ")", "?"),
@@ -139,7 +148,9 @@ CUES: dict[Cue, tuple[str, ...]] = {
         "may of", "not limited", "costal cartilage", "bone density|island|mineralization|anchor",
         "no additional|further imaging|evaluation|views|followup", "cardiac monitor|lead|apex|border",
         "aortic valve", "aortic valve disease", "bone scan", "breast mass|shadow|tissue", "mediastinal fat",
-        "lung cancer screening", "soft tissue mass|density|nodule", "side port", "port of entry",
+        "thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma",
+        "soft tissue|laryngeal|subcutaneous|peripheral edema|oedema|mass|density|nodule|swelling",
+        "lung cancer screening", "side port", "port of entry",
         "monitor leads", "tip", "not well seen|visualized|evaluated|assessed|included",
         "not optimally|fully|completely|adequately seen|visualized|evaluated|included|assessed",
         "limit|limited evaluation of", "overlying lead", "right|left chest port", "iv line",

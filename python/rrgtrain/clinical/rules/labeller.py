@@ -12,7 +12,6 @@ from rrgtrain.clinical.rules.assertion import read_sentence
 from rrgtrain.clinical.rules.concepts import CONCEPTS
 from rrgtrain.clinical.rules.sentences import split_sentences
 
-_OBSERVATION = tuple(concept.observation for concept in CONCEPTS)
 _RANK = {ClassId.BLANK: 0, ClassId.NEGATIVE: 1, ClassId.UNCERTAIN: 2, ClassId.POSITIVE: 3}
 _OF_RANK = np.array([ClassId.BLANK, ClassId.NEGATIVE, ClassId.UNCERTAIN, ClassId.POSITIVE])
 _RANKS = tuple(_RANK[ClassId(status)] for status in range(4))
@@ -37,13 +36,16 @@ class RulesLabeller:
 
 def _label(text: str, ranks: np.ndarray) -> None:
     best = [0] * len(OBSERVATIONS)
+    doubtful = _RANK[ClassId.UNCERTAIN]
     spans = split_sentences(text)
     for start, end in spans:
         for mention in read_sentence(text[start:end]):
-            column = _OBSERVATION[mention.concept]
-            if column >= 0:
-                best[column] = max(best[column], _RANKS[mention.status])
-    doubtful = _RANK[ClassId.UNCERTAIN]
+            concept = CONCEPTS[mention.concept]
+            rank = _RANKS[mention.status]
+            for column in concept.states:
+                best[column] = max(best[column], rank)
+            for column in concept.suggests:
+                best[column] = max(best[column], min(rank, doubtful))
     found = any(
         rank >= doubtful
         for column, rank in enumerate(best)
