@@ -66,7 +66,9 @@ def load_policy(
     if freeze_vision:
         model.model.visual.requires_grad_(False)
     if gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
+        # Renamed in transformers 5.23; the older name still works there, with a warning.
+        enable = getattr(model, "activation_checkpointing_enable", None)
+        (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
     model.eval()
     end_of_turn = tokenizer.convert_tokens_to_ids("<|im_end|>")
     pad_id = tokenizer.pad_token_id

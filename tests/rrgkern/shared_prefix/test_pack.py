@@ -1,0 +1,185 @@
+"""The packing, checked place by place against its definition."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrgkern.shared_prefix import SharedPrefixBatch, pack_shared_prefix
+from rrgkern.shared_prefix.reference import unshared_rows
+
+Groups = tuple[list[torch.Tensor], list[list[torch.Tensor]]]
+
+
+def make(sizes: list[tuple[int, list[int]]]) -> Groups:
+    """Groups whose tokens are all different, so a misplaced one shows."""
+    counter = iter(range(1, 100_000))
+    tokens = [
+        (
+            torch.tensor([next(counter) for _ in range(p)]),
+            [torch.tensor([next(counter) for _ in range(t)], dtype=torch.int64) for t in members],
+        )
+        for p, members in sizes
+    ]
+    return [p for p, _ in tokens], [s for _, s in tokens]
+
+
+def positions_of(prefixes: list[torch.Tensor], axes: int = 3) -> list[torch.Tensor]:
+    """Positions that do not count up evenly, as those of images do not."""
+    generator = torch.Generator().manual_seed(7)
+    return [torch.randint(0, 2 * len(p), (axes, len(p)), generator=generator) for p in prefixes]
+
+
+def may_see(batch: SharedPrefixBatch, r: int, q: int, k: int) -> bool:
+    """The rule in words: the same group, not later, and a prefix or one's own member."""
+    group, member = batch.group[r].tolist(), batch.member[r].tolist()
+    return group[q] == group[k] and k <= q and member[k] in (-1, member[q])
+
+
+GROUPS = st.lists(
+    st.tuples(st.integers(1, 6), st.lists(st.integers(0, 5), max_size=4)), min_size=1, max_size=5
+)
+BUDGET = st.one_of(st.none(), st.integers(1, 40))
+
+
+@given(GROUPS, BUDGET, st.integers(1, 8))
+@settings(max_examples=150, deadline=None)
+def test_every_token_is_placed_once_and_scored_once(
+    sizes: list[tuple[int, list[int]]], budget: int | None, multiple: int
+) -> None:
+    prefixes, suffixes = make(sizes)
+    batch = pack_shared_prefix(
+        prefixes, suffixes, token_budget=budget, pad_id=-7, multiple_of=multiple
+    )
+    flat = batch.input_ids.flatten()
+    assert batch.input_ids.shape[1] % multiple == 0
+    placed = flat[batch.group.flatten() >= 0].sort().values
+    given_tokens = torch.cat([*prefixes, *(s for group in suffixes for s in group)])
+    assert torch.equal(placed, given_tokens.sort().values)
+    assert (flat[batch.group.flatten() < 0] == -7).all()
+
+    for b, prefix in enumerate(prefixes):
+        start = int(batch.start_of_group[b])
+        assert torch.equal(flat[start : start + len(prefix)], prefix)
+        assert start // batch.input_ids.shape[1] == int(batch.row_of_group[b])
+        lo, hi = batch.group_offsets[b : b + 2].tolist()
+        assert (batch.group_of_sequence[lo:hi] == b).all()
+        assert hi - lo == len(suffixes[b])
+        for m, suffix in enumerate(suffixes[b]):
+            begin, end = batch.offsets[lo + m : lo + m + 2].tolist()
+            assert torch.equal(batch.targets[begin:end], suffix)
+            # What predicts a token is what stands before it in [prefix | suffix].
+            before = torch.cat([prefix[-1:], suffix[:-1]]) if len(suffix) else suffix
+            assert torch.equal(flat[batch.gather[begin:end]], before)
+            seen_by = batch.member.flatten()[batch.gather[begin:end]].tolist()
+            assert seen_by == ([-1] + [m] * (len(suffix) - 1) if len(suffix) else [])
+
+
+@given(GROUPS, BUDGET)
+@settings(max_examples=60, deadline=None)
+def test_masks_follow_the_rule(sizes: list[tuple[int, list[int]]], budget: int | None) -> None:
+    batch = pack_shared_prefix(*make(sizes), token_budget=budget, multiple_of=3)
+    rows, length = batch.input_ids.shape
+    wanted = torch.tensor(
+        [
+            [[may_see(batch, r, q, k) for k in range(length)] for q in range(length)]
+            for r in range(rows)
+        ]
+    )
+    assert torch.equal(batch.visible(), wanted)
+    mask = batch.attention_mask(torch.bfloat16)
+    assert mask.shape == (rows, 1, length, length)
+    assert mask.dtype == torch.bfloat16
+    assert torch.equal(mask[:, 0] == 0, wanted)
+    assert torch.isfinite(mask).all()
+    assert wanted.any(-1).all(), "an empty softmax row would be NaN"
+    r, q, k = torch.meshgrid(
+        torch.arange(rows), torch.arange(length), torch.arange(length), indexing="ij"
+    )
+    assert torch.equal(batch.mask_mod()(r, torch.zeros_like(r), q, k), wanted)
+
+
+@given(GROUPS, BUDGET)
+@settings(max_examples=60, deadline=None)
+def test_positions_equal_the_unshared_rows(
+    sizes: list[tuple[int, list[int]]], budget: int | None
+) -> None:
+    prefixes, suffixes = make(sizes)
+    positions = positions_of(prefixes)
+    batch = pack_shared_prefix(prefixes, suffixes, token_budget=budget)
+    reference = unshared_rows(prefixes, suffixes, positions)
+    packed = batch.position_ids(positions)
+    assert packed.shape == (3, *batch.input_ids.shape)
+    assert torch.equal(batch.targets, reference.targets)
+    assert torch.equal(
+        batch.input_ids.flatten()[batch.gather], reference.input_ids.flatten()[reference.gather]
+    )
+    assert torch.equal(
+        packed.flatten(1)[:, batch.gather], reference.positions.flatten(1)[:, reference.gather]
+    )
+    assert (packed[:, batch.group < 0] == 0).all()
+    for b, given_positions in enumerate(positions):
+        start = int(batch.start_of_group[b])
+        here = packed.flatten(1)[:, start : start + len(prefixes[b])]
+        assert torch.equal(here, given_positions)
+
+
+def test_first_fit_keeps_groups_whole() -> None:
+    sizes = [(4, [2]), (3, [4]), (2, [1]), (9, [9]), (1, [])]
+    batch = pack_shared_prefix(*make(sizes), token_budget=10)
+    # 6 | 7 | 3 joins row 0 | 18 is over the budget: a row of its own | 1 joins row 0.
+    assert batch.row_of_group.tolist() == [0, 1, 0, 2, 0]
+    assert batch.start_of_group.tolist() == [0, 18, 6, 36, 9]
+    assert batch.input_ids.shape == (3, 18)
+
+
+def test_no_budget_is_one_group_a_row() -> None:
+    batch = pack_shared_prefix(*make([(2, [1, 1]), (3, []), (1, [4])]))
+    assert batch.row_of_group.tolist() == [0, 1, 2]
+
+
+def test_attention_over_padding_and_far_groups_is_finite() -> None:
+    """Rows longer than a kernel's block of keys, so that whole blocks are hidden."""
+    prefixes, suffixes = make([(700, [300]), (600, [200]), (5, [3])])
+    batch = pack_shared_prefix(prefixes, suffixes, token_budget=1800)
+    query = torch.randn(batch.input_ids.shape[0], 2, batch.input_ids.shape[1], 8)
+    query.requires_grad_()
+    out = torch.nn.functional.scaled_dot_product_attention(
+        query, query, query, attn_mask=batch.attention_mask()
+    )
+    out.sum().backward()
+    assert torch.isfinite(out).all()
+    assert torch.isfinite(query.grad).all()
+    alone = torch.nn.functional.scaled_dot_product_attention(
+        *(3 * [query[:1, :, 1000:1600]]), is_causal=True
+    )
+    torch.testing.assert_close(out[:1, :, 1000:1600], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_empty_batch_has_shapes() -> None:
+    batch = pack_shared_prefix([], [])
+    assert batch.input_ids.shape == (0, 0)
+    assert batch.offsets.tolist() == [0]
+    assert batch.attention_mask().shape == (0, 1, 0, 0)
+    assert batch.position_ids([]).shape == (1, 0, 0)
+
+
+def test_bad_input_is_told() -> None:
+    one, two = torch.tensor([1]), torch.tensor([1, 2])
+    with pytest.raises(ValueError, match="1 prefixes and 0 lists"):
+        pack_shared_prefix([one], [])
+    with pytest.raises(ValueError, match="group 0 has an empty prefix"):
+        pack_shared_prefix([one[:0]], [[two]])
+    with pytest.raises(ValueError, match="group 0: the suffix 1 is torch.int32"):
+        pack_shared_prefix([one], [[two, two.int()]])
+    with pytest.raises(ValueError, match=r"prefix is torch.int64 of shape \(1, 2\)"):
+        pack_shared_prefix([two[None]], [[two]])
+    with pytest.raises(ValueError, match="token_budget is 0"):
+        pack_shared_prefix([one], [[two]], token_budget=0)
+    batch = pack_shared_prefix([two], [[two]])
+    with pytest.raises(ValueError, match="0 position tensors for 1"):
+        batch.position_ids([])
+    with pytest.raises(ValueError, match=r"shape \(1, 3\) for a prefix of 2"):
+        batch.position_ids([torch.zeros(1, 3, dtype=torch.int64)])

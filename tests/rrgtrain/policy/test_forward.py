@@ -1,0 +1,181 @@
+"""Log-probs and gradients over shared prefixes equal those of one member at a time.
+
+The other side of every comparison is transformers' own forward of the whole model: it places the
+images, derives the positions and masks by itself.
+"""
+
+from __future__ import annotations
+
+import peft
+import pytest
+import torch
+
+from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.load import Policy
+from rrgtrain.policy.prompt import EncodedPrompt
+from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
+
+Group = tuple[EncodedPrompt, list[torch.Tensor]]
+
+
+def shared(policy: Policy, groups: list[Group], **options: object) -> torch.Tensor:
+    hidden, batch = hidden_states(
+        policy, [p for p, _ in groups], [members for _, members in groups], **options
+    )
+    weight, bias = head(policy)
+    logits = torch.nn.functional.linear(hidden, weight, bias).float()
+    return logits.log_softmax(-1).gather(1, batch.targets[:, None]).squeeze(1)
+
+
+def unshared(policy: Policy, groups: list[Group]) -> torch.Tensor:
+    logps = []
+    for p, members in groups:
+        for member in members:
+            ids = torch.cat([p.input_ids, member])
+            types = torch.cat([p.mm_token_type_ids, torch.zeros_like(member)])
+            images = {}
+            if p.pixel_values is not None:
+                images = {
+                    "pixel_values": p.pixel_values.to(policy.dtype),
+                    "image_grid_thw": p.image_grid_thw,
+                    "mm_token_type_ids": types[None].int(),
+                }
+            logits = policy.model(input_ids=ids[None], **images).logits[0].float()
+            scored = logits[len(p.input_ids) - 1 : -1].log_softmax(-1)
+            logps.append(scored.gather(1, member[:, None]).squeeze(1))
+    return torch.cat(logps)
+
+
+def gradients(policy: Policy, logps: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Gradient of a sum with a different weight on every token."""
+    policy.model.zero_grad()
+    weights = torch.linspace(-1.0, 2.0, len(logps)).cos()
+    (logps * weights).sum().backward()
+    return {n: p.grad.clone() for n, p in policy.model.named_parameters() if p.grad is not None}
+
+
+def assert_equal_computation(policy: Policy, groups: list[Group], **options: object) -> None:
+    ours, theirs = shared(policy, groups, **options), unshared(policy, groups)
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-5)
+    left, right = gradients(policy, ours), gradients(policy, theirs)
+    trained = {n for n, p in policy.model.named_parameters() if p.requires_grad}
+    assert set(left) == set(right) <= trained
+    assert left, "nothing has a gradient: the comparison would be empty"
+    for name, gradient in left.items():
+        scale = float(right[name].abs().max())
+        torch.testing.assert_close(
+            gradient, right[name], rtol=0, atol=2e-5 * max(1.0, scale), msg=lambda m, n=name: n + m
+        )
+
+
+def groups_for(policy: Policy, views: list[int], members: int = 3) -> list[Group]:
+    """Groups of unequal prompts and reports; the second group has one member fewer."""
+    made = []
+    for b, count in enumerate(views):
+        p = prompt(policy, "s" * (b + 1), count, indication="dyspnea" * b, comparison="none")
+        reports = [REPORTS[(b + m) % 4][: 20 + 17 * m] for m in range(members - b % 2)]
+        made.append((p, [policy.encode_report(text) for text in reports]))
+    return made
+
+
+@pytest.mark.parametrize("views", [[1], [3], [0], [1, 3, 0, 2]], ids=str)
+def test_equals_the_unshared_computation(views: list[int]) -> None:
+    policy = tiny_policy()
+    assert_equal_computation(policy, groups_for(policy, views))
+
+
+def test_equals_it_with_several_groups_per_row() -> None:
+    policy = tiny_policy()
+    groups = groups_for(policy, [1, 2, 0, 1])
+    total = sum(len(p.input_ids) + sum(map(len, members)) for p, members in groups)
+    _, batch = hidden_states(policy, [p for p, _ in groups], [m for _, m in groups], token_budget=total)
+    assert batch.input_ids.shape[0] == 1
+    assert_equal_computation(policy, groups, token_budget=total)
+    assert_equal_computation(policy, groups, token_budget=total // 2)
+
+
+def test_equals_it_with_one_member_each() -> None:
+    policy = tiny_policy()
+    assert_equal_computation(policy, groups_for(policy, [1, 0, 2], members=1))
+
+
+def test_equals_it_with_a_frozen_tower_and_its_cache() -> None:
+    policy = tiny_policy(freeze_vision=True)
+    assert policy.vision_frozen
+    groups = groups_for(policy, [1, 3, 0])
+    assert_equal_computation(policy, groups)
+    cache: dict[str, torch.Tensor] = {}
+    first = shared(policy, groups, vision_cache=cache)
+    assert sorted(cache) == ["s", "ss"]
+    policy.visual.forward = None  # the second pass has no use for the tower
+    assert torch.equal(shared(policy, groups, vision_cache=cache), first)
+
+
+def test_equals_it_with_gradient_checkpointing() -> None:
+    policy = tiny_policy(gradient_checkpointing=True)
+    policy.model.train()
+    assert policy.language_model.layers[0].gradient_checkpointing
+    assert_equal_computation(policy, groups_for(policy, [1, 2]))
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_equals_it_with_lora(checkpointing: bool) -> None:
+    policy = tiny_policy(gradient_checkpointing=checkpointing)
+    torch.manual_seed(0)
+    config = peft.LoraConfig(
+        r=4, lora_dropout=0.0, target_modules=["q_proj", "v_proj", "gate_proj", "qkv"]
+    )
+    policy.model = peft.get_peft_model(policy.model, config)
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.3)
+    policy.model.train()
+    groups = groups_for(policy, [1, 2])
+    assert_equal_computation(policy, groups)
+    with policy.model.disable_adapter():
+        plain = shared(policy, groups)
+    assert (plain - shared(policy, groups)).abs().max() > 0.01, "the adapter was not in the forward"
+
+
+def test_a_member_sees_its_own_group_only() -> None:
+    """Changing one member, or another prompt's pictures, changes no bit elsewhere."""
+    policy = tiny_policy()
+    groups = groups_for(policy, [1, 1])
+    before = shared(policy, groups, token_budget=4096).detach()
+    changed = [m.clone() for m in groups[0][1]]
+    changed[1] = changed[1].flip(0)
+    lengths = [len(m) for _, members in groups for m in members]
+    other = shared(policy, [(groups[0][0], changed), groups[1]], token_budget=4096).detach()
+    old, new = before.split(lengths), other.split(lengths)
+    for s in (0, 2, 3, 4):
+        assert torch.equal(old[s], new[s])
+    assert not torch.equal(old[1], new[1])
+
+
+def test_groups_without_members_and_empty_batches() -> None:
+    policy = tiny_policy()
+    p = prompt(policy, "a", 1)
+    hidden, batch = hidden_states(policy, [p], [[]])
+    assert hidden.shape == (0, 64)
+    assert batch.offsets.tolist() == [0]
+    mixed = [(p, []), *groups_for(policy, [1])]
+    torch.testing.assert_close(shared(policy, mixed), shared(policy, mixed[1:]), rtol=0, atol=1e-5)
+
+
+def test_cache_is_refused_while_the_tower_trains() -> None:
+    policy = tiny_policy()
+    groups = groups_for(policy, [1])
+    with pytest.raises(ValueError, match="freeze the tower"):
+        shared(policy, groups, vision_cache={})
+
+
+def test_bfloat16_is_as_close_as_transformers_own() -> None:
+    policy, exact = tiny_policy(dtype=torch.bfloat16), tiny_policy()
+    groups = groups_for(policy, [1, 2])
+    with torch.no_grad():
+        exact.model.load_state_dict(policy.model.state_dict())
+        truth = unshared(exact, groups)
+        ours = (shared(policy, groups) - truth).abs().mean()
+        theirs = (unshared(policy, groups) - truth).abs().mean()
+    assert ours <= 2 * theirs

@@ -1,0 +1,114 @@
+"""Building, saving and loading a policy, and what a user is told when that fails."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.tiny import SPECIAL_TOKENS, build_tiny
+from tests.rrgtrain.policy.common import CONFIG, REPORTS, prompt, tiny_directory, tiny_policy
+
+
+def test_tiny_is_an_ordinary_checkpoint() -> None:
+    policy = load_policy(tiny_directory())
+    assert {"config.json", "tokenizer.json", "preprocessor_config.json"} <= {
+        p.name for p in tiny_directory().iterdir()
+    }
+    assert len(policy.tokenizer) == policy.config.text_config.vocab_size <= CONFIG.vocabulary
+    assert policy.backbone.lm_head.weight is policy.language_model.embed_tokens.weight
+    for token in SPECIAL_TOKENS:
+        assert len(policy.tokenizer(token)["input_ids"]) == 1, token
+    names = [policy.tokenizer.convert_ids_to_tokens(i) for i in policy.eos_ids]
+    assert names == ["<|im_end|>", "<|endoftext|>"]
+    assert policy.end_of_turn == policy.eos_ids[0]
+    assert policy.tokenizer.convert_ids_to_tokens(policy.pad_id) == "<|endoftext|>"
+    assert not policy.model.training
+
+
+def test_the_seed_decides_the_weights(tmp_path: Path) -> None:
+    def weights(seed: int, name: str) -> dict[str, torch.Tensor]:
+        torch.rand(1)  # the global generator has no say, and is left alone
+        state = torch.get_rng_state()
+        directory = build_tiny(replace(CONFIG, seed=seed), REPORTS, tmp_path / name)
+        assert torch.equal(state, torch.get_rng_state())
+        return load_policy(directory).model.state_dict()
+
+    first, again, other = weights(1, "a"), weights(1, "b"), weights(2, "c")
+    assert all(torch.equal(first[k], again[k]) for k in first)
+    assert not all(torch.equal(first[k], other[k]) for k in first)
+
+
+def test_save_and_load_give_the_same_policy(tmp_path: Path) -> None:
+    policy = tiny_policy()
+    again = load_policy(policy.save(tmp_path / "saved"))
+    ours, theirs = policy.model.state_dict(), again.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[k], theirs[k]) for k in ours)
+    p, q = prompt(policy, "a", 2), prompt(again, "a", 2)
+    assert torch.equal(p.input_ids, q.input_ids)
+    assert torch.equal(p.pixel_values, q.pixel_values)
+    assert again.eos_ids == policy.eos_ids
+
+
+def test_options() -> None:
+    policy = load_policy(tiny_directory(), dtype="bfloat16", freeze_vision=True)
+    assert policy.dtype == torch.bfloat16
+    assert policy.vision_frozen
+    assert all(p.requires_grad for p in policy.language_model.parameters())
+    assert not load_policy(tiny_directory()).vision_frozen
+
+
+def test_a_user_reads_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The variable HF_HUB_OFFLINE was read at import; without this the hub client retries.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    def told(name: str | Path, **options: object) -> str:
+        with pytest.raises(UserError) as caught:
+            load_policy(name, **options)  # type: ignore[arg-type]
+        line = str(caught.value)
+        assert "\n" not in line
+        return line
+
+    assert "no such directory" in told(tmp_path / "nowhere")
+    assert "no such directory: ./here" in told("./here")
+    assert "holds no config.json" in told(tmp_path)
+    file = tmp_path / "model.bin"
+    file.write_text("")
+    assert "is a file" in told(file)
+    assert "cannot load nobody/nothing" in told("nobody/nothing")
+    assert "network" in told("nobody/nothing")
+
+    llama = tmp_path / "llama"
+    llama.mkdir()
+    config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
+    (llama / "config.json").write_text(json.dumps(config))
+    line = told(llama)
+    assert "LlamaForCausalLM" in line
+    assert "Qwen2_5_VLForConditionalGeneration" in line
+
+    broken = tmp_path / "broken"
+    shutil.copytree(tiny_directory(), broken)
+    (broken / "model.safetensors").unlink()
+    assert f"cannot load {broken}" in told(broken)
+    assert "policy.dtype=int8" in told(tiny_directory(), dtype="int8")
+    assert "policy.attn=flash_attention_2" in told(tiny_directory(), attn="flash_attention_2")
+
+
+def test_sizes_that_cannot_be_are_told(tmp_path: Path) -> None:
+    for change, message in (
+        ({"width": 100}, "policy.width=100"),
+        ({"vocabulary": 200}, "policy.vocabulary=200"),
+        ({"image_size": 20}, "image_size=20"),
+        ({"layers": 0}, "0 text and 2 vision layers"),
+    ):
+        with pytest.raises(UserError, match=message):
+            build_tiny(replace(CONFIG, **change), REPORTS, tmp_path)
+    with pytest.raises(UserError, match="no text to learn from"):
+        build_tiny(CONFIG, [" "], tmp_path)
