@@ -19,11 +19,19 @@ from rrgkern.linear_token_logps import linear_token_logps
 from rrgkern.mccs import mccs
 from rrgkern.policy_loss import PolicyLoss, PolicyLossOutput, loss_scale, policy_loss
 from rrgkern.token_logps import TokenLogps
+from rrgkern.token_weights import (
+    ByteVocabulary,
+    byte_level_spans,
+    byte_vocabulary,
+    span_max,
+    tfidf_weights,
+)
 
 __all__ = [
     "ANY",
     "EQUAL",
     "OPPOSITE",
+    "ByteVocabulary",
     "Edit",
     "EditScript",
     "EntityMatch",
@@ -35,6 +43,8 @@ __all__ = [
     "SplicedEdit",
     "Step",
     "TokenLogps",
+    "byte_level_spans",
+    "byte_vocabulary",
     "edit_plan",
     "entity_match",
     "group_advantages",
@@ -43,7 +53,9 @@ __all__ = [
     "mccs",
     "philox_seed",
     "policy_loss",
+    "span_max",
     "splice",
+    "tfidf_weights",
     "zero_variance_share",
 ]
 

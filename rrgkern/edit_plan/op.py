@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from rrgkern.checks import check_offsets
 from rrgkern.edit_plan.reference import edit_plan_reference
 from rrgkern.edit_plan.types import SentenceEntities
-from rrgkern.entity_match.checks import check_offsets, check_range, check_unit_rows, check_values
+from rrgkern.entity_match.checks import check_range, check_unit_rows
 
 Script = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def check_entities(name: str, z: SentenceEntities) -> None:
     """Raise ValueError where the values of `z` break the promises of `SentenceEntities`."""
-    if not check_values(z.presence):
-        return
-    check_offsets(f"{name}.sentence_offsets", z.sentence_offsets, len(z.sentence_key))
-    check_offsets(f"{name}.entity_offsets", z.entity_offsets, len(z.presence))
+    check_offsets(f"{name}.sentence_offsets", z.sentence_offsets, len(z.sentence_key), "sentences")
+    check_offsets(f"{name}.entity_offsets", z.entity_offsets, len(z.presence), "entities")
     check_range(f"{name}.presence", z.presence, -1, 1)
-    sentences = z.sentence_offsets.diff().repeat_interleave(z.entity_offsets.diff())
-    outside = ((z.entity_sentence < 0) | (z.entity_sentence >= sentences)).nonzero()
-    if len(outside):
-        row = int(outside[0])
-        raise ValueError(
-            f"{name}.entity_sentence is {int(z.entity_sentence[row])} at row {row}, wanted 0 to "
-            f"{int(sentences[row]) - 1}: the sentence is counted within its report"
-        )
+    counts = z.entity_offsets.diff()
+    last = (z.sentence_offsets.diff() - 1).repeat_interleave(counts, output_size=len(z.presence))
+    check_range(f"{name}.entity_sentence (counted in its report)", z.entity_sentence, 0, last)
     check_unit_rows(f"{name}.embedding", z.embedding, z.presence >= 0)
 
 
@@ -80,9 +76,7 @@ def edit_plan_op(
 
 
 @edit_plan_op.register_fake
-def _(
-    *inputs: Tensor | float | int,
-) -> Script:
+def _(*inputs: Any) -> Script:
     seeds, width = inputs[14], inputs[18]
     shape = (seeds.shape[0], width)
     return (

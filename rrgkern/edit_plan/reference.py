@@ -23,11 +23,11 @@ def edit_plan_reference(
     conflict_requires_spurious: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The script of each pair; `max_edits` 0 goes on to the fixed point, `width` is M."""
-    count = len(seeds)
-    rule = torch.zeros(count, width, dtype=torch.int8)
-    sentence = torch.full((count, width), -1, dtype=torch.int32)
-    reference = torch.full((count, width), -1, dtype=torch.int32)
-    edits_made = torch.zeros(count, dtype=torch.int32)
+    shape = (len(seeds), width)
+    rule = seeds.new_zeros(shape, dtype=torch.int8)
+    sentence = seeds.new_full(shape, -1, dtype=torch.int32)
+    reference = seeds.new_full(shape, -1, dtype=torch.int32)
+    edits_made = seeds.new_zeros(shape[:1], dtype=torch.int32)
     # More than one edit could undo itself for ever: then what equals a reference sentence stays.
     lock = max_edits != 1
     tau, tau_replace = round_fp32(tau), round_fp32(tau_replace)

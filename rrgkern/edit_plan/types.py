@@ -71,7 +71,7 @@ class EditScript(NamedTuple):
     rule: Tensor
     sentence: Tensor
     reference: Tensor
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks a script for
 
     def of(self, report: int) -> list[Edit]:
         """The edits of one report pair as Python values; reads them from the device."""

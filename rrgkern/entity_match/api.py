@@ -45,8 +45,9 @@ def entity_match(
         raise ValueError(f"neg_weight is {neg_weight}, wanted at least 0")
     if affinity is None:
         affinity = torch.ones(1, 1, device=x.embedding.device)
-        x = x._replace(kind=torch.zeros_like(x.presence))
-        y = y._replace(kind=torch.zeros_like(y.presence))
+        x, y = x._replace(kind=None), y._replace(kind=None)
+    elif x.kind is None or y.kind is None:
+        raise ValueError("x.kind or y.kind is None, wanted int8 [E] both: affinity weighs kinds")
     elif affinity.ndim != 2 or affinity.shape[0] != affinity.shape[1]:
         raise ValueError(f"affinity is {list(affinity.shape)}, wanted square [K, K]")
     x, y = checked("x", x, x.offsets.shape[0]), checked("y", y, x.offsets.shape[0])
@@ -66,8 +67,6 @@ def entity_match(
 
 def checked(name: str, z: ReportEntities, offsets: int) -> ReportEntities:
     """`z` contiguous with embeddings in fp32, or the error that says why not."""
-    if z.kind is None:
-        raise ValueError(f"{name}.kind is None, wanted int8 [E]: an affinity table weighs kinds")
     entities = z.presence.shape[:1]
     wanted = (
         ("offsets", (torch.int64,), (offsets,)),
@@ -75,6 +74,7 @@ def checked(name: str, z: ReportEntities, offsets: int) -> ReportEntities:
         ("embedding", (torch.float32, torch.float16, torch.bfloat16), (*entities, -1)),
         ("kind", (torch.int8,), entities),
     )
+    z = z._replace(kind=z.kinds())
     for field, dtypes, shape in wanted:
         tensor = getattr(z, field)
         seen = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
@@ -91,5 +91,5 @@ def checked(name: str, z: ReportEntities, offsets: int) -> ReportEntities:
         z.offsets.contiguous(),
         z.presence.contiguous(),
         z.embedding.detach().float().contiguous(),
-        z.kind.contiguous(),
+        z.kinds().contiguous(),
     )

@@ -5,18 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.entity_match.checks import check_offsets, check_range, check_unit_rows, check_values
+from rrgkern.checks import check_offsets
+from rrgkern.entity_match.checks import check_range, check_unit_rows
 from rrgkern.entity_match.reference import entity_match_reference
 from rrgkern.entity_match.types import ReportEntities
 
 
 def check_entities(name: str, z: ReportEntities, kinds: int) -> None:
     """Raise ValueError where the values of `z` break the promises of `ReportEntities`."""
-    if not check_values(z.presence):
-        return
-    check_offsets(f"{name}.offsets", z.offsets, len(z.presence))
+    check_offsets(f"{name}.offsets", z.offsets, len(z.presence), "entities")
     check_range(f"{name}.presence", z.presence, -1, 1)
-    check_range(f"{name}.kind", z.kind, 0, kinds - 1)
+    check_range(f"{name}.kind", z.kinds(), 0, kinds - 1)
     check_unit_rows(f"{name}.embedding", z.embedding)
 
 
@@ -54,9 +53,18 @@ def _(
     weight: Tensor,
     crossed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    best = [
-        x_embedding.new_empty((presence.shape[0], 3), dtype=dtype)
-        for presence in (x_presence, y_presence)
-        for dtype in (torch.float32, torch.int32)
-    ]
-    return *best, x_embedding.new_empty((x_offsets.shape[0] - 1, 3), dtype=torch.float32)
+    return empty_results(x_offsets, x_presence, y_presence)
+
+
+def empty_results(
+    x_offsets: Tensor, x_presence: Tensor, y_presence: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """What the op returns, not yet filled."""
+    x_shape, y_shape = (x_presence.shape[0], 3), (y_presence.shape[0], 3)
+    return (
+        x_presence.new_empty(x_shape, dtype=torch.float32),
+        x_presence.new_empty(x_shape, dtype=torch.int32),
+        x_presence.new_empty(y_shape, dtype=torch.float32),
+        x_presence.new_empty(y_shape, dtype=torch.int32),
+        x_presence.new_empty((x_offsets.shape[0] - 1, 3), dtype=torch.float32),
+    )

@@ -21,8 +21,8 @@ def entity_match_reference(
     """
     bounds_x, bounds_y = x.offsets.tolist(), y.offsets.tolist()
     lanes_x, lanes_y = lanes_of(x.embedding), lanes_of(y.embedding)
-    best_x, best_y = empty_best(len(x.presence)), empty_best(len(y.presence))
-    scores = torch.full((len(bounds_x) - 1, 3), NO_ENTITIES)
+    best_x, best_y = empty_best(x.presence), empty_best(y.presence)
+    scores = torch.full((len(bounds_x) - 1, 3), NO_ENTITIES, device=x.presence.device)
     for r in range(len(scores)):
         rows = slice(*bounds_x[r : r + 2])
         columns = slice(*bounds_y[r : r + 2])
@@ -38,7 +38,7 @@ def entity_match_reference(
             presence = own.presence[mine]
             values[mine], indices[mine] = best_of(matrix, presence, other.presence[theirs])
             matched = theirs.start + indices[mine, ANY].long()
-            kinds = own.kind[mine].long(), other.kind[matched].long()
+            kinds = own.kinds()[mine].long(), other.kinds()[matched].long()
             shares = weight[kinds]
             crosses = opposite(presence, other.presence[matched])
             gains = torch.where(crosses, crossed[kinds], shares)
@@ -50,11 +50,12 @@ def entity_match_reference(
     return *best_x, *best_y, scores
 
 
-def empty_best(entities: int) -> tuple[Tensor, Tensor]:
+def empty_best(presence: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and indices of entities with nothing to match."""
+    shape = (len(presence), 3)
     return (
-        torch.full((entities, 3), -torch.inf),
-        torch.full((entities, 3), -1, dtype=torch.int32),
+        presence.new_full(shape, -torch.inf, dtype=torch.float32),
+        presence.new_full(shape, -1, dtype=torch.int32),
     )
 
 

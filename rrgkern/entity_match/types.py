@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 # Columns of `EntityMatch.cosine_*` and `index_*`: among which entities the best was sought.
@@ -24,6 +25,10 @@ class ReportEntities(NamedTuple):
     presence: Tensor
     embedding: Tensor
     kind: Tensor | None = None
+
+    def kinds(self) -> Tensor:
+        """`kind`, or one kind for all where none is given."""
+        return torch.zeros_like(self.presence) if self.kind is None else self.kind
 
 
 class EntityMatch(NamedTuple):

@@ -1,0 +1,8 @@
+"""Token weights of DiTPO: TF-IDF over a group, and saliency carried between tokenizers."""
+
+from __future__ import annotations
+
+from rrgkern.token_weights.api import byte_level_spans, span_max, tfidf_weights
+from rrgkern.token_weights.vocabulary import ByteVocabulary, byte_vocabulary
+
+__all__ = ["ByteVocabulary", "byte_level_spans", "byte_vocabulary", "span_max", "tfidf_weights"]

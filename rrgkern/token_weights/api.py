@@ -1,0 +1,151 @@
+"""Weights for the tokens of sampled reports (DiTPO): the public functions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from rrgkern.token_weights.op import byte_level_spans_op, span_max_op, tfidf_weights_op
+from rrgkern.token_weights.vocabulary import ByteVocabulary
+
+
+def tfidf_weights(
+    token_ids: Tensor, offsets: Tensor, group_offsets: Tensor, *, alpha: float = 4.0
+) -> Tensor:
+    """Weigh each token by how much it singles out its report in its group (DiTPO eq. 7 and 8).
+
+    tf = count of the token in its report / length of the report; idf = ln(reports of the group /
+    reports of the group that hold the token); w = 1 + alpha · tf · idf. A token that every report
+    holds weighs exactly 1.
+
+    Args:
+        token_ids: [N] int32 or int64, the scored tokens of S reports one after another.
+        offsets: [S+1] int64, where reports begin in `token_ids`.
+        group_offsets: [B+1] int64, where groups begin in the reports.
+        alpha: strength, 4 in the paper.
+
+    Returns:
+        [N] fp32, no gradient.
+
+    Raises:
+        TypeError: a tensor has the wrong dtype.
+        ValueError: shapes or devices disagree, or offsets do not cut their rows. Values on a GPU
+            are checked under RRGKERN_CHECK=1 only.
+    """
+    if not math.isfinite(alpha):
+        raise ValueError(f"alpha is {alpha}, wanted a finite number")
+    _check("token_ids", token_ids, (torch.int32, torch.int64), (-1,), token_ids)
+    _check("offsets", offsets, (torch.int64,), (-1,), token_ids)
+    _check("group_offsets", group_offsets, (torch.int64,), (-1,), token_ids)
+    # On the host, for every device: no two libraries agree on the last bit of a logarithm.
+    logs = torch.arange(len(offsets), dtype=torch.float64).log().to(token_ids.device)
+    return tfidf_weights_op(
+        token_ids.long().contiguous(),
+        offsets.contiguous(),
+        group_offsets.contiguous(),
+        logs,
+        float(alpha),
+    )
+
+
+def span_max(
+    saliency: Tensor,
+    piece_spans: Tensor,
+    piece_offsets: Tensor,
+    token_spans: Tensor,
+    token_offsets: Tensor,
+) -> Tensor:
+    """Carry the saliency of a labeller's word pieces over to the policy's tokens (DiTPO 3.3).
+
+    Each token takes the largest saliency among the pieces of its report with which it shares a
+    character, 0 where it shares none: white space, an empty span, text beyond the labeller's
+    last piece. Its weight is then 1 + beta times that (eq. 12).
+
+    Args:
+        saliency: [M] fp32, fp16, bf16 or fp64, finite and >= 0: gradient norms of the pieces of
+            S reports.
+        piece_spans: [M, 2] int32 or int64, characters [start, end) of each piece in its report.
+        piece_offsets: [S+1] int64, where reports begin in the pieces.
+        token_spans: [N, 2] int32 or int64, characters [start, end) of each token in its report.
+        token_offsets: [S+1] int64, where reports begin in the tokens.
+
+    Returns:
+        [N] fp32, no gradient.
+
+    Raises:
+        TypeError: a tensor has the wrong dtype.
+        ValueError: shapes or devices disagree, offsets do not cut their rows, or a saliency is
+            negative, NaN or infinite. Values on a GPU are device assertions, or this error under
+            RRGKERN_CHECK=1.
+    """
+    floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+    integers = (torch.int32, torch.int64)
+    _check("saliency", saliency, floats, (-1,), saliency)
+    _check("piece_spans", piece_spans, integers, (saliency.shape[0], 2), saliency)
+    _check("piece_offsets", piece_offsets, (torch.int64,), (-1,), saliency)
+    _check("token_spans", token_spans, integers, (-1, 2), saliency)
+    _check("token_offsets", token_offsets, (torch.int64,), (piece_offsets.shape[0],), saliency)
+    return span_max_op(
+        saliency.detach().float().contiguous(),
+        piece_spans.int().contiguous(),
+        piece_offsets.contiguous(),
+        token_spans.int().contiguous(),
+        token_offsets.contiguous(),
+    )
+
+
+def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabulary) -> Tensor:
+    """Characters that each token of a byte-level BPE stands for, from the ids alone.
+
+    Sampled ids are never decoded and encoded again, which would change them: the bytes of the
+    tokens are laid end to end and counted in characters of `ByteVocabulary.text`. A token covers
+    every character that has a byte in it, so the tokens that share one character share its span;
+    a token without bytes has an empty span where it stands.
+
+    Args:
+        token_ids: [N] int32 or int64, the tokens of S reports one after another.
+        offsets: [S+1] int64, where reports begin in `token_ids`.
+        vocabulary: the bytes of every id, see `byte_vocabulary`; on the device of `token_ids`.
+
+    Returns:
+        [N, 2] int32, characters [start, end) counted from the start of each report.
+
+    Raises:
+        TypeError: a tensor has the wrong dtype.
+        ValueError: shapes or devices disagree, offsets do not cut the tokens, or an id is outside
+            the vocabulary. Ids on a GPU are device assertions, or this error under
+            RRGKERN_CHECK=1.
+    """
+    _check("token_ids", token_ids, (torch.int32, torch.int64), (-1,), token_ids)
+    _check("offsets", offsets, (torch.int64,), (-1,), token_ids)
+    _check("vocabulary.bytes", vocabulary.bytes, (torch.uint8,), (-1,), token_ids)
+    _check("vocabulary.offsets", vocabulary.offsets, (torch.int64,), (-1,), token_ids)
+    return byte_level_spans_op(
+        token_ids.long().contiguous(),
+        offsets.contiguous(),
+        vocabulary.bytes.contiguous(),
+        vocabulary.offsets.contiguous(),
+    )
+
+
+def _check(
+    name: str,
+    tensor: Tensor,
+    dtypes: tuple[torch.dtype, ...],
+    shape: tuple[int, ...],
+    beside: Tensor,
+) -> None:
+    seen = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    if tensor.dtype not in dtypes:
+        names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        raise TypeError(f"{name} is {seen}, wanted {names}")
+    fits = tensor.ndim == len(shape) and all(
+        want in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
+    )
+    if not fits:
+        wanted = ["any" if size == -1 else size for size in shape]
+        raise ValueError(f"{name} is {seen}, wanted shape {wanted}")
+    if tensor.device != beside.device:
+        raise ValueError(f"{name} is on {tensor.device}, wanted {beside.device} like the rest")
