@@ -115,10 +115,10 @@ def build_scene(
     ax = np.abs(x)
     base = build.dome + 0.28
     up = np.clip((base - y) / (base - build.apex), 0.0, 1.0)
-    wall = 0.80 * (1.0 - 0.5 * up**3.2)
+    wall = 0.40 + 0.41 * np.sqrt(1.0 - up**2.4)
     outer = wall - ax
-    top = y - (build.apex + 1.9 * np.clip(ax - 0.33, 0, None) ** 2
-               + 1.5 * np.clip(0.33 - ax, 0, None) ** 2)
+    top = y - (build.apex + 1.0 * np.clip(ax - 0.31, 0, None) ** 2
+               + 3.5 * np.clip(0.31 - ax, 0, None) ** 2)
     inside = sigmoid(outer, 0.012) * sigmoid(top, 0.014)
     inner = sigmoid(ax - 0.10 - 0.05 * np.clip(y + 0.2, 0, None), 0.015)
     lung, cavity, domes = {}, {}, {}
@@ -129,18 +129,31 @@ def build_scene(
         cavity[side] = half * sigmoid(base + 0.02 - y, 0.02)
         lung[side] = half * sigmoid(floor - y, 0.012)
         domes[side] = dome
-    width = 0.335 * build.heart * heart_scale
-    height = 0.30 * build.heart * (1 + 0.55 * (heart_scale - 1))
-    centre = (0.11 + 0.09 * (heart_scale - 1), build.dome - 0.10 - 0.10 * (heart_scale - 1))
-    c, s = np.cos(0.45), np.sin(0.45)
-    hx, hy = x - centre[0], y - centre[1]
-    heart = ellipse(c * hx + s * hy, -s * hx + c * hy, 0, 0, width, height * 0.88, 0.014)
-    half_width = 0.125 * mediastinum_scale * (1 + 0.25 * np.clip(y + 0.1, 0, 1))
-    band = sigmoid(half_width - np.abs(x - 0.015), 0.015)
-    knob = ellipse(x, y, 0.13 * mediastinum_scale, -0.33, 0.085, 0.10, 0.012)
-    hump = ellipse(x, y, 0.11, -0.06, 0.10, 0.14, 0.015)
-    mediastinum = np.maximum.reduce([band, knob, hump])
+    heart, mediastinum = _silhouettes(x, y, build, heart_scale, mediastinum_scale)
     return Scene(size, x, y, build, lung, cavity, outer, top, heart, mediastinum, domes)
+
+
+def _silhouettes(
+    x: Array, y: Array, build: Build, heart_scale: float, mediastinum_scale: float
+) -> tuple[Array, Array]:
+    """Heart and mediastinum, each the space between a right and a left border over height."""
+    h = build.heart * heart_scale
+    floor = build.dome - 0.10
+    start = -0.14 - 0.30 * (h - 1.0)
+    down = np.clip((y - start) / (floor - start), 0.0, 1.0)
+    tuck = np.clip((y - floor) / 0.30, 0.0, 1.0) ** 2
+    bulge = np.sin(0.5 * np.pi * down) ** 1.6
+    left = 0.08 + 0.345 * h**1.6 * bulge * (1.0 - 0.45 * tuck)
+    arc = np.clip(np.sin(np.pi * np.clip((y - start) / 0.85, 0.0, 1.0)), 0.0, None)
+    right = 0.07 + 0.13 * h**2.0 * arc
+    there = sigmoid(y - start, 0.02)
+    heart = sigmoid(left - x, 0.013) * sigmoid(x + right, 0.013) * there
+    w = mediastinum_scale
+    knob = 0.085 * np.exp(-0.5 * ((y + 0.34) / 0.085) ** 2)
+    trunk = 0.055 * np.exp(-0.5 * ((y + 0.08) / 0.11) ** 2)
+    left = (0.105 + knob) * w + trunk
+    right = 0.115 * w + 0.02 * np.clip(y + 0.4, 0.0, None)
+    return heart, sigmoid(left - x, 0.013) * sigmoid(x + right, 0.013)
 
 
 def draw_healthy(scene: Scene, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -151,8 +164,9 @@ def draw_healthy(scene: Scene, rng: np.random.Generator) -> tuple[Array, Array]:
     x, y, build = scene.x, scene.y, scene.build
     ax = np.abs(x)
     both = scene.lung["left"] + scene.lung["right"]
-    neck = 0.30 + 0.62 * sigmoid(y + 0.80, 0.05)
-    torso = sigmoid(neck + 0.10 * sigmoid(y + 0.2, 0.2) - ax, 0.02)
+    shoulder = np.clip((y + 0.93) / 0.30, 0.0, 1.0)
+    half_width = 0.30 + 0.72 * shoulder**0.8 - 0.05 * np.clip(y + 0.2, 0, None)
+    torso = sigmoid(half_width - ax, 0.02)
     abdomen = sigmoid(y - build.dome - 0.02, 0.10)
     soft = 0.66 + 0.10 * abdomen - 0.14 * np.clip(ax - 0.75, 0, None) / 0.25
     image = torso * soft
@@ -163,8 +177,8 @@ def draw_healthy(scene: Scene, rng: np.random.Generator) -> tuple[Array, Array]:
     image = image + 0.10 * ribs * (0.35 + 0.65 * both) * sigmoid(build.dome + 0.30 - y, 0.05)
     vessels = _vessels(scene, rng) * both * build.vessels
     image = image + vessels
-    image = np.maximum(image, scene.heart * (0.70 + 0.03 * y))
-    image = np.maximum(image, scene.mediastinum * torso * (0.66 + 0.05 * np.clip(y, 0, 1)))
+    image = _over(image, scene.mediastinum * torso, 0.63 + 0.04 * np.clip(y, 0, 1))
+    image = _over(image, scene.heart, 0.66 + 0.03 * y)
     spine = np.exp(-0.5 * (x / 0.075) ** 2)
     discs = 0.5 + 0.5 * np.cos(2 * np.pi * (y * 5.5 + build.ribs))
     image = image + spine * (0.05 + 0.03 * discs) * torso
@@ -180,6 +194,11 @@ def draw_healthy(scene: Scene, rng: np.random.Generator) -> tuple[Array, Array]:
     gas = ellipse(x, y, 0.36, scene.domes["left"] + 0.17, 0.13, 0.06, 0.02)
     image = image - 0.17 * gas * (1 - scene.lung["left"])
     return image.astype(np.float32), vessels.astype(np.float32)
+
+
+def _over(image: Array, mask: Array, density: Array) -> Array:
+    """Raises the image to `density` under the mask; what is denser already stays."""
+    return image + mask * np.clip(density - image, 0.0, None)
 
 
 def rib_height(x: Array | float, phase: float) -> Array:
@@ -203,15 +222,17 @@ def _vessels(scene: Scene, rng: np.random.Generator) -> Array:
     out = np.zeros_like(x)
     for sign in SIDE.values():
         hx, hy = 0.19 * sign, -0.05 if sign < 0 else -0.09
-        out += 0.16 * blob(x, y, hx, hy, 0.055, 0.10)
+        out = np.maximum(out, 0.13 * blob(x, y, hx, hy, 0.05, 0.11))
         for angle in np.linspace(-1.15, 1.25, 6) + rng.uniform(-0.12, 0.12, 6):
             reach = rng.uniform(0.30, 0.46)
             bend = rng.uniform(-0.08, 0.08)
             dx, dy = np.cos(angle) * sign, np.sin(angle)
             mid = (hx + 0.5 * reach * dx - bend * dy, hy + 0.5 * reach * dy + bend * dx * sign)
             end = (hx + reach * dx, hy + reach * dy)
-            fade = np.clip(1.1 - np.hypot(x - hx, y - hy) / reach, 0, 1)
-            out += 0.11 * fade * stroke(x, y, [(hx, hy), mid, end], 0.013)
+            fork = (hx + 0.9 * reach * dx - 0.12 * dy, hy + 0.9 * reach * dy + 0.12 * dx * sign)
+            fade = 0.12 * np.clip(1.05 - np.hypot(x - hx, y - hy) / reach, 0, 1)
+            out = np.maximum(out, fade * stroke(x, y, [(hx, hy), mid, end], 0.014))
+            out = np.maximum(out, fade * stroke(x, y, [mid, fork], 0.010))
     lumps = cloud(rng, scene.size, 26)
     near = np.exp(-np.hypot(np.abs(x) - 0.2, y + 0.02) / 0.45)
     return out + 0.022 * lumps * near

@@ -6,7 +6,7 @@ from rrgtrain.data.phantom.anatomy import SIDE, Array, Scene, ellipse, stroke
 from rrgtrain.data.phantom.case import Finding
 
 METAL = 0.95
-STRIP = 0.24
+STRIP = 0.20
 
 
 def draw_device(image: Array, scene: Scene, finding: Finding, seen: float) -> Array:
@@ -15,18 +15,18 @@ def draw_device(image: Array, scene: Scene, finding: Finding, seen: float) -> Ar
     sign = SIDE.get(finding.side, 1.0)
     bright = STRIP * (0.5 + 0.5 * seen)
     if finding.kind == "endotracheal tube":
-        return image + bright * stroke(x, y, [(0.0, -1.1), (0.01, -0.42)], 0.017)
+        return image + bright * stroke(x, y, [(0.0, -1.1), (0.01, -0.42)], 0.015)
     if finding.kind == "enteric tube":
         path = [(-0.02, -1.1), (0.02, -0.2), (0.04, 0.45), (0.16, scene.domes["left"] + 0.20),
                 (0.34, scene.domes["left"] + 0.26)]
-        return image + bright * stroke(x, y, path, 0.015)
+        return image + bright * stroke(x, y, path, 0.012)
     if finding.kind == "central line":
         path = [(0.34 * sign, -1.1), (0.30 * sign, -0.80), (0.12 * sign, -0.62), (-0.09, -0.45),
                 (-0.10, -0.08)]
-        return image + bright * stroke(x, y, path, 0.014)
+        return image + bright * stroke(x, y, path, 0.013)
     if finding.kind == "chest tube":
         path = [(1.0 * sign, 0.40), (0.72 * sign, 0.26), (0.50 * sign, -0.12), (0.36 * sign, -0.55)]
-        return image + bright * stroke(x, y, path, 0.018)
+        return image + bright * stroke(x, y, path, 0.016)
     if finding.kind == "pacemaker":
         box = ellipse(x, y, 0.60 * sign, -0.50, 0.125, 0.10, 0.010)
         image = image + box * (METAL - image) * (0.6 + 0.4 * seen)

@@ -133,19 +133,21 @@ def _consolidation(
         shape = shape * sigmoid(cy + 0.8 * r - scene.y, 0.012)
     elif finding.zone == "middle":
         shape = shape * sigmoid(scene.y - cy + 0.7 * r, 0.012)
-    image = _toward(image, min(1.0, 0.85 * seen) * shape * scene.lung[finding.side], DENSE)
-    return _bronchograms(image, scene, finding, cx, cy, r, seen) if finding.cause else image
+    shape = shape * scene.lung[finding.side]
+    image = _toward(image, min(1.0, 0.85 * seen) * shape, DENSE)
+    return _bronchograms(image, scene, finding, (cx, cy, r), seen * shape) if finding.cause else image
 
 
 def _bronchograms(
-    image: Array, scene: Scene, finding: Finding, cx: float, cy: float, r: float, seen: float
+    image: Array, scene: Scene, finding: Finding, place: tuple[float, float, float], where: Array
 ) -> Array:
-    sign = SIDE[finding.side]
+    """Air in the bronchi, dark inside a density; how the drawing says pneumonia."""
+    (cx, cy, r), sign = place, SIDE[finding.side]
     dark = np.zeros_like(image)
-    for dy in (-0.55, 0.0, 0.55):
+    for dy in (-0.6, 0.0, 0.6):
         line = [(cx - 0.8 * r * sign, cy), (cx, cy + 0.5 * dy * r), (cx + r * sign, cy + dy * r)]
         dark = np.maximum(dark, stroke(scene.x, scene.y, line, 0.014))
-    return image - 0.20 * seen * dark * scene.lung[finding.side]
+    return image - 0.24 * dark * where
 
 
 def _opacity(
@@ -171,9 +173,9 @@ def _pneumonia(
     for _ in range(5):
         px, py = cx + rng.uniform(-0.8, 0.8) * r, cy + rng.uniform(-0.8, 0.8) * r
         patches = np.maximum(patches, blob(scene.x, scene.y, px, py, 0.42 * r, 0.36 * r))
-    mask = min(1.0, 0.9 * seen) * patches * scene.lung[finding.side]
-    image = _toward(image, mask, DENSE)
-    return _bronchograms(image, scene, finding, cx, cy, r, seen)
+    patches = patches * scene.lung[finding.side]
+    image = _toward(image, min(1.0, 0.9 * seen) * patches, DENSE)
+    return _bronchograms(image, scene, finding, (cx, cy, r), seen * patches)
 
 
 def _edema(
@@ -187,7 +189,7 @@ def _edema(
     kerley = kerley * np.exp(-0.5 * ((scene.outer - 0.05) / 0.05) ** 2) * sigmoid(
         scene.y - 0.15, 0.05)
     mask = wings * (0.65 + 0.35 * lines) + 0.35 * kerley
-    strength = seen * (0.0, 0.45, 0.65, 0.9)[finding.severity]
+    strength = seen * (0.0, 0.55, 0.85, 1.15)[finding.severity]
     return _toward(image, np.clip(strength * mask, 0, 0.95) * both, DENSE - 0.04)
 
 
@@ -237,7 +239,7 @@ def _lesion(
 def _thickening(
     image: Array, scene: Scene, finding: Finding, seen: float, rng: np.random.Generator
 ) -> Array:
-    width = (0.0, 0.035, 0.055, 0.08)[finding.severity]
+    width = (0.0, 0.05, 0.075, 0.105)[finding.severity]
     wavy = width * (1.0 + 0.25 * np.sin(9.0 * scene.y + rng.uniform(0, 6)))
     span = sigmoid(scene.y + 0.55, 0.06) * sigmoid(0.30 - scene.y, 0.06)
     band = sigmoid(wavy - scene.outer, 0.010) * span * scene.lung[finding.side]

@@ -15,7 +15,7 @@ from rrgtrain.data.phantom.config import PhantomConfig
 from rrgtrain.data.phantom.draw import expose
 
 LOBES = {"upper": (-0.12, -0.38), "middle": (-0.30, 0.16), "lower": (0.32, 0.22)}
-DENSITY = {"consolidation": 0.55, "pneumonia": 0.5, "opacity": 0.3, "lesion": 0.6}
+DENSITY = {"consolidation": 0.9, "pneumonia": 0.8, "opacity": 0.5, "lesion": 1.0}
 
 
 def draw_lateral(case: Case, config: PhantomConfig) -> Image.Image:
@@ -23,43 +23,55 @@ def draw_lateral(case: Case, config: PhantomConfig) -> Image.Image:
     build = Build.draw(np.random.default_rng([*case.seed, 10]))
     rng = np.random.default_rng([*case.seed, 20])
     x, y = grid(config.size, build)
-    front = -0.62 - 0.12 * np.clip(y + 0.2, -0.6, 0.6)
-    back = 0.62 + 0.10 * np.sin(1.6 * y)
-    body = sigmoid(x - front + 0.16, 0.02) * sigmoid(back + 0.26 - x, 0.02)
-    floor = build.dome + 0.05 + 0.22 * (x - 0.05) + 0.45 * (x - 0.05) ** 2
-    lung = (sigmoid(x - front, 0.02) * sigmoid(back - x, 0.02)
-            * sigmoid(floor - y, 0.014) * sigmoid(y - build.apex, 0.03))
-    image = body * 0.66 * (1 - lung) + lung * 0.30
-    image = image + 0.02 * lung * cloud(rng, config.size, 26)
-    spine = np.exp(-0.5 * ((x - back + 0.10) / 0.09) ** 2)
-    image = image + body * spine * (0.16 + 0.05 * np.cos(2 * np.pi * y * 4.5))
-    image = image + 0.12 * stroke(x, y, [(-0.56, -0.6), (-0.66, 0.3)], 0.03)
+    up = np.clip((0.1 - y) / (0.1 - build.apex), 0.0, 1.0)
+    front = -0.66 + 0.46 * up**2.2
+    back = 0.66 - 0.02 * y - 0.24 * up**3
+    skin = np.clip(-0.85 - y, -0.5, 0.0)
+    body = sigmoid(x - front + 0.15 + 0.2 * skin, 0.02) * sigmoid(back + 0.28 - x, 0.02)
+    floor = build.dome + 0.10 * (x - 0.05) + 0.75 * np.clip(x - 0.05, 0, None) ** 2
+    inside = sigmoid(x - front, 0.02) * sigmoid(back - x, 0.02) * sigmoid(y - build.apex, 0.03)
+    lung = inside * sigmoid(floor - y, 0.014)
+    image = body * (0.64 + 0.06 * sigmoid(y - build.dome, 0.08)) * (1 - lung) + lung * 0.31
+    image = image + 0.018 * lung * cloud(rng, config.size, 26)
+    column = np.exp(-0.5 * ((x - back + 0.12) / 0.10) ** 2) * (1 - 0.5 * sigmoid(y - 0.1, 0.3))
+    image = image + body * column * (0.13 + 0.06 * np.cos(2 * np.pi * y * 4.5))
+    for rib in np.arange(-0.7, 0.7, 0.16):
+        line = [(0.6, rib), (0.1, rib + 0.10), (-0.45, rib + 0.26)]
+        image = image + 0.035 * lung * stroke(x, y, line, 0.020)
+    image = image + 0.08 * stroke(x, y, [(-0.50, -0.6), (-0.74, 0.4)], 0.03)
     image = image - 0.12 * stroke(x, y, [(-0.02, -1.0), (0.06, -0.25)], 0.035)
-    image = image + 0.10 * lung * blob(x, y, 0.05, -0.12, 0.12, 0.12)
-    grow = 1.0 + next((0.14 * f.severity for f in case.findings if f.name == "cardiomegaly"), 0.0)
-    heart = ellipse(x, y, -0.22 + 0.12 * (grow - 1), build.dome - 0.14, 0.32 * grow,
-                    0.27 * grow, 0.02)
-    image = np.maximum(image, heart * lung * 0.68 + (1 - lung) * image)
+    image = image + 0.12 * lung * blob(x, y, 0.05, -0.12, 0.09, 0.11)
+    arch = stroke(x, y, [(-0.25, -0.10), (-0.12, -0.36), (0.14, -0.38), (0.28, -0.15),
+                         (0.34, 0.4)], 0.055)
+    image = image + 0.10 * lung * arch
+    grow = 1.0 + next((0.13 * f.severity for f in case.findings if f.name == "cardiomegaly"), 0.0)
+    heart = ellipse(x + 0.30 * (y - build.dome), y, -0.33 + 0.14 * (grow - 1), build.dome - 0.06,
+                    0.36 * grow, 0.34 * grow, 0.02)
+    image = image + heart * inside * np.clip(0.62 - image, 0.0, None)
     for finding in case.findings:
-        image = _draw(image, x, y, lung, floor, finding, config)
+        image = _draw(image, x, y, lung, inside, floor, finding, config)
     return expose(image.astype(np.float32), build, config, rng)
 
 
 def _draw(
-    image: np.ndarray, x: np.ndarray, y: np.ndarray, lung: np.ndarray, floor: np.ndarray,
-    finding: Finding, config: PhantomConfig,
+    image: np.ndarray, x: np.ndarray, y: np.ndarray, lung: np.ndarray, inside: np.ndarray,
+    floor: np.ndarray, finding: Finding, config: PhantomConfig,
 ) -> np.ndarray:
     seen = config.contrast * (0.4 if finding.uncertain else 0.8)
     if finding.name == "effusion":
-        depth = (0.0, 0.10, 0.28, 0.55)[finding.severity]
-        level = floor - depth * sigmoid(x - 0.15, 0.12)
-        mask = lung * sigmoid(y - level, 0.02) * sigmoid(x + 0.1, 0.1)
-        return image + min(1.0, 1.1 * seen) * mask * np.clip(0.70 - image, 0, None)
+        depth = (0.0, 0.14, 0.30, 0.55)[finding.severity]
+        level = np.max(floor * (lung > 0.5)) - depth - 0.5 * np.clip(x - 0.3, 0, None) ** 2
+        mask = inside * sigmoid(y - level, 0.02)
+        return image + min(1.0, 1.2 * seen) * mask * np.clip(0.70 - image, 0, None)
     if finding.name in DENSITY and finding.zone:
         cx, cy = LOBES[finding.zone]
-        r = (0.0, 0.05, 0.08, 0.13)[finding.severity]
-        r = r if finding.name == "lesion" else 0.1 + r
-        return image + DENSITY[finding.name] * seen * lung * blob(x, y, cx, cy, r, r)
+        r = (0.0, 0.05, 0.07, 0.12)[finding.severity]
+        if finding.name == "lesion":
+            shape = ellipse(x, y, cx, cy, r, r, 0.01)
+        else:
+            shape = blob(x, y, cx, cy, 0.08 + r, 0.08 + r)
+        mask = np.clip(DENSITY[finding.name] * seen * shape, 0, 1) * lung
+        return image + mask * np.clip(0.80 - image, 0, None)
     if finding.name == "edema":
         return image + 0.06 * finding.severity * seen * lung * blob(x, y, 0.05, -0.05, 0.3, 0.35)
     if finding.name == "device" and finding.kind == "pacemaker":
