@@ -80,6 +80,12 @@ _subject(
     "pulmonary vascular pattern|marking", "pulmonary vascular? marking",
 )
 _subject(
+    "lung",
+    {"normal": "-interstitial markings", "large": "+interstitial markings"},
+    "interstitial|bronchovascular|reticular|bronchial marking|pattern", "interstitium",
+    "lung|pulmonary|peribronchial marking", "interstitial lung|pulmonary? marking",
+)
+_subject(
     "bone",
     {"normal": "-bone abnormality"},
     "bone", "bony|osseous|skeletal structure|thorax|element", "bony|osseous", "skeleton", "rib",

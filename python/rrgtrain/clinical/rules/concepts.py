@@ -122,7 +122,7 @@ _finding(
     "nodular opacity", "lesion", "Lung Opacity", LUNG,
     "nodular airspace|lung|interstitial? opacity|opacification|density|shadow|infiltrate",
     "rounded|round|ovoid|oval opacity|density", "micronodular opacity|density", "nodular like opacity",
-    "reticular nodular opacity|density", "nodular", suggests="Lung Lesion",
+    "reticular nodular opacity|density", suggests="Lung Lesion",
 )
 _finding(
     "granuloma", "granuloma", None, LUNG,
@@ -144,12 +144,12 @@ _finding(
     "cephalization", "cephalad redistribution", "pulmonary venous hypertension",
     "prominent|engorged|indistinct|increased central? pulmonary|vascular vascularity|vasculature",
     "prominent|engorged|indistinct|increased pulmonary? vascularity|vasculature|vessel|vascular",
-    "congestion", "vascular plethora", suggests="Edema",
+    "congestion", "vascular plethora",
 )
 _finding(
     "consolidation", "airspace", "Consolidation", LUNG,
     "consolidation", "consolidative opacity|process|change|disease|density|airspace",
-    "airspace consolidation", "air space consolidation", "consolidated lung", "consolidate",
+    "airspace consolidation", "air space consolidation", "consolidated", "consolidate",
 )
 _finding(
     "pneumonia", "airspace", "Pneumonia", LUNG,
@@ -161,7 +161,7 @@ _finding(
 _finding(
     "atelectasis", "volume", "Atelectasis", LUNG,
     "atelectasis", "atelectatic change|opacity|lung|band|disease|density|segment", "atelectatic",
-    "lung|lobar|lobe|segmental collapse", "collapse", "collapsed lung|lobe", "atelectases",
+    "lung|lobar|lobe|segmental collapse", "collapse", "collapsed", "atelectases",
     "subsegmental|discoid|platelike|linear|streaky|bandlike atelectasis", "plate like atelectasis",
     "platelike|discoid opacity|density", "microatelectasis", "lobe volume loss",
 )
@@ -284,7 +284,7 @@ _finding(
     "generator", "dual|single lead", "lead tip", "hardware", "fixation hardware|plate|device|screw",
     "spinal|stimulator|orthopedic fusion|hardware|device|rod|plate", "arthroplasty", "icd lead",
     "cardiac|implanted device", "pacemaker device|lead|generator", "stimulator", "cannula",
-    "monitoring|support device|apparatus|line|equipment", "vagal nerve stimulator", "lines and tubes",
+    "monitoring|support device|apparatus|line|equipment", "vagal nerve stimulator", "line and tube", "tube and line", "central line",
     "anchor", "shunt catheter|tubing", "embolization coil", "ekg|ecg lead|line", "port catheter",
 )
 _finding(

@@ -15,8 +15,7 @@ class PhraseTable:
     """Phrases with the roles they play: a tuple of values, in order of addition.
 
     A phrase is words separated by spaces: `a|b` stands for either word, a closing `?` makes a
-    word optional. Regular plurals of every word match too, unless the table holds the plural
-    itself. Text words are lower case.
+    word optional. Regular plurals of every word match too. Text words are lower case.
     """
 
     def __init__(self) -> None:
@@ -32,17 +31,15 @@ class PhraseTable:
                 self._phrases[words] = (*roles, role)
 
     def compile(self) -> PhraseTable:
+        """Freeze the table: build the lemmas and the trie."""
         words = {word for phrase in self._phrases for word in phrase}
-        for word in words:
-            for form in _plurals(word):
-                if form not in words:
-                    self.lemma[form] = word
-        self.lemma.update((word, word) for word in words)
+        singular = {form: word for word in sorted(words) for form in _plurals(word)}
+        self.lemma = {word: singular.get(word, word) for word in (*singular, *words)}
         for phrase, roles in self._phrases.items():
             node = self.root
             for word in phrase:
-                node = node.setdefault(word, {})
-            node[_END] = roles
+                node = node.setdefault(self.lemma[word], {})
+            node[_END] = (*node.get(_END, ()), *(r for r in roles if r not in node.get(_END, ())))
         return self
 
     def find(self, words: list[str | None]) -> list[tuple[Any, int, int]]:
