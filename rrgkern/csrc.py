@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 LIBRARY = Path(__file__).with_name("_C.so")
 HOW_TO_BUILD = "build it with `pip install -c constraints.txt -e .` in the repository"
 
@@ -54,13 +56,32 @@ def build_info() -> BuildInfo | None:
     )
 
 
+@functools.cache
 def why_not(room: str, device: str) -> str | None:
     """None when the extension serves `room` on `device`; otherwise the reason and the remedy."""
     info = build_info()
     if info is None:
         return f"the compiled extension is missing: {HOW_TO_BUILD}"
-    if f"{room}:{device}" in info.rooms:
-        return None
-    if device == "cuda" and not info.architectures:
-        return "the compiled extension is CPU only: install the CUDA toolkit and re" + HOW_TO_BUILD
-    return f"the compiled extension is older than csrc/{room}: re{HOW_TO_BUILD}"
+    if f"{room}:{device}" not in info.rooms:
+        if device == "cuda" and not info.architectures:
+            return f"the extension is CPU only: install the CUDA toolkit and re{HOW_TO_BUILD}"
+        return f"the compiled extension is older than csrc/{room}: re{HOW_TO_BUILD}"
+    if device == "cuda" and torch.cuda.is_available():
+        major, minor = torch.cuda.get_device_capability()
+        if not runs_on(info.architectures, 10 * major + minor):
+            return (
+                f"the extension was compiled for sm_{' sm_'.join(info.architectures)} and this GPU "
+                f"is sm_{major}{minor}: re{HOW_TO_BUILD}, with RRGKERN_CUDA_ARCHS={major}{minor}"
+            )
+    return None
+
+
+def runs_on(architectures: tuple[str, ...], capability: int) -> bool:
+    """True when a GPU of `capability` (90 for sm_90) runs code compiled for `architectures`.
+
+    Machine code runs within its major version on the same or a later minor one; the last
+    architecture is kept as PTX too, which any later GPU compiles.
+    """
+    compiled = [int(arch.rstrip("af")) for arch in architectures]
+    native = any(a // 10 == capability // 10 and a <= capability for a in compiled)
+    return native or (bool(compiled) and compiled[-1] <= capability)

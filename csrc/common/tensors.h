@@ -5,14 +5,18 @@
 #include <tvm/ffi/error.h>
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace rrgkern {
 
 // Python checks what a user can get wrong; this guards memory against a wrong launcher.
-inline void check_tensor(const tvm::ffi::TensorView& tensor, const char* name, int32_t ndim) {
-  if (tensor.ndim() != ndim) {
-    TVM_FFI_THROW(ValueError) << name << " has " << tensor.ndim() << " axes, wanted " << ndim;
+inline void check_tensor(const tvm::ffi::TensorView& tensor, const char* name,
+                         std::initializer_list<int64_t> sizes) {
+  bool fits = tensor.ndim() == static_cast<int32_t>(sizes.size());
+  for (int32_t axis = 0; fits && axis < tensor.ndim(); ++axis) {
+    fits = tensor.size(axis) == sizes.begin()[axis];
   }
+  if (!fits) TVM_FFI_THROW(ValueError) << name << " has the wrong shape " << tensor.shape();
   if (!tensor.IsContiguous()) TVM_FFI_THROW(ValueError) << name << " is not contiguous";
 }
 

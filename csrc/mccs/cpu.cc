@@ -21,14 +21,14 @@ void check_classes(const T* ids, const char* name, int64_t rows) {
 
 void mccs_cpu(TensorView pred, TensorView truth, double margin, double both_blank,
               TensorView reward) {
-  check_tensor(pred, "pred", 2);
-  check_tensor(truth, "truth", 2);
-  check_tensor(reward, "reward", 1);
+  const int64_t rows = pred.size(0);
+  check_tensor(pred, "pred", {rows, kColumns});
+  check_tensor(truth, "truth", {rows, kColumns});
+  check_tensor(reward, "reward", {rows});
   dispatch_int(pred.dtype(), [&](auto kind) {
     using T = decltype(kind);
     const T *p = data<T>(pred), *t = data<T>(truth);
     float* out = data<float>(reward);
-    const int64_t rows = reward.size(0);
     check_classes(p, "pred", rows);
     check_classes(t, "truth", rows);
     for (int64_t row = 0; row < rows; ++row) {

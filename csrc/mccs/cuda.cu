@@ -27,10 +27,10 @@ __global__ void mccs_kernel(const T* pred, const T* truth, double margin, double
 
 void mccs_cuda(TensorView pred, TensorView truth, double margin, double both_blank,
                TensorView reward) {
-  check_tensor(pred, "pred", 2);
-  check_tensor(truth, "truth", 2);
-  check_tensor(reward, "reward", 1);
-  const int64_t rows = reward.size(0);
+  const int64_t rows = pred.size(0);
+  check_tensor(pred, "pred", {rows, kColumns});
+  check_tensor(truth, "truth", {rows, kColumns});
+  check_tensor(reward, "reward", {rows});
   if (rows == 0) return;
   tvm::ffi::CUDADeviceGuard guard(reward.device().device_id);
   dispatch_int(pred.dtype(), [&](auto kind) {

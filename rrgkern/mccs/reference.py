@@ -1,4 +1,4 @@
-"""Plain PyTorch of the margin-based cosine reward; the oracle that the kernels equal bit for bit."""
+"""Plain PyTorch of the margin-based cosine; the kernels equal it bit for bit."""
 
 from __future__ import annotations
 
