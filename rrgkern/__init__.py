@@ -18,6 +18,13 @@ from rrgkern.entity_match import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntiti
 from rrgkern.linear_token_logps import linear_token_logps
 from rrgkern.mccs import mccs
 from rrgkern.policy_loss import PolicyLoss, PolicyLossOutput, loss_scale, policy_loss
+from rrgkern.shared_prefix import (
+    AttentionLayout,
+    SharedPrefixBatch,
+    attention_layout,
+    pack_shared_prefix,
+    shared_prefix_attention,
+)
 from rrgkern.token_logps import TokenLogps
 from rrgkern.token_weights import (
     ByteVocabulary,
@@ -31,6 +38,7 @@ __all__ = [
     "ANY",
     "EQUAL",
     "OPPOSITE",
+    "AttentionLayout",
     "ByteVocabulary",
     "Edit",
     "EditScript",
@@ -40,9 +48,11 @@ __all__ = [
     "ReportEntities",
     "Rule",
     "SentenceEntities",
+    "SharedPrefixBatch",
     "SplicedEdit",
     "Step",
     "TokenLogps",
+    "attention_layout",
     "byte_level_spans",
     "byte_vocabulary",
     "edit_plan",
@@ -51,8 +61,10 @@ __all__ = [
     "linear_token_logps",
     "loss_scale",
     "mccs",
+    "pack_shared_prefix",
     "philox_seed",
     "policy_loss",
+    "shared_prefix_attention",
     "span_max",
     "splice",
     "tfidf_weights",

@@ -3,6 +3,17 @@
 from __future__ import annotations
 
 from rrgkern.shared_prefix.api import pack_shared_prefix
+from rrgkern.shared_prefix.attention import (
+    AttentionLayout,
+    attention_layout,
+    shared_prefix_attention,
+)
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
 
-__all__ = ["SharedPrefixBatch", "pack_shared_prefix"]
+__all__ = [
+    "AttentionLayout",
+    "SharedPrefixBatch",
+    "attention_layout",
+    "pack_shared_prefix",
+    "shared_prefix_attention",
+]

@@ -114,6 +114,7 @@ def pack_shared_prefix(
         prefix_lengths=long([len(prefix) for prefix in prefixes]),
         row_of_group=long(row_of_group),
         start_of_group=long(start_of_group),
+        start_of_sequence=first,
     )
 
 

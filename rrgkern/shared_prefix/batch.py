@@ -23,6 +23,7 @@ class SharedPrefixBatch:
     group_of_sequence [S]; group_offsets [B + 1]: the sequences of each group.
     prefix_lengths [B]; row_of_group [B]; start_of_group [B]: the flat index of the first token
         of each group, from which the prefix lies contiguously (where to put vision tokens).
+    start_of_sequence [S]: the flat index of the first token of each member, likewise.
     """
 
     input_ids: Tensor
@@ -37,6 +38,7 @@ class SharedPrefixBatch:
     prefix_lengths: Tensor
     row_of_group: Tensor
     start_of_group: Tensor
+    start_of_sequence: Tensor
 
     def to(self, device: torch.device | str) -> SharedPrefixBatch:
         """The same batch with every tensor on `device`."""
