@@ -90,8 +90,8 @@ def _plurals(word: str) -> Iterable[str]:
         return ()
     if word.endswith("y") and word[-2] not in "aeiou":
         return (word[:-1] + "ies",)
-    if word.endswith(("s", "x", "ch", "sh")):
-        return (word + "es",)
     if word.endswith("is"):
         return (word[:-2] + "es",)
+    if word.endswith(("s", "x", "ch", "sh")):
+        return (word + "es",)
     return (word + "s",)
