@@ -1,0 +1,21 @@
+"""What a run leaves for a reader: the final table, and one self-contained HTML report."""
+
+from rrgtrain.report.html import write_report
+from rrgtrain.report.provenance import commit, versions
+from rrgtrain.report.samples import EditSample, Sample, read_samples, write_samples
+from rrgtrain.report.summary import Metric, RunSummary, System
+from rrgtrain.report.table import print_summary
+
+__all__ = [
+    "EditSample",
+    "Metric",
+    "RunSummary",
+    "Sample",
+    "System",
+    "commit",
+    "print_summary",
+    "read_samples",
+    "versions",
+    "write_report",
+    "write_samples",
+]

@@ -1,0 +1,121 @@
+"""Studies and edits kept from a run to be read by a person."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from rrgtrain.engine.rundir import atomic_write
+from rrgtrain.errors import UserError
+
+LONGEST_SIDE = 640
+"""Pixels; a page with a dozen radiographs stays a few megabytes."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One study: what stands in its reference and what each system wrote.
+
+    `images` are PNG bytes or PIL images, `views` their names in the same order; `outputs` maps
+    systems, in the order of the summary, to reports; `labels` are the reference's 14 class ids.
+    """
+
+    id: str
+    images: Sequence[bytes | Image.Image]
+    reference: str
+    outputs: dict[str, str]
+    indication: str = ""
+    views: Sequence[str] = ()
+    labels: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class EditSample:
+    """One edit of EditGRPO: `steps` holds (rule letter, removed text, added text) in order."""
+
+    id: str
+    before: str
+    after: str
+    steps: Sequence[tuple[str, str, str]]
+    reference: str
+    reward_before: float | None = None
+    reward_after: float | None = None
+    step: int | None = field(default=None, kw_only=True)
+
+
+def png(image: bytes | Image.Image, longest_side: int = LONGEST_SIDE) -> bytes:
+    """A PNG no larger than `longest_side`, grey where the picture is grey.
+
+    Raises ValueError for bytes that are not an image.
+    """
+    if isinstance(image, bytes):
+        try:
+            picture: Image.Image = Image.open(io.BytesIO(image))
+            picture.load()
+        except OSError as error:
+            raise ValueError(f"{len(image)} bytes are not an image; wanted PNG bytes") from error
+    else:
+        picture = image
+    if picture.mode not in ("L", "RGB"):
+        picture = picture.convert("RGB")
+    if picture.mode == "RGB":
+        red, green, blue = picture.split()
+        if red.tobytes() == green.tobytes() == blue.tobytes():
+            picture = red
+    picture = picture.copy()
+    picture.thumbnail((longest_side, longest_side), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    picture.save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def write_samples(path: str | Path, samples: Iterable[Sample | EditSample]) -> None:
+    """One JSON line a sample, images inside as base64 PNG."""
+    lines = []
+    for sample in samples:
+        if isinstance(sample, EditSample):
+            row: dict[str, Any] = {"kind": "edit", **asdict(sample)}
+        else:
+            row = {"kind": "study", **vars(sample), "views": list(sample.views)}
+            row["labels"] = None if sample.labels is None else [int(x) for x in sample.labels]
+            row["images"] = [base64.b64encode(png(i)).decode("ascii") for i in sample.images]
+        lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    atomic_write(path, "".join(lines))
+
+
+def read_samples(path: str | Path) -> list[Sample | EditSample]:
+    """What `write_samples` wrote; none when the file does not exist.
+
+    Raises `UserError` with the line that is not a sample.
+    """
+    path = Path(path)
+    if not path.exists():
+        return []
+    samples: list[Sample | EditSample] = []
+    # Not splitlines(): reports may hold line separators that JSON leaves as they are.
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+        if not line:
+            continue
+        try:
+            samples.append(_sample(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path}:{number}: not a sample ({error}); delete that line") from error
+    return samples
+
+
+def _sample(row: dict[str, Any]) -> Sample | EditSample:
+    kind = row.pop("kind")
+    if kind == "edit":
+        row["steps"] = [(rule, removed, added) for rule, removed, added in row["steps"]]
+        return EditSample(**row)
+    if kind != "study":
+        raise ValueError(f"kind is {kind!r}; wanted study or edit")
+    row["images"] = [base64.b64decode(text, validate=True) for text in row["images"]]
+    return Sample(**row)

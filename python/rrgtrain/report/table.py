@@ -1,0 +1,78 @@
+"""The table at the end of a run: one row a system, clinical metrics first."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rrgtrain.report import numbers
+from rrgtrain.report.summary import RunSummary, System
+
+_COLUMNS = {
+    "micro_f1": "micro-F1",
+    "macro_f1": "macro-F1",
+    "radgraph_partial": "RadGraph-F1",
+    "ratescore": "RaTEScore",
+    "reward": "reward",
+    "zero_variance": "zero var.",
+}
+_ALWAYS = ("micro_f1", "macro_f1", "reward", "zero_variance")
+
+
+def summary_cells(summary: RunSummary) -> list[list[str]]:
+    """Header and rows as text; optional columns appear when a system fills them."""
+    systems = summary.systems.values()
+    keys = [k for k in _COLUMNS if k in _ALWAYS or any(k in s.metrics for s in systems)]
+    edits = any(system.edits for system in systems)
+    header = ["system", *(_COLUMNS[k] for k in keys), *(["edits by rule"] if edits else []), "time"]
+    rows = [header]
+    for name, system in summary.systems.items():
+        cells = [numbers.metric_text(key, system.metrics.get(key)) for key in keys]
+        if edits:
+            cells.append(_edits(system))
+        rows.append([name, *cells, numbers.duration(system.seconds)])
+    return rows
+
+
+def print_summary(summary: RunSummary, console: Console | None = None) -> None:
+    """Prints the table: drawn on a terminal, plain aligned text elsewhere."""
+    console = console or Console()
+    rows = summary_cells(summary)
+    if console.is_terminal:
+        _draw(summary, rows, console)
+        return
+    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [summary.title, ""]
+    for row in rows:
+        cells = [
+            _pad(cell, width, left=i == 0)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    lines += ["", *summary.notes] if summary.notes else []
+    console.file.write("\n".join(lines) + "\n")
+    console.file.flush()
+
+
+def _draw(summary: RunSummary, rows: list[list[str]], console: Console) -> None:
+    table = Table(title=Text(summary.title), box=box.SIMPLE_HEAD, title_justify="left")
+    for i, name in enumerate(rows[0]):
+        table.add_column(name, justify="right" if i else "left", overflow="fold")
+    for row in rows[1:]:
+        table.add_row(*(Text(cell) for cell in row))
+    console.print(table)
+    for note in summary.notes:
+        console.print(Text(note, style="yellow"))
+
+
+def _edits(system: System) -> str:
+    parts = [f"{rule} {numbers.count(n)}" for rule, n in sorted(system.edits.items()) if n]
+    return ", ".join(parts) or numbers.MISSING
+
+
+def _pad(cell: str, width: int, *, left: bool) -> str:
+    fill = " " * (width - cell_len(cell))
+    return cell + fill if left else fill + cell
