@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import create_block_mask
 
-from rrgkern.shared_prefix import SharedPrefixBatch, pack_shared_prefix
+from rrgkern import (
+    SharedPrefixBatch,
+    attention_layout,
+    pack_shared_prefix,
+    shared_prefix_attention,
+)
+from rrgtrain.policy.attention import Attend, require_attention
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 
 VisionCache = MutableMapping[str, Tensor]
-
-# FlexAttention works on tiles of 128 tokens.
-FLEX_TILE = 128
 
 
 def hidden_states(
@@ -44,39 +46,52 @@ def hidden_states(
     Raises:
         ValueError: see `pack_shared_prefix`; a cache with a vision tower that trains.
     """
-    flex = policy.config.text_config._attn_implementation == "flex_attention"
+    require_attention(policy.config)
     packed = pack_shared_prefix(
         [prompt.input_ids for prompt in prompts],
         suffixes,
         token_budget=token_budget,
         pad_id=policy.pad_id,
-        multiple_of=FLEX_TILE if flex else 1,
     )
     positions = packed.position_ids([prompt.positions for prompt in prompts])
     image_places = image_index(prompts, packed.start_of_group.tolist())
     batch = packed.to(policy.device)
-    rows, length = batch.input_ids.shape
     if batch.targets.numel() == 0:
         width = policy.config.text_config.hidden_size
         return torch.zeros(0, width, dtype=policy.dtype, device=policy.device), batch
     embeddings = embed(
         policy, batch.input_ids, image_places, vision_embeddings(policy, prompts, vision_cache)
     )
-    mask: Any
-    if flex:
-        mask = create_block_mask(
-            batch.mask_mod(), rows, None, length, length, device=batch.input_ids.device
-        )
-    else:
-        mask = batch.attention_mask(embeddings.dtype)
     output = policy.language_model(
         inputs_embeds=embeddings,
         position_ids=positions.to(policy.device),
-        attention_mask=mask,
         use_cache=False,
+        **_attention(policy, packed, batch, embeddings.dtype),
     )
-    hidden = output.last_hidden_state.reshape(rows * length, -1)
+    hidden = output.last_hidden_state.flatten(0, 1)
     return hidden.index_select(0, batch.gather), batch
+
+
+def _attention(
+    policy: Policy, packed: SharedPrefixBatch, batch: SharedPrefixBatch, dtype: torch.dtype
+) -> dict[str, Any]:
+    """The language model's arguments that make it attend as `batch`, `packed` on its device."""
+    if bool((packed.group_offsets.diff() <= 1).all()) and _one_group_a_row(packed):
+        # One member each, padding on the right: plain causal attention, without any mask.
+        return {"attention_mask": {"full_attention": None}}
+    if policy.attn == "dense":
+        return {"attention_mask": {"full_attention": batch.attention_mask(dtype)}}
+    layout = attention_layout(packed).to(policy.device)
+
+    def attend(_: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        return shared_prefix_attention(query, key, value, layout, scale=scale)
+
+    brought: Attend = attend
+    return {"attention_mask": {"full_attention": None}, "attend": brought}
+
+
+def _one_group_a_row(packed: SharedPrefixBatch) -> bool:
+    return packed.row_of_group.unique().numel() == packed.row_of_group.numel()
 
 
 def head(policy: Policy) -> tuple[Tensor, Tensor | None]:

@@ -14,12 +14,12 @@ from transformers import (
 )
 
 from rrgtrain.errors import UserError
-from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.attention import ATTENTION
+from rrgtrain.policy.policy import SHARED_ATTENTION, Policy
 
 __all__ = ["Policy", "load_policy"]
 
 ARCHITECTURE = "Qwen2_5_VLForConditionalGeneration"
-ATTENTION = ("sdpa", "eager", "flex_attention")
 
 
 def load_policy(
@@ -29,7 +29,7 @@ def load_policy(
     device: torch.device | str = "cpu",
     freeze_vision: bool = False,
     gradient_checkpointing: bool = False,
-    attn: str | None = None,
+    attn: str = "blocks",
 ) -> Policy:
     """Loads a Qwen2.5-VL checkpoint with its tokenizer and image processor.
 
@@ -39,17 +39,16 @@ def load_policy(
         device: where the model goes.
         freeze_vision: the vision tower and its merger take no gradient.
         gradient_checkpointing: recompute each layer in the backward pass.
-        attn: "sdpa" (default), "eager" or "flex_attention". FlashAttention takes no mask, so it
-            cannot serve a shared prefix.
+        attn: how a shared prefix is attended: "blocks" computes the visible blocks only, "dense"
+            all of each row under a mask. Results are equal up to rounding.
 
     Raises:
         UserError: nothing at that path, the hub cannot be reached, another architecture, an
             unknown dtype or attention.
     """
     name = str(name_or_path)
-    attn = attn or "sdpa"
-    if attn not in ATTENTION:
-        raise UserError(f"policy.attn={attn} cannot take a mask; use one of {', '.join(ATTENTION)}")
+    if attn not in SHARED_ATTENTION:
+        raise UserError(f"policy.attn={attn}; use one of {', '.join(SHARED_ATTENTION)}")
     dtype = _dtype(dtype)
     _refuse_missing(name)
     config = _fetch(name, lambda: AutoConfig.from_pretrained(name))
@@ -59,7 +58,10 @@ def load_policy(
     model = _fetch(
         name,
         lambda: Qwen2_5_VLForConditionalGeneration.from_pretrained(
-            name, config=config, dtype=dtype, attn_implementation=attn
+            name,
+            config=config,
+            dtype=dtype,
+            attn_implementation={"text_config": ATTENTION, "vision_config": "sdpa"},
         ),
     )
     model.to(device)
@@ -85,6 +87,7 @@ def load_policy(
         eos_ids=_eos_ids(model, end_of_turn),
         end_of_turn=end_of_turn,
         pad_id=pad_id,
+        attn=attn,
     )
 
 

@@ -14,13 +14,15 @@ from torch import LongTensor, Tensor, nn
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
 
+SHARED_ATTENTION = ("blocks", "dense")
+
 
 @dataclass
 class Policy:
     """model: a Qwen2_5_VLForConditionalGeneration, or a PEFT model around one.
 
     eos_ids: every token that ends a report when sampled; end_of_turn: the one that training
-    appends to a report; pad_id: fills unused places.
+    appends to a report; pad_id: fills unused places; attn: one of SHARED_ATTENTION.
     """
 
     model: nn.Module
@@ -30,6 +32,7 @@ class Policy:
     eos_ids: tuple[int, ...]
     end_of_turn: int
     pad_id: int
+    attn: str = "blocks"
 
     @property
     def backbone(self) -> Any:

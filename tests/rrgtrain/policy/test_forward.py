@@ -78,14 +78,16 @@ def groups_for(policy: Policy, views: list[int], members: int = 3) -> list[Group
     return made
 
 
+@pytest.mark.parametrize("attn", ["blocks", "dense"])
 @pytest.mark.parametrize("views", [[1], [3], [0], [1, 3, 0, 2]], ids=str)
-def test_equals_the_unshared_computation(views: list[int]) -> None:
-    policy = tiny_policy()
+def test_equals_the_unshared_computation(views: list[int], attn: str) -> None:
+    policy = tiny_policy(attn=attn)
     assert_equal_computation(policy, groups_for(policy, views))
 
 
-def test_equals_it_with_several_groups_per_row() -> None:
-    policy = tiny_policy()
+@pytest.mark.parametrize("attn", ["blocks", "dense"])
+def test_equals_it_with_several_groups_per_row(attn: str) -> None:
+    policy = tiny_policy(attn=attn)
     groups = groups_for(policy, [1, 2, 0, 1])
     total = sum(len(p.input_ids) + sum(map(len, members)) for p, members in groups)
     _, batch = hidden_states(policy, [p for p, _ in groups], [m for _, m in groups], token_budget=total)
@@ -168,6 +170,13 @@ def test_cache_is_refused_while_the_tower_trains() -> None:
     groups = groups_for(policy, [1])
     with pytest.raises(ValueError, match="freeze the tower"):
         shared(policy, groups, vision_cache={})
+
+
+def test_a_model_that_would_ignore_the_layout_is_refused() -> None:
+    policy = tiny_policy()
+    policy.model.set_attn_implementation("sdpa")
+    with pytest.raises(ValueError, match="attention is 'sdpa', wanted 'rrgtrain'"):
+        shared(policy, groups_for(policy, [1]))
 
 
 def test_bfloat16_is_as_close_as_transformers_own() -> None:

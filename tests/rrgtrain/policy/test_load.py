@@ -98,7 +98,7 @@ def test_a_user_reads_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (broken / "model.safetensors").unlink()
     assert f"cannot load {broken}" in told(broken)
     assert "policy.dtype=int8" in told(tiny_directory(), dtype="int8")
-    assert "policy.attn=flash_attention_2" in told(tiny_directory(), attn="flash_attention_2")
+    assert "policy.attn=flash" in told(tiny_directory(), attn="flash")
 
 
 def test_sizes_that_cannot_be_are_told(tmp_path: Path) -> None:
