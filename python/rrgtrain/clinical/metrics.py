@@ -104,7 +104,7 @@ def paired_bootstrap(
             difference=float(observed[name][0]),
             low=float(np.quantile(values, low)),
             high=float(np.quantile(values, high)),
-            p_value=min(1.0, 2.0 * min(below, above)),
+            p_value=float(min(1.0, 2.0 * min(below, above))),
         )
     return result
 
