@@ -1,0 +1,161 @@
+"""One streaming pass over each row of logits: log-probability, entropy, and the saved statistics.
+
+A program owns a row. Each thread keeps the running sums of its own columns (top, mass and tilt of
+`row_stats.Others`) and folds the columns of one 128-bit load at a time, so a column costs one
+exponential and the row one reduction across threads, at the end. The target must stay out of
+the sums: its block is folded first, with the target masked, and skipped by the loop, which so
+compares no column with it.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rrgkern.token_logps.row_stats import LOG2E, stats_dtype
+from rrgkern.token_logps.targets import check_targets
+from rrgkern.triton_lib import math as lib
+
+NUM_WARPS = 8
+# Two 128-bit loads in flight per thread.
+LANES = 2 * 32 * NUM_WARPS
+
+
+@triton.jit
+def _fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr):
+    """Add the columns z [LANES, VECTOR] to the sums of their lanes; tilt is in bits."""
+    new_top = tl.maximum(top, tl.max(z, 1))
+    # A lane that saw -inf only measures from 0: its exponentials are 0, not NaN.
+    base = tl.where(new_top == float("-inf"), 0.0, new_top)
+    bits = (z - base[:, None]) * scale
+    p = tl.exp2(bits)
+    drop = (base - top) * scale
+    decay = tl.exp2(-drop)
+    if ENTROPY:
+        # 0 * inf: mass 0 carries no tilt, and a column of probability 0 adds none.
+        carried = tl.where(mass > 0, tilt + drop * mass, 0.0) * decay
+        tilt = carried - tl.sum(tl.maximum(bits, -1e4) * p, 1)
+    return new_top, mass * decay + tl.sum(p, 1), tilt
+
+
+@triton.jit
+def token_logps_fwd_kernel(
+    logits_ptr,
+    targets_ptr,
+    logps_ptr,
+    entropy_ptr,
+    shift_ptr,
+    lognorm_ptr,
+    batch_stride,
+    row_stride,
+    column_stride,
+    rows_per_batch,
+    scale: tl.float64,
+    VOCABULARY: tl.constexpr,
+    ENTROPY: tl.constexpr,
+    WIDE: tl.constexpr,
+    LANES: tl.constexpr,
+    VECTOR: tl.constexpr,
+):
+    """One row per program; `scale` = log2(e) / T, statistics in the dtype WIDE."""
+    row = tl.program_id(0).to(tl.int64)
+    offset = (row // rows_per_batch) * batch_stride + (row % rows_per_batch) * row_stride
+    logits_ptr += offset
+    target = tl.load(targets_ptr + row)
+    target_logit = tl.load(logits_ptr + target * column_stride).to(WIDE)
+    scale = tl.full([], scale, WIDE)
+
+    lane = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
+    BLOCK: tl.constexpr = LANES * VECTOR
+    target_block = (target // BLOCK).to(tl.int32)
+
+    columns = target_block * BLOCK + lane
+    pointers = logits_ptr + columns.to(tl.int64) * column_stride
+    kept = (columns < VOCABULARY) & (columns != target)
+    z = tl.load(pointers, columns < VOCABULARY, other=float("-inf")).to(WIDE)
+    z = tl.where(kept, z, float("-inf"))
+    top = tl.full([LANES], float("-inf"), WIDE)
+    mass = tl.zeros([LANES], WIDE)
+    tilt = tl.zeros([LANES], WIDE)
+    top, mass, tilt = _fold(top, mass, tilt, z, scale, ENTROPY)
+
+    for step in tl.range(0, tl.cdiv(VOCABULARY, BLOCK) - 1):
+        block = step + (step >= target_block).to(tl.int32)
+        columns = block * BLOCK + lane
+        pointers = logits_ptr + columns.to(tl.int64) * column_stride
+        z = tl.load(pointers, columns < VOCABULARY, other=float("-inf")).to(WIDE)
+        top, mass, tilt = _fold(top, mass, tilt, z, scale, ENTROPY)
+
+    row_top = tl.max(top, 0)
+    base = tl.where(row_top == float("-inf"), 0.0, row_top)
+    drop = (base - top) * scale
+    decay = tl.exp2(-drop)
+    row_mass = tl.sum(mass * decay, 0)
+
+    log_mass = tl.log(row_mass)
+    log_odds = (row_top - target_logit) * (scale * lib.LN2) + log_mass
+    against = lib.softplus(log_odds)
+    in_favour = lib.softplus(-log_odds)
+    leads = target_logit >= row_top
+    tl.store(logps_ptr + row, -against)
+    tl.store(shift_ptr + row, tl.where(leads, target_logit, row_top))
+    tl.store(lognorm_ptr + row, tl.where(leads, against, log_mass + in_favour))
+    if ENTROPY:
+        row_tilt = tl.sum(tl.where(mass > 0, tilt + drop * mass, 0.0) * decay, 0) * lib.LN2
+        p_target = lib.sigmoid(-log_odds)
+        p_others = lib.sigmoid(log_odds)
+        spread = in_favour + log_mass + row_tilt / row_mass
+        from_target = tl.where(p_target > 0, p_target * against, 0.0)
+        from_others = tl.where(p_others > 0, p_others * spread, 0.0)
+        tl.store(entropy_ptr + row, from_target + from_others)
+
+
+def as_batches(logits: Tensor) -> tuple[int, int, int, int]:
+    """(rows per batch, batch stride, row stride, column stride) of logits [N, V] or [B, L, V]."""
+    if logits.ndim == 2:
+        return max(1, len(logits)), 0, logits.stride(0), logits.stride(1)
+    return max(1, logits.shape[1]), *logits.stride()
+
+
+def vector_width(*tensors: Tensor) -> int:
+    """Columns of a 128-bit load, or 1 where the rows of one tensor are not aligned to it."""
+    bytes_per_load = 16
+    for tensor in tensors:
+        strides = [s * tensor.element_size() % bytes_per_load for s in tensor.stride()[:-1]]
+        if tensor.stride(-1) != 1 or any(strides) or tensor.data_ptr() % bytes_per_load:
+            return 1
+    return bytes_per_load // max(tensor.element_size() for tensor in tensors)
+
+
+def token_logps_fwd(
+    logits: Tensor, targets: Tensor, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """logits [N, V] or [B, L, V], targets [N] -> logps, entropy, shift, lognorm, [N] each."""
+    vocabulary = logits.shape[-1]
+    check_targets(targets, vocabulary)
+    wide = stats_dtype(logits.dtype)
+    rows = len(targets)
+    logps, shift, lognorm = (logits.new_empty(rows, dtype=wide) for _ in range(3))
+    entropies = logits.new_empty(rows if entropy else 0, dtype=wide)
+    if rows:
+        rows_per_batch, *strides = as_batches(logits)
+        token_logps_fwd_kernel[(rows,)](
+            logits,
+            targets.contiguous(),
+            logps,
+            entropies,
+            shift,
+            lognorm,
+            *strides,
+            rows_per_batch,
+            LOG2E / temperature,
+            VOCABULARY=vocabulary,
+            ENTROPY=entropy,
+            WIDE=tl.float64 if wide == torch.float64 else tl.float32,
+            LANES=LANES,
+            VECTOR=vector_width(logits),
+            num_warps=NUM_WARPS,
+        )
+    return logps, entropies, shift, lognorm

@@ -1,0 +1,1 @@
+"""Device functions used by the Triton kernels of two rooms or more."""

@@ -1,0 +1,48 @@
+"""Print registers, spills, access widths and occupancy of every kernel, per architecture.
+
+python -m tests.rrgkern.aot [--json] [module ...]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from tests.rrgkern.aot.harness import Compiled, compile_cases, listed_modules, to_json
+
+HEADER = (
+    "| kernel | case | sm | warps | registers | spills | shared B | instructions | loads | stores "
+    "| matrix | occupancy |"
+)
+
+
+def row(compiled: Compiled) -> str:
+    """One line of the table."""
+    assembly = compiled.assembly
+    loads, stores = (
+        " ".join(f"{count}×{bits}" for bits, count in sorted(widths.items(), reverse=True))
+        for widths in (assembly.load_bits, assembly.store_bits)
+    )
+    cells = (
+        *(compiled.kernel, compiled.case, compiled.cc, compiled.num_warps, assembly.registers),
+        *(assembly.spill_instructions, compiled.shared_bytes, assembly.instructions),
+        *(loads, stores, assembly.matrix_instructions, f"{compiled.occupancy:.0%}"),
+    )
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def main(arguments: list[str]) -> None:
+    """Compile and print."""
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        sys.exit("TRITON_INTERPRET=1 leaves nothing to compile: unset it")
+    as_json = "--json" in arguments
+    modules = [a for a in arguments if not a.startswith("--")] or listed_modules()
+    if not as_json:
+        print(HEADER, "|" + "---|" * (HEADER.count("|") - 1), sep="\n")
+    for module in modules:
+        for compiled in compile_cases(module):
+            print(to_json(compiled) if as_json else row(compiled), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,208 @@
+"""Compile the kernels that a launcher launches, for GPUs that are not there.
+
+A room lists its cases in `tests/rrgkern/<room>/aot_cases.py`:
+
+    CASES = {
+        "forward bf16": Case(lambda: launcher(torch.empty(8192, 151936, device="meta"), ...)),
+    }
+
+A case calls the room's own launcher; nothing runs. Each `kernel[grid](...)` it reaches is recorded
+with the signature, constexprs, divisibility attributes and options that Triton's own binder
+derives from the arguments, so what is gated is what a GPU would get, and no second list of
+argument types can go stale. Tensors on the "meta" device cost no memory and count as aligned to 16
+bytes; a launcher that reads values takes CPU tensors (an untouched `torch.empty` costs none).
+
+`test_gates.py` compiles every case of every room for sm_80, sm_90 and sm_100 and holds it to its
+marks; `python -m tests.rrgkern.aot [module ...]` prints the table. Cases run in a process of their
+own without TRITON_INTERPRET, under which `@triton.jit` has no compiler behind it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.rrgkern.aot.sass import Assembly, disassemble, occupancy
+
+TARGETS = (80, 90, 100)
+ROOMS = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One call of a launcher, and what its kernels are held to beside "no spill".
+
+    `streaming`: every kernel must load 128 bits at a time (False where V, strides or pointers are
+    not divisible, or where a kernel handles a few numbers per sequence). `matrix`: every kernel
+    must use tensor-core instructions. `kernels`: how many the launcher is expected to launch.
+    """
+
+    run: Callable[[], Any]
+    streaming: bool = True
+    matrix: bool = False
+    kernels: int = 1
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What Triton's binder made of one `kernel[grid](...)`."""
+
+    kernel: Any
+    signature: dict[str, str]
+    constexprs: dict[tuple[int, ...], Any]
+    attrs: dict[tuple[int, ...], Any]
+    options: dict[str, Any]
+    grid: tuple[int, ...]
+
+    def key(self) -> str:
+        """Equal for two launches exactly when they share a compiled kernel."""
+        parts = (self.kernel.__name__, self.signature, self.constexprs, self.attrs, self.options)
+        return repr(parts)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel of one case for one target."""
+
+    room: str
+    case: str
+    kernel: str
+    cc: int
+    num_warps: int
+    shared_bytes: int
+    occupancy: float
+    streaming: bool
+    matrix: bool
+    assembly: Assembly
+
+
+def compile_for(
+    kernel: Any,
+    signature: dict[str, str],
+    constexprs: dict[Any, Any],
+    attrs: dict[Any, Any],
+    cc: int,
+    options: dict[str, Any] | None = None,
+) -> Any:
+    """`triton.compile` for compute capability `cc`; needs a process without TRITON_INTERPRET."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource, compile
+
+    source = ASTSource(kernel, signature, constexprs, attrs)
+    return compile(source, target=GPUTarget("cuda", cc, 32), options=options)
+
+
+@contextmanager
+def recorded_launches(cc: int) -> Iterator[list[Launch]]:
+    """Record what the body launches, as Triton would specialise it for `cc`, and run none of it."""
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import make_backend
+    from triton.runtime.jit import JITFunction, create_function_from_signature
+
+    backend = make_backend(GPUTarget("cuda", cc, 32))
+    launches: list[Launch] = []
+
+    def record(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        binder = create_function_from_signature(self.signature, self.params, backend)
+        bound, specialization, options = binder(*args, **kwargs)
+        options, signature, constexprs, attrs = self._pack_args(
+            backend, kwargs, bound, specialization, options
+        )
+        size = grid(bound) if callable(grid) else grid
+        launches.append(
+            Launch(self, signature, constexprs, attrs, dict(options.__dict__), tuple(size))
+        )
+
+    original = JITFunction.run
+    JITFunction.run = record
+    try:
+        yield launches
+    finally:
+        JITFunction.run = original
+
+
+def distinct_kernels(calls: list[Callable[[], Any]], cc: int = 90) -> int:
+    """How many compilations a sequence of launcher calls would cause."""
+    with recorded_launches(cc) as launches:
+        for call in calls:
+            call()
+    return len({launch.key() for launch in launches})
+
+
+def listed_modules() -> list[str]:
+    """The modules of the rooms that list ahead-of-time cases."""
+    rooms = sorted(path.parent.name for path in ROOMS.glob("*/aot_cases.py"))
+    return [f"tests.rrgkern.{room}.aot_cases" for room in rooms]
+
+
+def compile_cases(module: str, targets: tuple[int, ...] = TARGETS) -> Iterator[Compiled]:
+    """Compile what `module` lists in CASES, in this process; see `compiled` for one that can."""
+    cases: dict[str, Case] = importlib.import_module(module).CASES
+    room = module.split(".")[-2]
+    for name, case in cases.items():
+        for cc in targets:
+            with recorded_launches(cc) as launches:
+                case.run()
+            if len(launches) != case.kernels:
+                raise AssertionError(
+                    f"{room}: case {name!r} launched {len(launches)} kernels, expected "
+                    f"{case.kernels}"
+                )
+            for launch in launches:
+                binary = compile_for(
+                    launch.kernel,
+                    *(launch.signature, launch.constexprs, launch.attrs),
+                    *(cc, launch.options),
+                )
+                assembly = disassemble(binary.asm["cubin"])
+                shared, num_warps = binary.metadata.shared, binary.metadata.num_warps
+                yield Compiled(
+                    *(room, name, launch.kernel.__name__, cc, num_warps, shared),
+                    occupancy=occupancy(assembly, shared, num_warps, cc),
+                    streaming=case.streaming,
+                    matrix=case.matrix,
+                    assembly=assembly,
+                )
+
+
+@functools.cache
+def compiled(module: str) -> tuple[Compiled, ...]:
+    """`compile_cases` in a process without the interpreter; once per module and test session."""
+    lines = in_compiling_process("-m", "tests.rrgkern.aot", "--json", module).splitlines()
+    return tuple(_from_json(line) for line in lines)
+
+
+def in_compiling_process(*arguments: str) -> str:
+    """Standard output of this Python with `arguments`, run where Triton can compile."""
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    root = str(ROOMS.parents[1])
+    paths = [root, os.path.join(root, "python"), *environment.get("PYTHONPATH", "").split(":")]
+    environment["PYTHONPATH"] = ":".join(path for path in paths if path)
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=root
+    )
+    if done.returncode:
+        raise AssertionError(f"{' '.join(arguments)} failed:\n{done.stderr[-4000:]}")
+    return done.stdout
+
+
+def to_json(compiled: Compiled) -> str:
+    """One line; the inverse is used by `compiled`."""
+    return json.dumps(asdict(compiled))
+
+
+def _from_json(line: str) -> Compiled:
+    fields = json.loads(line)
+    assembly = fields.pop("assembly")
+    for name in ("load_bits", "store_bits"):
+        assembly[name] = {int(bits): count for bits, count in assembly[name].items()}
+    return Compiled(**fields, assembly=Assembly(**assembly))

@@ -1,0 +1,101 @@
+"""What the assembler made of a kernel: registers, spills, access widths, matrix instructions."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.M)
+USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
+MATRIX = re.compile(r"^(?:H|I|D|Q)G?MMA|^UTC\w*MMA")
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """Limits of one streaming multiprocessor (CUDA C programming guide, compute capabilities)."""
+
+    warps: int = 64
+    blocks: int = 32
+    registers: int = 65536
+    shared_bytes: int = 228 * 1024
+    shared_reserved_bytes_per_block: int = 1024
+
+
+MULTIPROCESSORS = {
+    80: Multiprocessor(shared_bytes=164 * 1024),
+    90: Multiprocessor(),
+    100: Multiprocessor(),
+}
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """Counts from the machine code of one kernel."""
+
+    registers: int
+    stack_bytes: int
+    spill_instructions: int
+    instructions: int
+    matrix_instructions: int
+    load_bits: dict[int, int]
+    store_bits: dict[int, int]
+
+
+def disassemble(cubin: bytes) -> Assembly:
+    """Read a cubin with the cuobjdump that Triton ships."""
+    from triton import knobs
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "kernel.cubin")
+        path.write_bytes(cubin)
+        usage, code = (
+            subprocess.run(
+                [knobs.nvidia.cuobjdump.path, flag, str(path)],
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout
+            for flag in ("-res-usage", "-sass")
+        )
+    found = USAGE.search(usage)
+    if found is None:
+        raise RuntimeError(f"cuobjdump printed no register count: {usage!r}")
+    names = INSTRUCTION.findall(code)
+    return Assembly(
+        registers=int(found[1]),
+        stack_bytes=int(found[2]),
+        spill_instructions=sum(name.split(".")[0] in ("STL", "LDL") for name in names),
+        instructions=len(names),
+        matrix_instructions=sum(MATRIX.match(name) is not None for name in names),
+        load_bits=_widths(names, ("LDG", "LDGSTS")),
+        store_bits=_widths(names, ("STG",)),
+    )
+
+
+def _widths(names: list[str], opcodes: tuple[str, ...]) -> dict[int, int]:
+    """Bits of an access -> number of such instructions. A width that is not printed is 32."""
+    widths: Counter[int] = Counter()
+    for name in names:
+        opcode, *modifiers = name.split(".")
+        if opcode in opcodes:
+            printed = [m.lstrip("US") for m in modifiers]
+            widths[next((int(m) for m in printed if m in ("8", "16", "64", "128", "256")), 32)] += 1
+    return dict(sorted(widths.items()))
+
+
+def occupancy(assembly: Assembly, shared_bytes: int, num_warps: int, cc: int) -> float:
+    """Share of a multiprocessor's warps that fit: registers, shared memory, block limits."""
+    limits = MULTIPROCESSORS[cc]
+    # Registers are allocated to a warp in units of 256.
+    per_warp = -(-assembly.registers * 32 // 256) * 256
+    blocks = min(
+        limits.blocks,
+        limits.warps // num_warps,
+        limits.registers // per_warp // num_warps,
+        limits.shared_bytes // (shared_bytes + limits.shared_reserved_bytes_per_block),
+    )
+    return blocks * num_warps / limits.warps
