@@ -1,9 +1,9 @@
 """Studies in R2Gen's layout of IU X-Ray: `annotation.json` and images; the phantom's too.
 
-    annotation.json   {"train": [{"id", "report", "image_path": [...], "split"}, ...], "val", "test"}
+    annotation.json   {"train": [{"id", "report", "image_path": [...]}, ...], "val", "test"}
     images/<path>     or <path> beside annotation.json
-    sections.jsonl    optional: {"id": "CXRnnn", "indication", "technique", "comparison"} per line,
-                      joined on the part of the study id before the first underscore
+    sections.jsonl    optional, per line {"id": "CXRnnn", "indication", "technique",
+                      "comparison"}, joined on the part of the study id before the first underscore
 
 Entries may add `views` (one of VIEWS per image), `indication`, `technique`, `comparison` (which win
 over sections.jsonl) and `labels` (14 class ids 0..3). Where there are no views the first image is

@@ -24,13 +24,12 @@ def load_studies(source: str, root: str | Path, *, images: str = "all") -> dict[
     "all" of them, only the current "frontal" ones, or "none", which does not look for any. Files
     are checked for presence, not decoded; `read_image` does that.
 
-    Raises UserError, one line, for anything wrong with the files; ValueError for an unknown
-    source or `images`.
+    Raises UserError, one line, for anything wrong with the arguments or the files.
     """
     if source not in SOURCES:
-        raise ValueError(f"source {source!r} is unknown; wanted one of {', '.join(SOURCES)}")
+        raise UserError(f"source {source!r} is unknown; wanted one of {', '.join(SOURCES)}")
     if images not in IMAGES:
-        raise ValueError(f"images={images!r} is unknown; wanted one of {', '.join(IMAGES)}")
+        raise UserError(f"images={images!r} is unknown; wanted one of {', '.join(IMAGES)}")
     directory = Path(root)
     if not directory.is_dir():
         seen = "is a file" if directory.exists() else "does not exist"

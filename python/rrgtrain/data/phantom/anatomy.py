@@ -7,6 +7,7 @@ Intensities are in [0, 1], brighter where more is absorbed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from PIL import Image
@@ -33,12 +34,19 @@ def ellipse(x: Array, y: Array, cx: float, cy: float, rx: float, ry: float, soft
 
 def stroke(x: Array, y: Array, points: list[tuple[float, float]], width: float) -> Array:
     """Line through `points`, of Gaussian cross-section with standard deviation `width`."""
-    nearest = np.full(x.shape, np.inf, dtype=x.dtype)
-    for (ax, ay), (bx, by) in zip(points[:-1], points[1:], strict=True):
+    xs, ys = [p[0] for p in points], [p[1] for p in points]
+    reach = 4.0 * width
+    near = ((x > min(xs) - reach) & (x < max(xs) + reach)
+            & (y > min(ys) - reach) & (y < max(ys) + reach))
+    px, py = x[near], y[near]
+    nearest = np.full(px.shape, np.inf, dtype=x.dtype)
+    for (ax, ay), (bx, by) in pairwise(points):
         dx, dy = bx - ax, by - ay
-        t = np.clip(((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy + 1e-12), 0.0, 1.0)
-        np.minimum(nearest, (x - ax - t * dx) ** 2 + (y - ay - t * dy) ** 2, out=nearest)
-    return np.exp(-0.5 * nearest / width**2)
+        t = np.clip(((px - ax) * dx + (py - ay) * dy) / (dx * dx + dy * dy + 1e-12), 0.0, 1.0)
+        np.minimum(nearest, (px - ax - t * dx) ** 2 + (py - ay - t * dy) ** 2, out=nearest)
+    out = np.zeros_like(x)
+    out[near] = np.exp(-0.5 * nearest / width**2)
+    return out
 
 
 def cloud(rng: np.random.Generator, size: int, cells: int) -> Array:
@@ -61,6 +69,7 @@ class Build:
     ribs: float
     exposure: float
     vessels: float
+    fluid: float
 
     @classmethod
     def draw(cls, rng: np.random.Generator) -> Build:
@@ -69,7 +78,7 @@ class Build:
         return cls(
             shift=(u(-0.05, 0.05), u(-0.05, 0.05)), scale=(u(0.94, 1.06), u(0.94, 1.06)),
             tilt=u(-0.05, 0.05), apex=u(-0.86, -0.78), dome=u(0.4, 0.52), heart=u(0.93, 1.05),
-            ribs=u(0.0, 1.0), exposure=u(-0.04, 0.04), vessels=u(0.8, 1.2),
+            ribs=u(0.0, 1.0), exposure=u(-0.04, 0.04), vessels=u(0.8, 1.2), fluid=u(0.85, 1.15),
         )
 
 
@@ -79,7 +88,8 @@ class Scene:
 
     `lung[side]` is the aerated field (0..1), `cavity[side]` the whole half of the chest with the
     recess behind the diaphragm, `outer[side]` the horizontal distance to the inside of the chest
-    wall, `top` the distance below the apex.
+    wall, `top` the distance below the apex, `domes[side]` the height of a diaphragm and
+    `fluid[side]` how far an effusion rises above its recess (0 without one).
     """
 
     size: int
@@ -93,6 +103,7 @@ class Scene:
     heart: Array
     mediastinum: Array
     domes: dict[str, float]
+    fluid: dict[str, float]
 
 
 def grid(size: int, build: Build) -> tuple[Array, Array]:
@@ -107,10 +118,10 @@ def grid(size: int, build: Build) -> tuple[Array, Array]:
 
 def build_scene(
     size: int, build: Build, *, heart_scale: float = 1.0, mediastinum_scale: float = 1.0,
-    raised: dict[str, float] | None = None,
+    raised: dict[str, float] | None = None, fluid: dict[str, float] | None = None,
 ) -> Scene:
     """Places lungs, heart and mediastinum; `raised` lifts a side's dome (volume loss)."""
-    raised = raised or {}
+    raised, fluid = raised or {}, fluid or {}
     x, y = grid(size, build)
     ax = np.abs(x)
     base = build.dome + 0.28
@@ -130,7 +141,8 @@ def build_scene(
         lung[side] = half * sigmoid(floor - y, 0.012)
         domes[side] = dome
     heart, mediastinum = _silhouettes(x, y, build, heart_scale, mediastinum_scale)
-    return Scene(size, x, y, build, lung, cavity, outer, top, heart, mediastinum, domes)
+    return Scene(size, x, y, build, lung, cavity, outer, top, heart, mediastinum, domes,
+                 {side: fluid.get(side, 0.0) for side in SIDE})
 
 
 def _silhouettes(
@@ -222,6 +234,7 @@ def _vessels(scene: Scene, rng: np.random.Generator) -> Array:
     out = np.zeros_like(x)
     for sign in SIDE.values():
         hx, hy = 0.19 * sign, -0.05 if sign < 0 else -0.09
+        far = np.hypot(x - hx, y - hy)
         out = np.maximum(out, 0.13 * blob(x, y, hx, hy, 0.05, 0.11))
         for angle in np.linspace(-1.15, 1.25, 6) + rng.uniform(-0.12, 0.12, 6):
             reach = rng.uniform(0.30, 0.46)
@@ -230,7 +243,7 @@ def _vessels(scene: Scene, rng: np.random.Generator) -> Array:
             mid = (hx + 0.5 * reach * dx - bend * dy, hy + 0.5 * reach * dy + bend * dx * sign)
             end = (hx + reach * dx, hy + reach * dy)
             fork = (hx + 0.9 * reach * dx - 0.12 * dy, hy + 0.9 * reach * dy + 0.12 * dx * sign)
-            fade = 0.12 * np.clip(1.05 - np.hypot(x - hx, y - hy) / reach, 0, 1)
+            fade = 0.12 * np.clip(1.05 - far / reach, 0, 1)
             out = np.maximum(out, fade * stroke(x, y, [(hx, hy), mid, end], 0.014))
             out = np.maximum(out, fade * stroke(x, y, [mid, fork], 0.010))
     lumps = cloud(rng, scene.size, 26)

@@ -39,7 +39,7 @@ TOGETHER = {
 # How often a report says that something is absent.
 STATED_ABSENT = {
     "Pneumothorax": 0.95, "Pleural Effusion": 0.95, "Cardiomegaly": 0.95, "Consolidation": 0.8,
-    "Enlarged Cardiomediastinum": 0.45, "Edema": 0.35, "Fracture": 0.3, "Lung Opacity": 0.2,
+    "Enlarged Cardiomediastinum": 0.45, "Edema": 0.35, "Fracture": 0.35, "Lung Opacity": 0.55,
     "Pneumonia": 0.15, "Lung Lesion": 0.1,
 }
 LUNG = frozenset({"opacity", "atelectasis", "consolidation", "edema", "pneumonia", "lesion"})
@@ -113,7 +113,7 @@ def sample_case(config: PhantomConfig, seed: tuple[int, ...]) -> Case:
     rng = np.random.default_rng([*seed, 1])
     names = _draw_names(config, rng)
     prior = rng.random() < config.prior
-    findings = [draw_finding(name, config, rng) for name in names]
+    findings = _above_fluid([draw_finding(name, config, rng) for name in names])
     earlier: list[Finding] | None = None
     resolved: list[Finding] = []
     if prior:
@@ -183,6 +183,13 @@ def draw_finding(name: str, config: PhantomConfig, rng: np.random.Generator) -> 
             side = "left" if rng.random() < (0.75 if kind == "pacemaker" else 0.3) else "right"
     doubt = name not in ("device",) and not cause and bool(rng.random() < config.uncertain)
     return Finding(name, side, zone, severity, doubt, cause, cause_certain, kind)
+
+
+def _above_fluid(findings: list[Finding]) -> list[Finding]:
+    """Moves what more than a small effusion would hide into the upper lobe."""
+    flooded = {side for f in findings if f.name == "effusion" and f.severity > 1
+               for side in (("left", "right") if f.side == "bilateral" else (f.side,))}
+    return [replace(f, zone="upper") if f.zone and f.side in flooded else f for f in findings]
 
 
 def _look_back(

@@ -7,6 +7,8 @@ import hashlib
 import json
 from dataclasses import dataclass
 
+from rrgtrain.errors import UserError
+
 MAX_PARAPHRASES = 12
 MAX_FINDINGS = 13
 
@@ -28,7 +30,7 @@ class PhantomConfig:
     Damage, to train reports only: `omit` is the probability that a report leaves out a finding,
     `garble` that it states it wrongly (other side, negated, or another finding in its place). The
     reports of val and test are always clean, and labels always tell the truth of the case, never
-    the damaged text.
+    the damaged text. Raises UserError for a value out of its range.
     """
 
     train: int = 2000
@@ -63,7 +65,7 @@ class PhantomConfig:
 
     def _check(self, name: str, good: bool, wanted: str) -> None:
         if not good:
-            raise ValueError(f"phantom: {name}={getattr(self, name)!r}, wanted {wanted}")
+            raise UserError(f"phantom: {name}={getattr(self, name)!r}, wanted {wanted}")
 
     def digest(self) -> str:
         """Names the content: equal configurations of one generator version write equal bytes."""

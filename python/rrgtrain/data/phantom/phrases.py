@@ -130,7 +130,7 @@ POSITIVE: dict[str, tuple[str, ...]] = {
         "{size} pneumonia {inlobe}.",
         "pneumonia {inlobe}.",
         "{lobe} findings are consistent with pneumonia.",
-        "airspace disease consistent with {lobe} pneumonia.",
+        "focal pneumonia of the {lobe}.",
         "note is made of {size} {lobe} pneumonia.",
         "{inlobe} there is {size} pneumonia.",
         "imaging shows {size} pneumonia {inlobe}.",
@@ -144,9 +144,9 @@ POSITIVE: dict[str, tuple[str, ...]] = {
         "there is {size} widened mediastinum.",
         "mediastinum is {size} enlarged.",
         "widened mediastinum.",
-        "enlarged cardiomediastinum.",
+        "enlarged mediastinum.",
         "note is made of {a}{size} widened mediastinum.",
-        "the cardiomediastinum is {size} enlarged.",
+        "the mediastinal contour is {size} widened.",
         "imaging shows {a}{size} widened mediastinum.",
         "{a}{size} widened mediastinum is seen.",
         "findings include {a}{size} widened mediastinum.",
@@ -323,11 +323,15 @@ NEGATIVE: dict[str, tuple[str, ...]] = {
 }
 # One sentence may deny several observations; tried in this order, each with its probability.
 NEGATIVE_TOGETHER: tuple[tuple[tuple[str, ...], float, tuple[str, ...]], ...] = (
-    (("Consolidation", "Pleural Effusion", "Pneumothorax"), 0.35, (
+    (("Consolidation", "Lung Opacity"), 0.8, (
+        "the lungs are clear without focal consolidation.",
+        "clear lungs without focal consolidation.",
+    )),
+    (("Consolidation", "Pleural Effusion", "Pneumothorax"), 0.45, (
         "no focal consolidation, pleural effusion, or pneumothorax.",
         "there is no focal consolidation, pleural effusion, or pneumothorax.",
     )),
-    (("Pleural Effusion", "Pneumothorax"), 0.6, (
+    (("Pleural Effusion", "Pneumothorax"), 0.75, (
         "no pleural effusion or pneumothorax.",
         "there is no pleural effusion or pneumothorax.",
         "no pneumothorax or pleural effusion is seen.",
@@ -336,11 +340,6 @@ NEGATIVE_TOGETHER: tuple[tuple[tuple[str, ...], float, tuple[str, ...]], ...] = 
         "heart size and mediastinal contours are normal.",
         "the heart and mediastinum are normal.",
     )),
-)
-CLEAR = (
-    ("Consolidation", ("the lungs are clear without focal consolidation.",
-                       "clear lungs without focal consolidation.")),
-    ("Lung Opacity", ("the lungs are clear without focal opacity.",)),
 )
 ABSENT_SIDE = ("no {side} {thing}.", "there is no {side} {thing}.")
 RESOLVED = ("no residual {thing} since the prior study.",)
@@ -354,6 +353,10 @@ OPENING = {
     True: ("frontal and lateral views of the chest were obtained.",
            "frontal and lateral views of the chest."),
 }
+# Label-free sentences that fill a report as they fill real ones, each with this probability.
+FILLERS = (("heart", 0.3, "the trachea is midline."),
+           ("bones", 0.25, "the upper abdomen is unremarkable."),
+           ("bones", 0.2, "soft tissues of the chest wall are unremarkable."))
 CLOSING_NORMAL = ("no acute cardiopulmonary abnormality.", "no acute cardiopulmonary process.",
                   "normal chest.")
 

@@ -36,17 +36,20 @@ def write_report(
                 template = _pick(phrases.ABSENT_SIDE, config, rng)
                 text = template.format(side=side, thing=phrases.THING[name])
                 groups[_group(name)].append(text)
-    for group, text in _negatives(case, findings, negated, config, rng):
+    for group, text in _negatives(case, negated, config, rng):
         groups[group].append(text)
+    for group, probability, text in phrases.FILLERS:
+        if rng.random() < probability:
+            groups[group].append(text)
     if rng.random() < 0.3:
         for sentences in groups.values():
             rng.shuffle(sentences)
     orders = [order for order, _ in _ORDERS]
     order = orders[int(rng.choice(len(orders), p=[p for _, p in _ORDERS]))]
     sentences = [text for group in order for text in groups[group]]
-    if rng.random() < 0.35:
+    if rng.random() < 0.6:
         sentences.insert(0, _pick(phrases.OPENING[case.lateral], config, rng))
-    if not findings and rng.random() < 0.6:
+    if not findings and rng.random() < 0.8:
         sentences.append(_pick(phrases.CLOSING_NORMAL, config, rng))
     return " ".join(text[0].upper() + text[1:] for text in sentences)
 
@@ -128,8 +131,7 @@ def _articles(text: str) -> str:
 
 
 def _negatives(
-    case: Case, findings: Sequence[Finding], negated: Sequence[str], config: PhantomConfig,
-    rng: np.random.Generator,
+    case: Case, negated: Sequence[str], config: PhantomConfig, rng: np.random.Generator
 ) -> list[tuple[str, str]]:
     left = set(negated)
     out = []
@@ -144,12 +146,6 @@ def _negatives(
         if left >= set(together) and rng.random() < probability:
             out.append((_group(together[-1]), _pick(choices, config, rng)))
             left -= set(together)
-    clear = not any(_group(f.name) == "lungs" for f in findings)
-    for name, choices in phrases.CLEAR:
-        if name in left and clear and rng.random() < 0.6:
-            out.append(("lungs", _pick(choices, config, rng)))
-            left.discard(name)
-            clear = False
     for name in negated:
         if name in left:
             out.append((_group(name), _pick(phrases.NEGATIVE[name], config, rng)))

@@ -21,7 +21,7 @@ from rrgtrain.errors import UserError
 
 SPLITS = ("train", "val", "test")
 STAMP = "phantom.json"
-VERSION = 2
+VERSION = 3
 
 
 def write_phantom(
@@ -76,7 +76,8 @@ def _check_same(target: Path, stamp: dict[str, Any]) -> None:
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} cannot be read ({error}); delete {target} and write it again")
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} cannot be read ({reason}); delete {target}") from None
     if there.get("digest") == stamp["digest"] and there.get("version") == VERSION:
         return
     changed = [k for k in stamp if k != "digest" and there.get(k) != stamp[k]]
@@ -103,9 +104,10 @@ def _write_study(
     for index, image in enumerate(images.values()):
         image.save(folder / f"{index}.png")
         paths.append(f"{name}/{index}.png")
-    findings, negated, log = list(case.findings), list(case.negated), []
     if split == "train":
         findings, negated, log = damage(case, config)
+    else:
+        findings, negated, log = list(case.findings), list(case.negated), []
     indication, technique, comparison = write_context(case)
     entry: dict[str, Any] = {
         "id": name, "report": write_report(case, findings, negated, config), "image_path": paths,
