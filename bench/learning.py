@@ -141,17 +141,17 @@ def verdict(out: Path, seeds: list[int]) -> dict:
     edit, truth = stacked["editgrpo"]
     comparisons = {}
     for name in ("sft", "sft_continued", "dr_grpo"):
-        difference, low, high = paired_bootstrap(edit, stacked[name][0], truth)
+        paired = paired_bootstrap(stacked[name][0], edit, truth, resamples=4000)["micro_f1"]
         per_seed = [
             a["test"]["micro_f1"] - b["test"]["micro_f1"]
             for a, b in zip(results["editgrpo"], results[name], strict=True)
         ]
-        passed = low > 0
+        passed = paired.low > 0
         if name == "sft":
-            passed = passed and difference >= GAIN and min(per_seed) >= 0
+            passed = passed and paired.difference >= GAIN and min(per_seed) >= 0
         comparisons[name] = {
-            "difference": difference,
-            "interval": [low, high],
+            "difference": paired.difference,
+            "interval": [paired.low, paired.high],
             "per_seed": per_seed,
             "passed": bool(passed),
         }

@@ -11,13 +11,24 @@ from rrgkern import SentenceEntities, edit_plan, splice
 from rrgtrain.clinical import Entities, Extractor
 from rrgtrain.schema import Edit
 
+# The paper letters its rules; a deletion of all copies is the released code's form of (c).
+LETTERS = {
+    "conflict": "a",
+    "replacement": "b",
+    "deletion": "c",
+    "deletion_of_copies": "c",
+    "addition": "d",
+    "fill": "e",
+}
+
 
 @dataclass(frozen=True)
 class Edited:
     """A report after its edits.
 
     `first_changed` is the index of the first character that differs from the report it was
-    made from; `steps` holds (rule, removed text, added text) in the order applied.
+    made from; `steps` holds (letter of the rule, removed text, added text) in the
+    order applied.
     """
 
     text: str
@@ -73,5 +84,6 @@ def edit_reports(
     edited = []
     for r, (report, reference) in enumerate(zip(reports, references, strict=True)):
         done = splice(report, x.sentences[r], reference, y.sentences[r], script.of(r))
-        edited.append(Edited(done.text, done.first_changed, tuple(done.steps)))
+        steps = tuple((LETTERS[rule], removed, added) for rule, removed, added in done.steps)
+        edited.append(Edited(done.text, done.first_changed, steps))
     return edited

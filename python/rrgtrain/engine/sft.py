@@ -79,18 +79,18 @@ def run_sft(
         chosen = [usable[i] for i in batch_indices(len(usable), settings.batch, step, recipe.seed)]
         loss, tokens = sft_loss(policy, prompts, chosen)
         if not torch.isfinite(loss):
-            raise UserError(f"the loss is {float(loss)} at step {step}; lower sft.lr")
+            raise UserError(f"the loss is {loss.item()} at step {step}; lower sft.lr")
         loss.backward()
         lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
         norm = apply_step(optimizer, policy.model.parameters(), lr, settings.clip)
-        log.write("sft", step, {"loss": float(loss), "lr": lr, "grad_norm": norm, "tokens": tokens})
+        log.write("sft", step, {"loss": loss.item(), "lr": lr, "grad_norm": norm, "tokens": tokens})
         elapsed = time.perf_counter() - begin
         over = settings.wall_seconds is not None and elapsed > settings.wall_seconds
         if (step + 1) % settings.eval_every and step + 1 < settings.steps and not over:
             continue
         values = validate()
         log.write("sft_val", step, values)
-        bar.show(loss=float(loss), f1=values["micro_f1"])
+        bar.show(loss=loss.item(), f1=values["micro_f1"])
         best.offer(step + 1, values["micro_f1"])
         if values["micro_f1"] > plateau_f1 + settings.min_delta:
             plateau_f1, stale = values["micro_f1"], 0

@@ -10,6 +10,7 @@ import torch
 
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.config import dump_config
+from rrgtrain.engine.evaluate import Evaluation
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.rl import RlResult, run_rl
 from rrgtrain.engine.rundir import RunDir
@@ -69,6 +70,13 @@ class Stages:
             self.run.checkpoints / session.recipe.rl.algorithm.replace(":", "."),
             self.log,
             record=record,
+        )
+
+    def evaluate(self, name: str) -> Evaluation:
+        """The policy as it stands on the recipe's held-out split."""
+        settings = self.session.recipe.eval
+        return self.session.evaluate(
+            settings.split, limit=settings.limit, description=f"evaluate {name}"
         )
 
     def __enter__(self) -> Stages:

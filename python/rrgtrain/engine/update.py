@@ -66,9 +66,9 @@ def accumulate_gradients(
             spec=spec,
         )
         if not torch.isfinite(result.loss):
-            raise UserError(f"the policy loss is {float(result.loss)}; lower rl.lr or check rewards")
+            raise UserError(f"the policy loss is {result.loss.item()}; lower rl.lr or check rewards")
         result.loss.backward()
-        loss += float(result.loss)
+        loss += result.loss.item()
         scored += len(index)
         for name, value in result.metrics.items():
             sums[name] = sums.get(name, 0.0) + float(value) * len(index)

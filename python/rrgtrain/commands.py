@@ -1,0 +1,94 @@
+"""The verbs of the command line, once their words are understood."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from rrgtrain.config import load_config
+from rrgtrain.data.phantom import PhantomConfig, write_phantom
+from rrgtrain.engine.outcome import EditRecorder, draw, finish
+from rrgtrain.engine.progress import progress
+from rrgtrain.engine.rundir import RunDir
+from rrgtrain.engine.stages import Stages
+from rrgtrain.report.summary import RunSummary
+from rrgtrain.report.table import print_summary
+from rrgtrain.schema import Recipe
+
+TITLES = {"editgrpo": "EditGRPO", "dr_grpo": "Dr. GRPO", "grpo": "GRPO"}
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.verb == "report":
+        return report(options.run)
+    overrides = list(options.overrides)
+    if getattr(options, "start", None):
+        overrides.append(f"policy.path={options.start}")
+    recipe = load_config(Recipe, options.recipe, overrides)
+    verbs = {"demo": demo, "sft": sft, "rl": rl, "eval": evaluation, "data": data}
+    verbs[options.verb](recipe, options.out)
+    return 0
+
+
+def demo(recipe: Recipe, out: Path) -> None:
+    """SFT, then reinforcement learning from it, both judged on the held-out studies."""
+    began = time.perf_counter()
+    name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
+    recorder = EditRecorder()
+    with Stages.open(recipe, out) as stages:
+        tuned = stages.sft()
+        before = stages.evaluate("SFT")
+        trained = stages.rl(recorder)
+        after = stages.evaluate(name)
+        finish(
+            stages,
+            f"SFT, then {name}",
+            {"SFT": (before, tuned), name: (after, trained)},
+            recorder,
+            began,
+        )
+
+
+def sft(recipe: Recipe, out: Path) -> None:
+    began = time.perf_counter()
+    with Stages.open(recipe, out) as stages:
+        tuned = stages.sft()
+        finish(stages, "SFT", {"SFT": (stages.evaluate("SFT"), tuned)}, began=began)
+        print(f"checkpoint: {tuned.best}")
+
+
+def rl(recipe: Recipe, out: Path) -> None:
+    began = time.perf_counter()
+    name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
+    recorder = EditRecorder()
+    with Stages.open(recipe, out) as stages:
+        before = stages.evaluate("start")
+        trained = stages.rl(recorder)
+        after = stages.evaluate(name)
+        systems = {"start": (before, None), name: (after, trained)}
+        finish(stages, name, systems, recorder, began)
+        print(f"checkpoint: {trained.best}")
+
+
+def evaluation(recipe: Recipe, out: Path) -> None:
+    began = time.perf_counter()
+    with Stages.open(recipe, out) as stages:
+        name = Path(recipe.policy.path).name
+        finish(stages, f"evaluation of {name}", {name: (stages.evaluate(name), None)}, began=began)
+
+
+def data(recipe: Recipe, out: Path) -> None:
+    config = PhantomConfig(**vars(recipe.data.phantom))
+    with progress(config.train + config.val + config.test, "phantom") as bar:
+        print(write_phantom(config, out, progress=bar.advance))
+
+
+def report(path: Path) -> int:
+    """Draws the report of a finished run again and prints its table."""
+    found = RunDir.open(path)
+    summary = RunSummary.load(found.summary)
+    draw(found, summary)
+    print_summary(summary)
+    print(f"\nreport: {found.report}")
+    return 0

@@ -1,0 +1,173 @@
+"""What a run leaves behind when it ends: table, summary, samples and the HTML report."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from rrgtrain.algorithms import Group
+from rrgtrain.algorithms.group import members
+from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgtrain.clinical.metrics import bootstrap_intervals, per_label_f1
+from rrgtrain.data.images import read_image
+from rrgtrain.engine.evaluate import Evaluation
+from rrgtrain.engine.logs import read_metrics
+from rrgtrain.engine.rl import RlResult
+from rrgtrain.engine.sft import SftResult
+from rrgtrain.engine.stages import Stages
+from rrgtrain.report.html import write_report
+from rrgtrain.report.provenance import commit, versions
+from rrgtrain.report.samples import EditSample, Sample, read_samples, write_samples
+from rrgtrain.report.summary import Metric, RunSummary, System
+from rrgtrain.report.table import print_summary
+
+SHOWN = ("micro_f1", "macro_f1", "micro_f1_5", "macro_f1_5", "sample_f1", "micro_precision")
+SHOWN += ("micro_recall",)
+
+
+@dataclass
+class EditRecorder:
+    """Keeps edits worth reading: the first of each rule, then some from along the run."""
+
+    keep: int = 12
+    kept: list[EditSample] = field(default_factory=list)
+
+    def __call__(self, step: int, groups: list[Group], rewards: torch.Tensor) -> None:
+        flat = members(groups)
+        begin = 0
+        for group in groups:
+            for k, member in enumerate(group.members):
+                if member.parent is not None and self._wanted(member.steps, step):
+                    parent = begin + member.parent
+                    self.kept.append(
+                        EditSample(
+                            group.study.id,
+                            flat[parent].text,
+                            member.text,
+                            member.steps,
+                            group.study.report or "",
+                            float(rewards[parent]),
+                            float(rewards[begin + k]),
+                            step=step,
+                        )
+                    )
+            begin += len(group.members)
+
+    def _wanted(self, steps: tuple[tuple[str, str, str], ...], step: int) -> bool:
+        if len(self.kept) >= self.keep or not steps:
+            return False
+        seen = {rule for sample in self.kept for rule, _, _ in sample.steps}
+        late = not self.kept or step > (self.kept[-1].step or 0) + 10
+        return late or any(rule not in seen for rule, _, _ in steps)
+
+
+def system_of(
+    evaluation: Evaluation, result: SftResult | RlResult | None, resamples: int
+) -> System:
+    """One row of the table: metrics with 95 % bootstrap intervals, edits, seconds."""
+    values = evaluation.metrics()
+    intervals = bootstrap_intervals(evaluation.predicted, evaluation.truth, resamples=resamples)
+    metrics = {
+        name: Metric(values[name], *intervals.get(name, (None, None)))
+        for name in SHOWN
+        if name in values
+    }
+    metrics["reward"] = Metric(values["reward"])
+    metrics["words"] = Metric(values["words"])
+    metrics |= {k: Metric(v) for k, v in values.items() if k.startswith("reward/")}
+    system = System(metrics=metrics)
+    f1 = per_label_f1(evaluation.predicted, evaluation.truth)
+    system.per_finding = dict(zip(OBSERVATIONS, map(float, f1), strict=True))
+    if result is not None:
+        system.seconds = result.seconds
+    if isinstance(result, RlResult):
+        system.metrics["zero_variance"] = Metric(result.zero_variance)
+        system.edits = {k.removeprefix("edits/"): v for k, v in result.edits.items()}
+        system.phases = dict(result.phases)
+    return system
+
+
+def finish(
+    stages: Stages,
+    title: str,
+    evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]],
+    edits: EditRecorder | None = None,
+    began: float | None = None,
+) -> RunSummary:
+    """Prints the table and writes summary.json, samples.jsonl and report.html of the run.
+
+    `evaluations` maps systems, in the order of the story, to what they wrote and what they cost.
+    """
+    recipe, run = stages.session.recipe, stages.run
+    summary = RunSummary(
+        title=title,
+        systems={
+            name: system_of(evaluation, result, recipe.eval.bootstrap)
+            for name, (evaluation, result) in evaluations.items()
+        },
+        notes=_notes(stages, next(iter(evaluations.values()))[0]),
+        command=shlex.join(["rrgtrain", *sys.argv[1:]]),
+        finished=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        seconds=None if began is None else time.perf_counter() - began,
+        commit=commit(),
+        versions=versions(),
+    )
+    summary.save(run.summary)
+    samples: list[Sample | EditSample] = [*_samples(evaluations, recipe.eval.samples)]
+    samples += edits.kept if edits else []
+    write_samples(run.samples, samples)
+    draw(stages.run, summary)
+    print_summary(summary)
+    print(f"\nreport: {run.report}")
+    return summary
+
+
+def draw(run: object, summary: RunSummary) -> None:
+    """Writes report.html of a run from what it left in its directory."""
+    rows = read_metrics(run.metrics)  # type: ignore[attr-defined]
+    kept = read_samples(run.samples)  # type: ignore[attr-defined]
+    write_report(run, summary, rows, kept, run.report)  # type: ignore[attr-defined]
+
+
+def _samples(
+    evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]], count: int
+) -> list[Sample]:
+    """The studies whose label errors changed most between the first and the last system."""
+    names = list(evaluations)
+    first, last = evaluations[names[0]][0], evaluations[names[-1]][0]
+    change = (first.predicted != first.truth).sum(1) - (last.predicted != last.truth).sum(1)
+    # half of them got better, half got worse: a page of successes alone would mislead
+    order = change.argsort(kind="stable")
+    half = count // 2
+    chosen = [*order[::-1][: count - half], *order[:half]]
+    samples = []
+    for i in dict.fromkeys(int(c) for c in chosen):
+        study = first.studies[i]
+        samples.append(
+            Sample(
+                study.id,
+                [read_image(image.path) for image in study.images],
+                study.report or "(labels only)",
+                {name: evaluation.reports[i] for name, (evaluation, _) in evaluations.items()},
+                indication=study.indication,
+                views=[("prior " if i.prior else "") + i.view for i in study.images],
+                labels=first.truth[i].tolist(),
+            )
+        )
+    return samples
+
+
+def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
+    recipe = stages.session.recipe
+    notes = [f"{len(evaluation.studies)} held-out studies; greedy reports; 95 % bootstrap intervals."]
+    if recipe.data.source == "phantom":
+        notes.append("Procedural phantoms, not patients: no number here is a clinical result.")
+    if recipe.reward.labeller == "rules":
+        notes.append("Labels and entities by the `rules` backend; it is not CheXbert or RadGraph.")
+    return notes
