@@ -25,7 +25,7 @@ from rrgkern.shared_prefix import (
     pack_shared_prefix,
     shared_prefix_attention,
 )
-from rrgkern.token_logps import TokenLogps
+from rrgkern.token_logps import TokenLogps, token_logps
 from rrgkern.token_weights import (
     ByteVocabulary,
     byte_level_spans,
@@ -68,6 +68,7 @@ __all__ = [
     "span_max",
     "splice",
     "tfidf_weights",
+    "token_logps",
     "zero_variance_share",
 ]
 

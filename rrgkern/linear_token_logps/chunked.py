@@ -14,11 +14,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.token_logps.row_stats import LOG2E, Others, RowStats, finish, merge, stats_dtype
+from rrgkern.token_logps import tile
+from rrgkern.token_logps.row_stats import Others, RowStats, finish, merge, stats_dtype
 from rrgkern.token_logps.targets import check_targets
-
-# Nats below which a probability is 0 in fp64 too: -inf is moved up to here before it meets a 0.
-FAR = 1e4
 
 
 class Tiling(NamedTuple):
@@ -83,12 +81,9 @@ def forward(hidden: Tensor, targets: Tensor, head: Head, entropy: bool, tiling: 
         weight = head.weight[columns].to(head.operands)
         for block in tiling.blocks(rows, len(weight)):
             z = head.logits(hidden[block].to(head.operands), weight, columns, scratch)
-            local, inside = _target_columns(targets[block], columns)
-            here = z.gather(1, local)
-            target_logit[block] = torch.where(inside, here, target_logit[block, None])[:, 0]
-            z.scatter_(1, local, here.masked_fill(inside, -torch.inf))
+            tile.take_target(z, targets[block], columns, target_logit[block])
             before = Others(*(part[block] for part in others))
-            after = merge(before, _sweep(z, head.temperature, entropy), head.temperature)
+            after = merge(before, tile.sweep(z, head.temperature, entropy), head.temperature)
             for part, value in zip(before, after, strict=True):
                 part.copy_(value)
     return finish(others, target_logit, head.temperature, entropy)
@@ -137,15 +132,19 @@ def backward(
         d_bias_slice = hidden.new_zeros(len(w), dtype=wide)
         for block in tiling.blocks(len(hidden), len(w)):
             h = hidden[block].to(head.operands)
-            dz = _logits_gradient(
-                head.logits(h, w, columns, scratch),
+            z = head.logits(h, w, columns, scratch)
+            slope = 1 - (z / head.softcap) ** 2 if head.softcap else None
+            dz = tile.gradient(
+                z,
                 columns,
                 coef[block],
                 None if coef_entropy is None else coef_entropy[block],
                 targets[block],
                 RowStats(*(part[block] for part in stats)),
-                head,
+                head.temperature,
             )
+            if slope is not None:
+                dz.mul_(slope)
             if d_bias.numel():
                 d_bias_slice += dz.sum(0)
             dz = dz.to(head.operands)
@@ -166,61 +165,6 @@ def _slice_total(gradient: Tensor, rows: slice, wide: torch.dtype) -> Tensor:
     """Where the gradient of a slice is summed: in place when its dtype is wide enough."""
     part = gradient[rows]
     return part if part.dtype == wide else torch.empty_like(part, dtype=wide)
-
-
-def _target_columns(targets: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
-    """[R, 1] each: the target's column inside the slice (clamped), and whether it is inside."""
-    width = columns.stop - columns.start
-    local = (targets - columns.start)[:, None]
-    return local.clamp(0, width - 1), (local >= 0) & (local < width)
-
-
-def _sweep(z: Tensor, temperature: float, entropy: bool) -> Others:
-    """Sums over the columns of one tile, which it overwrites. The target column holds -inf."""
-    top = z.amax(1)
-    # Logits of -inf only: measure from 0, so that each exponential is 0 and not NaN.
-    z.sub_(top.masked_fill(top == -torch.inf, 0)[:, None])
-    scale = LOG2E / temperature
-    if not entropy:
-        # exp2 rather than exp: PyTorch's exp is several times slower on a CPU.
-        mass = z.mul_(scale).exp2_().sum(1)
-        return Others(top, mass, torch.zeros_like(mass))
-    weights = (z * scale).exp2_()
-    # 0 * -inf: a column of probability 0 adds nothing to the entropy.
-    z.clamp_(min=-FAR * temperature)
-    return Others(top, weights.sum(1), torch.linalg.vecdot(weights, z).neg_().div_(temperature))
-
-
-def _logits_gradient(
-    z: Tensor,
-    columns: slice,
-    coef: Tensor,
-    coef_entropy: Tensor | None,
-    targets: Tensor,
-    stats: RowStats,
-    head: Head,
-) -> Tensor:
-    """Overwrite a tile of logits with its gradient, with respect to the logits before the cap.
-
-    d logp / dz_j = (1[j = t] - p_j) / T and d H / dz_j = -p_j (log p_j + H) / T.
-    """
-    slope = 1 - (z / head.softcap) ** 2 if head.softcap else None
-    coef = (coef / head.temperature)[:, None]
-    logps = stats.logps[:, None]
-    d_target = coef * -torch.expm1(logps)
-    z.sub_(stats.shift[:, None]).mul_(LOG2E / head.temperature)
-    z.sub_(stats.lognorm[:, None] * LOG2E)
-    if coef_entropy is None:
-        z.exp2_().mul_(-coef)
-    else:
-        coef_entropy = (coef_entropy / head.temperature)[:, None]
-        excess = (z / LOG2E).clamp_(min=-FAR).add_(stats.entropy[:, None])
-        z.exp2_().mul_(-(coef + excess.mul_(coef_entropy)))
-        excess_target = logps.clamp(min=-FAR) + stats.entropy[:, None]
-        d_target = d_target - coef_entropy * logps.exp() * excess_target
-    local, inside = _target_columns(targets, columns)
-    z.scatter_(1, local, torch.where(inside, d_target, z.gather(1, local)))
-    return z if slope is None else z.mul_(slope)
 
 
 def _accumulate(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:

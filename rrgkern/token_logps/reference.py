@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.token_logps.row_stats import softplus, stats_dtype
+from rrgkern.token_logps.row_stats import FAR, softplus, stats_dtype
 
 
 def forward(logits: Tensor, targets: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
@@ -19,7 +19,7 @@ def forward(logits: Tensor, targets: Tensor, temperature: float = 1.0) -> tuple[
     others = z.scatter(1, column, -torch.inf)
     logps = -softplus(others.logsumexp(1) - z_target)
     log_p = z - (z_target - logps)[:, None]
-    plogp = torch.where(log_p == -torch.inf, 0.0, log_p.exp() * log_p.clamp(min=LOWEST))
+    plogp = torch.where(log_p == -torch.inf, 0.0, log_p.exp() * log_p.clamp(min=-FAR))
     return logps, -plogp.sum(1)
 
 
@@ -45,14 +45,10 @@ def backward(
     gradient.scatter_(1, column, (coef * -torch.expm1(logps))[:, None])
     active = coef != 0
     if coef_entropy is not None:
-        excess = log_p.clamp(min=LOWEST) + entropy[:, None]
+        excess = log_p.clamp(min=-FAR) + entropy[:, None]
         gradient = gradient - coef_entropy[:, None] * p * excess
         active = active | (coef_entropy != 0)
     return torch.where(active[:, None], gradient / temperature, 0.0).to(logits.dtype)
-
-
-# Below this a probability is 0 in fp64 too; -inf is moved up to here before it meets a 0.
-LOWEST = -1e4
 
 
 def _scaled(logits: Tensor, temperature: float) -> Tensor:

@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 
 LOG2E = math.log2(math.e)
+# Nats at which a probability is 0 in fp64 too: -inf is moved up to here before it meets that 0.
+FAR = 1e4
 
 
 class Others(NamedTuple):

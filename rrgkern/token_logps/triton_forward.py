@@ -14,7 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rrgkern.token_logps.row_stats import LOG2E, stats_dtype
+from rrgkern.token_logps.layout import columns_per_load, row_walk
+from rrgkern.token_logps.row_stats import FAR, LOG2E, stats_dtype
 from rrgkern.token_logps.targets import check_targets
 from rrgkern.triton_lib import math as lib
 
@@ -24,7 +25,7 @@ LANES = 2 * 32 * NUM_WARPS
 
 
 @triton.jit
-def _fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr):
+def _fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr, FAR: tl.constexpr):
     """Add the columns z [LANES, VECTOR] to the sums of their lanes; tilt is in bits."""
     new_top = tl.maximum(top, tl.max(z, 1))
     # A lane that saw -inf only measures from 0: its exponentials are 0, not NaN.
@@ -36,7 +37,7 @@ def _fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr):
     if ENTROPY:
         # 0 * inf: mass 0 carries no tilt, and a column of probability 0 adds none.
         carried = tl.where(mass > 0, tilt + drop * mass, 0.0) * decay
-        tilt = carried - tl.sum(tl.maximum(bits, -1e4) * p, 1)
+        tilt = carried - tl.sum(tl.maximum(bits, -FAR) * p, 1)
     return new_top, mass * decay + tl.sum(p, 1), tilt
 
 
@@ -56,6 +57,7 @@ def token_logps_fwd_kernel(
     VOCABULARY: tl.constexpr,
     ENTROPY: tl.constexpr,
     WIDE: tl.constexpr,
+    FAR: tl.constexpr,
     LANES: tl.constexpr,
     VECTOR: tl.constexpr,
 ):
@@ -79,14 +81,14 @@ def token_logps_fwd_kernel(
     top = tl.full([LANES], float("-inf"), WIDE)
     mass = tl.zeros([LANES], WIDE)
     tilt = tl.zeros([LANES], WIDE)
-    top, mass, tilt = _fold(top, mass, tilt, z, scale, ENTROPY)
+    top, mass, tilt = _fold(top, mass, tilt, z, scale, ENTROPY, FAR)
 
     for step in tl.range(0, tl.cdiv(VOCABULARY, BLOCK) - 1):
         block = step + (step >= target_block).to(tl.int32)
         columns = block * BLOCK + lane
         pointers = logits_ptr + columns.to(tl.int64) * column_stride
         z = tl.load(pointers, columns < VOCABULARY, other=float("-inf")).to(WIDE)
-        top, mass, tilt = _fold(top, mass, tilt, z, scale, ENTROPY)
+        top, mass, tilt = _fold(top, mass, tilt, z, scale, ENTROPY, FAR)
 
     row_top = tl.max(top, 0)
     base = tl.where(row_top == float("-inf"), 0.0, row_top)
@@ -112,23 +114,6 @@ def token_logps_fwd_kernel(
         tl.store(entropy_ptr + row, from_target + from_others)
 
 
-def as_batches(logits: Tensor) -> tuple[int, int, int, int]:
-    """(rows per batch, batch stride, row stride, column stride) of logits [N, V] or [B, L, V]."""
-    if logits.ndim == 2:
-        return max(1, len(logits)), 0, logits.stride(0), logits.stride(1)
-    return max(1, logits.shape[1]), *logits.stride()
-
-
-def vector_width(*tensors: Tensor) -> int:
-    """Columns of a 128-bit load, or 1 where the rows of one tensor are not aligned to it."""
-    bytes_per_load = 16
-    for tensor in tensors:
-        strides = [s * tensor.element_size() % bytes_per_load for s in tensor.stride()[:-1]]
-        if tensor.stride(-1) != 1 or any(strides) or tensor.data_ptr() % bytes_per_load:
-            return 1
-    return bytes_per_load // max(tensor.element_size() for tensor in tensors)
-
-
 def token_logps_fwd(
     logits: Tensor, targets: Tensor, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -140,7 +125,6 @@ def token_logps_fwd(
     logps, shift, lognorm = (logits.new_empty(rows, dtype=wide) for _ in range(3))
     entropies = logits.new_empty(rows if entropy else 0, dtype=wide)
     if rows:
-        rows_per_batch, *strides = as_batches(logits)
         token_logps_fwd_kernel[(rows,)](
             logits,
             targets.contiguous(),
@@ -148,14 +132,14 @@ def token_logps_fwd(
             entropies,
             shift,
             lognorm,
-            *strides,
-            rows_per_batch,
+            *row_walk(logits),
             LOG2E / temperature,
             VOCABULARY=vocabulary,
             ENTROPY=entropy,
             WIDE=tl.float64 if wide == torch.float64 else tl.float32,
+            FAR=FAR,
             LANES=LANES,
-            VECTOR=vector_width(logits),
+            VECTOR=columns_per_load(logits),
             num_warps=NUM_WARPS,
         )
     return logps, entropies, shift, lognorm
