@@ -6,13 +6,15 @@ The package imports and works without it: every op then runs its reference, and 
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-LIBRARY = Path(__file__).with_name("_C.so")
+# RRGKERN_LIBRARY names another build of it, one with sanitizers for example.
+LIBRARY = Path(os.environ.get("RRGKERN_LIBRARY", Path(__file__).with_name("_C.so")))
 HOW_TO_BUILD = "build it with `pip install -c constraints.txt -e .` in the repository"
 
 

@@ -1,0 +1,73 @@
+# Every target sets up what it needs: .venv with the pinned packages and the compiled extension.
+#   make demo                  a training run on synthetic radiographs, on this machine
+#   make test                  the whole suite
+#   make bench ROOM=mccs       one room's tests, then its bench
+#   make gpu                   correctness at real sizes and benches, on a CUDA machine
+# PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
+
+VENV ?= .venv
+JOBS ?= 2
+CANDIDATES := python3 python3.14 python3.13 python3.12 python3.11
+PYTHON ?= $(shell for p in $(CANDIDATES); do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PY := $(VENV)/bin/python
+PIP_INSTALL := $(PY) -m pip install --disable-pip-version-check -c constraints.txt
+SOURCES := pyproject.toml setup.py constraints.txt $(wildcard csrc/*/*)
+ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
+COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint bench gpu sanitize clean
+
+help:
+	@sed -n '2,6s/^# \{0,1\}//p' Makefile
+
+install: $(VENV)/.installed
+	@$(PY) -m rrgkern
+
+demo: $(VENV)/.installed
+	$(VENV)/bin/rrgtrain demo
+
+# One thread per worker: more only makes the workers wait for each other.
+test: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal tests
+
+lint: $(VENV)/.installed-dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+bench: $(VENV)/.installed-dev
+	@test -f bench/$(ROOM).py || { echo "make bench ROOM=...: wanted one of $(ROOMS)"; exit 2; }
+	$(PY) -m pytest -q tests/rrgkern/$(ROOM)
+	$(PY) -m pytest -q --benchmark-quiet bench/$(ROOM).py
+
+gpu: $(VENV)/.installed-dev
+	$(PY) bench/gpu_suite.py
+
+# The C++ twins under AddressSanitizer and UBSan. Python itself leaks by design: no leak check.
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+sanitize: $(VENV)/.installed-dev
+	RRGKERN_BUILD=cpu RRGKERN_LDFLAGS="$(SANITIZE)" \
+	RRGKERN_CXXFLAGS="$(SANITIZE) -g -O1 -fno-omit-frame-pointer" \
+	$(PY) setup.py -q build_ext --build-lib build/sanitize --build-temp build/sanitize/objects
+	LD_PRELOAD="$$($(or $(CXX),g++) -print-file-name=libasan.so) $$($(or $(CXX),g++) -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 RRGKERN_LIBRARY=build/sanitize/rrgkern/_C.so OMP_NUM_THREADS=1 \
+	$(PY) -m pytest -q $(COMPILED:%=tests/rrgkern/%)
+
+clean:
+	rm -rf build *.egg-info rrgkern/_C.so .pytest_cache .ruff_cache .mypy_cache .benchmarks .hypothesis
+	rm -f $(VENV)/.installed $(VENV)/.installed-dev
+
+$(PY):
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer found (tried $(CANDIDATES)): install one, or say make PYTHON=/path/to/python"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than Python 3.11: say make PYTHON=/path/to/a/newer/python"; exit 2; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "$(PYTHON) cannot make a virtual environment: install its venv module (Debian, Ubuntu: apt install python3-venv)"; exit 2; }
+
+$(VENV)/.installed: $(SOURCES) | $(PY)
+	$(PIP_INSTALL) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(SOURCES) | $(PY)
+	$(PIP_INSTALL) -e '.[dev]'
+	@touch $@ $(VENV)/.installed

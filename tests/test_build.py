@@ -1,0 +1,191 @@
+"""The build itself: warnings are errors, refusals are one line, sanitizers bite."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rrgkern import csrc, dispatch
+
+ROOT = Path(__file__).parents[1]
+NVCC = shutil.which("nvcc", path="/usr/local/cuda/bin") or shutil.which("nvcc")
+SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+
+
+def build(tree: Path, output: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "setup.py", "-q", "build_ext"]
+    command += [f"--build-lib={output}", f"--build-temp={output}/objects"]
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("RRGKERN_")}
+    return subprocess.run(
+        command, cwd=tree, env=inherited | environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of what the build reads, without the rooms."""
+    target = tmp_path / "tree"
+    shutil.copytree(ROOT / "csrc" / "build_info", target / "csrc" / "build_info")
+    (target / "rrgkern").mkdir()
+    for name in ("setup.py", "pyproject.toml", "LICENSE", "rrgkern/__init__.py"):
+        shutil.copy(ROOT / name, target / name)
+    return target
+
+
+def plant(tree: Path, **bodies: str) -> None:
+    """A room whose functions of an int have these bodies."""
+    room = tree / "csrc" / "planted"
+    room.mkdir()
+    functions = [
+        f"int {name}(int n) {{ {body} }}\nTVM_FFI_DLL_EXPORT_TYPED_FUNC({name}, {name})\n"
+        for name, body in bodies.items()
+    ]
+    (room / "cpu.cc").write_text(
+        "#include <tvm/ffi/function.h>\n#include <vector>\n" + "".join(functions)
+    )
+
+
+def test_cpp_compiles_without_a_warning(tmp_path):
+    result = build(ROOT, tmp_path, RRGKERN_BUILD="cpu", RRGKERN_CXXFLAGS="-Wextra -Werror")
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "rrgkern" / "_C.so").exists()
+
+
+@pytest.mark.skipif(NVCC is None, reason="needs nvcc")
+def test_cuda_compiles_without_a_warning_for_every_target(tmp_path):
+    result = build(
+        ROOT,
+        tmp_path,
+        RRGKERN_BUILD="cuda",
+        RRGKERN_CUDA_ARCHS="80;90;100",
+        RRGKERN_CXXFLAGS="-Wextra -Werror",
+        NVCC_APPEND_FLAGS="-Werror all-warnings",
+    )
+    assert result.returncode == 0, result.stderr
+    listing = subprocess.check_output(
+        [Path(NVCC).resolve().with_name("cuobjdump"), "-lelf", tmp_path / "rrgkern" / "_C.so"],
+        text=True,
+    )
+    assert set(re.findall(r"sm_(\d+)", listing)) == {"80", "90", "100"}
+
+
+def test_a_warning_fails_that_build(tree, tmp_path):
+    plant(tree, warns="int unused; return n;")
+    result = build(tree, tmp_path, RRGKERN_BUILD="cpu", RRGKERN_CXXFLAGS="-Werror")
+    assert result.returncode != 0
+    assert "failed on csrc/, its message stands above" in result.stderr
+    assert "unused variable" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "line"),
+    [
+        ({"CXX": "no-such-compiler"}, "no C++17 compiler (looked for no-such-compiler): install"),
+        ({"RRGKERN_BUILD": "gpu"}, "RRGKERN_BUILD is 'gpu', wanted auto, cuda or cpu"),
+        (
+            {"RRGKERN_BUILD": "cuda", "CUDA_HOME": "/nowhere", "PATH": ""},
+            "but no nvcc in CUDA_HOME",
+        ),
+    ],
+)
+def test_refusals_are_one_line(environment, line, tmp_path):
+    if environment.get("PATH") == "":
+        environment |= {"CXX": shutil.which("g++") or shutil.which("clang++")}
+    result = build(ROOT, tmp_path, **environment)
+    assert result.returncode != 0
+    said = [text for text in result.stderr.splitlines() if text.startswith("rrgkern:")]
+    assert len(said) == 1
+    assert line in said[0]
+    assert "Traceback" not in result.stderr
+
+
+def test_without_nvcc_the_build_says_cpu_only(tree, tmp_path):
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    for tool in ("as", "ld"):
+        (tools / tool).symlink_to(shutil.which(tool))
+    result = build(tree, tmp_path, CXX=compiler, CUDA_HOME="/nowhere", PATH=str(tools))
+    assert result.returncode == 0, result.stderr
+    assert "no nvcc found, compiling for CPU only" in result.stdout
+
+
+def test_the_installed_extension_holds_every_room_on_disk():
+    info = csrc.build_info()
+    assert info is not None, csrc.HOW_TO_BUILD
+    rooms = {f"{p.parent.name}:cpu" for p in (ROOT / "csrc").glob("*/cpu.cc")}
+    if info.architectures:
+        rooms |= {f"{p.parent.name}:cuda" for p in (ROOT / "csrc").glob("*/cuda.cu")}
+    assert info.rooms == rooms, f"_C.so is stale: re{csrc.HOW_TO_BUILD}"
+
+
+@pytest.mark.parametrize(
+    ("architectures", "capability", "runs"),
+    [
+        (("80", "90", "100"), 80, True),
+        (("80", "90", "100"), 86, True),
+        (("80", "90", "100"), 75, False),
+        (("80", "90", "100"), 120, True),
+        (("90",), 80, False),
+        (("80",), 90, True),
+        (("86",), 80, False),
+        (("90a",), 90, True),
+        ((), 90, False),
+    ],
+)
+def test_which_gpus_the_extension_runs_on(architectures, capability, runs):
+    assert csrc.runs_on(architectures, capability) is runs
+
+
+FAULTS = {
+    "overrun": ("std::vector<int> v(n); return v.data()[n];", "heap-buffer-overflow"),
+    "overflow": ("return n * 2000000000;", "signed integer overflow"),
+    "sound": ("return n;", None),
+}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ and its sanitizer runtimes")
+def test_sanitizers_find_planted_faults(tree, tmp_path):
+    plant(tree, **{name: body for name, (body, _) in FAULTS.items()})
+    flags = {"RRGKERN_CXXFLAGS": f"{SANITIZE} -g -O1", "RRGKERN_LDFLAGS": SANITIZE}
+    built = build(tree, tmp_path, RRGKERN_BUILD="cpu", CXX="g++", **flags)
+    assert built.returncode == 0, built.stderr
+    runtimes = [
+        subprocess.check_output(["g++", f"-print-file-name={name}"], text=True).strip()
+        for name in ("libasan.so", "libubsan.so")
+    ]
+    environment = {"LD_PRELOAD": " ".join(runtimes), "ASAN_OPTIONS": "detect_leaks=0"}
+    for name, (_, report) in FAULTS.items():
+        program = "import sys, tvm_ffi; getattr(tvm_ffi.load_module(sys.argv[1]), sys.argv[2])(3)"
+        result = subprocess.run(
+            [sys.executable, "-c", program, str(tmp_path / "rrgkern" / "_C.so"), name],
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (result.returncode == 0) == (report is None), result.stderr
+        assert report is None or report in result.stderr
+
+
+def test_doctor_names_who_serves_each_op():
+    command = [sys.executable, "-m", "rrgkern"]
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    run = {"cwd": ROOT, "env": environment, "text": True}
+    facts = json.loads(subprocess.check_output([*command, "--json"], **run))
+    assert facts["ops"]["rrgkern::mccs"]["cpu"] == "csrc mccs"
+    assert facts["extension"]["architectures"] == [
+        f"sm_{arch}" for arch in csrc.build_info().architectures
+    ]
+    registered = {name for name, _ in dispatch._kernels}
+    assert registered <= set(facts["ops"])
+    printed = subprocess.check_output(command, **run)
+    for op in facts["ops"]:
+        assert re.search(rf"^{op}\s+\S+", printed, re.MULTILINE)
