@@ -63,9 +63,14 @@ _subject(
 )
 _subject(
     "lung",
-    {"normal": "-opacity", "low": "+low lung volumes", "hazy": "+opacity"},
+    {"normal": "-opacity", "expanded": "-low lung volumes", "hazy": "+opacity"},
     "lung", "lung field|parenchyma|base|apex|apices|zone", "pulmonary parenchyma", "airspaces",
-    "lung volume", "lung fields and bases", "pulmonary aeration", "hemithorax",
+    "lung fields and bases", "hemithorax",
+)
+_subject(
+    "lung",
+    {"normal": "-low lung volumes", "low": "+low lung volumes", "expanded": "-low lung volumes"},
+    "lung|inspiratory volume", "lung|pulmonary expansion|aeration", "inspiration",
 )
 _subject(
     "pleura",
@@ -119,9 +124,9 @@ PREDICATES: dict[str, tuple[str, ...]] = {
         "normal", "within normal limit|range", "within limits of normal", "unremarkable", "clear",
         "not enlarged", "non enlarged", "nonenlarged", "intact", "sharp", "midline", "negative",
         "upper limit of? normal size?", "top normal limit?", "upper|high normal limit?",
-        "top limit of? normal", "well aerated|expanded|inflated", "wnl",
-        "normally inflated|aerated|expanded", "normal in? size|contour|appearance|caliber",
-        "not hyperinflated", "preserved", "upper? within normal limits", "no abnormality",
+        "top limit of? normal", "wnl",
+        "normal in? size|contour|appearance|caliber",
+        "preserved", "upper? within normal limits", "no abnormality",
     ),
     "large": (
         "enlarged", "enlargement", "large", "widened", "widening", "wide", "dilated", "dilatation",
@@ -130,7 +135,8 @@ PREDICATES: dict[str, tuple[str, ...]] = {
     "borderline": (
         "borderline", "borderline enlarged|large|enlargement|prominent", "borderline in? size",
     ),
-    "low": ("reduced", "diminished", "small volume"),
+    "expanded": ("well|normally aerated|expanded|inflated", "expanded", "aerated", "inflated"),
+    "low": ("low", "decreased", "reduced", "diminished", "small volume"),
     "hazy": ("hazy",),
     "blunted": ("blunted", "obscured", "effaced", "obliterated"),
     "tortuous": ("tortuous", "ectatic", "unfolded", "uncoiled"),

@@ -100,6 +100,7 @@ class _Reader:
         self.pending: tuple[str, Event] | None = None
         self.bound_last = -1
         self.pool: list[tuple[Cue, int]] = []
+        self.pool_end = -1
         self.anchor: _Draft | None = None
         self.after = False
         self.preposition = -9
@@ -125,7 +126,7 @@ class _Reader:
             return
         draft = _Draft(role.value, self._status(event), event.start, event.end)
         draft.attributes.extend(role.attributes)
-        if self.after and self.pool and self.anchor is not None:
+        if self.after and self.pool and self.pool_end < event.first and self.anchor is not None:
             self.anchor.attributes.extend(self.pool)
         else:
             draft.attributes.extend(self.pool)
@@ -306,6 +307,7 @@ class _Reader:
 
     def _attribute(self, index: int, event: Event, role) -> None:
         self.pool.append((role.cue, role.value))
+        self.pool_end = event.last
 
     def _preposition(self, index: int, event: Event, role) -> None:
         self.preposition = event.last

@@ -79,7 +79,7 @@ _finding(
     "opacity", "airspace", "Lung Opacity", LUNG,
     "opacity", "opacification", "lung|pulmonary|airspace|parenchymal? density", "increased density",
     "airspace|airspaces disease|process|opacity|opacification|abnormality|filling",
-    "air space disease|process|opacity|opacification|abnormality|filling", "hazy|haziness",
+    "air space disease|process|opacity|opacification|abnormality|filling", "haziness",
     "alveolar disease|process|opacity|filling", "ground glass opacity?", "groundglass opacity?",
     "infiltrate", "infiltration", "infiltrative process|change", "lung|pulmonary shadow|shadowing",
     "decreased translucency", "whiteout", "white out", "bronchovascular|parenchymal opacity",
@@ -274,18 +274,38 @@ _finding("pericardial effusion", "pericardium", None, PLAIN, "pericardial effusi
 _finding("tracheal deviation", "trachea", None, PLAIN, "tracheal deviation|shift|narrowing",
          "deviated trachea", "deviation of the? trachea")
 _finding(
+    "endotracheal tube", "device", "Support Devices", PLAIN,
+    "endotracheal|et|tracheostomy tube", "ett", "tracheostomy", "endotracheal tube tip",
+)
+_finding(
+    "enteric tube", "device", "Support Devices", PLAIN,
+    "nasogastric|orogastric|enteric|feeding|gastric|ng|og|gastrostomy|nasoenteric tube",
+    "dobhoff tube?", "dobbhoff tube?", "enteric catheter", "peg tube?",
+)
+_finding(
+    "chest tube", "device", "Support Devices", SIDED,
+    "chest|thoracostomy|pleural tube|drain|catheter", "pigtail catheter|drain?", "drain",
+)
+_finding(
+    "central venous line", "device", "Support Devices", SIDED,
+    "central venous? line|catheter", "picc line|catheter?", "port", "mediport", "port a cath",
+    "portacath", "infusion|chest port", "port catheter", "dialysis|hemodialysis catheter|line",
+    "internal? jugular|subclavian|ij|venous line|catheter", "swan ganz catheter?", "infusion catheter",
+    "right|left picc|ij", "catheter",
+)
+_finding(
+    "pacemaker", "device", "Support Devices", SIDED,
+    "pacemaker device|lead|generator?", "pacer lead|wire?", "pacing device|lead|wire", "icd lead?",
+    "aicd", "defibrillator lead?", "dual|single chamber? lead", "lead of pacemaker",
+)
+_finding(
     "support device", "device", "Support Devices", SIDED,
-    "pacemaker", "pacer", "pacing device|lead|wire", "icd", "aicd", "defibrillator", "picc",
-    "picc line|catheter", "catheter", "central venous? line|catheter", "port", "mediport",
-    "port a cath", "portacath", "infusion|chest port", "ij line|catheter", "subclavian line|catheter",
-    "endotracheal|tracheostomy|nasogastric|enteric|feeding|gastric|chest|thoracostomy|ng|et tube",
-    "tube", "dobhoff", "swan ganz catheter?", "balloon pump", "valve replacement|prosthesis",
-    "prosthetic|mechanical|aortic|mitral|bioprosthetic valve", "stent", "pigtail", "drain", "lvad",
-    "generator", "dual|single lead", "lead tip", "hardware", "fixation hardware|plate|device|screw",
-    "spinal|stimulator|orthopedic fusion|hardware|device|rod|plate", "arthroplasty", "icd lead",
-    "cardiac|implanted device", "pacemaker device|lead|generator", "stimulator", "cannula",
-    "monitoring|support device|apparatus|line|equipment", "vagal nerve stimulator", "line and tube", "tube and line", "central line",
-    "anchor", "shunt catheter|tubing", "embolization coil", "ekg|ecg lead|line", "port catheter",
+    "tube", "balloon pump", "valve replacement|prosthesis", "lvad", "hardware", "line and tube",
+    "prosthetic|mechanical|aortic|mitral|bioprosthetic valve", "stent", "generator", "tube and line",
+    "fixation|orthopedic|spinal hardware|plate|device|screw|rod", "spinal fusion", "arthroplasty",
+    "cardiac|implanted|support|monitoring device|apparatus|equipment|line", "stimulator", "cannula",
+    "vagal nerve stimulator", "anchor", "shunt catheter|tubing", "embolization coil", "ekg|ecg lead",
+    "loop recorder", "prosthesis", "implant",
 )
 _finding(
     "surgical change", "surgery", None, PLAIN,

@@ -62,7 +62,7 @@ CUES: dict[Cue, tuple[str, ...]] = {
         "not exclude", "not excluded", "rule out", "to rule out", "apparent", "maybe",
     "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
         "cannot be certain", "indeterminate for", "differential", "differential diagnosis? includes|considerations?",
-        "would be", "versus less likely", "can be seen with|in", "either", "borderline",
+        "would be", "versus less likely", "can be seen with|in", "either", "borderline", "?",
     ),
     # Deny what precedes.
     Cue.NEGATED_BEFORE: (
@@ -86,7 +86,7 @@ CUES: dict[Cue, tuple[str, ...]] = {
         "is|are probable", "may|might|could be present|seen|considered", "is|are considered",
         "is|are not entirely|completely excluded", "should be considered", "difficult to exclude",
         "is|are in the differential", "is|are a possibility|consideration", "would be difficult",
-        "is|are difficult to exclude",
+        "is|are difficult to exclude", "?",
     ),
     # Nothing is asserted of what follows: history, a question to the reader, a hypothesis.
     Cue.UNASSERTED: (
@@ -114,12 +114,17 @@ CUES: dict[Cue, tuple[str, ...]] = {
         "consistent with stable", "attributed|attributable to",
     ),
     Cue.COLON: (":",),
-    Cue.COMMA: (",", "(", ")", "?"),
+    Cue.COMMA: (",", "(", ")"),
     Cue.ASSERT: (
         "stable", "unchanged", "persistent", "chronic", "again", "redemonstrated", "worsening",
         "improving", "improved", "increasing", "decreasing", "interval", "remains", "old", "healed",
         "slight", "redemonstration of", "postsurgical", "subtle", "low", "status", "increased",
-        "decreased", "no? change in|of|from", "no significant|interval|substantial|appreciable change",
+        "decreased", "no? change in|of|from",
+        "slightly|mildly|minimally|moderately|significantly|markedly increased|decreased|improved",
+        "slightly|mildly|minimally|moderately|significantly|markedly larger|smaller|changed|worse",
+        "slightly|mildly|minimally|moderately|significantly|markedly worsened|decrease|increase",
+        "slight|mild|minimal|moderate|significant|marked interval? increase|decrease|improvement",
+        "slight|mild|minimal|moderate|significant|marked interval? worsening|change", "no significant|interval|substantial|appreciable change",
         "no significant interval|appreciable? change", "not significantly|substantially? changed",
         "no change", "without change", "without significant? interval? change", "not changed",
         "no interval? significant? worsening|improvement|increase|decrease in|of",

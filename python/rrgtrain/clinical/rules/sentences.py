@@ -8,7 +8,7 @@ import re
 # is depends on its neighbours, decided in `_ends_sentence` and `_starts_line`.
 _CANDIDATE = re.compile(r"[.!?]+[\"')\]]*|\n+")
 _ABBREVIATIONS = frozenset(
-    "dr mr mrs ms prof st vs approx fig figs cf eg ie e.g i.e a.m p.m no nos ca resp incl".split()
+    "dr mr mrs ms prof st vs approx fig figs cf eg ie e.g i.e no nos ca resp incl".split()
 )
 _NEEDS_DIGIT = frozenset({"no", "nos", "fig", "figs", "ca"})
 _LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
@@ -65,6 +65,10 @@ def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
     if len(word) == 1 and word.isupper():
         # An initial ("J. Smith"), unless it closes a phrase such as "vitamin D".
         return not (low + 2 < len(text) and text[low + 2 : low + 3].isalpha())
+    if "." in word and all(len(piece) == 1 for piece in word.split(".")):
+        # "5 p.m. today" goes on, "5 p.m. No effusion" does not; "e.g." always does.
+        goes_on = text[high:].lstrip()[:1].islower() or word.lower() in _ABBREVIATIONS
+        return not goes_on or not text[high:].strip()
     folded = word.lower()
     if folded in _ABBREVIATIONS:
         if folded in _NEEDS_DIGIT:
