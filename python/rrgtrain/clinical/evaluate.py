@@ -45,8 +45,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m rrgtrain.clinical.evaluate",
         description="Agreement of a labeller with the human MeSH codes of IU X-Ray.",
     )
-    parser.add_argument("--data", required=True, help="directory with annotation.json, "
-                        "sections.jsonl and mesh_labels_14.csv")
+    parser.add_argument(
+        "--data",
+        required=True,
+        help="directory with annotation.json, sections.jsonl and mesh_labels_14.csv",
+    )
     parser.add_argument("--split", default="val", help="train, val or test (default: val)")
     parser.add_argument("--labeller", default="rules", help="a registered labeller")
     parser.add_argument("--resamples", type=int, default=2000, help="bootstrap resamples")

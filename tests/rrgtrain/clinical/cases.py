@@ -44,7 +44,7 @@ Clear lungs. | LO-
 Both lungs are clear and expanded. | LO-
 The lungs are clear without focal consolidation. | LO- CO-
 Lungs are clear of focal airspace disease. | LO-
-The lungs are grossly clear of focal airspace disease, pneumothorax, or pleural effusion. | LO- PX- PE-
+Lungs are grossly clear of focal airspace disease, pneumothorax, or effusion. | LO- PX- PE-
 The lungs are free of infiltrate. | LO-
 Left lower lobe opacity. | LO+
 Hazy opacity in the right base. | LO+
@@ -170,7 +170,7 @@ Lung volumes are low, which accentuates the heart size. |
 Low lung volumes with bronchovascular crowding. |
 Cardiomediastinal silhouette is stable. |
 Heart size is stable. |
-Retrocardiac opacity likely reflects atelectasis, although pneumonia cannot be excluded. | LO+ AT? PN?
+Opacity likely reflects atelectasis, although pneumonia cannot be excluded. | LO+ AT? PN?
 No definite focal consolidation is seen. | CO-
 Lungs are well expanded and clear. | LO-
 There is no evidence of free air beneath the diaphragm. |
@@ -195,7 +195,7 @@ Improved but persistent edema. | ED+
 Pulmonary edema has improved. | ED+
 Pulmonary edema has nearly resolved. | ED+
 Previously noted right lower lobe opacity has cleared. | LO-
-No pleural effusion, pneumothorax, or focal consolidation, and the heart is normal. | PE- PX- CO- CM-
+No effusion, pneumothorax, or focal consolidation, and the heart is normal. | PE- PX- CO- CM-
 No acute osseous abnormality. |
 No displaced rib fractures. | FX-
 Old left clavicle fracture. | FX+
@@ -225,7 +225,7 @@ Heart size is difficult to assess due to effusion. | PE+
 Underlying consolidation cannot be excluded given the effusion. | CO? PE+
 No focal consolidation or evidence of pulmonary edema. | CO- ED-
 There are no focal consolidations, pleural effusions, or pneumothoraces. | CO- PE- PX-
-Hazy opacities, right greater than left, may represent edema versus multifocal pneumonia. | LO+ ED? PN?
+Hazy opacities, right more than left, may be edema versus multifocal pneumonia. | LO+ ED? PN?
 The opacity seen previously in the right lung has resolved. | LO-
 The previously identified effusion is not seen on this exam. | PE-
 The radiograph does not demonstrate pneumothorax. | PX-

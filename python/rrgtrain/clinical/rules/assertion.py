@@ -10,7 +10,7 @@ from rrgtrain.clinical.labels import ClassId
 from rrgtrain.clinical.rules.anatomy import Subject
 from rrgtrain.clinical.rules.concepts import CONCEPTS
 from rrgtrain.clinical.rules.cues import Cue
-from rrgtrain.clinical.rules.lexicon import Event, find_events
+from rrgtrain.clinical.rules.lexicon import Event, Role, find_events
 
 _CACHE_SENTENCES = 1 << 16
 _NEXT = 3
@@ -118,7 +118,7 @@ class _Reader:
 
     # Findings and structures.
 
-    def _finding(self, index: int, event: Event, role) -> None:
+    def _finding(self, index: int, event: Event, role: Role) -> None:
         if self.named and event.first == self.named[-1].last:
             self.named = []
         self.pending = None
@@ -136,7 +136,7 @@ class _Reader:
         self._settle_versus(draft)
         self.drafts.append(draft)
 
-    def _subject(self, index: int, event: Event, role) -> None:
+    def _subject(self, index: int, event: Event, role: Role) -> None:
         subject: Subject = role.value
         if self.unasserted:
             return
@@ -162,7 +162,7 @@ class _Reader:
         self.named.append(named)
         self.pool = []
 
-    def _predicate(self, index: int, event: Event, role) -> None:
+    def _predicate(self, index: int, event: Event, role: Role) -> None:
         predicate: str = role.value
         known = [n for n in self.named if predicate in n.subject.meanings]
         if known:
@@ -199,25 +199,25 @@ class _Reader:
 
     # Denial, doubt, and where they end.
 
-    def _negate(self, index: int, event: Event, role) -> None:
+    def _negate(self, index: int, event: Event, role: Role) -> None:
         self.negate, self.doubt = True, False
 
-    def _negate_next(self, index: int, event: Event, role) -> None:
+    def _negate_next(self, index: int, event: Event, role: Role) -> None:
         self.negate_until = event.last + _NEXT
 
-    def _doubt(self, index: int, event: Event, role) -> None:
+    def _doubt(self, index: int, event: Event, role: Role) -> None:
         if not self.negate:
             self.doubt = True
 
-    def _unasserted(self, index: int, event: Event, role) -> None:
+    def _unasserted(self, index: int, event: Event, role: Role) -> None:
         self.unasserted = True
 
-    def _negated_before(self, index: int, event: Event, role) -> None:
+    def _negated_before(self, index: int, event: Event, role: Role) -> None:
         for draft in self._reach():
             draft.status = ClassId.NEGATIVE
         self.negate_until = -1
 
-    def _doubted_before(self, index: int, event: Event, role) -> None:
+    def _doubted_before(self, index: int, event: Event, role: Role) -> None:
         for draft in self._reach():
             if draft.status == ClassId.POSITIVE:
                 draft.status = ClassId.UNCERTAIN
@@ -226,14 +226,14 @@ class _Reader:
         low = self.clause if self.joined else max(self.clause, self.comma)
         return [d for d in self.drafts[low:] if d.status != ClassId.BLANK]
 
-    def _reset(self, index: int, event: Event, role) -> None:
+    def _reset(self, index: int, event: Event, role: Role) -> None:
         self.negate = self.doubt = self.unasserted = False
         self.versus = None
 
-    def _cause(self, index: int, event: Event, role) -> None:
+    def _cause(self, index: int, event: Event, role: Role) -> None:
         self.negate = self.unasserted = False
 
-    def _break(self, index: int, event: Event, role) -> None:
+    def _break(self, index: int, event: Event, role: Role) -> None:
         self._reset(index, event, role)
         self._flush()
         self.anchor = None
@@ -241,22 +241,22 @@ class _Reader:
         self.joined = False
         self.negate_until = -1
 
-    def _comma(self, index: int, event: Event, role) -> None:
+    def _comma(self, index: int, event: Event, role: Role) -> None:
         self._end_statement(index)
         self._place()
         self.comma = len(self.drafts)
         self.joined = False
 
-    def _and(self, index: int, event: Event, role) -> None:
+    def _and(self, index: int, event: Event, role: Role) -> None:
         self._end_statement(index)
         self._place()
         self.joined = True
 
-    def _or(self, index: int, event: Event, role) -> None:
+    def _or(self, index: int, event: Event, role: Role) -> None:
         self._place()
         self.joined = True
 
-    def _versus(self, index: int, event: Event, role) -> None:
+    def _versus(self, index: int, event: Event, role: Role) -> None:
         for draft in reversed(self.drafts[self.clause :]):
             if draft.status == ClassId.BLANK:
                 continue
@@ -305,16 +305,16 @@ class _Reader:
 
     # Attributes.
 
-    def _attribute(self, index: int, event: Event, role) -> None:
+    def _attribute(self, index: int, event: Event, role: Role) -> None:
         self.pool.append((role.cue, role.value))
         self.pool_end = event.last
 
-    def _preposition(self, index: int, event: Event, role) -> None:
+    def _preposition(self, index: int, event: Event, role: Role) -> None:
         self.preposition = event.last
         if self.anchor is not None:
             self.after = True
 
-    def _verb(self, index: int, event: Event, role) -> None:
+    def _verb(self, index: int, event: Event, role: Role) -> None:
         self.verb = event.first
 
     def _place(self) -> None:
@@ -329,7 +329,7 @@ class _Reader:
             self.pool = []
         self.after = False
 
-    def _colon(self, index: int, event: Event, role) -> None:
+    def _colon(self, index: int, event: Event, role: Role) -> None:
         self._reset(index, event, role)
 
 

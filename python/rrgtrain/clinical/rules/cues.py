@@ -15,183 +15,206 @@ class Cue(IntEnum):
     FINDING = 0
     SUBJECT = 1
     PREDICATE = 2
-    NEGATE = 3
-    NEGATE_NEXT = 4
-    DOUBT = 5
-    NEGATED_BEFORE = 6
-    DOUBTED_BEFORE = 7
-    UNASSERTED = 8
-    BREAK = 9
-    ASSERT = 10
-    COMMA = 11
-    AND = 12
-    OR = 13
-    VERSUS = 14
-    PREPOSITION = 15
-    VERB = 16
-    SIDE = 17
-    ZONE = 18
-    SEVERITY = 19
-    IDLE = 20
-    RESET = 21
-    COLON = 22
-    CAUSE = 23
+    SIDE = 3
+    ZONE = 4
+    SEVERITY = 5
+    NEGATE = 6
+    NEGATE_NEXT = 7
+    NEGATED_BEFORE = 8
+    DOUBT = 9
+    DOUBTED_BEFORE = 10
+    UNASSERTED = 11
+    BREAK = 12
+    RESET = 13
+    CAUSE = 14
+    ASSERT = 15
+    COMMA = 16
+    COLON = 17
+    AND = 18
+    OR = 19
+    VERSUS = 20
+    PREPOSITION = 21
+    VERB = 22
+    IDLE = 23
 
 
-CUES: dict[Cue, tuple[str, ...]] = {
+CUES: dict[Cue, str] = {
     # Deny what follows, until the scope ends.
-    Cue.NEGATE: (
-        "no", "without", "no evidence of", "no sign of", "negative for", "free of", "free from",
-        "clear of", "absence of", "lack of", "devoid of", "denies", "nor", "neither", "rather than",
-        "resolution of", "interval? resolution of", "resolved", "clearing of", "never", "none",
-        "interval? removal of", "absent", "no definite|convincing|radiographic? evidence of",
-        "fail to demonstrate|show", "failed to demonstrate|show", "not show|demonstrate|see|identify",
-        "do|does|did not show|demonstrate|see|identify|have", "exclude any", "instead of",
-        "no longer any?", "not have|consistent|suggestive|compatible|include|contain|represent",
-    ),
+    Cue.NEGATE: """
+        no, without, no evidence of, no sign of, negative for, free of, free from, clear of,
+        absence of, lack of, devoid of, denies, nor, neither, rather than, resolution of,
+        interval? resolution of, resolved, clearing of, never, none, interval? removal of, absent,
+        no definite|convincing|radiographic? evidence of, fail to demonstrate|show,
+        failed to demonstrate|show, not show|demonstrate|see|identify,
+        do|does|did not show|demonstrate|see|identify|have, exclude any, instead of,
+        no longer any?, not have|consistent|suggestive|compatible|include|contain|represent
+    """,
     # Deny a finding or predicate a few words ahead.
-    Cue.NEGATE_NEXT: ("not", "non", "isn", "aren"),
-    Cue.DOUBT: (
-        "possible", "possibly", "probable", "probably", "likely", "may", "might", "could",
-        "questionable", "question", "question of", "suspected", "suspect", "suspicious for|of?",
-        "suspicion of|for?", "concern for|of", "concerning for?", "worrisome for", "suggest",
-        "suggesting", "suggested", "suggestion of", "suggestive of", "potential", "potentially",
-        "presumed", "presumably", "perhaps", "equivocal", "consider", "considered", "favor",
-        "favored", "favoring", "cannot exclude", "can not exclude", "cannot rule out", "exclude",
-        "cannot completely|entirely|definitely exclude", "to exclude", "difficult to exclude",
-        "not exclude", "not excluded", "rule out", "to rule out", "apparent", "maybe",
-    "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
-        "cannot be certain", "indeterminate for", "differential", "differential diagnosis? includes|considerations?",
-        "would be", "versus less likely", "can be seen with|in", "either", "borderline", "?",
-    ),
+    Cue.NEGATE_NEXT: "not, non, isn, aren",
+    # Doubt what follows.
+    Cue.DOUBT: """
+        possible, possibly, probable, probably, likely, may, might, could, questionable, question,
+        question of, suspected, suspect, suspicious for|of?, suspicion of|for?, concern for|of,
+        concerning for?, worrisome for, suggest, suggesting, suggested, suggestion of,
+        suggestive of, potential, potentially, presumed, presumably, perhaps, equivocal, consider,
+        considered, favor, favored, favoring, cannot exclude, can not exclude, cannot rule out,
+        exclude, cannot completely|entirely|definitely exclude, to exclude, difficult to exclude,
+        not exclude, not excluded, rule out, to rule out, apparent, maybe,
+        in the|an? appropriate|correct|right|proper clinical setting|context|scenario,
+        cannot be certain, indeterminate for, differential,
+        differential diagnosis? includes|considerations?, would be, versus less likely,
+        can be seen with|in, either, borderline
+    """,
     # Deny what precedes.
-    Cue.NEGATED_BEFORE: (
-        "not seen|identified|visualized|appreciated|evident|present|demonstrated|noted|detected",
-        "not definitely|clearly|well? seen|identified|visualized|appreciated|evident",
-        "no longer seen|identified|visualized|appreciated|evident|present|visible", "not visible",
-        "has|have resolved|cleared", "has|have been removed|resolved", "was|were removed",
-        "has|have completely|since|now|essentially|fully resolved|cleared", "ruled out",
-        "none", "absent", "removal", "has|have not developed|occurred|recurred|accumulated",
-        "is|are absent", "is|are unlikely", "is|are excluded", "is|are resolved", "unlikely",
-        "is|are less|not|very|felt? likely", "has|have disappeared", "is|are gone", "not suspected",
-        "not apparent", "is|are ruled out", "not observed|found|suggested", "resolved since",
-    ),
+    Cue.NEGATED_BEFORE: """
+        not seen|identified|visualized|appreciated|evident|present|demonstrated|noted|detected,
+        not definitely|clearly|well? seen|identified|visualized|appreciated|evident,
+        no longer seen|identified|visualized|appreciated|evident|present|visible, not visible,
+        has|have resolved|cleared, has|have been removed|resolved, was|were removed,
+        has|have completely|since|now|essentially|fully resolved|cleared, ruled out, none, absent,
+        removal, has|have not developed|occurred|recurred|accumulated, is|are absent,
+        is|are unlikely, is|are excluded, is|are resolved, unlikely,
+        is|are less|not|very|felt? likely, has|have disappeared, is|are gone, not suspected,
+        not apparent, is|are ruled out, not observed|found|suggested, resolved since
+    """,
     # Doubt what precedes.
-    Cue.DOUBTED_BEFORE: (
-        "cannot be excluded|ruled", "can not be excluded|ruled", "not excluded",
-        "cannot be completely|entirely|totally|definitely|confidently|reliably|fully excluded|ruled",
-        "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
-        "not entirely|completely excluded", "is|are not excluded", "is|are possible",
-        "is|are suspected", "is|are questioned", "is|are questionable", "is|are likely",
-        "is|are probable", "may|might|could be present|seen|considered", "is|are considered",
-        "is|are not entirely|completely excluded", "should be considered", "difficult to exclude",
-        "is|are in the differential", "is|are a possibility|consideration", "would be difficult",
-        "is|are difficult to exclude", "?",
-    ),
-    # Nothing is asserted of what follows: history, a question to the reader, a hypothesis.
-    Cue.UNASSERTED: (
-        "history of", "hx of", "h o", "status post", "evaluate for", "evaluation for|of", "assess for",
-        "indication", "clinical concern for", "if there is|are", "if clinical", "screening for",
-        "rule out history", "risk of", "risk for", "treated for", "known history of", "workup for|of",
-        "if concern for", "treatment of|for", "if clinically|there", "sequela|sequelae of prior|old?",
-        "surveillance for", "correlate for", "monitoring for", "assessment for|of", "reason for",
-        "correlate|correlation clinically? for|with", "clinical correlation for", "may|could obscure",
-        "clinically correlate for",
-    ),
+    Cue.DOUBTED_BEFORE: """
+        cannot be excluded|ruled, can not be excluded|ruled, not excluded,
+        cannot be completely|entirely|totally|definitely|confidently|reliably|fully excluded|ruled,
+        in the|an? appropriate|correct|right|proper clinical setting|context|scenario,
+        not entirely|completely excluded, is|are not excluded, is|are possible, is|are suspected,
+        is|are questioned, is|are questionable, is|are likely, is|are probable,
+        may|might|could be present|seen|considered, is|are considered,
+        is|are not entirely|completely excluded, should be considered, difficult to exclude,
+        is|are in the differential, is|are a possibility|consideration, would be difficult,
+        is|are difficult to exclude
+    """,
+    # Nothing is asserted of what follows: history, a question, a hypothesis.
+    Cue.UNASSERTED: """
+        history of, hx of, h o, status post, evaluate for, evaluation for|of, assess for,
+        indication, clinical concern for, if there is|are, if clinical, screening for,
+        rule out history, risk of, risk for, treated for, known history of, workup for|of,
+        if concern for, treatment of|for, if clinically|there, sequela|sequelae of prior|old?,
+        surveillance for, correlate for, monitoring for, assessment for|of, reason for,
+        correlate|correlation clinically? for|with, clinical correlation for, may|could obscure,
+        clinically correlate for
+    """,
     # A new statement begins.
-    Cue.BREAK: (
-        "but", "however", "although", "though", "except", "except for", "aside from", "apart from",
-        "other than", "whereas", "while", "yet", "despite", ";", "there is|are|has|have|was|were",
-    ),
+    Cue.BREAK: """
+        but, however, although, though, except, except for, aside from, apart from, other than,
+        whereas, while, yet, despite, there is|are|has|have|was|were
+    """,
     # Denial and doubt end, and what follows may still speak of what came before.
-    Cue.RESET: (
-        "with", "otherwise", "where", "in addition", "additionally", "since", "besides",
-        "associated with", "given", "this|these is|are", "which",
-    ),
+    Cue.RESET: """
+        with, otherwise, where, in addition, additionally, since, besides, associated with, given,
+        this|these is|are, which
+    """,
     # Denial ends, doubt goes on: "may be secondary to".
-    Cue.CAUSE: (
-        "secondary to", "due to", "because of", "related to", "caused by", "resulting from",
-        "consistent with stable", "attributed|attributable to",
-    ),
-    Cue.COLON: (":",),
-    Cue.COMMA: (",", "(", ")"),
-    Cue.ASSERT: (
-        "stable", "unchanged", "persistent", "chronic", "again", "redemonstrated", "worsening",
-        "improving", "improved", "increasing", "decreasing", "interval", "remains", "old", "healed",
-        "slight", "redemonstration of", "postsurgical", "subtle", "low", "status", "increased",
-        "decreased", "no? change in|of|from",
-        "slightly|mildly|minimally|moderately|significantly|markedly increased|decreased|improved",
-        "slightly|mildly|minimally|moderately|significantly|markedly larger|smaller|changed|worse",
-        "slightly|mildly|minimally|moderately|significantly|markedly worsened|decrease|increase",
-        "slight|mild|minimal|moderate|significant|marked interval? increase|decrease|improvement",
-        "slight|mild|minimal|moderate|significant|marked interval? worsening|change", "no significant|interval|substantial|appreciable change",
-        "no significant interval|appreciable? change", "not significantly|substantially? changed",
-        "no change", "without change", "without significant? interval? change", "not changed",
-        "no interval? significant? worsening|improvement|increase|decrease in|of",
-        "no relevant change", "no not? only", "not only", "no further change|increase|decrease",
-        "unchanged in", "resolving", "slightly", "tortuous", "calcified", "prominent",
-    ),
-    Cue.AND: ("and", "/", "as well as", "plus", "along with"),
-    Cue.OR: ("or", "and or"),
-    Cue.VERSUS: ("versus", "vs", "v"),
-    Cue.PREPOSITION: (
-        "in", "at", "of", "within", "involving", "along", "overlying", "over", "near", "on",
-        "projecting over", "throughout", "from", "to", "adjacent to", "above", "below", "for",
-        "affecting", "occupying", "into", "underlying",
-    ),
-    Cue.VERB: (
-        "is", "are", "was", "were", "appear", "has", "have", "remain", "demonstrate", "show",
-        "seen", "noted", "identified", "reveal", "contain", "be", "been", "present", "visualized",
-        "look", "measure",
-    ),
+    Cue.CAUSE: """
+        secondary to, due to, because of, related to, caused by, resulting from,
+        consistent with stable, attributed|attributable to
+    """,
+    # After a comma or "and", these begin a statement of its own.
+    Cue.ASSERT: """
+        stable, unchanged, persistent, chronic, again, redemonstrated, worsening, improving,
+        improved, increasing, decreasing, interval, remains, old, healed, slight,
+        redemonstration of, postsurgical, subtle, low, status, increased, decreased,
+        no? change in|of|from,
+        slightly|mildly|minimally|moderately|significantly|markedly increased|decreased|improved,
+        slightly|mildly|minimally|moderately|significantly|markedly larger|smaller|changed|worse,
+        slightly|mildly|minimally|moderately|significantly|markedly worsened|decrease|increase,
+        slight|mild|minimal|moderate|significant|marked interval? increase|decrease|improvement,
+        slight|mild|minimal|moderate|significant|marked interval? worsening|change,
+        no significant|interval|substantial|appreciable change,
+        no significant interval|appreciable? change, not significantly|substantially? changed,
+        no change, without change, without significant? interval? change, not changed,
+        no interval? significant? worsening|improvement|increase|decrease in|of,
+        no relevant change, no not? only, not only, no further change|increase|decrease,
+        unchanged in, resolving, slightly, tortuous, calcified, prominent
+    """,
+    Cue.AND: "and, as well as, plus, along with",
+    Cue.OR: "or, and or",
+    Cue.VERSUS: "versus, vs",
+    Cue.PREPOSITION: """
+        in, at, of, within, involving, along, overlying, over, near, on, projecting over,
+        throughout, from, to, adjacent to, above, below, for, affecting, occupying, into,
+        underlying
+    """,
+    Cue.VERB: """
+        is, are, was, were, appear, has, have, remain, demonstrate, show, seen, noted, identified,
+        reveal, contain, be, been, present, visualized, look, measure
+    """,
     # Phrases that hold a word of another table and mean nothing here.
-    Cue.IDLE: (
-        "mass effect", "air bronchogram", "nipple shadow", "body mass|habitus", "no comparison",
-        "thoracic|chest|abdominal|peritoneal|nasal cavity", "air fluid level", "no prior|previous",
-        "prior|previous|remote|treated pneumonia|infection|tuberculosis", "not available",
-        "prior|old granulomatous infection", "no change exam", "bowel|abdominal mass|air",
-        "has|have nearly|almost|largely|partially|mostly|incompletely resolved|cleared",
-        "nearly|almost|largely|partially|mostly|incompletely resolved", "heart rate",
-        "near complete|partial|incomplete interval? resolution|clearing of?", "heart disease", "left|right heart border|margin", "heart border", "dr",
-        "may of", "not limited", "costal cartilage", "bone density|island|mineralization|anchor",
-        "no additional|further imaging|evaluation|views|followup", "cardiac monitor|lead|apex|border",
-        "aortic valve", "aortic valve disease", "bone scan", "breast mass|shadow|tissue", "mediastinal fat",
-        "thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma",
-        "soft tissue|laryngeal|subcutaneous|peripheral edema|oedema|mass|density|nodule|swelling",
-        "lung cancer screening", "side port", "port of entry",
-        "monitor leads", "tip", "not well seen|visualized|evaluated|assessed|included",
-        "not optimally|fully|completely|adequately seen|visualized|evaluated|included|assessed",
-        "limit|limited evaluation of", "overlying lead", "right|left chest port", "iv line",
-    ),
+    Cue.IDLE: """
+        mass effect, air bronchogram, nipple shadow, body mass|habitus, no comparison,
+        thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level, no prior|previous,
+        prior|previous|remote|treated pneumonia|infection|tuberculosis, not available,
+        prior|old granulomatous infection, no change exam, bowel|abdominal mass|air,
+        has|have nearly|almost|largely|partially|mostly|incompletely resolved|cleared,
+        nearly|almost|largely|partially|mostly|incompletely resolved, heart rate,
+        near complete|partial|incomplete interval? resolution|clearing of?, heart disease,
+        left|right heart border|margin, heart border, dr, may of, not limited, costal cartilage,
+        bone density|island|mineralization|anchor,
+        no additional|further imaging|evaluation|views|followup, cardiac monitor|lead|apex|border,
+        aortic valve, aortic valve disease, bone scan, breast mass|shadow|tissue, mediastinal fat,
+        thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma,
+        soft tissue|laryngeal|subcutaneous|peripheral edema|oedema|mass|density|nodule|swelling,
+        lung cancer screening, side port, port of entry, monitor leads, tip,
+        not well seen|visualized|evaluated|assessed|included,
+        not optimally|fully|completely|adequately seen|visualized|evaluated|included|assessed,
+        limit|limited evaluation of, overlying lead, right|left chest port, iv line
+    """,
+}
+
+PUNCTUATION: dict[str, tuple[Cue, ...]] = {
+    ",": (Cue.COMMA,),
+    "(": (Cue.COMMA,),
+    ")": (Cue.COMMA,),
+    ";": (Cue.BREAK,),
+    ":": (Cue.COLON,),
+    "/": (Cue.AND,),
+    "?": (Cue.DOUBT, Cue.DOUBTED_BEFORE),
 }
 
 SIDES = ("", "left", "right", "bilateral")
 ZONES = ("", "upper", "middle", "lower")
 SEVERITIES = ("", "small", "moderate", "large")
 
-ATTRIBUTES: dict[Cue, dict[str, tuple[str, ...]]] = {
+ATTRIBUTES: dict[Cue, dict[str, str]] = {
     Cue.SIDE: {
-        "left": ("left", "left sided", "lt"),
-        "right": ("right", "right sided", "rt"),
-        "bilateral": ("bilateral", "bilaterally", "both", "bibasilar", "bibasal", "biapical",
-                      "left and right", "right and left", "right greater than left",
-                      "left greater than right", "bilateral left|right greater than left|right"),
+        "left": "left, left sided, lt",
+        "right": "right, right sided, rt",
+        "bilateral": """
+            bilateral, bilaterally, both, bibasilar, bibasal, biapical, left and right,
+            right and left, right greater than left, left greater than right,
+            bilateral left|right greater than left|right
+        """,
     },
     Cue.ZONE: {
-        "upper": ("upper", "upper lobe|lung|zone", "apex", "apical", "apices", "superior",
-                  "upper lung zone|field", "suprahilar"),
-        "middle": ("middle", "middle lobe|lung", "midlung", "mid lung? zone?", "lingula", "lingular",
-                   "perihilar", "midzone", "hilar", "central", "parahilar"),
-        "lower": ("lower", "lower lobe|lung", "base", "basilar", "basal", "retrocardiac", "inferior",
-                  "infrahilar", "lung base", "costophrenic angle|sulcus", "lower lung zone|field",
-                  "bibasilar", "bibasal", "posterior basal", "subpulmonic"),
+        "upper": """
+            upper, upper lobe|lung|zone, apex, apical, apices, superior, upper lung zone|field,
+            suprahilar
+        """,
+        "middle": """
+            middle, middle lobe|lung, midlung, mid lung? zone?, lingula, lingular, perihilar,
+            midzone, hilar, central, parahilar
+        """,
+        "lower": """
+            lower, lower lobe|lung, base, basilar, basal, retrocardiac, inferior, infrahilar,
+            lung base, costophrenic angle|sulcus, lower lung zone|field, bibasilar, bibasal,
+            posterior basal, subpulmonic
+        """,
     },
     Cue.SEVERITY: {
-        "small": ("small", "mild", "minimal", "minimally", "mildly", "tiny", "trace", "minor",
-                  "mild to moderate", "small to moderate", "slight", "slightly", "subtle", "minute",
-                  "minimal amount of", "small amount of"),
-        "moderate": ("moderate", "moderately", "moderate sized", "medium"),
-        "large": ("large", "severe", "severely", "marked", "markedly", "massive", "extensive",
-                  "significant", "significantly", "moderate to large|severe", "huge", "gross", "huge"),
+        "small": """
+            small, mild, minimal, minimally, mildly, tiny, trace, minor, mild to moderate,
+            small to moderate, slight, slightly, subtle, minute, minimal amount of,
+            small amount of
+        """,
+        "moderate": "moderate, moderately, moderate sized, medium",
+        "large": """
+            large, severe, severely, marked, markedly, massive, extensive, significant,
+            significantly, moderate to large|severe, huge, gross
+        """,
     },
 }

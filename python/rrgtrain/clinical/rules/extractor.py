@@ -44,14 +44,14 @@ class RulesExtractor:
                     vectors.append(vector)
             offsets.append(len(rows))
         table = np.array(rows, dtype=np.int64).reshape(-1, 5)
-        kind = table[:, 1].astype(np.int8)
+        kinds = table[:, 1].astype(np.int8)
         return Entities(
             reports=texts,
             sentences=sentences,
             offsets=np.array(offsets, dtype=np.int64),
             sentence=table[:, 0].astype(np.int32),
-            presence=PRESENCE_OF_KIND[kind],
-            kind=kind,
+            presence=PRESENCE_OF_KIND[kinds],
+            kind=kinds,
             key=table[:, 2].copy(),
             span=table[:, 3:].astype(np.int32),
             text=names,

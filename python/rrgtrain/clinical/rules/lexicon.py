@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rrgtrain.clinical.rules.anatomy import PREDICATES, SUBJECTS
 from rrgtrain.clinical.rules.concepts import CONCEPTS
-from rrgtrain.clinical.rules.cues import ATTRIBUTES, CUES, SEVERITIES, SIDES, ZONES, Cue
-from rrgtrain.clinical.rules.trie import PhraseTable, expand
+from rrgtrain.clinical.rules.cues import (
+    ATTRIBUTES,
+    CUES,
+    PUNCTUATION,
+    SEVERITIES,
+    SIDES,
+    ZONES,
+    Cue,
+)
+from rrgtrain.clinical.rules.trie import PhraseTable, expand, phrases_of
 
 VALUES: dict[Cue, tuple[str, ...]] = {
     Cue.SIDE: SIDES,
@@ -27,7 +36,7 @@ class Role(NamedTuple):
     """
 
     cue: Cue
-    value: object = None
+    value: Any = None
     attributes: tuple[tuple[Cue, int], ...] = ()
 
 
@@ -46,24 +55,25 @@ def phrase_table() -> PhraseTable:
     """The compiled table of every finding, structure, predicate, cue and attribute."""
     table = PhraseTable()
     words = _attribute_words()
-    for axis, values in ATTRIBUTES.items():
-        for value, phrases in values.items():
-            for phrase in phrases:
-                table.add(phrase, Role(axis, VALUES[axis].index(value)))
+    for axis, value, phrase in _attribute_phrases():
+        table.add(phrase, Role(axis, value))
     for identity, concept in enumerate(CONCEPTS):
         for phrase in concept.phrases:
             for reading in expand(phrase):
                 carried = tuple(pair for word in reading for pair in words.get(word, ()))
                 table.add(" ".join(reading), Role(Cue.FINDING, identity, carried))
-    for predicate, phrases in PREDICATES.items():
-        for phrase in phrases:
+    for predicate, text in PREDICATES.items():
+        for phrase in phrases_of(text):
             table.add(phrase, Role(Cue.PREDICATE, predicate))
-    for subject, phrases in SUBJECTS:
-        for phrase in phrases:
+    for subject in SUBJECTS:
+        for phrase in subject.phrases:
             table.add(phrase, Role(Cue.SUBJECT, subject))
-    for cue, phrases in CUES.items():
-        for phrase in phrases:
+    for cue, text in CUES.items():
+        for phrase in phrases_of(text):
             table.add(phrase, Role(cue))
+    for mark, cues in PUNCTUATION.items():
+        for cue in cues:
+            table.add_word(mark, Role(cue))
     return table.compile()
 
 
@@ -79,15 +89,20 @@ def find_events(sentence: str) -> list[Event]:
     ]
 
 
-def _attribute_words() -> dict[str, tuple[tuple[Cue, int], ...]]:
-    words: dict[str, tuple[tuple[Cue, int], ...]] = {}
+def _attribute_phrases() -> Iterator[tuple[Cue, int, str]]:
     for axis, values in ATTRIBUTES.items():
-        for value, phrases in values.items():
-            for phrase in phrases:
-                for reading in expand(phrase):
-                    if len(reading) == 1:
-                        pair = (axis, VALUES[axis].index(value))
-                        words[reading[0]] = (*words.get(reading[0], ()), pair)
+        for value, text in values.items():
+            for phrase in phrases_of(text):
+                yield axis, VALUES[axis].index(value), phrase
+
+
+def _attribute_words() -> dict[str, tuple[tuple[Cue, int], ...]]:
+    """The attributes that a single word carries wherever it stands."""
+    words: dict[str, tuple[tuple[Cue, int], ...]] = {}
+    for axis, value, phrase in _attribute_phrases():
+        for reading in expand(phrase):
+            if len(reading) == 1:
+                words[reading[0]] = (*words.get(reading[0], ()), (axis, value))
     return words
 
 

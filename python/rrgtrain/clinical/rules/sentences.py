@@ -7,10 +7,10 @@ import re
 # A stop, with quotes or brackets that close after it; or a line break. What a candidate really
 # is depends on its neighbours, decided in `_ends_sentence` and `_starts_line`.
 _CANDIDATE = re.compile(r"[.!?]+[\"')\]]*|\n+")
-_ABBREVIATIONS = frozenset(
-    "dr mr mrs ms prof st vs approx fig figs cf eg ie e.g i.e no nos ca resp incl".split()
-)
 _NEEDS_DIGIT = frozenset({"no", "nos", "fig", "figs", "ca"})
+_TITLES = frozenset({"dr", "mr", "mrs", "ms", "prof", "st"})
+_LATIN = frozenset({"vs", "cf", "eg", "ie", "e.g", "i.e", "approx", "incl"})
+_ABBREVIATIONS = _NEEDS_DIGIT | _TITLES | _LATIN
 _LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
 _LIST_MARKER = re.compile(r"\(?\d{1,2}[.)]?|[-*\u2022]")
 

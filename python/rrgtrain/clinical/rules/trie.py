@@ -26,9 +26,11 @@ class PhraseTable:
     def add(self, phrase: str, role: Any) -> None:
         """Give every reading of `phrase` one more role; the same role twice counts once."""
         for words in expand(phrase):
-            roles = self._phrases.get(words, ())
-            if role not in roles:
-                self._phrases[words] = (*roles, role)
+            self._give(words, role)
+
+    def add_word(self, word: str, role: Any) -> None:
+        """Give `word`, taken literally, one more role."""
+        self._give((word,), role)
 
     def compile(self) -> PhraseTable:
         """Freeze the table: build the lemmas and the trie."""
@@ -41,6 +43,11 @@ class PhraseTable:
                 node = node.setdefault(self.lemma[word], {})
             node[_END] = (*node.get(_END, ()), *(r for r in roles if r not in node.get(_END, ())))
         return self
+
+    def _give(self, words: tuple[str, ...], role: Any) -> None:
+        roles = self._phrases.get(words, ())
+        if role not in roles:
+            self._phrases[words] = (*roles, role)
 
     def find(self, words: list[str | None]) -> list[tuple[Any, int, int]]:
         """(roles, first, last + 1) of the phrases in `words`, leftmost longest, disjoint.
@@ -70,6 +77,11 @@ class PhraseTable:
             else:
                 position += 1
         return found
+
+
+def phrases_of(text: str) -> tuple[str, ...]:
+    """The phrases of a comma-separated text; white space of any length is one space."""
+    return tuple(filter(None, (" ".join(phrase.split()) for phrase in text.split(","))))
 
 
 def expand(phrase: str) -> Iterable[tuple[str, ...]]:

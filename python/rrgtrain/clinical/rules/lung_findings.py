@@ -1,0 +1,285 @@
+"""Findings of lung and pleura: phrases, the observation each counts for, and their relatives.
+
+Observations follow the mention lists described for chexpert-labeler (Irvin et al., 2019), with
+two exceptions. A nodular opacity states Lung Opacity and only suggests Lung Lesion. Vascular
+congestion (among the heart's findings) is not Edema: curators of IU X-Ray code the two apart.
+A finding outside the lists (emphysema, a granuloma) has no observation and is an entity only.
+"""
+
+from __future__ import annotations
+
+from rrgtrain.clinical.rules.concept import LUNG, PLAIN, SIDED, Concept, finding
+
+LUNG_FINDINGS: tuple[Concept, ...] = (
+    finding(
+        "opacity",
+        "airspace",
+        LUNG,
+        states="Lung Opacity",
+        phrases="""
+            opacity, opacification, lung|pulmonary|airspace|parenchymal? density,
+            increased density,
+            airspace|airspaces disease|process|opacity|opacification|abnormality|filling,
+            air space disease|process|opacity|opacification|abnormality|filling, haziness,
+            alveolar disease|process|opacity|filling, ground glass opacity?, groundglass opacity?,
+            infiltrate, infiltration, infiltrative process|change,
+            lung|pulmonary shadow|shadowing, decreased translucency, whiteout, white out,
+            bronchovascular|parenchymal opacity,
+            patchy|streaky|hazy|linear|basilar|bibasilar|basal|bandlike|retrocardiac density,
+            interstitial and airspace opacity|disease, interstitial and alveolar opacity
+        """,
+    ),
+    finding(
+        "interstitial markings",
+        "interstitium",
+        LUNG,
+        states="Lung Opacity",
+        phrases="""
+            interstitial opacity, interstitial infiltrate,
+            interstitial process|pattern|prominence, interstitial change|thickening|abnormality,
+            reticular pattern|marking|opacity|density,
+            reticulonodular opacity|pattern|marking|density, reticulation,
+            increased|prominent|coarse|coarsened|chronic interstitial? lung? marking,
+            increased|prominent|coarse|coarsened|chronic interstitium,
+            increased|prominent|coarse|coarsened bronchovascular|bronchial|lung|pulmonary marking,
+            peribronchial thickening|cuffing, bronchial|bronchiolar wall? thickening,
+            airway thickening, kerley line|b, septal line|thickening,
+            peribronchovascular thickening
+        """,
+    ),
+    finding(
+        "interstitial lung disease",
+        "interstitium",
+        LUNG,
+        states="Lung Opacity",
+        disease=True,
+        phrases="""
+            interstitial lung? disease, pulmonary|interstitial|lung fibrosis, fibrosis, ild,
+            honeycombing, fibrotic lung? change|disease, uip
+        """,
+    ),
+    finding(
+        "scar",
+        "scarring",
+        LUNG,
+        phrases="""
+            scar, scarring, fibrotic scar|scarring|band, parenchymal|pulmonary? scar|scarring,
+            cicatrix, cicatrization, fibronodular scarring|change|disease
+        """,
+    ),
+    finding(
+        "lung lesion",
+        "lesion",
+        LUNG,
+        states="Lung Lesion",
+        phrases="""
+            nodule, nodularity,
+            lung|pulmonary nodule|mass|lesion|tumor|tumour|metastasis|malignancy,
+            nodular lesion|focus|metastasis|mass, mass, lung|pulmonary neoplasm,
+            masslike opacity|consolidation|density|lesion,
+            mass like opacity|consolidation|density,
+            cavitary|cavitating|spiculated|parenchymal lesion|mass|nodule, neoplasm, tumor,
+            tumour, carcinoma, malignancy, metastasis, metastatic disease|lesion|focus|process,
+            lump, bronchogenic carcinoma, lung cancer, coin lesion, cavitation, cavity,
+            neoplastic process|disease|lesion, cancer, lung|pulmonary cyst, micronodule,
+            calcified|calcific lung|pulmonary? nodule, fibronodular, granulomatous nodule
+        """,
+    ),
+    finding(
+        "nodular opacity",
+        "lesion",
+        LUNG,
+        states="Lung Opacity",
+        suggests="Lung Lesion",
+        phrases="""
+            nodular airspace|lung|interstitial? opacity|opacification|density|shadow|infiltrate,
+            rounded|round|ovoid|oval opacity|density, micronodular opacity|density,
+            nodular like opacity, reticular nodular opacity|density
+        """,
+    ),
+    finding(
+        "granuloma",
+        "granuloma",
+        LUNG,
+        phrases="""
+            granuloma, granulomata, granulomatous disease|change|infection|process|calcification,
+            calcified granuloma|granulomata|granulomatous, ghon complex, calcified lymph node,
+            calcified hilar|mediastinal|paratracheal lymph? node|adenopathy|lymphadenopathy
+        """,
+    ),
+    finding(
+        "edema",
+        "edema",
+        PLAIN,
+        states="Edema",
+        disease=True,
+        phrases="""
+            edema, oedema, lung|pulmonary|interstitial|alveolar edema|oedema, chf, heart failure,
+            congestive heart failure, cardiac failure|decompensation, congestive failure|change,
+            fluid overload, volume overload, cardiogenic edema, congestive change
+        """,
+    ),
+    finding(
+        "vascular congestion",
+        "edema",
+        PLAIN,
+        phrases="""
+            vascular congestion|engorgement|prominence|fullness|indistinctness|redistribution,
+            pulmonary|venous|hilar|central|interstitial vascular|venous? congestion|engorgement,
+            pulmonary vascular venous? congestion|engorgement|prominence|redistribution,
+            cephalization, cephalad redistribution, pulmonary venous hypertension,
+            prominent|engorged|indistinct|increased central? pulmonary vascularity|vasculature,
+            prominent|engorged|indistinct|increased vascularity|vasculature,
+            prominent|engorged|indistinct|increased pulmonary? vessel|vascular,
+            congestion, vascular plethora
+        """,
+    ),
+    finding(
+        "consolidation",
+        "airspace",
+        LUNG,
+        states="Consolidation",
+        phrases="""
+            consolidation, consolidative opacity|process|change|disease|density|airspace,
+            airspace consolidation, air space consolidation, consolidated, consolidate
+        """,
+    ),
+    finding(
+        "pneumonia",
+        "airspace",
+        LUNG,
+        states="Pneumonia",
+        disease=True,
+        phrases="""
+            pneumonia, bronchopneumonia, pneumonitis, infection, infectious process|etiology,
+            infectious infiltrate|consolidation|disease|change, pneumonic infiltrate|process,
+            lung|pulmonary|respiratory infection, lobar|aspiration|bacterial|viral pneumonia,
+            multifocal|atypical pneumonia, aspiration, infectious
+        """,
+    ),
+    finding(
+        "atelectasis",
+        "volume",
+        LUNG,
+        states="Atelectasis",
+        phrases="""
+            atelectasis, atelectatic change|opacity|lung|band|disease|density|segment,
+            atelectatic, lung|lobar|lobe|segmental collapse, collapse, collapsed, atelectases,
+            subsegmental|discoid|platelike|linear|streaky|bandlike atelectasis,
+            plate like atelectasis, platelike|discoid opacity|density, microatelectasis,
+            lobe volume loss
+        """,
+    ),
+    finding(
+        "low lung volumes",
+        "volume",
+        PLAIN,
+        phrases="""
+            low|decreased|reduced|small|diminished lung? volume, hypoinflation, hypoinflated,
+            shallow|poor inspiration, hypoventilation, hypoventilatory change, underinflation,
+            shallow|low|poor|suboptimal lung? inspiratory|inspiration effort|volume?,
+            underinflated, hypoaeration, hypoexpanded, hypoexpansion,
+            low inspiratory lung? volume, bronchovascular|vascular crowding, crowding,
+            crowded bronchovascular? marking|structure
+        """,
+    ),
+    finding(
+        "pneumothorax",
+        "pneumothorax",
+        LUNG,
+        states="Pneumothorax",
+        phrases="""
+            pneumothorax, pneumothoraces, hydropneumothorax, ptx, pleural air,
+            tension pneumothorax, hemopneumothorax, haemopneumothorax
+        """,
+    ),
+    finding(
+        "pleural effusion",
+        "pleura",
+        LUNG,
+        states="Pleural Effusion",
+        phrases="""
+            effusion, pleural effusion|fluid, pleural fluid collection?, hydrothorax, hemothorax,
+            haemothorax, empyema, parapneumonic|subpulmonic|loculated effusion|fluid,
+            effusion layering, fissural|loculated fluid, fluid in the? fissure, pleural collection
+        """,
+    ),
+    finding(
+        "blunted costophrenic angle",
+        "pleura",
+        SIDED,
+        phrases="""
+            blunting, blunted|blunting costophrenic angle|sulcus|recess,
+            costophrenic angle|sulcus|recess blunting|obscuration|effacement|obscured
+        """,
+    ),
+    finding(
+        "pleural thickening",
+        "pleura",
+        LUNG,
+        states="Pleural Other",
+        phrases="""
+            pleural thickening|scar|scarring|fibrosis|plaque|disease|calcification|reaction|based,
+            pleural parenchymal? scar|scarring|thickening,
+            pleuroparenchymal scar|scarring|thickening, calcified pleural? plaque, fibrothorax,
+            thickened pleura, apical cap|capping, pleural and? parenchymal scar|scarring,
+            pleural abnormality|change|tag|line|mass, pleuro parenchymal scar|scarring|thickening,
+            pleural thickened, pleural nodule|nodularity
+        """,
+    ),
+    finding(
+        "emphysema",
+        "hyperinflation",
+        LUNG,
+        disease=True,
+        phrases="""
+            emphysema, emphysematous change|lung|disease?, copd, bulla, bullae, bullous disease,
+            chronic obstructive pulmonary|lung? disease, bullous emphysema|change, bleb
+        """,
+    ),
+    finding(
+        "hyperinflation",
+        "hyperinflation",
+        PLAIN,
+        phrases="""
+            hyperinflation, hyperinflated, hyperexpansion, hyperexpanded, hyperaeration,
+            hyperaerated, hyperlucent, hyperlucency, flattened diaphragm|hemidiaphragm,
+            flattening of the? diaphragm|hemidiaphragm, overinflation, air trapping,
+            hyperdistention
+        """,
+    ),
+    finding(
+        "tuberculosis",
+        "airspace",
+        LUNG,
+        disease=True,
+        phrases="""
+            tuberculosis, tb, tuberculous disease|change, tuberculosis infection|pneumonia,
+            active|old|healed tuberculosis|tb, histoplasmosis, histoplasmosis infection,
+            mycobacterial disease|infection
+        """,
+    ),
+    finding(
+        "bronchiectasis",
+        "airway",
+        LUNG,
+        disease=True,
+        phrases="bronchiectasis, bronchiectatic change?",
+    ),
+    finding(
+        "bronchitis",
+        "airway",
+        PLAIN,
+        disease=True,
+        phrases="bronchitis, bronchitic change, reactive airways? disease, asthma",
+    ),
+    finding(
+        "lung abnormality",
+        "airspace",
+        LUNG,
+        states="Lung Opacity",
+        phrases="""
+            lung|pulmonary|parenchymal abnormality|disease, focal lung? abnormality|disease
+        """,
+    ),
+)
