@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrgtrain.config import dump_config, load_config
@@ -196,6 +196,7 @@ def test_circle_of_bases(tmp_path: Path) -> None:
     assert "closes a loop (two -> one -> two)" in refused(path)
 
 
+@settings(deadline=None, max_examples=20)
 @given(
     lr=st.floats(min_value=0, allow_nan=False, allow_infinity=False),
     name=st.text(st.characters(exclude_categories=["Cs"]), max_size=20),

@@ -15,17 +15,27 @@ from rrgtrain.report.series import Series, curve, smoothed, thinned
 from rrgtrain.report.svg import line_chart, stacked_chart
 
 Rows = Sequence[Mapping[str, Any]]
+Named = Sequence[tuple[str, Series | None]]
 VALIDATION = "_val"
+
+
+# The first phase is grey, as what the others are compared with.
+_PHASE_COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
+_PART_COLOURS = ("c1", "c2", "c3", "c4", "c0", "c5")
 
 
 @dataclass(frozen=True)
 class Figure:
-    """`legend` holds (colour class, name, last value); `note` is what a reader must know."""
+    """`legend` holds (colour class, name, last value); `note` is what a reader must know.
+
+    `flat` figures are zero everywhere: worth a word, not a drawing.
+    """
 
     title: str
     chart: Markup
     legend: list[tuple[str, str, str]]
     note: str = ""
+    flat: bool = False
 
 
 def training_figures(rows: Rows) -> list[Figure]:
@@ -33,33 +43,35 @@ def training_figures(rows: Rows) -> list[Figure]:
     phases = list(dict.fromkeys(str(row["phase"]) for row in rows))
     trained = [p for p in phases if not p.endswith(VALIDATION)]
     keys = {p: _keys(rows, p) for p in phases}
+    colour = {p: _PHASE_COLOURS[i % len(_PHASE_COLOURS)] for i, p in enumerate(trained)}
     rl = [p for p in trained if "zero_variance" in keys[p]]
+    tuned = [p for p in trained if p not in rl]
+
+    def across(title: str, chosen: list[str], key: str, **style: Any) -> Figure | None:
+        named = [(colour[p], curve(rows, p, key, phase_name(p))) for p in chosen]
+        return _lines(title, named, **style)
+
     figures = [
-        _lines(
-            "Cross-entropy",
-            _across(rows, [p for p in trained if p not in rl], "loss"),
-            from_zero=True,
-        ),
-        _validation(rows, [p for p in phases if p.endswith(VALIDATION)]),
-        _reward(rows, rl, keys),
+        across("Cross-entropy", tuned, "loss", from_zero=True),
+        _validation(rows, [p for p in trained if f"{p}{VALIDATION}" in phases], colour),
+        _reward(rows, rl[0], keys[rl[0]]) if len(rl) == 1 else across("Reward", rl, "reward/total"),
     ]
     for phase in rl:
         terms = [k for k in keys[phase] if k.startswith("reward/") and k != "reward/total"]
-        title = "Reward terms" if len(rl) == 1 else f"Reward terms, {phase_name(phase)}"
-        named = [curve(rows, phase, k, k.removeprefix("reward/").replace("_", " ")) for k in terms]
-        figures.append(_lines(title, named))
-    figures.append(
-        _lines(
-            "Groups without variance",
-            _across(rows, rl, "zero_variance"),
-            from_zero=True,
-            percent=True,
+        parts = {k: k.removeprefix("reward/") for k in terms}
+        figures.append(_lines(_of("Reward terms", phase, rl), _parts(rows, phase, parts)))
+    figures += [
+        across("Groups without variance", rl, "zero_variance", from_zero=True, percent=True),
+        across("KL to the reference", rl, "kl", from_zero=True),
+    ]
+    for phase in rl:
+        sides = {k: k for k in keys[phase] if "clip" in k}
+        named = _parts(rows, phase, sides)
+        figures.append(
+            _lines(_of("Clipped tokens", phase, rl), named, from_zero=True, percent=True)
         )
-    )
-    figures.append(_lines("KL to the reference", _across(rows, rl, "kl"), from_zero=True))
-    figures.append(_clipped(rows, rl, keys))
-    figures += [_edits(rows, phase, keys[phase], alone=len(rl) == 1) for phase in rl]
-    figures.append(_lines("Entropy", _across(rows, rl, "entropy"), from_zero=True))
+    figures += [_edits(rows, phase, keys[phase], _of("Edits per step", phase, rl)) for phase in rl]
+    figures.append(across("Entropy", rl, "entropy", from_zero=True))
     return [figure for figure in figures if figure is not None]
 
 
@@ -68,49 +80,40 @@ def _keys(rows: Rows, phase: str) -> list[str]:
     return [k for k in dict.fromkeys(found) if k not in ("phase", "step", "time")]
 
 
-def _across(rows: Rows, phases: Sequence[str], key: str) -> list[Series | None]:
-    return [curve(rows, phase, key, phase_name(phase)) for phase in phases]
+def _of(title: str, phase: str, phases: Sequence[str]) -> str:
+    return title if len(phases) == 1 else f"{title}, {phase_name(phase)}"
 
 
-def _reward(rows: Rows, rl: Sequence[str], keys: Mapping[str, list[str]]) -> Figure | None:
-    if len(rl) == 1:
-        origins = [k for k in keys[rl[0]] if k.startswith("reward_")]
-        named = [curve(rows, rl[0], "reward/total", "all members")]
-        named += [curve(rows, rl[0], k, k.removeprefix("reward_")) for k in origins]
-        # One kind of member only: its curve is the total's.
-        return _lines("Reward", named if len(origins) > 1 else named[:1])
-    return _lines("Reward", _across(rows, rl, "reward/total"))
+def _parts(rows: Rows, phase: str, parts: Mapping[str, str]) -> Named:
+    """Curves of metrics of one phase by key, each with a printed name."""
+    readable = [(key, name.replace("_", " ").replace("f1", "F1")) for key, name in parts.items()]
+    return [
+        (_PART_COLOURS[i % len(_PART_COLOURS)], curve(rows, phase, key, name))
+        for i, (key, name) in enumerate(readable)
+    ]
 
 
-def _clipped(rows: Rows, rl: Sequence[str], keys: Mapping[str, list[str]]) -> Figure | None:
-    named = []
-    for phase in rl:
-        for key in (k for k in keys[phase] if "clip" in k):
-            side = key.replace("_", " ")
-            named.append(
-                curve(rows, phase, key, side if len(rl) == 1 else f"{phase_name(phase)}, {side}")
-            )
-    return _lines("Clipped tokens", named, from_zero=True, percent=True)
+def _reward(rows: Rows, phase: str, keys: Sequence[str]) -> Figure | None:
+    origins = [k for k in keys if k.startswith("reward_")]
+    # With one kind of member only, its curve is the total's.
+    shown = {k: k.removeprefix("reward_") for k in origins} if len(origins) > 1 else {}
+    return _lines("Reward", _parts(rows, phase, {"reward/total": "all members", **shown}))
 
 
-def _validation(rows: Rows, phases: Sequence[str]) -> Figure | None:
-    """SFT first; every later phase starts from its end, so it is drawn after it."""
-    named = _across(rows, phases, "micro_f1")
-    start = max(
-        (s.x[-1] for s in named if s is not None and s.name == f"sft{VALIDATION}"), default=0.0
-    )
-    moved = []
-    for series in named:
-        if series is None:
-            continue
-        phase = series.name.removesuffix(VALIDATION)
-        shift = 0.0 if phase == "sft" else start
-        moved.append(replace(series, name=phase_name(phase), x=[x + shift for x in series.x]))
-    rule = (start, "RL") if start and len(moved) > 1 else None
-    return _lines("Validation micro-F1", list(moved), rule=rule, smooth=False)
+def _validation(rows: Rows, phases: Sequence[str], colour: Mapping[str, str]) -> Figure | None:
+    """SFT first; every other phase starts from its end, so it is drawn after it."""
+    curves = {p: curve(rows, f"{p}{VALIDATION}", "micro_f1", phase_name(p)) for p in phases}
+    sft = curves.get("sft")
+    start = sft.x[-1] if sft is not None else 0.0
+    named = [
+        (colour[p], s if p == "sft" or s is None else replace(s, x=[x + start for x in s.x]))
+        for p, s in curves.items()
+    ]
+    rule = (start, "RL") if sft is not None and len(named) > 1 else None
+    return _lines("Validation micro-F1", named, rule=rule, smooth=False)
 
 
-def _edits(rows: Rows, phase: str, keys: Sequence[str], *, alone: bool) -> Figure | None:
+def _edits(rows: Rows, phase: str, keys: Sequence[str], title: str) -> Figure | None:
     steps = {row["step"]: row for row in rows if row["phase"] == phase}
     kinds = [k for k in sorted(keys) if k.startswith("edits/")]
     if not kinds:
@@ -134,7 +137,7 @@ def _edits(rows: Rows, phase: str, keys: Sequence[str], *, alone: bool) -> Figur
         legend.append((colours[-1], name, numbers.count(sum(counts))))
     spoken = ", ".join(f"{name} {total}" for _, name, total in legend)
     return Figure(
-        "Edits per step" if alone else f"Edits per step, {phase_name(phase)}",
+        title,
         stacked_chart(layers, colours, label=f"Edits by rule over steps; in all {spoken}"),
         legend,
     )
@@ -142,34 +145,35 @@ def _edits(rows: Rows, phase: str, keys: Sequence[str], *, alone: bool) -> Figur
 
 def _lines(
     title: str,
-    named: Sequence[Series | None],
+    named: Named,
     *,
     from_zero: bool = False,
     percent: bool = False,
     rule: tuple[float, str] | None = None,
     smooth: bool = True,
 ) -> Figure | None:
-    present = [s for s in named if s is not None]
-    drawn = [s for s in present if s.finite()]
-    broken = sum(s.broken for s in present)
+    present = [(colour, s) for colour, s in named if s is not None]
+    drawn = [(colour, s) for colour, s in present if s.finite()]
+    broken = sum(s.broken for _, s in present)
     note = (
         f"{broken} logged value{'s' if broken > 1 else ''} not finite, left out." if broken else ""
     )
     if not drawn:
         return None
-    thin = [thinned(s) for s in drawn]
-    strong = [smoothed(s) for s in thin] if smooth else thin
-    ends = {s.name: _shown(s.last(), percent) for s in drawn}
+    colours = [colour for colour, _ in drawn]
+    thin = [thinned(s) for _, s in drawn]
+    legend = [(colour, s.name, _shown(s.last(), percent)) for colour, s in drawn]
     chart = line_chart(
         thin if smooth else [],
-        strong,
-        label=f"{title} over steps; last values: {', '.join(f'{k} {v}' for k, v in ends.items())}",
+        [smoothed(s) for s in thin] if smooth else thin,
+        colours,
+        label=f"{title} over steps; last values: {', '.join(f'{n} {v}' for _, n, v in legend)}",
         from_zero=from_zero,
         percent=percent,
         rule=rule,
     )
-    legend = [(f"c{i}", s.name, ends[s.name]) for i, s in enumerate(drawn)]
-    return Figure(title, chart, legend, note)
+    flat = not broken and all(v == 0 for _, s in drawn for v in s.y)
+    return Figure(title, chart, legend, note, flat)
 
 
 def _shown(value: float | None, percent: bool) -> str:

@@ -50,6 +50,7 @@ def write_report(
     studies = [s for s in samples if isinstance(s, Sample)]
     edits = [s for s in samples if isinstance(s, EditSample)]
     found = build_extractor(extractor) if isinstance(extractor, str) else extractor
+    figures = training_figures(metrics_rows)
     style = resources.files("rrgtrain.report") / "templates" / "report.css"
     page = environment.get_template("report.html.j2").render(
         style=Markup(style.read_text(encoding="utf-8")),
@@ -59,7 +60,8 @@ def write_report(
         table=_table(summary),
         findings=_findings(summary),
         phases=_phases(summary),
-        figures=training_figures(metrics_rows),
+        figures=[f for f in figures if not f.flat],
+        flat=[f.title.lower() for f in figures if f.flat],
         studies=_studies(studies, list(summary.systems), found, tau),
         edits=[_edit(e) for e in edits],
         rules=RULES,
@@ -118,7 +120,8 @@ def _table(summary: RunSummary) -> list[tuple[str, list[_Row]]]:
         cells = [
             (
                 numbers.value(None if m is None else m.value, name),
-                "" if m is None else numbers.interval(m, name),
+                # Breaks before the upper end only, on a narrow screen.
+                "" if m is None else numbers.interval(m, name).replace(" to", "\N{NBSP}to"),
                 i in best,
             )
             for i, m in enumerate(metrics)

@@ -18,9 +18,7 @@ def value(number: float | None, name: MetricName | None = None) -> str:
         return {math.inf: "∞", -math.inf: "−∞"}.get(number, "not a number")
     if name is not None and name.percent:
         return f"{100 * number:.0f} %"
-    text = f"{abs(number):.1f}" if abs(number) >= 10 else f"{abs(number):.3f}"
-    negative = number < 0 and float(text) != 0
-    return f"−{text}" if negative else text
+    return _signed(number, _digits(number), plus="")
 
 
 def interval(metric: Metric, name: MetricName | None = None) -> str:
@@ -31,14 +29,24 @@ def interval(metric: Metric, name: MetricName | None = None) -> str:
 
 
 def change(before: Metric, after: Metric, name: MetricName) -> str:
-    """Signed difference, in points for shares."""
+    """Signed difference with the digits its values are shown with; in points for shares."""
     difference = after.value - before.value
     if not math.isfinite(difference):
         return MISSING
-    sign = "+" if difference > 0 else "−" if difference < 0 else "±"
     if name.percent:
-        return f"{sign}{100 * abs(difference):.0f}"
-    return f"{sign}{value(abs(difference), name)}"
+        return _signed(100 * difference, 0)
+    return _signed(difference, min(_digits(before.value), _digits(after.value)))
+
+
+def _digits(number: float) -> int:
+    return 1 if abs(number) >= 10 else 3
+
+
+def _signed(number: float, digits: int, plus: str = "+") -> str:
+    text = f"{abs(number):.{digits}f}"
+    if float(text) == 0:
+        return text
+    return f"{'−' if number < 0 else plus}{text}"
 
 
 def duration(seconds: float | None) -> str:

@@ -52,15 +52,19 @@ def thinned(series: Series, points: int = POINTS) -> Series:
 
 
 def smoothed(series: Series) -> Series:
-    """Centred moving mean over a fifteenth of the curve, NaN staying NaN."""
+    """Centred moving mean over a fifteenth of the curve, NaN staying NaN.
+
+    Towards the ends the window narrows, to a third at most: symmetric as long as it can be, so
+    that it does not lean inwards, and never so narrow that the ends follow the noise.
+    """
+    last = len(series.y) - 1
     half = len(series.x) // 30
     if half == 0:
         return series
     y = []
     for i, value in enumerate(series.y):
-        # A window as wide on both sides, or the ends would lean towards the middle.
-        reach = min(half, i, len(series.y) - 1 - i)
-        near = [v for v in series.y[i - reach : i + reach + 1] if math.isfinite(v)]
+        reach = max(min(half, i, last - i), half // 3, 1)
+        near = [v for v in series.y[max(0, i - reach) : i + reach + 1] if math.isfinite(v)]
         y.append(_mean(near) if math.isfinite(value) else math.nan)
     return Series(series.name, series.x, y, series.broken)
 

@@ -62,6 +62,7 @@ class _Axes:
 def line_chart(
     faint: Sequence[Series],
     strong: Sequence[Series],
+    colours: Sequence[str],
     *,
     label: str,
     x_label: str = "step",
@@ -71,8 +72,8 @@ def line_chart(
 ) -> Markup:
     """Lines of `strong` over the same data unsmoothed in `faint`; gaps where values are NaN.
 
-    `label` is what a screen reader says; `rule` draws a named vertical line. Raises ValueError
-    when no series holds a finite value.
+    `colours` are colour classes, one a series; `label` is what a screen reader says; `rule`
+    draws a named vertical line. Raises ValueError when no series holds a finite value.
     """
     every = [*faint, *strong]
     values = [v for s in every for v in s.finite()]
@@ -87,8 +88,8 @@ def line_chart(
         parts.append(_segment("rule", x, TOP, x, HEIGHT - BOTTOM))
         parts.append(_text("axis", x + 4, TOP + 8, rule[1], "start"))
     for name, group in (("faint", faint), ("line", strong)):
-        for i, series in enumerate(group):
-            parts += _line(axes, series, f"{name} c{i}")
+        for series, colour in zip(group, colours, strict=False):
+            parts += _line(axes, series, f"{name} {colour}")
     return _svg(parts, label)
 
 

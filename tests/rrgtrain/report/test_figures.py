@@ -1,0 +1,163 @@
+"""Curves: what is drawn, what is left out and said, and that every drawing is valid."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rrgtrain.report.figures import Figure, training_figures
+from rrgtrain.report.series import Series, curve, smoothed, thinned
+from rrgtrain.report.svg import line_chart, stacked_chart, ticks
+
+
+def row(phase: str, step: int, **values: float) -> dict[str, Any]:
+    return {"phase": phase, "step": step, "time": 0.0, **values}
+
+
+def rl(steps: int, phase: str = "editgrpo", **values: float) -> list[dict[str, Any]]:
+    base = {"reward/total": 1.0, "reward/match": 0.5, "zero_variance": 0.25, "kl": 0.01, **values}
+    return [row(phase, i, **base) for i in range(steps)]
+
+
+def titles(figures: list[Figure]) -> list[str]:
+    return [figure.title for figure in figures]
+
+
+def points(figure: Figure) -> list[list[tuple[float, float]]]:
+    return [
+        [tuple(float(v) for v in p.split(",")) for p in found.split()]  # type: ignore[misc]
+        for found in re.findall(r'<polyline class="line[^"]*" points="([^"]+)"', str(figure.chart))
+    ]
+
+
+def test_curve_takes_the_last_value_of_a_repeated_step_and_counts_broken_ones() -> None:
+    rows = [
+        row("rl", 2, kl=3.0),
+        row("rl", 1, kl=math.inf),
+        row("rl", 2, kl=4.0),
+        row("x", 3, kl=1),
+    ]
+    made = curve(rows, "rl", "kl", "KL")
+    assert made is not None
+    assert made.x == [1.0, 2.0] and math.isnan(made.y[0]) and made.y[1] == 4.0 and made.broken == 1
+    assert curve(rows, "rl", "entropy", "H") is None
+
+
+def test_thinned_and_smoothed_keep_means_gaps_and_ends() -> None:
+    long = Series("s", [float(i) for i in range(10_000)], [float(i) for i in range(10_000)])
+    thin = thinned(long)
+    assert len(thin.x) == 400 and thin.y[0] == 12.0 and thin.x == thin.y
+    flat = smoothed(Series("s", thin.x, [2.0] * 400))
+    assert flat.y == [2.0] * 400
+    gap = smoothed(Series("s", [float(i) for i in range(60)], [1.0] * 30 + [math.nan] + [3.0] * 29))
+    assert math.isnan(gap.y[30]) and gap.y[0] == 1.0 and gap.y[29] == 1.5
+    short = Series("s", [0.0, 1.0], [5.0, 6.0])
+    assert smoothed(short) is short and thinned(short) is short
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.floats(-1e9, 1e9), st.floats(0, 1e9))
+def test_ticks_enclose_the_data_and_are_few(low: float, width: float) -> None:
+    high = low + width
+    marks = ticks(low, high)
+    slack = 1e-6 * max(abs(low), abs(high), 1e-9)
+    assert marks[0] <= low + slack and marks[-1] >= high - slack
+    assert 2 <= len(marks) <= 8 and marks == sorted(set(marks))
+
+
+def test_ticks_are_round() -> None:
+    assert ticks(0.0, 0.78) == [0.0, 0.2, 0.4, 0.6, 0.8]
+    assert ticks(0.0, 0.0) == [0.0, 0.25, 0.5, 0.75, 1.0]
+
+
+def test_no_rows_no_figures() -> None:
+    assert training_figures([]) == []
+
+
+def test_figures_of_a_whole_run_in_reading_order() -> None:
+    rows = [row("sft", i, loss=3.0 - i) for i in range(3)] + [row("sft_val", 2, micro_f1=0.5)]
+    rows += rl(3, reward_sampled=0.9, reward_edited=1.1, clip_low=0.0, clip_high=0.1)
+    rows[-1]["edits/b"] = 4.0
+    rows += [row("editgrpo_val", 1, micro_f1=0.6), row("editgrpo_val", 2, micro_f1=0.7)]
+    figures = training_figures(rows)
+    assert titles(figures) == [
+        "Cross-entropy",
+        "Validation micro-F1",
+        "Reward",
+        "Reward terms",
+        "Groups without variance",
+        "KL to the reference",
+        "Clipped tokens",
+        "Edits per step",
+    ]
+    for figure in figures:
+        ElementTree.fromstring(str(figure.chart))
+    reward = figures[2].legend
+    assert [name for _, name, _ in reward] == ["all members", "sampled", "edited"]
+    assert figures[4].legend == [("c1", "EditGRPO", "25 %")]
+    assert figures[7].legend == [("c1", "(b) replacement", "4")]
+    assert "(b) replacement 4" in figures[7].chart
+
+
+def test_rl_validation_is_drawn_after_sft() -> None:
+    rows = [
+        row("sft", 100, loss=1.0),
+        row("sft_val", 50, micro_f1=0.4),
+        row("sft_val", 100, micro_f1=0.5),
+    ]
+    rows += rl(2)
+    rows += [row("editgrpo_val", 10, micro_f1=0.6), row("editgrpo_val", 60, micro_f1=0.7)]
+    sft, tuned = points(next(f for f in training_figures(rows) if f.title == "Validation micro-F1"))
+    assert sft[-1][0] < tuned[0][0] < tuned[1][0]
+    assert sft[0][1] > tuned[-1][1]  # y grows downwards on the page
+
+
+def test_nan_makes_a_gap_and_a_note() -> None:
+    rows = rl(5)
+    rows[2]["kl"] = math.nan
+    figure = next(f for f in training_figures(rows) if f.title == "KL to the reference")
+    assert figure.note == "1 logged value not finite, left out."
+    assert [len(run) for run in points(figure)] == [2, 2]
+
+
+def test_all_nan_curve_is_left_out_and_zero_curve_is_flat() -> None:
+    figures = training_figures(rl(3, kl=math.nan, clip_low=0.0))
+    assert "KL to the reference" not in titles(figures)
+    assert [f.title for f in figures if f.flat] == ["Clipped tokens"]
+
+
+def test_one_point_is_a_dot() -> None:
+    figure = next(f for f in training_figures(rl(1)) if f.title == "Reward")
+    assert "<circle" in figure.chart and "polyline" not in figure.chart
+
+
+def test_several_algorithms_share_the_comparable_charts() -> None:
+    figures = training_figures(rl(3) + rl(3, "my<algo>", **{"edits/a": 1.0}))
+    assert [n for _, n, _ in figures[0].legend] == ["EditGRPO", "my<algo>"]
+    assert "Reward terms, my<algo>" in titles(figures) and "Edits per step, my<algo>" in titles(
+        figures
+    )
+    for figure in figures:
+        assert "<algo>" not in figure.chart
+        ElementTree.fromstring(str(figure.chart))
+
+
+def test_stacked_layers_add_up() -> None:
+    x = [0.0, 1.0]
+    chart = stacked_chart(
+        [Series("a", x, [1.0, 1.0]), Series("b", x, [1.0, 3.0])], ["c0", "c1"], label="l"
+    )
+    areas = re.findall(r'<polygon class="area (c\d)" points="([^"]+)"', str(chart))
+    (_, first), (_, second) = areas
+    assert first.split()[:2] == second.split()[:1:-1]
+
+
+def test_chart_without_values_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no finite value"):
+        line_chart([], [Series("a", [0.0], [math.nan])], ["c0"], label="l")
