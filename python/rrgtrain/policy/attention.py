@@ -1,4 +1,4 @@
-"""The attention function our policies are loaded with: ordinary SDPA unless the call brings its own.
+"""The attention function our policies are loaded with: SDPA unless the call brings its own.
 
 `transformers` passes unknown keyword arguments of a forward down to the attention function. Ours
 looks for one, `attend`; a shared prefix is laid out, or a group's cache walked, without touching

@@ -87,7 +87,7 @@ class Policy:
         """Write a checkpoint directory that `load_policy` takes (for PEFT, the adapter only)."""
         directory = Path(directory)
         if directory.is_file():
-            raise UserError(f"cannot save the policy to {directory}: it is a file; name a directory")
+            raise UserError(f"cannot save the policy to the file {directory}; name a directory")
         self.model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)
         self.image_processor.save_pretrained(directory)

@@ -1,59 +1,120 @@
-"""Keys and values of a decode loop, written in place."""
+"""Keys and values of a decode loop: a prompt's stored once for its whole group."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
 
 
-class DecodeCache(Cache):
-    """Per layer, keys and values [rows, heads, places, width]; places fill from the left.
+class GroupCache(Cache):
+    """Per layer, the prompts' keys and values [B, heads, P, width], written by one prefill, and
+    those of the members' own tokens [rows, heads, places, width], one place per decode step.
 
-    `transformers` appends by concatenation, which copies the whole cache for every token; here
-    room grows by `chunk` places at a time and a step writes its own place only.
+    A step reads each prompt once for all its members, where a cache copied per member reads it
+    once for each. `transformers` appends by concatenation, which copies everything for every
+    token; here room grows by `chunk` places and a step writes its own place only.
     """
 
-    def __init__(self, chunk: int = 64) -> None:
+    def __init__(self, hidden_prefix: Tensor, group: int, *, chunk: int = 64) -> None:
+        """hidden_prefix bool [B, P], True on padding; group: members per prompt, row r belonging
+        to prompt r // group."""
         super().__init__(layers=[])
-        self.chunk = chunk
-        self.length = 0
-        self._keys: list[Tensor] = []
-        self._values: list[Tensor] = []
+        self._chunk = chunk
+        self._length = 0
+        self._prefix: list[tuple[Tensor, Tensor]] = []
+        self._own: list[tuple[Tensor, Tensor]] = []
+        prompts = hidden_prefix.shape[0]
+        self._prompt = torch.arange(prompts, device=hidden_prefix.device).repeat_interleave(group)
+        self._width = group
+        self._slot: Tensor | None = None
+        self._penalty: Tensor | None = None
+        if bool(hidden_prefix.any()):
+            penalty = torch.zeros(hidden_prefix.shape, device=hidden_prefix.device)
+            penalty.masked_fill_(hidden_prefix, torch.finfo(penalty.dtype).min)
+            self._penalty = penalty[:, None, None]
 
     def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: object, **kwargs: object
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Called by each attention layer: stores the new places, returns all of them."""
-        if layer_idx == len(self._keys):
-            self._keys.append(self._with_room(key_states))
-            self._values.append(self._with_room(value_states))
+        """Called by each attention layer with the keys and values of the tokens it is given."""
+        if layer_idx == len(self._prefix):
+            self._prefix.append((key_states.float(), value_states.float()))
+            heads, width = key_states.shape[1], key_states.shape[3]
+            room = key_states.new_empty(len(self._prompt), heads, self._chunk, width)
+            self._own.append((room, torch.empty_like(room)))
             return key_states, value_states
-        end = self.length + key_states.shape[2]
-        if end > self._keys[layer_idx].shape[2]:
-            self._keys[layer_idx] = self._with_room(self._keys[layer_idx][:, :, : self.length])
-            self._values[layer_idx] = self._with_room(self._values[layer_idx][:, :, : self.length])
-        keys, values = self._keys[layer_idx], self._values[layer_idx]
-        keys[:, :, self.length : end] = key_states
-        values[:, :, self.length : end] = value_states
-        return keys[:, :, :end], values[:, :, :end]
+        keys, values = self._own[layer_idx]
+        if self._length == keys.shape[2]:
+            grown = keys.new_empty(*keys.shape[:2], self._chunk, keys.shape[3])
+            keys, values = torch.cat([keys, grown], 2), torch.cat([values, grown], 2)
+            self._own[layer_idx] = keys, values
+        keys[:, :, self._length] = key_states[:, :, 0]
+        values[:, :, self._length] = value_states[:, :, 0]
+        return key_states, value_states
 
-    def advance(self, places: int) -> None:
-        """Counts the places that every layer has just stored."""
-        self.length += places
+    def attend(self, layer: int, query: Tensor, key: Tensor, _: Tensor, scale: float) -> Tensor:
+        """Attention of one new token per row, [rows, heads, 1, width], over prompt and own tokens.
+
+        Scores and softmax are fp32 whatever the model's dtype.
+        """
+        rows, heads, _, width = query.shape
+        key_heads = key.shape[1]
+        own_keys, own_values = (t[:, :, : self._length + 1].float() for t in self._own[layer])
+        keys, values = self._prefix[layer]
+        length = keys.shape[2]
+        scaled = query.view(rows, key_heads, heads // key_heads, width).float() * scale
+
+        scores = self._side_by_side(scaled) @ keys.transpose(2, 3)
+        if self._penalty is not None:
+            scores = scores + self._penalty
+        scores = torch.cat([self._per_row(scores, rows), scaled @ own_keys.transpose(2, 3)], -1)
+        weights = scores.softmax(-1)
+        of_prompt = self._side_by_side(weights[..., :length]) @ values
+        out = self._per_row(of_prompt, rows) + weights[..., length:] @ own_values
+        return out.reshape(rows, heads, 1, width).to(query.dtype)
+
+    def advance(self) -> None:
+        """Counts the place that every layer has just stored."""
+        self._length += 1
 
     def select(self, rows: Tensor) -> None:
-        """Keeps `rows` int64 [n], which may repeat (a prompt for its group) or leave some out."""
-        for stored in (self._keys, self._values):
-            for layer, tensor in enumerate(stored):
-                kept = tensor[:, :, : self.length].index_select(0, rows)
-                stored[layer] = self._with_room(kept)
+        """Keeps `rows` int64 [n] in ascending order, and the prompts that they belong to."""
+        self._own = [
+            (keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in self._own
+        ]
+        used, prompt = self._prompt[rows].unique_consecutive(return_inverse=True)
+        if len(used) < len(self._prefix[0][0]):
+            self._prefix = [
+                (keys.index_select(0, used), values.index_select(0, used))
+                for keys, values in self._prefix
+            ]
+            if self._penalty is not None:
+                self._penalty = self._penalty[used]
+        self._prompt = prompt
+        sizes = torch.bincount(prompt)
+        first = sizes.cumsum(0) - sizes
+        self._width = int(sizes.max())
+        rank = torch.arange(len(prompt), device=prompt.device) - first[prompt]
+        self._slot = prompt * self._width + rank
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        return self.length
+        return self._length
 
-    def _with_room(self, states: Tensor) -> Tensor:
-        rows, heads, places, width = states.shape
-        room = states.new_empty(rows, heads, places + self.chunk, width)
-        room[:, :, :places] = states
-        return room
+    def _side_by_side(self, per_row: Tensor) -> Tensor:
+        """[rows, key heads, repeats, x] to [B, key heads, members * repeats, x]; a prompt that has
+        lost members gets empty places."""
+        if self._slot is not None:
+            prompts = self._prefix[0][0].shape[0]
+            grid = per_row.new_zeros(prompts * self._width, *per_row.shape[1:])
+            per_row = grid.index_copy_(0, self._slot, per_row)
+        split = per_row.unflatten(0, (-1, self._width)).transpose(1, 2)
+        return split.flatten(2, 3)
+
+    def _per_row(self, side_by_side: Tensor, rows: int) -> Tensor:
+        """The inverse of `_side_by_side`."""
+        split = side_by_side.unflatten(2, (self._width, -1)).transpose(1, 2)
+        flat = split.flatten(0, 1)
+        return flat if self._slot is None else flat.index_select(0, self._slot)

@@ -48,7 +48,7 @@ def sample(
     return ids.squeeze(-1), logps.gather(-1, ids).squeeze(-1)
 
 
-def greedy(logits: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
+def likeliest(logits: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
     """The likeliest id of each row (the lowest among equals) and its log-prob."""
     logps = torch.log_softmax(logits.float() / temperature, -1)
     ids = logits.argmax(-1)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import LongTensor, Tensor
 
+from rrgtrain.policy.attention import require_attention
 from rrgtrain.policy.forward import VisionCache, embed, head, image_index, vision_embeddings
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout.cache import DecodeCache
-from rrgtrain.rollout.sampler import greedy as take_likeliest
-from rrgtrain.rollout.sampler import sample, uniforms
+from rrgtrain.rollout.cache import GroupCache
+from rrgtrain.rollout.sampler import likeliest, sample, uniforms
 
 # Finished rows are dropped once fewer than this share is left: dropping copies the cache.
 COMPACT_BELOW = 0.75
+
+# logits [n, V], rows [n] among all members, step -> ids [n], log-probs [n]
+Draw = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ def generate(
         ValueError: sizes that do not fit, a temperature or top_p out of range.
     """
     _check(prompts, group, temperature, top_p, max_new_tokens, seeds)
+    require_attention(policy.config)
     if not prompts:
         return []
     was_training = policy.model.training
@@ -68,18 +72,16 @@ def generate(
     try:
         loop = _Loop(policy, prompts, group, max_new_tokens, vision_cache)
         if greedy:
-            steps = loop.run(lambda logits, _rows, _t: take_likeliest(logits, temperature=temperature))
-        else:
-            flat = [seed for member_seeds in seeds for seed in member_seeds]
-            draws = uniforms(flat, max_new_tokens).to(policy.device)
-            steps = loop.run(
-                lambda logits, rows, t: sample(
-                    logits, draws[rows, t], temperature=temperature, top_p=top_p
-                )
+            return loop.run(lambda logits, _rows, _t: likeliest(logits, temperature=temperature))
+        flat = [seed for member_seeds in seeds for seed in member_seeds]
+        draws = uniforms(flat, max_new_tokens).to(policy.device)
+        return loop.run(
+            lambda logits, rows, t: sample(
+                logits, draws[rows, t], temperature=temperature, top_p=top_p
             )
+        )
     finally:
         policy.model.train(was_training)
-    return steps
 
 
 class _Loop:
@@ -96,11 +98,8 @@ class _Loop:
         device = policy.device
         self.policy, self.group, self.max_new_tokens = policy, group, max_new_tokens
         self.count = len(prompts)
-        self.cache = DecodeCache()
         lengths = torch.tensor([len(p.input_ids) for p in prompts])
         longest = int(lengths.max())
-        padding = torch.arange(longest) >= lengths[:, None]
-
         ids = torch.full((self.count, longest), policy.pad_id)
         positions = torch.zeros(3, self.count, longest, dtype=torch.int64)
         for b, prompt in enumerate(prompts):
@@ -110,6 +109,8 @@ class _Loop:
         embeddings = embed(
             policy, ids.to(device), places, vision_embeddings(policy, prompts, vision_cache)
         )
+        padding = torch.arange(longest) >= lengths[:, None]
+        self.cache = GroupCache(padding.to(device), group)
         # Padding is on the right, so plain causal attention never lets a prompt see it.
         states = policy.language_model(
             inputs_embeds=embeddings,
@@ -118,30 +119,24 @@ class _Loop:
             past_key_values=self.cache,
             use_cache=True,
         ).last_hidden_state
-        self.cache.advance(longest)
-        members = torch.arange(self.count).repeat_interleave(group).to(device)
         last = states[torch.arange(self.count), lengths.to(device) - 1]
-        self.hidden = last[members]
-        self.cache.select(members)
-        self.next_position = torch.stack([p.positions.max() + 1 for p in prompts]).to(device)[members]
+        self.hidden = last.repeat_interleave(group, 0)
+        after = torch.stack([p.positions.max() + 1 for p in prompts])
+        self.next_position = after.to(device).repeat_interleave(group)
         self.rows = torch.arange(self.count * group, device=device)
-        self.mask: Tensor | None = None
-        if bool(padding.any()):
-            mask = torch.zeros(self.count, 1, 1, longest + max_new_tokens, dtype=states.dtype)
-            mask[:, 0, 0, :longest].masked_fill_(padding, torch.finfo(states.dtype).min)
-            self.mask = mask.to(device)[members]
 
-    def run(self, draw: object) -> list[list[Rollout]]:
+    def run(self, draw: Draw) -> list[list[Rollout]]:
         device = self.policy.device
         total = self.count * self.group
         ids = torch.full((total, self.max_new_tokens), self.policy.pad_id, device=device)
         logps = torch.zeros(total, self.max_new_tokens, device=device)
         ends = torch.tensor(self.policy.eos_ids, device=device)
-        weight, bias = head(self.policy)
-        live = torch.ones(len(self.rows), dtype=torch.bool, device=device)
+        live = torch.ones(total, dtype=torch.bool, device=device)
+        # In fp32 even for a bf16 model: rounded logits would not give the log-probs of training.
+        weight, bias = (None if t is None else t.float() for t in head(self.policy))
         for t in range(self.max_new_tokens):
-            logits = torch.nn.functional.linear(self.hidden, weight, bias)
-            token, logp = draw(logits, self.rows, t)  # type: ignore[operator]
+            logits = torch.nn.functional.linear(self.hidden.float(), weight, bias)
+            token, logp = draw(logits, self.rows, t)
             # Rows that have finished but not left the batch yet write behind their end.
             ids[self.rows, t], logps[self.rows, t] = token, logp
             live = live & ~torch.isin(token, ends)
@@ -149,30 +144,24 @@ class _Loop:
             if left == 0 or t + 1 == self.max_new_tokens:
                 break
             if left < COMPACT_BELOW * len(self.rows):
-                token, live = self._keep(live.nonzero().squeeze(1), token, live)
+                kept = live.nonzero().squeeze(1)
+                self.cache.select(kept)
+                self.rows, self.next_position = self.rows[kept], self.next_position[kept]
+                token, live = token[kept], live[kept]
             self._step(token, t)
         return self._collect(ids.cpu(), logps.cpu(), ends.cpu())
 
     def _step(self, token: Tensor, t: int) -> None:
-        mask = None
-        if self.mask is not None:
-            mask = self.mask[..., : self.cache.length + 1]
-        states = self.policy.language_model(
-            inputs_embeds=self.policy.language_model.embed_tokens(token)[:, None],
+        model = self.policy.language_model
+        self.hidden = model(
+            inputs_embeds=model.embed_tokens(token)[:, None],
             position_ids=(self.next_position + t).view(1, -1, 1).expand(3, -1, 1),
-            attention_mask={"full_attention": mask},
+            attention_mask={"full_attention": None},
             past_key_values=self.cache,
             use_cache=True,
-        ).last_hidden_state
-        self.cache.advance(1)
-        self.hidden = states[:, 0]
-
-    def _keep(self, rows: Tensor, token: Tensor, live: Tensor) -> tuple[Tensor, Tensor]:
-        self.cache.select(rows)
-        self.rows, self.next_position = self.rows[rows], self.next_position[rows]
-        if self.mask is not None:
-            self.mask = self.mask[rows]
-        return token[rows], live[rows]
+            attend=self.cache.attend,
+        ).last_hidden_state[:, 0]
+        self.cache.advance()
 
     def _collect(self, ids: Tensor, logps: Tensor, ends: Tensor) -> list[list[Rollout]]:
         is_end = torch.isin(ids, ends)

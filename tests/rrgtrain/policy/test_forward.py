@@ -90,7 +90,8 @@ def test_equals_it_with_several_groups_per_row(attn: str) -> None:
     policy = tiny_policy(attn=attn)
     groups = groups_for(policy, [1, 2, 0, 1])
     total = sum(len(p.input_ids) + sum(map(len, members)) for p, members in groups)
-    _, batch = hidden_states(policy, [p for p, _ in groups], [m for _, m in groups], token_budget=total)
+    prompts, members = zip(*groups, strict=True)
+    _, batch = hidden_states(policy, prompts, members, token_budget=total)
     assert batch.input_ids.shape[0] == 1
     assert_equal_computation(policy, groups, token_budget=total)
     assert_equal_computation(policy, groups, token_budget=total // 2)

@@ -1,0 +1,61 @@
+"""Draws and sampling rules."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from rrgtrain.rollout.sampler import likeliest, sample, uniforms
+
+
+def test_a_draw_depends_on_its_seed_and_place_alone() -> None:
+    alone = uniforms([12345], 8)
+    among = uniforms([7, 12345, 2**127], 30)
+    assert torch.equal(alone[0], among[1, :8])
+    assert alone.dtype == torch.float64
+    assert ((among >= 0) & (among < 1)).all()
+    assert among.flatten().unique().numel() == among.numel()
+
+
+def test_the_stream_is_pinned() -> None:
+    """A resumed run must draw what the first would have: these values may never change."""
+    # Philox-4x64, key 1: the raw words as NumPy documents them, their top 53 bits.
+    raw = [r >> 11 for r in np.random.Philox(key=1).random_raw(3).tolist()]
+    assert uniforms([1], 3)[0].tolist() == [r / 2**53 for r in raw]
+
+
+def test_frequencies_follow_the_probabilities() -> None:
+    logits = torch.tensor([2.0, 0.0, -1.0, -torch.inf, 1.0])
+    count = 40_000
+    draws = uniforms(range(4), count // 4).flatten()
+    for temperature in (1.0, 0.5):
+        ids, logps = sample(logits.expand(count, -1), draws, temperature=temperature)
+        wanted = (logits / temperature).softmax(-1)
+        seen = torch.bincount(ids, minlength=5) / count
+        # Five standard deviations of a binomial share.
+        assert ((seen - wanted).abs() <= 5 * (wanted * (1 - wanted) / count).sqrt()).all()
+        torch.testing.assert_close(logps, wanted.log()[ids])
+
+
+def test_extreme_draws_take_tokens_of_positive_probability() -> None:
+    logits = torch.tensor([[-torch.inf, 3.0, -torch.inf, 1.0, -torch.inf]])
+    for draw, token in ((0.0, 1), (1 - 2.0**-53, 3)):
+        ids, _ = sample(logits, torch.tensor([draw], dtype=torch.float64), temperature=1.0)
+        assert ids.tolist() == [token]
+
+
+def test_top_p_keeps_the_smallest_set_and_renormalises() -> None:
+    probabilities = torch.tensor([0.1, 0.5, 0.05, 0.35])
+    draws = uniforms([3], 4000)[0]
+    ids, logps = sample(probabilities.log().expand(4000, -1), draws, temperature=1.0, top_p=0.8)
+    assert ids.unique().tolist() == [1, 3]
+    torch.testing.assert_close(logps, (probabilities[ids] / 0.85).log())
+    ids, logps = sample(probabilities.log().expand(4000, -1), draws, temperature=1.0, top_p=0.5)
+    assert ids.unique().tolist() == [1]
+    assert (logps == 0).all()
+
+
+def test_likeliest_takes_the_lowest_of_equals() -> None:
+    ids, logps = likeliest(torch.tensor([[0.0, 2.0, 2.0]]), temperature=1.0)
+    assert ids.tolist() == [1]
+    torch.testing.assert_close(logps, torch.tensor([0.0, 2.0, 2.0]).log_softmax(0)[1:2])
