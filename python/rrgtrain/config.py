@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rrgtrain.engine.rundir import atomic_write
 from rrgtrain.errors import UserError
-from rrgtrain.recipes import find_recipe, read_recipe
+from rrgtrain.recipe_files import find_recipe, read_recipe
 
 T = TypeVar("T")
 

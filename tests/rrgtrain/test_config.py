@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
-from rrgtrain.recipes import recipe_names
+from rrgtrain.recipe_files import find_recipe, read_recipe, recipe_folder, recipe_names
 from rrgtrain.schema import Recipe
 
 
@@ -218,3 +220,17 @@ def test_shipped_recipes_load(name: str) -> None:
 
 def test_schema_defaults_are_inside_their_own_bounds() -> None:
     assert load_config(Recipe, None, []) == Recipe()
+
+
+def test_readme_lists_every_recipe_and_its_base() -> None:
+    readme = (recipe_folder() / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (?:`(\w+)`|defaults) \|$", readme, re.MULTILINE)
+    bases = {name: read_recipe(find_recipe(name))[0].get("base", "") for name in recipe_names()}
+    assert dict(rows) == bases
+
+
+def test_readme_example_loads(tmp_path: Path) -> None:
+    readme = (recipe_folder() / "README.md").read_text(encoding="utf-8")
+    example = readme.partition("# mine.yaml\n")[2]
+    recipe = load_config(Recipe, write(tmp_path, "mine", textwrap.dedent(example)), [])
+    assert recipe.rl.algorithm == "editgrpo" and recipe.rl.lr == 1e-6 and recipe.rl.prompts == 32

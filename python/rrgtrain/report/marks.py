@@ -30,11 +30,15 @@ def mark_reports(
 
     An entity is supported when the other text holds one with cosine > `tau` and equal presence
     (EditGRPO's definition of spurious and missing). A sentence is correct when all its entities
-    are supported, spurious when none is, partly in between, neutral without entities.
+    are supported, spurious when none is, partly in between, neutral without entities or where
+    there is no reference to compare with.
     """
     found, wanted = extractor.extract(reports), extractor.extract(references)
     marked = []
     for r in range(len(reports)):
+        if not references[r].strip():
+            marked.append(Marked([(reports[r], NEUTRAL)] if reports[r] else [], []))
+            continue
         ours, theirs = found.of_report(r), wanted.of_report(r)
         agree = _agree(found, ours, wanted, theirs, tau)
         kinds = _sentence_marks(found, r, np.logical_or.reduce(agree, axis=1))

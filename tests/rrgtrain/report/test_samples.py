@@ -85,7 +85,11 @@ def test_marks_of_the_reference_itself_and_of_nothing() -> None:
     assert set(found.values()) == {"correct"} and missing == []
     found, missing = marks("")
     assert found == {} and len(missing) == 3
-    assert marks("No pneumothorax.", "") == ({"No pneumothorax.": "spurious"}, [])
+
+
+def test_nothing_is_marked_without_a_reference() -> None:
+    assert marks("No pneumothorax.", " ") == ({"No pneumothorax.": "neutral"}, [])
+    assert marks("", "") == ({}, [])
 
 
 def test_redline_replacement_deletion_addition() -> None:
