@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import tokenizers
 import torch
 from torch import LongTensor, Tensor
 
-
-@lru_cache(maxsize=1)
-def _byte_of_symbol() -> dict[str, int]:
-    """Byte-level BPE writes each byte as one printable character: Latin-1 where it prints, the
-    other 68 bytes as the code points from 256 on (GPT-2's alphabet)."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [b for b in range(256) if b not in set(printable)]
-    table = {chr(b): b for b in printable}
-    table.update({chr(256 + i): b for i, b in enumerate(hidden)})
-    return table
+from rrgkern import byte_level_spans, byte_vocabulary
 
 
 class ReportCodec:
@@ -30,7 +19,10 @@ class ReportCodec:
     segmentation than the tokenizer would, and log-probs belong to the ids.
     """
 
-    def __init__(self, tokenizer: Any, eos_ids: Sequence[int], end_of_turn: int) -> None:
+    def __init__(
+        self, tokenizer: Any, eos_ids: Sequence[int], end_of_turn: int, vocabulary: int
+    ) -> None:
+        """vocabulary: rows of the embedding; more than the tokenizer knows in most checkpoints."""
         # A copy that takes text literally: no Unicode normalisation (decoding must give the
         # text back) and no special token read out of a report's characters.
         exact = tokenizers.Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
@@ -38,11 +30,11 @@ class ReportCodec:
         exact.post_processor = None
         exact.encode_special_tokens = True
         self._encoder = exact
-        self._special = set(tokenizer.all_special_ids) | set(eos_ids)
-        self._added = {
-            i: b"" if token.special else token.content.encode()
-            for i, token in tokenizer.added_tokens_decoder.items()
-        }
+        special = {i for i, t in tokenizer.added_tokens_decoder.items() if t.special}
+        self._vocabulary = byte_vocabulary(
+            [exact.id_to_token(i) for i in range(vocabulary)],
+            special | set(tokenizer.all_special_ids) | set(eos_ids),
+        )
         self._bytes: dict[int, bytes] = {}
         self._eos = frozenset(eos_ids)
         self._end_of_turn = end_of_turn
@@ -61,19 +53,11 @@ class ReportCodec:
         A character spread over several tokens belongs to all of them; a special token, the end of
         turn and what follows it touch none (start == end).
         """
-        count = len(ids)
         report = self._report(ids)
-        pieces = [self.token_bytes(i) for i in report]
-        begins = _character_begins(b"".join(pieces))
-        marks = sorted(begins)
-        spans, at = [], 0
-        for piece in pieces:
-            first = begins[marks[bisect_right(marks, at) - 1]]
-            at += len(piece)
-            last = begins[marks[bisect_left(marks, at)]]
-            spans.append((first, last if piece else first))
-        end = begins[marks[-1]]
-        return spans + [(end, end)] * (count - len(report))
+        offsets = torch.tensor([0, len(report)])
+        found = byte_level_spans(self._tensor(report), offsets, self._vocabulary).tolist()
+        end = found[-1][1] if found else 0
+        return [(a, b) for a, b in found] + [(end, end)] * (len(ids) - len(report))
 
     def reencode_from(
         self, ids: Tensor | Sequence[int], new_text: str, first_changed_char: int
@@ -109,26 +93,14 @@ class ReportCodec:
                 if begins[at] > first_changed_char:
                     break
                 keep, kept_chars = k, begins[at]
-        return self._tensor(
-            [*report[:keep], *self._ids(new_text[kept_chars:]), self._end_of_turn]
-        )
+        return self._tensor([*report[:keep], *self._ids(new_text[kept_chars:]), self._end_of_turn])
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes a token stands for; empty for a special token."""
         found = self._bytes.get(token)
         if found is None:
-            if token in self._special:
-                found = b""
-            elif token in self._added:
-                found = self._added[token]
-            else:
-                symbols = self._encoder.id_to_token(token)
-                if symbols is None:
-                    # The embedding is often larger than the vocabulary; such ids mean nothing.
-                    found = b""
-                else:
-                    table = _byte_of_symbol()
-                    found = bytes(table[c] for c in symbols)
+            begin, end = self._vocabulary.offsets[token : token + 2].tolist()
+            found = bytes(self._vocabulary.bytes[begin:end].tolist())
             self._bytes[token] = found
         return found
 

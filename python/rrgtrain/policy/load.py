@@ -134,10 +134,10 @@ def _fetch(name: str, get: Any) -> Any:
     except (OSError, ValueError, KeyError) as error:
         # transformers and the hub client explain themselves over many lines.
         reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        where = "" if Path(name).is_dir() else (
-            "; download it where there is a network, or name a checkpoint directory"
-        )
-        raise UserError(f"cannot load {name}: {reason.rstrip('.')}{where}") from error
+        line = f"cannot load {name}: {reason.rstrip('.')}"
+        if not Path(name).is_dir():
+            line += "; download it where there is a network, or name a checkpoint directory"
+        raise UserError(line) from error
 
 
 def _eos_ids(model: Any, end_of_turn: int) -> tuple[int, ...]:

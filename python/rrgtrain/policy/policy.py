@@ -63,7 +63,8 @@ class Policy:
 
     @cached_property
     def codec(self) -> ReportCodec:
-        return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn)
+        vocabulary = self.config.text_config.vocab_size
+        return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary)
 
     def encode_report(self, text: str) -> LongTensor:
         """Ids [T] of a report, closed by the end-of-turn token."""

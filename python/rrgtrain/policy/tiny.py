@@ -134,6 +134,7 @@ def _model_config(config: TinyConfig, vocabulary: int, ids: dict[str, int]) -> Q
             "mrope_section": [half - 2 * spatial, spatial, spatial],
         },
         "tie_word_embeddings": True,
+        "initializer_range": config.width**-0.5,
     }
     vision = {
         "depth": config.vision_layers,
@@ -145,6 +146,7 @@ def _model_config(config: TinyConfig, vocabulary: int, ids: dict[str, int]) -> Q
         "spatial_merge_size": MERGE,
         "window_size": 8 * PATCH,
         "fullatt_block_indexes": [config.vision_layers - 1],
+        "initializer_range": config.width**-0.5,
     }
     return Qwen2_5_VLConfig(
         text_config=text,

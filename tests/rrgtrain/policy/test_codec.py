@@ -15,8 +15,9 @@ VOCABULARY = POLICY.config.text_config.vocab_size
 
 TEXT = st.one_of(
     st.text(max_size=60),
-    st.lists(st.sampled_from([*REPORTS, "é", "e\u0301", " ", "\n", "<|im_end|>", "5.2 cm", "🫁"]))
-    .map("".join),
+    st.lists(
+        st.sampled_from([*REPORTS, "é", "e\u0301", " ", "\n", "<|im_end|>", "5.2 cm", "🫁"])
+    ).map("".join),
 )
 IDS = st.lists(st.integers(0, VOCABULARY - 1), max_size=40)
 
