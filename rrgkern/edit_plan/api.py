@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from rrgkern.edit_plan.op import edit_plan_op
+from rrgkern.edit_plan.op import edit_plan_op, edit_plan_released_op
 from rrgkern.edit_plan.types import EditScript, SentenceEntities
 
 # A unit row may be 1 % off in length, and an entity must be within tau of itself.
@@ -22,6 +24,8 @@ def edit_plan(
     max_edits: int | None = 1,
     rule: str = "paper",
     conflict_requires_spurious: bool = True,
+    affinity: Tensor | None = None,
+    neg_weight: float = 0.3612,
 ) -> EditScript:
     """Plan the edits that move each report of `x` toward its reference in `y` (EditGRPO).
 
@@ -42,10 +46,14 @@ def edit_plan(
         max_edits: edits per report, at least 1. None goes on to the fixed point, where nothing is
             spurious and nothing missing if y holds an entity; it reads the report lengths on the
             host. With more than one edit a sentence equal to a reference sentence is never edited.
-        rule: "paper".
+        rule: "paper", or "released" for the one edit that the published code makes (see
+            `released.py`), which edits even a report equal to its reference.
         conflict_requires_spurious: False takes rule (a) by the letter, where an entity that
             another reference sentence supports conflicts too. It edits even a correct report when
             the reference says "small left effusion" and "no right effusion".
+        affinity: [K, K] weights over kinds, the report's kind first; 1 everywhere by default.
+            Read by "released" only, which reproduces the published runs with RaTEScore's table.
+        neg_weight: what "released" multiplies the likeness of opposite findings with.
 
     Returns:
         EditScript with M = max_edits, or for None the largest |x| + |y| of the batch.
@@ -56,8 +64,10 @@ def edit_plan(
             part is no unit vector, an entity names a sentence outside its report. Values on a GPU
             are checked under RRGKERN_CHECK=1 only.
     """
-    if rule != "paper":
-        raise ValueError(f"rule is {rule!r}, wanted 'paper'")
+    if rule not in ("paper", "released"):
+        raise ValueError(f"rule is {rule!r}, wanted 'paper' or 'released'")
+    if rule == "released" and max_edits != 1:
+        raise ValueError(f"max_edits is {max_edits}, wanted 1: rule 'released' makes one edit")
     tau_replace = tau if tau_replace is None else tau_replace
     if not -1 <= tau < LARGEST_TAU:
         raise ValueError(f"tau is {tau}, wanted -1 <= tau < {LARGEST_TAU}")
@@ -74,6 +84,17 @@ def edit_plan(
             f"x.embedding has width {x.embedding.shape[1]} and y.embedding {y.embedding.shape[1]}, "
             "wanted one width: embed both with one model"
         )
+    seeds = seeds.contiguous()
+    if rule == "released":
+        if affinity is None:
+            affinity = torch.ones(1, 1, device=seeds.device)
+            x, y = x._replace(kind=None), y._replace(kind=None)
+        elif x.kind is None or y.kind is None:
+            raise ValueError("x.kind or y.kind is None, wanted int8 [E]: affinity weighs kinds")
+        x, y = (z._replace(kind=z.kinds().contiguous()) for z in (x, y))
+        weights = affinity.double().contiguous()
+        thresholds = float(tau), float(tau_replace), float(neg_weight)
+        return EditScript(*edit_plan_released_op(*x, *y, seeds, weights, *thresholds))
     width = max_edits
     if width is None:
         lengths = x.sentence_offsets.diff() + y.sentence_offsets.diff()
@@ -82,7 +103,7 @@ def edit_plan(
         *edit_plan_op(
             *x[:7],
             *y[:7],
-            seeds.contiguous(),
+            seeds,
             float(tau),
             float(tau_replace),
             max_edits or 0,
@@ -95,7 +116,7 @@ def edit_plan(
 def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
     """`z` contiguous, sentences in int64 and embeddings in fp32, or the error that says why not."""
     reports, sentences, entities = len(seeds) + 1, z.sentence_key.shape[:1], z.presence.shape[:1]
-    wanted = (
+    wanted: tuple[tuple[str, tuple[torch.dtype, ...], Sequence[int]], ...] = (
         ("sentence_offsets", (torch.int64,), (reports,)),
         ("sentence_key", (torch.int64,), sentences),
         ("entity_offsets", (torch.int64,), (reports,)),
@@ -104,6 +125,8 @@ def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
         ("key", (torch.int64,), entities),
         ("embedding", (torch.float32, torch.float16, torch.bfloat16), (*entities, -1)),
     )
+    if z.kind is not None:
+        wanted += (("kind", (torch.int8,), entities),)
     for field, dtypes, shape in wanted:
         tensor = getattr(z, field)
         if tensor.dtype not in dtypes:
@@ -125,6 +148,7 @@ def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
         z.presence.contiguous(),
         z.key.contiguous(),
         z.embedding.detach().float().contiguous(),
+        z.kind,
     )
 
 

@@ -9,21 +9,25 @@ from torch import Tensor
 
 from rrgkern.checks import check_offsets
 from rrgkern.edit_plan.reference import edit_plan_reference
+from rrgkern.edit_plan.released import released_reference
 from rrgkern.edit_plan.types import SentenceEntities
 from rrgkern.entity_match.checks import check_range, check_unit_rows
 
 Script = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def check_entities(name: str, z: SentenceEntities) -> None:
-    """Raise ValueError where the values of `z` break the promises of `SentenceEntities`."""
+def check_entities(name: str, z: SentenceEntities, used: Tensor) -> None:
+    """Raise ValueError where the values of `z` break the promises of `SentenceEntities`.
+
+    `used` [E] says of which entities the embedding is read.
+    """
     check_offsets(f"{name}.sentence_offsets", z.sentence_offsets, len(z.sentence_key), "sentences")
     check_offsets(f"{name}.entity_offsets", z.entity_offsets, len(z.presence), "entities")
     check_range(f"{name}.presence", z.presence, -1, 1)
     counts = z.entity_offsets.diff()
     last = (z.sentence_offsets.diff() - 1).repeat_interleave(counts, output_size=len(z.presence))
     check_range(f"{name}.entity_sentence (counted in its report)", z.entity_sentence, 0, last)
-    check_unit_rows(f"{name}.embedding", z.embedding, z.presence >= 0)
+    check_unit_rows(f"{name}.embedding", z.embedding, used)
 
 
 @torch.library.custom_op("rrgkern::edit_plan", mutates_args=())
@@ -68,8 +72,8 @@ def edit_plan_op(
         y_key,
         y_embedding,
     )
-    check_entities("x", x)
-    check_entities("y", y)
+    check_entities("x", x, x.presence >= 0)
+    check_entities("y", y, y.presence >= 0)
     return edit_plan_reference(
         x, y, seeds, tau, tau_replace, max_edits, width, conflict_requires_spurious
     )
@@ -77,7 +81,11 @@ def edit_plan_op(
 
 @edit_plan_op.register_fake
 def _(*inputs: Any) -> Script:
-    seeds, width = inputs[14], inputs[18]
+    return empty_script(inputs[14], inputs[18])
+
+
+def empty_script(seeds: Tensor, width: int) -> Script:
+    """What the ops return, not yet filled."""
     shape = (seeds.shape[0], width)
     return (
         seeds.new_empty(shape, dtype=torch.int8),
@@ -85,3 +93,59 @@ def _(*inputs: Any) -> Script:
         seeds.new_empty(shape, dtype=torch.int32),
         seeds.new_empty(shape[:1], dtype=torch.int32),
     )
+
+
+@torch.library.custom_op("rrgkern::edit_plan_released", mutates_args=())
+def edit_plan_released_op(
+    x_sentence_offsets: Tensor,
+    x_sentence_key: Tensor,
+    x_entity_offsets: Tensor,
+    x_entity_sentence: Tensor,
+    x_presence: Tensor,
+    x_key: Tensor,
+    x_embedding: Tensor,
+    x_kind: Tensor,
+    y_sentence_offsets: Tensor,
+    y_sentence_key: Tensor,
+    y_entity_offsets: Tensor,
+    y_entity_sentence: Tensor,
+    y_presence: Tensor,
+    y_key: Tensor,
+    y_embedding: Tensor,
+    y_kind: Tensor,
+    seeds: Tensor,
+    affinity: Tensor,
+    tau: float,
+    tau_replace: float,
+    neg_weight: float,
+) -> Script:
+    """The script of the published code, one edit a report; served by the reference everywhere."""
+    x = SentenceEntities(
+        x_sentence_offsets,
+        x_sentence_key,
+        x_entity_offsets,
+        x_entity_sentence,
+        x_presence,
+        x_key,
+        x_embedding,
+        x_kind,
+    )
+    y = SentenceEntities(
+        y_sentence_offsets,
+        y_sentence_key,
+        y_entity_offsets,
+        y_entity_sentence,
+        y_presence,
+        y_key,
+        y_embedding,
+        y_kind,
+    )
+    for name, z in (("x", x), ("y", y)):
+        check_entities(name, z, torch.ones_like(z.presence, dtype=torch.bool))
+        check_range(f"{name}.kind", z.kinds(), 0, len(affinity) - 1)
+    return released_reference(x, y, seeds, affinity, tau, tau_replace, neg_weight)
+
+
+@edit_plan_released_op.register_fake
+def _(*inputs: Any) -> Script:
+    return empty_script(inputs[16], 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -43,6 +44,10 @@ class SentenceEntities(NamedTuple):
     key: Tensor
     embedding: Tensor
     kind: Tensor | None = None
+
+    def kinds(self) -> Tensor:
+        """`kind`, or one kind for all where none is given."""
+        return torch.zeros_like(self.presence) if self.kind is None else self.kind
 
 
 class Edit(NamedTuple):

@@ -13,7 +13,8 @@ LANES = 32
 def lanes_of(rows: Tensor) -> Tensor:
     """Rows [n, d] as fp64 [n, ceil(d / 32), 32], padded with zeros, ready for `cosines`."""
     count, width = rows.shape
-    return pad(rows.double(), (0, -width % LANES)).reshape(count, -1, LANES)
+    padding = -width % LANES
+    return pad(rows.double(), (0, padding)).reshape(count, (width + padding) // LANES, LANES)
 
 
 def cosines(a: Tensor, b: Tensor) -> Tensor:

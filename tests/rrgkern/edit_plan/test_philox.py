@@ -1,0 +1,88 @@
+"""The generator against its published vectors, and the fairness of its draws."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rrgkern import philox_seed
+from rrgkern.edit_plan.philox import philox4x32, uniform_below
+from tests.rrgkern.edit_plan.cases import many, seeds
+
+ONES = 0xFFFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [
+        ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+        ((ONES,) * 4, (ONES,) * 2, (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD)),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            (0xA4093822, 0x299F31D0),
+            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+        ),
+    ],
+)
+def test_known_answers_of_random123(counter, key, words) -> None:
+    assert philox4x32(counter, key) == words
+
+
+@pytest.mark.parametrize("n", [2, 3, 7])
+def test_draws_are_uniform(n: int) -> None:
+    draws, counts = 20_000, [0] * n
+    for seed in range(draws):
+        counts[uniform_below(n, philox_seed(0, 0, seed, 0), 0)] += 1
+    expected = draws / n
+    chi_squared = sum((count - expected) ** 2 / expected for count in counts)
+    assert chi_squared < 25  # beyond the 99.9th percentile for 6 degrees of freedom; fixed draws
+
+
+@given(st.integers(1, 2**32 - 1), seeds, st.integers(0, 1000))
+@many
+def test_draws_stay_in_range_and_reject_what_would_be_unfair(n: int, seed: int, edit: int) -> None:
+    assert 0 <= uniform_below(n, seed, edit) < n
+    # Without rejection the draw would be the high half of the first product.
+    first = philox4x32((edit, 0, 0, 0), (seed & ONES, (seed >> 32) & ONES))[0] * n
+    if (first & ONES) >= 2**32 % n:
+        assert uniform_below(n, seed, edit) == first >> 32
+
+
+def test_a_rejected_draw_takes_the_next_block() -> None:
+    n = 2**31 + 1  # nearly half of all words are rejected
+    products = {
+        seed: [philox4x32((0, draw, 0, 0), (seed, 0))[0] * n for draw in (0, 1)]
+        for seed in range(50)
+    }
+    once = [
+        seed
+        for seed, (first, second) in products.items()
+        if (first & ONES) < 2**32 % n <= (second & ONES)
+    ]
+    assert once
+    for seed in once:
+        assert uniform_below(n, seed, 0) == products[seed][1] >> 32
+
+
+def test_seeds_differ_in_every_argument_and_fit_int64() -> None:
+    base = (3, 5, 7, 1)
+    changed = [tuple(v + (k == place) for k, v in enumerate(base)) for place in range(4)]
+    found = {philox_seed(*arguments) for arguments in [base, *changed, (5, 3, 7, 1), (3, 7, 5, 1)]}
+    assert len(found) == 7
+    assert all(0 <= seed < 2**63 for seed in found)
+    assert philox_seed(-4, 0, 2**64 - 1, 2**32 - 1) >= 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ((2**64, 0, 0, 0), "run"),
+        ((0, -1, 0, 0), "step"),
+        ((0, 0, 2**64, 0), "prompt"),
+        ((0, 0, 0, 2**32), "member"),
+    ],
+)
+def test_numbers_out_of_range_are_named(arguments, name) -> None:
+    with pytest.raises(ValueError, match=rf"^{name} is "):
+        philox_seed(*arguments)
