@@ -259,6 +259,23 @@ The left lower lobe is collapsed. | AT+
 Consolidated left lower lobe. | CO+
 Fractured right clavicle. | FX+
 Cardiac pacemaker is in normal position. | SD+
+Opacity that may be consistent with pneumonia. | LO+ PN?
+No opacity consistent with pneumonia. | LO- PN-
+Possible atelectasis with small effusion. | AT? PE+
+Status post valve replacement. | SD+
+External cardiac monitor leads overlie the chest. | SD+
+Fissural thickening. | PO+
+Borderline cardiomegaly. | CM?
+Borderline heart size and a small effusion. | CM? PE+
+Stable enlarged heart, stable mediastinal contours. | CM+
+Scarring from prior tuberculous infection. |
+Correlate for signs or symptoms of infection. |
+Vascular congestive changes. |
+In the appropriate clinical setting, this is compatible with pneumonia. | PN?
+Pulmonary edema is difficult to entirely exclude. | ED?
+RLL opacity, PNA not excluded. | LO+ PN?
+Opacified left hemithorax. | LO+
+? pneumonia | PN?
 XXXX right-sided effusion, XXXX increased from prior. | PE+
 no focal consolidation , pleural effusion , or pneumothorax . | CO- PE- PX-
 the heart is normal in size . | CM-

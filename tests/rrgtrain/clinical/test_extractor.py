@@ -68,6 +68,7 @@ def cosine(first: str, second: str) -> float:
         ("Lungs are hyperinflated.", ["+hyperinflation"]),
         ("Large hiatal hernia.", ["+large hiatal hernia"]),
         ("PA and lateral views were obtained.", []),
+        ("History of left pneumonia but right effusion.", ["+right pleural effusion"]),
     ],
 )  # fmt: skip
 def test_canonical_text_and_presence(text, wanted):
@@ -138,7 +139,7 @@ def test_contradictory_attributes_do_not(first, second):
 
 @pytest.mark.parametrize(("first", "second"), RELATED)
 def test_related_findings_do_not(first, second):
-    assert 0.3 < cosine(first, second) < THRESHOLD
+    assert 0.3 < cosine(first, second) <= 0.5 + 1e-6
 
 
 @pytest.mark.parametrize(("first", "second"), UNRELATED)
@@ -150,24 +151,16 @@ def test_severity_alone_costs_little():
     assert 0.85 <= cosine("Small left effusion.", "Large left effusion.") <= 0.95
 
 
-def test_no_pair_of_values_breaks_the_geometry():
-    """Every concept: contradictions below the threshold, anything less specific above it."""
+def test_the_threshold_separates_compatible_from_contradictory_for_every_pair():
+    values = list(itertools.product(range(4), range(4), range(4)))
     for concept, entry in enumerate(CONCEPTS):
-        rows = {
-            (side, zone, severity): embed(concept, side, zone, severity).astype(np.float64)
-            for side in range(4)
-            for zone in range(4)
-            for severity in range(4)
-        }
-        vague = rows[0, 0, 0]
-        for first, second in itertools.combinations(rows, 2):
-            value = rows[first] @ rows[second]
+        rows = np.stack([embed(concept, *value) for value in values]).astype(np.float64)
+        cosines = rows @ rows.T
+        for (i, first), (j, second) in itertools.combinations(enumerate(values), 2):
             sides = {first[0], second[0]} == {1, 2} and entry.layout != "plain"
             zones = 0 < first[1] != second[1] > 0 and entry.layout == "lung"
-            if sides or zones:
-                assert value < THRESHOLD, (entry.name, first, second, value)
-            elif rows[first] is vague:
-                assert value > THRESHOLD, (entry.name, first, second, value)
+            contradict = sides or zones
+            assert (cosines[i, j] < THRESHOLD) == contradict, (entry.name, first, second)
 
 
 def test_families_are_orthogonal_and_relatives_half_way():

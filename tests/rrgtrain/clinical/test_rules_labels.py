@@ -7,6 +7,7 @@ import pytest
 
 from rrgtrain.clinical import NO_FINDING, OBSERVATIONS, ClassId, build_labeller
 from rrgtrain.clinical.labels import SUPPORT_DEVICES
+from rrgtrain.clinical.rules.__main__ import main
 from tests.rrgtrain.clinical.cases import cases
 
 LABELLER = build_labeller("rules")
@@ -80,3 +81,16 @@ def test_case_and_spacing_do_not_matter():
 
 def test_curly_and_non_ascii_neighbours_keep_the_reading():
     assert label("\u0130 — no “effusion”…")[9] == ClassId.NEGATIVE
+
+
+def test_command_shows_what_was_read(capsys):
+    assert main(["Small left effusion.", "No edema."]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "Small left effusion.",
+        "    positive small left pleural effusion",
+        "No edema.",
+        "    negative edema",
+        "Edema negative, Pleural Effusion positive",
+    ]
+    assert main([]) == 2
+    assert "usage" in capsys.readouterr().err

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
 
 from rrgtrain.clinical.labels import ClassId
 from rrgtrain.clinical.rules.anatomy import Subject
-from rrgtrain.clinical.rules.concepts import CONCEPTS
 from rrgtrain.clinical.rules.cues import Cue
 from rrgtrain.clinical.rules.lexicon import Event, Role, find_events
+from rrgtrain.clinical.rules.mention import Draft, Mention, Named
 
 _CACHE_SENTENCES = 1 << 16
 _NEXT = 3
@@ -25,83 +23,37 @@ _LOCATIVE = 3
 _STARTS_STATEMENT = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, Cue.BREAK, Cue.DOUBT})
 
 
-class Mention(NamedTuple):
-    """A finding as one sentence states it.
-
-    concept: id. status: POSITIVE, NEGATIVE or UNCERTAIN; BLANK for an anatomy. start, end:
-    characters of the sentence. side, zone, severity: indices into SIDES, ZONES, SEVERITIES.
-    """
-
-    concept: int
-    status: int
-    start: int
-    end: int
-    side: int
-    zone: int
-    severity: int
-
-
 @lru_cache(maxsize=_CACHE_SENTENCES)
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
     """The mentions of `sentence`, by position."""
     return _Reader(find_events(sentence)).read()
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A mention still open to what follows it."""
-
-    concept: int
-    status: int
-    start: int
-    end: int
-    attributes: list[tuple[Cue, int]] = field(default_factory=list)
-
-    def close(self) -> Mention:
-        return Mention(self.concept, self.status, self.start, self.end, *self._resolve())
-
-    def _resolve(self) -> tuple[int, int, int]:
-        seen: dict[Cue, set[int]] = {Cue.SIDE: set(), Cue.ZONE: set(), Cue.SEVERITY: set()}
-        for axis, value in self.attributes:
-            seen[axis].add(value)
-        sides, zones, severities = seen[Cue.SIDE], seen[Cue.ZONE], seen[Cue.SEVERITY]
-        side = 0 if not sides else sides.pop() if len(sides) == 1 else 3
-        zone = zones.pop() if len(zones) == 1 else 0
-        # "No large effusion" denies the effusion, not its size.
-        denied = self.status == ClassId.NEGATIVE
-        severity = 0 if denied or not severities else max(severities)
-        return side, zone, severity
-
-
-@dataclass(slots=True)
-class _Named:
-    """A structure waiting for its predicate."""
-
-    subject: Subject
-    first: int
-    last: int
-    start: int
-    end: int
-    attributes: list[tuple[Cue, int]]
-
-
 class _Reader:
-    """One pass over the events of a sentence, left to right."""
+    """One pass over the events of a sentence, left to right.
+
+    What is open at an event: `negate`, `doubt`, `unasserted` hold for findings to come, and
+    `negate_until` for those up to a token. `clause` and `comma` are where, among the drafts, a
+    cue that looks back stops; `joined` says that an "and" or "or" carries it past the comma.
+    `named` are structures waiting for a predicate, `pending` a predicate waiting for structures
+    and `bound_last` the end of the last it took. `pool` are attributes not yet given; they go to
+    the next finding or, `after` a preposition, to the `anchor` before it.
+    """
 
     def __init__(self, events: list[Event]) -> None:
         self.events = events
-        self.drafts: list[_Draft] = []
+        self.drafts: list[Draft] = []
         self.negate = self.doubt = self.unasserted = False
         self.negate_until = -1
         self.clause = self.comma = 0
         self.joined = False
         self.versus: int | None = None
-        self.named: list[_Named] = []
+        self.named: list[Named] = []
         self.pending: tuple[str, Event] | None = None
         self.bound_last = -1
         self.pool: list[tuple[Cue, int]] = []
         self.pool_end = -1
-        self.anchor: _Draft | None = None
+        self.anchor: Draft | None = None
         self.after = False
         self.preposition = -9
         self.verb = -1
@@ -121,10 +73,14 @@ class _Reader:
     def _finding(self, index: int, event: Event, role: Role) -> None:
         if self.named and event.first == self.named[-1].last:
             self.named = []
-        self.pending = None
+        pending, self.pending = self.pending, None
         if self.unasserted:
+            self.pool = []
             return
-        draft = _Draft(role.value, self._status(event), event.start, event.end)
+        status = self._status(event)
+        if pending is not None and pending[1].last == event.first:
+            status = _weaken(status, pending[0])
+        draft = Draft(role.value, status, event.start, event.end)
         draft.attributes.extend(role.attributes)
         if self.after and self.pool and self.pool_end < event.first and self.anchor is not None:
             self.anchor.attributes.extend(self.pool)
@@ -141,9 +97,9 @@ class _Reader:
         if self.unasserted:
             return
         self.drafts.append(
-            _Draft(subject.anatomy, ClassId.BLANK, event.start, event.end, list(self.pool))
+            Draft(subject.anatomy, ClassId.BLANK, event.start, event.end, list(self.pool))
         )
-        named = _Named(subject, event.first, event.last, event.start, event.end, list(self.pool))
+        named = Named(subject, event.first, event.last, event.start, event.end, list(self.pool))
         if self.pending is not None:
             predicate, source = self.pending
             gap = event.first - max(source.last, self.bound_last)
@@ -174,21 +130,19 @@ class _Reader:
             self.pending = (predicate, event)
             self.bound_last = -1
 
-    def _bind(self, predicate: str, source: Event, named: _Named) -> None:
+    def _bind(self, predicate: str, source: Event, named: Named) -> None:
         if self.unasserted:
             return
         denied = source.first <= self.negate_until
         for concept, present in named.subject.meanings.get(predicate, ()):
             if present:
-                status = self._status(source)
-                if predicate == "borderline" and status == ClassId.POSITIVE:
-                    status = ClassId.UNCERTAIN
+                status = _weaken(self._status(source), predicate)
             elif denied:
                 continue
             else:
                 status = ClassId.NEGATIVE
             start, end = min(named.start, source.start), max(named.end, source.end)
-            draft = _Draft(concept, status, start, end, named.attributes + self.pool)
+            draft = Draft(concept, status, start, end, named.attributes + self.pool)
             self.drafts.append(draft)
             self.anchor = draft
 
@@ -222,7 +176,7 @@ class _Reader:
             if draft.status == ClassId.POSITIVE:
                 draft.status = ClassId.UNCERTAIN
 
-    def _reach(self) -> list[_Draft]:
+    def _reach(self) -> list[Draft]:
         low = self.clause if self.joined else max(self.clause, self.comma)
         return [d for d in self.drafts[low:] if d.status != ClassId.BLANK]
 
@@ -265,17 +219,18 @@ class _Reader:
             break
         self.versus = event.last
 
-    def _settle_versus(self, draft: _Draft) -> None:
+    def _settle_versus(self, draft: Draft) -> None:
         if self.versus is not None and draft.status == ClassId.POSITIVE:
             draft.status = ClassId.UNCERTAIN
         self.versus = None
 
     def _end_statement(self, index: int) -> None:
-        """Close denial and doubt at a comma or "and" that opens a statement of its own."""
-        if not (self.negate or self.doubt or self.unasserted):
+        """Close denial, doubt and predicate at a comma or "and" that opens a statement."""
+        if not (self.negate or self.doubt or self.unasserted or self.pending):
             return
         if index + 1 >= len(self.events) or not self._opens_statement(index + 1):
             return
+        self.pending = None
         if self.negate and self._or_follows(index + 1):
             return
         self.negate = self.doubt = self.unasserted = False
@@ -361,10 +316,8 @@ _HANDLERS = {
 }
 
 
-def describe(sentence: str) -> list[str]:
-    """`status concept` of every mention, for reading a decision by eye."""
-    return [
-        f"{ClassId(m.status).name.lower()} {CONCEPTS[m.concept].name}"
-        for m in read_sentence(sentence)
-        if m.status != ClassId.BLANK
-    ]
+def _weaken(status: int, predicate: str) -> int:
+    """A finding called borderline is uncertain at most."""
+    if predicate == "borderline" and status == ClassId.POSITIVE:
+        return ClassId.UNCERTAIN
+    return status

@@ -235,7 +235,8 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             spinal fusion, arthroplasty,
             cardiac|implanted|support|monitoring device|apparatus|equipment|line, stimulator,
             cannula, vagal nerve stimulator, anchor, shunt catheter|tubing, embolization coil,
-            ekg|ecg lead, loop recorder, prosthesis, implant
+            ekg|ecg lead, loop recorder, external? cardiac? monitor lead, cardiac monitor,
+            bone anchor, internal fixation, prosthesis, implant
         """,
     ),
     finding(

@@ -63,7 +63,7 @@ CUES: dict[Cue, str] = {
         in the|an? appropriate|correct|right|proper clinical setting|context|scenario,
         cannot be certain, indeterminate for, differential,
         differential diagnosis? includes|considerations?, would be, versus less likely,
-        can be seen with|in, either, borderline
+        can be seen with|in, either
     """,
     # Deny what precedes.
     Cue.NEGATED_BEFORE: """
@@ -86,14 +86,16 @@ CUES: dict[Cue, str] = {
         is|are questioned, is|are questionable, is|are likely, is|are probable,
         may|might|could be present|seen|considered, is|are considered,
         is|are not entirely|completely excluded, should be considered, difficult to exclude,
+        difficult to entirely|completely exclude,
         is|are in the differential, is|are a possibility|consideration, would be difficult,
         is|are difficult to exclude
     """,
     # Nothing is asserted of what follows: history, a question, a hypothesis.
     Cue.UNASSERTED: """
-        history of, hx of, h o, status post, evaluate for, evaluation for|of, assess for,
+        history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
         indication, clinical concern for, if there is|are, if clinical, screening for,
         rule out history, risk of, risk for, treated for, known history of, workup for|of,
+        symptom of,
         if concern for, treatment of|for, if clinically|there, sequela|sequelae of prior|old?,
         surveillance for, correlate for, monitoring for, assessment for|of, reason for,
         correlate|correlation clinically? for|with, clinical correlation for, may|could obscure,
@@ -107,12 +109,12 @@ CUES: dict[Cue, str] = {
     # Denial and doubt end, and what follows may still speak of what came before.
     Cue.RESET: """
         with, otherwise, where, in addition, additionally, since, besides, associated with, given,
-        this|these is|are, which
+        which
     """,
     # Denial ends, doubt goes on: "may be secondary to".
     Cue.CAUSE: """
         secondary to, due to, because of, related to, caused by, resulting from,
-        consistent with stable, attributed|attributable to
+        this|these is|are, attributed|attributable to
     """,
     # After a comma or "and", these begin a statement of its own.
     Cue.ASSERT: """
@@ -146,23 +148,25 @@ CUES: dict[Cue, str] = {
     """,
     # Phrases that hold a word of another table and mean nothing here.
     Cue.IDLE: """
+        consistent|compatible|concordant|compared|comparison with, in keeping with,
         mass effect, air bronchogram, nipple shadow, body mass|habitus, no comparison,
         thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level, no prior|previous,
         prior|previous|remote|treated pneumonia|infection|tuberculosis, not available,
+        prior|old|previous|remote|treated tuberculosis|tuberculous|fungal infection,
         prior|old granulomatous infection, no change exam, bowel|abdominal mass|air,
         has|have nearly|almost|largely|partially|mostly|incompletely resolved|cleared,
         nearly|almost|largely|partially|mostly|incompletely resolved, heart rate,
         near complete|partial|incomplete interval? resolution|clearing of?, heart disease,
         left|right heart border|margin, heart border, dr, may of, not limited, costal cartilage,
-        bone density|island|mineralization|anchor,
-        no additional|further imaging|evaluation|views|followup, cardiac monitor|lead|apex|border,
+        bone density|island|mineralization,
+        no additional|further imaging|evaluation|views|followup, cardiac apex|border,
         aortic valve, aortic valve disease, bone scan, breast mass|shadow|tissue, mediastinal fat,
         thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma,
         soft tissue|laryngeal|subcutaneous|peripheral edema|oedema|mass|density|nodule|swelling,
-        lung cancer screening, side port, port of entry, monitor leads, tip,
+        lung cancer screening, side port, port of entry, tip,
         not well seen|visualized|evaluated|assessed|included,
         not optimally|fully|completely|adequately seen|visualized|evaluated|included|assessed,
-        limit|limited evaluation of, overlying lead, right|left chest port, iv line
+        limit|limited evaluation of, right|left chest port, iv line
     """,
 }
 
@@ -182,8 +186,8 @@ SEVERITIES = ("", "small", "moderate", "large")
 
 ATTRIBUTES: dict[Cue, dict[str, str]] = {
     Cue.SIDE: {
-        "left": "left, left sided, lt",
-        "right": "right, right sided, rt",
+        "left": "left, left sided, lt, lll, lul",
+        "right": "right, right sided, rt, rll, rul, rml",
         "bilateral": """
             bilateral, bilaterally, both, bibasilar, bibasal, biapical, left and right,
             right and left, right greater than left, left greater than right,
@@ -193,16 +197,16 @@ ATTRIBUTES: dict[Cue, dict[str, str]] = {
     Cue.ZONE: {
         "upper": """
             upper, upper lobe|lung|zone, apex, apical, apices, superior, upper lung zone|field,
-            suprahilar
+            suprahilar, rul, lul
         """,
         "middle": """
             middle, middle lobe|lung, midlung, mid lung? zone?, lingula, lingular, perihilar,
-            midzone, hilar, central, parahilar
+            midzone, hilar, central, parahilar, rml
         """,
         "lower": """
             lower, lower lobe|lung, base, basilar, basal, retrocardiac, inferior, infrahilar,
             lung base, costophrenic angle|sulcus, lower lung zone|field, bibasilar, bibasal,
-            posterior basal, subpulmonic
+            posterior basal, subpulmonic, rll, lll
         """,
     },
     Cue.SEVERITY: {

@@ -10,10 +10,11 @@ import numpy as np
 from rrgtrain.clinical.backends import check_reports
 from rrgtrain.clinical.entities import KINDS, PRESENCE_OF_KIND, Entities
 from rrgtrain.clinical.labels import ClassId
-from rrgtrain.clinical.rules.assertion import Mention, read_sentence
+from rrgtrain.clinical.rules.assertion import read_sentence
 from rrgtrain.clinical.rules.concepts import CONCEPTS, LUNG, PLAIN
 from rrgtrain.clinical.rules.cues import SEVERITIES, SIDES, ZONES
 from rrgtrain.clinical.rules.geometry import dimension, embed
+from rrgtrain.clinical.rules.mention import Mention
 from rrgtrain.clinical.rules.sentences import split_sentences
 
 _ANATOMY = KINDS.index("ANATOMY")

@@ -22,7 +22,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             airspace|airspaces disease|process|opacity|opacification|abnormality|filling,
             air space disease|process|opacity|opacification|abnormality|filling, haziness,
             alveolar disease|process|opacity|filling, ground glass opacity?, groundglass opacity?,
-            infiltrate, infiltration, infiltrative process|change,
+            opacified, ggo, infiltrate, infiltration, infiltrative process|change,
             lung|pulmonary shadow|shadowing, decreased translucency, whiteout, white out,
             bronchovascular|parenchymal opacity,
             patchy|streaky|hazy|linear|basilar|bibasilar|basal|bandlike|retrocardiac density,
@@ -116,7 +116,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             edema, oedema, lung|pulmonary|interstitial|alveolar edema|oedema, chf, heart failure,
             congestive heart failure, cardiac failure|decompensation, congestive failure|change,
-            fluid overload, volume overload, cardiogenic edema, congestive change
+            fluid overload, volume overload, cardiogenic edema
         """,
     ),
     finding(
@@ -131,7 +131,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             prominent|engorged|indistinct|increased central? pulmonary vascularity|vasculature,
             prominent|engorged|indistinct|increased vascularity|vasculature,
             prominent|engorged|indistinct|increased pulmonary? vessel|vascular,
-            congestion, vascular plethora
+            congestion, congested, vascular plethora, vascular? congestive change
         """,
     ),
     finding(
@@ -151,7 +151,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         states="Pneumonia",
         disease=True,
         phrases="""
-            pneumonia, bronchopneumonia, pneumonitis, infection, infectious process|etiology,
+            pneumonia, pna, bronchopneumonia, pneumonitis, infection, infectious process|etiology,
             infectious infiltrate|consolidation|disease|change, pneumonic infiltrate|process,
             lung|pulmonary|respiratory infection, lobar|aspiration|bacterial|viral pneumonia,
             multifocal|atypical pneumonia, aspiration, infectious
@@ -189,7 +189,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         states="Pneumothorax",
         phrases="""
-            pneumothorax, pneumothoraces, hydropneumothorax, ptx, pleural air,
+            pneumothorax, pneumothoraces, hydropneumothorax, hydro pneumothorax, ptx, pleural air,
             tension pneumothorax, hemopneumothorax, haemopneumothorax
         """,
     ),
@@ -222,7 +222,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             pleural thickening|scar|scarring|fibrosis|plaque|disease|calcification|reaction|based,
             pleural parenchymal? scar|scarring|thickening,
             pleuroparenchymal scar|scarring|thickening, calcified pleural? plaque, fibrothorax,
-            thickened pleura, apical cap|capping, pleural and? parenchymal scar|scarring,
+            thickened pleura, apical|pleural cap|capping, fissural thickening,
+            pleural and? parenchymal scar|scarring,
             pleural abnormality|change|tag|line|mass, pleuro parenchymal scar|scarring|thickening,
             pleural thickened, pleural nodule|nodularity
         """,
@@ -254,7 +255,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         disease=True,
         phrases="""
-            tuberculosis, tb, tuberculous disease|change, tuberculosis infection|pneumonia,
+            tuberculosis, tb, tuberculous disease|change|infection,
+            tuberculosis infection|pneumonia,
             active|old|healed tuberculosis|tb, histoplasmosis, histoplasmosis infection,
             mycobacterial disease|infection
         """,

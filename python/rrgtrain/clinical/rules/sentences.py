@@ -12,6 +12,8 @@ _TITLES = frozenset({"dr", "mr", "mrs", "ms", "prof", "st"})
 _LATIN = frozenset({"vs", "cf", "eg", "ie", "e.g", "i.e", "approx", "incl"})
 _ABBREVIATIONS = _NEEDS_DIGIT | _TITLES | _LATIN
 _LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
+_LOOK_BACK = 24
+"""Characters before a stop that can tell what it is: longer than any abbreviation."""
 _LIST_MARKER = re.compile(r"\(?\d{1,2}[.)]?|[-*\u2022]")
 
 
@@ -49,13 +51,15 @@ def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> No
 
 def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
     following = text[high : high + 2]
+    if text[low] == "?" and not any(map(str.isalnum, text[start:low])):
+        return False  # "? pneumonia" asks before it names
     if text[low] != "." or high - low > 1:
         return not following or not following[0].isalnum() or following[0].isupper()
     if following and not following[0].isspace():
         # "apex.There": a space lost between two sentences; "1.5", "e.g", "U.S" are none.
         lost_space = following[0].isupper() and following[1:].islower()
         return lost_space and text[max(start, low - 2) : low].islower()
-    before = text[start:low]
+    before = text[max(start, low - _LOOK_BACK) : low]
     if _LIST_MARKER.fullmatch(before.strip()):
         return False
     match = _LAST_WORD.search(before)

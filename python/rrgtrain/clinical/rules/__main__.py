@@ -1,0 +1,52 @@
+"""`python -m rrgtrain.clinical.rules "text"`: what the rules read, sentence by sentence."""
+
+from __future__ import annotations
+
+import sys
+
+from rrgtrain.clinical.labels import OBSERVATIONS, ClassId
+from rrgtrain.clinical.rules.assertion import read_sentence
+from rrgtrain.clinical.rules.concepts import CONCEPTS
+from rrgtrain.clinical.rules.cues import SEVERITIES, SIDES, ZONES
+from rrgtrain.clinical.rules.labeller import RulesLabeller
+from rrgtrain.clinical.rules.sentences import split_sentences
+
+
+def main(arguments: list[str]) -> int:
+    """Prints the mentions of every sentence, then the labels; 2 when no text is given."""
+    if not arguments:
+        print('usage: python -m rrgtrain.clinical.rules "text"', file=sys.stderr)
+        return 2
+    text = " ".join(arguments)
+    for start, end in split_sentences(text):
+        print(text[start:end])
+        for line in describe(text[start:end]):
+            print(f"    {line}")
+    labels = RulesLabeller().label([text])[0]
+    said = zip(OBSERVATIONS, labels.tolist(), strict=True)
+    print(", ".join(f"{name} {ClassId(value).name.lower()}" for name, value in said if value))
+    return 0
+
+
+def describe(sentence: str) -> list[str]:
+    """`status severity side zone finding` of every mention."""
+    return [
+        " ".join(
+            filter(
+                None,
+                (
+                    ClassId(mention.status).name.lower(),
+                    SEVERITIES[mention.severity],
+                    SIDES[mention.side],
+                    ZONES[mention.zone],
+                    CONCEPTS[mention.concept].name,
+                ),
+            )
+        )
+        for mention in read_sentence(sentence)
+        if mention.status != ClassId.BLANK
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
