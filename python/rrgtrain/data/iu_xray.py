@@ -139,8 +139,8 @@ class _Reader:
                 full = self._image(path, where)
                 if full is not None:
                     refs.append(ImageRef(full, view.split()[-1], view.startswith("prior ")))
-        if "frontal" not in views:
-            self.problems.add(f"{where} has no frontal image among {views}; add one")
+        if self.images == "frontal" and "frontal" not in views:
+            self.problems.add(f"{where} has no frontal image among {views}; read all views")
         return tuple(refs)
 
     def _image(self, path: str, where: str) -> Path | None:

@@ -55,7 +55,10 @@ def load_nih(root: Path, images: str) -> dict[str, list[Study]]:
     are: a label outside NIH's fifteen, No Finding beside a finding, an image twice.
     """
     path = _label_file(root)
-    rows = list(csv.DictReader(io.StringIO(read_text(path), newline=""), restval=""))
+    try:
+        rows = list(csv.DictReader(io.StringIO(read_text(path), newline=""), restval=""))
+    except csv.Error as error:
+        raise UserError(f"{path}: not CSV ({error}); export it again") from None
     if not rows:
         raise UserError(f"{path}: no rows; wanted one for each image")
     for column in ("Image Index", "Finding Labels"):
@@ -71,12 +74,12 @@ def load_nih(root: Path, images: str) -> dict[str, list[Study]]:
     for number, row in enumerate(rows, 2):
         name = row["Image Index"].strip()
         labels = _labels(row["Finding Labels"], f"row {number} ({name})", problems)
-        view = row.get("View Position") or "PA"
+        view = row.get("View Position")
         if not name or "/" in name or "\\" in name:
             problems.add(f"row {number} has image {name!r}; wanted a file name")
         elif name in seen:
             problems.add(f"row {number} repeats the image {name!r} of row {seen[name]}; keep one")
-        elif view not in FRONTAL:
+        elif view and view not in FRONTAL:
             problems.add(f"row {number} ({name}) has view {view!r}; wanted PA or AP")
         elif images != "none" and name not in files:
             absent.append(name)
@@ -112,7 +115,9 @@ def _labels(cell: str, where: str, problems: Problems) -> tuple[int, ...]:
     ids = dict.fromkeys(OBSERVATIONS, 0)
     names = [name.strip() for name in cell.split("|")]
     for name in names:
-        if name not in NIH_TO_CHEXPERT:
+        if not name:
+            problems.add(f"{where} has an empty label; wanted names such as 'Mass|Nodule'")
+        elif name not in NIH_TO_CHEXPERT:
             near = difflib.get_close_matches(name, NIH_TO_CHEXPERT, n=1, cutoff=0.0)
             problems.add(f"{where} has label {name!r}; the nearest known is {near[0]!r}")
         else:

@@ -24,7 +24,7 @@ class PhantomConfig:
     (the most common first). `uncertain` is the probability that a finding is worded as uncertain.
 
     Difficulty of the image: `contrast` scales how far every finding stands out (1 is graded from
-    obvious to subtle), `noise` scales the grain.
+    obvious to subtle, 0 draws none of them), `noise` scales grain and scatter.
     Difficulty of the text: `paraphrases` is the number of wordings per positive finding.
 
     Damage, to train reports only: `omit` is the probability that a report leaves out a finding,

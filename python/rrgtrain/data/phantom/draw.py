@@ -48,9 +48,9 @@ def draw_frontal(case: Case, config: PhantomConfig, *, prior: bool = False) -> I
 def expose(
     image: Array, build: Build, config: PhantomConfig, rng: np.random.Generator
 ) -> Image.Image:
-    """Adds exposure, scatter and grain, and quantises to 8 bits."""
+    """Adds exposure and, scaled by `noise`, scatter and grain; quantises to 8 bits."""
     size = config.size
-    haze = 0.012 * cloud(rng, size, 3)
+    haze = 0.012 * config.noise * cloud(rng, size, 3)
     grain = rng.standard_normal((size, size), dtype=np.float32) * (0.02 * config.noise)
     film = 1.18 * (image + haze + build.exposure) + grain
     return Image.fromarray((np.clip(film, 0.0, 1.0) * 255.0 + 0.5).astype(np.uint8))
@@ -70,7 +70,7 @@ def _scene(
     raised: dict[str, float] = {}
     fluid: dict[str, float] = {}
     for finding in findings:
-        visible = min(1.25, seen[finding.name] + 0.2)
+        visible = 1.25 * min(1.0, seen[finding.name]) ** 0.7
         if finding.name == "cardiomegaly":
             heart = 1.0 + visible * (0.0, 0.20, 0.34, 0.48)[finding.severity]
         elif finding.name == "mediastinum":

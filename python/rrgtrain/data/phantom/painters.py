@@ -52,7 +52,7 @@ def _effusion(image: Array, brush: Brush) -> Array:
         rise = (0.35 + 0.3 * finding.severity) * lateral**2
         level = scene.domes[side] + 0.10 - scene.fluid[side] - rise
         fluid = scene.cavity[side] * sigmoid(scene.y - level, 0.022)
-        image = _toward(image, min(1.0, 0.25 + 0.85 * seen) * fluid, DENSE + 0.03)
+        image = _toward(image, min(1.0, 1.2 * seen) * fluid, DENSE + 0.03)
     return image
 
 
@@ -165,7 +165,7 @@ def _pneumothorax(image: Array, brush: Brush) -> Array:
     low = sigmoid((-0.35, -0.10, 0.15, 0.6)[finding.severity] - scene.y, 0.10)
     near = np.minimum(scene.outer, 0.8 * scene.top)
     rim = sigmoid(gap * low + 0.02 * (low - 1) - near, 0.008) * scene.lung[side] * low
-    image = image - rim * (0.55 * brush.vessels + 0.13 * min(1.3, seen + 0.15))
+    image = image - rim * min(1.0, 1.2 * seen) * (0.55 * brush.vessels + 0.15)
     edge = np.exp(-0.5 * ((near - gap * low) / 0.011) ** 2) * low * scene.lung[side]
     return image + 0.24 * seen * edge * sigmoid(near - 0.02, 0.01)
 

@@ -1,0 +1,216 @@
+"""Pixels come out upright, 8 bits, RGB, whatever file they were in; what cannot is refused."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from PIL import Image, PngImagePlugin
+
+from rrgtrain.data.images import read_image
+from rrgtrain.errors import UserError
+
+GREY = np.arange(64, dtype=np.uint8).reshape(8, 8) * 3
+
+
+def read(path):
+    image = read_image(path)
+    assert image.mode == "RGB"
+    pixels = np.asarray(image)
+    assert (pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 0] == pixels[..., 2]).all()
+    return pixels[..., 0]
+
+
+def refused(path, *parts):
+    with pytest.raises(UserError) as caught:
+        read_image(path)
+    line = str(caught.value)
+    assert "\n" not in line and path.name in line
+    for part in parts:
+        assert part in line
+
+
+def test_8_bit_grey_is_kept(tmp_path):
+    for name in ("a.png", "a.tif", "a.bmp"):
+        Image.fromarray(GREY).save(tmp_path / name)
+        assert (read(tmp_path / name) == GREY).all()
+
+
+def test_jpeg(tmp_path):
+    Image.fromarray(GREY).save(tmp_path / "a.jpg", quality=95)
+    assert np.abs(read(tmp_path / "a.jpg").astype(int) - GREY).max() < 12
+
+
+def test_rgb_keeps_its_channels(tmp_path):
+    rgb = np.stack([GREY, GREY[::-1], GREY.T], axis=-1)
+    Image.fromarray(rgb).save(tmp_path / "a.png")
+    assert (np.asarray(read_image(tmp_path / "a.png")) == rgb).all()
+
+
+def test_palette_and_one_bit(tmp_path):
+    Image.fromarray(GREY).convert("P").save(tmp_path / "p.png")
+    assert (read(tmp_path / "p.png") == GREY).all()
+    Image.fromarray(GREY > 90).save(tmp_path / "1.png")
+    assert (read(tmp_path / "1.png") == np.where(GREY > 90, 255, 0)).all()
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_alpha(tmp_path, mode):
+    image = Image.fromarray(GREY).convert(mode)
+    image.save(tmp_path / "opaque.png")
+    assert (read(tmp_path / "opaque.png") == GREY).all()
+    alpha = np.full((8, 8), 255, np.uint8)
+    alpha[3, 4] = 254
+    image.putalpha(Image.fromarray(alpha))
+    image.save(tmp_path / "see-through.png")
+    refused(tmp_path / "see-through.png", "transparent", "254")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_transparent_grey_level(tmp_path, dtype):
+    Image.fromarray(GREY.astype(dtype)).save(tmp_path / "a.png", transparency=30)
+    refused(tmp_path / "a.png", "transparent")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 4095), (1000, 1255), (0, 65535), (40000, 40010)])
+@pytest.mark.parametrize("name", ["a.png", "a.tif"])
+def test_16_bits_are_scaled_by_their_range(tmp_path, name, low, high):
+    values = np.linspace(low, high, 64).round().astype(np.uint16).reshape(8, 8)
+    Image.fromarray(values).save(tmp_path / name)
+    wanted = (values - low) / (high - low) * 255
+    assert np.abs(read(tmp_path / name) - wanted).max() <= 0.5
+
+
+def test_float_tiff(tmp_path):
+    values = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    assert np.abs(read(tmp_path / "a.tif") - (values + 1) * 127.5).max() <= 0.5
+    values[0, 0] = np.nan
+    Image.fromarray(values).save(tmp_path / "n.tif")
+    refused(tmp_path / "n.tif", "not finite")
+
+
+def test_16_bit_colour_is_refused_not_truncated(tmp_path):
+    raw = np.zeros((2, 1 + 2 * 6), np.uint8)
+    raw[:, 1:] = np.arange(24).reshape(2, 12)
+    (tmp_path / "a.png").write_bytes(png(raw.tobytes(), 2, 2, depth=16, colour=2))
+    refused(tmp_path / "a.png", "16 bits a channel")
+
+
+def png(rows: bytes, width: int, height: int, depth: int, colour: int) -> bytes:
+    """A PNG of filtered rows, chunk by chunk."""
+    import zlib
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        crc = zlib.crc32(kind + body)
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", crc)
+
+    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows))
+            + chunk(b"IEND", b""))
+
+
+def tiff(values: np.ndarray, photometric: int) -> bytes:
+    """An uncompressed little-endian TIFF of one strip, written tag by tag."""
+    bits = values.dtype.itemsize * 8
+    data = values.astype(values.dtype.newbyteorder("<")).tobytes()
+    tags = [(256, values.shape[1]), (257, values.shape[0]), (258, bits), (259, 1),
+            (262, photometric), (273, 8), (277, 1), (278, values.shape[0]), (279, len(data))]
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return (struct.pack("<2sHI", b"II", 42, 8 + len(data)) + data
+            + struct.pack("<H", len(tags)) + entries + struct.pack("<I", 0))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_tiff_white_is_zero_is_inverted(tmp_path, dtype):
+    values = (GREY.astype(np.uint32) * (1 if dtype == np.uint8 else 257)).astype(dtype)
+    (tmp_path / "black.tif").write_bytes(tiff(values, 1))
+    (tmp_path / "white.tif").write_bytes(tiff(values, 0))
+    upright, inverted = read(tmp_path / "black.tif"), read(tmp_path / "white.tif")
+    assert upright[0, 0] < upright[-1, -1]
+    assert (inverted == 255 - upright).all()
+
+
+@pytest.mark.parametrize(("key", "value", "inverts"), [
+    ("PhotometricInterpretation", "MONOCHROME1", True),
+    ("PhotometricInterpretation", "WhiteIsZero", True),
+    ("Photometric Interpretation", "monochrome1", True),
+    ("PhotometricInterpretation", "MONOCHROME2", False),
+    ("Comment", "PhotometricInterpretation: MONOCHROME1", True),
+    ("Comment", "was MONOCHROME1 once", False),
+])
+def test_png_text_declares_polarity(tmp_path, key, value, inverts):
+    info = PngImagePlugin.PngInfo()
+    info.add_text(key, value)
+    Image.fromarray(GREY).save(tmp_path / "a.png", pnginfo=info)
+    assert (read(tmp_path / "a.png") == (255 - GREY if inverts else GREY)).all()
+
+
+def test_16_bit_png_declaring_polarity(tmp_path):
+    info = PngImagePlugin.PngInfo()
+    info.add_text("PhotometricInterpretation", "MONOCHROME1")
+    values = GREY.astype(np.uint16) * 20
+    Image.fromarray(values).save(tmp_path / "a.png", pnginfo=info)
+    assert read(tmp_path / "a.png")[0, 0] == 255 and read(tmp_path / "a.png")[-1, -1] == 0
+
+
+def test_tiff_description_declares_polarity(tmp_path):
+    text = "PhotometricInterpretation=MONOCHROME1"
+    Image.fromarray(GREY).save(tmp_path / "a.tif", tiffinfo={270: text})
+    assert (read(tmp_path / "a.tif") == 255 - GREY).all()
+
+
+def test_exif_orientation_turns_it_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    Image.fromarray(GREY).save(tmp_path / "a.png", exif=exif)
+    assert (read(tmp_path / "a.png") == GREY[::-1, ::-1]).all()
+
+
+def test_missing_empty_and_foreign_files(tmp_path):
+    refused(tmp_path / "absent.png", "no such image file")
+    refused(tmp_path, "no such image file")
+    (tmp_path / "empty.png").write_bytes(b"")
+    refused(tmp_path / "empty.png", "is empty")
+    (tmp_path / "text.png").write_text("not an image")
+    refused(tmp_path / "text.png", "wanted PNG, JPEG, TIFF or DICOM")
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])
+def test_truncated_anywhere(tmp_path, suffix):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
+    file = tmp_path / f"whole.{suffix}"
+    Image.fromarray(noise).save(file)
+    raw = file.read_bytes()
+    for keep in (0.02, 0.3, 0.6, 0.9):
+        cut = tmp_path / f"cut.{suffix}"
+        cut.write_bytes(raw[: int(len(raw) * keep)])
+        refused(cut)
+
+
+def test_png_without_its_end(tmp_path):
+    Image.fromarray(GREY).save(tmp_path / "a.png")
+    raw = (tmp_path / "a.png").read_bytes()
+    (tmp_path / "b.png").write_bytes(raw[:-12])
+    refused(tmp_path / "b.png", "truncated")
+
+
+def test_damaged_png(tmp_path):
+    Image.fromarray(GREY).save(tmp_path / "a.png")
+    raw = bytearray((tmp_path / "a.png").read_bytes())
+    raw[raw.index(b"IDAT") + 8] ^= 0xFF
+    (tmp_path / "b.png").write_bytes(bytes(raw))
+    refused(tmp_path / "b.png", "cannot be decoded")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_constant(tmp_path, dtype):
+    Image.fromarray(np.full((8, 8), 77, dtype)).save(tmp_path / "a.png")
+    refused(tmp_path / "a.png", "same value")
+
+
+def test_several_frames(tmp_path):
+    frames = [Image.fromarray(GREY), Image.fromarray(GREY.T.copy())]
+    frames[0].save(tmp_path / "a.tif", save_all=True, append_images=frames[1:])
+    refused(tmp_path / "a.tif", "2 frames")
