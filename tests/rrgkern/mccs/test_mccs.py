@@ -277,6 +277,7 @@ def test_cuda_checks_classes_on_request(monkeypatch):
 
 
 @pytest.mark.gpu
+@pytest.mark.own_process
 @pytest.mark.parametrize("implementation", ["mccs_op", "mccs_op._init_fn"])
 def test_cuda_asserts_on_the_device_without_a_request(implementation):
     # In a process of its own: the assertion ends the CUDA context.
