@@ -49,6 +49,8 @@ class Policy:
     layers: int = at_least(3, 1)
     vision_layers: int = at_least(3, 1)
     vocabulary: int = at_least(640, 300)
+    warmup_steps: int = at_least(200, 0)
+    warmup_lr: float = at_least(1e-3, 0.0)
     seed: int = 0
     freeze_vision: bool = False
     gradient_checkpointing: bool = False

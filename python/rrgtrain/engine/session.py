@@ -14,6 +14,7 @@ from rrgtrain.data.study import Study
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.evaluate import Evaluation, evaluate
 from rrgtrain.engine.progress import progress
+from rrgtrain.engine.warmup import warm_up_vision
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
@@ -119,6 +120,16 @@ def open_session(recipe: Recipe, work: Path) -> Session:
     torch.manual_seed(recipe.seed)
     policy = open_policy(recipe, studies, work)
     prompts = PromptCache(policy, recipe.policy.prompt)
+    if recipe.policy.path == "tiny":
+        warm_up_vision(
+            policy,
+            prompts,
+            studies.get("train") or [],
+            steps=recipe.policy.warmup_steps,
+            batch=recipe.sft.batch,
+            lr=recipe.policy.warmup_lr,
+            seed=recipe.policy.seed,
+        )
     return Session(recipe, studies, policy, prompts, rewards)
 
 

@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from rrgtrain.errors import UserError
+from rrgtrain.policy.progress import no_progress_bars
 
 SPECIAL_TOKENS = (
     "<|endoftext|>",
@@ -83,8 +84,9 @@ def build_tiny(config: TinyConfig, texts: Sequence[str], directory: str | Path) 
         eos_token_id=[ids["<|im_end|>"], ids["<|endoftext|>"]],
         pad_token_id=ids["<|endoftext|>"],
     )
-    for part in (model, tokenizer, image_processor):
-        part.save_pretrained(directory)
+    with no_progress_bars():
+        for part in (model, tokenizer, image_processor):
+            part.save_pretrained(directory)
     return directory
 
 
