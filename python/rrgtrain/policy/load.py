@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from transformers import (
 from rrgtrain.errors import UserError
 from rrgtrain.policy.attention import ATTENTION
 from rrgtrain.policy.policy import SHARED_ATTENTION, Policy
+from rrgtrain.policy.progress import no_progress_bars
 
 __all__ = ["Policy", "load_policy"]
 
@@ -55,15 +57,16 @@ def load_policy(
     _refuse_foreign(name, config)
     tokenizer = _fetch(name, lambda: AutoTokenizer.from_pretrained(name))
     image_processor = _fetch(name, lambda: Qwen2VLImageProcessorPil.from_pretrained(name))
-    model = _fetch(
-        name,
-        lambda: Qwen2_5_VLForConditionalGeneration.from_pretrained(
+    with no_progress_bars() if _is_small(name) else nullcontext():
+        model = _fetch(
             name,
-            config=config,
-            dtype=dtype,
-            attn_implementation={"text_config": ATTENTION, "vision_config": "sdpa"},
-        ),
-    )
+            lambda: Qwen2_5_VLForConditionalGeneration.from_pretrained(
+                name,
+                config=config,
+                dtype=dtype,
+                attn_implementation={"text_config": ATTENTION, "vision_config": "sdpa"},
+            ),
+        )
     model.to(device)
     if freeze_vision:
         model.model.visual.requires_grad_(False)
@@ -125,6 +128,12 @@ def _refuse_foreign(name: str, config: Any) -> None:
             f"{name} uses sliding-window attention, which a shared prefix cannot; set "
             "use_sliding_window to false in its config.json"
         )
+
+
+def _is_small(name: str) -> bool:
+    """A local checkpoint that is read in a blink."""
+    path = Path(name)
+    return path.is_dir() and sum(f.stat().st_size for f in path.glob("*.safetensors")) < 2**28
 
 
 def _fetch(name: str, get: Any) -> Any:

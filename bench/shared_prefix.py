@@ -1,0 +1,126 @@
+"""A group behind one prompt: packed rows against one row per member, through a decoder layer."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bench.harness import Bench
+from rrgkern import (
+    AttentionLayout,
+    SharedPrefixBatch,
+    attention_layout,
+    pack_shared_prefix,
+    shared_prefix_attention,
+)
+from rrgkern.shared_prefix.reference import unshared_rows
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+DTYPE = torch.bfloat16 if DEVICE == "cuda" else torch.float32
+KEY_HEADS = 2
+
+# groups, members, prompt tokens, report tokens, heads, width of a head
+SHAPES = {
+    "cuda": [(8, 10, 1600, 150, 16, 128)],
+    "cpu": [(2, 10, 130, 60, 4, 32), (1, 10, 800, 150, 4, 32)],
+}[DEVICE]
+
+bench = Bench("shared_prefix", baseline="unshared")
+
+
+class Inputs:
+    """A decoder layer's weights, and the tokens of the same groups in both layouts."""
+
+    def __init__(self, seed: int, shape: tuple[int, ...]) -> None:
+        groups, members, prompt, report, heads, head = shape
+        generator = torch.Generator().manual_seed(seed)
+        width = heads * head
+
+        def weight(*size: int) -> Tensor:
+            values = torch.randn(*size, generator=generator) / size[-1] ** 0.5
+            return values.to(DEVICE, DTYPE).requires_grad_()
+
+        self.heads = heads
+        self.query, self.out = weight(width, width), weight(width, width)
+        self.key, self.value = weight(KEY_HEADS * head, width), weight(KEY_HEADS * head, width)
+        self.up, self.down = weight(4 * width, width), weight(width, 4 * width)
+        self.embedding = weight(1000, width)
+        # Reports between half and all of the longest.
+        lengths = torch.randint(report // 2, report + 1, (groups, members), generator=generator)
+        prefixes = [torch.randint(0, 1000, (prompt,), generator=generator) for _ in range(groups)]
+        suffixes = [
+            [torch.randint(0, 1000, (n,), generator=generator) for n in row]
+            for row in lengths.tolist()
+        ]
+        self.packed: SharedPrefixBatch = pack_shared_prefix(prefixes, suffixes).to(DEVICE)
+        self.layout: AttentionLayout = attention_layout(self.packed)
+        rows = unshared_rows(prefixes, suffixes, [torch.arange(prompt)[None]] * groups)
+        self.plain_ids, self.plain_gather = rows.input_ids.to(DEVICE), rows.gather.to(DEVICE)
+
+    def parameters(self) -> list[Tensor]:
+        return [self.query, self.key, self.value, self.out, self.up, self.down]
+
+
+def layer(x: Inputs, ids: Tensor, attend, gather: Tensor) -> list[Tensor]:
+    """Gradients of one decoder layer's scored states."""
+    states = F.embedding(ids, x.embedding.detach())
+    query, key, value = (
+        F.linear(states, w).unflatten(-1, (n, -1)).transpose(1, 2)
+        for w, n in ((x.query, x.heads), (x.key, KEY_HEADS), (x.value, KEY_HEADS))
+    )
+    states = states + F.linear(attend(query, key, value).transpose(1, 2).flatten(2), x.out)
+    states = states + F.linear(F.silu(F.linear(states, x.up)), x.down)
+    scored = states.flatten(0, 1).index_select(0, gather)
+    return list(torch.autograd.grad(scored.float().square().sum(), x.parameters()))
+
+
+@bench.provider("unshared")
+def unshared(mask: Tensor, x: Inputs) -> list[Tensor]:
+    """One row per member with its own copy of the prompt; plain causal attention."""
+
+    def attend(*qkv: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(*qkv, is_causal=True, enable_gqa=True)
+
+    return layer(x, x.plain_ids, attend, x.plain_gather)
+
+
+@bench.provider("dense mask")
+def dense(mask: Tensor, x: Inputs) -> list[Tensor]:
+    def attend(*qkv: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(*qkv, attn_mask=mask, enable_gqa=True)
+
+    return layer(x, x.packed.input_ids, attend, x.packed.gather)
+
+
+@bench.provider("rrgkern")
+def ours(mask: Tensor, x: Inputs) -> list[Tensor]:
+    def attend(*qkv: Tensor) -> Tensor:
+        return shared_prefix_attention(*qkv, x.layout)
+
+    return layer(x, x.packed.input_ids, attend, x.packed.gather)
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_decoder_layer(benchmark, shape):
+    groups, members, prompt, report, heads, head = shape
+
+    def make_inputs(seed: int) -> tuple[Tensor, Inputs]:
+        x = Inputs(seed, shape)
+        return x.packed.attention_mask(DTYPE), x
+
+    bench.compare(
+        benchmark,
+        make_inputs,
+        shape={
+            "groups": groups,
+            "members": members,
+            "prompt": prompt,
+            "report": report,
+            "width": heads * head,
+        },
+        dtype=DTYPE,
+        case="decoder layer, forward+backward",
+        rounds=10,
+    )

@@ -1,0 +1,159 @@
+"""A small attention layer over packed rows equals the unshared rows; a mistake anywhere shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rrgkern.shared_prefix import SharedPrefixBatch, attention_layout, pack_shared_prefix
+from rrgkern.shared_prefix.attention import AttentionLayout, shared_prefix_attention
+from rrgkern.shared_prefix.reference import unshared_rows
+
+VOCABULARY, WIDTH, HEADS = 50, 16, 2
+SIZES = [(5, [3, 4, 2]), (3, [6, 1]), (4, [2, 2])]
+BUDGET = 23  # the first and the third group share a row, and a row has padding
+
+
+def groups() -> tuple[list[Tensor], list[list[Tensor]], list[Tensor]]:
+    generator = torch.Generator().manual_seed(5)
+
+    def tokens(n: int) -> Tensor:
+        return torch.randint(0, VOCABULARY, (n,), generator=generator)
+
+    prefixes = [tokens(p) for p, _ in SIZES]
+    suffixes = [[tokens(t) for t in members] for _, members in SIZES]
+    # Positions as images make them: two axes that do not count evenly.
+    positions = [torch.stack([torch.arange(p), torch.arange(p) // 2]) for p, _ in SIZES]
+    return prefixes, suffixes, positions
+
+
+def layer(ids: Tensor, positions: Tensor, attend: Callable[..., Tensor]) -> Tensor:
+    """[rows * L, WIDTH] in fp64: embedding with positions, then attention."""
+    generator = torch.Generator().manual_seed(6)
+
+    def weight(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+    tokens, turn = weight(VOCABULARY, WIDTH), weight(2, WIDTH)
+    states = tokens[ids] + (positions.double().permute(1, 2, 0) @ turn).sin()
+    query, key, value = (
+        (states @ weight(WIDTH, WIDTH)).unflatten(-1, (HEADS, -1)).transpose(1, 2) for _ in range(3)
+    )
+    return attend(query, key, value).transpose(1, 2).flatten(2).flatten(0, 1)
+
+
+def truth() -> Tensor:
+    rows = unshared_rows(*groups())
+    out = layer(
+        rows.input_ids,
+        rows.positions,
+        lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=True),
+    )
+    return out[rows.gather]
+
+
+def packed() -> SharedPrefixBatch:
+    prefixes, suffixes, _ = groups()
+    batch = pack_shared_prefix(prefixes, suffixes, token_budget=BUDGET)
+    assert batch.row_of_group.tolist() == [0, 1, 0]
+    return batch
+
+
+def dense(batch: SharedPrefixBatch, positions: Tensor | None = None) -> Tensor:
+    mask = batch.attention_mask(torch.float64)
+    out = layer(
+        batch.input_ids,
+        batch.position_ids(groups()[2]) if positions is None else positions,
+        lambda *qkv: F.scaled_dot_product_attention(*qkv, attn_mask=mask),
+    )
+    return out[batch.gather]
+
+
+def blocks(batch: SharedPrefixBatch, layout: AttentionLayout) -> Tensor:
+    out = layer(
+        batch.input_ids,
+        batch.position_ids(groups()[2]),
+        lambda *qkv: shared_prefix_attention(*qkv, layout),
+    )
+    return out[batch.gather]
+
+
+def test_packed_rows_equal_unshared_rows() -> None:
+    batch = packed()
+    torch.testing.assert_close(dense(batch), truth())
+    torch.testing.assert_close(blocks(batch, attention_layout(batch)), truth())
+
+
+def members_see_each_other(batch: SharedPrefixBatch) -> Tensor:
+    return dense(replace(batch, member=batch.member.clamp(max=0)))
+
+
+def groups_see_each_other(batch: SharedPrefixBatch) -> Tensor:
+    return dense(replace(batch, group=batch.group.clamp(max=0)), batch.position_ids(groups()[2]))
+
+
+def positions_run_on(batch: SharedPrefixBatch) -> Tensor:
+    along_the_row = torch.arange(batch.input_ids.shape[1]).expand(2, *batch.input_ids.shape)
+    return dense(batch, along_the_row)
+
+
+def suffixes_restart_one_late(batch: SharedPrefixBatch) -> Tensor:
+    positions = batch.position_ids(groups()[2])
+    return dense(batch, positions + (batch.member >= 0))
+
+
+def hidden_states_one_late(batch: SharedPrefixBatch) -> Tensor:
+    return dense(replace(batch, gather=batch.gather + 1))
+
+
+def first_token_from_its_neighbour(batch: SharedPrefixBatch) -> Tensor:
+    gather = batch.gather.clone()
+    gather[batch.offsets[:-1]] = batch.start_of_sequence - 1
+    return dense(replace(batch, gather=gather))
+
+
+def blocks_of_another_prefix(batch: SharedPrefixBatch) -> Tensor:
+    layout = attention_layout(batch)
+    longest = layout.prefix.shape[1]
+    keys = layout.keys.clone()
+    keys[:, :longest] = layout.prefix[(batch.group_of_sequence + 1) % 3]
+    return blocks(batch, replace(layout, keys=keys))
+
+
+def blocks_see_the_padding_of_a_prefix(batch: SharedPrefixBatch) -> Tensor:
+    layout = attention_layout(batch)
+    visible = layout.visible.clone()
+    visible[..., : layout.prefix.shape[1]] = True
+    return blocks(batch, replace(layout, visible=visible))
+
+
+def blocks_see_later_tokens(batch: SharedPrefixBatch) -> Tensor:
+    layout = attention_layout(batch)
+    visible = layout.visible.clone()
+    visible[..., layout.prefix.shape[1] :] = True
+    return blocks(batch, replace(layout, visible=visible))
+
+
+MUTANTS = [
+    members_see_each_other,
+    groups_see_each_other,
+    positions_run_on,
+    suffixes_restart_one_late,
+    hidden_states_one_late,
+    first_token_from_its_neighbour,
+    blocks_of_another_prefix,
+    blocks_see_the_padding_of_a_prefix,
+    blocks_see_later_tokens,
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_mutants_die(mutant: Callable[[SharedPrefixBatch], Tensor]) -> None:
+    broken, wanted = mutant(packed()), truth()
+    with pytest.raises(AssertionError, match="Tensor-likes are not close"):
+        torch.testing.assert_close(broken, wanted)
