@@ -1,0 +1,153 @@
+"""Scripts applied to text: every character that no edit touches stays."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rrgkern import Edit, Rule, splice
+from rrgkern.edit_plan.splice import check_spans
+from tests.rrgkern.edit_plan.cases import many
+
+
+def spans(text: str) -> list[tuple[int, int]]:
+    return [match.span() for match in re.finditer(r"\S[^.]*\.", text)]
+
+
+REFERENCE = "Heart is large.  Lungs\nare clear.  "
+
+
+def edited(report: str, *script: Edit) -> tuple[str, int, list[tuple[str, str, str]]]:
+    done = splice(report, spans(report), REFERENCE, spans(REFERENCE), script)
+    return done.text, done.first_changed, [tuple(step) for step in done.steps]
+
+
+@pytest.mark.parametrize("rule", [Rule.CONFLICT, Rule.REPLACEMENT])
+def test_replacement_keeps_the_white_space_around(rule: Rule) -> None:
+    assert edited(" A.\n\n Bee. \tC.\n", Edit(rule, 1, 1)) == (
+        " A.\n\n Lungs\nare clear. \tC.\n",
+        6,
+        [(rule.name.lower(), "Bee.", "Lungs\nare clear.")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("report", "i", "text", "first"),
+    [
+        ("A. \n Bee.\n\nC.", 1, "A. \n C.", 5),
+        ("A. \n Bee.\n\nC.", 0, "Bee.\n\nC.", 0),
+        ("A. \n Bee.\n\nC. ", 2, "A. \n Bee.\n\n", 11),
+    ],
+)
+def test_deletion_takes_the_white_space_that_follows(report, i, text, first) -> None:
+    got = edited(report, Edit(Rule.DELETION, i, -1))
+    assert got[:2] == (text, first)
+    assert got[2][0][0] == "deletion" and got[2][0][2] == ""
+
+
+def test_deletion_stops_at_a_sentence_that_starts_with_white_space() -> None:
+    done = splice("A. B.", [(0, 2), (2, 5)], "", [], [Edit(Rule.DELETION, 0, -1)])
+    assert done.text == " B."
+
+
+@pytest.mark.parametrize(
+    ("report", "text"),
+    [("A.", "A. Heart is large."), ("A. ", "A. Heart is large."), ("A.\n", "A.\nHeart is large.")],
+)
+def test_addition_comes_after_one_space(report, text) -> None:
+    assert edited(report, Edit(Rule.ADDITION, 1, 0)) == (
+        text,
+        len(report),
+        [("addition", "", "Heart is large.")],
+    )
+
+
+def test_an_emptied_report_becomes_the_sentence() -> None:
+    assert edited("  A. \n", Edit(Rule.DELETION, 0, 0)) == (
+        "Heart is large.",
+        0,
+        [("deletion", "A.", ""), ("fill", "", "Heart is large.")],
+    )
+    assert edited(" \n", Edit(Rule.FILL, -1, 0)) == (
+        "Heart is large.",
+        0,
+        [("fill", "", "Heart is large.")],
+    )
+    assert edited("", Edit(Rule.FILL, -1, 0))[0] == "Heart is large."
+    # Text that is no sentence is not ours to remove.
+    assert edited("FINDINGS:", Edit(Rule.FILL, -1, 0))[0] == "FINDINGS: Heart is large."
+
+
+def test_indices_follow_the_list_as_it_stands() -> None:
+    script = [
+        Edit(Rule.DELETION, 0, -1),
+        Edit(Rule.REPLACEMENT, 0, 1),
+        Edit(Rule.ADDITION, 2, 0),
+        Edit(Rule.DELETION, 1, -1),
+        Edit(Rule.CONFLICT, 1, 1),
+    ]
+    text, first, steps = edited("A. Bee.  C.", *script)
+    assert text == "Lungs\nare clear.  Lungs\nare clear."
+    assert first == 0
+    assert [step[1] for step in steps] == ["A.", "Bee.", "", "C.", "Heart is large."]
+
+
+def test_copies_go_together_in_the_published_code() -> None:
+    assert edited("A. B. A.  C.", Edit(Rule.DELETION_OF_COPIES, 0, -1))[:2] == ("B. C.", 0)
+    assert edited("A. A.", Edit(Rule.DELETION_OF_COPIES, 0, 1))[0] == "Lungs\nare clear."
+
+
+def test_no_edit_changes_nothing() -> None:
+    assert edited("A. B.") == ("A. B.", 5, [])
+
+
+words = st.text("ab é\n\t", max_size=6)
+bodies = st.text("xyzé", min_size=1, max_size=4)
+
+
+@given(
+    st.lists(st.tuples(words, bodies), max_size=5),
+    words,
+    st.data(),
+)
+@many
+def test_characters_before_the_first_change_and_outside_edits_stay(pieces, tail, data) -> None:
+    """Replacements only: gaps survive in order, whatever the sentences are."""
+    report, found = "", []
+    for gap, body in pieces:
+        report += gap
+        found.append((len(report), len(report) + len(body)))
+        report += body
+    report += tail
+    chosen = data.draw(st.lists(st.integers(0, max(len(found) - 1, 0)), unique=True, max_size=3))
+    script = [Edit(Rule.REPLACEMENT, i, 0) for i in chosen if found]
+    done = splice(report, found, REFERENCE, spans(REFERENCE), script)
+    expected = ""
+    for i, (gap, body) in enumerate(pieces):
+        expected += gap + ("Heart is large." if script and i in chosen else body)
+    assert done.text == expected + tail
+    assert done.text[: done.first_changed] == report[: done.first_changed]
+    if script:
+        assert done.first_changed == min(found[i][0] for i in chosen)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ([Edit(Rule.REPLACEMENT, 2, 0)], "edit 0 changes sentence 2, wanted one of the 2 there"),
+        ([Edit(Rule.ADDITION, 2, 5)], "edit 0 takes reference sentence 5, wanted one of the 2"),
+        ([Edit(Rule.NONE, -1, -1)], "edit 0 has rule"),
+    ],
+)
+def test_scripts_for_another_text_are_refused(script, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        edited("A. B.", *script)
+
+
+@pytest.mark.parametrize("bad", [[(0, 9)], [(2, 4), (3, 5)], [(1, 1)], [(3, 5), (0, 2)]])
+def test_spans_out_of_order_are_named(bad) -> None:
+    with pytest.raises(ValueError, match=r"^sentences\[\d\] is "):
+        check_spans("sentences", bad, "A. B.")
