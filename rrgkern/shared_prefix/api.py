@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import LongTensor, Tensor
+from torch import Tensor
 
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
 
@@ -72,8 +72,8 @@ def pack_shared_prefix(
                 members.append(m)
                 at += len(part)
 
-    def long(values: Sequence[int]) -> LongTensor:
-        return torch.tensor(values, dtype=torch.int64, device=device)  # type: ignore[return-value]
+    def long(values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=device)
 
     lengths = [len(part) for part in parts]
     segment_lengths = long(lengths)
@@ -83,9 +83,9 @@ def pack_shared_prefix(
     depth = torch.arange(total, device=device) - before[segment]
     place = long(starts)[segment] + depth
 
-    def rows_of(values: Tensor, fill: int) -> LongTensor:
+    def rows_of(values: Tensor, fill: int) -> Tensor:
         flat = torch.full((len(rows) * length,), fill, dtype=torch.int64, device=device)
-        return flat.index_copy_(0, place, values).view(len(rows), length)  # type: ignore[return-value]
+        return flat.index_copy_(0, place, values).view(len(rows), length)
 
     order = [(b, m) for b, group in enumerate(suffixes) for m in range(len(group))]
     sequence_segment = [segment_of[key] for key in order]

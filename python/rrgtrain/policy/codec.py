@@ -7,7 +7,7 @@ from typing import Any
 
 import tokenizers
 import torch
-from torch import LongTensor, Tensor
+from torch import Tensor
 
 from rrgkern import byte_level_spans, byte_vocabulary
 
@@ -39,7 +39,7 @@ class ReportCodec:
         self._eos = frozenset(eos_ids)
         self._end_of_turn = end_of_turn
 
-    def encode(self, text: str) -> LongTensor:
+    def encode(self, text: str) -> Tensor:
         """Ids [T] of the report, closed by the end-of-turn token."""
         return self._tensor([*self._ids(text), self._end_of_turn])
 
@@ -61,7 +61,7 @@ class ReportCodec:
 
     def reencode_from(
         self, ids: Tensor | Sequence[int], new_text: str, first_changed_char: int
-    ) -> LongTensor:
+    ) -> Tensor:
         """Ids of an edited report that keep the sampled ids of the untouched beginning.
 
         Kept are the leading tokens that lie wholly before `first_changed_char` and end with a
@@ -113,8 +113,8 @@ class ReportCodec:
         return self._encoder.encode(text, add_special_tokens=False).ids
 
     @staticmethod
-    def _tensor(ids: list[int]) -> LongTensor:
-        return torch.tensor(ids, dtype=torch.int64)  # type: ignore[return-value]
+    def _tensor(ids: list[int]) -> Tensor:
+        return torch.tensor(ids, dtype=torch.int64)
 
 
 def _character_begins(data: bytes) -> dict[int, int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import LongTensor, Tensor, nn
+from torch import Tensor, nn
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
@@ -37,8 +37,8 @@ class Policy:
     @property
     def backbone(self) -> Any:
         """The Qwen2_5_VLForConditionalGeneration itself, LoRA layers included."""
-        peft = getattr(self.model, "get_base_model", None)
-        return self.model if peft is None else peft()
+        model: Any = self.model
+        return model.get_base_model() if hasattr(model, "get_base_model") else model
 
     @property
     def language_model(self) -> Any:
@@ -66,7 +66,7 @@ class Policy:
         vocabulary = self.config.text_config.vocab_size
         return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary)
 
-    def encode_report(self, text: str) -> LongTensor:
+    def encode_report(self, text: str) -> Tensor:
         """Ids [T] of a report, closed by the end-of-turn token."""
         return self.codec.encode(text)
 
@@ -80,7 +80,7 @@ class Policy:
 
     def reencode_from(
         self, ids: Tensor | Sequence[int], new_text: str, first_changed_char: int
-    ) -> LongTensor:
+    ) -> Tensor:
         """Ids of an edited report that keep the sampled beginning; see `ReportCodec`."""
         return self.codec.reencode_from(ids, new_text, first_changed_char)
 
@@ -89,7 +89,8 @@ class Policy:
         directory = Path(directory)
         if directory.is_file():
             raise UserError(f"cannot save the policy to the file {directory}; name a directory")
-        self.model.save_pretrained(directory)
+        model: Any = self.model
+        model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)
         self.image_processor.save_pretrained(directory)
         return directory

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from PIL import Image
-from torch import LongTensor, Tensor
+from torch import Tensor
 
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
@@ -27,11 +27,11 @@ class EncodedPrompt:
     without images; key: names the images in a cache of vision embeddings.
     """
 
-    input_ids: LongTensor
-    positions: LongTensor
+    input_ids: Tensor
+    positions: Tensor
     pixel_values: Tensor | None
-    image_grid_thw: LongTensor | None
-    mm_token_type_ids: LongTensor
+    image_grid_thw: Tensor | None
+    mm_token_type_ids: Tensor
     key: str = ""
 
 
@@ -104,11 +104,11 @@ def encode_prompt(
     input_ids = torch.tensor(ids, dtype=torch.int64)
     is_image = input_ids == image_id
     return EncodedPrompt(
-        input_ids=input_ids,  # type: ignore[arg-type]
-        positions=mrope_positions(is_image, grid, merge),  # type: ignore[arg-type]
+        input_ids=input_ids,
+        positions=mrope_positions(is_image, grid, merge),
         pixel_values=pixel_values,
         image_grid_thw=grid,
-        mm_token_type_ids=is_image.long(),  # type: ignore[arg-type]
+        mm_token_type_ids=is_image.long(),
         key=study.id,
     )
 

@@ -70,7 +70,8 @@ def build_tiny(config: TinyConfig, texts: Sequence[str], directory: str | Path) 
     _check(config, texts)
     directory = Path(directory)
     tokenizer = _train_tokenizer(config.vocabulary, texts)
-    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
+    vocabulary = tokenizer.get_vocab()
+    ids = {token: vocabulary[token] for token in SPECIAL_TOKENS}
     pixels = config.image_size**2
     image_processor = Qwen2VLImageProcessorPil(
         size={"shortest_edge": pixels, "longest_edge": pixels},
@@ -105,7 +106,7 @@ def _train_tokenizer(vocabulary: int, texts: Sequence[str]) -> Qwen2Tokenizer:
     learned = json.loads(bpe.to_str())["model"]
     tokenizer = Qwen2Tokenizer(
         vocab=learned["vocab"],
-        merges=[tuple(pair) for pair in learned["merges"]],
+        merges=[tuple(pair) for pair in learned["merges"]],  # type: ignore[misc]
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
     )

@@ -55,12 +55,13 @@ class GroupCache(Cache):
         values[:, :, self._length] = value_states[:, :, 0]
         return key_states, value_states
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, _: Tensor, scale: float) -> Tensor:
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         """Attention of one new token per row, [rows, heads, 1, width], over prompt and own tokens.
 
-        Scores and softmax are fp32 whatever the model's dtype.
+        `key` and `value` of that token are in the cache already. Scores and softmax are fp32
+        whatever the model's dtype.
         """
-        rows, heads, _, width = query.shape
+        rows, heads, _one, width = query.shape
         key_heads = key.shape[1]
         own_keys, own_values = (t[:, :, : self._length + 1].float() for t in self._own[layer])
         keys, values = self._prefix[layer]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import LongTensor, Tensor
+from torch import Tensor
 
 from rrgtrain.policy.attention import require_attention
 from rrgtrain.policy.forward import VisionCache, embed, head, image_index, vision_embeddings
@@ -28,7 +28,7 @@ class Rollout:
     ids under the distribution they were drawn from; finished: the end of turn was sampled. Both
     tensors are on the CPU."""
 
-    ids: LongTensor
+    ids: Tensor
     logps: Tensor
     finished: bool
 
@@ -133,7 +133,8 @@ class _Loop:
         ends = torch.tensor(self.policy.eos_ids, device=device)
         live = torch.ones(total, dtype=torch.bool, device=device)
         # In fp32 even for a bf16 model: rounded logits would not give the log-probs of training.
-        weight, bias = (None if t is None else t.float() for t in head(self.policy))
+        weight, bias = head(self.policy)
+        weight, bias = weight.float(), None if bias is None else bias.float()
         for t in range(self.max_new_tokens):
             logits = torch.nn.functional.linear(self.hidden.float(), weight, bias)
             token, logp = draw(logits, self.rows, t)
@@ -168,7 +169,7 @@ class _Loop:
         finished = is_end.any(1)
         lengths = torch.where(finished, is_end.int().argmax(1) + 1, self.max_new_tokens)
         rollouts = [
-            Rollout(ids[r, :n].clone(), logps[r, :n].clone(), done)  # type: ignore[arg-type]
+            Rollout(ids[r, :n].clone(), logps[r, :n].clone(), done)
             for r, (n, done) in enumerate(zip(lengths.tolist(), finished.tolist(), strict=True))
         ]
         return [rollouts[b * self.group : (b + 1) * self.group] for b in range(self.count)]
