@@ -77,7 +77,7 @@ class Build:
         u = rng.uniform
         return cls(
             shift=(u(-0.05, 0.05), u(-0.05, 0.05)), scale=(u(0.94, 1.06), u(0.94, 1.06)),
-            tilt=u(-0.05, 0.05), apex=u(-0.86, -0.78), dome=u(0.4, 0.52), heart=u(0.93, 1.05),
+            tilt=u(-0.05, 0.05), apex=u(-0.86, -0.78), dome=u(0.4, 0.52), heart=u(0.91, 1.09),
             ribs=u(0.0, 1.0), exposure=u(-0.04, 0.04), vessels=u(0.8, 1.2), fluid=u(0.85, 1.15),
         )
 

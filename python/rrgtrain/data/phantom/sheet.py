@@ -19,7 +19,9 @@ def phantom_sheet(
     if not entries:
         raise ValueError(f"{root} has no {split} studies; wanted a split with at least one")
     views = max(len(entry["image_path"]) for entry in entries)
-    width, below = tile * views, 118
+    width = tile * views
+    texts = [textwrap.fill(entry["report"], width=max(12, width // 6)) for entry in entries]
+    below = 14 * max(text.count("\n") + 1 for text in texts) + 10
     rows = -(-len(entries) // columns)
     sheet = Image.new("RGB", (columns * (width + 8) + 8, rows * (tile + below) + 8), "white")
     pen = ImageDraw.Draw(sheet)
@@ -31,6 +33,5 @@ def phantom_sheet(
             with Image.open(root / "images" / path) as image:
                 shown = image.convert("RGB").resize((tile, tile), Image.Resampling.BICUBIC)
             sheet.paste(shown, (left + view * tile, top))
-        text = textwrap.fill(entry["report"], width=width // 6)
-        pen.multiline_text((left, top + tile + 3), text, fill="black", font=font, spacing=1)
+        pen.multiline_text((left, top + tile + 3), texts[index], fill="black", font=font, spacing=1)
     return sheet

@@ -21,7 +21,7 @@ from rrgtrain.errors import UserError
 
 SPLITS = ("train", "val", "test")
 STAMP = "phantom.json"
-VERSION = 4
+VERSION = 5
 
 
 def write_phantom(
