@@ -41,7 +41,7 @@ class GroupCache(Cache):
     ) -> tuple[Tensor, Tensor]:
         """Called by each attention layer with the keys and values of the tokens it is given."""
         if layer_idx == len(self._prefix):
-            self._prefix.append((key_states.float(), value_states.float()))
+            self._prefix.append((_wide(key_states), _wide(value_states)))
             heads, width = key_states.shape[1], key_states.shape[3]
             room = key_states.new_empty(len(self._prompt), heads, self._chunk, width)
             self._own.append((room, torch.empty_like(room)))
@@ -59,14 +59,14 @@ class GroupCache(Cache):
         """Attention of one new token per row, [rows, heads, 1, width], over prompt and own tokens.
 
         `key` and `value` of that token are in the cache already. Scores and softmax are fp32
-        whatever the model's dtype.
+        at least, whatever the model's dtype.
         """
         rows, heads, _one, width = query.shape
         key_heads = key.shape[1]
-        own_keys, own_values = (t[:, :, : self._length + 1].float() for t in self._own[layer])
+        own_keys, own_values = (_wide(t[:, :, : self._length + 1]) for t in self._own[layer])
         keys, values = self._prefix[layer]
         length = keys.shape[2]
-        scaled = query.view(rows, key_heads, heads // key_heads, width).float() * scale
+        scaled = _wide(query).view(rows, key_heads, heads // key_heads, width) * scale
 
         scores = self._side_by_side(scaled) @ keys.transpose(2, 3)
         if self._penalty is not None:
@@ -119,3 +119,7 @@ class GroupCache(Cache):
         split = side_by_side.unflatten(2, (self._width, -1)).transpose(1, 2)
         flat = split.flatten(0, 1)
         return flat if self._slot is None else flat.index_select(0, self._slot)
+
+
+def _wide(states: Tensor) -> Tensor:
+    return states.to(torch.promote_types(states.dtype, torch.float32))

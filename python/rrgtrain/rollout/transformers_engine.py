@@ -133,10 +133,11 @@ class _Loop:
         ends = torch.tensor(self.policy.eos_ids, device=device)
         live = torch.ones(total, dtype=torch.bool, device=device)
         # In fp32 even for a bf16 model: rounded logits would not give the log-probs of training.
+        wide = torch.promote_types(self.hidden.dtype, torch.float32)
         weight, bias = head(self.policy)
-        weight, bias = weight.float(), None if bias is None else bias.float()
+        weight, bias = weight.to(wide), None if bias is None else bias.to(wide)
         for t in range(self.max_new_tokens):
-            logits = torch.nn.functional.linear(self.hidden.float(), weight, bias)
+            logits = torch.nn.functional.linear(self.hidden.to(wide), weight, bias)
             token, logp = draw(logits, self.rows, t)
             # Rows that have finished but not left the batch yet write behind their end.
             ids[self.rows, t], logps[self.rows, t] = token, logp

@@ -8,10 +8,10 @@ import torch
 
 from rrgkern import linear_token_logps
 from rrgtrain.policy.forward import head, hidden_states
-from rrgtrain.policy.load import Policy
+from rrgtrain.policy.load import Policy, load_policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rollout import Rollout, generate
-from tests.rrgtrain.policy.common import prompt, tiny_policy
+from tests.rrgtrain.policy.common import prompt, tiny_directory, tiny_policy
 
 STEPS = 70  # beyond the cache's first chunk of 64 places
 
@@ -28,9 +28,9 @@ def seeds_for(count: int, group: int) -> list[list[int]]:
     return [[1000 * b + m for m in range(group)] for b in range(count)]
 
 
-def ending_policy() -> Policy:
+def ending_policy(**options: object) -> Policy:
     """A policy that ends its turn now and then: reports of many lengths, rows that leave early."""
-    policy = tiny_policy()
+    policy = tiny_policy(**options)
     policy.eos_ids = tuple(range(40, 46))
     return policy
 
@@ -74,7 +74,8 @@ def test_greedy_equals_transformers() -> None:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logps_equal_the_training_forward(temperature: float) -> None:
-    policy = ending_policy()
+    """In fp64, so that nothing but the rounding of the log-probs themselves is forgiven."""
+    policy = ending_policy(dtype=torch.float64)
     prompts = prompts_of(policy)
     rollouts = generate(
         policy,
@@ -89,9 +90,22 @@ def test_logps_equal_the_training_forward(temperature: float) -> None:
     assert len(lengths) > 4, "reports of one length would not exercise rows that leave"
     assert {r.finished for r in flat} == {True, False}
     ours = torch.cat([r.logps for r in flat])
-    torch.testing.assert_close(
-        ours, recomputed(policy, prompts, rollouts, temperature), rtol=0, atol=1e-5
+    assert ours.dtype == torch.float32
+    with torch.no_grad():
+        hidden, batch = hidden_states(policy, prompts, [[r.ids for r in g] for g in rollouts])
+        logps = torch.log_softmax(hidden @ head(policy)[0].T / temperature, -1)
+    theirs = logps.gather(1, batch.targets[:, None]).squeeze(1).float()
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
+
+
+def test_logps_equal_the_fused_log_probs() -> None:
+    policy = load_policy(tiny_directory())
+    prompts = prompts_of(policy)
+    rollouts = generate(
+        policy, prompts, group=3, temperature=0.9, max_new_tokens=40, seeds=seeds_for(4, 3)
     )
+    ours = torch.cat([r.logps for group in rollouts for r in group])
+    torch.testing.assert_close(ours, recomputed(policy, prompts, rollouts, 0.9), rtol=0, atol=1e-5)
 
 
 def test_a_report_ends_with_its_end_of_turn() -> None:
