@@ -125,6 +125,11 @@ def _check_logps_and_offsets(logps: Tensor, offsets: Tensor) -> None:
         raise ValueError(f"offsets has shape {tuple(offsets.shape)}; wanted [S+1], at least [0]")
     if offsets.dtype != torch.int64:
         raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
+    if offsets.numel() == 1 and logps.numel():
+        raise ValueError(
+            f"offsets has shape (1,), so no sequence, and logps {tuple(logps.shape)}; "
+            "wanted [S+1] that ends at N"
+        )
     _check_device("offsets", offsets, logps)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rrgkern.dispatch import register_triton
 from rrgkern.policy_loss.reference import METRICS, policy_loss_reference
 from rrgkern.policy_loss.spec import PolicyLoss
 
@@ -103,3 +104,4 @@ def _backward(
 
 
 policy_loss_fwd.register_autograd(_backward, setup_context=_setup_context)
+register_triton(policy_loss_fwd, "rrgkern.policy_loss.triton_policy_loss", "launch")

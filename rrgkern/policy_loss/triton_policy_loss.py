@@ -1,0 +1,168 @@
+"""Launches the passes of the policy loss."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import triton
+from torch import Tensor
+
+from rrgkern.policy_loss.reference import METRICS
+from rrgkern.policy_loss.spec import PolicyLoss
+from rrgkern.policy_loss.terms import clip_bounds
+from rrgkern.policy_loss.triton_sequence import policy_loss_sequence_kernel
+from rrgkern.policy_loss.triton_terms import (
+    KL_CODES,
+    LEVEL_CODES,
+    MODE_CODES,
+    SURROGATE_CODES,
+)
+from rrgkern.policy_loss.triton_token import (
+    COLUMNS,
+    policy_loss_finish_kernel,
+    policy_loss_token_kernel,
+)
+
+# Two tokens a thread: at four, the arithmetic of a token needs so many registers that a third of
+# the warps fit, and a step of 48,000 tokens would not even fill the multiprocessors.
+TOKENS_PER_PROGRAM = 256
+# A report is 100 to 300 tokens long.
+TOKENS_PER_STEP = 256
+PARTIALS_PER_STEP = 256
+NUM_WARPS = 4
+
+
+def launch(
+    logps: Tensor,
+    advantages: Tensor,
+    offsets: Tensor,
+    scale: Tensor,
+    old: Tensor | None,
+    ref: Tensor | None,
+    sampler: Tensor | None,
+    weight: Tensor | None,
+    entropy: Tensor | None,
+    on_policy: Tensor | None,
+    mask: Tensor | None,
+    advantage_per_token: bool,
+    scale_per_token: bool,
+    spec: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Serve `rrgkern::policy_loss_fwd`; arguments and results are those of the reference."""
+    variant = PolicyLoss.decode(spec)
+    n_tokens, n_sequences = logps.numel(), offsets.numel() - 1
+    per_sequence = variant.ratio_level != "token" or variant.surrogate == "vespo"
+    sampler_per_sequence = sampler is not None and variant.sampler_level == "sequence"
+    entropy_in_loss = entropy is not None and variant.entropy_coef != 0
+
+    coef = torch.empty_like(logps)
+    coef_entropy = torch.empty_like(logps) if entropy_in_loss else logps.new_empty(0)
+    loss, metrics = logps.new_empty(()), logps.new_empty(len(METRICS))
+    p0, p1, p2, p3 = _surrogate_numbers(variant)
+    lowest = -math.inf if variant.sampler_min is None else variant.sampler_min
+    highest = math.inf if variant.sampler_max is None else variant.sampler_max
+    variant_codes = {
+        "SURROGATE": SURROGATE_CODES[variant.surrogate],
+        "LEVEL": LEVEL_CODES[variant.ratio_level],
+        "KL": KL_CODES[variant.kl],
+        "SAMPLER_PER_SEQUENCE": sampler_per_sequence,
+        "SAMPLER_MODE": MODE_CODES[variant.sampler_mode],
+        "ADVANTAGE_PER_TOKEN": advantage_per_token,
+        "SCALE_PER_TOKEN": scale_per_token,
+    }
+    weighted = variant.kl_ratio_weight and variant.beta != 0
+
+    # [mean log-ratio, log-correction, pulled gradient] of each sequence.
+    tied = per_sequence or sampler_per_sequence
+    of_sequence = logps.new_empty(3, n_sequences) if tied else None
+    log_ratio, log_correction, pulled = (None,) * 3 if of_sequence is None else of_sequence
+    if tied and n_sequences:
+        policy_loss_sequence_kernel[(n_sequences,)](
+            logps,
+            advantages,
+            offsets,
+            scale,
+            old,
+            ref,
+            sampler,
+            weight,
+            on_policy,
+            mask,
+            log_ratio,
+            log_correction,
+            pulled,
+            variant.beta,
+            lowest,
+            highest,
+            _log(lowest),
+            _log(highest),
+            p0,
+            p1,
+            p2,
+            p3,
+            KL_IN_RATIO=weighted,
+            BLOCK=TOKENS_PER_STEP,
+            num_warps=NUM_WARPS,
+            **variant_codes,
+        )
+
+    n_blocks = triton.cdiv(n_tokens, TOKENS_PER_PROGRAM)
+    partials = torch.empty(COLUMNS.value, n_blocks, dtype=torch.float64, device=logps.device)
+    if n_blocks:
+        policy_loss_token_kernel[(n_blocks,)](
+            logps,
+            advantages,
+            offsets,
+            scale,
+            old,
+            ref,
+            sampler,
+            weight,
+            entropy,
+            on_policy,
+            mask,
+            log_ratio,
+            log_correction,
+            pulled,
+            coef,
+            coef_entropy if entropy_in_loss else None,
+            partials,
+            n_tokens,
+            n_sequences,
+            n_sequences.bit_length(),
+            variant.beta,
+            variant.entropy_coef,
+            lowest,
+            highest,
+            p0,
+            p1,
+            p2,
+            p3,
+            KL_WEIGHTED=weighted,
+            BLOCK=TOKENS_PER_PROGRAM,
+            num_warps=NUM_WARPS,
+            **variant_codes,
+        )
+    policy_loss_finish_kernel[(1,)](
+        partials, n_blocks, loss, metrics, BLOCK=PARTIALS_PER_STEP, num_warps=2 * NUM_WARPS
+    )
+    return loss, coef, coef_entropy, metrics
+
+
+def _surrogate_numbers(spec: PolicyLoss) -> tuple[float, float, float, float]:
+    """p0 to p3 of `triton_terms.surrogate`."""
+    if spec.surrogate == "sapo":
+        return spec.sapo_tau_pos, spec.sapo_tau_neg, 0.0, 0.0
+    if spec.surrogate == "vespo":
+        return (
+            spec.vespo_k_pos,
+            spec.vespo_lambda_pos,
+            spec.vespo_k_neg,
+            spec.vespo_lambda_neg,
+        )
+    return (*clip_bounds(spec), 0.0)
+
+
+def _log(bound: float) -> float:
+    return math.log(bound) if bound > 0 else -math.inf

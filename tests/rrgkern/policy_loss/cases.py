@@ -1,0 +1,147 @@
+"""Variants of the loss and batches that reach every branch of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+
+from rrgkern import PolicyLoss
+from rrgkern.policy_loss.spec import KLS, RATIO_LEVELS, SAMPLER_LEVELS, SAMPLER_MODES, SURROGATES
+
+LENGTHS = (5, 0, 6, 1, 8, 0)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The tensor arguments of the op, in its order."""
+
+    logps: Tensor
+    advantages: Tensor
+    offsets: Tensor
+    scale: Tensor
+    old: Tensor | None = None
+    ref: Tensor | None = None
+    sampler: Tensor | None = None
+    weight: Tensor | None = None
+    entropy: Tensor | None = None
+    on_policy: Tensor | None = None
+    mask: Tensor | None = None
+
+    def arguments(self, spec: PolicyLoss) -> tuple[object, ...]:
+        """Positional arguments of `policy_loss_fwd` and of the reference."""
+        sequences = self.offsets.numel() - 1
+        return (*self.tensors(), *self.per_token(sequences), spec.encode())
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        return tuple(getattr(self, field.name) for field in fields(self))
+
+    def per_token(self, sequences: int) -> tuple[bool, bool]:
+        return self.advantages.numel() != sequences, self.scale.numel() != sequences
+
+    def to(self, dtype: torch.dtype) -> Batch:
+        """The same batch with its numbers in `dtype`."""
+        return Batch(
+            *(t if t is None or not t.is_floating_point() else t.to(dtype) for t in self.tensors())
+        )
+
+    def changed(self, **tensors: Tensor | None) -> Batch:
+        return replace(self, **tensors)
+
+    @property
+    def keep(self) -> Tensor:
+        return torch.ones_like(self.logps, dtype=torch.bool) if self.mask is None else self.mask
+
+
+def batch(
+    seed: int = 0,
+    *,
+    dtype: torch.dtype = torch.float64,
+    lengths: tuple[int, ...] = LENGTHS,
+    old: bool = True,
+    sampler: bool = True,
+    per_token: bool = False,
+    on_policy: bool = True,
+    mask: bool = True,
+) -> Batch:
+    """Log-ratios wide enough to clip on both sides, a NaN sampler value, a zero advantage."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(n: int, spread: float) -> Tensor:
+        # Rounded to fp32 first: the fp32 batch and its fp64 truth hold the same numbers.
+        return (spread * torch.randn(n, generator=generator)).double()
+
+    sequences = len(lengths)
+    offsets = torch.tensor((0, *lengths)).cumsum(0)
+    tokens = int(offsets[-1])
+    logps = -normal(tokens, 1.5).abs()
+    behaviour = (logps + normal(tokens, 0.4)).float().double()
+    engine = (behaviour + normal(tokens, 0.4)).float().double()
+    if tokens > 2:
+        engine[2] = torch.nan
+    advantages = normal(tokens if per_token else sequences, 1.0)
+    advantages[-2:-1] = 0.0
+    flags = torch.zeros(sequences, dtype=torch.bool)
+    flags[2::5] = True
+    return Batch(
+        logps=logps,
+        advantages=advantages,
+        offsets=offsets,
+        scale=normal(tokens if per_token else sequences, 1.0).abs() / max(tokens, 1),
+        old=behaviour if old else None,
+        ref=(logps + normal(tokens, 0.5)).float().double(),
+        sampler=engine if sampler else None,
+        weight=1.0 + normal(tokens, 1.0).abs(),
+        entropy=normal(tokens, 1.0).abs(),
+        on_policy=flags if on_policy else None,
+        mask=(torch.rand(tokens, generator=generator) > 0.2) if mask else None,
+    ).to(dtype)
+
+
+def variants() -> Iterator[PolicyLoss]:
+    """Every combination that PolicyLoss accepts; the numbers make each branch matter."""
+    choices = itertools.product(
+        SURROGATES, RATIO_LEVELS, KLS, (False, True), SAMPLER_LEVELS, SAMPLER_MODES
+    )
+    for surrogate, level, kl, weighted, sampler_level, mode in choices:
+        if surrogate == "luspo" and level != "sequence":
+            continue
+        if surrogate == "vespo" and (level != "token" or sampler_level != "token"):
+            continue
+        yield PolicyLoss(
+            surrogate=surrogate,
+            ratio_level=level,
+            eps_low=None if surrogate == "cispo" and weighted else 0.2,
+            eps_high=0.15,
+            dual_clip=1.4 if surrogate in ("clip", "luspo") and weighted else None,
+            kl=kl,
+            beta=0.3,
+            kl_ratio_weight=weighted,
+            entropy_coef=0.1,
+            sampler_level=sampler_level,
+            sampler_mode=mode,
+            sampler_min=0.6,
+            sampler_max=1.5,
+        )
+
+
+def sampled_variants(stride: int) -> list[tuple[PolicyLoss, Batch]]:
+    """Every `stride`-th variant with a batch whose optional parts cycle independently of it."""
+    options = itertools.cycle(
+        {"old": i % 3 != 2, "sampler": i % 4 != 3, "per_token": i % 2 == 1, "mask": i % 5 != 4}
+        for i in range(60)
+    )
+    chosen = itertools.islice(variants(), 0, None, stride)
+    return [
+        (spec, batch(seed, **option))
+        for seed, (spec, option) in enumerate(zip(chosen, options, strict=False))
+    ]
+
+
+def name_of(spec: PolicyLoss) -> str:
+    """A test's name."""
+    kl = f"{spec.kl}r" if spec.kl_ratio_weight else spec.kl
+    return f"{spec.surrogate}-{spec.ratio_level}-{kl}-{spec.sampler_level}-{spec.sampler_mode}"
