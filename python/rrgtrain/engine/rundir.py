@@ -83,7 +83,7 @@ class RunDir:
                 raise UserError(f"no run in {run.path} to resume; drop --resume to start one there")
             raise UserError(
                 f"{run.path} already holds a run ({', '.join(found)}); "
-                "go on with it by --resume, or name another directory by --out"
+                "name another directory by --out, or delete this one"
             )
         run.events.mkdir(exist_ok=True)
         run.checkpoints.mkdir(exist_ok=True)
