@@ -153,7 +153,7 @@ def _samples(
             Sample(
                 study.id,
                 [read_image(image.path) for image in study.images],
-                study.report or "(labels only)",
+                study.report or "",
                 {name: evaluation.reports[i] for name, (evaluation, _) in evaluations.items()},
                 indication=study.indication,
                 views=[("prior " if i.prior else "") + i.view for i in study.images],
