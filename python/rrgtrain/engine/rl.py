@@ -202,7 +202,7 @@ def _reward_rows(groups: list[Group], scores: dict) -> dict[str, float]:
     for origin in sorted(set(origins)):
         chosen = [v for v, o in zip(scores["total"], origins, strict=True) if o == origin]
         rows[f"reward_{origin}"] = float(sum(chosen) / len(chosen))
-    rows["tokens"] = float(sum(len(m.ids) for m in members(groups)) / len(origins))
+    rows["report_tokens"] = float(sum(len(m.ids) for m in members(groups)) / len(origins))
     return rows
 
 
