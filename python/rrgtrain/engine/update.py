@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,7 +17,7 @@ from rrgtrain.schema import Rl
 
 @dataclass(frozen=True)
 class Update:
-    """`loss` of the whole batch; `metrics` are token-weighted means over its micro-batches."""
+    """`loss` of the whole batch; `metrics` of it, however it was cut into micro-batches."""
 
     loss: float
     metrics: dict[str, float]
@@ -39,11 +40,21 @@ def accumulate_gradients(
     """
     lengths = torch.tensor([len(m.ids) for g in groups for m in g.members])
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    scale = loss_scale(settings.aggregation, offsets, max_length=settings.max_new_tokens)
+    scale = loss_scale(
+        settings.aggregation,
+        offsets,
+        max_length=settings.max_new_tokens if settings.aggregation == "dr_grpo" else None,
+        total_tokens=int(offsets[-1]) if settings.aggregation == "dapo" else None,
+    )
+    if len(advantages) not in (len(lengths), int(offsets[-1])):
+        raise ValueError(
+            f"{len(advantages)} advantages; wanted {len(lengths)}, one per member, or "
+            f"{int(offsets[-1])}, one per token"
+        )
     tokens = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
     per_token = advantages if len(advantages) == int(offsets[-1]) else advantages[tokens]
 
-    loss, scored, sums = 0.0, 0, {}
+    loss, metrics = 0.0, _Metrics(with_reference=reference is not None)
     for chunk in micro_batches(groups, settings.token_budget):
         kept, rows = _needed(chunk, groups, per_token, offsets, keep_all=reference is not None)
         if not rows:
@@ -69,11 +80,35 @@ def accumulate_gradients(
             raise UserError(f"the policy loss is {result.loss.item()}; lower rl.lr or check rewards")
         result.loss.backward()
         loss += result.loss.item()
-        scored += len(index)
-        for name, value in result.metrics.items():
-            sums[name] = sums.get(name, 0.0) + float(value) * len(index)
-    metrics = {name: value / max(1, scored) for name, value in sums.items()}
-    return Update(loss, {"loss": loss, "scored_tokens": float(scored), **metrics})
+        metrics.add(result.metrics, len(index))
+    return Update(loss, {"loss": loss, **metrics.values()})
+
+
+class _Metrics:
+    """The policy loss's metrics over micro-batches: counts add up, means weigh by tokens.
+
+    What was not computed (entropy, and KL without a reference) is left out: logged as 0 it would
+    read as measured.
+    """
+
+    def __init__(self, *, with_reference: bool) -> None:
+        self._left_out = {"tokens", "entropy"} | (set() if with_reference else {"kl"})
+        self._tokens = 0
+        self._sums: dict[str, float] = {}
+
+    def add(self, metrics: Mapping[str, torch.Tensor], tokens: int) -> None:
+        self._tokens += tokens
+        for name in metrics.keys() - self._left_out:
+            value, so_far = float(metrics[name]), self._sums.get(name, 0.0)
+            if name == "ratio_max":
+                self._sums[name] = max(so_far, value)
+            else:
+                self._sums[name] = so_far + value * (1 if name == "active_tokens" else tokens)
+
+    def values(self) -> dict[str, float]:
+        whole = ("ratio_max", "active_tokens")
+        means = {k: v if k in whole else v / self._tokens for k, v in sorted(self._sums.items())}
+        return {"scored_tokens": float(self._tokens), **means}
 
 
 def micro_batches(groups: list[Group], token_budget: int) -> list[list[Group]]:
