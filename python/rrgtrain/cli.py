@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if getattr(options, "recipe", None) and "=" in options.recipe:
         # `rrgtrain sft key=value` leaves the recipe out
         options.overrides.insert(0, options.recipe)
-        options.recipe = {"demo": "demo", "sft": "sft", "data": "demo"}.get(options.verb, "editgrpo")
+        options.recipe = {"demo": "demo", "sft": "sft", "data": "demo"}.get(
+            options.verb, "editgrpo"
+        )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         return _run(options)

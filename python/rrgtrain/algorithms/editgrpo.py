@@ -77,5 +77,3 @@ def _edited_member(member: Member, parent: int, edit: Edited, reencode: Reencode
         parent=parent,
         steps=edit.steps,
     )
-
-

@@ -33,7 +33,9 @@ class Evaluation:
     def metrics(self) -> dict[str, float]:
         values = dict(label_report(self.predicted, self.truth))
         values["reward"] = float(self.rewards["total"].mean())
-        values.update({f"reward/{k}": float(v.mean()) for k, v in self.rewards.items() if k != "total"})
+        values.update(
+            {f"reward/{k}": float(v.mean()) for k, v in self.rewards.items() if k != "total"}
+        )
         values["words"] = float(np.mean([len(r.split()) for r in self.reports]))
         return values
 
@@ -92,6 +94,11 @@ def evaluate(
 
 
 def score(reports: list[str], studies: list[Study], rewards: RewardService) -> Evaluation:
+    """Labels and rewards of given reports.
+
+    The truth is what the labeller reads in the references; where not every study has one, it is
+    the studies' own labels.
+    """
     values = rewards(reports, studies)
     predicted = rewards.labeller.label(reports)
     if all(study.report is not None for study in studies):

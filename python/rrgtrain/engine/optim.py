@@ -9,7 +9,10 @@ import torch
 
 
 def adamw(
-    model: torch.nn.Module, lr: float, weight_decay: float, betas: tuple[float, float] = (0.9, 0.999)
+    model: torch.nn.Module,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float] = (0.9, 0.999),
 ) -> torch.optim.AdamW:
     """AdamW on the trainable parameters; vectors (norms, biases) are not decayed."""
     trainable = [p for p in model.parameters() if p.requires_grad]
@@ -31,7 +34,10 @@ def learning_rate(step: int, steps: int, peak: float, warmup: int, schedule: str
 
 
 def apply_step(
-    optimizer: torch.optim.Optimizer, parameters: Iterable[torch.nn.Parameter], lr: float, clip: float
+    optimizer: torch.optim.Optimizer,
+    parameters: Iterable[torch.nn.Parameter],
+    lr: float,
+    clip: float,
 ) -> float:
     """Clips, steps, clears the gradients; returns the gradient norm before clipping."""
     for group in optimizer.param_groups:

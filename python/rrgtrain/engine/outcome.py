@@ -165,7 +165,9 @@ def _samples(
 
 def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
     recipe = stages.session.recipe
-    notes = [f"{len(evaluation.studies)} held-out studies; greedy reports; 95 % bootstrap intervals."]
+    notes = [
+        f"{len(evaluation.studies)} held-out studies; greedy reports; 95 % bootstrap intervals."
+    ]
     if recipe.data.source == "phantom":
         notes.append("Procedural phantoms, not patients: no number here is a clinical result.")
     if recipe.reward.labeller == "rules":

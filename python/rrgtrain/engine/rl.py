@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -83,7 +84,10 @@ def sample_groups(
             index,
             studies[index],
             prompt,
-            tuple(Member(r.ids, policy.codec.decode(r.ids), "sampled", r.finished, r.logps) for r in group),
+            tuple(
+                Member(r.ids, policy.codec.decode(r.ids), "sampled", r.finished, r.logps)
+                for r in group
+            ),
         )
         for index, prompt, group in zip(indices, encoded, rollouts, strict=True)
     ]
@@ -102,7 +106,7 @@ def run_rl(
     *,
     record: Callable[[int, list[Group], torch.Tensor], None] | None = None,
 ) -> RlResult:
-    """Trains `policy` in place for `rl.steps` steps; keeps the best by validation micro-F1 in `out`.
+    """Trains `policy` in place for `rl.steps` steps; keeps the best by micro-F1 in `out`.
 
     One update per batch of rollouts, so the behaviour policy is the policy itself and the
     ratio is exactly 1. `record(step, groups, rewards)` sees every batch before its update.
@@ -145,7 +149,9 @@ def run_rl(
         clock = timed("reward", clock)
         if record is not None:
             record(step, groups, total)
-        update = accumulate_gradients(policy, reference, groups, advantages, algorithm.loss, settings)
+        update = accumulate_gradients(
+            policy, reference, groups, advantages, algorithm.loss, settings
+        )
         lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
         norm = apply_step(optimizer, policy.model.parameters(), lr, settings.clip)
         clock = timed("update", clock)
@@ -192,7 +198,7 @@ def run_rl(
 def zero_variance(groups: list[Group], total: torch.Tensor) -> int:
     """How many groups have members that all earn the same reward."""
     offsets = group_offsets(groups).tolist()
-    parts = [total[a:b] for a, b in zip(offsets, offsets[1:], strict=False)]
+    parts = [total[a:b] for a, b in itertools.pairwise(offsets)]
     return sum(bool((part == part[0]).all()) for part in parts)
 
 
@@ -204,5 +210,3 @@ def _reward_rows(groups: list[Group], scores: dict) -> dict[str, float]:
         rows[f"reward_{origin}"] = float(sum(chosen) / len(chosen))
     rows["report_tokens"] = float(sum(len(m.ids) for m in members(groups)) / len(origins))
     return rows
-
-

@@ -115,6 +115,7 @@ def open_policy(recipe: Recipe, studies: dict[str, list[Study]], work: Path) -> 
 
 
 def open_session(recipe: Recipe, work: Path) -> Session:
+    """Opens data and policy; what has to be written for that goes below `work`."""
     rewards = RewardService(recipe.reward)
     studies = open_data(recipe, work)
     torch.manual_seed(recipe.seed)
@@ -131,5 +132,3 @@ def open_session(recipe: Recipe, work: Path) -> Session:
             seed=recipe.policy.seed,
         )
     return Session(recipe, studies, policy, prompts, rewards)
-
-

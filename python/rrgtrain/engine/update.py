@@ -77,7 +77,9 @@ def accumulate_gradients(
             spec=spec,
         )
         if not torch.isfinite(result.loss):
-            raise UserError(f"the policy loss is {result.loss.item()}; lower rl.lr or check rewards")
+            raise UserError(
+                f"the policy loss is {result.loss.item()}; lower rl.lr or check rewards"
+            )
         result.loss.backward()
         loss += result.loss.item()
         metrics.add(result.metrics, len(index))

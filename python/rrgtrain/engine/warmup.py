@@ -1,9 +1,10 @@
 """Lets the tiny policy's vision tower see before it must speak.
 
-A real Qwen2.5-VL starts from a tower trained on a very large number of images; the tiny one starts from
-noise, and the words of a report are a faint signal to learn vision from. A short classification
-of the 14 labels from the mean image token stands in for that pretraining. It touches the tower
-and its merger only, and the language model has learned nothing when fine-tuning begins.
+A real Qwen2.5-VL starts from a tower trained on a very large number of images; the tiny one
+starts from noise, and the words of a report are a faint signal to learn vision from. A short
+classification of the 14 labels from the mean image token stands in for that pretraining. It
+touches the tower and its merger only, and the language model has learned nothing when
+fine-tuning begins.
 """
 
 from __future__ import annotations
