@@ -19,6 +19,7 @@ from rrgtrain.schema import Recipe
 
 
 def build(recipe: Recipe, extractor: Extractor | None = None) -> Algorithm:
+    """EditGRPO; UserError for a group that cannot be paired or edits that make no sense."""
     if recipe.rl.group % 2:
         raise UserError(
             f"rl.group={recipe.rl.group} is odd, but EditGRPO pairs each sampled report with "
@@ -29,10 +30,16 @@ def build(recipe: Recipe, extractor: Extractor | None = None) -> Algorithm:
             "rl.algorithm=editgrpo edits towards a reference report, but reward.against=labels "
             "means the data has none; use rl.algorithm=dr_grpo"
         )
+    extractor = extractor or build_extractor(recipe.reward.extractor)
+    try:
+        # the options are checked by the planner itself, here rather than after a rollout
+        edit_reports([], [], [], extractor, recipe.edit)
+    except ValueError as error:
+        raise UserError(f"edit: {error}") from error
     return Algorithm(
         name="editgrpo",
         sampled=recipe.rl.group // 2,
-        complete=edits(recipe, extractor or build_extractor(recipe.reward.extractor)),
+        complete=edits(recipe, extractor),
         advantages=centred(recipe.rl.std),
         loss=loss_of(recipe),
         needs_reports=True,

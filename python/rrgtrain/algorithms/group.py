@@ -49,4 +49,5 @@ def group_offsets(groups: list[Group]) -> torch.Tensor:
 
 
 def members(groups: list[Group]) -> list[Member]:
+    """All members, group after group."""
     return [member for group in groups for member in group.members]

@@ -12,6 +12,7 @@ from rrgtrain.schema import Recipe
 
 
 def build(recipe: Recipe) -> Algorithm:
+    """GRPO as the section `rl` describes it."""
     return Algorithm(
         name=recipe.rl.algorithm,
         sampled=recipe.rl.group,

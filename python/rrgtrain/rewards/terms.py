@@ -6,6 +6,7 @@ published metrics, and no result of theirs may be quoted as CheXbert, RadGraph o
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -64,10 +65,7 @@ def _ragged(entities: Entities) -> ReportEntities:
 def _entity_sets(entities: Entities) -> list[set[tuple[int, int]]]:
     pairs = list(zip(entities.key.tolist(), entities.presence.tolist(), strict=True))
     bounds = entities.offsets.tolist()
-    return [
-        {pair for pair in pairs[a:b] if pair[1] >= 0}
-        for a, b in zip(bounds, bounds[1:], strict=False)
-    ]
+    return [{pair for pair in pairs[a:b] if pair[1] >= 0} for a, b in itertools.pairwise(bounds)]
 
 
 TERMS: dict[str, Term] = {
