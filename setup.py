@@ -71,7 +71,7 @@ class _Build(build_ext):
 
         target = Path(self.get_ext_fullpath(ext.name))
         target.parent.mkdir(parents=True, exist_ok=True)
-        link = [nvcc, "-ccbin", cxx, "-cudart", "static"] if nvcc else [cxx]
+        link = [nvcc, "-ccbin", cxx, "-cudart", "static", "-nodlink"] if nvcc else [cxx]
         link += ["-L", str(Path(libinfo.find_libtvm_ffi()).parent), "-shared", "-o", str(target)]
         try:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
