@@ -102,10 +102,11 @@ def random_pair(seed: int, sentences: int = 6, texts: int = 12) -> tuple[Report,
     random = Random(seed)
 
     def some_entities() -> tuple[Entity, ...]:
-        return tuple(
+        found = [
             Entity(random.choice(CONCEPTS), random.choice([1, 1, 1, 0, 0, -1]))
             for _ in range(random.randint(0, 3))
-        )
+        ]
+        return tuple(found + random.choices(found, k=random.randint(0, 2)) if found else found)
 
     meanings = [some_entities() for _ in range(texts)]
     x, y = (

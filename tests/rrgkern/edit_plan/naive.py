@@ -1,8 +1,7 @@
 """The editing rules once more, straight from their definitions and with no care for speed.
 
-An edit is not drawn here: `allowed` lists every edit that the rules permit, so that the oracle
-shares no code and no order of evaluation with what it judges. Everything is worked out anew for
-each state of the report.
+Everything is worked out anew for each state of the report, from findings and not from masks.
+Only the generator is shared with what is judged; it has published vectors of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from rrgkern import Edit, Rule
+from rrgkern.edit_plan.philox import uniform_below
 from tests.rrgkern.edit_plan.cases import PALETTE, Entity, Report, Sentence
 
 COSINE = (PALETTE.double() @ PALETTE.double().T).float().tolist()
@@ -59,7 +59,7 @@ def allowed(
     lock: bool,
     conflict_requires_spurious: bool = True,
 ) -> list[Edit]:
-    """Every edit that the first rule that fits permits; empty where x is to stay as it is."""
+    """What the first rule that fits permits, in the order of the draw; empty where x stays."""
     if not findings(y):
         return []
     texts = {sentence.text for sentence in x}
@@ -126,3 +126,24 @@ def applied(x: Report, y: Report, edit: Edit) -> Report:
     else:
         sentences[edit.sentence : edit.sentence + 1] = new
     return tuple(sentences)
+
+
+def script(
+    x: Report,
+    y: Report,
+    seed: int,
+    tau: float,
+    tau_replace: float,
+    max_edits: int | None,
+    conflict_requires_spurious: bool,
+) -> list[Edit]:
+    """The whole plan of one pair."""
+    x, y = settled(x, y)
+    edits: list[Edit] = []
+    while max_edits is None or len(edits) < max_edits:
+        permitted = allowed(x, y, tau, tau_replace, max_edits != 1, conflict_requires_spurious)
+        if not permitted:
+            break
+        edits.append(permitted[uniform_below(len(permitted), seed, len(edits))])
+        x = applied(x, y, edits[-1])
+    return edits

@@ -1,0 +1,140 @@
+"""The op at its boundary: dispatcher checks, compilation, odd inputs, and errors of one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rrgkern import SentenceEntities, edit_plan
+from tests.rrgkern.edit_plan.cases import Entity, Sentence, random_pair, tensors
+
+REPORTS = [random_pair(seed) for seed in range(24)]
+X, Y = ([pair[side] for pair in REPORTS] for side in (0, 1))
+SEEDS = torch.arange(24) * 7919
+
+
+def arguments(max_edits: int, width: int, strict: bool = True) -> tuple[Any, ...]:
+    x, y = tensors(X), tensors(Y)
+    sentences = [z._replace(entity_sentence=z.entity_sentence.long()) for z in (x, y)]
+    return (*sentences[0][:7], *sentences[1][:7], SEEDS, 0.6, 0.6, max_edits, width, strict)
+
+
+@pytest.mark.parametrize(("max_edits", "width"), [(1, 1), (0, 12)])
+def test_opcheck(max_edits: int, width: int) -> None:
+    torch.library.opcheck(torch.ops.rrgkern.edit_plan.default, arguments(max_edits, width))
+
+
+def test_opcheck_of_the_published_rule() -> None:
+    x, y = (tensors(reports, garbage=0.7071) for reports in (X, Y))
+    x, y = (
+        z._replace(entity_sentence=z.entity_sentence.long(), kind=z.presence.abs()) for z in (x, y)
+    )
+    affinity = torch.tensor([[0.4, 0.7], [0.6, 0.9]], dtype=torch.float64)
+    values = (*x, *y, SEEDS, affinity, 0.6, 0.6, 0.3612)
+    torch.library.opcheck(torch.ops.rrgkern.edit_plan_released.default, values)
+
+
+def test_compiles_without_a_graph_break() -> None:
+    x, y = tensors(X), tensors(Y)
+    expected = edit_plan(x, y, seeds=SEEDS, max_edits=2)
+    compiled = torch.compile(edit_plan, fullgraph=True, backend="aot_eager")
+    for field, wanted in zip(compiled(x, y, seeds=SEEDS, max_edits=2), expected, strict=True):
+        assert torch.equal(field, wanted)
+
+
+def spread(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, not contiguous."""
+    if tensor.ndim == 2:
+        return tensor.T.contiguous().T
+    return torch.stack([tensor, torch.zeros_like(tensor)], 1)[:, 0]
+
+
+def test_strides_and_integer_width_do_not_matter() -> None:
+    x, y = tensors(X), tensors(Y)
+    expected = edit_plan(x, y, seeds=SEEDS)
+    strided = [SentenceEntities(*map(spread, z[:7])) for z in (x, y)]
+    assert not strided[0].embedding.is_contiguous()
+    strided[0] = strided[0]._replace(entity_sentence=strided[0].entity_sentence.long())
+    for field, wanted in zip(edit_plan(*strided, seeds=spread(SEEDS)), expected, strict=True):
+        assert torch.equal(field, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_embeddings_are_read_as_they_are(dtype: torch.dtype) -> None:
+    x, y = (z._replace(embedding=z.embedding.to(dtype)) for z in (tensors(X), tensors(Y)))
+    wide = [z._replace(embedding=z.embedding.float()) for z in (x, y)]
+    for field, wanted in zip(
+        edit_plan(x, y, seeds=SEEDS), edit_plan(*wide, seeds=SEEDS), strict=True
+    ):
+        assert torch.equal(field, wanted)
+
+
+@pytest.mark.parametrize("max_edits", [1, None])
+def test_no_reports(max_edits: int | None) -> None:
+    script = edit_plan(
+        tensors([]), tensors([]), seeds=torch.zeros(0, dtype=torch.int64), max_edits=max_edits
+    )
+    assert script.rule.shape == (0, max_edits or 0)
+    assert script.count.shape == (0,)
+
+
+def test_a_wide_embedding_and_long_reports() -> None:
+    generator = torch.Generator().manual_seed(0)
+    concepts = torch.nn.functional.normalize(torch.randn(25, 769, generator=generator), dim=1)
+    pairs = [random_pair(seed, sentences=60, texts=50) for seed in range(2)]
+    x, y = (tensors([pair[side] for pair in pairs], 769) for side in (0, 1))
+    for z in (x, y):
+        z.embedding.copy_(concepts[(z.key.div(3, rounding_mode="floor") + 1) % 25])
+    script = edit_plan(x, y, seeds=SEEDS[:2], max_edits=None)
+    assert (script.count > 10).all()
+    final = edit_plan(y, y, seeds=SEEDS[:2], max_edits=None)
+    assert final.count.tolist() == [0, 0]
+
+
+X1 = tensors([(Sentence(0, (Entity(0, 1), Entity(3, 0))), Sentence(1, (Entity(6, 1),)))])
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"presence": X1.presence * 2}, ValueError, "presence is 2 at row 0, wanted -1 to 1"),
+        ({"entity_sentence": torch.tensor([0, 0, 2])}, ValueError, "is 2 at row 2, wanted 0 to 1"),
+        ({"entity_offsets": torch.tensor([0, 2])}, ValueError, "entity_offsets runs from 0 to 2"),
+        ({"sentence_offsets": torch.tensor([1, 2])}, ValueError, "sentence_offsets runs from 1"),
+        ({"embedding": torch.zeros(3, 2)}, ValueError, "x.embedding row 0 is of length 0,"),
+        ({"embedding": torch.full((3, 2), torch.nan)}, ValueError, "row 0 is NaN or infinite"),
+        ({"embedding": torch.ones(3, 3)}, ValueError, "has width 3 and y.embedding 2"),
+        ({"embedding": torch.ones(3, 2).double()}, TypeError, "x.embedding is float64"),
+        ({"embedding": torch.ones(2, 2)}, ValueError, r"x.embedding is float32 \[2, 2\]"),
+        ({"key": torch.zeros(3)}, TypeError, "x.key is float32"),
+        ({"sentence_offsets": torch.tensor([0, 1, 2])}, ValueError, r"wanted shape \[2\]"),
+    ],
+)  # fmt: skip
+def test_wrong_tensors_are_named_in_one_line(changes, error, message) -> None:
+    with pytest.raises(error, match=message) as raised:
+        edit_plan(X1._replace(**changes), X1, seeds=torch.tensor([0]))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 0.97}, "tau is 0.97, wanted -1 <= tau < 0.97"),
+        ({"tau": float("nan")}, "tau is nan"),
+        ({"tau_replace": 1.5}, "tau_replace is 1.5"),
+        ({"max_edits": 0}, "max_edits is 0, wanted at least 1, or None"),
+        ({"rule": "papers"}, "rule is 'papers', wanted 'paper' or 'released'"),
+        ({"rule": "released", "max_edits": None}, "max_edits is None, wanted 1"),
+        ({"rule": "released", "affinity": torch.ones(1, 1)}, "x.kind or y.kind is None"),
+    ],
+)
+def test_wrong_options_are_named(options, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        edit_plan(X1, X1, seeds=torch.tensor([0]), **options)
+
+
+def test_wrong_seeds_are_named() -> None:
+    with pytest.raises(TypeError, match=r"seeds is int32 \[1\], wanted int64 \[R\]"):
+        edit_plan(X1, X1, seeds=torch.tensor([0], dtype=torch.int32))
