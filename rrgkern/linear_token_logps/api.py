@@ -50,7 +50,7 @@ def linear_token_logps(
     """
     _check(hidden, weight, targets, bias)
     for name, value in (("temperature", temperature), ("softcap", softcap)):
-        if value is not None and not (math.isfinite(value) and value > 0):
+        if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name} is {value}, wanted a positive number")
     logps, entropies, _, _ = linear_token_logps_fwd(
         hidden.reshape(-1, hidden.shape[-1]),

@@ -69,13 +69,9 @@ def forward(hidden: Tensor, targets: Tensor, head: Head, entropy: bool, tiling: 
     """hidden [N, H], targets [N] -> statistics of each row."""
     check_targets(targets, len(head.weight))
     rows = len(hidden)
-    wide = stats_dtype(hidden.dtype)
-    target_logit = hidden.new_full((rows,), torch.nan, dtype=wide)
-    others = Others(
-        hidden.new_full((rows,), -torch.inf, dtype=wide),
-        hidden.new_zeros(rows, dtype=wide),
-        hidden.new_zeros(rows, dtype=wide),
-    )
+    target_logit = hidden.new_full((rows,), torch.nan, dtype=stats_dtype(hidden.dtype))
+    others = Others(*hidden.new_zeros((3, rows), dtype=torch.float64))
+    others.top.fill_(-torch.inf)
     scratch = tiling.scratch(hidden, rows, len(head.weight))
     for columns in tiling.slices(len(head.weight)):
         weight = head.weight[columns].to(head.operands)

@@ -49,7 +49,7 @@ def token_logps(
         )
     if logits.shape[-1] < 1:
         raise ValueError(f"logits is {list(logits.shape)}, wanted a vocabulary of at least 1")
-    if not (math.isfinite(temperature) and temperature > 0):
+    if not 0 < temperature < math.inf:
         raise ValueError(f"temperature is {temperature}, wanted a positive number")
     logps, entropies, _, _ = token_logps_fwd(
         _rows(logits), targets.reshape(-1), float(temperature), entropy

@@ -19,23 +19,14 @@ def forward(logits: Tensor, targets: Tensor, temperature: float, entropy: bool) 
     """logits [N, V] or [B, L, V], targets [N] -> statistics of each row."""
     vocabulary = logits.shape[-1]
     check_targets(targets, vocabulary)
-    wide, rows = stats_dtype(logits.dtype), len(targets)
-    logps, shift, lognorm, entropies = logits.new_empty((4, rows), dtype=wide)
     columns = slice(0, vocabulary)
-    for at, z in _wide_tiles(logits):
+    done = [RowStats(*logits.new_empty((4, 0), dtype=stats_dtype(logits.dtype)))]
+    for rows, z in _wide_tiles(logits):
         target_logit = z.new_empty(len(z))
-        tile.take_target(z, targets[at], columns, target_logit)
-        stats = finish(tile.sweep(z, temperature, entropy), target_logit, temperature, entropy)
-        logps[at], shift[at], lognorm[at] = stats.logps, stats.shift, stats.lognorm
-        if entropy:
-            entropies[at] = stats.entropy
-    # Outputs of an op may not share memory.
-    return RowStats(
-        logps.clone(),
-        entropies.clone() if entropy else logits.new_empty(0, dtype=wide),
-        shift.clone(),
-        lognorm.clone(),
-    )
+        tile.take_target(z, targets[rows], columns, target_logit)
+        others = tile.sweep(z, temperature, entropy)
+        done.append(finish(others, target_logit, temperature, entropy))
+    return RowStats(*(torch.cat(parts) for parts in zip(*done, strict=True)))
 
 
 def backward(

@@ -74,17 +74,18 @@ def merge(a: Others, b: Others, temperature: float) -> Others:
 
 
 def finish(others: Others, target_logit: Tensor, temperature: float, entropy: bool) -> RowStats:
-    """Close the sweep. `entropy` is of size 0 when not asked for."""
+    """Close the sweep, in the dtype of the sums; the results have that of `target_logit`."""
     log_mass = others.mass.log()
     log_odds = (others.top - target_logit) / temperature + log_mass
     against, in_favour = softplus(log_odds), softplus(-log_odds)
     target_leads = target_logit >= others.top
-    return RowStats(
+    stats = RowStats(
         logps=-against,
         entropy=_entropy(others, log_mass, log_odds) if entropy else against.new_empty(0),
         shift=torch.where(target_leads, target_logit, others.top),
         lognorm=torch.where(target_leads, against, log_mass + in_favour),
     )
+    return RowStats(*(part.to(target_logit.dtype) for part in stats))
 
 
 def _entropy(others: Others, log_mass: Tensor, log_odds: Tensor) -> Tensor:

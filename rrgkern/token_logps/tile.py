@@ -21,19 +21,21 @@ def take_target(z: Tensor, targets: Tensor, columns: slice, target_logit: Tensor
 
 
 def sweep(z: Tensor, temperature: float, entropy: bool) -> Others:
-    """Sums over the columns of the tile, -inf at the target; `tilt` is 0 unless asked for."""
+    """Sums in fp64 over the tile, which holds -inf at the target; no `tilt` unless asked for."""
     top = z.amax(1)
     # Logits of -inf only: measure from 0, so that each exponential is 0 and not NaN.
     z.sub_(top.masked_fill(top == -torch.inf, 0)[:, None])
     scale = LOG2E / temperature
+    # exp2 rather than exp: PyTorch's exp is several times slower on a CPU. The sums are fp64: next
+    # to the 1 of a leading column, fp32 would drop a tail of many small ones.
     if not entropy:
-        # exp2 rather than exp: PyTorch's exp is several times slower on a CPU.
-        mass = z.mul_(scale).exp2_().sum(1)
-        return Others(top, mass, torch.zeros_like(mass))
+        mass = z.mul_(scale).exp2_().sum(1, dtype=torch.float64)
+        return Others(top.double(), mass, torch.zeros_like(mass))
     weights = (z * scale).exp2_()
     # A column of probability 0 adds nothing to the entropy: 0 * -inf must not be formed.
     z.clamp_(min=-FAR * temperature)
-    return Others(top, weights.sum(1), torch.linalg.vecdot(weights, z).neg_().div_(temperature))
+    tilt = torch.linalg.vecdot(weights, z).double() / -temperature
+    return Others(top.double(), weights.sum(1, dtype=torch.float64), tilt)
 
 
 def gradient(
@@ -53,15 +55,17 @@ def gradient(
     coef = (coef / temperature)[:, None]
     logps = stats.logps[:, None]
     at_target = coef * -torch.expm1(logps)
-    z.sub_(stats.shift[:, None]).mul_(LOG2E / temperature)
-    z.sub_(stats.lognorm[:, None] * LOG2E)
+    z.sub_(stats.shift[:, None])
+    if temperature != 1:
+        z.div_(temperature)
+    z.sub_(stats.lognorm[:, None])
     if coef_entropy is None:
-        z.exp2_().mul_(-coef)
+        z.mul_(LOG2E).exp2_().mul_(-coef)
     else:
         coef_entropy = (coef_entropy / temperature)[:, None]
         entropy = stats.entropy[:, None]
-        excess = (z / LOG2E).clamp_(min=-FAR).add_(entropy)
-        z.exp2_().mul_(excess.mul_(coef_entropy).add_(coef).neg_())
+        excess = z.clamp(min=-FAR).add_(entropy)
+        z.mul_(LOG2E).exp2_().mul_(excess.mul_(coef_entropy).add_(coef).neg_())
         at_target -= coef_entropy * logps.exp() * (logps.clamp(min=-FAR) + entropy)
     local, inside = _target_columns(targets, columns)
     return z.scatter_(1, local, torch.where(inside, at_target, z.gather(1, local)))

@@ -12,14 +12,14 @@ import triton.language as tl
 from torch import Tensor
 
 from rrgkern.token_logps.layout import BYTES_PER_LOAD, row_walk
-from rrgkern.token_logps.row_stats import FAR, LOG2E, stats_dtype
+from rrgkern.token_logps.row_stats import FAR, stats_dtype
 from rrgkern.triton_lib import math as lib
 
 NUM_WARPS = 8
 LOADS_PER_THREAD = 2
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows_per_batch"])
 def token_logps_bwd_kernel(
     coef_ptr,
     coef_entropy_ptr,
@@ -35,7 +35,6 @@ def token_logps_bwd_kernel(
     column_stride,
     rows_per_batch,
     gradient_stride,
-    scale: tl.float64,
     inverse_temperature: tl.float64,
     VOCABULARY: tl.constexpr,
     ENTROPY: tl.constexpr,
@@ -43,7 +42,7 @@ def token_logps_bwd_kernel(
     FAR: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One block of one row per program; `scale` = log2(e) / T, arithmetic in the dtype WIDE."""
+    """One block of one row per program; arithmetic in the dtype WIDE."""
     BLOCKS: tl.constexpr = tl.cdiv(VOCABULARY, BLOCK)
     row = (tl.program_id(0) // BLOCKS).to(tl.int64)
     columns = (tl.program_id(0) % BLOCKS) * BLOCK + tl.arange(0, BLOCK)
@@ -55,25 +54,24 @@ def token_logps_bwd_kernel(
     if ENTROPY:
         coef_entropy = tl.load(coef_entropy_ptr + row)
         active = active | (coef_entropy != 0)
+    per_temperature = tl.full([], inverse_temperature, WIDE)
     if active:
-        scale = tl.full([], scale, WIDE)
-        inverse_temperature = tl.full([], inverse_temperature, WIDE)
         target = tl.load(targets_ptr + row)
         logp = tl.load(logps_ptr + row)
         shift = tl.load(shift_ptr + row)
         lognorm = tl.load(lognorm_ptr + row)
-        coef *= inverse_temperature
+        coef *= per_temperature
         at_target = -coef * lib.expm1(logp)
 
         logits_ptr += (row // rows_per_batch) * batch_stride + (row % rows_per_batch) * row_stride
         z = tl.load(logits_ptr + columns.to(tl.int64) * column_stride, inside, other=0.0).to(WIDE)
-        bits = (z - shift) * scale - lognorm * lib.LOG2E
-        p = tl.exp2(bits)
+        log_p = (z - shift) * per_temperature - lognorm
+        p = tl.exp2(log_p * lib.LOG2E)
         if ENTROPY:
             entropy = tl.load(entropy_ptr + row)
-            coef_entropy *= inverse_temperature
+            coef_entropy *= per_temperature
             # -inf is moved up before it meets a probability of 0.
-            excess = tl.maximum(bits * lib.LN2, -FAR) + entropy
+            excess = tl.maximum(log_p, -FAR) + entropy
             gradient = -p * (coef + coef_entropy * excess)
             excess_target = tl.maximum(logp, -FAR) + entropy
             at_target -= coef_entropy * tl.exp(logp) * excess_target
@@ -113,7 +111,6 @@ def token_logps_bwd(
             gradient,
             *row_walk(logits),
             vocabulary,
-            LOG2E / temperature,
             1 / temperature,
             VOCABULARY=vocabulary,
             ENTROPY=coef_entropy is not None,

@@ -20,8 +20,8 @@ from rrgkern.token_logps.targets import check_targets
 from rrgkern.triton_lib import math as lib
 
 NUM_WARPS = 8
-# Two 128-bit loads in flight per thread.
-LANES = 2 * 32 * NUM_WARPS
+# Loads in flight per thread: of 128 bits, or of one column each where rows are not aligned.
+WIDE_LOADS, NARROW_LOADS = 2, 4
 
 
 @triton.jit
@@ -41,7 +41,7 @@ def _fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr, FAR: tl.constexpr):
     return new_top, mass * decay + tl.sum(p, 1), tilt
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows_per_batch"])
 def token_logps_fwd_kernel(
     logits_ptr,
     targets_ptr,
@@ -124,6 +124,7 @@ def token_logps_fwd(
     rows = len(targets)
     logps, shift, lognorm = (logits.new_empty(rows, dtype=wide) for _ in range(3))
     entropies = logits.new_empty(rows if entropy else 0, dtype=wide)
+    vector = columns_per_load(logits)
     if rows:
         token_logps_fwd_kernel[(rows,)](
             logits,
@@ -138,8 +139,8 @@ def token_logps_fwd(
             ENTROPY=entropy,
             WIDE=tl.float64 if wide == torch.float64 else tl.float32,
             FAR=FAR,
-            LANES=LANES,
-            VECTOR=columns_per_load(logits),
+            LANES=32 * NUM_WARPS * (WIDE_LOADS if vector > 1 else NARROW_LOADS),
+            VECTOR=vector,
             num_warps=NUM_WARPS,
         )
     return logps, entropies, shift, lognorm

@@ -4,19 +4,42 @@ from __future__ import annotations
 
 import torch
 
+from rrgkern.token_logps.triton_backward import token_logps_bwd
 from rrgkern.token_logps.triton_forward import token_logps_fwd
 from tests.rrgkern.aot.harness import Case
 
+ROWS = 8192
 
-def _forward(vocabulary: int, dtype: torch.dtype, entropy: bool) -> None:
-    logits = torch.empty(8192, vocabulary, dtype=dtype, device="meta")
-    targets = torch.empty(8192, dtype=torch.int64, device="meta")
-    token_logps_fwd(logits, targets, 0.7, entropy)
+
+def forward(
+    vocabulary: int, dtype: torch.dtype, entropy: bool, rows: int = ROWS, temperature: float = 0.7
+) -> None:
+    logits = torch.empty(rows, vocabulary, dtype=dtype, device="meta")
+    token_logps_fwd(logits, _per_row(rows, torch.int64), temperature, entropy)
+
+
+def backward(
+    vocabulary: int, dtype: torch.dtype, entropy: bool, rows: int = ROWS, temperature: float = 0.7
+) -> None:
+    logits = torch.empty(rows, vocabulary, dtype=dtype, device="meta")
+    coef, *stats = (_per_row(rows, torch.float32) for _ in range(5))
+    targets = _per_row(rows, torch.int64)
+    token_logps_bwd(coef, coef if entropy else None, logits, targets, *stats, temperature)
+
+
+def _per_row(rows: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(rows, dtype=dtype, device="meta")
 
 
 CASES = {
-    "bf16": Case(lambda: _forward(151936, torch.bfloat16, False)),
-    "bf16, entropy": Case(lambda: _forward(151936, torch.bfloat16, True)),
-    "fp32, entropy": Case(lambda: _forward(151936, torch.float32, True)),
-    "bf16, entropy, odd V": Case(lambda: _forward(151665, torch.bfloat16, True), streaming=False),
+    f"{call.__name__}, {name}": Case(
+        lambda call=call, args=args: call(*args), streaming=args[0] % 16 == 0
+    )
+    for call in (forward, backward)
+    for name, args in {
+        "bf16": (151936, torch.bfloat16, False),
+        "bf16, entropy": (151936, torch.bfloat16, True),
+        "fp32, entropy": (151936, torch.float32, True),
+        "bf16, entropy, odd V": (151665, torch.bfloat16, True),
+    }.items()
 }

@@ -1,0 +1,15 @@
+"""Exchange one piece of a module's source: the planted faults that tests must catch."""
+
+from __future__ import annotations
+
+import inspect
+import types
+
+
+def mutate(module: types.ModuleType, old: str, new: str) -> types.ModuleType:
+    """A copy of the module with `old`, which must stand in it exactly once, replaced by `new`."""
+    source = inspect.getsource(module)
+    assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {module.__name__}"
+    mutant = types.ModuleType(module.__name__)
+    exec(compile(source.replace(old, new), module.__name__, "exec"), mutant.__dict__)
+    return mutant
