@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel
 from transformers import (
     AutoConfig,
     AutoTokenizer,
@@ -35,6 +37,8 @@ def load_policy(
 ) -> Policy:
     """Loads a Qwen2.5-VL checkpoint with its tokenizer and image processor.
 
+    A directory with a LoRA adapter is loaded onto the base that the adapter names, and trains on.
+
     Args:
         name_or_path: a directory written by `Policy.save` or `save_pretrained`, or a hub name.
         dtype: of the parameters; a torch dtype or its name.
@@ -52,6 +56,19 @@ def load_policy(
     if attn not in SHARED_ATTENTION:
         raise UserError(f"policy.attn={attn}; use one of {', '.join(SHARED_ATTENTION)}")
     dtype = _dtype(dtype)
+    if (Path(name) / "adapter_config.json").is_file():
+        policy = load_policy(
+            _base_of(name),
+            dtype=dtype,
+            device=device,
+            freeze_vision=freeze_vision,
+            gradient_checkpointing=gradient_checkpointing,
+            attn=attn,
+        )
+        policy.model = _fetch(
+            name, lambda: PeftModel.from_pretrained(policy.model, name, is_trainable=True).eval()
+        )
+        return policy
     _refuse_missing(name)
     config = _fetch(name, lambda: AutoConfig.from_pretrained(name))
     _refuse_foreign(name, config)
@@ -106,10 +123,7 @@ def _refuse_missing(name: str) -> None:
     looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1
     if path.is_dir():
         if not (path / "config.json").is_file():
-            raise UserError(
-                f"{name} holds no config.json; name a checkpoint directory (for a LoRA adapter, "
-                "merge it into its base first)"
-            )
+            raise UserError(f"{name} holds no config.json; name a checkpoint directory")
     elif path.exists():
         raise UserError(f"{name} is a file; name the checkpoint directory it lies in")
     elif looks_local:
@@ -128,6 +142,18 @@ def _refuse_foreign(name: str, config: Any) -> None:
             f"{name} uses sliding-window attention, which a shared prefix cannot; set "
             "use_sliding_window to false in its config.json"
         )
+
+
+def _base_of(adapter: str) -> str:
+    base = json.loads((Path(adapter) / "adapter_config.json").read_text()).get(
+        "base_model_name_or_path"
+    )
+    if not base:
+        raise UserError(
+            f"the adapter in {adapter} names no base; set base_model_name_or_path in its "
+            "adapter_config.json"
+        )
+    return str(base)
 
 
 def _is_small(name: str) -> bool:

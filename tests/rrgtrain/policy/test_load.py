@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import peft
 import pytest
 import torch
 
@@ -55,6 +56,24 @@ def test_save_and_load_give_the_same_policy(tmp_path: Path) -> None:
     assert torch.equal(p.input_ids, q.input_ids)
     assert torch.equal(p.pixel_values, q.pixel_values)
     assert again.eos_ids == policy.eos_ids
+
+
+def test_an_adapter_is_loaded_onto_its_base(tmp_path: Path) -> None:
+    policy = load_policy(tiny_directory())
+    config = peft.LoraConfig(r=2, target_modules=["q_proj", "qkv"], init_lora_weights=False)
+    policy.model = peft.get_peft_model(policy.model, config)
+    again = load_policy(policy.save(tmp_path / "adapter"))
+    ids = policy.encode_report(REPORTS[0])[None]
+    with torch.no_grad():
+        assert torch.equal(policy.model(ids).logits, again.model(ids).logits)
+    trained = {n for n, p in again.model.named_parameters() if p.requires_grad}
+    assert trained
+    assert all("lora_" in n for n in trained)
+
+    file = tmp_path / "adapter" / "adapter_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": None}))
+    with pytest.raises(UserError, match="names no base"):
+        load_policy(tmp_path / "adapter")
 
 
 def test_options() -> None:
