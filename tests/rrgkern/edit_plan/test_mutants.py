@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import types
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 from rrgkern.edit_plan import pair as pair_module
 from rrgkern.edit_plan import reference as reference_module
 from rrgkern.edit_plan.types import Edit, EditScript
+from tests.mutants import mutate
 from tests.rrgkern.edit_plan import naive
 from tests.rrgkern.edit_plan.cases import Entity, Report, Sentence, random_pair, tensors
 
@@ -58,15 +58,6 @@ def right(reference: types.ModuleType) -> bool:
         if any(script.of(r) != edits for r, edits in enumerate(wanted)):
             return False
     return True
-
-
-def mutate(module: types.ModuleType, old: str, new: str) -> types.ModuleType:
-    """The module with one piece of its source exchanged."""
-    source = inspect.getsource(module)
-    assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {module.__name__}"
-    mutant = types.ModuleType(module.__name__)
-    exec(compile(source.replace(old, new), module.__name__, "exec"), mutant.__dict__)
-    return mutant
 
 
 def test_the_reference_itself_is_right() -> None:
