@@ -43,7 +43,8 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
     settings = [f"seed={seed}", f"policy.seed={seed}", f"data.phantom.seed={seed}"]
     settings += [f"data.root={home / 'data'}", *overrides]
     if name == "dr_grpo":
-        settings += ["rl.algorithm=dr_grpo"]
+        # what EditGRPO samples, without the edits: half of its group
+        settings += ["rl.algorithm=dr_grpo", f"rl.group={sampled_by_editgrpo(recipe, overrides)}"]
     if name == "sft_continued":
         spent = json.loads((home / "editgrpo.json").read_text())["seconds"]
         settings += [f"sft.wall_seconds={spent}", "sft.steps=1000000"]
@@ -72,6 +73,13 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
     shutil.rmtree(home / name, ignore_errors=True)
     partial.rename(home / name)
     atomic_write(home / f"{name}.json", json.dumps(result))
+
+
+def sampled_by_editgrpo(recipe: str, overrides: list[str]) -> int:
+    from rrgtrain.config import load_config
+    from rrgtrain.schema import Recipe
+
+    return load_config(Recipe, recipe, overrides).rl.group // 2
 
 
 def schedule(args: argparse.Namespace) -> None:
