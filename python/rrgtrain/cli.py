@@ -12,6 +12,7 @@ from rrgtrain.errors import UserError
 
 
 def parser() -> argparse.ArgumentParser:
+    """The verbs and their options."""
     top = argparse.ArgumentParser(
         prog="rrgtrain", description="Reinforcement learning of chest X-ray report generation."
     )

@@ -20,6 +20,7 @@ TITLES = {"editgrpo": "EditGRPO", "dr_grpo": "Dr. GRPO", "grpo": "GRPO"}
 
 
 def run(options: argparse.Namespace) -> int:
+    """Loads the recipe and runs the verb; 0 on success. Bad input is a `UserError`."""
     if options.verb == "report":
         return report(options.run)
     overrides = list(options.overrides)
@@ -51,6 +52,7 @@ def demo(recipe: Recipe, out: Path) -> None:
 
 
 def sft(recipe: Recipe, out: Path) -> None:
+    """Supervised fine-tuning, judged on the held-out studies."""
     began = time.perf_counter()
     with Stages.open(recipe, out) as stages:
         tuned = stages.sft()
@@ -59,6 +61,7 @@ def sft(recipe: Recipe, out: Path) -> None:
 
 
 def rl(recipe: Recipe, out: Path) -> None:
+    """Reinforcement learning from `policy.path`, judged beside its start."""
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
     recorder = EditRecorder()
@@ -72,6 +75,7 @@ def rl(recipe: Recipe, out: Path) -> None:
 
 
 def evaluation(recipe: Recipe, out: Path) -> None:
+    """The reports of a checkpoint, scored."""
     began = time.perf_counter()
     with Stages.open(recipe, out) as stages:
         name = Path(recipe.policy.path).name
@@ -79,6 +83,7 @@ def evaluation(recipe: Recipe, out: Path) -> None:
 
 
 def data(recipe: Recipe, out: Path) -> None:
+    """The phantoms of a recipe, without a run."""
     config = PhantomConfig(**vars(recipe.data.phantom))
     with progress(config.train + config.val + config.test, "phantom") as bar:
         print(write_phantom(config, out, progress=bar.advance))

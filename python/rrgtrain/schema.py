@@ -13,10 +13,12 @@ from rrgtrain.data.phantom import PhantomConfig
 
 
 def one_of(default: str, *choices: str) -> Any:
+    """A field that holds one of these words."""
     return field(default=default, metadata={"choices": [default, *choices]})
 
 
 def at_least(default: Any, minimum: float, maximum: float | None = None) -> Any:
+    """A number with bounds, both included."""
     bounds = {"min": minimum} if maximum is None else {"min": minimum, "max": maximum}
     return field(default=default, metadata=bounds)
 
@@ -33,6 +35,8 @@ Phantom = _phantom()
 
 @dataclass
 class Data:
+    """Where studies come from; `limit` keeps the first of each split."""
+
     source: str = one_of("phantom", "iu_xray", "nih")
     root: str | None = None
     images: str = one_of("all", "frontal", "none")
@@ -61,6 +65,8 @@ class Policy:
 
 @dataclass
 class Sft:
+    """Cross-entropy on the findings; stops at `patience` validations without `min_delta`."""
+
     steps: int = at_least(400, 1)
     batch: int = at_least(32, 1)
     lr: float = at_least(1e-3, 0.0)
@@ -76,6 +82,8 @@ class Sft:
 
 @dataclass
 class Rl:
+    """`prompts` groups of `group` members a step; `beta` weighs the KL to the start."""
+
     algorithm: str = "editgrpo"
     steps: int = at_least(100, 1)
     prompts: int = at_least(8, 1)
@@ -127,6 +135,8 @@ class Reward:
 
 @dataclass
 class Eval:
+    """Greedy reports of `split`, scored; `samples` of them are kept to be read."""
+
     split: str = one_of("test", "val", "train")
     limit: int | None = None
     batch: int = at_least(64, 1)
