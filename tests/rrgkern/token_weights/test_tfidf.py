@@ -1,0 +1,155 @@
+"""TF-IDF weights against their definition, token by token."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrgkern import tfidf_weights
+from rrgkern.token_weights import reference as reference_module
+from tests.mutants import mutate
+
+many = settings(max_examples=int(os.environ.get("RRGKERN_EXAMPLES", "300")), deadline=None)
+reports = st.lists(st.integers(-3, 4) | st.just(2**40), max_size=7)
+groups = st.lists(st.lists(reports, max_size=4), max_size=4)
+Groups = list[list[list[int]]]
+
+
+def tensors(batch: Groups) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    flat = [report for group in batch for report in group]
+    return (
+        torch.tensor([token for report in flat for token in report], dtype=torch.int64),
+        torch.tensor([0, *map(len, flat)]).cumsum(0),
+        torch.tensor([0, *map(len, batch)]).cumsum(0),
+    )
+
+
+def by_definition(batch: Groups, alpha: float) -> list[float]:
+    weights = []
+    for group in batch:
+        for report in group:
+            counts = Counter(report)
+            for token in report:
+                tf = counts[token] / len(report)
+                idf = math.log(len(group) / sum(token in other for other in group))
+                weights.append(1 + alpha * tf * idf)
+    return weights
+
+
+@given(groups, st.sampled_from([0.0, 1.0, 4.0, -2.5]))
+@many
+def test_weights_follow_the_definition(batch: Groups, alpha: float) -> None:
+    weights = tfidf_weights(*tensors(batch), alpha=alpha)
+    assert weights.dtype == torch.float32
+    torch.testing.assert_close(
+        weights.double(),
+        torch.tensor(by_definition(batch, alpha), dtype=torch.float64),
+        rtol=2e-7,
+        atol=2e-7,
+    )
+
+
+@given(groups)
+@many
+def test_a_token_that_every_report_holds_weighs_exactly_one(batch: Groups) -> None:
+    weights = iter(tfidf_weights(*tensors(batch)).tolist())
+    for group in batch:
+        shared = set.intersection(*map(set, group)) if group else set()
+        for report in group:
+            for token in report:
+                weight = next(weights)
+                assert (weight == 1) == (token in shared)
+
+
+def test_the_papers_numbers() -> None:
+    batch = [[[7, 8, 8, 9], [7], [7, 9]]]
+    half_ln3, quarter_ln1_5 = math.log(3) / 2, math.log(1.5) / 4
+    expected = [1, 1 + 4 * half_ln3, 1 + 4 * half_ln3, 1 + 4 * quarter_ln1_5]
+    expected += [1, 1, 1 + 4 * math.log(1.5) / 2]
+    assert tfidf_weights(*tensors(batch)).tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_groups_do_not_see_each_other() -> None:
+    one, other = [[1, 2], [3]], [[1], [1, 4, 4], []]
+    apart = torch.cat([tfidf_weights(*tensors([group])) for group in (one, other)])
+    assert torch.equal(tfidf_weights(*tensors([one, other])), apart)
+
+
+def test_int32_ids_strides_and_repeats_change_no_bit() -> None:
+    ids, offsets, group_offsets = tensors([[[1, 2, 2], [3, 1]], [[5]]])
+    expected = tfidf_weights(ids, offsets, group_offsets)
+    spread = torch.stack([ids, -ids], 1)[:, 0]
+    assert not spread.is_contiguous()
+    for variant in (ids.int(), spread, ids):
+        assert torch.equal(tfidf_weights(variant, offsets, group_offsets), expected)
+
+
+def test_opcheck_and_compile() -> None:
+    ids, offsets, group_offsets = tensors([[[1, 2, 2], [3, 1]], [[5], []]])
+    logs = torch.arange(len(offsets), dtype=torch.float64).log()
+    torch.library.opcheck(
+        torch.ops.rrgkern.tfidf_weights.default, (ids, offsets, group_offsets, logs, 4.0)
+    )
+    compiled = torch.compile(tfidf_weights, fullgraph=True, backend="aot_eager")
+    assert torch.equal(
+        compiled(ids, offsets, group_offsets), tfidf_weights(ids, offsets, group_offsets)
+    )
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "error", "message"),
+    [
+        (0, torch.ones(3), TypeError, "token_ids is float32"),
+        (0, torch.ones(3, 1, dtype=torch.int64), ValueError, r"token_ids is int64 \[3, 1\]"),
+        (1, torch.tensor([0, 2]), ValueError, "offsets runs from 0 to 2"),
+        (1, torch.tensor([0, 4, 3]), ValueError, "offsets goes down"),
+        (2, torch.tensor([0, 2]), ValueError, "group_offsets runs from 0 to 2"),
+        (2, torch.tensor([0, 1], dtype=torch.int32), TypeError, "group_offsets is int32"),
+    ],
+)
+def test_wrong_tensors_are_named(position, value, error, message) -> None:
+    arguments = [torch.tensor([1, 2, 3]), torch.tensor([0, 3]), torch.tensor([0, 1])]
+    arguments[position] = value
+    with pytest.raises(error, match=message):
+        tfidf_weights(*arguments)
+
+
+def test_alpha_must_be_a_number() -> None:
+    with pytest.raises(ValueError, match="alpha is nan"):
+        tfidf_weights(*tensors([[[1]]]), alpha=float("nan"))
+
+
+BATCH = [[[1, 2, 2, 3], [3, 1], []], [[5, 1], [5, 5, 2]]]
+
+
+def right(reference: object) -> bool:
+    ids, offsets, group_offsets = tensors(BATCH)
+    logs = torch.arange(len(offsets), dtype=torch.float64).log()
+    found = reference.tfidf_weights_reference(ids, offsets, group_offsets, logs, 4.0)
+    return found.tolist() == pytest.approx(by_definition(BATCH, 4.0), rel=1e-6)
+
+
+def test_the_reference_itself_is_right() -> None:
+    assert right(reference_module)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("count[place].double()", "1.0"),
+        ("/ lengths[sequence].double()", ""),
+        ("logs[sizes[group_of_sequence[sequence]]] - ", "-"),
+        ("frequency[group_place[place]]", "count[place]"),
+        ("return 1 + (alpha", "return (alpha"),
+        ("(alpha * (tf * idf))", "(tf * idf)"),
+        ("stack([group_of_sequence[in_sequence[0]],", "stack([0 * in_sequence[0],"),
+    ],
+)  # fmt: skip
+def test_planted_faults_die(old: str, new: str) -> None:
+    assert not right(mutate(reference_module, old, new))
