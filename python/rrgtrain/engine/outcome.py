@@ -86,10 +86,10 @@ def system_of(
     system.per_finding = dict(zip(OBSERVATIONS, map(float, f1), strict=True))
     if result is not None:
         system.seconds = result.seconds
+        system.phases = dict(result.phases)
     if isinstance(result, RlResult):
         system.metrics["zero_variance"] = Metric(result.zero_variance)
         system.edits = {k.removeprefix("edits/"): v for k, v in result.edits.items()}
-        system.phases = dict(result.phases)
     return system
 
 

@@ -34,6 +34,7 @@ class SftResult:
     best_step: int
     steps: int
     seconds: float
+    phases: dict[str, float]
     rollouts: int = 0
 
 
@@ -72,7 +73,7 @@ def run_sft(
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
     begin = time.perf_counter()
     best = Best(policy)
-    step, plateau_f1, stale = 0, -1.0, 0
+    step, plateau_f1, stale, validating = 0, -1.0, 0, 0.0
     policy.model.train()
     bar = progress(range(settings.steps), "sft")
     for step in bar:
@@ -88,7 +89,9 @@ def run_sft(
         over = settings.wall_seconds is not None and elapsed > settings.wall_seconds
         if (step + 1) % settings.eval_every and step + 1 < settings.steps and not over:
             continue
+        paused = time.perf_counter()
         values = validate()
+        validating += time.perf_counter() - paused
         log.write("sft_val", step, values)
         bar.show(loss=loss.item(), f1=values["micro_f1"])
         best.offer(step + 1, values["micro_f1"])
@@ -100,4 +103,6 @@ def run_sft(
             break
     best.restore()
     policy.save(out)
-    return SftResult(out, best.f1, best.step, step + 1, time.perf_counter() - begin)
+    seconds = time.perf_counter() - begin
+    phases = {"train": seconds - validating, "validate": validating}
+    return SftResult(out, best.f1, best.step, step + 1, seconds, phases)

@@ -52,7 +52,8 @@ def print_summary(summary: RunSummary, console: Console | None = None) -> None:
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append("  ".join(cells).rstrip())
-    lines += ["", *summary.notes] if summary.notes else []
+    for block in (phase_lines(summary), summary.notes):
+        lines += ["", *block] if block else []
     console.file.write("\n".join(lines) + "\n")
     console.file.flush()
 
@@ -64,8 +65,19 @@ def _draw(summary: RunSummary, rows: list[list[str]], console: Console) -> None:
     for row in rows[1:]:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
+    for line in phase_lines(summary):
+        console.print(Text(line))
     for note in summary.notes:
         console.print(Text(note, style="yellow"))
+
+
+def phase_lines(summary: RunSummary) -> list[str]:
+    """Where each system's time went, a line each; none for a system that did not say."""
+    return [
+        f"{name}: " + ", ".join(f"{phase} {numbers.duration(s)}" for phase, s in phases.items())
+        for name, phases in ((n, s.phases) for n, s in summary.systems.items())
+        if phases
+    ]
 
 
 def _edits(system: System) -> str:
