@@ -47,8 +47,8 @@ def accumulate_gradients(
         total_tokens=int(offsets[-1]) if settings.aggregation == "dapo" else None,
     )
     if len(advantages) not in (len(lengths), int(offsets[-1])):
-        raise ValueError(
-            f"{len(advantages)} advantages; wanted {len(lengths)}, one per member, or "
+        raise UserError(
+            f"the algorithm gave {len(advantages)} advantages; wanted {len(lengths)}, one per member, or "
             f"{int(offsets[-1])}, one per token"
         )
     tokens = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
