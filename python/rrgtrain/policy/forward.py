@@ -14,7 +14,7 @@ from rrgkern import (
     pack_shared_prefix,
     shared_prefix_attention,
 )
-from rrgtrain.policy.attention import Attend, require_attention
+from rrgtrain.policy.attention import require_attention
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 
@@ -86,8 +86,7 @@ def _attention(
     def attend(_: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         return shared_prefix_attention(query, key, value, layout, scale=scale)
 
-    brought: Attend = attend
-    return {"attention_mask": {"full_attention": None}, "attend": brought}
+    return {"attention_mask": {"full_attention": None}, "attend": attend}
 
 
 def _one_group_a_row(packed: SharedPrefixBatch) -> bool:

@@ -119,7 +119,7 @@ class _Loop:
             past_key_values=self.cache,
             use_cache=True,
         ).last_hidden_state
-        last = states[torch.arange(self.count), lengths.to(device) - 1]
+        last = states[torch.arange(self.count, device=device), lengths.to(device) - 1]
         self.hidden = last.repeat_interleave(group, 0)
         after = torch.stack([p.positions.max() + 1 for p in prompts])
         self.next_position = after.to(device).repeat_interleave(group)
