@@ -46,13 +46,15 @@ class Rounds:
         self.inputs = inputs
         self.cuda = device_of(inputs[0]).type == "cuda"
         self.milliseconds: dict[str, list[float]] = {name: [] for name in providers}
-        self._round = 0
+        self._round = self._calls = 0
 
     def __call__(self) -> None:
         """One round; the order of the providers rotates from round to round."""
         start = self._round % len(self.providers)
-        for place, (name, provider) in enumerate(self.providers[start:] + self.providers[:start]):
-            inputs = self.inputs[(self._round + place) % len(self.inputs)]
+        for name, provider in self.providers[start:] + self.providers[:start]:
+            # A copy is read again only after all the others, when the cache has lost it.
+            inputs = self.inputs[self._calls % len(self.inputs)]
+            self._calls += 1
             self.milliseconds[name].append(self._time(provider, inputs))
         self._round += 1
 

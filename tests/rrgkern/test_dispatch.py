@@ -1,0 +1,83 @@
+"""Who serves an op: a kernel where it can, the reference with one warning where it cannot."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+
+import pytest
+import torch
+from torch import Tensor
+from torch.library import CustomOpDef
+
+from rrgkern import dispatch
+
+_names = (f"rrgkern_test::op{i}" for i in itertools.count())
+
+
+@pytest.fixture
+def op(monkeypatch) -> CustomOpDef:
+    """An op of its own that adds 1; nothing of it stays in the record."""
+    monkeypatch.setattr(dispatch, "_kernels", dict(dispatch._kernels))
+    monkeypatch.setattr(dispatch, "_announced", set())
+
+    def add_one(x: Tensor) -> Tensor:
+        return x + 1
+
+    return torch.library.custom_op(next(_names), add_one, mutates_args=())
+
+
+def add_two(x: Tensor) -> Tensor:
+    return x + 2
+
+
+def test_an_op_without_a_kernel_runs_its_reference_silently(op):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert op(torch.zeros(1)) == 1
+    assert dispatch.served_by(op._qualname, "cpu") == "reference"
+
+
+def test_csrc_serves_the_devices_it_was_registered_for(op):
+    dispatch.register_csrc(op, add_two, ("cpu",), "mccs")
+    assert op(torch.zeros(1)) == 2
+    assert dispatch.served_by(op._qualname, "cpu") == "csrc mccs"
+    assert dispatch.served_by(op._qualname, "cuda") == "reference"
+
+
+def test_a_room_that_the_extension_lacks_falls_back_and_says_so_once(op):
+    dispatch.register_csrc(op, add_two, ("cpu",), "no_such_room")
+    with pytest.warns(dispatch.SlowPathWarning, match="older than csrc/no_such_room") as seen:
+        assert [op(torch.zeros(1)).item() for _ in range(3)] == [1, 1, 1]
+    assert len(seen) == 1
+    assert dispatch.served_by(op._qualname, "cpu").startswith("reference (the compiled extension")
+
+
+def test_triton_serves_cpu_only_under_its_interpreter(op, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    dispatch.register_triton(op, __name__, "add_two")
+    assert op(torch.zeros(1)) == 1
+    assert dispatch.served_by(op._qualname, "cpu") == "reference"
+    assert dispatch.served_by(op._qualname, "cuda") == f"triton {__name__}"
+
+
+def test_triton_launcher_is_looked_up_at_the_first_call(op, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    dispatch.register_triton(op, "tests.rrgkern.test_dispatch", "add_two")
+    assert op(torch.zeros(1)) == 2
+
+
+def test_without_triton_the_reference_serves_and_says_so_once(op, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setattr(dispatch, "_no_triton", lambda: "triton is not installed")
+    dispatch.register_triton(op, "no_such_module", "add_two")
+    with pytest.warns(dispatch.SlowPathWarning, match="triton is not installed") as seen:
+        assert [op(torch.zeros(1)).item() for _ in range(2)] == [1, 1]
+    assert len(seen) == 1
+
+
+def test_a_kernel_that_fails_is_never_replaced_by_the_reference(op, monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    dispatch.register_triton(op, "no_such_module", "add_two")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        op(torch.zeros(1))

@@ -1,0 +1,113 @@
+"""The harness: what it records, and what it must not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from bench import harness, rows, timing
+
+
+class Fixture:
+    """The part of pytest-benchmark's fixture that the harness uses."""
+
+    def __init__(self, *, disabled: bool = False) -> None:
+        self.disabled = disabled
+        self.extra_info: dict[str, object] = {}
+
+    def pedantic(self, target, rounds: int = 1, iterations: int = 1) -> None:
+        assert iterations == 1
+        for _ in range(1 if self.disabled else rounds):
+            target()
+
+
+@pytest.fixture
+def bench(monkeypatch, tmp_path) -> harness.Bench:
+    monkeypatch.setattr(rows, "RESULTS", tmp_path)
+    monkeypatch.setattr(harness, "tables", [])
+    bench = harness.Bench("planted")
+    bench.calls = []
+
+    @bench.provider("eager")
+    def eager(x):
+        bench.calls.append(("eager", x.data_ptr()))
+        return (x @ x @ x @ x @ x).sum()
+
+    @bench.provider("ours")
+    def ours(x):
+        bench.calls.append(("ours", x.data_ptr()))
+        return x.sum()
+
+    @bench.provider("peer", needs="no_such_package_anywhere")
+    def peer(x):
+        raise AssertionError("a peer that is not installed must not run")
+
+    @bench.provider("device", device="cuda")
+    def device(x):
+        raise AssertionError("a CUDA provider must not run on CPU")
+
+    return bench
+
+
+def make_inputs(seed: int) -> tuple[torch.Tensor]:
+    return (torch.full((256, 256), float(seed)),)
+
+
+def compare(bench: harness.Bench, fixture: Fixture, **options):
+    return bench.compare(
+        fixture, make_inputs, shape={"side": 256}, dtype=torch.float32, rounds=6, **options
+    )
+
+
+def test_rows_of_a_cpu_hold_ratios_and_no_times(bench, tmp_path):
+    fixture = Fixture()
+    result = compare(bench, fixture, case="product", bytes_moved=1e6)
+    written = [json.loads(line) for line in (tmp_path / "cpu.jsonl").read_text().splitlines()]
+    assert [row["provider"] for row in written] == ["eager", "ours"]
+    for row in written:
+        assert {"commit", "date", "device", "versions", "shape", "dtype", "case"} <= set(row)
+        assert not [key for key in row if "ms" in key or "mib" in key or "floor" in key]
+    eager, ours = written
+    assert eager["p50_vs_eager"] == 1.0
+    assert 0 < ours["p20_vs_eager"] <= ours["p50_vs_eager"] <= ours["p80_vs_eager"]
+    assert ours["p50_vs_eager"] < 1.0
+    assert fixture.extra_info["rows"] == result
+    notes = {row["provider"]: row.get("note") for row in harness.tables[0][1]}
+    assert notes["peer"] == "no_such_package_anywhere is not installed"
+    assert notes["device"] == "cuda only"
+
+
+def test_rounds_rotate_inputs_and_order(bench):
+    compare(bench, Fixture())
+    timed = bench.calls[-12:]
+    assert [name for name, _ in timed].count("ours") == 6
+    starts = [timed[i][0] for i in range(0, 12, 2)]
+    assert starts == ["eager", "ours"] * 3 or starts == ["ours", "eager"] * 3
+    assert len({address for _, address in timed}) == 12
+
+
+def test_disabled_runs_each_provider_once_and_records_nothing(bench, tmp_path):
+    assert compare(bench, Fixture(disabled=True)) == []
+    assert [name for name, _ in bench.calls] == ["eager", "ours"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_bench_without_its_baseline_is_refused():
+    bench = harness.Bench("planted", baseline="torch")
+    bench.provider("ours")(torch.sum)
+    with pytest.raises(ValueError, match="no provider 'torch' to take ratios against"):
+        bench.available(torch.device("cpu"))
+    with pytest.raises(ValueError, match="'ours' is registered twice"):
+        bench.provider("ours")(torch.sum)
+
+
+def test_rotation_exceeds_the_cache_and_is_bounded():
+    assert timing.rotation((torch.empty(128 << 20, dtype=torch.uint8),)) == 2
+    assert timing.rotation((torch.empty(16 << 20, dtype=torch.uint8),)) == 12
+    assert timing.rotation((torch.empty(1),)) == 32
+
+
+def test_percentiles():
+    assert timing.percentiles(list(range(101))) == {"p20": 20.0, "p50": 50.0, "p80": 80.0}
