@@ -107,9 +107,10 @@ def backward(
     want_hidden, want_weight, want_bias = wanted
     weight, bias, wide = head.weight, head.bias, stats_dtype(hidden.dtype)
     nothing = hidden.new_empty(0)
-    d_hidden = torch.zeros_like(hidden) if want_hidden else nothing
-    d_weight = torch.empty_like(weight) if want_weight else nothing
-    d_bias = torch.empty_like(bias) if bias is not None and want_bias else nothing
+    # One empty tensor each: the outputs of an op may not be the same tensor.
+    d_hidden = torch.zeros_like(hidden) if want_hidden else nothing.clone()
+    d_weight = torch.empty_like(weight) if want_weight else nothing.clone()
+    d_bias = torch.empty_like(bias) if bias is not None and want_bias else nothing.clone()
 
     active = coef != 0 if coef_entropy is None else (coef != 0) | (coef_entropy != 0)
     kept = active.nonzero().flatten()
@@ -165,8 +166,5 @@ def _slice_total(gradient: Tensor, rows: slice, wide: torch.dtype) -> Tensor:
 
 def _accumulate(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
     """total += a @ b, or = when `first`; products of 16-bit operands are summed in fp32."""
-    beta = 0 if first else 1
-    if a.dtype == total.dtype:
-        total.addmm_(a, b, beta=beta)
-    else:
-        torch.addmm(total, a, b, beta=beta, out_dtype=total.dtype, out=total)
+    kwargs = {} if a.dtype == total.dtype else {"out_dtype": total.dtype}
+    torch.addmm(total, a, b, beta=0 if first else 1, out=total, **kwargs)

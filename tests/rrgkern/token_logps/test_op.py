@@ -7,7 +7,7 @@ import torch
 
 from rrgkern import token_logps
 from rrgkern.token_logps import op, tile, triton_backward
-from tests.mutants import GRADIENT_MUTANTS
+from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.rrgkern.token_logps.oracle import DEVICE, check, problem
 from tests.rrgkern.token_logps.test_accuracy import chunked_cpu, through_op
 
