@@ -92,7 +92,7 @@ def _metrics(t: Terms, coef: Tensor, spec: PolicyLoss) -> Tensor:
         total(above) / some,
         ratio_sum / some,
         largest.double(),
-        torch.where(tokens > 0, ratio_sum.square() / (some * ratio_squares), 0.0),
+        ratio_sum.square() / (some * torch.where(tokens > 0, ratio_squares, 1.0)),
         total(t.entropy) / some,
         total(coef != 0),
         tokens,

@@ -82,9 +82,9 @@ def policy_loss_sequence_kernel(
     sequence = tl.program_id(0).to(tl.int64)
     start = tl.load(offsets_ptr + sequence)
     end = tl.load(offsets_ptr + sequence + 1)
-    injected = start != start
+    injected = tl.zeros([BLOCK], tl.int1)
     if on_policy_ptr is not None:
-        injected = tl.load(on_policy_ptr + sequence) != 0
+        injected = injected | (tl.load(on_policy_ptr + sequence) != 0)
 
     lane = tl.arange(0, BLOCK)
     ratio_sum = tl.zeros([BLOCK], tl.float64)

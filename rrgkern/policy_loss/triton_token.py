@@ -226,7 +226,7 @@ def policy_loss_finish_kernel(partials_ptr, n_blocks, loss_ptr, metrics_ptr, BLO
     ratio = _column(totals, column, RATIO)
     squares = _column(totals, column, RATIO_SQUARES)
     some = tl.maximum(tokens, 1.0)
-    effective = tl.where(tokens > 0, ratio * ratio / (some * squares), 0.0)
+    effective = ratio * ratio / (some * tl.where(tokens > 0, squares, 1.0))
     # The maximum of the hardware passes a NaN over; the sum shows it.
     largest = tl.where(ratio == ratio, largest, ratio)
     result = totals / some

@@ -131,8 +131,14 @@ def variants() -> Iterator[PolicyLoss]:
 def sampled_variants(stride: int) -> list[tuple[PolicyLoss, Batch]]:
     """Every `stride`-th variant with a batch whose optional parts cycle independently of it."""
     options = itertools.cycle(
-        {"old": i % 3 != 2, "sampler": i % 4 != 3, "per_token": i % 2 == 1, "mask": i % 5 != 4}
-        for i in range(60)
+        {
+            "old": i % 3 != 2,
+            "sampler": i % 4 != 3,
+            "per_token": i % 2 == 1,
+            "mask": i % 5 != 4,
+            "on_policy": i % 7 < 4,
+        }
+        for i in range(420)
     )
     chosen = itertools.islice(variants(), 0, None, stride)
     return [

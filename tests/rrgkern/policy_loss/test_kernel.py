@@ -1,0 +1,115 @@
+"""Whatever serves the op (here the Triton passes) against the reference in fp64 and fp32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rrgkern import PolicyLoss
+from rrgkern.dispatch import served_by
+from rrgkern.policy_loss.op import policy_loss_bwd, policy_loss_fwd
+from rrgkern.policy_loss.reference import policy_loss_reference
+from tests.rrgkern.policy_loss.cases import LENGTHS, Batch, batch, name_of, sampled_variants
+from tests.rrgkern.policy_loss.yardstick import check_fp32
+
+# 11 and 13 share no factor with the counts of the choices, so every choice keeps coming up.
+CASES = sampled_variants(stride=11)
+FP32_CASES = sampled_variants(stride=13)
+SPREAD = PolicyLoss(beta=0.1, entropy_coef=0.01, kl_ratio_weight=True, dual_clip=1.5)
+
+
+def test_the_kernel_is_what_is_tested() -> None:
+    assert served_by("rrgkern::policy_loss_fwd", "cuda").startswith("triton")
+    assert served_by("rrgkern::policy_loss_fwd", "cpu").startswith("triton")
+
+
+@pytest.mark.parametrize(("spec", "data"), CASES, ids=[name_of(spec) for spec, _ in CASES])
+def test_fp64_equals_the_reference(spec: PolicyLoss, data: Batch) -> None:
+    served = policy_loss_fwd(*data.arguments(spec))
+    expected = policy_loss_reference(*data.arguments(spec))
+    for got, want in zip(served, expected, strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("spec", "data"), FP32_CASES, ids=[name_of(spec) for spec, _ in FP32_CASES]
+)
+def test_fp32_is_as_close_to_the_truth_as_eager(spec: PolicyLoss, data: Batch) -> None:
+    check_fp32(spec, data, policy_loss_fwd(*data.to(torch.float32).arguments(spec)))
+
+
+def test_fp32_over_several_blocks() -> None:
+    lengths = (300, 0, 1, 511, 40, 700, 3)
+    for seed, level in enumerate(("token", "sequence", "sequence_token")):
+        spec = PolicyLoss(ratio_level=level, beta=0.1, sampler_level="sequence")
+        data = batch(seed, lengths=lengths)
+        check_fp32(spec, data, policy_loss_fwd(*data.to(torch.float32).arguments(spec)))
+
+
+def test_two_runs_are_bitwise_equal() -> None:
+    data = batch(5, dtype=torch.float32, lengths=(300, 1, 259))
+    for level in ("token", "sequence"):
+        spec = PolicyLoss(ratio_level=level, beta=0.1, sampler_level="sequence")
+        for first, second in zip(
+            *(policy_loss_fwd(*data.arguments(spec)) for _ in range(2)), strict=True
+        ):
+            assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("surrogate", ["clip", "vespo"])
+@pytest.mark.parametrize("serve", [policy_loss_fwd, policy_loss_reference])
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf, 1e30])
+def test_nothing_at_a_masked_position_changes_a_bit(serve, poison: float, surrogate: str) -> None:
+    spec = PolicyLoss(surrogate=surrogate, beta=0.1, entropy_coef=0.1, kl_ratio_weight=True)
+    data = batch(2, dtype=torch.float32, per_token=True)
+    fields = ["logps", "advantages", "scale", "old", "ref", "sampler", "weight", "entropy"]
+    poisoned = data.changed(
+        **{name: torch.where(data.mask, getattr(data, name), poison) for name in fields}
+    )
+    for clean, dirty in zip(
+        serve(*data.arguments(spec)), serve(*poisoned.arguments(spec)), strict=True
+    ):
+        assert torch.equal(clean, dirty)
+        assert clean.isfinite().all()
+    assert serve(*poisoned.arguments(spec))[1][~data.mask].eq(0).all()
+
+
+@pytest.mark.parametrize("lengths", [(), (0,), (0, 0), (1,), (4, 0, 0), (257,)])
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_odd_lengths(lengths: tuple[int, ...], level: str) -> None:
+    spec = PolicyLoss(ratio_level=level, beta=0.1, entropy_coef=0.1)
+    data = batch(4, lengths=lengths)
+    for got, want in zip(
+        policy_loss_fwd(*data.arguments(spec)),
+        policy_loss_reference(*data.arguments(spec)),
+        strict=True,
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("serve", [policy_loss_fwd, policy_loss_reference])
+def test_all_masked(serve) -> None:
+    data = batch(4).changed(mask=torch.zeros(sum(LENGTHS), dtype=torch.bool))
+    loss, coef, coef_entropy, metrics = serve(*data.arguments(SPREAD))
+    assert loss == 0 and coef.eq(0).all() and coef_entropy.eq(0).all() and metrics.eq(0).all()
+
+
+@pytest.mark.parametrize(
+    "spec", [SPREAD, PolicyLoss(ratio_level="sequence"), PolicyLoss(surrogate="vespo", beta=0.1)]
+)
+@pytest.mark.parametrize("given", [True, False])
+def test_opcheck(spec: PolicyLoss, given: bool) -> None:
+    data = batch(1, dtype=torch.float32)
+    if not given:
+        data = Batch(data.logps, data.advantages, data.offsets, data.scale, ref=data.ref)
+        spec = PolicyLoss(surrogate=spec.surrogate, ratio_level=spec.ratio_level, beta=spec.beta)
+    arguments = list(data.arguments(spec))
+    arguments[0] = arguments[0].clone().requires_grad_()
+    if given:
+        arguments[8] = arguments[8].clone().requires_grad_()
+    torch.library.opcheck(policy_loss_fwd, tuple(arguments))
+
+
+def test_opcheck_of_the_backward() -> None:
+    torch.library.opcheck(policy_loss_bwd, (torch.tensor(2.0), torch.randn(7), torch.randn(7)))
+    torch.library.opcheck(policy_loss_bwd, (torch.tensor(2.0), torch.randn(7), torch.empty(0)))
