@@ -12,6 +12,8 @@ from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
 
+DEFAULT = PolicyLoss()
+
 
 class PolicyLossOutput(NamedTuple):
     """Loss, 0-d and differentiable; metrics, 0-d tensors on the same device without gradient."""
@@ -73,7 +75,7 @@ def policy_loss(
         ValueError: a length or device is wrong, a tensor that `spec` needs is missing, or, on CPU
             or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
     """
-    spec = PolicyLoss() if spec is None else spec
+    spec = DEFAULT if spec is None else spec
     n_tokens, n_sequences = logps.numel(), offsets.numel() - 1
     _check_logps_and_offsets(logps, offsets)
     per_token = {"old": old, "ref": ref, "sampler": sampler, "weight": weight, "entropy": entropy}

@@ -80,10 +80,13 @@ class PolicyLoss:
             self._number(name, above=0.0)
         self._check_clip()
         self._check_levels()
+        # Written now, not when asked: torch.compile can read a string, but not trace json.
+        object.__setattr__(self, "_encoded", json.dumps(asdict(self)))
 
     def encode(self) -> str:
         """The variant as one string, the form in which it crosses an op's boundary."""
-        return _encode(self)
+        text: str = self.__dict__["_encoded"]
+        return text
 
     @staticmethod
     @functools.lru_cache(maxsize=128)
@@ -142,8 +145,3 @@ class PolicyLoss:
                 "sampler_level is 'sequence' with surrogate 'vespo'; it must be 'token': vespo "
                 "multiplies the factors of a sequence itself"
             )
-
-
-@functools.lru_cache(maxsize=128)
-def _encode(spec: PolicyLoss) -> str:
-    return json.dumps(asdict(spec))

@@ -1,0 +1,69 @@
+"""Variants that make no sense are refused when they are written down."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from typing import Any
+
+import pytest
+import torch
+
+from rrgkern import PolicyLoss
+from tests.rrgkern.policy_loss.cases import variants
+
+
+def test_the_defaults() -> None:
+    spec = PolicyLoss()
+    assert (spec.surrogate, spec.ratio_level, spec.kl) == ("clip", "token", "k3")
+    assert (spec.eps_low, spec.eps_high, spec.dual_clip, spec.beta) == (0.2, 0.2, None, 0.0)
+
+
+def test_frozen() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        PolicyLoss().beta = 0.1  # type: ignore[misc]
+
+
+def test_crosses_the_boundary_unchanged() -> None:
+    for spec in variants():
+        assert PolicyLoss.decode(spec.encode()) == spec
+        assert pickle.loads(pickle.dumps(spec)).encode() == spec.encode()
+    odd = PolicyLoss(beta=0.1 + 0.2, eps_high=1 / 3, sampler_max=None)
+    assert PolicyLoss.decode(odd.encode()) == odd
+    assert (
+        dataclasses.replace(odd, beta=1.0).encode()
+        == PolicyLoss.decode(odd.encode().replace(str(odd.beta), "1.0")).encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"surrogate": "ppo"}, "surrogate is 'ppo'; choose one of 'clip', 'cispo'"),
+        ({"ratio_level": "batch"}, "ratio_level is 'batch'"),
+        ({"kl": "k4"}, "kl is 'k4'"),
+        ({"sampler_level": "group"}, "sampler_level is 'group'"),
+        ({"sampler_mode": "clip"}, "sampler_mode is 'clip'"),
+        ({"eps_low": -0.1}, "eps_low is -0.1; it must be finite and at least 0"),
+        ({"eps_high": torch.inf}, "eps_high is inf"),
+        ({"eps_high": None}, "eps_high is None; it must be a number"),
+        ({"beta": "0.1"}, "beta is '0.1'; it must be a number"),
+        ({"beta": True}, "beta is True"),
+        ({"beta": -0.1}, "beta is -0.1"),
+        ({"beta": torch.nan}, "beta is nan"),
+        ({"entropy_coef": torch.inf}, "entropy_coef is inf; it must be finite"),
+        ({"eps_low": None}, "eps_low is None with surrogate 'clip'; only 'cispo'"),
+        ({"dual_clip": 1.2}, "dual_clip is 1.2; it must lie above 1 \\+ eps_high = 1.2"),
+        ({"dual_clip": 3.0, "surrogate": "cispo"}, "dual_clip is 3.0 with surrogate 'cispo'"),
+        ({"sampler_min": 3.5}, "sampler_min is 3.5, above sampler_max 3.0"),
+        ({"sapo_tau_pos": 0.0}, "sapo_tau_pos is 0.0; it must be finite and above 0"),
+        ({"vespo_lambda_neg": -1.0}, "vespo_lambda_neg is -1.0"),
+        ({"surrogate": "luspo"}, "ratio_level is 'token' with surrogate 'luspo'"),
+        ({"surrogate": "vespo", "ratio_level": "sequence"}, "ratio_level is 'sequence'"),
+        ({"surrogate": "vespo", "sampler_level": "sequence"}, "sampler_level is 'sequence'"),
+    ],
+)
+def test_nonsense_is_one_clear_line(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        PolicyLoss(**fields)
+    assert "\n" not in str(caught.value)
