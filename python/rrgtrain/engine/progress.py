@@ -99,7 +99,9 @@ class Bar(Generic[T]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._display.stop(self)
+        # Work that failed ends with its error, not with a line that looks like its end. A loop
+        # left early comes here as GeneratorExit, which is no failure.
+        self._display.stop(self, failed=kind is not None and issubclass(kind, Exception))
 
 
 def progress(
@@ -126,7 +128,7 @@ def progress(
 class _Silent:
     def start(self, bar: Bar[Any]) -> None: ...
     def update(self, bar: Bar[Any]) -> None: ...
-    def stop(self, bar: Bar[Any]) -> None: ...
+    def stop(self, bar: Bar[Any], *, failed: bool) -> None: ...
 
 
 class _Lines:
@@ -148,8 +150,9 @@ class _Lines:
         if (tenth or gap >= LINE_EVERY_SECONDS) and bar.done != bar.total:
             self._tell(bar, f"ETA {_clock_time(_remaining(bar))}")
 
-    def stop(self, bar: Bar[Any]) -> None:
-        self._tell(bar, f"took {_clock_time(bar.seconds)}")
+    def stop(self, bar: Bar[Any], *, failed: bool) -> None:
+        if not failed:
+            self._tell(bar, f"took {_clock_time(bar.seconds)}")
 
     def _tell(self, bar: Bar[Any], when: str) -> None:
         self._told_at, self._told_done = bar.seconds, bar.done
@@ -190,7 +193,7 @@ class _Live:
         if _Live._shared is not None and self._task is not None:
             _Live._shared.update(self._task, completed=bar.done)
 
-    def stop(self, bar: Bar[Any]) -> None:
+    def stop(self, bar: Bar[Any], *, failed: bool) -> None:
         if _Live._shared is None:
             return
         _Live._open -= 1
