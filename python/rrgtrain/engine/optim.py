@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import torch
 
+from rrgtrain.errors import UserError
+
 
 def adamw(
     model: torch.nn.Module,
@@ -39,11 +41,18 @@ def apply_step(
     lr: float,
     clip: float,
 ) -> float:
-    """Clips, steps, clears the gradients; returns the gradient norm before clipping."""
+    """Clips, steps, clears the gradients; returns the gradient norm before clipping.
+
+    Raises UserError, and changes no weight, when that norm is not finite.
+    """
     for group in optimizer.param_groups:
         group["lr"] = lr
     limit = clip if clip > 0 else float("inf")
-    norm = torch.nn.utils.clip_grad_norm_(list(parameters), limit, error_if_nonfinite=True)
+    norm = torch.nn.utils.clip_grad_norm_(list(parameters), limit)
+    if not torch.isfinite(norm):
+        raise UserError(
+            f"the norm of the gradient is {norm.item()}; lower the learning rate (sft.lr, rl.lr)"
+        )
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return float(norm)
