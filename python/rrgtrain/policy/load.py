@@ -69,7 +69,7 @@ def load_policy(
             name, lambda: PeftModel.from_pretrained(policy.model, name, is_trainable=True).eval()
         )
         return policy
-    _refuse_missing(name)
+    refuse_missing(name)
     config = _fetch(name, lambda: AutoConfig.from_pretrained(name))
     _refuse_foreign(name, config)
     tokenizer = _fetch(name, lambda: AutoTokenizer.from_pretrained(name))
@@ -118,11 +118,14 @@ def _dtype(dtype: torch.dtype | str) -> torch.dtype:
     return found
 
 
-def _refuse_missing(name: str) -> None:
+def refuse_missing(name: str) -> None:
+    """UserError for a path that can be no checkpoint; a hub name passes."""
     path = Path(name).expanduser()
     looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1
+    # runs/typo would pass for a hub name, but nobody's hub name begins with a folder that is here
+    looks_local = looks_local or path.parent.is_dir()
     if path.is_dir():
-        if not (path / "config.json").is_file():
+        if not any((path / f).is_file() for f in ("config.json", "adapter_config.json")):
             raise UserError(f"{name} holds no config.json; name a checkpoint directory")
     elif path.exists():
         raise UserError(f"{name} is a file; name the checkpoint directory it lies in")

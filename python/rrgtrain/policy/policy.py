@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
+from rrgtrain.policy.progress import no_progress_bars
 
 SHARED_ATTENTION = ("blocks", "dense")
 
@@ -90,7 +91,8 @@ class Policy:
         if directory.is_file():
             raise UserError(f"cannot save the policy to the file {directory}; name a directory")
         model: Any = self.model
-        model.save_pretrained(directory)
+        with no_progress_bars():
+            model.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)
         self.image_processor.save_pretrained(directory)
         return directory
