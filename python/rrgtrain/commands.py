@@ -9,9 +9,10 @@ from pathlib import Path
 from rrgtrain.config import load_config
 from rrgtrain.data.phantom import PhantomConfig, write_phantom
 from rrgtrain.engine.outcome import EditRecorder, draw, finish
-from rrgtrain.engine.progress import progress
+from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.stages import Stages
+from rrgtrain.errors import UserError
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
 from rrgtrain.schema import Recipe
@@ -23,10 +24,9 @@ def run(options: argparse.Namespace) -> int:
     """Loads the recipe and runs the verb; 0 on success. Bad input is a `UserError`."""
     if options.verb == "report":
         return report(options.run)
-    overrides = list(options.overrides)
+    recipe = load_config(Recipe, options.recipe, options.overrides)
     if getattr(options, "start", None):
-        overrides.append(f"policy.path={options.start}")
-    recipe = load_config(Recipe, options.recipe, overrides)
+        recipe.policy.path = options.start
     verbs = {"demo": demo, "sft": sft, "rl": rl, "eval": evaluation, "data": data}
     verbs[options.verb](recipe, options.out)
     return 0
@@ -37,7 +37,7 @@ def demo(recipe: Recipe, out: Path) -> None:
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
     recorder = EditRecorder()
-    with Stages.open(recipe, out) as stages:
+    with Stages.open(recipe, out, sft=True, rl=True) as stages:
         tuned = stages.sft()
         before = stages.evaluate("SFT")
         trained = stages.rl(recorder)
@@ -54,7 +54,7 @@ def demo(recipe: Recipe, out: Path) -> None:
 def sft(recipe: Recipe, out: Path) -> None:
     """Supervised fine-tuning, judged on the held-out studies."""
     began = time.perf_counter()
-    with Stages.open(recipe, out) as stages:
+    with Stages.open(recipe, out, sft=True) as stages:
         tuned = stages.sft()
         finish(stages, "SFT", {"SFT": (stages.evaluate("SFT"), tuned)}, began=began)
         print(f"checkpoint: {tuned.best}")
@@ -65,7 +65,7 @@ def rl(recipe: Recipe, out: Path) -> None:
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
     recorder = EditRecorder()
-    with Stages.open(recipe, out) as stages:
+    with Stages.open(recipe, out, rl=True) as stages:
         before = stages.evaluate("start")
         trained = stages.rl(recorder)
         after = stages.evaluate(name)
@@ -84,8 +84,13 @@ def evaluation(recipe: Recipe, out: Path) -> None:
 
 def data(recipe: Recipe, out: Path) -> None:
     """The phantoms of a recipe, without a run."""
+    if recipe.data.source != "phantom":
+        raise UserError(
+            f"data.source={recipe.data.source} is read, not written; name a recipe of phantoms"
+        )
     config = PhantomConfig(**vars(recipe.data.phantom))
-    with progress(config.train + config.val + config.test, "phantom") as bar:
+    bar: Bar[int] = progress(config.train + config.val + config.test, "phantom")
+    with bar:
         print(write_phantom(config, out, progress=bar.advance))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,10 +64,14 @@ def sample_groups(
     """Groups of `algorithm.sampled` members drawn from the policy, each from its own seed."""
     settings = recipe.rl
     encoded = [prompts(studies[i]) for i in indices]
-    # an edit has a seed of its own kind: sampling and editing never share a draw
-    seeds = [
-        [philox_seed(~recipe.seed, step, i, k) for k in range(algorithm.sampled)] for i in indices
-    ]
+    # A study that comes twice in a batch (few studies, the border of an epoch) draws new reports.
+    turns: Counter[int] = Counter()
+    seeds = []
+    for i in indices:
+        places = range(turns[i] * algorithm.sampled, (turns[i] + 1) * algorithm.sampled)
+        # An edit has a seed of its own kind: sampling and editing never share a draw.
+        seeds.append([philox_seed(~recipe.seed, step, i, k) for k in places])
+        turns[i] += 1
     policy.model.eval()
     with torch.no_grad():
         rollouts = generate(
@@ -112,12 +117,7 @@ def run_rl(
     ratio is exactly 1. `record(step, groups, rewards)` sees every batch before its update.
     """
     settings = recipe.rl
-    if algorithm.needs_reports and not all(study.report for study in studies):
-        bare = next(study.id for study in studies if not study.report)
-        raise UserError(
-            f"rl.algorithm={algorithm.name} edits towards reference reports, but study {bare} has "
-            "none; use rl.algorithm=dr_grpo reward.against=labels"
-        )
+    require_reports(algorithm, studies)
     reference = None
     if settings.beta > 0:
         reference = replace(policy, model=copy.deepcopy(policy.model).requires_grad_(False).eval())
@@ -193,6 +193,16 @@ def run_rl(
         edits,
         rollouts,
     )
+
+
+def require_reports(algorithm: Algorithm, studies: Sequence[Study]) -> None:
+    """UserError where the algorithm needs reference reports and a study has none."""
+    bare = next((study.id for study in studies if not study.report), None)
+    if algorithm.needs_reports and bare is not None:
+        raise UserError(
+            f"rl.algorithm={algorithm.name} works towards reference reports, but study {bare} has "
+            "none; use rl.algorithm=dr_grpo with reward.against=labels, as the recipe nih does"
+        )
 
 
 def zero_variance(groups: list[Group], total: torch.Tensor) -> int:

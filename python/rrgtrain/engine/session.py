@@ -8,15 +8,18 @@ from pathlib import Path
 
 import torch
 
+from rrgtrain.algorithms import Algorithm
 from rrgtrain.data import load_studies
 from rrgtrain.data.phantom import PhantomConfig, write_phantom
 from rrgtrain.data.study import Study
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.evaluate import Evaluation, evaluate
-from rrgtrain.engine.progress import progress
+from rrgtrain.engine.images import check_images
+from rrgtrain.engine.preflight import check_data, held_back, split_of, validation_split
+from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.warmup import warm_up_vision
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.load import load_policy, refuse_missing
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import prompt_text
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
@@ -51,26 +54,31 @@ class Session:
         )
 
     def split(self, name: str) -> list[Study]:
-        chosen = self.studies.get(name) or []
-        if not chosen:
-            have = ", ".join(f"{k} ({len(v)})" for k, v in self.studies.items() if v)
-            raise UserError(f"the data has no {name} studies; it has {have}")
-        return chosen
+        return split_of(self.studies, name)
 
     def validator(self) -> Callable[[], dict[str, float]]:
         """Greedy evaluation of the validation split, for the loops."""
-        return lambda: self.evaluate("val", limit=self.recipe.eval.limit).metrics()
+        split, limit = validation_split(self.studies), self.recipe.eval.limit
+        return lambda: self.evaluate(split, limit=limit).metrics()
+
+
+def phantom_root(recipe: Recipe, work: Path) -> Path:
+    """Where the recipe's phantoms lie or will be written."""
+    return Path(recipe.data.root).expanduser() if recipe.data.root else work / "data"
 
 
 def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
     """Loads the recipe's data; phantoms are written to `data.root`, or `work`/data, first."""
     data = recipe.data
-    root = Path(data.root) if data.root else None
+    root = Path(data.root).expanduser() if data.root else None
+    if data.limit is not None and data.limit < 1:
+        raise UserError(f"data.limit={data.limit}; give at least 1, or null for all studies")
     if data.source == "phantom":
         config = PhantomConfig(**vars(data.phantom))
-        root = root or work / "data"
+        root = phantom_root(recipe, work)
         total = config.train + config.val + config.test
-        with progress(total, "phantom") as bar:
+        bar: Bar[int] = progress(total, "phantom")
+        with bar:
             write_phantom(config, root, progress=bar.advance)
     elif root is None:
         raise UserError(f"data.source={data.source} needs data.root=<directory of the dataset>")
@@ -88,11 +96,6 @@ def open_policy(recipe: Recipe, studies: dict[str, list[Study]], work: Path) -> 
     if path == "tiny":
         train = studies.get("train") or []
         texts = [study.report for study in train if study.report]
-        if not texts:
-            raise UserError(
-                "policy.path=tiny builds its tokenizer from training reports, and this data has "
-                "none; pass policy.path=<a checkpoint directory>"
-            )
         texts += [prompt_text(study, style=settings.prompt) for study in train]
         config = TinyConfig(
             width=settings.width,
@@ -114,10 +117,24 @@ def open_policy(recipe: Recipe, studies: dict[str, list[Study]], work: Path) -> 
     )
 
 
-def open_session(recipe: Recipe, work: Path) -> Session:
-    """Opens data and policy; what has to be written for that goes below `work`."""
+def open_session(
+    recipe: Recipe, work: Path, *, sft: bool = False, algorithm: Algorithm | None = None
+) -> Session:
+    """Opens data and policy; what has to be written for that goes below `work`.
+
+    `sft` and `algorithm` say what training will follow: all that it needs of the data is then
+    checked here, before anything is trained.
+    """
     rewards = RewardService(recipe.reward)
-    studies = open_data(recipe, work)
+    if recipe.policy.path != "tiny":
+        refuse_missing(recipe.policy.path)
+    fresh = recipe.data.source == "phantom" and not phantom_root(recipe, work).is_dir()
+    with held_back():
+        studies = open_data(recipe, work)
+        used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm)
+        if not fresh:
+            source, root = recipe.data.source, recipe.data.root
+            check_images(used, None if source == "phantom" or root is None else Path(root))
     torch.manual_seed(recipe.seed)
     policy = open_policy(recipe, studies, work)
     prompts = PromptCache(policy, recipe.policy.prompt)

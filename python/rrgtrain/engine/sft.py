@@ -49,6 +49,14 @@ def sft_loss(
     return -logps.mean(), int(batch.targets.numel())
 
 
+def with_reports(studies: Sequence[Study]) -> list[Study]:
+    """The studies that can be trained on; UserError where there is none."""
+    usable = [study for study in studies if study.report]
+    if not usable:
+        raise UserError("no training study has a report; supervised fine-tuning needs references")
+    return usable
+
+
 def run_sft(
     policy: Policy,
     prompts: PromptCache,
@@ -67,9 +75,7 @@ def run_sft(
     the best checkpoint's weights.
     """
     settings = recipe.sft
-    usable = [study for study in studies if study.report]
-    if not usable:
-        raise UserError("no training study has a report; supervised fine-tuning needs references")
+    usable = with_reports(studies)
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
     begin = time.perf_counter()
     best = Best(policy)

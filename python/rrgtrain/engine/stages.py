@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from rrgtrain.algorithms import Group, build_algorithm
+from rrgtrain.algorithms import Algorithm, Group, build_algorithm
 from rrgtrain.config import dump_config
 from rrgtrain.engine.evaluate import Evaluation
 from rrgtrain.engine.logs import RunLog
@@ -28,21 +28,25 @@ class Stages:
     session: Session
     run: RunDir
     log: RunLog
+    algorithm: Algorithm | None = None
 
     @classmethod
-    def open(cls, recipe: Recipe, out: Path) -> Stages:
+    def open(cls, recipe: Recipe, out: Path, *, sft: bool = False, rl: bool = False) -> Stages:
         """Takes `out`, opens data and policy, and only then writes the first file of the run.
 
-        Bad input therefore leaves nothing that a second try would stumble over.
+        `sft` and `rl` say which stages will follow, so that what they cannot do with this recipe
+        or this data is refused here. Bad input leaves nothing that a second try would stumble
+        over.
         """
+        algorithm = build_algorithm(recipe) if rl else None
         run = RunDir.create(out)
         try:
-            session = open_session(recipe, out)
+            session = open_session(recipe, out, sft=sft, algorithm=algorithm)
         except BaseException:
             run.close()
             raise
         dump_config(recipe, run.config)
-        return cls(session, run, RunLog(run))
+        return cls(session, run, RunLog(run), algorithm)
 
     def sft(self, *, until_plateau: bool = True) -> SftResult:
         session = self.session
@@ -64,7 +68,7 @@ class Stages:
             session.prompts,
             session.split("train"),
             session.recipe,
-            build_algorithm(session.recipe),
+            self.algorithm or build_algorithm(session.recipe),
             session.rewards,
             session.validator(),
             self.run.checkpoints / session.recipe.rl.algorithm.replace(":", "."),

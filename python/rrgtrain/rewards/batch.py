@@ -30,12 +30,11 @@ class RewardBatch:
 
     @cached_property
     def references(self) -> list[str]:
-        missing = [s.id for s in self.studies if s.report is None]
-        if missing:
+        missing = next((s.id for s in self.studies if s.report is None), None)
+        if missing is not None:
             raise UserError(
-                f"study {missing[0]} has no reference report ({len(missing)} such studies), but a "
-                "reward term compares with one; use reward.against=labels and the terms mccs or "
-                "label_f1"
+                f"study {missing} has no reference report, but a reward term compares with one; "
+                "use reward.against=labels and the terms mccs or label_f1"
             )
         return [s.report or "" for s in self.studies]
 
@@ -49,11 +48,11 @@ class RewardBatch:
         """[R, 14] class ids of the references, or the studies' own labels."""
         if self.against == "report":
             return self.labeller.label(self.references)
-        missing = [s.id for s in self.studies if s.labels is None]
-        if missing:
+        missing = next((s.id for s in self.studies if s.labels is None), None)
+        if missing is not None:
             raise UserError(
-                f"study {missing[0]} has no labels ({len(missing)} such studies), but "
-                "reward.against=labels compares with them; use reward.against=report"
+                f"study {missing} has no labels, but reward.against=labels compares with them; "
+                "use reward.against=report"
             )
         return np.asarray([s.labels for s in self.studies], dtype=np.int8)
 
