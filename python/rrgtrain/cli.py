@@ -5,73 +5,117 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from rrgtrain.errors import UserError
+
+DEFAULT_RECIPES = {
+    "demo": "demo",
+    "sft": "sft",
+    "rl": "editgrpo",
+    "eval": "editgrpo",
+    "data": "demo",
+}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        # argparse would print its usage above it; a wrong word is told like any other bad input
+        raise UserError(f"{message}; see `{self.prog} --help`")
 
 
 def parser() -> argparse.ArgumentParser:
     """The verbs and their options."""
-    top = argparse.ArgumentParser(
+    top = _Parser(
         prog="rrgtrain", description="Reinforcement learning of chest X-ray report generation."
     )
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
-    def verb(name: str, text: str, recipe: str | None) -> argparse.ArgumentParser:
+    def verb(name: str, text: str) -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=text, description=text)
-        if recipe is not None:
-            made.add_argument("recipe", nargs="?", default=recipe, help="name or YAML path")
+        if name in DEFAULT_RECIPES:
+            default = DEFAULT_RECIPES[name]
+            made.add_argument(
+                "recipe",
+                nargs="?",
+                default=default,
+                help=f"name or YAML path, {default} if left out",
+            )
             made.add_argument(
                 "overrides", nargs="*", metavar="key=value", help="e.g. rl.steps=50 data.root=DIR"
             )
         return made
 
-    demo = verb("demo", "phantoms, SFT, EditGRPO, one table and one report", "demo")
+    demo = verb("demo", "phantoms, SFT, EditGRPO, one table and one report")
     demo.add_argument("--out", type=Path, default=Path("runs/demo"))
-    sft = verb("sft", "supervised fine-tuning to the validation plateau", "sft")
+    sft = verb("sft", "supervised fine-tuning to the validation plateau")
     sft.add_argument("--out", type=Path, required=True)
-    rl = verb("rl", "reinforcement learning from a checkpoint", "editgrpo")
+    rl = verb("rl", "reinforcement learning from a checkpoint")
     rl.add_argument("--from", dest="start", required=True, help="checkpoint directory or hub name")
     rl.add_argument("--out", type=Path, required=True)
-    evaluation = verb("eval", "greedy reports of a checkpoint, scored", "editgrpo")
+    evaluation = verb("eval", "greedy reports of a checkpoint, scored")
     evaluation.add_argument("--from", dest="start", required=True, help="checkpoint directory")
     evaluation.add_argument("--out", type=Path, required=True)
-    data = verb("data", "write the phantom radiographs of a recipe", "demo")
+    data = verb("data", "write the phantom radiographs of a recipe")
     data.add_argument("--out", type=Path, required=True)
-    report = verb("report", "draw report.html of a finished run again", None)
+    report = verb("report", "draw report.html of a finished run again")
     report.add_argument("run", type=Path)
-    verb("doctor", "versions, devices and who serves each op", None)
+    verb("doctor", "versions, devices and who serves each op")
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; 0 on success, 2 on bad input (one line on standard error)."""
-    options = parser().parse_args(arguments)
-    if getattr(options, "recipe", None) and "=" in options.recipe:
-        # `rrgtrain sft key=value` leaves the recipe out
-        options.overrides.insert(0, options.recipe)
-        options.recipe = {"demo": "demo", "sft": "sft", "data": "demo"}.get(
-            options.verb, "editgrpo"
-        )
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    try:
-        return _run(options)
-    except UserError as error:
-        print(f"rrgtrain: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("rrgtrain: interrupted", file=sys.stderr)
-        return 130
+    with warnings.catch_warnings():
+        warnings.showwarning = _one_line
+        try:
+            return _run(_understood(arguments))
+        except UserError as error:
+            print(f"rrgtrain: {error}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("rrgtrain: interrupted", file=sys.stderr)
+            return 130
+
+
+def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options, with every key=value among the overrides wherever it stands."""
+    top = parser()
+    options, rest = top.parse_known_args(arguments)
+    # argparse takes positional words up to the first option only: `sft --out DIR sft.steps=5`
+    unknown = [word for word in rest if word.startswith("-") or "=" not in word]
+    if unknown or (rest and not hasattr(options, "overrides")):
+        words = " ".join(unknown or rest)
+        top.error(f"unrecognized arguments: {words} (settings are written section.key=value)")
+    if hasattr(options, "overrides"):
+        recipe = options.recipe
+        if "=" in recipe and not recipe.endswith((".yaml", ".yml")):
+            # `rrgtrain sft key=value` leaves the recipe out
+            options.overrides.insert(0, recipe)
+            options.recipe = DEFAULT_RECIPES[options.verb]
+        options.overrides += rest
+    return options
+
+
+def _one_line(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"rrgtrain: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _run(options: argparse.Namespace) -> int:
     if options.verb == "doctor":
         from rrgkern.__main__ import main as doctor
 
-        return doctor([])
+        doctor([])
+        return 0
     from rrgtrain import commands
 
+    # As `python -m` does: an algorithm of one's own may lie in the working directory.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     return commands.run(options)
 
 
