@@ -18,7 +18,9 @@ from rrgtrain.clinical.metrics import bootstrap_intervals, per_label_f1
 from rrgtrain.data.images import read_image
 from rrgtrain.engine.evaluate import Evaluation
 from rrgtrain.engine.logs import read_metrics
+from rrgtrain.engine.preflight import validation_split
 from rrgtrain.engine.rl import RlResult
+from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.sft import SftResult
 from rrgtrain.engine.stages import Stages
 from rrgtrain.report.html import write_report
@@ -27,8 +29,15 @@ from rrgtrain.report.samples import EditSample, Sample, read_samples, write_samp
 from rrgtrain.report.summary import Metric, RunSummary, System
 from rrgtrain.report.table import print_summary
 
-SHOWN = ("micro_f1", "macro_f1", "micro_f1_5", "macro_f1_5", "sample_f1", "micro_precision")
-SHOWN += ("micro_recall",)
+SHOWN = (
+    "micro_f1",
+    "macro_f1",
+    "micro_f1_5",
+    "macro_f1_5",
+    "sample_f1",
+    "micro_precision",
+    "micro_recall",
+)
 
 
 @dataclass
@@ -128,11 +137,10 @@ def finish(
     return summary
 
 
-def draw(run: object, summary: RunSummary) -> None:
+def draw(run: RunDir, summary: RunSummary) -> None:
     """Writes report.html of a run from what it left in its directory."""
-    rows = read_metrics(run.metrics)  # type: ignore[attr-defined]
-    kept = read_samples(run.samples)  # type: ignore[attr-defined]
-    write_report(run, summary, rows, kept, run.report)  # type: ignore[attr-defined]
+    rows, kept = read_metrics(run.metrics), read_samples(run.samples)
+    write_report(run, summary, rows, kept, run.report)
 
 
 def _samples(
@@ -165,9 +173,16 @@ def _samples(
 
 def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
     recipe = stages.session.recipe
-    notes = [
-        f"{len(evaluation.studies)} held-out studies; greedy reports; 95 % bootstrap intervals."
-    ]
+    trained = stages.run.checkpoints.is_dir() and any(stages.run.checkpoints.iterdir())
+    chosen_on = validation_split(stages.session.studies) if trained else None
+    kind = "held-out"
+    if recipe.eval.split == "train":
+        kind = "training"
+    elif recipe.eval.split == chosen_on:
+        kind = "validation"
+    notes = [f"{len(evaluation.studies)} {kind} studies; greedy reports; 95 % bootstrap intervals."]
+    if chosen_on == "train":
+        notes.append("The data has no val studies: checkpoints were chosen on train.")
     if recipe.data.source == "phantom":
         notes.append("Procedural phantoms, not patients: no number here is a clinical result.")
     if recipe.reward.labeller == "rules":

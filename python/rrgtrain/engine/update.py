@@ -48,9 +48,10 @@ def accumulate_gradients(
     )
     if len(advantages) not in (len(lengths), int(offsets[-1])):
         raise UserError(
-            f"the algorithm gave {len(advantages)} advantages; wanted {len(lengths)}, one per member, or "
-            f"{int(offsets[-1])}, one per token"
+            f"the algorithm gave {len(advantages)} advantages; wanted {len(lengths)}, one per "
+            f"member, or {int(offsets[-1])}, one per token"
         )
+    bounds = offsets.tolist()
     tokens = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
     per_token = advantages if len(advantages) == int(offsets[-1]) else advantages[tokens]
 
@@ -59,7 +60,7 @@ def accumulate_gradients(
         kept, rows = _needed(chunk, groups, per_token, offsets, keep_all=reference is not None)
         if not rows:
             continue
-        index = torch.cat([torch.arange(offsets[s], offsets[s + 1]) for s in rows])
+        index = torch.cat([torch.arange(bounds[s], bounds[s + 1]) for s in rows])
         out, batch = _forward(policy, kept, settings.temperature)
         ref = None
         if reference is not None:
@@ -146,7 +147,8 @@ def _needed(
 ) -> tuple[list[Group], list[int]]:
     """The chunk's groups with the members that carry gradient, and those members' rows."""
     first = dict(zip([id(g) for g in groups], group_offsets(groups).tolist(), strict=False))
-    kept, rows = [], []
+    kept: list[Group] = []
+    rows: list[int] = []
     for group in chunk:
         begin = first[id(group)]
         needed = [

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from rrgtrain.clinical.labels import OBSERVATIONS, to_binary
@@ -40,7 +41,8 @@ def warm_up_vision(
     seen = [study for study in studies if study.images and study.labels is not None]
     if not seen or steps == 0:
         return float("nan")
-    truth = torch.as_tensor(to_binary([study.labels for study in seen])).float().to(policy.device)
+    labels = np.asarray([study.labels for study in seen], dtype=np.int8)
+    truth = torch.as_tensor(to_binary(labels)).float().to(policy.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         head = torch.nn.Linear(policy.config.text_config.hidden_size, len(OBSERVATIONS))
