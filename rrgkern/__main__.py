@@ -95,13 +95,27 @@ def _print(facts: dict[str, Any]) -> None:
     if facts["triton_interpreter"]:
         print(f"{'triton':16} interpreted on CPU tensors (TRITON_INTERPRET=1)")
 
+    reasons: dict[str, int] = {}
     rows = [("op", "cpu", "cuda")]
-    rows += [(name, served["cpu"], served["cuda"]) for name, served in facts["ops"].items()]
+    rows += [
+        (name, _cell(served["cpu"], reasons), _cell(served["cuda"], reasons))
+        for name, served in facts["ops"].items()
+    ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     print()
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         print("  ".join(cells).rstrip())
+    for reason, number in reasons.items():
+        print(f"[{number}] {reason}")
+
+
+def _cell(served: str, reasons: dict[str, int]) -> str:
+    """Shorten "reference (why)" to "reference [1]"; the reason is kept for below the table."""
+    name, _, reason = served.partition(" (")
+    if not reason:
+        return name
+    return f"{name} [{reasons.setdefault(reason.removesuffix(')'), len(reasons) + 1)}]"
 
 
 def main(arguments: list[str] | None = None) -> None:
