@@ -28,7 +28,10 @@ class Extractor(Protocol):
         ...
 
 
-_LABELLERS: dict[str, str] = {"rules": "rrgtrain.clinical.rules.labeller:RulesLabeller"}
+_LABELLERS: dict[str, str] = {
+    "rules": "rrgtrain.clinical.rules.labeller:RulesLabeller",
+    "chexbert": "rrgtrain.clinical.chexbert:CheXbertLabeller",
+}
 _EXTRACTORS: dict[str, str] = {"rules": "rrgtrain.clinical.rules.extractor:RulesExtractor"}
 
 
