@@ -61,7 +61,10 @@ def sample_groups(
     recipe: Recipe,
     step: int,
 ) -> list[Group]:
-    """Groups of `algorithm.sampled` members drawn from the policy, each from its own seed."""
+    """Groups of `algorithm.sampled` members drawn from the policy, each from its own seed.
+
+    Raises UserError where the policy's log-probabilities are not finite.
+    """
     settings = recipe.rl
     encoded = [prompts(studies[i]) for i in indices]
     # A study that comes twice in a batch (few studies, the border of an epoch) draws new reports.
@@ -84,6 +87,11 @@ def sample_groups(
             seeds=seeds,
         )
     policy.model.train()
+    if not all(torch.isfinite(r.logps).all() for group in rollouts for r in group):
+        raise UserError(
+            f"the policy gives no finite log-probability at step {step}: its weights have blown "
+            "up; lower rl.lr"
+        )
     return [
         Group(
             index,
