@@ -1,4 +1,4 @@
-"""Without a GPU the Triton kernels run in their interpreter; that must be set before import."""
+"""Without a GPU the Triton kernels run in their interpreter, which is set before import."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import os
 
 import pytest
 import torch
+from hypothesis import settings
+
+# Time limits per example fail on a busy machine, and nowhere else.
+settings.register_profile("project", deadline=None)
+settings.load_profile("project")
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -1,0 +1,137 @@
+"""Algorithms by name, and those of the user's own."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from rrgkern import PolicyLoss
+from rrgtrain.algorithms import Algorithm, Group, build_algorithm, group_offsets
+from rrgtrain.errors import UserError
+from tests.rrgtrain.engine.common import groups_of, recipe
+from tests.rrgtrain.policy.common import tiny_policy
+
+OWN = """
+from rrgkern import PolicyLoss
+from rrgtrain.algorithms import Algorithm
+
+NUMBER = 3
+
+def build(recipe):
+    def complete(groups, step, reencode):
+        return groups, {"mine": float(step)}
+
+    def advantages(groups, rewards):
+        return rewards.float() * 2
+
+    return Algorithm("mine", recipe.rl.group, complete, advantages, PolicyLoss())
+
+def forgetful(recipe):
+    return {"name": "mine"}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """The name of a module of the user's own; another one for each test."""
+    name = f"own_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(textwrap.dedent(OWN))
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def groups() -> list[Group]:
+    return groups_of(tiny_policy(), [["Edema."] * 3, ["Clear."] * 2], edited=False)
+
+
+def test_grpo_and_dr_grpo_sample_all_members_and_add_none() -> None:
+    for name in ("grpo", "dr_grpo"):
+        algorithm = build_algorithm(recipe(f"rl.algorithm={name}", "rl.group=7"))
+        assert (algorithm.name, algorithm.sampled) == (name, 7)
+        assert not algorithm.needs_reports
+        given = groups()
+        assert algorithm.complete(given, 0, lambda *_: torch.zeros(0)) == (given, {})
+
+
+@pytest.mark.parametrize(
+    ("std", "wanted"),
+    [
+        ("none", [-1.0, 0.0, 1.0, 0.0, 0.0]),
+        ("population", [-1.2247439, 0.0, 1.2247439, 0.0, 0.0]),
+        ("sample", [-0.9999, 0.0, 0.9999, 0.0, 0.0]),
+    ],
+)
+def test_advantages_by_hand(std: str, wanted: list[float]) -> None:
+    algorithm = build_algorithm(recipe("rl.algorithm=grpo", f"rl.std={std}"))
+    rewards = torch.tensor([1.0, 2.0, 3.0, 0.5, 0.5], dtype=torch.float64)
+    assert algorithm.advantages(groups(), rewards).tolist() == pytest.approx(wanted, abs=1e-6)
+
+
+def test_the_loss_is_what_the_section_says() -> None:
+    settings = ["rl.surrogate=cispo", "rl.eps_low=0.1", "rl.eps_high=0.3", "rl.kl=k2"]
+    loss = build_algorithm(recipe("rl.algorithm=grpo", *settings, "rl.beta=0.04")).loss
+    assert loss == PolicyLoss(surrogate="cispo", eps_low=0.1, eps_high=0.3, kl="k2", beta=0.04)
+
+
+def test_group_offsets_count_members() -> None:
+    given = groups()
+    assert group_offsets(given).tolist() == [0, 3, 5]
+    longer = given[0].with_members([given[1].members[0]])
+    assert group_offsets([longer, given[1]]).tolist() == [0, 4, 6]
+    assert len(given[0].members) == 3, "a group is not changed in place"
+
+
+def test_an_algorithm_of_ones_own(own: str) -> None:
+    algorithm = build_algorithm(recipe(f"rl.algorithm={own}:build", "rl.group=6"))
+    assert isinstance(algorithm, Algorithm)
+    assert (algorithm.name, algorithm.sampled) == ("mine", 6)
+    assert algorithm.complete([], 4, lambda *_: torch.zeros(0))[1] == {"mine": 4.0}
+    assert algorithm.advantages([], torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (":bild", r"own_\d+.py has no bild; define it"),
+        (":NUMBER", "holds no function NUMBER"),
+        (":forgetful", "returned a dict; return an rrgtrain.algorithms.Algorithm"),
+        ("", "is unknown; .*or your own as package.module:function"),
+        (":", "is unknown"),
+    ],
+)
+def test_what_is_wrong_with_ones_own_is_told_in_one_line(
+    own: str, function: str, told: str
+) -> None:
+    with pytest.raises(UserError, match=told) as caught:
+        build_algorithm(recipe(f"rl.algorithm='{own}{function}'"))
+    assert "\n" not in str(caught.value) and own in str(caught.value)
+
+
+def test_a_module_that_is_not_there_or_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "broken_algorithm.py").write_text("def build(recipe:\n")
+    for module, told in (
+        ("no_such_algorithm", "No module named 'no_such_algorithm'"),
+        ("broken_algorithm", "broken_algorithm.py, line 1"),
+    ):
+        with pytest.raises(UserError, match=told) as caught:
+            build_algorithm(recipe(f"rl.algorithm={module}:build"))
+        assert "PYTHONPATH" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["editgrp", "drgrpo", ".mine:build", ":build"])
+def test_an_unknown_name_lists_ours(name: str) -> None:
+    with pytest.raises(UserError, match="choose grpo, dr_grpo, editgrpo, or your own") as caught:
+        build_algorithm(recipe(f"rl.algorithm='{name}'"))
+    if name == "editgrp":
+        assert "did you mean editgrpo?" in str(caught.value)
+
+
+def test_options_of_the_loss_that_make_no_sense_are_refused_when_it_is_built() -> None:
+    with pytest.raises(UserError, match=r"^rl: beta is inf"):
+        build_algorithm(recipe("rl.algorithm=dr_grpo", "rl.beta=.inf"))

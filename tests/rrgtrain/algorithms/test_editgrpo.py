@@ -1,0 +1,224 @@
+"""EditGRPO's groups: one edit beside each sampled report, its tokens, its draws, its errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+import torch
+
+from rrgtrain.algorithms import Algorithm, Group, build_algorithm
+from rrgtrain.algorithms.group import Member
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
+from tests.rrgtrain.engine.common import member, recipe
+from tests.rrgtrain.policy.common import prompt, tiny_policy
+
+# Each report needs exactly the rule it stands under to come closer to its reference.
+RULES = {
+    "a": ("No pneumothorax. The heart is enlarged.", "There is a pneumothorax."),
+    "c": ("The heart is enlarged. There is a rib fracture.", "The heart is enlarged."),
+    "d": ("The heart is enlarged.", "The heart is enlarged. Pulmonary edema."),
+    "e": ("", "The heart is enlarged."),
+}
+MANY = (
+    "The heart is enlarged. Pulmonary edema. There is a rib fracture. No pneumothorax. "
+    "Small left pleural effusion. Support devices are unchanged. Bibasilar atelectasis."
+)
+
+
+@lru_cache(maxsize=1)
+def policy() -> Policy:
+    return tiny_policy()
+
+
+def editgrpo(*overrides: str) -> Algorithm:
+    return build_algorithm(recipe("rl.algorithm=editgrpo", *overrides))
+
+
+def group(index: int, reference: str, texts: Sequence[str]) -> Group:
+    study = Study(f"s{index}", "train", reference, None, ())
+    return Group(
+        index, study, prompt(policy(), "x", 0), tuple(member(policy(), text) for text in texts)
+    )
+
+
+def completed(
+    groups: list[Group], step: int = 0, algorithm: Algorithm | None = None
+) -> tuple[list[Group], dict[str, float]]:
+    return (algorithm or editgrpo()).complete(groups, step, policy().codec.reencode_from)
+
+
+def texts_of(groups: list[Group]) -> list[list[str]]:
+    return [[m.text for m in g.members] for g in groups]
+
+
+def test_half_of_a_group_is_sampled() -> None:
+    algorithm = editgrpo("rl.group=10")
+    assert algorithm.sampled == 5 and algorithm.needs_reports and algorithm.name == "editgrpo"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_each_rule_makes_a_member_and_is_counted_by_its_letter(rule: str) -> None:
+    report, reference = RULES[rule]
+    (done,), counts = completed([group(0, reference, [report])])
+    sampled, edited = done.members
+    assert sampled.origin == "sampled" and sampled.text == report
+    assert edited.origin == "edited" and edited.parent == 0
+    assert [letter for letter, _, _ in edited.steps] == [rule]
+    assert counts == {f"edits/{rule}": 1.0}
+    removed, added = edited.steps[0][1:]
+    assert removed in report and added in reference and edited.text != report
+
+
+def test_sampled_members_come_first_then_the_edits_in_their_order() -> None:
+    texts = ["The heart is enlarged.", "Pulmonary edema.", "The heart is enlarged. asdf."]
+    reference = "The heart is enlarged. Pulmonary edema."
+    groups, _ = completed([group(3, reference, texts), group(4, MANY, texts[:1])])
+    first, second = groups
+    assert [m.text for m in first.members[:3]] == texts
+    assert [(m.origin, m.parent) for m in first.members[3:]] == [
+        ("edited", 0),
+        ("edited", 1),
+        ("edited", 2),
+    ]
+    assert [m.parent for m in second.members] == [None, 0]
+    assert (first.index, second.index) == (3, 4)
+    assert [m.ids.tolist() for m in first.members[:3]] == [
+        policy().codec.encode(text).tolist() for text in texts
+    ]
+
+
+def test_an_edit_that_changes_nothing_is_no_member() -> None:
+    reference = "The heart is enlarged. Pulmonary edema."
+    texts = [reference, "The heart is enlarged.", "Pulmonary edema. The heart is enlarged."]
+    (done,), counts = completed([group(0, reference, texts)])
+    assert [m.parent for m in done.members] == [None, None, None, 1]
+    assert counts == {"edits/d": 1.0, "edits/unchanged": 2.0}
+
+
+def test_a_reference_without_entities_edits_nothing() -> None:
+    (done,), counts = completed([group(0, "asdf qwer.", ["The heart is enlarged.", ""])])
+    assert len(done.members) == 2 and counts == {"edits/unchanged": 2.0}
+
+
+def by_characters(text: str) -> torch.Tensor:
+    """Ids that no tokenizer would choose for the text, as sampling may."""
+    codec = policy().codec
+    parts = [codec.encode(c)[:-1] for c in text]
+    return torch.cat([*parts, torch.tensor([policy().end_of_turn])])
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("rule", RULES)
+def test_edited_ids_keep_the_sampled_beginning(rule: str, finished: bool) -> None:
+    report, reference = RULES[rule]
+    ids = by_characters(report) if finished else by_characters(report)[:-1]
+    plain = group(0, reference, [report])
+    sampled = Member(ids, report, finished=finished)
+    (done,), _ = completed([replace(plain, members=(sampled,))])
+    edited = done.members[1]
+    removed = edited.steps[0][1]
+    place = report.index(removed) if removed else len(report)
+    kept = len(by_characters(report[:place])) - 1
+    assert edited.ids[:kept].tolist() == ids[:kept].tolist()
+    assert kept == {"a": 0, "c": 23, "d": 22, "e": 0}[rule]
+    assert policy().codec.decode(edited.ids) == edited.text
+    assert edited.ids.tolist().count(policy().end_of_turn) == 1
+    assert int(edited.ids[-1]) == policy().end_of_turn
+
+
+def many_groups() -> list[Group]:
+    return [group(i, MANY, ["The heart is enlarged.", "asdf.", ""]) for i in range(6)]
+
+
+def test_draws_depend_on_seed_step_study_and_place_alone() -> None:
+    groups = many_groups()
+    whole = texts_of(completed(groups)[0])
+    assert texts_of(completed(groups[::-1])[0]) == whole[::-1]
+    assert [texts_of(completed([g])[0])[0] for g in groups] == whole
+    assert texts_of(completed(groups)[0]) == whole
+
+
+def test_draws_differ_by_step_by_run_by_study_and_by_place() -> None:
+    groups = many_groups()
+    whole = texts_of(completed(groups)[0])
+    assert texts_of(completed(groups, step=1)[0]) != whole
+    assert texts_of(completed(groups, 0, editgrpo("seed=1"))[0]) != whole
+    assert len({tuple(texts) for texts in whole}) > 1
+    same = group(0, MANY, ["The heart is enlarged."] * 6)
+    (done,), _ = completed([same])
+    assert len({m.text for m in done.members[6:]}) > 1
+
+
+def test_counts_are_those_of_the_steps() -> None:
+    groups, counts = completed(
+        [group(i, MANY, list(texts)) for i, texts in enumerate(zip(*[iter(_TEXTS)] * 2))]  # noqa: B905
+    )
+    edited = [m for g in groups for m in g.members if m.origin == "edited"]
+    steps = Counter(f"edits/{letter}" for m in edited for letter, _, _ in m.steps)
+    unchanged = counts.pop("edits/unchanged", 0)
+    assert counts == {k: float(v) for k, v in steps.items()}
+    assert len(edited) + unchanged == len(_TEXTS)
+
+
+_TEXTS = ["", MANY, "There is a pneumothorax.", "Large right pleural effusion.", "Lungs.", "Edema."]
+
+
+def test_edits_to_the_fixed_point() -> None:
+    algorithm = editgrpo("edit.max_edits=null")
+    (done,), counts = completed(
+        [group(0, MANY, ["No edema. There is a pneumothorax."])], 0, algorithm
+    )
+    edited = done.members[1]
+    assert len(edited.steps) > 2 and sum(counts.values()) == len(edited.steps)
+    again, _ = completed([group(0, MANY, [edited.text])], 1, algorithm)
+    assert len(again[0].members) == 1, "at the fixed point an edit changes nothing"
+
+
+def test_advantages_are_centred_over_sampled_and_edited_members_alike() -> None:
+    groups, _ = completed(
+        [
+            group(0, "The heart is enlarged. Pulmonary edema.", ["Pulmonary edema.", "asdf."]),
+            group(1, "The heart is enlarged.", ["The heart is enlarged.", "Edema."]),
+        ]
+    )
+    assert [len(g.members) for g in groups] == [4, 3], "the dropped edit counts nowhere"
+    rewards = torch.tensor([1.0, 0.0, 3.0, 2.0, 2.0, 0.0, 1.0], dtype=torch.float64)
+    advantages = editgrpo().advantages(groups, rewards)
+    assert advantages.tolist() == [-0.5, -1.5, 1.5, 0.5, 1.0, -1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("rl.group=5", "rl.group=5 is odd, but EditGRPO pairs .*; use rl.group=6"),
+        (
+            "reward.against=labels",
+            "reward.against=labels means the data has none; use rl.algorithm",
+        ),
+        ("edit.tau=0.99", "edit: tau is 0.99, wanted -1 <= tau < 0.97"),
+        ("edit.max_edits=0", "edit: max_edits is 0, wanted at least 1"),
+        ("edit.tau_replace=2", "edit: tau_replace is 2.0, wanted"),
+        ("reward.extractor=radgraf", "unknown extractor 'radgraf'"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_built(override: str, told: str) -> None:
+    with pytest.raises(UserError, match=told) as caught:
+        editgrpo(override)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_released_rule_makes_one_edit() -> None:
+    with pytest.raises(UserError, match="edit: max_edits is 2, wanted 1: rule 'released'"):
+        editgrpo("edit.rule=released", "edit.max_edits=2")
+    (done,), counts = completed([group(0, *_missing())], 0, editgrpo("edit.rule=released"))
+    assert len(done.members) == 2 and sum(counts.values()) == 1
+
+
+def _missing() -> tuple[str, list[str]]:
+    return "The heart is enlarged. Pulmonary edema.", ["The heart is enlarged."]

@@ -1,0 +1,172 @@
+"""Each reward term by examples that can be counted by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+from rrgtrain.rewards import RewardService
+from rrgtrain.schema import Reward
+
+
+def labels(**classes: int) -> tuple[int, ...]:
+    return tuple(classes.get(name.replace(" ", "_"), 0) for name in OBSERVATIONS)
+
+
+def values(
+    term: str,
+    pairs: list[tuple[str, str]] | list[tuple[str, tuple[int, ...]]],
+    **settings: object,
+) -> np.ndarray:
+    """The term on (report, reference) pairs; a reference is a text or 14 class ids."""
+    service = RewardService(Reward(terms={term: 1.0}, **settings))  # type: ignore[arg-type]
+    studies = [
+        Study(
+            f"s{i}",
+            "test",
+            wanted if isinstance(wanted, str) else None,
+            None if isinstance(wanted, str) else wanted,
+            (),
+        )
+        for i, (_, wanted) in enumerate(pairs)
+    ]
+    return service([report for report, _ in pairs], studies)[term]
+
+
+def test_label_f1() -> None:
+    pairs = [
+        ("Cardiomegaly. Pulmonary edema.", "Cardiomegaly. Pulmonary edema."),
+        # one shared positive, one spurious, one missed
+        ("Cardiomegaly. Small left pleural effusion.", "Cardiomegaly. Pulmonary edema."),
+        # what is denied is no positive label: 1 hit, 0 spurious, 1 missed
+        ("Cardiomegaly. No pleural effusion.", "Cardiomegaly. Pulmonary edema."),
+        # uncertain counts as positive
+        ("Possible pneumonia.", "Pneumonia."),
+        ("Cardiomegaly.", "No pleural effusion."),
+    ]
+    wanted = [1.0, 0.5, 2 / 3, 1.0, 0.0]
+    assert values("label_f1", pairs).tolist() == pytest.approx(wanted)
+
+
+def test_label_f1_of_two_blank_reports_is_zero() -> None:
+    assert values("label_f1", [("", "")]).tolist() == [0.0]
+    assert values("label_f1", [("", labels())], against="labels").tolist() == [0.0]
+
+
+def test_label_f1_counts_no_finding() -> None:
+    assert values("label_f1", [("Lungs are clear.", "No acute disease.")]).tolist() == [1.0]
+
+
+def test_entity_f1() -> None:
+    pairs = [
+        ("Cardiomegaly. No pleural effusion.", "No pleural effusion. Cardiomegaly."),
+        # {cardiomegaly+, effusion-} and {cardiomegaly+, pneumothorax-}
+        ("Cardiomegaly. No pleural effusion.", "Cardiomegaly. No pneumothorax."),
+        # an entity said twice is one entity: {cardiomegaly+} and {cardiomegaly+, pneumothorax-}
+        ("Cardiomegaly. Cardiomegaly.", "Cardiomegaly. No pneumothorax."),
+        # the same finding with the other presence is another pair
+        ("There is a pneumothorax.", "No pneumothorax."),
+        ("", "Cardiomegaly."),
+        ("Cardiomegaly.", ""),
+        ("", ""),
+    ]
+    wanted = [1.0, 0.5, 2 / 3, 0.0, 0.0, 0.0, 0.0]
+    assert values("entity_f1", pairs).tolist() == pytest.approx(wanted)
+
+
+def test_match() -> None:
+    pairs = [
+        ("Cardiomegaly. No pleural effusion.", "No pleural effusion. Cardiomegaly."),
+        ("There is a pneumothorax.", "No pneumothorax."),
+        ("", "Cardiomegaly."),
+        ("Cardiomegaly.", ""),
+        ("", ""),
+        ("asdf qwer", "Cardiomegaly."),
+    ]
+    wanted = [1.0, 0.3612, 0.5, 0.5, 0.5, 0.5]
+    assert values("match", pairs).tolist() == pytest.approx(wanted, abs=1e-6)
+    negated = values("match", pairs[1:2], neg_weight=0.8717)
+    assert negated.tolist() == pytest.approx([0.8717], abs=1e-6)
+
+
+def test_match_is_the_harmonic_mean_of_both_directions() -> None:
+    # x = {effusion}, y = {effusion, pneumothorax-}: the effusion is matched both ways, the
+    # pneumothorax finds the effusion only
+    both = values(
+        "match",
+        [
+            ("Pleural effusion.", "Pleural effusion. No pneumothorax."),
+            ("Pleural effusion.", "No pneumothorax."),
+        ],
+    )
+    crossed = both[1]
+    assert 0.0 <= crossed < 0.5
+    recall = (1.0 + crossed) / 2
+    assert both[0] == pytest.approx(2 * recall / (1 + recall), abs=1e-6)
+
+
+def test_match_leaves_anatomy_out() -> None:
+    # "lung" is anatomy in both; without it there is nothing on the left
+    assert values("match", [("The lungs.", "Cardiomegaly.")]).tolist() == [0.5]
+
+
+def test_mccs() -> None:
+    truth = labels(Cardiomegaly=1, Edema=1)
+    pairs = [
+        ("Cardiomegaly. Pulmonary edema.", truth),
+        # z = (+1, -1), z* = (+1, +1): dot 1, norms √2 and √2
+        ("Cardiomegaly. No pleural effusion.", truth),
+        ("No cardiomegaly. No edema.", truth),
+        ("", truth),
+        ("Cardiomegaly.", labels()),
+    ]
+    found = values("mccs", pairs, against="labels").tolist()
+    assert found == pytest.approx([1.0, 0.5, 0.0, 0.0, 0.0], abs=1e-6)
+    found = values("mccs", pairs, against="labels", margin=0.2).tolist()
+    assert found == pytest.approx([1.0, 0.3 / 0.8, 0.0, 0.0, 0.0], abs=1e-6)
+
+
+def test_mccs_counts_uncertain_as_positive_and_leaves_no_finding_out() -> None:
+    sure, unsure = labels(Pneumonia=1), labels(Pneumonia=3, No_Finding=1)
+    pairs = [("Pneumonia. Cardiomegaly.", sure), ("Pneumonia. Cardiomegaly.", unsure)]
+    found = values("mccs", pairs, against="labels").tolist()
+    # pneumonia suggests an opacity as well, so the norm is that of the labels the rules read
+    assert found[0] == found[1] and 0 < found[0] < 1
+    assert found[0] == pytest.approx(1 / math.sqrt(_positives("Pneumonia. Cardiomegaly.")))
+
+
+def _positives(report: str) -> int:
+    read = RewardService(Reward()).labeller.label([report])[0][:13]
+    assert set(read.tolist()) <= {0, 1, 3}
+    return int((read > 0).sum())
+
+
+def test_against_report_and_against_labels_read_different_truths() -> None:
+    study = Study("s", "test", "Cardiomegaly.", labels(Edema=1), ())
+    for against, wanted in (("report", 1.0), ("labels", 0.0)):
+        service = RewardService(Reward(terms={"label_f1": 1.0}, against=against))
+        assert service(["Cardiomegaly."], [study])["label_f1"].tolist() == [wanted]
+
+
+@pytest.mark.parametrize("term", ["entity_f1", "match", "label_f1", "mccs"])
+def test_a_missing_reference_is_refused(term: str) -> None:
+    studies = [
+        Study("with", "test", "Edema.", None, ()),
+        Study("bare", "test", None, labels(Edema=1), ()),
+    ]
+    service = RewardService(Reward(terms={term: 1.0}))
+    with pytest.raises(UserError, match="study bare has no reference report") as caught:
+        service(["Edema.", "Edema."], studies)
+    assert "reward.against=labels" in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("term", ["label_f1", "mccs"])
+def test_missing_labels_are_refused(term: str) -> None:
+    service = RewardService(Reward(terms={term: 1.0}, against="labels"))
+    with pytest.raises(UserError, match=r"study bare has no labels.*use reward.against=report"):
+        service(["Edema."], [Study("bare", "test", "Edema.", None, ())])
