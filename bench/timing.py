@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -76,11 +77,11 @@ class Rounds:
         return before.elapsed_time(after)
 
 
-def peak_mib(provider: Provider, inputs: Inputs) -> float | None:
-    """Peak CUDA memory of one call above what was allocated before it; None on CPU."""
+def peak_mib(provider: Provider, inputs: Inputs) -> float:
+    """Peak memory of one call above what was allocated before it, as the allocator counts it."""
+    if device_of(inputs).type != "cuda":
+        return _peak_mib_on_cpu(provider, inputs)
     device = device_of(inputs)
-    if device.type != "cuda":
-        return None
     gc.collect()
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -90,6 +91,17 @@ def peak_mib(provider: Provider, inputs: Inputs) -> float | None:
     peak = torch.cuda.max_memory_allocated(device) - before
     del result
     return peak / 2**20
+
+
+def _peak_mib_on_cpu(provider: Provider, inputs: Inputs) -> float:
+    """From the profiler's record of each allocation and release."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        result = provider(*inputs)
+    del result
+    events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
+    changes = (event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
+    return max(itertools.accumulate(changes), default=0) / 2**20
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, float]:

@@ -166,5 +166,8 @@ def _slice_total(gradient: Tensor, rows: slice, wide: torch.dtype) -> Tensor:
 
 def _accumulate(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
     """total += a @ b, or = when `first`; products of 16-bit operands are summed in fp32."""
-    kwargs = {} if a.dtype == total.dtype else {"out_dtype": total.dtype}
-    torch.addmm(total, a, b, beta=0 if first else 1, out=total, **kwargs)
+    beta = 0 if first else 1
+    if a.dtype == total.dtype:
+        torch.addmm(total, a, b, beta=beta, out=total)
+    else:
+        torch.addmm(total, a, b, out_dtype=total.dtype, beta=beta, out=total)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rrgkern.dispatch import register_torch
 from rrgkern.linear_token_logps import chunked
 from rrgkern.linear_token_logps.chunked import Head, Tiling
 from rrgkern.token_logps.row_stats import RowStats, stats_dtype
@@ -35,20 +36,6 @@ def linear_token_logps_fwd(
     return chunked.forward(hidden, targets, head, entropy, CPU_TILING)
 
 
-@linear_token_logps_fwd.register_kernel("cuda")
-def _(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    temperature: float,
-    softcap: float,
-    entropy: bool,
-) -> Four:
-    head = Head(weight, bias, temperature, softcap, operands=hidden.dtype)
-    return chunked.forward(hidden, targets, head, entropy, CUDA_TILING)
-
-
 @linear_token_logps_fwd.register_fake
 def _(
     hidden: Tensor,
@@ -64,6 +51,19 @@ def _(
 
     rows = hidden.shape[0]
     return per_row(rows), per_row(rows if entropy else 0), per_row(rows), per_row(rows)
+
+
+def _fwd_on_tensor_cores(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    temperature: float,
+    softcap: float,
+    entropy: bool,
+) -> Four:
+    head = Head(weight, bias, temperature, softcap, operands=hidden.dtype)
+    return chunked.forward(hidden, targets, head, entropy, CUDA_TILING)
 
 
 @torch.library.custom_op("rrgkern::linear_token_logps_bwd", mutates_args=())
@@ -85,46 +85,10 @@ def linear_token_logps_bwd(
     want_bias: bool,
 ) -> Three:
     """Gradients of hidden, weight and bias; size 0 where not wanted."""
-    return chunked.backward(
-        coef,
-        coef_entropy,
-        hidden,
-        targets,
-        Head(weight, bias, temperature, softcap, operands=stats_dtype(hidden.dtype)),
-        RowStats(logps, entropy, shift, lognorm),
-        (want_hidden, want_weight, want_bias),
-        CPU_TILING,
-    )
-
-
-@linear_token_logps_bwd.register_kernel("cuda")
-def _(
-    coef: Tensor,
-    coef_entropy: Tensor | None,
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    logps: Tensor,
-    entropy: Tensor,
-    shift: Tensor,
-    lognorm: Tensor,
-    temperature: float,
-    softcap: float,
-    want_hidden: bool,
-    want_weight: bool,
-    want_bias: bool,
-) -> Three:
-    return chunked.backward(
-        coef,
-        coef_entropy,
-        hidden,
-        targets,
-        Head(weight, bias, temperature, softcap, operands=hidden.dtype),
-        RowStats(logps, entropy, shift, lognorm),
-        (want_hidden, want_weight, want_bias),
-        CUDA_TILING,
-    )
+    head = Head(weight, bias, temperature, softcap, operands=stats_dtype(hidden.dtype))
+    stats = RowStats(logps, entropy, shift, lognorm)
+    wanted = (want_hidden, want_weight, want_bias)
+    return chunked.backward(coef, coef_entropy, hidden, targets, head, stats, wanted, CPU_TILING)
 
 
 @linear_token_logps_bwd.register_fake
@@ -145,12 +109,34 @@ def _(
     want_weight: bool,
     want_bias: bool,
 ) -> Three:
-    nothing = hidden.new_empty(0)
     return (
-        torch.empty_like(hidden) if want_hidden else nothing,
-        torch.empty_like(weight) if want_weight else nothing.clone(),
-        torch.empty_like(bias) if bias is not None and want_bias else nothing.clone(),
+        torch.empty_like(hidden) if want_hidden else hidden.new_empty(0),
+        torch.empty_like(weight) if want_weight else hidden.new_empty(0),
+        torch.empty_like(bias) if bias is not None and want_bias else hidden.new_empty(0),
     )
+
+
+def _bwd_on_tensor_cores(
+    coef: Tensor,
+    coef_entropy: Tensor | None,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    logps: Tensor,
+    entropy: Tensor,
+    shift: Tensor,
+    lognorm: Tensor,
+    temperature: float,
+    softcap: float,
+    want_hidden: bool,
+    want_weight: bool,
+    want_bias: bool,
+) -> Three:
+    head = Head(weight, bias, temperature, softcap, operands=hidden.dtype)
+    stats = RowStats(logps, entropy, shift, lognorm)
+    wanted = (want_hidden, want_weight, want_bias)
+    return chunked.backward(coef, coef_entropy, hidden, targets, head, stats, wanted, CUDA_TILING)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Four) -> None:
@@ -161,27 +147,22 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Four) -> None:
 
 def _backward(ctx: Any, coef: Tensor | None, coef_entropy: Tensor | None, *_: Any) -> Any:
     hidden, weight, bias, targets, *stats = ctx.saved_tensors
-    if coef_entropy is not None and not stats[1].numel():
+    if not stats[1].numel():
         coef_entropy = None
-    if coef is None and coef_entropy is None:
-        return (None,) * 7
     if coef is None:
+        if coef_entropy is None:
+            return (None,) * 7
         coef = torch.zeros_like(coef_entropy)
-    want = ctx.needs_input_grad[:3]
+    wanted = ctx.needs_input_grad[:3]
     gradients = linear_token_logps_bwd(
-        coef,
-        coef_entropy,
-        hidden,
-        weight,
-        bias,
-        targets,
-        *stats,
-        ctx.temperature,
-        ctx.softcap,
-        *want,
+        *(coef, coef_entropy, hidden, weight, bias, targets),
+        *(*stats, ctx.temperature, ctx.softcap, *wanted),
     )
-    returned = [g if wanted else None for g, wanted in zip(gradients, want, strict=True)]
+    returned = [g if want else None for g, want in zip(gradients, wanted, strict=True)]
     return *returned, None, None, None, None
 
 
 linear_token_logps_fwd.register_autograd(_backward, setup_context=_setup_context)
+CHUNKED = "rrgkern.linear_token_logps.chunked"
+register_torch(linear_token_logps_fwd, _fwd_on_tensor_cores, ["cuda"], CHUNKED)
+register_torch(linear_token_logps_bwd, _bwd_on_tensor_cores, ["cuda"], CHUNKED)

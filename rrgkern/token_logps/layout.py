@@ -12,9 +12,8 @@ def row_walk(logits: Tensor) -> tuple[int, int, int, int]:
 
     Row r begins at (r // rows per batch) * batch stride + (r % rows per batch) * row stride.
     """
-    if logits.ndim == 2:
-        return 0, *logits.stride(), max(1, len(logits))
-    return *logits.stride(), max(1, logits.shape[1])
+    batch = logits.stride(0) if logits.ndim == 3 else 0
+    return batch, logits.stride(-2), logits.stride(-1), max(1, logits.shape[-2])
 
 
 def columns_per_load(logits: Tensor) -> int:

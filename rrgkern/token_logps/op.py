@@ -69,11 +69,11 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Four) -> None:
 
 def _backward(ctx: Any, coef: Tensor | None, coef_entropy: Tensor | None, *_: Any) -> Any:
     logits, targets, *stats = ctx.saved_tensors
-    if coef_entropy is not None and not stats[1].numel():
+    if not stats[1].numel():
         coef_entropy = None
-    if coef is None and coef_entropy is None:
-        return None, None, None, None
     if coef is None:
+        if coef_entropy is None:
+            return None, None, None, None
         coef = torch.zeros_like(coef_entropy)
     gradient = token_logps_bwd(coef, coef_entropy, logits, targets, *stats, ctx.temperature)
     return gradient, None, None, None
