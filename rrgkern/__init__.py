@@ -18,6 +18,13 @@ from rrgkern.entity_match import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntiti
 from rrgkern.linear_token_logps import linear_token_logps
 from rrgkern.mccs import mccs
 from rrgkern.policy_loss import PolicyLoss, PolicyLossOutput, loss_scale, policy_loss
+from rrgkern.preference_loss import (
+    PreferenceLossOutput,
+    PreferencePairs,
+    oracle_pairs,
+    preference_advantages,
+    preference_loss,
+)
 from rrgkern.shared_prefix import (
     AttentionLayout,
     SharedPrefixBatch,
@@ -45,6 +52,8 @@ __all__ = [
     "EntityMatch",
     "PolicyLoss",
     "PolicyLossOutput",
+    "PreferenceLossOutput",
+    "PreferencePairs",
     "ReportEntities",
     "Rule",
     "SentenceEntities",
@@ -61,9 +70,12 @@ __all__ = [
     "linear_token_logps",
     "loss_scale",
     "mccs",
+    "oracle_pairs",
     "pack_shared_prefix",
     "philox_seed",
     "policy_loss",
+    "preference_advantages",
+    "preference_loss",
     "shared_prefix_attention",
     "span_max",
     "splice",

@@ -1,0 +1,78 @@
+"""The ops behind `preference_loss`: the forward takes the gradient along."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rrgkern.dispatch import register_triton
+from rrgkern.preference_loss.reference import METRICS, preference_loss_reference
+
+
+@torch.library.custom_op("rrgkern::preference_loss_fwd", mutates_args=())
+def preference_loss_fwd(
+    logps: Tensor,
+    ref: Tensor,
+    offsets: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    weight: Tensor,
+    mask: Tensor | None,
+    tau: float,
+    length_normalized: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Loss 0-d, coef [N], advantages [S], metrics [len(METRICS)]."""
+    return preference_loss_reference(
+        logps, ref, offsets, positive, negative, weight, mask, tau, length_normalized
+    )
+
+
+@preference_loss_fwd.register_fake
+def _fwd_fake(
+    logps: Tensor,
+    ref: Tensor,
+    offsets: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    weight: Tensor,
+    mask: Tensor | None,
+    tau: float,
+    length_normalized: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return (
+        logps.new_empty(()),
+        torch.empty_like(logps),
+        logps.new_empty(offsets.numel() - 1),
+        logps.new_empty(len(METRICS)),
+    )
+
+
+@torch.library.custom_op("rrgkern::preference_loss_bwd", mutates_args=())
+def preference_loss_bwd(grad_loss: Tensor, coef: Tensor) -> Tensor:
+    """Gradient of logps; `grad_loss`, 0-d, is read on the device."""
+    return coef * grad_loss
+
+
+@preference_loss_bwd.register_fake
+def _bwd_fake(grad_loss: Tensor, coef: Tensor) -> Tensor:
+    return torch.empty_like(coef)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(output[1])
+
+
+def _backward(
+    ctx: Any, grad_loss: Tensor | None, *others: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    nothing = (None,) * 8
+    if grad_loss is None:
+        return (None, *nothing)
+    return (preference_loss_bwd(grad_loss, ctx.saved_tensors[0]), *nothing)
+
+
+preference_loss_fwd.register_autograd(_backward, setup_context=_setup_context)
+register_triton(preference_loss_fwd, "rrgkern.preference_loss.triton_preference_loss", "launch")

@@ -1,0 +1,100 @@
+"""Which sequence is preferred to which."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rrgkern.checks import check_offsets, values_may_be_read
+from rrgkern.policy_loss.segments import sequence_of_token
+
+
+class PreferencePairs(NamedTuple):
+    """P pairs of sequences of one batch; a pair of weight 0 takes no part.
+
+    positive, negative: [P] int64, the preferred sequence and the other one.
+    weight: [P] fp32 or fp64, not negative.
+    """
+
+    positive: Tensor
+    negative: Tensor
+    weight: Tensor
+
+
+def oracle_pairs(
+    is_oracle: Tensor, group_offsets: Tensor, *, prompt_weight: Tensor | None = None
+) -> PreferencePairs:
+    """Each group's oracle against every other sequence of its group (OraPO eq. 12).
+
+    The K pairs of a group share its weight, w_b / K each, so that the loss over them is w_b times
+    the mean of the group. P = S: pair i has sequence i as its negative, and weight 0 where i is
+    the oracle itself or its group has none. Nothing waits for the device.
+
+    Args:
+        is_oracle: [S] bool, at most one True in a group.
+        group_offsets: [B+1] int64, where groups begin among the sequences.
+        prompt_weight: [B] floating point, w_b. None: 1 / B, the mean over prompts.
+
+    Raises:
+        TypeError: a dtype is wrong.
+        ValueError: a shape or device is wrong; on CPU, or with RRGKERN_CHECK=1, also offsets that
+            do not divide the sequences, or a group with two oracles.
+    """
+    n_sequences, n_groups = is_oracle.numel(), group_offsets.numel() - 1
+    _check(is_oracle, group_offsets, prompt_weight)
+    group = sequence_of_token(group_offsets, n_sequences)
+    own = torch.arange(n_sequences, device=is_oracle.device)
+
+    oracle = own.new_full((n_groups,), -1)
+    oracle = oracle.scatter_reduce(0, group, torch.where(is_oracle, own, -1), "amax")[group]
+    weight = (
+        torch.full_like(group_offsets[1:], 1.0 / max(n_groups, 1), dtype=torch.float32)
+        if prompt_weight is None
+        else prompt_weight.detach()
+    )
+    negatives = (group_offsets.diff() - 1).clamp(min=1)
+    paired = ~is_oracle & (oracle >= 0)
+    return PreferencePairs(
+        positive=torch.where(paired, oracle, own),
+        negative=own,
+        weight=torch.where(paired, (weight / negatives)[group], 0.0),
+    )
+
+
+def _check(is_oracle: Tensor, group_offsets: Tensor, prompt_weight: Tensor | None) -> None:
+    if is_oracle.ndim != 1:
+        raise ValueError(f"is_oracle has shape {tuple(is_oracle.shape)}; wanted [S]")
+    if is_oracle.dtype != torch.bool:
+        raise TypeError(f"is_oracle is {is_oracle.dtype}; wanted torch.bool")
+    if group_offsets.ndim != 1 or group_offsets.numel() == 0:
+        raise ValueError(
+            f"group_offsets has shape {tuple(group_offsets.shape)}; wanted [B+1], at least [0]"
+        )
+    if group_offsets.dtype != torch.int64:
+        raise TypeError(f"group_offsets is {group_offsets.dtype}; wanted torch.int64")
+    n_groups = group_offsets.numel() - 1
+    if prompt_weight is not None:
+        if prompt_weight.shape != (n_groups,):
+            raise ValueError(
+                f"prompt_weight has shape {tuple(prompt_weight.shape)}; "
+                f"wanted [B] = ({n_groups},), one per group"
+            )
+        if not prompt_weight.is_floating_point():
+            raise TypeError(f"prompt_weight is {prompt_weight.dtype}; wanted floating point")
+    for name, tensor in {"group_offsets": group_offsets, "prompt_weight": prompt_weight}.items():
+        if tensor is not None and tensor.device != is_oracle.device:
+            raise ValueError(
+                f"{name} is on {tensor.device} and is_oracle on {is_oracle.device}; "
+                "move them to one device"
+            )
+    check_offsets("group_offsets", group_offsets, is_oracle.numel(), "sequences")
+    if values_may_be_read(is_oracle):
+        group = sequence_of_token(group_offsets, is_oracle.numel())
+        oracles = torch.bincount(group[is_oracle], minlength=n_groups)
+        if bool((oracles > 1).any()):
+            at = int((oracles > 1).nonzero()[0])
+            raise ValueError(
+                f"group {at} has {int(oracles[at])} oracles; wanted one, or none to leave it out"
+            )

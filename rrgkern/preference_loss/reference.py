@@ -1,0 +1,93 @@
+"""The preference loss, its gradient and its metrics in plain PyTorch; the oracle of the kernel."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rrgkern.policy_loss.segments import sequence_of_token, sum_per_sequence
+
+# The order of the metrics vector.
+METRICS = ("margin", "accuracy", "reward_positive", "reward_negative", "pairs")
+
+
+def pair_rewards(
+    logps: Tensor,
+    ref: Tensor,
+    offsets: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    mask: Tensor | None,
+    tau: float,
+    length_normalized: bool,
+) -> tuple[Tensor, Tensor]:
+    """Implicit rewards of both sides of each pair, [P] fp64 twice; differentiable in `logps`."""
+    sequence = sequence_of_token(offsets, logps.numel())
+    gain = logps.double() - ref.double()
+    if mask is not None:
+        # Selected, never multiplied: a NaN at a masked position must vanish.
+        gain = torch.where(mask, gain, 0.0)
+    total = sum_per_sequence(gain, sequence, offsets.numel() - 1)
+    reward = tau * total / _divisor(offsets, sequence, mask, length_normalized)
+    return reward[positive], reward[negative]
+
+
+def pair_losses(margin: Tensor, weight: Tensor) -> Tensor:
+    """[P] fp64, weight · -log σ(margin); 0 for a pair without weight, whatever its sequences."""
+    return torch.where(weight != 0, -weight.double() * F.logsigmoid(margin), 0.0)
+
+
+def preference_loss_reference(
+    logps: Tensor,
+    ref: Tensor,
+    offsets: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    weight: Tensor,
+    mask: Tensor | None,
+    tau: float,
+    length_normalized: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Loss, its gradient, the same as advantages, and metrics. Sums run in fp64.
+
+    Args:
+        logps, ref: [N] fp32 or fp64. offsets: [S+1] int64. mask: [N] bool or None.
+        positive, negative: [P] int64. weight: [P], the dtype of `logps`.
+
+    Returns:
+        loss 0-d; coef [N] = ∂loss/∂logps; advantages [S], coef = -advantage (/ |o|); metrics in
+        the order of METRICS. All in the dtype of `logps`.
+    """
+    better, worse = pair_rewards(
+        logps, ref, offsets, positive, negative, mask, tau, length_normalized
+    )
+    margin, live = better - worse, weight != 0
+    loss = pair_losses(margin, weight).sum()
+
+    pull = torch.where(live, tau * weight.double() * torch.sigmoid(-margin), 0.0)
+    advantages = pull.new_zeros(offsets.numel() - 1)
+    advantages = advantages.index_add(0, positive, pull).index_add(0, negative, -pull)
+    sequence = sequence_of_token(offsets, logps.numel())
+    coef = -(advantages / _divisor(offsets, sequence, mask, length_normalized))[sequence]
+    if mask is not None:
+        coef = torch.where(mask, coef, 0.0)
+
+    # In the order of METRICS.
+    listed = torch.stack([margin, (margin > 0).double(), better, worse, torch.ones_like(margin)])
+    metrics = torch.where(live, listed, 0.0).sum(1)
+    metrics[:-1] /= metrics[-1].clamp(min=1)
+    dtype = logps.dtype
+    return loss.to(dtype), coef.to(dtype), advantages.to(dtype), metrics.to(dtype)
+
+
+def _divisor(
+    offsets: Tensor, sequence: Tensor, mask: Tensor | None, length_normalized: bool
+) -> Tensor:
+    """[S] fp64, scored tokens of each sequence, at least 1; ones when not length-normalised."""
+    lengths = offsets.diff().double()
+    if not length_normalized:
+        return torch.ones_like(lengths)
+    if mask is not None:
+        lengths = sum_per_sequence(mask, sequence, lengths.numel())
+    return lengths.clamp(min=1)
