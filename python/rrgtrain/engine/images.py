@@ -38,7 +38,7 @@ def check_images(studies: Sequence[Study], root: Path | None = None) -> None:
     known = {} if store is None else _read(store)
     paths = dict.fromkeys(image.path for study in studies for image in study.images)
     stamps = {path: _stamp(path) for path in paths}
-    unseen = [path for path, stamp in stamps.items() if known.get(str(path)) != stamp]
+    unseen = [p for p, stamp in stamps.items() if stamp is None or known.get(str(p)) != stamp]
     if not unseen:
         return
     problems: list[str] = []
@@ -55,7 +55,7 @@ def check_images(studies: Sequence[Study], root: Path | None = None) -> None:
         if store is not None:
             _write(store, known)
         if problems:
-            more = f" (and {len(problems) - 1} more images)" if len(problems) > 1 else ""
+            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
             raise UserError(problems[0] + more)
 
 

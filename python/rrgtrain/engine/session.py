@@ -67,6 +67,11 @@ def phantom_root(recipe: Recipe, work: Path) -> Path:
     return Path(recipe.data.root).expanduser() if recipe.data.root else work / "data"
 
 
+def holds_files(directory: Path) -> bool:
+    """Whether something lies in the directory; False where there is none."""
+    return directory.is_dir() and any(directory.iterdir())
+
+
 def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
     """Loads the recipe's data; phantoms are written to `data.root`, or `work`/data, first."""
     data = recipe.data
@@ -76,10 +81,12 @@ def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
     if data.source == "phantom":
         config = PhantomConfig(**vars(data.phantom))
         root = phantom_root(recipe, work)
-        total = config.train + config.val + config.test
-        bar: Bar[int] = progress(total, "phantom")
-        with bar:
-            write_phantom(config, root, progress=bar.advance)
+        if holds_files(root):
+            write_phantom(config, root)  # nothing is written if they are the same phantoms
+        else:
+            bar: Bar[int] = progress(config.train + config.val + config.test, "phantom")
+            with bar:
+                write_phantom(config, root, progress=bar.advance)
     elif root is None:
         raise UserError(f"data.source={data.source} needs data.root=<directory of the dataset>")
     source = "iu_xray" if data.source == "phantom" else data.source
@@ -128,7 +135,7 @@ def open_session(
     rewards = RewardService(recipe.reward)
     if recipe.policy.path != "tiny":
         refuse_missing(recipe.policy.path)
-    fresh = recipe.data.source == "phantom" and not phantom_root(recipe, work).is_dir()
+    fresh = recipe.data.source == "phantom" and not holds_files(phantom_root(recipe, work))
     with held_back():
         studies = open_data(recipe, work)
         used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm)
