@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <type_traits>
 
 namespace rrgkern {
 
@@ -23,6 +24,27 @@ inline void check_tensor(const tvm::ffi::TensorView& tensor, const char* name,
 template <typename T>
 T* data(const tvm::ffi::TensorView& tensor) {
   return reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
+}
+
+template <typename T>
+constexpr bool is_dtype(DLDataType dtype) {
+  const int code = std::is_floating_point<T>::value ? kDLFloat
+                   : std::is_signed<T>::value       ? kDLInt
+                                                    : kDLUInt;
+  return dtype.code == code && dtype.bits == 8 * sizeof(T) && dtype.lanes == 1;
+}
+
+// The elements of a contiguous tensor of T (const or not) of these sizes.
+template <typename T>
+T* elements(const tvm::ffi::TensorView& tensor, const char* name,
+            std::initializer_list<int64_t> sizes) {
+  check_tensor(tensor, name, sizes);
+  if (!is_dtype<std::remove_const_t<T>>(tensor.dtype())) {
+    TVM_FFI_THROW(TypeError) << name << " has dtype code " << static_cast<int>(tensor.dtype().code)
+                             << " of " << static_cast<int>(tensor.dtype().bits)
+                             << " bits, which the kernel does not take";
+  }
+  return data<T>(tensor);
 }
 
 // Calls visit(T{}) with T the signed integer type of `dtype`.

@@ -1,4 +1,4 @@
-"""Dispatcher of the edit plan. Integers leave it, so there is no gradient to register."""
+"""Dispatcher of the edit plan: csrc/edit_plan on CPU and CUDA. Integers have no gradient."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rrgkern import csrc
 from rrgkern.checks import check_offsets
+from rrgkern.dispatch import register_csrc
 from rrgkern.edit_plan.reference import edit_plan_reference
 from rrgkern.edit_plan.released import released_reference
 from rrgkern.edit_plan.types import SentenceEntities
@@ -77,6 +79,43 @@ def edit_plan_op(
     return edit_plan_reference(
         x, y, seeds, tau, tau_replace, max_edits, width, conflict_requires_spurious
     )
+
+
+def _launch(*inputs: Any) -> Script:
+    *entities, seeds = (tensor.contiguous() for tensor in inputs[:15])
+    tau, tau_replace, max_edits, width, conflict_requires_spurious = inputs[15:]
+    x, y = SentenceEntities(*entities[:7]), SentenceEntities(*entities[7:])
+    check_entities("x", x, x.presence >= 0)
+    check_entities("y", y, y.presence >= 0)
+    sentences = len(x.sentence_key) + len(y.sentence_key)
+    pairs = (x.entity_offsets.diff() + y.entity_offsets.diff()).square()
+    cosine_offsets = torch.nn.functional.pad(pairs.cumsum(0), (1, 0))
+    script = (
+        seeds.new_zeros((len(seeds), width), dtype=torch.int8),
+        seeds.new_full((len(seeds), width), -1, dtype=torch.int32),
+        seeds.new_full((len(seeds), width), -1, dtype=torch.int32),
+        seeds.new_empty(len(seeds), dtype=torch.int32),
+    )
+    entry = getattr(csrc.load(), f"edit_plan_{seeds.device.type}")
+    entry(
+        *x[:7],
+        *y[:7],
+        seeds,
+        tau,
+        tau_replace,
+        max_edits,
+        conflict_requires_spurious,
+        cosine_offsets,
+        # The size of the workspace is the one value that the host waits for.
+        seeds.new_empty(int(cosine_offsets[-1]), dtype=torch.float32),
+        seeds.new_empty(3 * sentences, dtype=torch.int32),
+        seeds.new_empty(2 * (len(x.presence) + len(y.presence)), dtype=torch.int8),
+        *script,
+    )
+    return script
+
+
+register_csrc(edit_plan_op, _launch, ("cpu", "cuda"), "edit_plan")
 
 
 @edit_plan_op.register_fake

@@ -1,11 +1,13 @@
-"""Dispatcher of the entity match. Its embeddings are data, not parameters: no gradient."""
+"""Dispatcher of the entity match: csrc/entity_match on CPU and CUDA. No gradient."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from rrgkern import csrc
 from rrgkern.checks import check_offsets
+from rrgkern.dispatch import register_csrc
 from rrgkern.entity_match.checks import check_range, check_unit_rows
 from rrgkern.entity_match.reference import entity_match_reference
 from rrgkern.entity_match.types import ReportEntities
@@ -38,6 +40,20 @@ def entity_match_op(
     check_entities("x", x, len(weight))
     check_entities("y", y, len(weight))
     return entity_match_reference(x, y, weight, crossed)
+
+
+def _launch(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    *entities, weight, crossed = (tensor.contiguous() for tensor in inputs)
+    x, y = ReportEntities(*entities[:4]), ReportEntities(*entities[4:])
+    check_entities("x", x, len(weight))
+    check_entities("y", y, len(weight))
+    results = empty_results(x.offsets, x.presence, y.presence)
+    entry = getattr(csrc.load(), f"entity_match_{weight.device.type}")
+    entry(*x, *y, weight, crossed, *results)
+    return results
+
+
+register_csrc(entity_match_op, _launch, ("cpu", "cuda"), "entity_match")
 
 
 @entity_match_op.register_fake

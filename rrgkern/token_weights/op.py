@@ -1,11 +1,18 @@
-"""Dispatcher of the token weights. They weigh advantages and are constants: no gradient."""
+"""Dispatcher of the token weights: csrc/token_weights on CPU and CUDA.
+
+They weigh advantages and are constants: no gradient.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from rrgkern import csrc
 from rrgkern.checks import check_offsets, values_may_be_read
+from rrgkern.dispatch import register_csrc
 from rrgkern.token_weights import reference
 
 
@@ -16,6 +23,19 @@ def tfidf_weights_op(
     """[N], [S+1], [B+1] int64, [S+1] fp64 -> [N] fp32."""
     check_groups(token_ids, offsets, group_offsets)
     return reference.tfidf_weights_reference(token_ids, offsets, group_offsets, logs, alpha)
+
+
+def _launch_tfidf(
+    token_ids: Tensor, offsets: Tensor, group_offsets: Tensor, logs: Tensor, alpha: float
+) -> Tensor:
+    check_groups(token_ids, offsets, group_offsets)
+    weights = token_ids.new_empty(token_ids.shape, dtype=torch.float32)
+    inputs = (token_ids, offsets, group_offsets, logs)
+    _entry("tfidf_weights", weights)(*(t.contiguous() for t in inputs), alpha, weights)
+    return weights
+
+
+register_csrc(tfidf_weights_op, _launch_tfidf, ("cpu", "cuda"), "token_weights")
 
 
 @tfidf_weights_op.register_fake
@@ -44,6 +64,23 @@ def span_max_op(
     return reference.span_max_reference(
         saliency, piece_spans, piece_offsets, token_spans, token_offsets
     )
+
+
+def _launch_span_max(
+    saliency: Tensor,
+    piece_spans: Tensor,
+    piece_offsets: Tensor,
+    token_spans: Tensor,
+    token_offsets: Tensor,
+) -> Tensor:
+    check_saliency(saliency, piece_offsets, token_spans, token_offsets)
+    result = saliency.new_empty(len(token_spans))
+    inputs = (saliency, piece_spans, piece_offsets, token_spans, token_offsets)
+    _entry("span_max", result)(*(t.contiguous() for t in inputs), result)
+    return result
+
+
+register_csrc(span_max_op, _launch_span_max, ("cpu", "cuda"), "token_weights")
 
 
 @span_max_op.register_fake
@@ -85,6 +122,19 @@ def byte_level_spans_op(
     )
 
 
+def _launch_spans(
+    token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
+) -> Tensor:
+    check_ids(token_ids, offsets, vocabulary_offsets)
+    spans = token_ids.new_empty((len(token_ids), 2), dtype=torch.int32)
+    inputs = (token_ids, offsets, vocabulary_bytes, vocabulary_offsets)
+    _entry("byte_level_spans", spans)(*(t.contiguous() for t in inputs), spans)
+    return spans
+
+
+register_csrc(byte_level_spans_op, _launch_spans, ("cpu", "cuda"), "token_weights")
+
+
 @byte_level_spans_op.register_fake
 def _(
     token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
@@ -105,3 +155,7 @@ def check_ids(token_ids: Tensor, offsets: Tensor, vocabulary_offsets: Tensor) ->
             f"token_ids is {int(token_ids[row])} at token {row}, wanted 0 to {size - 1}: the "
             "vocabulary must cover every id that the model can sample"
         )
+
+
+def _entry(name: str, result: Tensor) -> Any:
+    return getattr(csrc.load(), f"{name}_{result.device.type}")

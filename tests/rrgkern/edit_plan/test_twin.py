@@ -1,0 +1,112 @@
+"""The compiled plan equals the reference bit for bit."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rrgkern import SentenceEntities, csrc, edit_plan
+from rrgkern.edit_plan.philox import uniform_below
+from rrgkern.edit_plan.reference import edit_plan_reference
+from tests.rrgkern.edit_plan.cases import (
+    Entity,
+    Report,
+    Sentence,
+    many,
+    pairs,
+    random_pair,
+    seeds,
+    tensors,
+)
+
+pytestmark = pytest.mark.skipif(
+    csrc.why_not("edit_plan", "cpu") is not None, reason=str(csrc.why_not("edit_plan", "cpu"))
+)
+
+
+def reference(
+    x: SentenceEntities,
+    y: SentenceEntities,
+    keys: Tensor,
+    tau: float,
+    tau_replace: float,
+    max_edits: int | None,
+    strict: bool,
+) -> tuple[Tensor, ...]:
+    lengths = x.sentence_offsets.diff() + y.sentence_offsets.diff()
+    width = int(lengths.max()) if max_edits is None else max_edits
+    return edit_plan_reference(x, y, keys, tau, tau_replace, max_edits or 0, width, strict)
+
+
+def scattered(z: SentenceEntities, width: int, seed: int) -> SentenceEntities:
+    """The plane turned into `width` axes, and each entity a little off: cosines near tau."""
+    generator = torch.Generator().manual_seed(seed)
+    axes = torch.randn(width, 2, generator=torch.Generator().manual_seed(width))
+    plane, _ = torch.linalg.qr(axes)
+    noise = 0.1 * torch.randn(len(z.key), width, generator=generator) / width**0.5
+    rows = z.embedding[:, :2] @ plane.T + noise
+    return z._replace(embedding=torch.nn.functional.normalize(rows, dim=1))
+
+
+@given(
+    st.lists(pairs(), min_size=1, max_size=4),
+    seeds,
+    st.sampled_from([-1.0, 0.3, 0.6, 0.9]),
+    st.sampled_from([-1.0, 0.5, 0.6, 0.97, 1.0]),
+    st.sampled_from([1, 2, None]),
+    st.booleans(),
+    st.sampled_from([2, 31, 33, 100]),
+)
+@many
+def test_scripts_are_equal(
+    batch: list[tuple[Report, Report]],
+    seed: int,
+    tau: float,
+    tau_replace: float,
+    max_edits: int | None,
+    strict: bool,
+    width: int,
+) -> None:
+    x, y = (tensors([pair[side] for pair in batch]) for side in (0, 1))
+    if width > 2:
+        x, y = scattered(x, width, seed % 1000), scattered(y, width, seed % 1001)
+    keys = torch.tensor([(seed + k) % 2**63 for k in range(len(batch))])
+    script = edit_plan(
+        x,
+        y,
+        seeds=keys,
+        tau=tau,
+        tau_replace=tau_replace,
+        max_edits=max_edits,
+        conflict_requires_spurious=strict,
+    )
+    expected = reference(x, y, keys, tau, tau_replace, max_edits, strict)
+    for field, wanted in zip(script, expected, strict=True):
+        assert field.dtype == wanted.dtype
+        assert torch.equal(field, wanted)
+
+
+def test_long_reports_are_equal() -> None:
+    batch = [random_pair(seed, sentences=40, texts=60) for seed in range(6)]
+    x, y = (scattered(tensors([pair[k] for pair in batch]), 96, k) for k in (0, 1))
+    keys = torch.arange(6) - 3
+    # Nearly equal or not at all: with so many findings a lower tau covers everything.
+    tau = 0.965
+    for max_edits, strict in ((None, True), (None, False), (3, True)):
+        options = {"max_edits": max_edits, "conflict_requires_spurious": strict}
+        script = edit_plan(x, y, seeds=keys, tau=tau, **options)
+        assert script.count.sum() > 12
+        expected = reference(x, y, keys, tau, tau, max_edits, strict)
+        assert all(torch.equal(*pair) for pair in zip(script, expected, strict=True))
+
+
+@given(st.integers(2, 40), seeds)
+@many
+def test_draws_are_equal(n: int, seed: int) -> None:
+    """A report that says nothing takes one of n sentences: the draw stands in the script."""
+    y = tensors([tuple(Sentence(k, (Entity(k % 12, 1),)) for k in range(n))])
+    script = edit_plan(tensors([()]), y, seeds=torch.tensor([seed]))
+    assert script.reference.tolist() == [[uniform_below(n, seed, 0)]]
