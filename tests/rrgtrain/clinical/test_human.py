@@ -81,8 +81,8 @@ def test_what_is_missing_is_told(directory):
 def test_command(directory, capsys):
     assert main(["--data", str(directory), "--split", "val", "--resamples", "20"]) == 0
     assert "Lung Lesion" in capsys.readouterr().out
-    assert main(["--data", str(directory), "--labeller", "chexbert"]) == 2
-    assert "unknown labeller 'chexbert'" in capsys.readouterr().err
+    assert main(["--data", str(directory), "--labeller", "nonesuch"]) == 2
+    assert "unknown labeller 'nonesuch'" in capsys.readouterr().err
 
 
 @pytest.mark.realdata
