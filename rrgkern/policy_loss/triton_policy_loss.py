@@ -31,6 +31,8 @@ TOKENS_PER_PROGRAM = 256
 TOKENS_PER_STEP = 256
 PARTIALS_PER_STEP = 256
 NUM_WARPS = 4
+# Half of the warps fit. Left alone, the assembler aims for more in some variants, and spills.
+MAX_REGISTERS = 64
 
 
 def launch(
@@ -56,6 +58,11 @@ def launch(
     sampler_per_sequence = sampler is not None and variant.sampler_level == "sequence"
     entropy_in_loss = entropy is not None and variant.entropy_coef != 0
 
+    logps, advantages, offsets, scale = map(_aligned, (logps, advantages, offsets, scale))
+    old, ref, sampler, weight, entropy, on_policy, mask = (
+        None if t is None else _aligned(t)
+        for t in (old, ref, sampler, weight, entropy, on_policy, mask)
+    )
     coef = torch.empty_like(logps)
     coef_entropy = torch.empty_like(logps) if entropy_in_loss else logps.new_empty(0)
     loss, metrics = logps.new_empty(()), logps.new_empty(len(METRICS))
@@ -73,10 +80,10 @@ def launch(
     }
     weighted = variant.kl_ratio_weight and variant.beta != 0
 
-    # [mean log-ratio, log-correction, pulled gradient] of each sequence.
     tied = per_sequence or sampler_per_sequence
-    of_sequence = logps.new_empty(3, n_sequences) if tied else None
-    log_ratio, log_correction, pulled = (None,) * 3 if of_sequence is None else of_sequence
+    log_ratio, log_correction, pulled = (
+        logps.new_empty(n_sequences) if tied else None for _ in range(3)
+    )
     if tied and n_sequences:
         policy_loss_sequence_kernel[(n_sequences,)](
             logps,
@@ -104,6 +111,7 @@ def launch(
             KL_IN_RATIO=weighted,
             BLOCK=TOKENS_PER_STEP,
             num_warps=NUM_WARPS,
+            maxnreg=MAX_REGISTERS,
             **variant_codes,
         )
 
@@ -142,12 +150,22 @@ def launch(
             KL_WEIGHTED=weighted,
             BLOCK=TOKENS_PER_PROGRAM,
             num_warps=NUM_WARPS,
+            maxnreg=MAX_REGISTERS,
             **variant_codes,
         )
     policy_loss_finish_kernel[(1,)](
         partials, n_blocks, loss, metrics, BLOCK=PARTIALS_PER_STEP, num_warps=2 * NUM_WARPS
     )
     return loss, coef, coef_entropy, metrics
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """The tensor where a 16-byte access may begin.
+
+    Triton compiles once for each pattern of aligned pointers: slices of a larger batch would have
+    it compile again and again for want of a copy of some kilobytes.
+    """
+    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
 def _surrogate_numbers(spec: PolicyLoss) -> tuple[float, float, float, float]:

@@ -30,10 +30,7 @@ def test_crosses_the_boundary_unchanged() -> None:
         assert pickle.loads(pickle.dumps(spec)).encode() == spec.encode()
     odd = PolicyLoss(beta=0.1 + 0.2, eps_high=1 / 3, sampler_max=None)
     assert PolicyLoss.decode(odd.encode()) == odd
-    assert (
-        dataclasses.replace(odd, beta=1.0).encode()
-        == PolicyLoss.decode(odd.encode().replace(str(odd.beta), "1.0")).encode()
-    )
+    assert PolicyLoss.decode(dataclasses.replace(odd, beta=1.0).encode()).beta == 1.0
 
 
 @pytest.mark.parametrize(
