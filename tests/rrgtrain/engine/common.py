@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from tempfile import mkdtemp
 
 import torch
 
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.clinical import build_labeller
 from rrgtrain.config import load_config
+from rrgtrain.data.phantom import PhantomConfig, write_phantom
 from rrgtrain.data.study import Study
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.policy.policy import Policy
@@ -74,3 +78,23 @@ def gradients(policy: Policy) -> dict[str, torch.Tensor]:
     found = {n: p.grad.clone() for n, p in policy.model.named_parameters() if p.grad is not None}
     policy.model.zero_grad(set_to_none=True)
     return found
+
+
+@lru_cache(maxsize=1)
+def phantoms() -> Path:
+    """A phantom data set of the smallest useful size; not to be written to."""
+    directory = Path(mkdtemp(prefix="phantoms-")) / "data"
+    write_phantom(PHANTOM, directory)
+    return directory
+
+
+PHANTOM = PhantomConfig(train=8, val=3, test=4, size=56)
+OF_PHANTOM = [f"data.phantom.{k}={getattr(PHANTOM, k)}" for k in ("train", "val", "test", "size")]
+# A policy of 0.2 million parameters, trained for hardly a step.
+SMALL_POLICY = [
+    "policy.width=64",
+    "policy.layers=1",
+    "policy.vision_layers=1",
+    "policy.vocabulary=380",
+    "policy.warmup_steps=1",
+]

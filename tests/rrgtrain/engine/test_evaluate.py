@@ -1,0 +1,69 @@
+"""Evaluation: greedy reports in the studies' order, and what they are compared with."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgtrain.engine.evaluate import evaluate, score, write_reports
+from rrgtrain.errors import UserError
+from rrgtrain.rewards import RewardService
+from rrgtrain.rollout import generate
+from rrgtrain.schema import Reward
+from tests.rrgtrain.engine.common import policy_and_prompts, studies
+
+
+def test_reports_are_the_greedy_ones_whatever_the_batch() -> None:
+    policy, prompts = policy_and_prompts()
+    given = studies(5)
+    rollouts = generate(
+        policy,
+        [prompts(s) for s in given],
+        group=1,
+        max_new_tokens=15,
+        seeds=[[0]] * 5,
+        greedy=True,
+    )
+    wanted = [policy.codec.decode(r[0].ids) for r in rollouts]
+    for batch in (1, 2, 5, 64):
+        assert write_reports(policy, prompts, given, batch=batch, max_new_tokens=15) == wanted
+    backwards = write_reports(policy, prompts, given[::-1], batch=2, max_new_tokens=15)
+    assert backwards == wanted[::-1]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_mode_of_the_policy_is_restored(training: bool) -> None:
+    policy, prompts = policy_and_prompts()
+    policy.model.train(training)
+    rewards = RewardService(Reward())
+    found = evaluate(policy, prompts, studies(2), rewards, batch=2, max_new_tokens=5)
+    assert policy.model.training is training
+    assert len(found.reports) == 2 and found.rewards["total"].shape == (2,)
+
+
+def test_the_truth_is_read_in_the_references() -> None:
+    given = studies(3)
+    rewards = RewardService(Reward())
+    perfect = score([s.report or "" for s in given], given, rewards)
+    np.testing.assert_array_equal(perfect.truth, np.array([s.labels for s in given]))
+    values = perfect.metrics()
+    assert values["micro_f1"] == values["accuracy"] == values["reward/label_f1"] == 1.0
+    assert values["reward"] == pytest.approx(3.0) and values["words"] > 3
+
+
+def test_the_truth_is_the_labels_where_there_is_no_report() -> None:
+    given = [replace(s, report=None) for s in studies(3)]
+    rewards = RewardService(Reward(terms={"mccs": 1.0}, against="labels"))
+    found = score(["", "Edema.", ""], given, rewards)
+    np.testing.assert_array_equal(found.truth, np.array([s.labels for s in given]))
+    assert found.truth.dtype == np.int8 and found.truth.shape == (3, len(OBSERVATIONS))
+    assert "total" in found.rewards and found.metrics()["micro_recall"] < 1
+
+
+def test_a_study_with_neither_is_refused() -> None:
+    given = [replace(studies(1)[0], report=None, labels=None)]
+    with pytest.raises(UserError, match="has no labels"):
+        score([""], given, RewardService(Reward(terms={"mccs": 1.0}, against="labels")))

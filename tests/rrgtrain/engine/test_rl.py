@@ -1,0 +1,231 @@
+"""The loop of reinforcement learning: same seed same bits, counts, the best weights, its log."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rrgtrain.algorithms import Group, build_algorithm
+from rrgtrain.data.study import Study
+from rrgtrain.engine import rl as rl_module
+from rrgtrain.engine.logs import RunLog, read_metrics
+from rrgtrain.engine.rl import RlResult, run_rl, sample_groups, zero_variance
+from rrgtrain.engine.rundir import RunDir
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.policy import Policy
+from rrgtrain.rewards import RewardService
+from rrgtrain.schema import Recipe
+from tests.rrgtrain.engine.common import groups_of, policy_and_prompts, recipe, studies
+from tests.rrgtrain.policy.common import tiny_policy
+
+
+class Length:
+    """A reward that differs between members whatever an untrained policy writes."""
+
+    def __call__(self, reports: Sequence[str], _: Sequence[Study]) -> dict[str, np.ndarray]:
+        value = np.array([(len(r) % 7) / 7 for r in reports], dtype=np.float64)
+        return {"total": 2 * value, "length": value}
+
+
+def trained(
+    out: Path,
+    cfg: Recipe,
+    *,
+    scores: Sequence[float] = (0.5,) * 9,
+    rewards: object = None,
+    given: Sequence[Study] | None = None,
+    **options: object,
+) -> tuple[RlResult, Policy, list[dict], list[dict[str, torch.Tensor]]]:
+    policy, prompts = policy_and_prompts()
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def validate() -> dict[str, float]:
+        seen.append({n: p.detach().clone() for n, p in policy.model.named_parameters()})
+        return {"micro_f1": scores[len(seen) - 1]}
+
+    with RunDir.create(out) as run, RunLog(run) as log:
+        result = run_rl(
+            policy,
+            prompts,
+            given or studies(5),
+            cfg,
+            build_algorithm(cfg),
+            rewards or RewardService(cfg.reward),  # type: ignore[arg-type]
+            validate,
+            run.checkpoints / "rl",
+            log,
+            **options,  # type: ignore[arg-type]
+        )
+    return result, policy, read_metrics(run.metrics), seen
+
+
+def state(policy: Policy) -> dict[str, torch.Tensor]:
+    return dict(policy.model.named_parameters())
+
+
+def without_time(rows: list[dict]) -> list[dict]:
+    return [{k: v for k, v in row.items() if k != "time"} for row in rows]
+
+
+@pytest.mark.parametrize("algorithm", ["editgrpo", "dr_grpo"])
+def test_the_same_seed_gives_the_same_metrics_and_weights(algorithm: str, tmp_path: Path) -> None:
+    runs = []
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        cfg = recipe(f"rl.algorithm={algorithm}", f"seed={seed}", "rl.beta=0.01", "rl.lr=0.01")
+        rewards = None if algorithm == "editgrpo" else Length()
+        runs.append(trained(tmp_path / name, cfg, rewards=rewards))
+    (_, one, rows, _), (_, two, again, _), (_, other, others, _) = runs
+    assert without_time(rows) == without_time(again)
+    assert all(torch.equal(p, state(two)[n]) for n, p in state(one).items())
+    start = state(tiny_policy())
+    assert any(not torch.equal(p, start[n]) for n, p in state(one).items()), "nothing was trained"
+    assert without_time(rows) != without_time(others)
+    assert any(not torch.equal(p, state(other)[n]) for n, p in state(one).items())
+
+
+def test_every_step_is_logged_with_names_that_say_what_they_are(tmp_path: Path) -> None:
+    cfg = recipe("rl.algorithm=editgrpo", "rl.beta=0.01", "rl.steps=3", "rl.eval_every=2")
+    _, _, rows, _ = trained(tmp_path, cfg)
+    steps = [r for r in rows if r["phase"] == "editgrpo"]
+    assert [r["step"] for r in steps] == [0, 1, 2]
+    assert [r["step"] for r in rows if r["phase"] == "editgrpo_val"] == [1, 2]
+    row = steps[0]
+    assert set(row) >= {
+        "reward/total",
+        "reward/match",
+        "reward_sampled",
+        "reward_edited",
+        "report_tokens",
+        "scored_tokens",
+        "zero_variance",
+        "unfinished",
+        "kl",
+        "loss",
+        "lr",
+        "grad_norm",
+    }
+    assert "tokens" not in row
+    assert all(math.isfinite(v) for r in steps for k, v in r.items() if k != "phase")
+    assert row["kl"] == pytest.approx(0.0, abs=1e-6) and steps[-1]["kl"] > row["kl"]
+    assert row["ratio_mean"] == row["ratio_max"] == 1.0
+    # short untrained reports: 12 tokens unless they ended; edits are longer
+    assert 2 <= row["report_tokens"] <= row["scored_tokens"]
+
+
+def test_rewards_edits_and_rollouts_are_counted(tmp_path: Path) -> None:
+    cfg = recipe("rl.algorithm=editgrpo", "rl.group=6", "rl.steps=2")
+    batches: list[tuple[int, list[Group], torch.Tensor]] = []
+    result, _, rows, _ = trained(tmp_path, cfg, record=lambda *batch: batches.append(batch))
+    assert result.rollouts == 2 * 3 * 3
+    assert [step for step, _, _ in batches] == [0, 1]
+    members = [m for _, groups, _ in batches for g in groups for m in g.members]
+    made = sum(m.origin == "edited" for m in members)
+    unchanged = result.edits.get("edits/unchanged", 0)
+    assert made + unchanged == 18 and made > 0
+    assert sum(result.edits.values()) == 18
+    for (step, groups, total), row in zip(batches, rows, strict=False):
+        assert row["step"] == step
+        assert row["reward/total"] == pytest.approx(float(total.mean()))
+        flat = [m for g in groups for m in g.members]
+        edited = [float(v) for v, m in zip(total, flat, strict=True) if m.origin == "edited"]
+        assert row["reward_edited"] == pytest.approx(np.mean(edited))
+    assert set(result.phases) == {"rollout", "edit", "reward", "update", "validate"}
+    assert 0 < sum(result.phases.values()) <= result.seconds
+
+
+def test_the_best_weights_are_restored_and_saved(tmp_path: Path) -> None:
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=1", "rl.lr=0.01")
+    result, policy, _, seen = trained(tmp_path, cfg, scores=[0.2, 0.6, 0.6, 0.1], rewards=Length())
+    assert (result.best_step, result.best_f1, result.steps) == (2, 0.6, 4)
+    assert any(not torch.equal(seen[1][n], seen[3][n]) for n in seen[1])
+    for found in (policy, load_policy(result.best)):
+        assert all(torch.equal(p, seen[1][n]) for n, p in found.model.named_parameters())
+
+
+def test_zero_variance_by_hand() -> None:
+    groups = groups_of(tiny_policy(), [["Edema."] * 3, ["Edema."], ["Edema."] * 2], edited=False)
+    total = torch.tensor([1.0, 1.0, 1.0, 0.3, 0.5, 0.6], dtype=torch.float64)
+    assert zero_variance(groups, total) == 2
+    assert zero_variance(groups, torch.arange(6.0)) == 1
+
+
+def test_groups_without_variance_train_nothing(tmp_path: Path) -> None:
+    class Equal:
+        def __call__(self, reports: Sequence[str], _: Sequence[Study]) -> dict[str, np.ndarray]:
+            return {"total": np.full(len(reports), 0.25)}
+
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.lr=0.1")
+    result, policy, rows, _ = trained(tmp_path, cfg, rewards=Equal())
+    assert result.zero_variance == 1.0
+    assert [r["zero_variance"] for r in rows if r["phase"] == "dr_grpo"] == [1.0, 1.0]
+    start = state(tiny_policy())
+    assert all(torch.equal(p, start[n]) for n, p in state(policy).items())
+
+
+def sampled_ids(cfg: Recipe, indices: list[int], step: int = 0) -> list[list[list[int]]]:
+    policy, prompts = policy_and_prompts()
+    groups = sample_groups(policy, prompts, studies(5), indices, build_algorithm(cfg), cfg, step)
+    assert policy.model.training, "left ready for the update"
+    for group, index in zip(groups, indices, strict=True):
+        assert group.index == index and group.study == studies(5)[index]
+        for m in group.members:
+            assert m.text == policy.codec.decode(m.ids) and m.origin == "sampled"
+            assert m.finished == (int(m.ids[-1]) in policy.eos_ids)
+            assert len(m.ids) <= cfg.rl.max_new_tokens
+            assert m.sampler_logps is not None and m.sampler_logps.shape == m.ids.shape
+    return [[m.ids.tolist() for m in g.members] for g in groups]
+
+
+def test_reports_depend_on_seed_step_study_and_place_alone() -> None:
+    cfg = recipe("rl.algorithm=dr_grpo")
+    one = sampled_ids(cfg, [0, 3, 1])
+    assert sampled_ids(cfg, [1, 0, 3]) == [one[2], one[0], one[1]]
+    assert sampled_ids(cfg, [0, 3, 1], step=1) != one
+    assert sampled_ids(recipe("rl.algorithm=dr_grpo", "seed=1"), [0, 3, 1]) != one
+    assert len({tuple(ids) for group in one for ids in group}) == 12
+
+
+def test_a_study_that_comes_twice_draws_new_reports() -> None:
+    twice = sampled_ids(recipe("rl.algorithm=dr_grpo"), [2, 2])
+    assert len({tuple(ids) for group in twice for ids in group}) == 8
+
+
+def test_more_prompts_than_studies(tmp_path: Path) -> None:
+    cfg = recipe("rl.algorithm=editgrpo", "rl.prompts=4", "rl.steps=1")
+    result, _, rows, _ = trained(tmp_path, cfg, given=studies(2))
+    assert result.rollouts == 8 and rows[0]["zero_variance"] <= 1
+
+
+def test_missing_reports_are_refused_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rl_module, "sample_groups", None)
+    given = [*studies(2), replace(studies(3)[2], report=None)]
+    with pytest.raises(UserError, match=r"rl.algorithm=editgrpo.*study train-2 has none; use"):
+        trained(tmp_path, recipe("rl.algorithm=editgrpo"), given=given)
+
+
+def test_a_reward_that_cannot_be_computed_stops_the_run(tmp_path: Path) -> None:
+    class Broken:
+        def __call__(self, reports: Sequence[str], _: Sequence[Study]) -> dict[str, np.ndarray]:
+            raise UserError("reward term mine gave nan for study s1")
+
+    with pytest.raises(UserError, match="reward term mine gave nan for study s1"):
+        trained(tmp_path, recipe("rl.algorithm=dr_grpo"), rewards=Broken())
+
+
+def test_a_policy_whose_weights_have_blown_up_stops_in_one_line() -> None:
+    policy, prompts = policy_and_prompts()
+    with torch.no_grad():
+        policy.language_model.norm.weight[0] = float("nan")
+    cfg = recipe("rl.algorithm=dr_grpo")
+    with pytest.raises(UserError, match="no finite log-probability at step 3.*lower rl.lr") as e:
+        sample_groups(policy, prompts, studies(5), [0, 1], build_algorithm(cfg), cfg, 3)
+    assert "\n" not in str(e.value)
