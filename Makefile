@@ -53,7 +53,7 @@ sanitize: $(VENV)/.installed-dev
 	$(PY) setup.py -q build_ext --build-lib build/sanitize --build-temp build/sanitize/objects
 	LD_PRELOAD="$$($(or $(CXX),g++) -print-file-name=libasan.so) $$($(or $(CXX),g++) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 RRGKERN_LIBRARY=build/sanitize/rrgkern/_C.so OMP_NUM_THREADS=1 \
-	$(PY) -m pytest -q $(COMPILED:%=tests/rrgkern/%)
+	$(PY) -m pytest -q -n $(JOBS) $(COMPILED:%=tests/rrgkern/%)
 
 clean:
 	rm -rf build *.egg-info rrgkern/_C.so .pytest_cache .ruff_cache .mypy_cache .benchmarks .hypothesis

@@ -44,8 +44,10 @@ def read_dicom(file: Path) -> np.ndarray:
     except Exception as error:
         # pydicom and its decoders raise whatever they meet; all of it means an unusable file.
         reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise UserError(f"{file}: DICOM pixels cannot be decoded ({reason}); re-export it as "
-                        "uncompressed DICOM or PNG") from None
+        raise UserError(
+            f"{file}: DICOM pixels cannot be decoded ({reason}); re-export it as "
+            "uncompressed DICOM or PNG"
+        ) from None
     if shown is None or stored is None:
         seen = f"{frames} frames of {photometric or 'no photometric interpretation'}"
         raise UserError(f"{file}: {seen}; wanted one frame of {' or '.join(PHOTOMETRIC)}")
@@ -70,16 +72,20 @@ def _shown(stored: np.ndarray, dataset: Dataset) -> np.ndarray:
     if width < least or (width == 0 and function != "LINEAR"):
         raise UserError(f"window width {width:g}; wanted at least 1, or no window")
     if function == "SIGMOID":
-        return to_8_bits(1.0 / (1.0 + np.exp(np.clip(-4.0 * (values - centre) / width, -60, 60))),
-                         0.0, 1.0)
+        return to_8_bits(
+            1.0 / (1.0 + np.exp(np.clip(-4.0 * (values - centre) / width, -60, 60))), 0.0, 1.0
+        )
     if function == "LINEAR":
         # PS3.3 C.11.2.1.2.1: the window covers width - 1 steps around centre - 0.5.
         centre, width = centre - 0.5, width - 1.0
     elif function != "LINEAR_EXACT":
         raise UserError(f"window function {function!r}; wanted LINEAR, LINEAR_EXACT or SIGMOID")
     low = centre - 0.5 * width
-    return to_8_bits(values, low, low + width) if width else np.where(
-        values > low, 255, 0).astype(np.uint8)
+    return (
+        to_8_bits(values, low, low + width)
+        if width
+        else np.where(values > low, 255, 0).astype(np.uint8)
+    )
 
 
 def _first(value: object) -> float | None:

@@ -101,8 +101,10 @@ def _to_rgb(file: Path, image: Image.Image) -> Image.Image:
         image = image.convert("RGBA")
         lowest = int(np.asarray(image.getchannel("A")).min())
         if lowest < 255:
-            raise UserError(f"{file}: transparent pixels (alpha down to {lowest}); flatten it on "
-                            "its background first")
+            raise UserError(
+                f"{file}: transparent pixels (alpha down to {lowest}); flatten it on "
+                "its background first"
+            )
     return image.convert("RGB")
 
 

@@ -61,8 +61,13 @@ def load_iu_xray(root: Path, images: str) -> dict[str, list[Study]]:
 
 class _Reader:
     def __init__(
-        self, split: str, base: Path, images: str, sections: dict[str, dict[str, str]],
-        seen: dict[str, str], problems: Problems,
+        self,
+        split: str,
+        base: Path,
+        images: str,
+        sections: dict[str, dict[str, str]],
+        seen: dict[str, str],
+        problems: Problems,
     ) -> None:
         self.split, self.base, self.images = split, base, images
         self.sections, self.seen, self.problems = sections, seen, problems
@@ -95,8 +100,9 @@ class _Reader:
             self.problems.add(f"{where} has id {value!r}; wanted a name")
             return ""
         if name in self.seen:
-            self.problems.add(f"{where} repeats the id {name!r} of {self.seen[name]}; "
-                              "ids must be unique")
+            self.problems.add(
+                f"{where} repeats the id {name!r} of {self.seen[name]}; ids must be unique"
+            )
         self.seen.setdefault(name, where)
         return name
 
@@ -128,8 +134,9 @@ class _Reader:
             return ()
         views = entry.get("views", ["frontal", *["lateral"] * (len(paths) - 1)])
         if not isinstance(views, list) or len(views) != len(paths):
-            self.problems.add(f"{where} has views {views!r} for {len(paths)} images; wanted one "
-                              "for each")
+            self.problems.add(
+                f"{where} has views {views!r} for {len(paths)} images; wanted one for each"
+            )
             return ()
         refs = []
         for path, view in zip(paths, views, strict=True):
@@ -146,14 +153,18 @@ class _Reader:
     def _image(self, path: str, where: str) -> Path | None:
         full = self.base / path
         if os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == "..":
-            self.problems.add(f"{where} has image {path!r} outside {self.base}; wanted a path "
-                              "inside it")
+            self.problems.add(
+                f"{where} has image {path!r} outside {self.base}; wanted a path inside it"
+            )
         elif "\0" in path or not full.is_file():
-            self.problems.add(f"{where} has image {path!r}, not found in {self.base}; put it "
-                              "there, or read reports alone with images=none")
+            self.problems.add(
+                f"{where} has image {path!r}, not found in {self.base}; put it "
+                "there, or read reports alone with images=none"
+            )
         elif full.stat().st_size == 0:
-            self.problems.add(f"{where} has image {path!r}, an empty file in {self.base}; copy "
-                              "it again")
+            self.problems.add(
+                f"{where} has image {path!r}, an empty file in {self.base}; copy it again"
+            )
         else:
             return full
         return None
@@ -190,6 +201,11 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
 
 
 def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a string", bool: "a boolean",
-             type(None): "null"}
+    names = {
+        dict: "an object",
+        list: "a list",
+        str: "a string",
+        bool: "a boolean",
+        type(None): "null",
+    }
     return names.get(type(value), "a number")

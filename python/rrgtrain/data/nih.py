@@ -93,11 +93,16 @@ def load_nih(root: Path, images: str) -> dict[str, list[Study]]:
         seen.setdefault(name, number)
     problems.check()
     if absent and len(absent) == len(rows):
-        raise UserError(f"{root}: none of the {len(rows)} images of {path.name} is there, first "
-                        f"{absent[0]!r}; put them in {root / 'images'}")
+        raise UserError(
+            f"{root}: none of the {len(rows)} images of {path.name} is there, first "
+            f"{absent[0]!r}; put them in {root / 'images'}"
+        )
     if absent:
-        warnings.warn(f"{root}: {len(absent)} of {len(rows)} images of {path.name} are not there "
-                      f"and left out, first {absent[0]!r}", stacklevel=2)
+        warnings.warn(
+            f"{root}: {len(absent)} of {len(rows)} images of {path.name} are not there "
+            f"and left out, first {absent[0]!r}",
+            stacklevel=2,
+        )
     return out
 
 
@@ -130,8 +135,12 @@ def _labels(cell: str, where: str, problems: Problems) -> tuple[int, ...]:
 
 
 def _index(root: Path) -> dict[str, Path]:
-    folders = [root, root / "images", *sorted(root.glob("images_*")),
-               *sorted(root.glob("images_*/images"))]
+    folders = [
+        root,
+        root / "images",
+        *sorted(root.glob("images_*")),
+        *sorted(root.glob("images_*/images")),
+    ]
     out: dict[str, Path] = {}
     for folder in folders:
         if folder.is_dir():

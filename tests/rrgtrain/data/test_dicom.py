@@ -21,8 +21,10 @@ def write(path, values=VALUES, photometric="MONOCHROME2", **tags):
     meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=["test"])
     data = Dataset()
     data.file_meta = meta
-    data.SOPClassUID, data.SOPInstanceUID = (meta.MediaStorageSOPClassUID,
-                                             meta.MediaStorageSOPInstanceUID)
+    data.SOPClassUID, data.SOPInstanceUID = (
+        meta.MediaStorageSOPClassUID,
+        meta.MediaStorageSOPInstanceUID,
+    )
     data.Rows, data.Columns = values.shape[-2:]
     data.SamplesPerPixel, data.PhotometricInterpretation = 1, photometric
     data.BitsAllocated, data.BitsStored, data.HighBit = 16, 16, 15
@@ -67,9 +69,13 @@ def test_the_magic_number_counts_not_the_name(tmp_path):
 @pytest.mark.parametrize("many", [False, True])
 def test_window_after_rescale(tmp_path, function, many):
     centre, width, slope, intercept = 1000.0, 800.0, 2.0, -500.0
-    tags = {"WindowCenter": [centre, 3000] if many else centre,
-            "WindowWidth": [width, 10] if many else width, "RescaleSlope": slope,
-            "RescaleIntercept": intercept, "VOILUTFunction": function}
+    tags = {
+        "WindowCenter": [centre, 3000] if many else centre,
+        "WindowWidth": [width, 10] if many else width,
+        "RescaleSlope": slope,
+        "RescaleIntercept": intercept,
+        "VOILUTFunction": function,
+    }
     x = VALUES * slope + intercept
     if function == "LINEAR":
         y = (x - (centre - 0.5)) / (width - 1) + 0.5
@@ -82,8 +88,11 @@ def test_window_after_rescale(tmp_path, function, many):
 
 
 def test_a_wide_window_is_not_stretched(tmp_path):
-    grey = read(write(tmp_path / "a.dcm", WindowCenter=4096, WindowWidth=8192,
-                      VOILUTFunction="LINEAR_EXACT"))
+    grey = read(
+        write(
+            tmp_path / "a.dcm", WindowCenter=4096, WindowWidth=8192, VOILUTFunction="LINEAR_EXACT"
+        )
+    )
     assert grey.max() == 128 or grey.max() == 127
 
 
@@ -122,8 +131,10 @@ def test_colour_and_several_frames_are_refused(tmp_path):
     refused(write(tmp_path / "b.dcm", np.stack([VALUES, VALUES])), "2 frames")
 
 
-@pytest.mark.parametrize("tags", [{"WindowWidth": 0.5}, {"WindowWidth": -3},
-                                  {"VOILUTFunction": "CUBIC", "WindowWidth": 5}])
+@pytest.mark.parametrize(
+    "tags",
+    [{"WindowWidth": 0.5}, {"WindowWidth": -3}, {"VOILUTFunction": "CUBIC", "WindowWidth": 5}],
+)
 def test_impossible_windows(tmp_path, tags):
     refused(write(tmp_path / "a.dcm", WindowCenter=10, **tags), "window")
 

@@ -107,19 +107,37 @@ def png(rows: bytes, width: int, height: int, depth: int, colour: int) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", crc)
 
     head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows))
-            + chunk(b"IEND", b""))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 def tiff(values: np.ndarray, photometric: int) -> bytes:
     """An uncompressed little-endian TIFF of one strip, written tag by tag."""
     bits = values.dtype.itemsize * 8
     data = values.astype(values.dtype.newbyteorder("<")).tobytes()
-    tags = [(256, values.shape[1]), (257, values.shape[0]), (258, bits), (259, 1),
-            (262, photometric), (273, 8), (277, 1), (278, values.shape[0]), (279, len(data))]
+    tags = [
+        (256, values.shape[1]),
+        (257, values.shape[0]),
+        (258, bits),
+        (259, 1),
+        (262, photometric),
+        (273, 8),
+        (277, 1),
+        (278, values.shape[0]),
+        (279, len(data)),
+    ]
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
-    return (struct.pack("<2sHI", b"II", 42, 8 + len(data)) + data
-            + struct.pack("<H", len(tags)) + entries + struct.pack("<I", 0))
+    return (
+        struct.pack("<2sHI", b"II", 42, 8 + len(data))
+        + data
+        + struct.pack("<H", len(tags))
+        + entries
+        + struct.pack("<I", 0)
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
@@ -132,14 +150,17 @@ def test_tiff_white_is_zero_is_inverted(tmp_path, dtype):
     assert (inverted == 255 - upright).all()
 
 
-@pytest.mark.parametrize(("key", "value", "inverts"), [
-    ("PhotometricInterpretation", "MONOCHROME1", True),
-    ("PhotometricInterpretation", "WhiteIsZero", True),
-    ("Photometric Interpretation", "monochrome1", True),
-    ("PhotometricInterpretation", "MONOCHROME2", False),
-    ("Comment", "PhotometricInterpretation: MONOCHROME1", True),
-    ("Comment", "was MONOCHROME1 once", False),
-])
+@pytest.mark.parametrize(
+    ("key", "value", "inverts"),
+    [
+        ("PhotometricInterpretation", "MONOCHROME1", True),
+        ("PhotometricInterpretation", "WhiteIsZero", True),
+        ("Photometric Interpretation", "monochrome1", True),
+        ("PhotometricInterpretation", "MONOCHROME2", False),
+        ("Comment", "PhotometricInterpretation: MONOCHROME1", True),
+        ("Comment", "was MONOCHROME1 once", False),
+    ],
+)
 def test_png_text_declares_polarity(tmp_path, key, value, inverts):
     info = PngImagePlugin.PngInfo()
     info.add_text(key, value)

@@ -12,8 +12,13 @@ from rrgtrain.errors import UserError
 
 
 def entry(name="CXR1_IM-0001", **changes):
-    return {"id": name, "report": "The heart is normal in size.", "split": "train",
-            "image_path": [f"{name}/0.png", f"{name}/1.png"], **changes}
+    return {
+        "id": name,
+        "report": "The heart is normal in size.",
+        "split": "train",
+        "image_path": [f"{name}/0.png", f"{name}/1.png"],
+        **changes,
+    }
 
 
 def write(root, annotation=None, images=True, folder="images"):
@@ -56,12 +61,17 @@ def test_order_and_split_follow_the_lists(tmp_path):
 
 
 def test_views_and_priors(tmp_path):
-    changes = {"image_path": ["x/0.png", "x/1.png", "x/2.png"],
-               "views": ["lateral", "prior frontal", "frontal"]}
+    changes = {
+        "image_path": ["x/0.png", "x/1.png", "x/2.png"],
+        "views": ["lateral", "prior frontal", "frontal"],
+    }
     write(tmp_path, {"train": [entry(**changes)]})
     images = load_studies("iu_xray", tmp_path)["train"][0].images
-    assert [(i.view, i.prior) for i in images] == [("lateral", False), ("frontal", True),
-                                                   ("frontal", False)]
+    assert [(i.view, i.prior) for i in images] == [
+        ("lateral", False),
+        ("frontal", True),
+        ("frontal", False),
+    ]
     only = load_studies("iu_xray", tmp_path, images="frontal")["train"][0].images
     assert [i.path.name for i in only] == ["2.png"]
 
@@ -160,11 +170,19 @@ def test_report_with_a_lone_surrogate(tmp_path):
     refused(tmp_path, "not Unicode")
 
 
-@pytest.mark.parametrize(("text", "part"), [
-    ('{"train": [', "line 1"), ("", "not JSON"), ("[]", "wanted an"), ("{}", "wanted an"),
-    ('{"train": 3}', "a number"), ('{"train": [3]}', "train[0] is a number"),
-    ('{"train": [], "train": []}', "stands twice"), ("[" * 100000, "not JSON"),
-])
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ('{"train": [', "line 1"),
+        ("", "not JSON"),
+        ("[]", "wanted an"),
+        ("{}", "wanted an"),
+        ('{"train": 3}', "a number"),
+        ('{"train": [3]}', "train[0] is a number"),
+        ('{"train": [], "train": []}', "stands twice"),
+        ("[" * 100000, "not JSON"),
+    ],
+)
 def test_annotation_that_is_not_one(tmp_path, text, part):
     (tmp_path / "annotation.json").write_text(text)
     line = refused(tmp_path, "annotation.json")
@@ -201,8 +219,9 @@ def test_image_path_is_a_list_of_paths(tmp_path, paths):
     refused(tmp_path, "image_path", "wanted a list of paths")
 
 
-@pytest.mark.parametrize(("views", "part"), [(["frontal"], "for 2 images"),
-                                             (["frontal", "oblique"], "'oblique'")])
+@pytest.mark.parametrize(
+    ("views", "part"), [(["frontal"], "for 2 images"), (["frontal", "oblique"], "'oblique'")]
+)
 def test_views_match_the_images(tmp_path, views, part):
     write(tmp_path, {"train": [entry(views=views)]})
     refused(tmp_path, part)
@@ -214,9 +233,14 @@ def test_frontal_is_asked_for_but_missing(tmp_path):
     assert len(load_studies("iu_xray", tmp_path)["train"][0].images) == 2
 
 
-@pytest.mark.parametrize(("line", "part"), [
-    ("{", "line 2"), ('{"id": 3}', "line 2 has no id"), ('{"id": "CXR1"}', "repeats the id"),
-])
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("{", "line 2"),
+        ('{"id": 3}', "line 2 has no id"),
+        ('{"id": "CXR1"}', "repeats the id"),
+    ],
+)
 def test_broken_sections(tmp_path, line, part):
     write(tmp_path)
     (tmp_path / "sections.jsonl").write_text('{"id": "CXR1"}\n' + line)

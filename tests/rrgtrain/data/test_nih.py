@@ -34,12 +34,18 @@ def refused(root, *parts):
         assert part in str(caught.value)
 
 
-@pytest.mark.parametrize(("cell", "positive"), [
-    ("No Finding", {"No Finding"}), ("Effusion", {"Pleural Effusion"}),
-    ("Infiltration|Mass", {"Lung Opacity", "Lung Lesion"}), ("Nodule", {"Lung Lesion"}),
-    ("Pleural_Thickening", {"Pleural Other"}), ("Emphysema|Fibrosis|Hernia", set()),
-    ("Cardiomegaly|Edema", {"Cardiomegaly", "Edema"}),
-])
+@pytest.mark.parametrize(
+    ("cell", "positive"),
+    [
+        ("No Finding", {"No Finding"}),
+        ("Effusion", {"Pleural Effusion"}),
+        ("Infiltration|Mass", {"Lung Opacity", "Lung Lesion"}),
+        ("Nodule", {"Lung Lesion"}),
+        ("Pleural_Thickening", {"Pleural Other"}),
+        ("Emphysema|Fibrosis|Hernia", set()),
+        ("Cardiomegaly|Edema", {"Cardiomegaly", "Edema"}),
+    ],
+)
 def test_labels_map_to_chexpert(tmp_path, cell, positive):
     write(tmp_path, f"1.png,{cell},1,PA")
     study = every(tmp_path)["1"]
@@ -89,15 +95,18 @@ def test_patients_never_straddle_splits(tmp_path):
     assert len(patients[0]) > 30
 
 
-@pytest.mark.parametrize(("row", "parts"), [
-    ("1.png,Effusions,1,PA", ("row 2 (1.png)", "'Effusions'", "'Effusion'")),
-    ("1.png,mass,1,PA", ("'mass'", "'Mass'")),
-    ("1.png,,1,PA", ("empty label",)),
-    ("1.png,No Finding|Mass,1,PA", ("'No Finding' beside",)),
-    ("1.png,Mass,1,LL", ("view 'LL'", "PA or AP")),
-    (",Mass,1,PA", ("image ''",)),
-    ("../1.png,Mass,1,PA", ("'../1.png'", "file name")),
-])
+@pytest.mark.parametrize(
+    ("row", "parts"),
+    [
+        ("1.png,Effusions,1,PA", ("row 2 (1.png)", "'Effusions'", "'Effusion'")),
+        ("1.png,mass,1,PA", ("'mass'", "'Mass'")),
+        ("1.png,,1,PA", ("empty label",)),
+        ("1.png,No Finding|Mass,1,PA", ("'No Finding' beside",)),
+        ("1.png,Mass,1,LL", ("view 'LL'", "PA or AP")),
+        (",Mass,1,PA", ("image ''",)),
+        ("../1.png,Mass,1,PA", ("'../1.png'", "file name")),
+    ],
+)
 def test_bad_rows(tmp_path, row, parts):
     write(tmp_path, row, images=False)
     refused(tmp_path, *parts)

@@ -116,8 +116,10 @@ def test_larger_is_more(name):
 
 @pytest.mark.parametrize("name", sorted(FINDINGS))
 def test_contrast_grades_visibility_down_to_nothing(name):
-    total = [np.abs(difference(place(name), config=PhantomConfig(noise=0, contrast=c))).sum()
-             for c in (0.0, 0.4, 1.0)]
+    total = [
+        np.abs(difference(place(name), config=PhantomConfig(noise=0, contrast=c))).sum()
+        for c in (0.0, 0.4, 1.0)
+    ]
     assert total[0] == 0 and 0 < total[1] < total[2]
 
 
@@ -128,8 +130,11 @@ def test_uncertain_is_fainter(name):
 
 
 def test_cause_shows():
-    for name, cause in (("consolidation", "pneumonia"), ("opacity", "pneumonia"),
-                        ("opacity", "atelectasis")):
+    for name, cause in (
+        ("consolidation", "pneumonia"),
+        ("opacity", "pneumonia"),
+        ("opacity", "atelectasis"),
+    ):
         plain = shown([replace(place(name), severity=3)])
         caused = shown([replace(place(name), severity=3, cause=cause)])
         assert np.abs(plain - caused).max() > 12
@@ -162,8 +167,13 @@ def test_prior_shows_the_earlier_findings_of_the_same_body():
     new = Finding("effusion", side="right", change="new")
     grown = Finding("cardiomegaly", severity=3, change="larger")
     gone = Finding("edema", severity=2)
-    case = Case((1, 2), (new, grown), ("Edema",), earlier=(replace(grown, severity=2), gone),
-                resolved=(gone,))
+    case = Case(
+        (1, 2),
+        (new, grown),
+        ("Edema",),
+        earlier=(replace(grown, severity=2), gone),
+        resolved=(gone,),
+    )
     prior = np.asarray(draw_frontal(case, QUIET, prior=True))
     earlier = replace(case, findings=case.earlier)
     assert (prior == np.asarray(draw_frontal(earlier, QUIET))).all()
@@ -174,8 +184,9 @@ def test_prior_shows_the_earlier_findings_of_the_same_body():
 
 @pytest.mark.parametrize("size", [28, 61, 224])
 def test_any_size(size):
-    image = draw_frontal(Case((3, 0), (Finding("effusion", side="left"),), ()),
-                         PhantomConfig(size=size))
+    image = draw_frontal(
+        Case((3, 0), (Finding("effusion", side="left"),), ()), PhantomConfig(size=size)
+    )
     assert image.size == (size, size) and image.mode == "L"
     assert len(set(image.tobytes())) > 60
 
@@ -196,12 +207,17 @@ def test_healthy_chest_has_a_chests_anatomy():
         assert heart_left > heart_right + 20, "the heart points to the patient's left"
 
 
-@pytest.mark.parametrize("finding", [
-    Finding("effusion", side="left"), Finding("consolidation", side="right", zone="upper"),
-    Finding("cardiomegaly", severity=3), Finding("edema", severity=3),
-    Finding("lesion", side="left", zone="lower", severity=3),
-    Finding("device", side="left", kind="pacemaker"),
-])
+@pytest.mark.parametrize(
+    "finding",
+    [
+        Finding("effusion", side="left"),
+        Finding("consolidation", side="right", zone="upper"),
+        Finding("cardiomegaly", severity=3),
+        Finding("edema", severity=3),
+        Finding("lesion", side="left", zone="lower", severity=3),
+        Finding("device", side="left", kind="pacemaker"),
+    ],
+)
 def test_lateral_shows(finding):
     change = difference(finding, draw=draw_lateral)
     assert change[np.abs(change) > 3].mean() > 5 and (np.abs(change) > 3).sum() > 20

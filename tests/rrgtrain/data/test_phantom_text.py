@@ -135,19 +135,25 @@ def test_knobs_of_the_case():
     assert seen == set(list(FINDINGS)[:3])
     told = {name for c in few for f in c.findings for name in f.observations()}
     assert told == {FINDINGS[n][0] for n in seen}, "no causes outside the finding types"
-    rare, often = (np.mean([len(c.findings) for c in cases(PhantomConfig(prevalence=p), 200)])
-                   for p in (0.5, 2.0))
+    rare, often = (
+        np.mean([len(c.findings) for c in cases(PhantomConfig(prevalence=p), 200)])
+        for p in (0.5, 2.0)
+    )
     assert rare * 1.5 < often
     for rate in (0.0, 1.0):
         some = cases(PhantomConfig(uncertain=rate, normal=0.0), 200)
-        doubts = [f.uncertain for c in some for f in c.findings if f.name != "device" and
-                  not f.cause]
+        doubts = [
+            f.uncertain for c in some for f in c.findings if f.name != "device" and not f.cause
+        ]
         assert np.mean(doubts) == rate
 
 
 def test_labels_take_the_strongest_statement():
-    findings = [Finding("consolidation", cause="pneumonia"), Finding("pneumonia", uncertain=True),
-                Finding("opacity", uncertain=True)]
+    findings = [
+        Finding("consolidation", cause="pneumonia"),
+        Finding("pneumonia", uncertain=True),
+        Finding("opacity", uncertain=True),
+    ]
     ids = dict(zip(OBSERVATIONS, labels_of(findings, ["Edema"]), strict=True))
     wanted = {"Consolidation": 1, "Pneumonia": 3, "Lung Opacity": 3, "Edema": 2}
     assert {name: ids[name] for name in wanted} == wanted
@@ -166,8 +172,11 @@ def test_comparison_wording_only_with_a_prior():
             assert all(not f.change for f in case.findings)
         else:
             assert write_context(case)[2] != "None."
-    changed = [c for c in cases(n=300) if c.earlier is not None
-               and any(f.change == "new" and not f.uncertain for f in c.findings)]
+    changed = [
+        c
+        for c in cases(n=300)
+        if c.earlier is not None and any(f.change == "new" and not f.uncertain for f in c.findings)
+    ]
     assert changed
     assert all(re.search(r"\bnew\b", clean(c), re.I) for c in changed)
 
@@ -192,8 +201,7 @@ def spoilt(**knobs):
 
 def test_no_damage_by_default():
     _, drawn = spoilt()
-    assert all(list(c.findings) == f and list(c.negated) == n and not log
-               for c, f, n, log in drawn)
+    assert all(list(c.findings) == f and list(c.negated) == n and not log for c, f, n, log in drawn)
 
 
 def test_omit_leaves_findings_out_at_its_rate(labeller):
@@ -257,9 +265,15 @@ def test_absent_side_never_contradicts():
 
 @settings(max_examples=40, deadline=None)
 @given(
-    findings=st.integers(1, 13), normal=st.floats(0, 1), prior=st.floats(0, 1),
-    prevalence=st.floats(0.05, 5), uncertain=st.floats(0, 1), paraphrases=st.integers(1, 12),
-    omit=st.floats(0, 1), garble=st.floats(0, 1), seed=st.integers(0, 2**31),
+    findings=st.integers(1, 13),
+    normal=st.floats(0, 1),
+    prior=st.floats(0, 1),
+    prevalence=st.floats(0.05, 5),
+    uncertain=st.floats(0, 1),
+    paraphrases=st.integers(1, 12),
+    omit=st.floats(0, 1),
+    garble=st.floats(0, 1),
+    seed=st.integers(0, 2**31),
 )
 def test_any_configuration_writes_a_consistent_case(**knobs):
     config = PhantomConfig(**knobs)
@@ -273,10 +287,21 @@ def test_any_configuration_writes_a_consistent_case(**knobs):
     assert write_report(case, spoken, negated, config).endswith(".")
 
 
-@pytest.mark.parametrize(("knob", "value"), [
-    ("train", -1), ("lateral", 1.5), ("omit", -0.1), ("paraphrases", 0), ("paraphrases", 13),
-    ("findings", 0), ("size", 4), ("prevalence", 0.0), ("contrast", float("nan")), ("noise", -1.0),
-])
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("train", -1),
+        ("lateral", 1.5),
+        ("omit", -0.1),
+        ("paraphrases", 0),
+        ("paraphrases", 13),
+        ("findings", 0),
+        ("size", 4),
+        ("prevalence", 0.0),
+        ("contrast", float("nan")),
+        ("noise", -1.0),
+    ],
+)
 def test_bad_knobs_are_named(knob, value):
     with pytest.raises(UserError, match=f"{knob}=.*wanted"):
         PhantomConfig(**{knob: value})

@@ -45,14 +45,18 @@ def test_the_loader_reads_it(written):
     studies = load_studies("iu_xray", written)
     assert {k: len(v) for k, v in studies.items()} == {"train": 12, "val": 3, "test": 5}
     everything = [s for split in studies.values() for s in split]
-    assert all(s.labels is not None and s.indication and s.technique and s.comparison
-               for s in everything)
+    assert all(
+        s.labels is not None and s.indication and s.technique and s.comparison for s in everything
+    )
     views = {(i.view, i.prior) for s in everything for i in s.images}
     assert views == {("frontal", False), ("lateral", False), ("frontal", True)}
     assert read_image(everything[0].images[0].path).mode == "RGB"
     frontal = load_studies("iu_xray", written, images="frontal")
-    assert all([(i.view, i.prior) for i in s.images] == [("frontal", False)]
-               for split in frontal.values() for s in split)
+    assert all(
+        [(i.view, i.prior) for i in s.images] == [("frontal", False)]
+        for split in frontal.values()
+        for s in split
+    )
     none = load_studies("iu_xray", written, images="none")
     assert all(not s.images for split in none.values() for s in split)
 
@@ -65,8 +69,10 @@ def test_equal_seeds_write_equal_bytes(written, tmp_path):
 
 def test_growing_train_keeps_the_test_set(written, tmp_path):
     write_phantom(PhantomConfig(**{**vars(SMALL), "train": 3, "omit": 0.0}), tmp_path / "other")
-    tests = [json.loads((d / "annotation.json").read_text())["test"]
-             for d in (written, tmp_path / "other")]
+    tests = [
+        json.loads((d / "annotation.json").read_text())["test"]
+        for d in (written, tmp_path / "other")
+    ]
     assert tests[0] == tests[1]
 
 

@@ -36,8 +36,12 @@ def stroke(x: Array, y: Array, points: list[tuple[float, float]], width: float) 
     """Line through `points`, of Gaussian cross-section with standard deviation `width`."""
     xs, ys = [p[0] for p in points], [p[1] for p in points]
     reach = 4.0 * width
-    near = ((x > min(xs) - reach) & (x < max(xs) + reach)
-            & (y > min(ys) - reach) & (y < max(ys) + reach))
+    near = (
+        (x > min(xs) - reach)
+        & (x < max(xs) + reach)
+        & (y > min(ys) - reach)
+        & (y < max(ys) + reach)
+    )
     px, py = x[near], y[near]
     nearest = np.full(px.shape, np.inf, dtype=x.dtype)
     for (ax, ay), (bx, by) in pairwise(points):
@@ -76,9 +80,16 @@ class Build:
         """Draws a body; ranges are by eye."""
         u = rng.uniform
         return cls(
-            shift=(u(-0.05, 0.05), u(-0.05, 0.05)), scale=(u(0.94, 1.06), u(0.94, 1.06)),
-            tilt=u(-0.05, 0.05), apex=u(-0.86, -0.78), dome=u(0.4, 0.52), heart=u(0.91, 1.09),
-            ribs=u(0.0, 1.0), exposure=u(-0.04, 0.04), vessels=u(0.8, 1.2), fluid=u(0.85, 1.15),
+            shift=(u(-0.05, 0.05), u(-0.05, 0.05)),
+            scale=(u(0.94, 1.06), u(0.94, 1.06)),
+            tilt=u(-0.05, 0.05),
+            apex=u(-0.86, -0.78),
+            dome=u(0.4, 0.52),
+            heart=u(0.91, 1.09),
+            ribs=u(0.0, 1.0),
+            exposure=u(-0.04, 0.04),
+            vessels=u(0.8, 1.2),
+            fluid=u(0.85, 1.15),
         )
 
 
@@ -117,8 +128,13 @@ def grid(size: int, build: Build) -> tuple[Array, Array]:
 
 
 def build_scene(
-    size: int, build: Build, *, heart_scale: float = 1.0, mediastinum_scale: float = 1.0,
-    raised: dict[str, float] | None = None, fluid: dict[str, float] | None = None,
+    size: int,
+    build: Build,
+    *,
+    heart_scale: float = 1.0,
+    mediastinum_scale: float = 1.0,
+    raised: dict[str, float] | None = None,
+    fluid: dict[str, float] | None = None,
 ) -> Scene:
     """Places lungs, heart and mediastinum; `raised` lifts a side's dome (volume loss)."""
     raised, fluid = raised or {}, fluid or {}
@@ -128,8 +144,9 @@ def build_scene(
     up = np.clip((base - y) / (base - build.apex), 0.0, 1.0)
     wall = 0.40 + 0.41 * np.sqrt(1.0 - up**2.4)
     outer = wall - ax
-    top = y - (build.apex + 1.0 * np.clip(ax - 0.31, 0, None) ** 2
-               + 3.5 * np.clip(0.31 - ax, 0, None) ** 2)
+    top = y - (
+        build.apex + 1.0 * np.clip(ax - 0.31, 0, None) ** 2 + 3.5 * np.clip(0.31 - ax, 0, None) ** 2
+    )
     inside = sigmoid(outer, 0.012) * sigmoid(top, 0.014)
     inner = sigmoid(ax - 0.10 - 0.05 * np.clip(y + 0.2, 0, None), 0.015)
     lung, cavity, domes = {}, {}, {}
@@ -141,8 +158,20 @@ def build_scene(
         lung[side] = half * sigmoid(floor - y, 0.012)
         domes[side] = dome
     heart, mediastinum = _silhouettes(x, y, build, heart_scale, mediastinum_scale)
-    return Scene(size, x, y, build, lung, cavity, outer, top, heart, mediastinum, domes,
-                 {side: fluid.get(side, 0.0) for side in SIDE})
+    return Scene(
+        size,
+        x,
+        y,
+        build,
+        lung,
+        cavity,
+        outer,
+        top,
+        heart,
+        mediastinum,
+        domes,
+        {side: fluid.get(side, 0.0) for side in SIDE},
+    )
 
 
 def _silhouettes(
@@ -198,8 +227,12 @@ def draw_healthy(scene: Scene, rng: np.random.Generator) -> tuple[Array, Array]:
     image = image - 0.06 * stroke(x, y, [(0.005, -0.32), (-0.13, -0.18)], 0.025)
     image = image - 0.06 * stroke(x, y, [(0.005, -0.32), (0.15, -0.15)], 0.025)
     for sign in SIDE.values():
-        line = [(0.07 * sign, build.apex + 0.17), (0.30 * sign, build.apex + 0.10),
-                (0.60 * sign, build.apex + 0.02), (0.86 * sign, build.apex + 0.01)]
+        line = [
+            (0.07 * sign, build.apex + 0.17),
+            (0.30 * sign, build.apex + 0.10),
+            (0.60 * sign, build.apex + 0.02),
+            (0.86 * sign, build.apex + 0.01),
+        ]
         image = image + 0.13 * stroke(x, y, line, 0.028)
         blade = [(0.72 * sign, -0.72), (0.66 * sign, -0.45), (0.74 * sign, -0.16)]
         image = image + 0.035 * stroke(x, y, blade, 0.05)

@@ -38,9 +38,16 @@ TOGETHER = {
 }
 # How often a report says that something is absent.
 STATED_ABSENT = {
-    "Pneumothorax": 0.95, "Pleural Effusion": 0.95, "Cardiomegaly": 0.95, "Consolidation": 0.8,
-    "Enlarged Cardiomediastinum": 0.45, "Edema": 0.35, "Fracture": 0.35, "Lung Opacity": 0.55,
-    "Pneumonia": 0.15, "Lung Lesion": 0.1,
+    "Pneumothorax": 0.95,
+    "Pleural Effusion": 0.95,
+    "Cardiomegaly": 0.95,
+    "Consolidation": 0.8,
+    "Enlarged Cardiomediastinum": 0.45,
+    "Edema": 0.35,
+    "Fracture": 0.35,
+    "Lung Opacity": 0.55,
+    "Pneumonia": 0.15,
+    "Lung Lesion": 0.1,
 }
 LUNG = frozenset({"opacity", "atelectasis", "consolidation", "edema", "pneumonia", "lesion"})
 SIDED = frozenset(FINDINGS) - {"cardiomegaly", "edema", "mediastinum", "device"}
@@ -118,22 +125,33 @@ def sample_case(config: PhantomConfig, seed: tuple[int, ...]) -> Case:
     resolved: list[Finding] = []
     if prior:
         findings, earlier = _look_back(findings, rng)
-        choices = [n for n in tuple(FINDINGS)[: config.findings]
-                   if n in MAY_RESOLVE and n not in names and not (n != "effusion" and n in LUNG
-                                                                    and LUNG & set(names))]
+        choices = [
+            n
+            for n in tuple(FINDINGS)[: config.findings]
+            if n in MAY_RESOLVE
+            and n not in names
+            and not (n != "effusion" and n in LUNG and LUNG & set(names))
+        ]
         if choices and rng.random() < 0.25:
             gone = draw_finding(str(rng.choice(choices)), config, rng)
             resolved = [replace(gone, uncertain=False, cause="", cause_certain=False)]
             earlier += resolved
     negated = _draw_negated(findings, resolved, rng)
     absent_sides = tuple(
-        (f.name, other_side(f.side)) for f in findings
-        if f.name in ("effusion", "pneumothorax") and f.side != "bilateral" and not f.uncertain
+        (f.name, other_side(f.side))
+        for f in findings
+        if f.name in ("effusion", "pneumothorax")
+        and f.side != "bilateral"
+        and not f.uncertain
         and rng.random() < 0.12
     )
     return Case(
-        seed=seed, findings=tuple(findings), negated=negated, absent_sides=absent_sides,
-        earlier=None if earlier is None else tuple(earlier), resolved=tuple(resolved),
+        seed=seed,
+        findings=tuple(findings),
+        negated=negated,
+        absent_sides=absent_sides,
+        earlier=None if earlier is None else tuple(earlier),
+        resolved=tuple(resolved),
         lateral=bool(rng.random() < config.lateral),
     )
 
@@ -187,8 +205,12 @@ def draw_finding(name: str, config: PhantomConfig, rng: np.random.Generator) -> 
 
 def _above_fluid(findings: list[Finding]) -> list[Finding]:
     """Moves what more than a small effusion would hide into the upper lobe."""
-    flooded = {side for f in findings if f.name == "effusion" and f.severity > 1
-               for side in (("left", "right") if f.side == "bilateral" else (f.side,))}
+    flooded = {
+        side
+        for f in findings
+        if f.name == "effusion" and f.severity > 1
+        for side in (("left", "right") if f.side == "bilateral" else (f.side,))
+    }
     return [replace(f, zone="upper") if f.zone and f.side in flooded else f for f in findings]
 
 
@@ -202,8 +224,9 @@ def _look_back(
         change = str(rng.choice(list(step), p=[0.3, 0.35, 0.2, 0.15]))
         before = finding.severity + step[change]
         sizeless = finding.name in ("device", "fracture", "lesion")
-        if finding.uncertain or (change in ("larger", "smaller")
-                                 and (sizeless or not 1 <= before <= 3)):
+        if finding.uncertain or (
+            change in ("larger", "smaller") and (sizeless or not 1 <= before <= 3)
+        ):
             change, before = "unchanged", finding.severity
         now.append(replace(finding, change=change))
         if change != "new":
@@ -222,7 +245,8 @@ def _draw_negated(
         present.add("Consolidation")
     gone = {FINDINGS[f.name][0] for f in resolved}
     return tuple(
-        name for name in OBSERVATIONS
+        name
+        for name in OBSERVATIONS
         if name not in present and (rng.random() < STATED_ABSENT.get(name, 0.0) or name in gone)
     )
 

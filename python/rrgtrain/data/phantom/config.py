@@ -60,8 +60,9 @@ class PhantomConfig:
         self._check("findings", 1 <= self.findings <= MAX_FINDINGS, f"1 to {MAX_FINDINGS}")
         self._check("contrast", 0.0 <= self.contrast <= 3.0, "in [0, 3]")
         self._check("noise", 0.0 <= self.noise <= 10.0, "in [0, 10]")
-        self._check("paraphrases", 1 <= self.paraphrases <= MAX_PARAPHRASES,
-                    f"1 to {MAX_PARAPHRASES}")
+        self._check(
+            "paraphrases", 1 <= self.paraphrases <= MAX_PARAPHRASES, f"1 to {MAX_PARAPHRASES}"
+        )
 
     def _check(self, name: str, good: bool, wanted: str) -> None:
         if not good:

@@ -34,8 +34,12 @@ def damage(
         if draw < config.omit:
             log.append({"finding": finding.name, "how": "omitted"})
         elif draw < config.omit + (1 - config.omit) * config.garble:
-            log.append({"finding": finding.name, "how": _garble(
-                finding, case, findings, negated, config, rng)})
+            log.append(
+                {
+                    "finding": finding.name,
+                    "how": _garble(finding, case, findings, negated, config, rng),
+                }
+            )
         else:
             findings.append(finding)
     told = {name for f in findings for name in f.observations()}
@@ -45,8 +49,12 @@ def damage(
 
 
 def _garble(
-    finding: Finding, case: Case, findings: list[Finding], negated: list[str],
-    config: PhantomConfig, rng: np.random.Generator,
+    finding: Finding,
+    case: Case,
+    findings: list[Finding],
+    negated: list[str],
+    config: PhantomConfig,
+    rng: np.random.Generator,
 ) -> str:
     known = tuple(FINDINGS)[: config.findings]
     absent = [n for n in known if n not in {f.name for f in (*case.findings, *findings)}]

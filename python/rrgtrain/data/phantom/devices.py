@@ -17,12 +17,22 @@ def draw_device(image: Array, scene: Scene, finding: Finding, seen: float) -> Ar
     if finding.kind == "endotracheal tube":
         return image + bright * stroke(x, y, [(0.0, -1.1), (0.01, -0.42)], 0.015)
     if finding.kind == "enteric tube":
-        path = [(-0.02, -1.1), (0.02, -0.2), (0.04, 0.45), (0.16, scene.domes["left"] + 0.20),
-                (0.34, scene.domes["left"] + 0.26)]
+        path = [
+            (-0.02, -1.1),
+            (0.02, -0.2),
+            (0.04, 0.45),
+            (0.16, scene.domes["left"] + 0.20),
+            (0.34, scene.domes["left"] + 0.26),
+        ]
         return image + bright * stroke(x, y, path, 0.012)
     if finding.kind == "central line":
-        path = [(0.34 * sign, -1.1), (0.30 * sign, -0.80), (0.12 * sign, -0.62), (-0.09, -0.45),
-                (-0.10, -0.08)]
+        path = [
+            (0.34 * sign, -1.1),
+            (0.30 * sign, -0.80),
+            (0.12 * sign, -0.62),
+            (-0.09, -0.45),
+            (-0.10, -0.08),
+        ]
         return image + bright * stroke(x, y, path, 0.013)
     if finding.kind == "chest tube":
         path = [(1.0 * sign, 0.40), (0.72 * sign, 0.26), (0.50 * sign, -0.12), (0.36 * sign, -0.55)]

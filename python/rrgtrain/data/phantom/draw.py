@@ -81,5 +81,11 @@ def _scene(
         elif finding.name == "atelectasis":
             for side in sides_of(finding):
                 raised[side] = visible * (0.0, 0.02, 0.05, 0.09)[finding.severity]
-    return build_scene(config.size, build, heart_scale=heart, mediastinum_scale=mediastinum,
-                       raised=raised, fluid=fluid)
+    return build_scene(
+        config.size,
+        build,
+        heart_scale=heart,
+        mediastinum_scale=mediastinum,
+        raised=raised,
+        fluid=fluid,
+    )

@@ -41,12 +41,20 @@ def draw_lateral(case: Case, config: PhantomConfig) -> Image.Image:
     image = image + 0.08 * stroke(x, y, [(-0.50, -0.6), (-0.74, 0.4)], 0.03)
     image = image - 0.12 * stroke(x, y, [(-0.02, -1.0), (0.06, -0.25)], 0.035)
     image = image + 0.12 * lung * blob(x, y, 0.05, -0.12, 0.09, 0.11)
-    arch = stroke(x, y, [(-0.25, -0.10), (-0.12, -0.36), (0.14, -0.38), (0.28, -0.15),
-                         (0.34, 0.4)], 0.055)
+    arch = stroke(
+        x, y, [(-0.25, -0.10), (-0.12, -0.36), (0.14, -0.38), (0.28, -0.15), (0.34, 0.4)], 0.055
+    )
     image = image + 0.10 * lung * arch
     grow = 1.0 + next((0.13 * f.severity for f in case.findings if f.name == "cardiomegaly"), 0.0)
-    heart = ellipse(x + 0.30 * (y - build.dome), y, -0.33 + 0.14 * (grow - 1), build.dome - 0.06,
-                    0.36 * grow, 0.34 * grow, 0.02)
+    heart = ellipse(
+        x + 0.30 * (y - build.dome),
+        y,
+        -0.33 + 0.14 * (grow - 1),
+        build.dome - 0.06,
+        0.36 * grow,
+        0.34 * grow,
+        0.02,
+    )
     image = image + heart * inside * np.clip(0.62 - image, 0.0, None)
     for finding in case.findings:
         image = _draw(image, x, y, lung, inside, floor, finding, config)
@@ -54,8 +62,14 @@ def draw_lateral(case: Case, config: PhantomConfig) -> Image.Image:
 
 
 def _draw(
-    image: np.ndarray, x: np.ndarray, y: np.ndarray, lung: np.ndarray, inside: np.ndarray,
-    floor: np.ndarray, finding: Finding, config: PhantomConfig,
+    image: np.ndarray,
+    x: np.ndarray,
+    y: np.ndarray,
+    lung: np.ndarray,
+    inside: np.ndarray,
+    floor: np.ndarray,
+    finding: Finding,
+    config: PhantomConfig,
 ) -> np.ndarray:
     seen = config.contrast * (0.4 if finding.uncertain else 0.8)
     if finding.name == "effusion":

@@ -130,8 +130,9 @@ def _edema(image: Array, brush: Brush) -> Array:
     wings = np.exp(-0.5 * (((ax - 0.26) / 0.20) ** 2 + ((scene.y - 0.02) / 0.30) ** 2))
     lines = np.clip(cloud(brush.rng, scene.size, 40), 0, None)
     kerley = np.clip(np.cos(2 * np.pi * scene.y / 0.055) - 0.4, 0, None)
-    kerley = kerley * np.exp(-0.5 * ((scene.outer - 0.05) / 0.05) ** 2) * sigmoid(
-        scene.y - 0.15, 0.05)
+    kerley = (
+        kerley * np.exp(-0.5 * ((scene.outer - 0.05) / 0.05) ** 2) * sigmoid(scene.y - 0.15, 0.05)
+    )
     mask = wings * (0.65 + 0.35 * lines) + 0.35 * kerley
     strength = seen * (0.0, 0.55, 0.85, 1.15)[finding.severity]
     return _toward(image, np.clip(strength * mask, 0, 0.95) * both, DENSE - 0.04)
@@ -204,7 +205,14 @@ def _fracture(image: Array, brush: Brush) -> Array:
 
 
 PAINTERS: dict[str, Callable[[Array, Brush], Array]] = {
-    "effusion": _effusion, "consolidation": _consolidation, "opacity": _opacity,
-    "pneumonia": _pneumonia, "edema": _edema, "atelectasis": _atelectasis, "lesion": _lesion,
-    "thickening": _thickening, "fracture": _fracture, "pneumothorax": _pneumothorax,
+    "effusion": _effusion,
+    "consolidation": _consolidation,
+    "opacity": _opacity,
+    "pneumonia": _pneumonia,
+    "edema": _edema,
+    "atelectasis": _atelectasis,
+    "lesion": _lesion,
+    "thickening": _thickening,
+    "fracture": _fracture,
+    "pneumothorax": _pneumothorax,
 }

@@ -255,8 +255,9 @@ NOUN: dict[str, str] = {
     "thickening": "{size} {side} pleural thickening",
     "device": "{side}{kind}",
 }
-MASS_NOUNS = frozenset({"cardiomegaly", "atelectasis", "consolidation", "edema", "pneumonia",
-                        "thickening"})
+MASS_NOUNS = frozenset(
+    {"cardiomegaly", "atelectasis", "consolidation", "edema", "pneumonia", "thickening"}
+)
 
 UNCERTAIN = (
     "possible {noun}.",
@@ -305,10 +306,11 @@ CHANGE: dict[str, tuple[str, ...]] = {
 }
 
 NEGATIVE: dict[str, tuple[str, ...]] = {
-    "Cardiomegaly": ("heart size is normal.", "the heart is normal in size.",
-                     "normal heart size."),
-    "Enlarged Cardiomediastinum": ("mediastinal contours are normal.",
-                                   "the mediastinum is within normal limits."),
+    "Cardiomegaly": ("heart size is normal.", "the heart is normal in size.", "normal heart size."),
+    "Enlarged Cardiomediastinum": (
+        "mediastinal contours are normal.",
+        "the mediastinum is within normal limits.",
+    ),
     "Pleural Effusion": ("no pleural effusion.", "there is no pleural effusion."),
     "Pneumothorax": ("no pneumothorax.", "there is no pneumothorax."),
     "Consolidation": ("no focal consolidation.", "there is no focal consolidation."),
@@ -323,42 +325,67 @@ NEGATIVE: dict[str, tuple[str, ...]] = {
 }
 # One sentence may deny several observations; tried in this order, each with its probability.
 NEGATIVE_TOGETHER: tuple[tuple[tuple[str, ...], float, tuple[str, ...]], ...] = (
-    (("Consolidation", "Lung Opacity"), 0.8, (
-        "the lungs are clear without focal consolidation.",
-        "clear lungs without focal consolidation.",
-    )),
-    (("Consolidation", "Pleural Effusion", "Pneumothorax"), 0.45, (
-        "no focal consolidation, pleural effusion, or pneumothorax.",
-        "there is no focal consolidation, pleural effusion, or pneumothorax.",
-    )),
-    (("Pleural Effusion", "Pneumothorax"), 0.75, (
-        "no pleural effusion or pneumothorax.",
-        "there is no pleural effusion or pneumothorax.",
-        "no pneumothorax or pleural effusion is seen.",
-    )),
-    (("Cardiomegaly", "Enlarged Cardiomediastinum"), 0.6, (
-        "heart size and mediastinal contours are normal.",
-        "the heart and mediastinum are normal.",
-    )),
+    (
+        ("Consolidation", "Lung Opacity"),
+        0.8,
+        (
+            "the lungs are clear without focal consolidation.",
+            "clear lungs without focal consolidation.",
+        ),
+    ),
+    (
+        ("Consolidation", "Pleural Effusion", "Pneumothorax"),
+        0.45,
+        (
+            "no focal consolidation, pleural effusion, or pneumothorax.",
+            "there is no focal consolidation, pleural effusion, or pneumothorax.",
+        ),
+    ),
+    (
+        ("Pleural Effusion", "Pneumothorax"),
+        0.75,
+        (
+            "no pleural effusion or pneumothorax.",
+            "there is no pleural effusion or pneumothorax.",
+            "no pneumothorax or pleural effusion is seen.",
+        ),
+    ),
+    (
+        ("Cardiomegaly", "Enlarged Cardiomediastinum"),
+        0.6,
+        (
+            "heart size and mediastinal contours are normal.",
+            "the heart and mediastinum are normal.",
+        ),
+    ),
 )
 ABSENT_SIDE = ("no {side} {thing}.", "there is no {side} {thing}.")
 RESOLVED = ("no residual {thing} since the prior study.",)
 THING = {
-    "effusion": "pleural effusion", "pneumothorax": "pneumothorax", "edema": "pulmonary edema",
+    "effusion": "pleural effusion",
+    "pneumothorax": "pneumothorax",
+    "edema": "pulmonary edema",
     "consolidation": "consolidation",
 }
 
 OPENING = {
     False: ("single frontal view of the chest was obtained.", "frontal view of the chest."),
-    True: ("frontal and lateral views of the chest were obtained.",
-           "frontal and lateral views of the chest."),
+    True: (
+        "frontal and lateral views of the chest were obtained.",
+        "frontal and lateral views of the chest.",
+    ),
 }
 # Label-free sentences that fill a report as they fill real ones, each with this probability.
-FILLERS = (("heart", 0.3, "the trachea is midline."),
-           ("bones", 0.25, "the upper abdomen is unremarkable."),
-           ("bones", 0.2, "soft tissues of the chest wall are unremarkable."))
-CLOSING_NORMAL = ("no acute cardiopulmonary abnormality.", "no acute cardiopulmonary process.",
-                  "normal chest.")
+FILLERS = (
+    ("heart", 0.3, "the trachea is midline."),
+    ("bones", 0.25, "the upper abdomen is unremarkable."),
+    ("bones", 0.2, "soft tissues of the chest wall are unremarkable."),
+)
+CLOSING_NORMAL = (
+    "no acute cardiopulmonary abnormality.",
+    "no acute cardiopulmonary process.",
+    "normal chest.",
+)
 
 INDICATION = {
     "cardiomegaly": ("shortness of breath.", "heart failure."),

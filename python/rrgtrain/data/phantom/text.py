@@ -12,8 +12,14 @@ from rrgtrain.data.phantom.case import FINDINGS, Case, Finding
 from rrgtrain.data.phantom.config import PhantomConfig
 
 _HEART = ("cardiomegaly", "mediastinum", "Cardiomegaly", "Enlarged Cardiomediastinum")
-_PLEURA = ("effusion", "pneumothorax", "thickening", "Pleural Effusion", "Pneumothorax",
-           "Pleural Other")
+_PLEURA = (
+    "effusion",
+    "pneumothorax",
+    "thickening",
+    "Pleural Effusion",
+    "Pneumothorax",
+    "Pleural Other",
+)
 _BONES = ("fracture", "Fracture")
 _DEVICES = ("device", "Support Devices")
 _ORDERS = (
@@ -68,8 +74,12 @@ def write_context(case: Case) -> tuple[str, str, str]:
 
 
 def _group(name: str) -> str:
-    for group, names in (("heart", _HEART), ("pleura", _PLEURA), ("bones", _BONES),
-                         ("devices", _DEVICES)):
+    for group, names in (
+        ("heart", _HEART),
+        ("pleura", _PLEURA),
+        ("bones", _BONES),
+        ("devices", _DEVICES),
+    ):
         if name in names:
             return group
     return "lungs"
@@ -118,9 +128,14 @@ def _fields(finding: Finding) -> dict[str, str]:
         "adv": phrases.ADVERBS[finding.severity - 1],
         "side": side,
         "on": "bilaterally" if side == "bilateral" else f"on the {side.strip()}",
-        "lobe": lobe, "inlobe": f"in the {lobe}", "atbase": bases, "kind": kind,
-        "s": "s" if plural else "", "be": "are" if plural else "is",
-        "have": "have" if plural else "has", "a": "" if plural else "a~",
+        "lobe": lobe,
+        "inlobe": f"in the {lobe}",
+        "atbase": bases,
+        "kind": kind,
+        "s": "s" if plural else "",
+        "be": "are" if plural else "is",
+        "have": "have" if plural else "has",
+        "a": "" if plural else "a~",
     }
 
 

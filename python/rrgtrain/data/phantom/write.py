@@ -25,7 +25,8 @@ VERSION = 5
 
 
 def write_phantom(
-    config: PhantomConfig, directory: str | Path,
+    config: PhantomConfig,
+    directory: str | Path,
     progress: Callable[[int], object] | None = None,
 ) -> Path:
     """Writes images and `annotation.json` under `directory`; returns the annotation's path.
@@ -53,8 +54,10 @@ def write_phantom(
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         annotation = {
-            split: [_write_study(config, work, split, number, progress)
-                    for number in range(getattr(config, split))]
+            split: [
+                _write_study(config, work, split, number, progress)
+                for number in range(getattr(config, split))
+            ]
             for split in SPLITS
         }
         (work / "annotation.json").write_text(json.dumps(annotation), encoding="utf-8")
@@ -88,7 +91,10 @@ def _check_same(target: Path, stamp: dict[str, Any]) -> None:
 
 
 def _write_study(
-    config: PhantomConfig, root: Path, split: str, number: int,
+    config: PhantomConfig,
+    root: Path,
+    split: str,
+    number: int,
     progress: Callable[[int], object] | None,
 ) -> dict[str, Any]:
     case = sample_case(config, (config.seed, SPLITS.index(split), number))
@@ -110,9 +116,15 @@ def _write_study(
         findings, negated, log = list(case.findings), list(case.negated), []
     indication, technique, comparison = write_context(case)
     entry: dict[str, Any] = {
-        "id": name, "report": write_report(case, findings, negated, config), "image_path": paths,
-        "split": split, "views": list(images), "indication": indication, "technique": technique,
-        "comparison": comparison, "labels": list(case.labels()),
+        "id": name,
+        "report": write_report(case, findings, negated, config),
+        "image_path": paths,
+        "split": split,
+        "views": list(images),
+        "indication": indication,
+        "technique": technique,
+        "comparison": comparison,
+        "labels": list(case.labels()),
         "findings": [dataclasses.asdict(f) for f in case.findings],
     }
     if log:
