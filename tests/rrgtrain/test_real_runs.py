@@ -1,0 +1,80 @@
+"""The commands on real files: reports of Open-i, radiographs and labels of the NIH."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.cli import main
+from rrgtrain.policy.load import load_policy
+from tests.rrgtrain.engine.common import OF_PHANTOM, SMALL_POLICY
+
+DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+
+pytestmark = [
+    pytest.mark.realdata,
+    pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA"),
+]
+
+FEW_STEPS = [
+    *SMALL_POLICY,
+    *("sft.steps=3", "sft.batch=4", "sft.eval_every=3"),
+    *("rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=16", "rl.eval_every=2"),
+    *("eval.max_new_tokens=16", "eval.bootstrap=20", "eval.samples=2", "eval.limit=4"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[str, list[dict], dict]:
+    """Standard output, the rows of the log and the summary of a command that works."""
+    out = words[words.index("--out") + 1]
+    assert main(list(words)) == 0, capsys.readouterr().err
+    lines = (Path(out) / "metrics.jsonl").read_text().splitlines()
+    summary = json.loads((Path(out) / "summary.json").read_text())
+    return capsys.readouterr().out, [json.loads(line) for line in lines], summary
+
+
+def test_reports_of_iu_xray_without_images(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = [f"data.root={DATA / 'iu_xray'}", "data.images=none", *FEW_STEPS]
+    out, rows, summary = run(capsys, "sft", "iu_xray", "--out", "runs/sft", *data)
+    assert "micro-F1" in out and "checkpoint: runs/sft/checkpoints/sft" in out
+    assert [row["phase"] for row in rows] == ["sft"] * 3 + ["sft_val"]
+    assert rows[2]["loss"] < rows[0]["loss"]
+    assert "4 held-out studies" in summary["notes"][0]
+
+    start = ["--from", "runs/sft/checkpoints/sft", "--out", "runs/rl"]
+    out, rows, summary = run(capsys, "rl", "iu_xray", *start, *data)
+    assert list(summary["systems"]) == ["start", "EditGRPO"]
+    assert "EditGRPO" in out and "edits by rule" in out
+    steps = [row for row in rows if row["phase"] == "editgrpo"]
+    # an untrained policy misses findings of every reference
+    assert sum(v for row in steps for k, v in row.items() if k.startswith("edits/")) == 8
+    assert any(row["grad_norm"] > 0 for row in steps)
+    load_policy("runs/rl/checkpoints/editgrpo")
+
+
+def test_radiographs_of_the_nih_with_labels_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(capsys, "sft", "--out", "runs/sft", *OF_PHANTOM, *FEW_STEPS)
+    given = [f"data.root={DATA / 'nih_starter'}", *FEW_STEPS]
+    start = ["--from", "runs/sft/checkpoints/sft", "--out", "runs/nih"]
+    out, rows, summary = run(capsys, "rl", "nih", *start, *given)
+    assert list(summary["systems"]) == ["start", "Dr. GRPO"]
+    steps = [row for row in rows if row["phase"] == "dr_grpo"]
+    assert len(steps) == 2
+    assert all(0 <= row["reward/mccs"] <= 1 for row in steps)
+    assert all(row["reward/mccs"] == row["reward/total"] for row in steps)
+    assert "checkpoint: runs/nih/checkpoints/dr_grpo" in out
+    samples = [json.loads(line) for line in Path("runs/nih/samples.jsonl").read_text().splitlines()]
+    assert samples and all(s["reference"] == "" and s["images"] for s in samples)
