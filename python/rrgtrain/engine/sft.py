@@ -91,6 +91,7 @@ def run_sft(
         lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
         norm = apply_step(optimizer, policy.model.parameters(), lr, settings.clip)
         log.write("sft", step, {"loss": loss.item(), "lr": lr, "grad_norm": norm, "tokens": tokens})
+        bar.show(loss=loss.item())
         elapsed = time.perf_counter() - begin
         over = settings.wall_seconds is not None and elapsed > settings.wall_seconds
         if (step + 1) % settings.eval_every and step + 1 < settings.steps and not over:
@@ -99,7 +100,7 @@ def run_sft(
         values = validate()
         validating += time.perf_counter() - paused
         log.write("sft_val", step, values)
-        bar.show(loss=loss.item(), f1=values["micro_f1"])
+        bar.show(f1=values["micro_f1"])
         best.offer(step + 1, values["micro_f1"])
         if values["micro_f1"] > plateau_f1 + settings.min_delta:
             plateau_f1, stale = values["micro_f1"], 0
