@@ -1,0 +1,465 @@
+"""The command line: a whole run at the smallest size, and one line for every bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from PIL import Image
+from pydicom.dataset import FileDataset, FileMetaDataset
+from pydicom.uid import ExplicitVRLittleEndian
+
+from rrgtrain.cli import main
+from rrgtrain.config import load_config
+from rrgtrain.data.images import read_image
+from rrgtrain.policy.load import load_policy
+from rrgtrain.schema import Recipe
+from tests.rrgtrain.engine.common import OF_PHANTOM, SMALL_POLICY, phantoms
+
+SMALL = [
+    *SMALL_POLICY,
+    *("sft.steps=2", "sft.batch=2", "sft.eval_every=2"),
+    *("rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=12", "rl.eval_every=2"),
+    *("eval.max_new_tokens=12", "eval.bootstrap=20", "eval.samples=2"),
+]
+SFT = ["sft", *SMALL]
+PHANTOM = [*OF_PHANTOM, "data.source=phantom"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is remembered or written outside the test's own directory."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A data set in the layout of IU X-Ray that a test may spoil."""
+    copy = Path(shutil.copytree(phantoms(), tmp_path / "data"))
+    (copy / "phantom.json").unlink()
+    return copy
+
+
+def iu_xray(root: Path) -> list[str]:
+    return ["data.source=iu_xray", f"data.root={root}"]
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one line of a command that ends with status 2."""
+    capsys.readouterr()
+    assert main(list(words)) == 2
+    captured = capsys.readouterr()
+    lines = captured.err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("rrgtrain: "), captured.err
+    assert captured.out == ""
+    return lines[0]
+
+
+def works(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 0, capsys.readouterr().err
+    return capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess]:
+    """One demo of the smallest size, as a user starts it."""
+    out = tmp_path_factory.mktemp("demo") / "run"
+    words = ["demo", "--out", str(out), *PHANTOM, *SMALL, "rl.beta=0.01"]
+    return out, in_a_shell(*words, cwd=out.parent)
+
+
+def in_a_shell(*words: str, cwd: Path) -> subprocess.CompletedProcess:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cwd / "cache"), "OMP_NUM_THREADS": "1"}
+    environment.pop("TRITON_INTERPRET", None)
+    here = Path(__file__).resolve().parents[2]
+    environment["PYTHONPATH"] = os.pathsep.join([str(here), str(here / "python")])
+    return subprocess.run(
+        [sys.executable, "-m", "rrgtrain.cli", *words],
+        env=environment,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_a_demo_from_nothing_to_a_report(demo: tuple) -> None:
+    out, done = demo
+    assert done.returncode == 0, done.stderr
+    table = done.stdout.splitlines()
+    assert table[0] == "SFT, then EditGRPO"
+    assert any(line.split()[:2] == ["system", "micro-F1"] for line in table)
+    assert [line.split()[0] for line in table if " s" in line and "(" in line][:2] == [
+        "SFT",
+        "EditGRPO",
+    ]
+    assert f"report: {out}/report.html" in done.stdout
+    summary = json.loads((out / "summary.json").read_text())
+    assert list(summary["systems"]) == ["SFT", "EditGRPO"]
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    phases = [row["phase"] for row in rows]
+    assert phases == ["sft"] * 2 + ["sft_val"] + ["editgrpo"] * 2 + ["editgrpo_val"]
+    assert "EditGRPO" in (out / "report.html").read_text()
+    assert list((out / "events").glob("*/events.out.tfevents.*"))
+    for name in ("sft", "editgrpo"):
+        assert load_policy(out / "checkpoints" / name).eos_ids
+
+
+def test_its_standard_error_is_progress_and_nothing_else(demo: tuple) -> None:
+    _, done = demo
+    shown = ("phantom", "vision warm-up", "sft", "evaluate SFT", "editgrpo", "evaluate EditGRPO")
+    lines = done.stderr.splitlines()
+    assert lines and all(line.startswith(shown) for line in lines), done.stderr
+    assert {next(s for s in shown if line.startswith(s)) for line in lines} == set(shown)
+
+
+def test_its_configuration_is_a_recipe_that_repeats_it(demo: tuple) -> None:
+    out, _ = demo
+    assert load_config(Recipe, out / "config.yaml", []).data.phantom.train == 8
+
+
+def test_a_run_is_never_overwritten(demo: tuple, capsys: pytest.CaptureFixture[str]) -> None:
+    out, _ = demo
+    before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    line = refused(capsys, "demo", "--out", str(out), *PHANTOM, *SMALL)
+    assert f"{out} already holds a run" in line and "name another directory by --out" in line
+    lock = out / "run.lock"
+    now = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
+    assert {k: v for k, v in now.items() if k != lock} == {
+        k: v for k, v in before.items() if k != lock
+    }
+
+
+def test_reinforcement_learning_and_evaluation_of_its_checkpoint(
+    demo: tuple, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, start = demo[0], str(demo[0] / "checkpoints" / "sft")
+    source, root = iu_xray(run / "data")
+    # settings stand wherever the user puts them
+    out = works(capsys, "rl", "grpo", source, "--from", start, root, "--out", "runs/rl", *SMALL)
+    assert "GRPO" in out and "start" in out and "checkpoint: runs/rl/checkpoints/grpo" in out
+    trained = "runs/rl/checkpoints/grpo"
+    load_policy(trained)
+    again = [str(run / "config.yaml"), "--from", trained, "--out", "runs/eval"]
+    out = works(capsys, "eval", *again, f"data.root={run / 'data'}")
+    assert "evaluation of grpo" in out
+    assert not list(Path("runs/eval/checkpoints").iterdir())
+    Path("runs/eval/report.html").unlink()
+    assert "micro-F1" in works(capsys, "report", "runs/eval")
+    assert Path("runs/eval/report.html").exists()
+
+
+OWN = """
+import torch
+from rrgtrain.algorithms import Algorithm
+from rrgtrain.algorithms.base import loss_of, nothing_to_add
+
+def build(recipe):
+    def advantages(groups, rewards):
+        return torch.linspace(-1, 1, len(rewards))
+    return Algorithm("mine", 2, nothing_to_add, advantages, loss_of(recipe))
+"""
+
+
+def test_an_algorithm_in_the_working_directory(
+    demo: tuple, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own_of_the_cli.py").write_text(OWN)
+    start = str(demo[0] / "checkpoints" / "sft")
+    words = [*SMALL, *iu_xray(demo[0] / "data")]
+    name = "rl.algorithm=own_of_the_cli:build"
+    out = works(capsys, "rl", "--from", start, "--out", "runs/own", name, *words)
+    assert "own_of_the_cli:build" in out
+    load_policy("runs/own/checkpoints/own_of_the_cli.build")
+    line = refused(capsys, "rl", "--from", start, "--out", "runs/b", name + "er", *words)
+    assert "own_of_the_cli.py has no builder" in line and not Path("runs/b").exists()
+
+
+def test_phantoms_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    out = works(capsys, "data", "--out", "phantoms", *OF_PHANTOM)
+    assert out.strip() == "phantoms/annotation.json"
+    assert "data.source=nih is read, not written" in refused(
+        capsys, "data", "--out", "elsewhere", "data.source=nih"
+    )
+
+
+def test_the_doctor_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "rrgkern::policy_loss" in works(capsys, "doctor")
+    with pytest.raises(SystemExit) as caught:
+        main(["rl", "--help"])
+    assert caught.value.code == 0 and "--from" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "the following arguments are required: COMMAND; see `rrgtrain --help`"),
+        (["ft"], "invalid choice: 'ft'"),
+        (["sft"], "the following arguments are required: --out; see `rrgtrain sft --help`"),
+        (["rl", "--out", "r"], "required: --from"),
+        (["sft", "--out", "r", "--set", "rl.steps=3"], "unrecognized arguments: --set"),
+        (["report", "nowhere", "rl.steps=3"], "unrecognized arguments: rl.steps=3"),
+        (["report", "nowhere"], "no run in nowhere"),
+        (["sft", "sftt", "--out", "r"], "recipe 'sftt' is unknown; did you mean sft?"),
+        (["sft", "./mine.yaml", "--out", "r"], "recipe './mine.yaml': no such file"),
+        (["sft", "--out", "r", "sft.stepz=3"], "unknown key 'sft.stepz'; did you mean sft.steps?"),
+        (["sft", "--out", "r", "sft.steps=many"], "sft.steps is 'many' (str); wanted a whole num"),
+        (["sft", "--out", "r", "sft.steps=0"], "sft.steps is 0; wanted a value >= 1"),
+        (["sft", "--out", "r", "data.source=mimic"], "wanted one of phantom, iu_xray, nih"),
+        (["sft", "--out", "r", "reward.terms={f1: 1}"], "reward.terms names 'f1'; choose from"),
+        (["demo", "--out", "r", "rl.group=5"], "rl.group=5 is odd"),
+        (["demo", "--out", "r", "rl.algorithm=ppo"], "rl.algorithm='ppo' is unknown"),
+        (["demo", "--out", "r", "edit.tau=0.99"], "edit: tau is 0.99, wanted"),
+        (["demo", "--out", "r", "policy.path=./nowhere"], "no such directory: ./nowhere"),
+        (["rl", "--out", "r", "--from", "runs/typo"], "no such directory: runs/typo"),
+        (["sft", "--out", "r", "data.source=iu_xray"], "needs data.root=<directory of the data"),
+        (["sft", "--out", "r", "data.source=nih", "data.root=nil"], "nil does not exist; wanted"),
+        (["demo", "--out", "r", "data.phantom.normal=7"], "phantom: normal=7.0, wanted"),
+    ],
+    ids=str,
+)
+def test_wrong_words_are_told_in_one_line(
+    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs").mkdir()
+    assert told in refused(capsys, *words)
+    left = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "run.lock"]
+    assert not left, "nothing is written"
+
+
+def test_an_unknown_key_in_a_file_names_the_file_and_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.yaml").write_text("base: sft\nsft:\n  lr: 1e-4\n  step: 3\n")
+    line = refused(capsys, "sft", "mine.yaml", "--out", "r")
+    assert "mine.yaml:4: unknown key 'sft.step'; did you mean sft.steps?" in line
+
+
+def frontal(root: Path, split: str = "train", number: int = 5) -> Path:
+    return root / "images" / f"phantom_{split}_{number:06d}" / "0.png"
+
+
+def edit_annotation(root: Path, change: Callable[[dict], object]) -> None:
+    path = root / "annotation.json"
+    annotation = json.loads(path.read_text())
+    change(annotation)
+    path.write_text(json.dumps(annotation))
+
+
+def remove_image(root: Path) -> None:
+    frontal(root).unlink()
+
+
+def truncate_image(root: Path) -> None:
+    path = frontal(root)
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def truncate_jpeg(root: Path) -> None:
+    path = frontal(root)
+    Image.open(path).convert("L").save(path, format="JPEG")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def transparent_image(root: Path) -> None:
+    path = frontal(root)
+    image = Image.open(path).convert("RGBA")
+    image.putpixel((3, 3), (0, 0, 0, 0))
+    image.save(path)
+
+
+def words_for_an_image(root: Path) -> None:
+    frontal(root).write_text("not an image")
+
+
+def label_outside(root: Path) -> None:
+    edit_annotation(root, lambda a: a["train"][5]["labels"].__setitem__(2, 7))
+
+
+def empty_report(root: Path) -> None:
+    edit_annotation(root, lambda a: a["val"][1].update(report="  "))
+
+
+def no_report(root: Path) -> None:
+    edit_annotation(root, lambda a: a["train"][2].pop("report"))
+
+
+def latin_1(root: Path) -> None:
+    path = root / "annotation.json"
+    edit_annotation(root, lambda a: a["train"][0].update(report="the café."))
+    path.write_bytes(path.read_text().replace("caf\\u00e9", "café").encode("latin-1"))
+
+
+def not_json(root: Path) -> None:
+    path = root / "annotation.json"
+    path.write_text(path.read_text()[:-5])
+
+
+def no_annotation(root: Path) -> None:
+    (root / "annotation.json").unlink()
+
+
+def no_test_split(root: Path) -> None:
+    edit_annotation(root, lambda a: a.pop("test"))
+
+
+SPOILT: list[tuple[Callable[[Path], None], str, str]] = [
+    (remove_image, "phantom_train_000005/0.png", "not found in"),
+    (truncate_image, "phantom_train_000005/0.png", "truncated, its end is missing; copy it again"),
+    (truncate_jpeg, "phantom_train_000005/0.png", "copy it again"),
+    (transparent_image, "phantom_train_000005/0.png", "transparent pixels (alpha down to 0)"),
+    (words_for_an_image, "phantom_train_000005/0.png", "wanted PNG, JPEG, TIFF or DICOM"),
+    (label_outside, "annotation.json: train[5] (phantom_train_000005)", "has label 7 for Lung Op"),
+    (empty_report, "annotation.json: val[1] (phantom_val_000001)", "empty report; write one"),
+    (no_report, "annotation.json: train[2]", "lacks report"),
+    (latin_1, "annotation.json", "byte 0xe9 at offset"),
+    (not_json, "annotation.json", "not JSON at line 1"),
+    (no_annotation, "annotation.json", "not found; wanted a directory in R2Gen's"),
+    (no_test_split, "the data has no test studies", "pass eval.split=val"),
+]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "place", "told"), SPOILT, ids=lambda v: getattr(v, "__name__", "")
+)
+def test_spoilt_data_is_told_before_anything_is_trained(
+    spoil: Callable[[Path], None],
+    place: str,
+    told: str,
+    root: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    spoil(root)
+    line = refused(capsys, *SFT, "--out", "run", *iu_xray(root))
+    assert place in line and told in line
+    left = [p.name for p in (tmp_path / "run").rglob("*") if p.is_file()]
+    assert set(left) <= {"run.lock"}, "nothing is trained, nothing stands in the way"
+
+
+def test_a_second_try_after_the_repair_works(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole = frontal(root).read_bytes()
+    truncate_image(root)
+    refused(capsys, *SFT, "--out", "run", *iu_xray(root))
+    frontal(root).write_bytes(whole)
+    empty_report(root)
+    refused(capsys, *SFT, "--out", "run", *iu_xray(root))
+    edit_annotation(root, lambda a: a["val"][1].update(report="Normal."))
+    out = works(capsys, *SFT, "--out", "run", *iu_xray(root))
+    assert "checkpoint: run/checkpoints/sft" in out
+    load_policy("run/checkpoints/sft")
+
+
+def dicom(path: Path, pixels: np.ndarray, photometric: str) -> None:
+    meta = FileMetaDataset()
+    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
+    meta.MediaStorageSOPInstanceUID = "1.2.3"
+    made = FileDataset(str(path), {}, file_meta=meta, preamble=b"\0" * 128)
+    made.Rows, made.Columns = pixels.shape
+    made.PhotometricInterpretation = photometric
+    made.SamplesPerPixel, made.PixelRepresentation = 1, 0
+    made.BitsAllocated, made.BitsStored, made.HighBit = 16, 12, 11
+    made.PixelData = pixels.astype("<u2").tobytes()
+    pydicom.dcmwrite(path, made)
+
+
+def test_images_of_every_kind_train(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    grey = np.asarray(Image.open(frontal(root)).convert("L")).astype(np.int64)
+    Image.fromarray(grey.astype(np.uint8)).convert("RGBA").save(frontal(root, number=0))
+    deep = (grey * 16 + 100).astype(np.uint16)
+    Image.fromarray(deep).save(frontal(root, number=1))
+    for number, photometric in ((2, "MONOCHROME1"), (3, "MONOCHROME2")):
+        frontal(root, number=number).unlink()
+        stored = 4095 - grey * 16 if photometric == "MONOCHROME1" else grey * 16
+        path = frontal(root, number=number).with_suffix(".dcm")
+        dicom(path, stored, photometric)
+        relative = str(path.relative_to(root / "images"))
+        edit_annotation(root, lambda a, n=number, r=relative: a["train"][n].update(image_path=[r]))
+    scaled = np.round((grey - grey.min()) * 255 / (grey.max() - grey.min()))
+    for number in range(4):
+        path = frontal(root, number=number)
+        path = path if path.exists() else path.with_suffix(".dcm")
+        wanted = grey if number == 0 else scaled
+        shown = np.asarray(read_image(path))[..., 0]
+        assert np.abs(shown - wanted).max() <= 1, "upright, and over the whole range"
+    works(capsys, *SFT, "--out", "run", *iu_xray(root))
+
+
+NIH = "Image Index,Finding Labels,Patient ID\n"
+
+
+@pytest.fixture
+def nih(tmp_path: Path) -> Path:
+    """Radiographs with labels and no reports, of enough patients for every split."""
+    root = tmp_path / "nih"
+    root.mkdir()
+    names = ("Cardiomegaly", "Effusion|Mass", "No Finding", "Edema")
+    rows = []
+    for patient in range(24):
+        source = frontal(phantoms(), number=patient % 8)
+        shutil.copy(source, root / f"{patient:08d}_000.png")
+        rows.append(f"{patient:08d}_000.png,{names[patient % 4]},{patient}\n")
+    (root / "labels.csv").write_text(NIH + "".join(rows))
+    return root
+
+
+def from_nih(root: Path) -> list[str]:
+    return ["data.source=nih", f"data.root={root}", *SMALL]
+
+
+def test_labels_without_reports(nih: Path, demo: tuple, capsys: pytest.CaptureFixture[str]) -> None:
+    start = ["--from", str(demo[0] / "checkpoints" / "sft"), "--out", "runs/nih"]
+    line = refused(capsys, *SFT, "--out", "run", *from_nih(nih))
+    assert "no training study has a report" in line
+    line = refused(capsys, "rl", "nih", "--out", "run", "--from", "tiny", *from_nih(nih))
+    assert "policy.path=tiny builds its tokenizer from training reports" in line
+    line = refused(capsys, "rl", "editgrpo", *start, *from_nih(nih))
+    assert "rl.algorithm=editgrpo" in line and "use rl.algorithm=dr_grpo" in line
+    line = refused(capsys, "rl", "dr_grpo", *start, *from_nih(nih))
+    assert "no reference report" in line and "use reward.against=labels" in line
+    out = works(capsys, "rl", "nih", *start, *from_nih(nih))
+    assert "Dr. GRPO" in out and "checkpoint: runs/nih/checkpoints/dr_grpo" in out
+
+
+def test_images_that_are_left_out_are_a_warning_of_one_line(
+    nih: Path, demo: tuple, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = nih / "00000003_000.png"
+    path.unlink()
+    start = ["--from", str(demo[0] / "checkpoints" / "sft"), "--out", "runs/nih"]
+    works_ = main(["eval", "nih", *start, *from_nih(nih)])
+    told = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+    assert works_ == 0 and len(told) == 1
+    assert told[0].startswith(f"rrgtrain: warning: {nih}: 1 of 24 images")
+    # beside an error it would only hide the line that says what to do
+    line = refused(capsys, "rl", "dr_grpo", *start[:2], "--out", "runs/c", *from_nih(nih))
+    assert "no reference report" in line
+
+
+def test_a_label_nobody_knows(nih: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = nih / "labels.csv"
+    path.write_text(path.read_text().replace("Effusion|Mass", "Effusions|Mass", 1))
+    line = refused(capsys, "eval", "nih", "--from", "tiny", "--out", "run", *from_nih(nih))
+    assert "labels.csv: row 3 (00000001_000.png) has label 'Effusions'" in line
+    assert "'Effusion'" in line
+
+
+def test_bad_input_by_a_process_of_its_own(root: Path, tmp_path: Path) -> None:
+    transparent_image(root)
+    done = in_a_shell(*SFT, "--out", "run", *iu_xray(root), cwd=tmp_path)
+    assert done.returncode == 2 and done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1 and "transparent pixels" in done.stderr
