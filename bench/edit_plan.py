@@ -1,6 +1,8 @@
-"""Planning the edits of a batch of report pairs: the compiled plan against the reference."""
+"""Edit plans for one step of EditGRPO: 160 sampled reports of six sentences."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -11,57 +13,55 @@ from rrgkern import EditScript, SentenceEntities, edit_plan
 from rrgkern.edit_plan.reference import edit_plan_reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-SENTENCES, PER_SENTENCE, WIDTH, CONCEPTS = 6, 3, 64, 40
-TAU = 0.6
+CONCEPTS = 30
 
-bench = Bench("edit_plan", baseline="reference")
-
-
-def reports(pairs: int, generator: torch.Generator) -> SentenceEntities:
-    """Reports whose entities are drawn from shared concepts, so that every rule finds work."""
-    count = pairs * SENTENCES * PER_SENTENCE
-    concepts = torch.nn.functional.normalize(
-        torch.randn(CONCEPTS, WIDTH, generator=torch.Generator().manual_seed(0)), dim=1
-    )
-    concept = torch.randint(0, CONCEPTS, (count,), generator=generator)
-    presence = torch.randint(0, 2, (count,), generator=generator, dtype=torch.int8)
-    # A sentence is named by what it says, so equal sentences have equal keys.
-    says = (2 * concept + presence).view(-1, PER_SENTENCE)
-    key = (says * torch.tensor([10_000, 100, 1])).sum(1)
-    place = torch.arange(SENTENCES).repeat_interleave(PER_SENTENCE).repeat(pairs)
-    made = SentenceEntities(
-        sentence_offsets=torch.arange(pairs + 1) * SENTENCES,
-        sentence_key=key,
-        entity_offsets=torch.arange(pairs + 1) * SENTENCES * PER_SENTENCE,
-        entity_sentence=place,
-        presence=presence,
-        key=2 * concept + presence,
-        embedding=concepts[concept],
-    )
-    return SentenceEntities(*(t.to(DEVICE) for t in made[:7]))
+bench = Bench("edit_plan")
 
 
-@bench.provider("reference", device="cpu")
-def reference(x: SentenceEntities, y: SentenceEntities, seeds: Tensor) -> tuple[Tensor, ...]:
-    return edit_plan_reference(x, y, seeds, TAU, TAU, 1, 1, True)
+@bench.provider("eager")
+def eager(x: SentenceEntities, y: SentenceEntities, seeds: Tensor, max_edits: int) -> Any:
+    width = max_edits or int((x.sentence_offsets.diff() + y.sentence_offsets.diff()).max())
+    return edit_plan_reference(x, y, seeds, 0.6, 0.6, max_edits, width, True)
 
 
 @bench.provider("rrgkern")
-def ours(x: SentenceEntities, y: SentenceEntities, seeds: Tensor) -> EditScript:
-    return edit_plan(x, y, seeds=seeds, tau=TAU)
+def ours(x: SentenceEntities, y: SentenceEntities, seeds: Tensor, max_edits: int) -> EditScript:
+    return edit_plan(x, y, seeds=seeds, max_edits=max_edits or None)
 
 
-@pytest.mark.parametrize("pairs", [32, 320])
-def test_edit_plan(benchmark, pairs):
-    def make_inputs(seed: int) -> tuple[SentenceEntities, SentenceEntities, Tensor]:
-        generator = torch.Generator().manual_seed(seed)
-        x, y = reports(pairs, generator), reports(pairs, generator)
-        return x, y, torch.arange(pairs, dtype=torch.int64, device=DEVICE)
+def reports(count: int, sentences: int, entities: int, width: int, seed: int) -> SentenceEntities:
+    """Random findings: concepts at random directions, a third of the texts shared."""
+    generator = torch.Generator().manual_seed(seed)
+    directions = torch.randn(CONCEPTS, width, generator=torch.Generator().manual_seed(0))
+    concept = torch.randint(0, CONCEPTS, (count * entities,), generator=generator)
+    presence = torch.randint(-1, 2, concept.shape, generator=generator, dtype=torch.int8)
+    fields = (
+        torch.arange(count + 1) * sentences,
+        torch.randint(0, 3 * sentences, (count * sentences,), generator=generator),
+        torch.arange(count + 1) * entities,
+        torch.randint(0, sentences, concept.shape, generator=generator),
+        presence,
+        concept * 3 + presence,
+        torch.nn.functional.normalize(directions, dim=1)[concept],
+    )
+    return SentenceEntities(*(field.to(DEVICE) for field in fields))
 
+
+@pytest.mark.parametrize("max_edits", [1, 0], ids=["one", "fixed-point"])
+def test_edit_plan(benchmark, max_edits):
+    count, sentences, entities, width = 160, 6, 12, 768
+
+    def make_inputs(seed: int) -> tuple[Any, ...]:
+        x, y = (reports(count, sentences, entities, width, 2 * seed + k) for k in range(2))
+        return x, y, torch.arange(count, device=DEVICE), max_edits
+
+    pairs = count * (2 * entities) * (2 * entities + 1) // 2
     bench.compare(
         benchmark,
         make_inputs,
-        shape={"pairs": pairs, "sentences": SENTENCES, "width": WIDTH},
+        shape={"reports": count, "sentences": sentences, "entities": entities, "width": width},
         dtype=torch.float32,
-        rounds=5,
+        case="one edit" if max_edits else "to the fixed point",
+        bytes_moved=2 * count * entities * width * 4,
+        flops=2 * width * pairs,
     )

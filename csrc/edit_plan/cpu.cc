@@ -61,6 +61,13 @@ void edit_plan_cpu(TensorView x_sentence_offsets, TensorView x_sentence_key,
   }
 }
 
+// The draw alone, for tests: scripts never have enough choices to reach a rejection.
+int64_t edit_plan_draw(int64_t n, int64_t seed, int64_t edit) {
+  return uniform_below(static_cast<uint32_t>(n), static_cast<uint64_t>(seed),
+                       static_cast<uint32_t>(edit));
+}
+
 }  // namespace rrgkern
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_cpu, rrgkern::edit_plan_cpu)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_draw, rrgkern::edit_plan_draw)

@@ -103,9 +103,15 @@ def test_long_reports_are_equal() -> None:
         assert all(torch.equal(*pair) for pair in zip(script, expected, strict=True))
 
 
+@given(st.integers(1, 2**32 - 1), seeds, st.integers(0, 2**32 - 1))
+@many
+def test_draws_are_equal_and_reject_alike(n: int, seed: int, edit: int) -> None:
+    assert csrc.load().edit_plan_draw(n, seed, edit) == uniform_below(n, seed, edit)
+
+
 @given(st.integers(2, 40), seeds)
 @many
-def test_draws_are_equal(n: int, seed: int) -> None:
+def test_a_script_holds_the_draw(n: int, seed: int) -> None:
     """A report that says nothing takes one of n sentences: the draw stands in the script."""
     y = tensors([tuple(Sentence(k, (Entity(k % 12, 1),)) for k in range(n))])
     script = edit_plan(tensors([()]), y, seeds=torch.tensor([seed]))
