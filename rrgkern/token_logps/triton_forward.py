@@ -25,6 +25,14 @@ WIDE_LOADS, NARROW_LOADS = 2, 4
 
 
 @triton.jit
+def _block(row_ptr, block, lane, column_stride, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
+    """Columns of one block, -inf past the last of the row."""
+    columns = block * BLOCK + lane
+    pointers = row_ptr + columns.to(tl.int64) * column_stride
+    return tl.load(pointers, columns < VOCABULARY, other=float("-inf"))
+
+
+@triton.jit
 def _fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr, FAR: tl.constexpr):
     """Add the columns z [LANES, VECTOR] to the sums of their lanes; tilt is in bits."""
     new_top = tl.maximum(top, tl.max(z, 1))
@@ -73,22 +81,21 @@ def token_logps_fwd_kernel(
     BLOCK: tl.constexpr = LANES * VECTOR
     target_block = (target // BLOCK).to(tl.int32)
 
-    columns = target_block * BLOCK + lane
-    pointers = logits_ptr + columns.to(tl.int64) * column_stride
-    kept = (columns < VOCABULARY) & (columns != target)
-    z = tl.load(pointers, columns < VOCABULARY, other=float("-inf")).to(WIDE)
-    z = tl.where(kept, z, float("-inf"))
+    z = _block(logits_ptr, target_block, lane, column_stride, VOCABULARY, BLOCK)
+    # The loop walks the other blocks, one load ahead of the arithmetic.
+    ahead = _block(
+        logits_ptr, (target_block == 0).to(tl.int32), lane, column_stride, VOCABULARY, BLOCK
+    )
     top = tl.full([LANES], float("-inf"), WIDE)
     mass = tl.zeros([LANES], WIDE)
     tilt = tl.zeros([LANES], WIDE)
-    top, mass, tilt = _fold(top, mass, tilt, z, scale, ENTROPY, FAR)
-
-    for step in tl.range(0, tl.cdiv(VOCABULARY, BLOCK) - 1):
+    others = tl.where(target_block * BLOCK + lane == target, float("-inf"), z.to(WIDE))
+    top, mass, tilt = _fold(top, mass, tilt, others, scale, ENTROPY, FAR)
+    for step in tl.range(1, tl.cdiv(VOCABULARY, BLOCK)):
+        z = ahead
         block = step + (step >= target_block).to(tl.int32)
-        columns = block * BLOCK + lane
-        pointers = logits_ptr + columns.to(tl.int64) * column_stride
-        z = tl.load(pointers, columns < VOCABULARY, other=float("-inf")).to(WIDE)
-        top, mass, tilt = _fold(top, mass, tilt, z, scale, ENTROPY, FAR)
+        ahead = _block(logits_ptr, block, lane, column_stride, VOCABULARY, BLOCK)
+        top, mass, tilt = _fold(top, mass, tilt, z.to(WIDE), scale, ENTROPY, FAR)
 
     row_top = tl.max(top, 0)
     base = tl.where(row_top == float("-inf"), 0.0, row_top)

@@ -1,4 +1,4 @@
-"""Launches to compile ahead of time: the target vocabulary, and one that is not divisible."""
+"""Launches to compile ahead of time: the target vocabulary, one that is not divisible, fp64."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def backward(
     vocabulary: int, dtype: torch.dtype, entropy: bool, rows: int = ROWS, temperature: float = 0.7
 ) -> None:
     logits = torch.empty(rows, vocabulary, dtype=dtype, device="meta")
-    coef, *stats = (_per_row(rows, torch.float32) for _ in range(5))
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    coef, *stats = (_per_row(rows, wide) for _ in range(5))
     targets = _per_row(rows, torch.int64)
     token_logps_bwd(coef, coef if entropy else None, logits, targets, *stats, temperature)
 
@@ -40,6 +41,7 @@ CASES = {
         "bf16": (151936, torch.bfloat16, False),
         "bf16, entropy": (151936, torch.bfloat16, True),
         "fp32, entropy": (151936, torch.float32, True),
+        "fp64, entropy": (151936, torch.float64, True),
         "bf16, entropy, odd V": (151665, torch.bfloat16, True),
     }.items()
 }

@@ -36,7 +36,7 @@ def test_opcheck_backward(entropy):
 
 
 def test_gradcheck_through_the_op():
-    given = problem(4, 9, dtype=torch.float64)
+    given = problem(2, 5, dtype=torch.float64, seed=1)
     assert torch.autograd.gradcheck(
         lambda z: token_logps(z, given.targets, temperature=0.7, entropy=True),
         (given.logits.requires_grad_(),),
