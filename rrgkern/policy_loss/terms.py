@@ -72,9 +72,8 @@ def terms(
     keep = torch.ones_like(logps, dtype=torch.bool) if mask is None else mask
 
     def clean(values: Tensor, per_token: bool = True) -> Tensor:
-        values = values if per_token else values[sequence]
         # Selected, never multiplied: a NaN at a masked position must vanish.
-        return values if mask is None else torch.where(keep, values, 0.0)
+        return torch.where(keep, values if per_token else values[sequence], 0.0)
 
     logps = clean(logps)
     advantage = clean(advantages, advantage_per_token)
