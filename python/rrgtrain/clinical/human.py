@@ -59,15 +59,18 @@ def load_coded_reports(directory: str | Path, split: str) -> CodedReports:
     """The studies of `split` that carry human codes.
 
     Wants `annotation.json` (R2Gen's layout), `sections.jsonl` (id, findings, impression) and
-    `mesh_labels_14.csv` in `directory`. UserError names a file, split or column that is missing.
+    `mesh_labels_14.csv` in `directory`. "train+val" reads both splits. UserError names a file,
+    split or column that is missing.
     """
     root = Path(directory)
     for name in ("annotation.json", "sections.jsonl", "mesh_labels_14.csv"):
         if not (root / name).is_file():
             raise UserError(f"{root / name} not found; wanted a directory that holds it")
     annotation = json.loads((root / "annotation.json").read_text(encoding="utf-8"))
-    if split not in annotation:
-        raise UserError(f"no split {split!r} in {root}: choose one of {', '.join(annotation)}")
+    splits = split.split("+")
+    for name in splits:
+        if name not in annotation:
+            raise UserError(f"no split {name!r} in {root}: choose one of {', '.join(annotation)}")
     sections = {}
     with (root / "sections.jsonl").open(encoding="utf-8") as lines:
         for line in lines:
@@ -75,7 +78,7 @@ def load_coded_reports(directory: str | Path, split: str) -> CodedReports:
             sections[row["id"]] = "\n\n".join(filter(None, (row["findings"], row["impression"])))
     codes = _codes(root / "mesh_labels_14.csv")
     # R2Gen's ids are "<study>_<image>"; the other two files know the study only.
-    ids = [entry["id"].split("_")[0] for entry in annotation[split]]
+    ids = [entry["id"].split("_")[0] for name in splits for entry in annotation[name]]
     kept = [name for name in ids if name in sections and name in codes]
     if not kept:
         raise UserError(f"no study of split {split!r} in {root} has sections and human codes")

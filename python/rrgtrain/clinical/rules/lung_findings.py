@@ -39,6 +39,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             interstitial process|pattern|prominence, interstitial change|thickening|abnormality,
             reticular pattern|marking|opacity|density,
             reticulonodular opacity|pattern|marking|density, reticulation,
+            reticular nodular opacity|pattern|marking|density,
+            nodular interstitial opacity|pattern|density|infiltrate,
             increased|prominent|coarse|coarsened|chronic interstitial? lung? marking,
             increased|prominent|coarse|coarsened|chronic interstitium,
             increased|prominent|coarse|coarsened bronchovascular|bronchial|lung|pulmonary marking,
@@ -92,9 +94,9 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         states="Lung Opacity",
         suggests="Lung Lesion",
         phrases="""
-            nodular airspace|lung|interstitial? opacity|opacification|density|shadow|infiltrate,
+            nodular airspace|lung? opacity|opacification|density|shadow|infiltrate,
             rounded|round|ovoid|oval opacity|density, micronodular opacity|density,
-            nodular like opacity, reticular nodular opacity|density
+            nodular like opacity
         """,
     ),
     finding(
