@@ -1,4 +1,4 @@
-"""The one exception a user is meant to read."""
+"""The exceptions a user is meant to read."""
 
 from __future__ import annotations
 
@@ -8,3 +8,28 @@ class UserError(Exception):
 
     The command line prints the line and exits with status 2; nothing else is written.
     """
+
+
+class RewardError(UserError):
+    """A reward term failed. The line names the term and the cause.
+
+    Nothing is scored in its place: a loop that catches this saves what it needs to resume, and
+    stops. `__cause__` is the term's own exception.
+    """
+
+
+class NotFinite(UserError):
+    """A loss, gradient, log-probability or reward that is NaN or infinite; no weight has changed.
+
+    A loop with a run directory saves the batch for `rrgtrain replay` before it stops.
+    """
+
+
+class Stopped(UserError):
+    """A run that ended before its end and can go on: by a signal, a failing reward, a full disk.
+
+    The command line prints the line with the command that resumes the run, and exits with
+    `status`: 75 (EX_TEMPFAIL, try again later), or 130 after an interrupt from the keyboard.
+    """
+
+    status = 75

@@ -110,18 +110,63 @@ class Rl:
 
 @dataclass
 class Edit:
-    """EditGRPO's post-rollout edit."""
+    """EditGRPO's post-rollout edit.
+
+    `level: paragraph` puts the whole reference into each group and edits nothing. `match: exact`
+    knows only entities of equal text. `extractor` null is `reward.extractor`.
+    """
 
     tau: float = at_least(0.6, -1.0, 1.0)
     tau_replace: float | None = None
     max_edits: int | None = 1
     rule: str = one_of("paper", "released")
     conflict_requires_spurious: bool = True
+    level: str = one_of("sentence", "paragraph")
+    match: str = one_of("cosine", "exact")
+    extractor: str | None = None
+
+
+@dataclass
+class TokenWeights:
+    """DiTPO's factor of each token's advantage; `labeller` null is `reward.labeller`.
+
+    `alpha` scales TF-IDF, `beta` the saliency. `uncertain=false` takes the gradient of the
+    positive logits alone, as eq. 9 is printed.
+    """
+
+    kind: str = one_of("saliency", "tfidf", "both")
+    alpha: float = at_least(4.0, 0.0)
+    beta: float = at_least(1.0, 0.0)
+    uncertain: bool = True
+    labeller: str | None = None
+
+
+@dataclass
+class Oracle:
+    """OraPO's reference report: w = clip(low + (high - low) * zero_rate**sharpness, low, high).
+
+    `momentum` smooths the zero-reward rate, `tau` is DPO's temperature. `loss: sft` puts the
+    oracle's cross-entropy in the place of the preference loss.
+    """
+
+    loss: str = one_of("dpo", "sft")
+    low: float = at_least(0.05, 0.0, 1.0)
+    high: float = at_least(0.15, 0.0, 1.0)
+    sharpness: float = at_least(2.0, 0.0)
+    momentum: float = at_least(0.5, 0.0, 1.0)
+    tau: float = at_least(0.1, 1e-6)
+    length_normalized: bool = True
 
 
 @dataclass
 class Reward:
-    """Weights of the terms; see `rewards/terms.py` for what each one measures."""
+    """Weights of the terms; see `rewards/terms.py` for what each one measures.
+
+    `starts`: share of the steps before which a term weighs nothing (DEER's BLEU-2 at 0.8).
+    `options`: by the name of a backend, what it is built with (`options.chexbert.weights=FILE`).
+    `cache`: directory where what models read in references is kept between runs.
+    `blocks`: `think_report` scores only what stands in `<report>` (MRG-R1).
+    """
 
     terms: dict[str, float] = field(
         default_factory=lambda: {"entity_f1": 1.0, "label_f1": 1.0, "match": 1.0}
@@ -131,6 +176,14 @@ class Reward:
     against: str = one_of("report", "labels")
     margin: float = at_least(0.0, -0.999, 0.999)
     neg_weight: float = at_least(0.3612, 0.0)
+    both_blank: float = at_least(0.0, 0.0, 1.0)
+    fact_beta: float = at_least(2.0, 0.0)
+    blocks: str = one_of("none", "think_report")
+    starts: dict[str, float] = field(default_factory=dict)
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    device: str = "auto"
+    cache: str | None = None
+    cache_texts: int = at_least(20_000, 1)
 
 
 @dataclass
@@ -146,14 +199,41 @@ class Eval:
 
 
 @dataclass
+class Checkpoint:
+    """What `--resume` goes on from: written after `steps` steps or `seconds`, whichever is first.
+
+    The last `keep` stay. Their number and moments change nothing in what is learned.
+    """
+
+    steps: int = at_least(50, 1)
+    seconds: float = at_least(900.0, 0.0)
+    keep: int = at_least(2, 1)
+
+
+@dataclass
+class Log:
+    """Beside metrics.jsonl and TensorBoard: `wandb` names a project of Weights & Biases."""
+
+    wandb: str | None = None
+
+
+@dataclass
 class Recipe:
-    """One experiment, from data to report."""
+    """One experiment, from data to report.
+
+    `deterministic` refuses every operation of PyTorch that may differ between two runs.
+    """
 
     seed: int = 0
+    deterministic: bool = False
     data: Data = field(default_factory=Data)
     policy: Policy = field(default_factory=Policy)
     sft: Sft = field(default_factory=Sft)
     rl: Rl = field(default_factory=Rl)
     edit: Edit = field(default_factory=Edit)
+    token_weights: TokenWeights = field(default_factory=TokenWeights)
+    oracle: Oracle = field(default_factory=Oracle)
     reward: Reward = field(default_factory=Reward)
     eval: Eval = field(default_factory=Eval)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    log: Log = field(default_factory=Log)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -46,13 +48,22 @@ def register_extractor(name: str, target: str) -> None:
 
 
 def build_labeller(name: str, **options: Any) -> Labeller:
-    """The labeller called `name`, built with `options`. UserError lists the names it knows."""
-    return _find(_LABELLERS, "labeller", name)(**options)
+    """The labeller called `name`, built with `options`.
+
+    UserError lists the names it knows, or the options that the one named takes.
+    """
+    return _build(_LABELLERS, "labeller", name, options)
 
 
 def build_extractor(name: str, **options: Any) -> Extractor:
-    """The extractor called `name`, built with `options`. UserError lists the names it knows."""
-    return _find(_EXTRACTORS, "extractor", name)(**options)
+    """The extractor called `name`, built with `options`. Raises as `build_labeller`."""
+    return _build(_EXTRACTORS, "extractor", name, options)
+
+
+def takes_device(what: str, name: str) -> bool:
+    """Whether the labeller or extractor (`what`) of a name has a network to place on a device."""
+    table = _LABELLERS if what == "labeller" else _EXTRACTORS
+    return "device" in inspect.signature(_find(table, what, name)).parameters
 
 
 def _register(table: dict[str, str], what: str, name: str, target: str) -> None:
@@ -61,6 +72,17 @@ def _register(table: dict[str, str], what: str, name: str, target: str) -> None:
     if ":" not in target:
         raise ValueError(f"target {target!r} of {what} {name!r}; wanted 'module:callable'")
     table[name] = target
+
+
+def _build(table: dict[str, str], what: str, name: str, options: dict[str, Any]) -> Any:
+    target = _find(table, what, name)
+    known = inspect.signature(target).parameters
+    if unknown := sorted(set(options) - set(known)):
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        takes = ", ".join(known) or "no options"
+        raise UserError(f"{what} {name}: unknown option {unknown[0]!r}{hint}; it takes {takes}")
+    return target(**options)
 
 
 def _find(table: dict[str, str], what: str, name: str) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ PRESENCE_OF_KIND = np.array([1, 0, 1, 0, -1, 1, 1, 0, -1], dtype=np.int8)
 """int8 `[len(KINDS)]`: 1 present (uncertain included), 0 absent, -1 takes no part."""
 
 _UNIT_TOLERANCE = 1e-3
+_PER_ENTITY = ("sentence", "presence", "kind", "key", "span", "embedding")
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Entities:
     sentence [E] int32: index of the entity's sentence within its report.
     presence [E] int8: 1 present or uncertain, 0 absent, -1 takes no part (anatomy).
     kind [E] int8: index into KINDS.
-    key [E] int64: equal iff text and type are equal after canonicalisation.
+    key [E] int64: equal iff text and type are equal after canonicalisation, also between calls.
     span [E, 2] int32: character span in the report, inside the span of the sentence.
     text: E canonical texts. embedding [E, d] float32: unit rows.
 
@@ -136,3 +138,36 @@ class Entities:
             raise ValueError(
                 f"embedding row {bad[0]} has norm {norms[bad[0]]:.6g}; wanted unit rows"
             )
+
+
+def split_entities(entities: Entities) -> list[Entities]:
+    """One `Entities` per report, in order."""
+    parts = []
+    for report, text in enumerate(entities.reports):
+        rows = entities.of_report(report)
+        parts.append(
+            Entities(
+                reports=[text],
+                sentences=[entities.sentences[report]],
+                offsets=np.array([0, rows.stop - rows.start], dtype=np.int64),
+                text=entities.text[rows],
+                # copies: a view would keep the arrays of the whole batch alive
+                **{name: getattr(entities, name)[rows].copy() for name in _PER_ENTITY},
+            )
+        )
+    return parts
+
+
+def join_entities(parts: Sequence[Entities]) -> Entities:
+    """The reports of all parts, in order; at least one part.
+
+    Raises ValueError for embeddings of different widths.
+    """
+    counts = np.concatenate([np.diff(part.offsets) for part in parts])
+    return Entities(
+        reports=[text for part in parts for text in part.reports],
+        sentences=[spans for part in parts for spans in part.sentences],
+        offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        text=[name for part in parts for name in part.text],
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in _PER_ENTITY},
+    )

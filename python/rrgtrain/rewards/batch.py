@@ -2,64 +2,134 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
-from rrgtrain.clinical import Entities, Extractor, Labeller
+from rrgtrain.clinical import Entities
+from rrgtrain.clinical.cached import CachedExtractor, CachedLabeller
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
+from rrgtrain.rewards.corpus import Corpus
+from rrgtrain.schema import Reward
+
+T = TypeVar("T")
+
+
+class Stopwatch:
+    """Seconds per name; time inside an inner name is not counted to the outer one."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._open = threading.local()
+
+    @contextmanager
+    def measure(self, name: str) -> Iterator[None]:
+        """Adds the time of the block to `name`."""
+        stack: list[float] = self._open.__dict__.setdefault("stack", [])
+        stack.append(0.0)
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            took = time.perf_counter() - begin
+            inner = stack.pop()
+            if stack:
+                stack[-1] += took
+            self.seconds[name] = self.seconds.get(name, 0.0) + took - inner
 
 
 @dataclass(frozen=True)
 class RewardBatch:
     """R reports beside the studies they describe.
 
-    Everything derived is computed at most once per batch, however many terms read it.
+    `reports` is the scored text of each completion in `completions`: all of it, or what its
+    `<report>` block holds. Everything derived is computed at most once per batch, however many
+    terms read it. `open` gives the model of a name (an extractor, or what `rewards.judges`
+    offers); `notes` takes what a term wants kept for inspection: one JSON-able value per report.
     """
 
+    completions: Sequence[str]
     reports: Sequence[str]
     studies: Sequence[Study]
-    labeller: Labeller
-    extractor: Extractor
-    against: str
-    margin: float
-    neg_weight: float
+    labeller: CachedLabeller
+    extractor: CachedExtractor
+    settings: Reward
+    corpus: Corpus
+    open: Callable[[str], Any]
+    watch: Stopwatch = field(default_factory=Stopwatch)
+    notes: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    _found: dict[str, Any] = field(default_factory=dict)
 
-    @cached_property
+    def once(self, name: str, compute: Callable[[], T]) -> T:
+        """`compute()`, kept under `name` for the terms that ask next and timed as it."""
+        if name not in self._found:
+            with self.watch.measure(name):
+                self._found[name] = compute()
+        return self._found[name]
+
+    @property
     def references(self) -> list[str]:
-        missing = next((s.id for s in self.studies if s.report is None), None)
-        if missing is not None:
-            raise UserError(
-                f"study {missing} has no reference report, but a reward term compares with one; "
-                "use reward.against=labels and the terms mccs or label_f1"
-            )
-        return [s.report or "" for s in self.studies]
+        """The reports of the studies; UserError where one has none."""
+        return references_of(self.studies)
 
-    @cached_property
+    @property
     def report_labels(self) -> np.ndarray:
         """[R, 14] class ids of the reports."""
-        return self.labeller.label(self.reports)
+        return self.once("labels", lambda: self.labeller.label(self.reports))
 
-    @cached_property
+    @property
     def reference_labels(self) -> np.ndarray:
         """[R, 14] class ids of the references, or the studies' own labels."""
-        if self.against == "report":
-            return self.labeller.label(self.references)
-        missing = next((s.id for s in self.studies if s.labels is None), None)
-        if missing is not None:
-            raise UserError(
-                f"study {missing} has no labels, but reward.against=labels compares with them; "
-                "use reward.against=report"
-            )
-        return np.asarray([s.labels for s in self.studies], dtype=np.int8)
+        return self.once(
+            "reference labels",
+            lambda: truth_of(self.studies, self.labeller, self.settings.against),
+        )
 
-    @cached_property
+    @property
     def report_entities(self) -> Entities:
-        return self.extractor.extract(self.reports)
+        """Entities of the reports, by the recipe's extractor."""
+        return self.entities()[0]
 
-    @cached_property
+    @property
     def reference_entities(self) -> Entities:
-        return self.extractor.extract(self.references)
+        """Entities of the references, by the recipe's extractor."""
+        return self.entities()[1]
+
+    def entities(self, name: str | None = None) -> tuple[Entities, Entities]:
+        """Entities of reports and references, by the extractor `name` or the recipe's own."""
+        name = name or self.settings.extractor
+        extractor = self.extractor if name == self.settings.extractor else self.open(name)
+        references = self.once(
+            f"reference entities {name}", lambda: extractor.extract(self.references, keep=True)
+        )
+        return self.once(f"entities {name}", lambda: extractor.extract(self.reports)), references
+
+
+def references_of(studies: Sequence[Study]) -> list[str]:
+    """The reports of the studies; UserError names the first that has none."""
+    missing = next((s.id for s in studies if s.report is None), None)
+    if missing is not None:
+        raise UserError(
+            f"study {missing} has no reference report, but a reward term compares with one; "
+            "use reward.against=labels and the terms mccs or label_f1"
+        )
+    return [s.report or "" for s in studies]
+
+
+def truth_of(studies: Sequence[Study], labeller: CachedLabeller, against: str) -> np.ndarray:
+    """[R, 14] class ids: the labels of the reports, or the studies' own, as `against` says."""
+    if against == "report":
+        return labeller.label(references_of(studies), keep=True)
+    missing = next((s.id for s in studies if s.labels is None), None)
+    if missing is not None:
+        raise UserError(
+            f"study {missing} has no labels, but reward.against=labels compares with them; "
+            "use reward.against=report"
+        )
+    return np.asarray([s.labels for s in studies], dtype=np.int8).reshape(len(studies), -1)

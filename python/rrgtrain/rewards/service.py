@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from rrgtrain.clinical import Extractor, Labeller, build_extractor, build_labeller
+from rrgtrain.clinical import Extractor, Labeller
+from rrgtrain.clinical.backends import check_reports
 from rrgtrain.data.study import Study
-from rrgtrain.errors import UserError
-from rrgtrain.rewards.batch import RewardBatch
-from rrgtrain.rewards.terms import TERMS
+from rrgtrain.errors import RewardError, UserError
+from rrgtrain.rewards.batch import RewardBatch, Stopwatch, truth_of
+from rrgtrain.rewards.blocks import parse_blocks
+from rrgtrain.rewards.corpus import Corpus
+from rrgtrain.rewards.judges import open_model
+from rrgtrain.rewards.readers import (
+    cached_extractor,
+    cached_labeller,
+    open_extractor,
+    open_labeller,
+)
+from rrgtrain.rewards.terms import TERMS, find_term
 from rrgtrain.schema import Reward
+
+# What reads the whole completion, and is therefore also paid where there is no `<report>`.
+_OF_COMPLETIONS = frozenset({"format"})
+
+
+class Scores(dict[str, np.ndarray]):
+    """ "total" and every term by name, each float64 `[R]`.
+
+    notes: term -> one mapping per report, what the term kept for inspection (facts and verdicts).
+    """
+
+    def __init__(
+        self, values: Mapping[str, np.ndarray], notes: dict[str, list[Mapping[str, Any]]]
+    ) -> None:
+        super().__init__(values)
+        self.notes = notes
 
 
 class RewardService:
-    """Callable on (reports, studies) -> {"total": [R], term: [R], ...}, float64 arrays.
+    """Callable on (reports, references) -> {"total": [R], term: [R], ...}, float64 arrays.
 
-    A term that raises stops the call, and a value that is not finite is an error naming the
-    term and the study: a failing reward is never a reward of 0. `seconds` keeps the time spent
-    per term since construction.
+    References are studies, or report texts. A term that raises stops the call with a
+    `RewardError` naming it, and so does a value that is not finite: a failing reward is never a
+    reward of 0. Texts are read once, references kept, both as `reward.cache` says.
     """
 
     def __init__(
@@ -29,43 +59,158 @@ class RewardService:
         labeller: Labeller | None = None,
         extractor: Extractor | None = None,
     ) -> None:
-        unknown = [name for name in settings.terms if name not in TERMS]
-        if unknown or not settings.terms:
-            seen = f"names {unknown[0]!r}" if unknown else "is empty"
-            raise UserError(f"reward.terms {seen}; choose from {', '.join(sorted(TERMS))}")
+        """Builds what the recipe names. UserError for an unknown term, option or backend."""
+        if not settings.terms:
+            raise UserError(f"reward.terms is empty; choose from {', '.join(sorted(TERMS))}")
+        self._terms = {name: find_term(name, TERMS) for name in settings.terms}
+        for name, start in settings.starts.items():
+            if name not in settings.terms:
+                raise UserError(
+                    f"reward.starts names {name!r}, which is no term of this recipe; "
+                    f"choose from {', '.join(settings.terms)}"
+                )
+            if not 0.0 <= start <= 1.0:
+                raise UserError(f"reward.starts.{name}={start}; wanted a share of the steps, 0..1")
         self.settings = settings
-        self.labeller = labeller or build_labeller(settings.labeller)
-        self.extractor = extractor or build_extractor(settings.extractor)
-        self.seconds = dict.fromkeys(settings.terms, 0.0)
-
-    def __call__(self, reports: Sequence[str], studies: Sequence[Study]) -> dict[str, np.ndarray]:
-        if len(reports) != len(studies):
-            raise ValueError(f"{len(reports)} reports for {len(studies)} studies; pass one each")
-        batch = RewardBatch(
-            reports,
-            studies,
-            self.labeller,
-            self.extractor,
-            self.settings.against,
-            self.settings.margin,
-            self.settings.neg_weight,
+        self.labeller = cached_labeller(labeller, settings) if labeller else open_labeller(settings)
+        self.extractor = (
+            cached_extractor(extractor, settings) if extractor else open_extractor(settings)
         )
+        self.watch = Stopwatch()
+        self._corpus = Corpus([])
+        self._models: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self._worker: ThreadPoolExecutor | None = None
+
+    def __call__(
+        self,
+        reports: Sequence[str],
+        references: Sequence[Study | str],
+        progress: float = 1.0,
+    ) -> Scores:
+        """Scores of reports beside the studies (or reference reports) they describe.
+
+        progress: share of the run's steps that are done, for terms that start later
+        (`reward.starts`). A term that has not started is measured and weighs nothing.
+        """
+        if len(reports) != len(references):
+            raise ValueError(f"{len(reports)} reports for {len(references)} studies; pass one each")
+        texts = check_reports(reports)
+        studies = _studies(references)
+        blocks = self.settings.blocks == "think_report"
+        inside = [parse_blocks(text).report for text in texts] if blocks else list(texts)
+        batch = RewardBatch(
+            completions=texts,
+            reports=[text or "" for text in inside],
+            studies=studies,
+            labeller=self.labeller,
+            extractor=self.extractor,
+            settings=self.settings,
+            corpus=self._corpus,
+            open=self._open,
+            watch=self.watch,
+        )
+        unwritten = np.array([text is None for text in inside], dtype=bool)
         values: dict[str, np.ndarray] = {}
         total = np.zeros(len(reports))
         for name, weight in self.settings.terms.items():
-            begin = time.perf_counter()
-            value = np.asarray(TERMS[name](batch), dtype=np.float64)
-            self.seconds[name] += time.perf_counter() - begin
-            self._check(name, value, studies)
+            value = self._value(name, batch)
+            if name not in _OF_COMPLETIONS:
+                value[unwritten] = 0.0
             values[name] = value
-            total += weight * value
-        return {"total": total, **values}
+            if progress >= self.settings.starts.get(name, 0.0):
+                total += weight * value
+        return Scores({"total": total, **values}, batch.notes)
 
-    @staticmethod
-    def _check(name: str, value: np.ndarray, studies: Sequence[Study]) -> None:
-        if value.shape != (len(studies),):
-            raise ValueError(f"reward term {name} gave shape {value.shape}, not ({len(studies)},)")
+    def submit(
+        self,
+        reports: Sequence[str],
+        references: Sequence[Study | str],
+        progress: float = 1.0,
+    ) -> Future[Scores]:
+        """The same call in a background thread: `submit(...)`, other work, `.result()`.
+
+        Batches run one after another, in order. `result()` raises what the call would raise. What
+        was read for one batch is not read again for the next, so parts of a rollout submitted as
+        they are finished make the call over the whole cheap.
+        """
+        with self._lock:
+            if self._worker is None:
+                self._worker = ThreadPoolExecutor(1, thread_name_prefix="rewards")
+            return self._worker.submit(self, list(reports), list(references), progress)
+
+    def fit(self, studies: Sequence[Study]) -> None:
+        """The training studies, for terms that need their statistics (cider, inverse_frequency).
+
+        Nothing is counted until such a term is asked for.
+        """
+        against = self.settings.against
+        self._corpus = Corpus(
+            [study.report for study in studies],
+            lambda: truth_of(studies, self.labeller, against),
+        )
+
+    def scored_text(self, completions: Sequence[str]) -> list[str]:
+        """What of each completion is the report: all of it, or its `<report>` block, else ""."""
+        if self.settings.blocks != "think_report":
+            return list(completions)
+        return [parse_blocks(text).report or "" for text in completions]
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds per term, and per kind of reading that terms share, since construction."""
+        return {**dict.fromkeys(self.settings.terms, 0.0), **self.watch.seconds}
+
+    def statistics(self) -> dict[str, float]:
+        """For the log: `reward_seconds/<what>`, and `texts/<model>_{asked,computed,from_disk}`."""
+        rows = {f"reward_seconds/{name}": value for name, value in self.seconds.items()}
+        models = {"labeller": self.labeller, "extractor": self.extractor, **self._models}
+        for name, model in models.items():
+            results = getattr(model, "results", None)
+            for count in ("asked", "computed", "from_disk") if results is not None else ():
+                rows[f"texts/{name}_{count}"] = float(getattr(results, count))
+        return rows
+
+    def _open(self, name: str) -> Any:
+        with self._lock:
+            if name not in self._models:
+                self._models[name] = open_model(name, self.settings)
+            return self._models[name]
+
+    def _value(self, name: str, batch: RewardBatch) -> np.ndarray:
+        wanted = (len(batch.studies),)
+        try:
+            with self.watch.measure(name):
+                value = np.array(self._terms[name](batch), dtype=np.float64)
+        except Exception as error:
+            raise RewardError(f"reward term {name} failed: {_cause(error)}") from error
+        if value.shape != wanted:
+            raise RewardError(f"reward term {name} gave shape {value.shape}, not {wanted}")
         bad = np.flatnonzero(~np.isfinite(value))
         if bad.size:
             i = int(bad[0])
-            raise UserError(f"reward term {name} gave {value[i]} for study {studies[i].id}")
+            raise RewardError(f"reward term {name} gave {value[i]} for study {batch.studies[i].id}")
+        return value
+
+
+def _studies(references: Sequence[Study | str]) -> list[Study]:
+    studies = []
+    for index, reference in enumerate(references):
+        if isinstance(reference, str):
+            reference = Study(id=str(index), split="", report=reference, labels=None, images=())
+        if not isinstance(reference, Study):
+            raise TypeError(
+                f"references[{index}] is {type(reference).__name__}; wanted a Study or its report"
+            )
+        studies.append(reference)
+    return studies
+
+
+def _cause(error: Exception) -> str:
+    """One line: what bad input says of itself; of anything else its type and place too."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, UserError):
+        return line
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {line}{where}"

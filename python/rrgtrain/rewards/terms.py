@@ -1,11 +1,14 @@
 """Reward terms: functions from a `RewardBatch` to one value per report, all in [0, 1].
 
 With `labeller=rules` and `extractor=rules` they are the embedded, offline counterparts of the
-published metrics, and no result of theirs may be quoted as CheXbert, RadGraph or RaTEScore.
+published metrics, and no result of theirs may be quoted as CheXbert, RadGraph or RaTEScore. A term
+of your own is any function `RewardBatch -> [R]` in a module, named as `package.module:function`.
 """
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import itertools
 from collections.abc import Callable
 
@@ -13,22 +16,50 @@ import numpy as np
 import torch
 
 from rrgkern import ReportEntities, entity_match, mccs
-from rrgtrain.clinical import Entities
+from rrgtrain.clinical import Entities, to_binary
 from rrgtrain.clinical.metrics import single_report_f1
+from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
+from rrgtrain.rewards.blocks import parse_blocks
+from rrgtrain.rewards.text_terms import bleu, consensus, meteor_stem, overlap, rouge
 
 Term = Callable[[RewardBatch], np.ndarray]
 
 
 def label_f1(batch: RewardBatch) -> np.ndarray:
-    """Micro-F1 over the 14 labels of one report; two all-blank reports give 0 (EditGRPO)."""
+    """Micro-F1 over the 14 labels of one report, positive or uncertain; 0 where none is positive.
+
+    EditGRPO's CheXbert term, MRG-R1's CE-F1 and DEER's sample-wise F1 are this one function, No
+    Finding included.
+    """
     return single_report_f1(batch.report_labels, batch.reference_labels)
 
 
 def margin_cosine(batch: RewardBatch) -> np.ndarray:
     """MCCS: margin cosine similarity of the label vectors (MRG-R1)."""
     pred, truth = torch.as_tensor(batch.report_labels), torch.as_tensor(batch.reference_labels)
-    return mccs(pred, truth, margin=batch.margin).double().numpy()
+    settings = batch.settings
+    value = mccs(pred, truth, margin=settings.margin, both_blank=settings.both_blank)
+    return value.double().numpy()
+
+
+def accuracy(batch: RewardBatch) -> np.ndarray:
+    """Share of the 14 labels predicted right, positive or uncertain against the rest.
+
+    The baseline reward of OraPO's table 4.
+    """
+    return (to_binary(batch.report_labels) == to_binary(batch.reference_labels)).mean(1)
+
+
+def inverse_frequency(batch: RewardBatch) -> np.ndarray:
+    """Recall of the positive labels, each weighing 1 / its share of the training studies.
+
+    EditGRPO's figure 3. A study without a positive label gives 0.
+    """
+    found, wanted = to_binary(batch.report_labels), to_binary(batch.reference_labels)
+    weight = 1.0 / batch.corpus.prevalence()
+    whole = wanted @ weight
+    return np.divide((found & wanted) @ weight, whole, out=np.zeros(len(whole)), where=whole > 0)
 
 
 def entity_f1(batch: RewardBatch) -> np.ndarray:
@@ -48,7 +79,12 @@ def match(batch: RewardBatch) -> np.ndarray:
     A best match of the other presence counts `neg_weight` of its cosine.
     """
     x, y = _ragged(batch.report_entities), _ragged(batch.reference_entities)
-    return entity_match(x, y, neg_weight=batch.neg_weight).score.double().numpy()
+    return entity_match(x, y, neg_weight=batch.settings.neg_weight).score.double().numpy()
+
+
+def layout(batch: RewardBatch) -> np.ndarray:
+    """The format reward of the whole completion (MRG-R1); see `parse_blocks`."""
+    return np.array([parse_blocks(text).format for text in batch.completions], dtype=np.float64)
 
 
 def _ragged(entities: Entities) -> ReportEntities:
@@ -70,7 +106,47 @@ def _entity_sets(entities: Entities) -> list[set[tuple[int, int]]]:
 
 TERMS: dict[str, Term] = {
     "label_f1": label_f1,
+    "ce_f1": label_f1,
+    "sample_f1": label_f1,
     "mccs": margin_cosine,
+    "accuracy": accuracy,
+    "inverse_frequency": inverse_frequency,
     "entity_f1": entity_f1,
     "match": match,
+    "format": layout,
+    "bleu1": bleu(1),
+    "bleu2": bleu(2),
+    "bleu3": bleu(3),
+    "bleu4": bleu(4),
+    "rouge_l": rouge,
+    "cider": consensus,
+    "meteor": meteor_stem,
+    "nlg": overlap,
 }
+
+
+def find_term(name: str, known: dict[str, Term]) -> Term:
+    """The term of a name, or the function `module:function`.
+
+    UserError for a name that is neither.
+    """
+    if name in known:
+        return known[name]
+    module, _, function = name.partition(":")
+    if not function:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UserError(
+            f"reward.terms names {name!r}; {hint}choose from {', '.join(sorted(known))}, "
+            "or your own as package.module:function"
+        )
+    try:
+        found = getattr(importlib.import_module(module), function, None)
+    except (ImportError, SyntaxError) as error:
+        raise UserError(
+            f"reward.terms names {name!r}: {module} cannot be imported ({error}); "
+            "repair it, or put its folder on PYTHONPATH"
+        ) from error
+    if not callable(found):
+        raise UserError(f"reward.terms names {name!r}: {module} has no function {function}")
+    return found

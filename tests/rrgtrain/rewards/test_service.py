@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from rrgtrain.clinical import build_extractor, build_labeller
 from rrgtrain.data.study import Study
-from rrgtrain.errors import UserError
+from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards import service as service_module
 from rrgtrain.rewards.batch import RewardBatch
+from rrgtrain.rewards.readers import open_extractor
 from rrgtrain.schema import Reward
 
 STUDIES = [Study(f"s{i}", "test", text, None, ()) for i, text in enumerate(["Edema.", "Clear."])]
@@ -38,7 +42,7 @@ def test_a_value_that_is_not_finite_names_term_and_study(
 ) -> None:
     plant(monkeypatch, mine=lambda batch: np.array([1.0, bad]))
     service = RewardService(Reward(terms={"label_f1": 1.0, "mine": 1.0}))
-    with pytest.raises(UserError, match=f"reward term mine gave {bad} for study s1$"):
+    with pytest.raises(RewardError, match=f"reward term mine gave {bad} for study s1$"):
         service(REPORTS, STUDIES)
 
 
@@ -47,8 +51,15 @@ def test_a_term_that_raises_stops_the_call(monkeypatch: pytest.MonkeyPatch) -> N
         raise RuntimeError("the endpoint is down")
 
     plant(monkeypatch, mine=broken)
-    with pytest.raises(RuntimeError, match="the endpoint is down"):
-        RewardService(Reward(terms={"label_f1": 1.0, "mine": 0.0}))(REPORTS, STUDIES)
+    service = RewardService(Reward(terms={"label_f1": 1.0, "mine": 0.0}))
+    wanted = (
+        r"^reward term mine failed: RuntimeError: the endpoint is down \(test_service.py:\d+\)$"
+    )
+    with pytest.raises(RewardError, match=wanted) as caught:
+        service(REPORTS, STUDIES)
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    with pytest.raises(RewardError, match=wanted):
+        service.submit(REPORTS, STUDIES).result(timeout=60)
 
 
 @pytest.mark.parametrize("value", [np.zeros(1), np.zeros((2, 1)), np.float64(0.0)])
@@ -56,12 +67,13 @@ def test_a_term_of_another_shape_is_refused(
     value: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch, mine=lambda batch: value)
-    with pytest.raises(ValueError, match=r"reward term mine gave shape \(.*\), not \(2,\)"):
+    with pytest.raises(RewardError, match=r"reward term mine gave shape \(.*\), not \(2,\)"):
         RewardService(Reward(terms={"mine": 1.0}))(REPORTS, STUDIES)
 
 
 def test_unknown_terms_are_named_with_the_choices() -> None:
-    with pytest.raises(UserError, match="names 'labelf1'; choose from entity_f1, label_f1, match"):
+    wanted = "names 'labelf1'; did you mean label_f1. choose from accuracy, bleu1, .*, or your own"
+    with pytest.raises(UserError, match=wanted):
         RewardService(Reward(terms={"label_f1": 1.0, "labelf1": 1.0}))
     with pytest.raises(UserError, match="reward.terms is empty; choose from"):
         RewardService(Reward(terms={}))
@@ -95,19 +107,125 @@ class Counted:
         return self.extractor.extract(reports)
 
 
-def test_what_terms_share_is_found_once() -> None:
+def test_what_terms_share_is_read_once_and_each_text_once() -> None:
     counted = Counted()
     terms = dict.fromkeys(("label_f1", "mccs", "entity_f1", "match"), 1.0)
     service = RewardService(Reward(terms=terms), counted, counted)  # type: ignore[arg-type]
-    service(REPORTS, STUDIES)
+    first = service([*REPORTS, REPORTS[0]], [*STUDIES, STUDIES[0]])
     references = tuple(s.report for s in STUDIES)
-    assert sorted(counted.asked) == sorted(
-        (what, *texts) for what in ("label", "extract") for texts in (REPORTS, references)
+    once = sorted((what, *t) for what in ("label", "extract") for t in (REPORTS, references))
+    assert sorted(counted.asked) == once
+    again = service(REPORTS[::-1], STUDIES[::-1])
+    assert sorted(counted.asked) == once
+    for name in first:
+        assert first[name].tolist() == [*again[name][::-1], again[name][1]]
+    assert len(set(first["total"][:2].tolist())) == 2
+    assert service.statistics()["texts/labeller_asked"] == 10
+    assert service.statistics()["texts/labeller_computed"] == 4
+
+
+def test_references_may_be_texts() -> None:
+    service = RewardService(Reward())
+    by_study = service(REPORTS, STUDIES)
+    by_text = service(REPORTS, [study.report or "" for study in STUDIES])
+    assert {k: v.tolist() for k, v in by_study.items()} == {
+        k: v.tolist() for k, v in by_text.items()
+    }
+    with pytest.raises(TypeError, match=r"references\[1\] is int; wanted a Study or its report"):
+        service(REPORTS, ["Edema.", 3])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match=r"reports\[0\] is NoneType; wanted str"):
+        service([None, ""], STUDIES)  # type: ignore[list-item]
+
+
+def test_a_term_weighs_nothing_before_its_start() -> None:
+    settings = Reward(terms={"label_f1": 1.0, "bleu2": 0.25}, starts={"bleu2": 0.8})
+    service = RewardService(settings)
+    for progress, weight in ((0.0, 0.0), (0.79, 0.0), (0.8, 0.25), (1.0, 0.25)):
+        found = service(REPORTS, ["Cardiomegaly. Edema.", "Heart is normal."], progress)
+        assert found["bleu2"][0] == pytest.approx(1.0)
+        np.testing.assert_allclose(found["total"], found["label_f1"] + weight * found["bleu2"])
+
+
+@pytest.mark.parametrize(
+    ("starts", "message"),
+    [
+        ({"bleu2": 0.8}, "reward.starts names 'bleu2', which is no term of this recipe"),
+        ({"label_f1": 1.5}, "reward.starts.label_f1=1.5; wanted a share of the steps"),
+    ],
+)
+def test_impossible_starts_are_refused(starts: dict[str, float], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        RewardService(Reward(terms={"label_f1": 1.0}, starts=starts))
+
+
+def test_only_the_report_block_is_scored() -> None:
+    terms = {"label_f1": 0.75, "match": 1.0, "format": 0.25}
+    service = RewardService(Reward(terms=terms, blocks="think_report"))
+    inside = "<think>No edema? Pneumothorax!</think><report>Cardiomegaly. Edema.</report>"
+    found = service(
+        [inside, "Cardiomegaly. Edema.", "<think>x</think><report>Cardiomegaly. Edema."],
+        ["Cardiomegaly. Edema."] * 3,
     )
+    assert found["label_f1"].tolist() == [1.0, 0.0, 0.0]
+    # without entities `match` gives 0.5, but a report that was not written earns nothing
+    assert found["match"].tolist() == pytest.approx([1.0, 0.0, 0.0])
+    assert found["format"].tolist() == [1.0, 0.0, 0.0]
+    assert service.scored_text([inside, "Edema."]) == ["Cardiomegaly. Edema.", ""]
+    assert RewardService(Reward()).scored_text([inside]) == [inside]
 
 
-def test_seconds_are_kept_per_term() -> None:
-    service = RewardService(Reward(terms={"label_f1": 1.0, "match": 1.0}))
+def test_submit_runs_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    released, threads = threading.Event(), set()
+
+    def slow(batch: RewardBatch) -> np.ndarray:
+        threads.add(threading.current_thread().name)
+        assert released.wait(60)
+        return np.ones(len(batch.studies))
+
+    plant(monkeypatch, mine=slow)
+    service = RewardService(Reward(terms={"mine": 1.0}))
+    futures = [service.submit(REPORTS, STUDIES), service.submit(REPORTS[:1], STUDIES[:1])]
+    assert not any(future.done() for future in futures)
+    released.set()
+    assert [future.result(60)["total"].tolist() for future in futures] == [[1.0, 1.0], [1.0]]
+    assert threads == {"rewards_0"}
+
+
+def test_seconds_are_kept_per_term_and_per_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow:
+        def label(self, reports: Sequence[str]) -> np.ndarray:
+            time.sleep(0.05)
+            return build_labeller("rules").label(reports)
+
+    service = RewardService(Reward(terms={"label_f1": 1.0, "match": 1.0}), Slow())
     service(REPORTS, STUDIES)
-    assert set(service.seconds) == {"label_f1", "match"}
-    assert all(seconds > 0 for seconds in service.seconds.values())
+    seconds = service.seconds
+    assert {"label_f1", "match", "labels", "reference labels"} <= set(seconds)
+    assert seconds["labels"] >= 0.05
+    assert 0.0 < seconds["label_f1"] < 0.05
+    assert service.statistics()["reward_seconds/labels"] == seconds["labels"]
+
+
+def test_a_term_of_ones_own_is_named_by_module_and_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_terms.py").write_text(
+        "import numpy as np\nx = 3\n"
+        "def length(batch):\n    return np.array([len(r) for r in batch.reports])\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = RewardService(Reward(terms={"my_terms:length": 0.5}))(REPORTS, STUDIES)
+    assert found["total"].tolist() == [len(report) / 2 for report in REPORTS]
+    for name, message in (
+        ("my_terms:x", "my_terms has no function x"),
+        ("my_termz:length", "my_termz cannot be imported"),
+    ):
+        with pytest.raises(UserError, match=message):
+            RewardService(Reward(terms={name: 1.0}))
+
+
+def test_rewards_and_edits_share_an_extractor() -> None:
+    settings = Reward(cache_texts=7)
+    extractor = open_extractor(settings)
+    assert RewardService(settings).extractor is extractor
+    assert open_extractor(Reward(cache_texts=8)) is not extractor

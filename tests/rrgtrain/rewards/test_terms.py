@@ -170,3 +170,65 @@ def test_missing_labels_are_refused(term: str) -> None:
     service = RewardService(Reward(terms={term: 1.0}, against="labels"))
     with pytest.raises(UserError, match=r"study bare has no labels.*use reward.against=report"):
         service(["Edema."], [Study("bare", "test", "Edema.", None, ())])
+
+
+TRAINING = [
+    Study(f"t{i}", "train", text, None, ())
+    for i, text in enumerate(
+        ["Cardiomegaly.", "Cardiomegaly.", "Cardiomegaly. Edema.", "Lungs are clear."]
+    )
+]
+
+
+def test_the_papers_names_of_label_f1() -> None:
+    service = RewardService(Reward(terms=dict.fromkeys(("label_f1", "ce_f1", "sample_f1"), 1.0)))
+    found = service(["Cardiomegaly. Small left pleural effusion."], ["Cardiomegaly. Edema."])
+    assert found["label_f1"].tolist() == found["ce_f1"].tolist() == found["sample_f1"].tolist()
+    assert found["total"].tolist() == pytest.approx([3 * found["label_f1"][0]])
+
+
+def test_accuracy_is_the_share_of_labels_right() -> None:
+    truth = labels(Cardiomegaly=1, Edema=3, Fracture=2)
+    # Cardiomegaly right, Edema missed, Pneumothorax spurious; a denial is as good as a blank
+    pairs = [("Cardiomegaly. There is a pneumothorax.", truth), ("", truth)]
+    assert values("accuracy", pairs, against="labels").tolist() == [12 / 14, 12 / 14]
+
+
+def test_inverse_frequency_weighs_rare_labels_more() -> None:
+    service = RewardService(Reward(terms={"inverse_frequency": 1.0}))
+    service.fit(TRAINING)
+    # 3 of 4 studies have cardiomegaly, 1 edema, none pneumothorax (counted as one of four)
+    references = ["Cardiomegaly. Edema."] * 4 + ["Edema. Pneumothorax.", "No pleural effusion."]
+    reports = ["Cardiomegaly.", "Edema.", "Edema. Cardiomegaly. Pneumothorax.", "", "Edema.", ""]
+    common, rare = 4 / 3, 4.0
+    wanted = [common / (common + rare), rare / (common + rare), 1.0, 0.0, 0.5, 0.0]
+    assert service(reports, references)["total"].tolist() == pytest.approx(wanted)
+
+
+def test_terms_of_words() -> None:
+    terms = dict.fromkeys(("bleu1", "bleu2", "bleu4", "rouge_l", "cider", "meteor", "nlg"), 1.0)
+    service = RewardService(Reward(terms=terms))
+    service.fit(TRAINING)
+    same = "There is cardiomegaly and mild edema."
+    found = service([same, "There is cardiomegaly.", ""], [same] * 3)
+    for name in terms:
+        full, part, none = found[name]
+        assert 1.0 >= full > part > none == 0.0, name
+    np.testing.assert_allclose(
+        found["nlg"], (found["bleu4"] + found["rouge_l"] + found["cider"]) / 3.0
+    )
+    assert found["cider"][0] == pytest.approx(1.0)
+    # 3 of 6 words: brevity exp(1 - 6/3)
+    assert found["bleu2"][1] == pytest.approx(math.exp(-1.0), rel=1e-6)
+
+
+def test_terms_that_need_the_training_studies_say_so() -> None:
+    for term, what in (("cider", "count n-grams in"), ("inverse_frequency", "label frequencies")):
+        with pytest.raises(UserError, match=f"{term} failed: .*{what}.*RewardService.fit"):
+            RewardService(Reward(terms={term: 1.0}))(["Edema."], ["Edema."])
+
+
+def test_both_blank_is_an_option_of_mccs() -> None:
+    pairs = [("", labels()), ("Edema.", labels())]
+    assert values("mccs", pairs, against="labels").tolist() == [0.0, 0.0]
+    assert values("mccs", pairs, against="labels", both_blank=1.0).tolist() == [1.0, 0.0]

@@ -1,0 +1,74 @@
+"""What some terms need to know about the training reports as a whole."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from rrgtrain.clinical import to_binary
+from rrgtrain.errors import UserError
+
+
+class DocumentFrequency(NamedTuple):
+    """reports: how many reports were counted. counts: in how many each n-gram (n = 1..4) occurs."""
+
+    reports: int
+    counts: Counter[tuple[str, ...]]
+
+
+class Corpus:
+    """Statistics of the training studies, each computed when a term first asks for it.
+
+    label: gives the `[R, 14]` class ids of all training studies, reports or labels as the
+    recipe's `reward.against` says. reports: their texts, None where a study has none.
+    """
+
+    def __init__(
+        self, reports: Sequence[str | None], label: Callable[[], np.ndarray] | None = None
+    ) -> None:
+        self._reports, self._label = list(reports), label
+        self._lock = threading.Lock()
+
+    def prevalence(self) -> np.ndarray:
+        """float64 `[14]`: share of training studies in which each label is positive or uncertain.
+
+        A label that never is counts as if it were in one study, so its inverse is finite.
+        """
+        with self._lock:
+            return self._prevalence
+
+    def document_frequency(self) -> DocumentFrequency:
+        """Of all n-grams up to 4 in the training reports."""
+        with self._lock:
+            return self._document_frequency
+
+    @cached_property
+    def _prevalence(self) -> np.ndarray:
+        labels = self._label() if self._label is not None else np.zeros((0, 14), dtype=np.int8)
+        if not len(labels):
+            raise UserError(
+                "there are no training studies to count label frequencies in; "
+                "pass them to RewardService.fit, or leave out inverse_frequency"
+            )
+        return np.maximum(to_binary(labels).sum(0), 1) / len(labels)
+
+    @cached_property
+    def _document_frequency(self) -> DocumentFrequency:
+        # Imported here: nltk takes a second, and most recipes have no text term.
+        from rrgtrain.clinical.text import count_ngrams, tokens
+
+        texts = [report for report in self._reports if report]
+        if not texts:
+            raise UserError(
+                "there are no training reports to count n-grams in; "
+                "pass them to RewardService.fit, or leave out cider and nlg"
+            )
+        counts: Counter[tuple[str, ...]] = Counter()
+        for text in texts:
+            counts.update(count_ngrams(tokens(text)).keys())
+        return DocumentFrequency(len(texts), counts)

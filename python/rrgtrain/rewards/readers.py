@@ -1,0 +1,94 @@
+"""The models behind the terms of a recipe: built once, shared, each text read once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+import torch
+
+from rrgtrain.clinical import build_extractor, build_labeller
+from rrgtrain.clinical.backends import Extractor, Labeller, takes_device
+from rrgtrain.clinical.cached import CachedExtractor, CachedLabeller
+from rrgtrain.schema import Reward
+
+T = TypeVar("T", CachedLabeller, CachedExtractor)
+
+# Rewards and edits of one run ask for the same extractor: it is held once, and reads a report once.
+_SHARED: WeakValueDictionary[str, Any] = WeakValueDictionary()
+_LOCK = threading.Lock()
+
+
+def open_labeller(settings: Reward, name: str | None = None) -> CachedLabeller:
+    """The labeller that `settings` names (or `name`), with its options, caching what it reads."""
+    name = name or settings.labeller
+    return _shared(
+        settings,
+        "labeller",
+        name,
+        lambda: cached_labeller(
+            build_labeller(name, **options_of(settings, "labeller", name)), settings
+        ),
+    )
+
+
+def open_extractor(settings: Reward, name: str | None = None) -> CachedExtractor:
+    """The extractor that `settings` names (or `name`), with its options; see `open_labeller`."""
+    name = name or settings.extractor
+    return _shared(
+        settings,
+        "extractor",
+        name,
+        lambda: cached_extractor(
+            build_extractor(name, **options_of(settings, "extractor", name)), settings
+        ),
+    )
+
+
+def cached_labeller(labeller: Labeller, settings: Reward) -> CachedLabeller:
+    """`labeller`, caching as `settings` say."""
+    if isinstance(labeller, CachedLabeller):
+        return labeller
+    return CachedLabeller(labeller, cache=settings.cache, capacity=settings.cache_texts)
+
+
+def cached_extractor(extractor: Extractor, settings: Reward) -> CachedExtractor:
+    """`extractor`, caching as `settings` say."""
+    if isinstance(extractor, CachedExtractor):
+        return extractor
+    return CachedExtractor(extractor, cache=settings.cache, capacity=settings.cache_texts)
+
+
+def options_of(settings: Reward, what: str, name: str) -> dict[str, Any]:
+    """`reward.options.<name>` for a labeller or extractor (`what`).
+
+    `reward.device` is added where the model takes a device and none is given.
+    """
+    options = dict(settings.options.get(name, {}))
+    if "device" not in options and takes_device(what, name):
+        device = settings.device
+        options["device"] = _best_device() if device == "auto" else device
+    return options
+
+
+def _best_device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _shared(settings: Reward, what: str, name: str, build: Callable[[], T]) -> T:
+    described = {
+        "what": what,
+        "name": name,
+        "options": settings.options.get(name, {}),
+        "device": settings.device,
+        "cache": [settings.cache, settings.cache_texts],
+    }
+    key = json.dumps(described, sort_keys=True, default=str)
+    with _LOCK:
+        found = _SHARED.get(key)
+        if found is None:
+            found = _SHARED[key] = build()
+        return found

@@ -1,0 +1,66 @@
+"""Rewards as TRL calls them: `GRPOTrainer(reward_funcs=trl_reward(service), ...)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rrgtrain.rewards.service import RewardService
+
+
+def trl_reward(
+    service: RewardService, *, column: str = "report", name: str = "rrgtrain"
+) -> Callable[..., list[float]]:
+    """The weighted total as one reward function of TRL (1.x).
+
+    TRL passes every dataset column by name, one value per completion; `column` holds the
+    reference report. Completions may be texts or conversations. The terms are logged by TRL's
+    `log_metric` where it offers that, and `reward.starts` follows `trainer_state`. A reward that
+    fails raises and stops the trainer: None, TRL's way to leave a sample out, is never returned.
+    """
+
+    def reward(completions: Sequence[Any], **columns: Any) -> list[float]:
+        if column not in columns:
+            have = ", ".join(sorted(k for k, v in columns.items() if isinstance(v, list)))
+            raise ValueError(f"the dataset has no column {column!r}, it has {have}; pass column=")
+        scores = service(
+            [completion_text(completion) for completion in completions],
+            columns[column],
+            _progress(columns.get("trainer_state")),
+        )
+        log = columns.get("log_metric")
+        if log is not None:
+            for term, value in scores.items():
+                if term != "total" and len(value):
+                    log(f"{name}/{term}", float(value.mean()))
+        return scores["total"].tolist()
+
+    # TRL names its log rows after the function.
+    reward.__name__ = name
+    return reward
+
+
+def completion_text(completion: Any) -> str:
+    """The text of a completion: a str, or the messages of a conversation one after another.
+
+    Raises TypeError for anything else.
+    """
+    if isinstance(completion, str):
+        return completion
+    if isinstance(completion, list):
+        return "\n".join(_content(message) for message in completion)
+    raise TypeError(
+        f"a completion is {type(completion).__name__}; wanted text or a list of messages"
+    )
+
+
+def _content(message: dict[str, Any]) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content if part.get("type") == "text")
+
+
+def _progress(state: Any) -> float:
+    steps = getattr(state, "max_steps", 0) or 0
+    return min(1.0, state.global_step / steps) if steps > 0 else 1.0

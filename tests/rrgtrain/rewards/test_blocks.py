@@ -1,0 +1,43 @@
+"""The blocks of MRG-R1 and their quarters."""
+
+from __future__ import annotations
+
+import pytest
+
+from rrgtrain.rewards.blocks import parse_blocks
+
+GOOD = "<think>a</think><report>b</report>"
+
+
+@pytest.mark.parametrize(
+    ("text", "format_reward", "report"),
+    [
+        (GOOD, 1.0, "b"),
+        (f"x {GOOD} y", 1.0, "b"),
+        ("<think>\na\n</think>\n\n<report>\n b c \n</report>", 1.0, "b c"),
+        ("", 0.0, None),
+        ("b", 0.0, None),
+        ("<report>b</report>", 0.0, "b"),
+        ("<think>a</think>", 0.0, None),
+        ("<think>a</think><report>b", 0.0, None),
+        ("<think>a<report>b</report>", 0.0, "b"),
+        ("</report>b<report><think>a</think>", 0.0, None),
+        # present, balanced, filled, but the other way round
+        ("<report>b</report><think>a</think>", 0.75, "b"),
+        # interleaved: `</think>` comes after `<report>`
+        ("<think>a<report>b</think>c</report>", 0.75, "b</think>c"),
+        # a tag too many
+        (f"{GOOD}</report>", 0.75, "b"),
+        (f"{GOOD}<report>c</report>", 0.75, "b"),
+        # an empty block
+        ("<think></think><report>b</report>", 0.75, "b"),
+        ("<think>a</think><report> \n</report>", 0.75, ""),
+        # two faults, three faults
+        ("<report></report><think>a</think>", 0.5, ""),
+        ("<report></report><think></think></think>", 0.25, ""),
+        ("<THINK>a</THINK><REPORT>b</REPORT>", 0.0, None),
+    ],
+)
+def test_blocks(text: str, format_reward: float, report: str | None) -> None:
+    found = parse_blocks(text)
+    assert (found.format, found.report) == (format_reward, report)

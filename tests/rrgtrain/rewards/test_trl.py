@@ -1,0 +1,72 @@
+"""The service called as TRL calls reward functions."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from rrgtrain.errors import RewardError
+from rrgtrain.rewards import RewardService, trl_reward
+from rrgtrain.schema import Reward
+
+COMPLETIONS = ["Cardiomegaly. Edema.", "Lungs are clear.", ""]
+REFERENCES = ["Edema.", "Clear.", "Edema."]
+
+
+def call(function, **more):
+    """The keywords that TRL 1.16's GRPOTrainer passes."""
+    texts = more.pop("completions", COMPLETIONS)
+    return function(
+        prompts=["p"] * len(texts),
+        completions=texts,
+        completion_ids=[[1, 2]] * len(texts),
+        **{"report": REFERENCES, "id": ["a", "b", "c"], **more},
+    )
+
+
+def test_rewards_are_the_total_as_floats() -> None:
+    service = RewardService(Reward())
+    function = trl_reward(service, name="clinical")
+    found = call(function)
+    assert function.__name__ == "clinical"
+    assert found == service(COMPLETIONS, REFERENCES)["total"].tolist()
+    assert all(type(value) is float for value in found) and len(set(found)) > 1
+
+
+def test_conversations_are_read() -> None:
+    function = trl_reward(RewardService(Reward()))
+    plain = [[{"role": "assistant", "content": text}] for text in COMPLETIONS]
+    parts = [
+        [{"role": "assistant", "content": [{"type": "text", "text": text}]}] for text in COMPLETIONS
+    ]
+    assert call(function, completions=plain) == call(function) == call(function, completions=parts)
+    with pytest.raises(TypeError, match="a completion is int"):
+        call(function, completions=[1, 2, 3])
+
+
+def test_terms_are_logged_and_the_schedule_follows_the_trainer() -> None:
+    logged: dict[str, float] = {}
+    service = RewardService(Reward(terms={"label_f1": 1.0, "bleu2": 1.0}, starts={"bleu2": 0.8}))
+    function = trl_reward(service)
+
+    def at(step: int) -> list[float]:
+        state = SimpleNamespace(global_step=step, max_steps=10)
+        return call(function, trainer_state=state, log_metric=logged.__setitem__)
+
+    early, late = at(7), at(8)
+    scores = service(COMPLETIONS, REFERENCES)
+    assert early == scores["label_f1"].tolist()
+    assert late == scores["total"].tolist() != early
+    assert logged == {
+        "rrgtrain/label_f1": pytest.approx(scores["label_f1"].mean()),
+        "rrgtrain/bleu2": pytest.approx(scores["bleu2"].mean()),
+    }
+
+
+def test_failures_are_raised() -> None:
+    with pytest.raises(ValueError, match="no column 'report', it has findings"):
+        trl_reward(RewardService(Reward()))(completions=["x"], findings=["y"])
+    inverse = trl_reward(RewardService(Reward(terms={"inverse_frequency": 1.0})))
+    with pytest.raises(RewardError, match="reward term inverse_frequency failed: there are no tra"):
+        call(inverse)
