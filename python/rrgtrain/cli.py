@@ -1,4 +1,4 @@
-"""The command line: `rrgtrain demo | sft | rl | eval | data | report | doctor`."""
+"""The command line: `rrgtrain demo | sft | rl | eval | data | report | replay | doctor`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rrgtrain.errors import UserError
+from rrgtrain.engine.stop import stopping
+from rrgtrain.errors import Stopped, UserError
 
 DEFAULT_RECIPES = {
     "demo": "demo",
@@ -41,7 +42,6 @@ def parser() -> argparse.ArgumentParser:
             made.add_argument(
                 "recipe",
                 nargs="?",
-                default=default,
                 help=f"name or YAML path, {default} if left out",
             )
             made.add_argument(
@@ -50,12 +50,19 @@ def parser() -> argparse.ArgumentParser:
         return made
 
     demo = verb("demo", "phantoms, SFT, EditGRPO, one table and one report")
-    demo.add_argument("--out", type=Path, default=Path("runs/demo"))
+    demo.add_argument("--out", type=Path, help="directory of the run, runs/demo if left out")
     sft = verb("sft", "supervised fine-tuning to the validation plateau")
-    sft.add_argument("--out", type=Path, required=True)
+    sft.add_argument("--out", type=Path)
     rl = verb("rl", "reinforcement learning from a checkpoint")
-    rl.add_argument("--from", dest="start", required=True, help="checkpoint directory or hub name")
-    rl.add_argument("--out", type=Path, required=True)
+    rl.add_argument("--from", dest="start", help="checkpoint directory or hub name")
+    rl.add_argument("--out", type=Path)
+    for resumable in (demo, sft, rl):
+        resumable.add_argument(
+            "--resume",
+            type=Path,
+            metavar="RUN",
+            help="go on with the run in this directory, from its newest checkpoint",
+        )
     evaluation = verb("eval", "greedy reports of a checkpoint, scored")
     evaluation.add_argument("--from", dest="start", required=True, help="checkpoint directory")
     evaluation.add_argument("--out", type=Path, required=True)
@@ -63,17 +70,27 @@ def parser() -> argparse.ArgumentParser:
     data.add_argument("--out", type=Path, required=True)
     report = verb("report", "draw report.html of a finished run again")
     report.add_argument("run", type=Path)
+    replay = verb("replay", "compute a batch again whose numbers were not finite")
+    replay.add_argument("batch", type=Path, help="its directory, RUN/failures/...")
     verb("doctor", "versions, devices and who serves each op")
     return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; 0 on success, 2 on bad input (one line on standard error)."""
+    """Runs one command.
+
+    0 on success; one line on standard error and 2 on bad input, 75 where the run was stopped and
+    can be resumed, 130 after an interrupt from the keyboard.
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with warnings.catch_warnings():
         warnings.showwarning = _one_line
         try:
-            return _run(_understood(arguments))
+            with stopping.installed():
+                return _run(_understood(arguments))
+        except Stopped as stopped:
+            print(f"rrgtrain: {stopped}", file=sys.stderr)
+            return stopped.status
         except UserError as error:
             print(f"rrgtrain: {error}", file=sys.stderr)
             return 2
@@ -93,12 +110,33 @@ def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
         top.error(f"unrecognized arguments: {words} (settings are written section.key=value)")
     if hasattr(options, "overrides"):
         recipe = options.recipe
-        if "=" in recipe and not recipe.endswith((".yaml", ".yml")):
+        if recipe and "=" in recipe and not recipe.endswith((".yaml", ".yml")):
             # `rrgtrain sft key=value` leaves the recipe out
             options.overrides.insert(0, recipe)
-            options.recipe = DEFAULT_RECIPES[options.verb]
+            options.recipe = None
         options.overrides += rest
+        _complete(options)
     return options
+
+
+def _complete(options: argparse.Namespace) -> None:
+    """Fills in what was left out; UserError for words that a resume leaves no room for."""
+    given = vars(options)
+    help_ = f"see `rrgtrain {options.verb} --help`"
+    if given.get("resume") is not None:
+        clash = next((w for w in ("recipe", "out", "start") if given.get(w) is not None), None)
+        if clash is not None:
+            word = {"recipe": f"recipe {options.recipe}", "out": "--out", "start": "--from"}[clash]
+            raise UserError(f"a resumed run has its own: leave out {word}; {help_}")
+        return
+    if options.verb == "demo":
+        options.out = options.out or Path("runs/demo")
+    wanted = {"start": "--from", "out": "--out"}
+    missing = [w for k, w in wanted.items() if k in given and given[k] is None]
+    if missing:
+        listed = ", ".join(missing)
+        raise UserError(f"the following arguments are required: {listed}; {help_}")
+    options.recipe = options.recipe or DEFAULT_RECIPES[options.verb]
 
 
 def _one_line(message: Warning | str, *_: Any, **__: Any) -> None:

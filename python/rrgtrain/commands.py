@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import shlex
 import time
 from pathlib import Path
 
@@ -10,9 +12,11 @@ from rrgtrain.config import load_config
 from rrgtrain.data.phantom import PhantomConfig, write_phantom
 from rrgtrain.engine.outcome import EditRecorder, draw, finish
 from rrgtrain.engine.progress import Bar, progress
+from rrgtrain.engine.replay import replay_batch
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.stages import Stages
-from rrgtrain.errors import UserError
+from rrgtrain.engine.wandb_log import require_wandb
+from rrgtrain.errors import Stopped, UserError
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
 from rrgtrain.schema import Recipe
@@ -20,24 +24,75 @@ from rrgtrain.schema import Recipe
 TITLES = {"editgrpo": "EditGRPO", "dr_grpo": "Dr. GRPO", "grpo": "GRPO"}
 
 
+# Commands that `--resume` goes on with.
+RESUMABLE = ("demo", "sft", "rl")
+# A resumed run may not be another experiment than the one its checkpoints are of.
+FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group")
+
+
 def run(options: argparse.Namespace) -> int:
     """Loads the recipe and runs the verb; 0 on success. Bad input is a `UserError`."""
     if options.verb == "report":
         return report(options.run)
-    recipe = load_config(Recipe, options.recipe, options.overrides)
-    if getattr(options, "start", None):
-        recipe.policy.path = options.start
-    verbs = {"demo": demo, "sft": sft, "rl": rl, "eval": evaluation, "data": data}
-    verbs[options.verb](recipe, options.out)
+    if options.verb == "replay":
+        return replay(options.batch)
+    out, resume = options.out, getattr(options, "resume", None)
+    if resume is not None:
+        out, recipe = resume, resumed_recipe(resume, options.overrides)
+    else:
+        recipe = load_config(Recipe, options.recipe, options.overrides)
+        if getattr(options, "start", None):
+            recipe.policy.path = options.start
+    if recipe.log.wandb is not None:
+        require_wandb()
+    if options.verb in RESUMABLE:
+        verbs = {"demo": demo, "sft": sft, "rl": rl}
+        try:
+            verbs[options.verb](recipe, out, resume=resume is not None)
+        except Stopped as stopped:
+            stopped.args = (f"{stopped}; {_how_to_go_on(options.verb, out)}",)
+            raise
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            line = f"{error.strerror}: make room for {error.filename or out}"
+            raise Stopped(f"{line}; {_how_to_go_on(options.verb, out)}") from error
+    else:
+        {"eval": evaluation, "data": data}[options.verb](recipe, out)
     return 0
 
 
-def demo(recipe: Recipe, out: Path) -> None:
+def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
+    """The recipe of the run in `path`, and what may be changed in it.
+
+    Raises UserError where there is no run, where it has ended, and for a setting that its
+    checkpoints depend on.
+    """
+    found = RunDir(path)
+    if not found.config.is_file():
+        raise UserError(f"no run in {path} to resume; drop --resume to start one there")
+    if found.report.is_file():
+        raise UserError(f"the run in {path} has ended; its report is {found.report}")
+    fixed = [o for o in overrides if o.startswith(FIXED)]
+    if fixed:
+        raise UserError(
+            f"{fixed[0]!r} would make another experiment of the run in {path}; start a new one"
+        )
+    return load_config(Recipe, found.config, overrides)
+
+
+def _how_to_go_on(verb: str, out: Path) -> str:
+    if RunDir(out).config.is_file():
+        return f"go on with: rrgtrain {verb} --resume {shlex.quote(str(out))}"
+    return "nothing was begun: give the same command again"
+
+
+def demo(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """SFT, then reinforcement learning from it, both judged on the held-out studies."""
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
     recorder = EditRecorder()
-    with Stages.open(recipe, out, sft=True, rl=True) as stages:
+    with Stages.open(recipe, out, sft=True, rl=True, verb="demo", resume=resume) as stages:
         tuned = stages.sft()
         before = stages.evaluate("SFT")
         trained = stages.rl(recorder)
@@ -47,30 +102,31 @@ def demo(recipe: Recipe, out: Path) -> None:
             f"SFT, then {name}",
             {"SFT": (before, tuned), name: (after, trained)},
             recorder,
-            began,
+            began - stages.keeper.earlier,
         )
 
 
-def sft(recipe: Recipe, out: Path) -> None:
+def sft(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Supervised fine-tuning, judged on the held-out studies."""
     began = time.perf_counter()
-    with Stages.open(recipe, out, sft=True) as stages:
+    with Stages.open(recipe, out, sft=True, verb="sft", resume=resume) as stages:
         tuned = stages.sft()
-        finish(stages, "SFT", {"SFT": (stages.evaluate("SFT"), tuned)}, began=began)
+        systems = {"SFT": (stages.evaluate("SFT"), tuned)}
+        finish(stages, "SFT", systems, began=began - stages.keeper.earlier)
         print(f"checkpoint: {tuned.best}")
 
 
-def rl(recipe: Recipe, out: Path) -> None:
+def rl(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Reinforcement learning from `policy.path`, judged beside its start."""
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
     recorder = EditRecorder()
-    with Stages.open(recipe, out, rl=True) as stages:
+    with Stages.open(recipe, out, rl=True, verb="rl", resume=resume) as stages:
         before = stages.evaluate("start")
         trained = stages.rl(recorder)
         after = stages.evaluate(name)
         systems = {"start": (before, None), name: (after, trained)}
-        finish(stages, name, systems, recorder, began)
+        finish(stages, name, systems, recorder, began - stages.keeper.earlier)
         print(f"checkpoint: {trained.best}")
 
 
@@ -101,4 +157,11 @@ def report(path: Path) -> int:
     draw(found, summary)
     print_summary(summary)
     print(f"\nreport: {found.report}")
+    return 0
+
+
+def replay(path: Path) -> int:
+    """Computes a kept batch again and says where its numbers stop being finite."""
+    for line in replay_batch(path):
+        print(line)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +30,26 @@ class Evaluation:
     predicted: np.ndarray
     truth: np.ndarray
     rewards: dict[str, np.ndarray]
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint; the studies stay with the data."""
+        return {
+            "reports": list(self.reports),
+            "predicted": torch.as_tensor(self.predicted),
+            "truth": torch.as_tensor(self.truth),
+            "rewards": {name: torch.as_tensor(value) for name, value in self.rewards.items()},
+        }
+
+    @classmethod
+    def from_state(cls, studies: Sequence[Study], state: dict[str, Any]) -> Evaluation:
+        """What `state_dict` gave, for the same studies."""
+        return cls(
+            list(studies),
+            state["reports"],
+            state["predicted"].numpy(),
+            state["truth"].numpy(),
+            {name: value.numpy() for name, value in state["rewards"].items()},
+        )
 
     def metrics(self) -> dict[str, float]:
         values = dict(label_report(self.predicted, self.truth))
@@ -100,9 +121,9 @@ def score(reports: list[str], studies: list[Study], rewards: RewardService) -> E
     the studies' own labels.
     """
     values = rewards(reports, studies)
-    predicted = rewards.labeller.label(reports)
+    predicted = rewards.labeller.label(rewards.scored_text(reports))
     if all(study.report is not None for study in studies):
-        truth = rewards.labeller.label([study.report or "" for study in studies])
+        truth = rewards.labeller.label([study.report or "" for study in studies], keep=True)
     else:
         truth = np.asarray([study.labels for study in studies], dtype=np.int8)
     return Evaluation(studies, reports, predicted, truth, values)

@@ -20,7 +20,8 @@ from typing import Any, SupportsFloat
 
 from torch.utils.tensorboard import SummaryWriter
 
-from rrgtrain.engine.rundir import RunDir, atomic_write
+from rrgtrain.engine.rundir import RunDir
+from rrgtrain.engine.wandb_log import WandbLog
 from rrgtrain.errors import UserError
 
 _RESERVED = ("phase", "step", "time")
@@ -32,13 +33,14 @@ class RunLog:
 
     Every row is a single appending write, so a crash can tear the last line at most; that line
     is cut off when the log is opened again. TensorBoard's files, one folder a phase, lag behind
-    by up to ten seconds.
+    by up to ten seconds. `wandb` names a project of Weights & Biases to log to as well.
     """
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunDir, wandb: str | None = None) -> None:
         self._path = run.metrics
         self._events = run.events
         self._boards: dict[str, SummaryWriter] = {}
+        self._wandb = None if wandb is None else WandbLog(wandb, run)
         if self._path.exists():
             _cut_torn_line(self._path)
         self._handle = self._open()
@@ -58,33 +60,49 @@ class RunLog:
         board = self._board(phase)
         for name, value in values.items():
             board.add_scalar(name, value, step)
+        if self._wandb is not None:
+            self._wandb.write(phase, step, values)
 
-    def rewind(self, phase: str, step: int) -> int:
-        """Drops what was logged after `step` of `phase`, which a resume will log again.
+    @property
+    def size(self) -> int:
+        """How many bytes of metrics there are: what `rewind_to` goes back to."""
+        return os.fstat(self._handle).st_size
 
-        Cuts at the first row of that phase with a later step; rows before it stay, whatever
-        their phase. Returns how many rows went.
+    def sync(self) -> None:
+        """Every row on the disk, so that no checkpoint knows of rows that a power cut has lost."""
+        os.fsync(self._handle)
+
+    def rewind_to(self, size: int) -> int:
+        """Drops the rows behind the first `size` bytes, which a resume will log again.
+
+        Returns how many rows went. UserError where the file is shorter: it is not the one that
+        the checkpoint was written beside.
         """
-        rows = read_metrics(self._path)
-        cut = next(
-            (i for i, r in enumerate(rows) if r["phase"] == phase and r["step"] > step), len(rows)
-        )
-        if cut == len(rows):
+        content = self._path.read_bytes()
+        if len(content) < size:
+            raise UserError(
+                f"{self._path} has {len(content)} bytes, and had {size} when the checkpoint was "
+                "written; put the whole file back"
+            )
+        rows = [_parse(line) for line in content[size:].split(b"\n") if line]
+        if not rows:
             return 0
-        os.close(self._handle)
-        atomic_write(self._path, b"".join(_line(row) for row in rows[:cut]))
-        self._handle = self._open()
-        for gone in {row["phase"] for row in rows[cut:]}:
-            first = min(row["step"] for row in rows[cut:] if row["phase"] == gone)
+        # Appending goes to the end of the file, wherever that is.
+        os.truncate(self._path, size)
+        os.fsync(self._handle)
+        for gone in {row["phase"] for row in rows}:
+            first = min(row["step"] for row in rows if row["phase"] == gone)
             if gone in self._boards:
                 self._boards.pop(gone).close()
             self._board(gone, purge_step=first)
-        return len(rows) - cut
+        return len(rows)
 
     def close(self) -> None:
         os.close(self._handle)
         for board in self._boards.values():
             board.close()
+        if self._wandb is not None:
+            self._wandb.close()
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import torch
 
-from rrgtrain.errors import UserError
+from rrgtrain.errors import NotFinite
 
 
 def adamw(
@@ -43,14 +43,14 @@ def apply_step(
 ) -> float:
     """Clips, steps, clears the gradients; returns the gradient norm before clipping.
 
-    Raises UserError, and changes no weight, when that norm is not finite.
+    Raises NotFinite, and changes no weight, when that norm is not finite.
     """
     for group in optimizer.param_groups:
         group["lr"] = lr
     limit = clip if clip > 0 else float("inf")
     norm = torch.nn.utils.clip_grad_norm_(list(parameters), limit)
     if not torch.isfinite(norm):
-        raise UserError(
+        raise NotFinite(
             f"the norm of the gradient is {norm.item()}; lower the learning rate (sft.lr, rl.lr)"
         )
     optimizer.step()

@@ -7,7 +7,8 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import torch
 
@@ -68,6 +69,14 @@ class EditRecorder:
                     )
             begin += len(group.members)
 
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"kept": [asdict(sample) for sample in self.kept]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Puts back what `state_dict` gave."""
+        self.kept = [EditSample(**sample) for sample in state["kept"]]
+
     def _wanted(self, steps: tuple[tuple[str, str, str], ...], step: int) -> bool:
         if len(self.kept) >= self.keep or not steps:
             return False
@@ -127,10 +136,11 @@ def finish(
         commit=commit(),
         versions=versions(),
     )
-    summary.save(run.summary)
     samples: list[Sample | EditSample] = [*_samples(evaluations, recipe.eval.samples)]
     samples += edits.kept if edits else []
+    # In this order: a run with a summary lacks nothing but the page that is drawn from it.
     write_samples(run.samples, samples)
+    summary.save(run.summary)
     draw(stages.run, summary)
     print_summary(summary)
     print(f"\nreport: {run.report}")

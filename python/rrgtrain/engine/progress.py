@@ -45,12 +45,13 @@ class Bar(Generic[T]):
         description: str,
         console: Console,
         clock: Callable[[], float],
+        done: int = 0,
     ) -> None:
         self._items = items
         self.total = total
         self.description = description
         self.values: dict[str, float] = {}
-        self.done = 0
+        self.done = self._before = done
         self._clock = clock
         self._display: _Live | _Lines | _Silent = _Silent()
         if console.is_terminal:
@@ -77,8 +78,8 @@ class Bar(Generic[T]):
     @property
     def rate(self) -> float | None:
         """Items per second up to the last one done; None before the first."""
-        taken = self._advanced_at - self._began
-        return self.done / taken if self.done and taken > 0 else None
+        taken, own = self._advanced_at - self._began, self.done - self._before
+        return own / taken if own and taken > 0 else None
 
     def __iter__(self) -> Iterator[T]:
         if self._items is None:
@@ -108,6 +109,7 @@ def progress(
     work: Iterable[T] | int,
     description: str,
     *,
+    done: int = 0,
     quiet: bool = False,
     console: Console | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -115,12 +117,12 @@ def progress(
     """Progress over an iterable, or over a number of items counted by `advance`.
 
     On a terminal a bar with rate, remaining time and live values, on stderr; elsewhere a line
-    about every tenth of the work or every 15 seconds. `quiet` (ranks other than 0) shows
-    nothing.
+    about every tenth of the work or every 15 seconds. `done` of a number were done before, by a
+    run that is resumed. `quiet` (ranks other than 0) shows nothing.
     """
     shown = console or Console(stderr=True, quiet=quiet)
     if isinstance(work, int):
-        return Bar(None, work, description, shown, clock)
+        return Bar(None, work, description, shown, clock, done)
     total = len(work) if isinstance(work, Sized) else None
     return Bar(work, total, description, shown, clock)
 

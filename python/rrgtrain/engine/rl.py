@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from typing import Protocol
 
+import numpy as np
 import torch
 
 from rrgkern import philox_seed
-from rrgtrain.algorithms import Algorithm, Group, Member, group_offsets
-from rrgtrain.algorithms.group import members
+from rrgtrain.algorithms import Algorithm, Context, Group, Member, group_offsets
+from rrgtrain.algorithms.group import competing, members
 from rrgtrain.data.study import Study
 from rrgtrain.engine.best import Best
+from rrgtrain.engine.describe import describe_groups
 from rrgtrain.engine.encode import PromptCache
+from rrgtrain.engine.keeper import State, Unkept
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.optim import adamw, apply_step, learning_rate
 from rrgtrain.engine.order import batch_indices
-from rrgtrain.engine.progress import progress
+from rrgtrain.engine.progress import Bar, progress
+from rrgtrain.engine.rundir import atomic_directory
+from rrgtrain.engine.stopwatch import Stopwatch
 from rrgtrain.engine.update import accumulate_gradients
-from rrgtrain.errors import UserError
+from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import generate
 from rrgtrain.schema import Recipe
 
 Validate = Callable[[], dict[str, float]]
+PHASES = ("rollout", "edit", "reward", "update", "validate")
+
+
+class Recorder(Protocol):
+    """Sees every batch before its update, and goes on where it stood after a resume."""
+
+    def __call__(self, step: int, groups: list[Group], rewards: torch.Tensor) -> None: ...
+
+    def state_dict(self) -> State: ...
+
+    def load_state_dict(self, state: State) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +81,7 @@ def sample_groups(
 ) -> list[Group]:
     """Groups of `algorithm.sampled` members drawn from the policy, each from its own seed.
 
-    Raises UserError where the policy's log-probabilities are not finite.
+    Raises NotFinite where the policy's log-probabilities are not finite.
     """
     settings = recipe.rl
     encoded = [prompts(studies[i]) for i in indices]
@@ -88,7 +106,7 @@ def sample_groups(
         )
     policy.model.train()
     if not all(torch.isfinite(r.logps).all() for group in rollouts for r in group):
-        raise UserError(
+        raise NotFinite(
             f"the policy gives no finite log-probability at step {step}: its weights have blown "
             "up; lower rl.lr"
         )
@@ -117,57 +135,84 @@ def run_rl(
     out: Path,
     log: RunLog,
     *,
-    record: Callable[[int, list[Group], torch.Tensor], None] | None = None,
+    record: Recorder | None = None,
+    keeper: Unkept | None = None,
 ) -> RlResult:
     """Trains `policy` in place for `rl.steps` steps; keeps the best by micro-F1 in `out`.
 
     One update per batch of rollouts, so the behaviour policy is the policy itself and the
     ratio is exactly 1. `record(step, groups, rewards)` sees every batch before its update.
+    `keeper` makes it resumable.
     """
-    settings = recipe.rl
+    settings, keeper = recipe.rl, keeper or Unkept()
     require_reports(algorithm, studies)
+    algorithm.prepare(Context(policy.codec, studies))
     reference = None
-    if settings.beta > 0:
+    if settings.beta > 0 or algorithm.needs_reference:
         reference = replace(policy, model=copy.deepcopy(policy.model).requires_grad_(False).eval())
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
-    seconds = dict.fromkeys(("rollout", "edit", "reward", "update", "validate"), 0.0)
-    edits: dict[str, float] = {}
-    best = Best(policy)
-    started = time.perf_counter()
-    flat_groups, all_groups, rollouts = 0, 0, 0
+    best, clock, at = Best(policy), Stopwatch(PHASES), _Place()
 
-    def timed(phase: str, begin: float) -> float:
-        now = time.perf_counter()
-        seconds[phase] += now - begin
-        return now
+    def state() -> State:
+        return {
+            **dataclasses.asdict(at),
+            "seconds": dict(clock.seconds),
+            "optimizer": optimizer.state_dict(),
+            "best": best.state_dict(),
+            "algorithm": algorithm.state_dict(),
+            "record": record.state_dict() if record else None,
+        }
 
-    bar = progress(range(settings.steps), algorithm.name)
-    for step in bar:
-        clock = time.perf_counter()
+    if (saved := keeper.begin(algorithm.name, state)) is not None:
+        at = _Place(**{f.name: saved[f.name] for f in dataclasses.fields(_Place)})
+        optimizer.load_state_dict(saved["optimizer"])
+        best.load_state_dict(saved["best"])
+        algorithm.load_state_dict(saved["algorithm"])
+        if record:
+            record.load_state_dict(saved["record"])
+        clock.load(saved["seconds"])
+    bar: Bar[int] = progress(settings.steps, algorithm.name, done=at.step)
+
+    def validate_if_due() -> None:
+        due = at.step % settings.eval_every == 0 or at.step == settings.steps
+        if not due or at.validated == at.step:
+            return
+        with keeper.between(at.step):
+            values = validate()
+            log.write(f"{algorithm.name}_val", at.step - 1, values)
+        clock.lap("validate")
+        best.offer(at.step, values["micro_f1"])
+        bar.show(f1=values["micro_f1"])
+        at.validated = at.step
+
+    def train(step: int) -> float:
+        """One step; returns the mean reward."""
         indices = batch_indices(len(studies), settings.prompts, step, recipe.seed)
         sampled = sample_groups(policy, prompts, studies, indices, algorithm, recipe, step)
-        rollouts += len(members(sampled))
-        clock = timed("rollout", clock)
+        clock.lap("rollout")
         groups, counts = algorithm.complete(sampled, step, policy.codec.reencode_from)
-        clock = timed("edit", clock)
-        flat = [(group.study, member) for group in groups for member in group.members]
-        scores = rewards([m.text for _, m in flat], [s for s, _ in flat])
-        total = torch.as_tensor(scores["total"])
+        clock.lap("edit")
+        flat = [(group.study, m) for group in groups for m in group.members if m.competes]
+        scores = rewards([m.text for _, m in flat], [s for s, _ in flat], step / settings.steps)
+        total = spread(groups, scores["total"])
         advantages = algorithm.advantages(groups, total)
-        clock = timed("reward", clock)
+        clock.lap("reward")
+        keeper.describe(partial(describe_groups, groups, total, advantages))
         if record is not None:
             record(step, groups, total)
         update = accumulate_gradients(
             policy, reference, groups, advantages, algorithm.loss, settings
         )
         lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
+        keeper.changing()
         norm = apply_step(optimizer, policy.model.parameters(), lr, settings.clip)
-        clock = timed("update", clock)
+        clock.lap("update")
 
         zero = zero_variance(groups, total)
-        flat_groups, all_groups = flat_groups + zero, all_groups + len(groups)
+        at.rollouts += len(members(sampled))
+        at.flat_groups, at.all_groups = at.flat_groups + zero, at.all_groups + len(groups)
         for name, value in counts.items():
-            edits[name] = edits.get(name, 0.0) + value
+            at.edits[name] = at.edits.get(name, 0.0) + value
         log.write(
             algorithm.name,
             step,
@@ -176,31 +221,49 @@ def run_rl(
                 **counts,
                 **update.metrics,
                 "zero_variance": zero / len(groups),
-                "unfinished": sum(not m.finished for m in members(groups)) / len(flat),
+                "unfinished": sum(not m.finished for _, m in flat) / len(flat),
                 "lr": lr,
                 "grad_norm": norm,
             },
         )
-        bar.show(reward=float(scores["total"].mean()))
-        if (step + 1) % settings.eval_every == 0 or step + 1 == settings.steps:
-            values = validate()
-            best.offer(step + 1, values["micro_f1"])
-            log.write(f"{algorithm.name}_val", step, values)
-            bar.show(reward=float(scores["total"].mean()), f1=values["micro_f1"])
-            clock = timed("validate", clock)
+        return float(scores["total"].mean())
+
+    with bar:
+        while True:
+            validate_if_due()
+            if at.step == settings.steps:
+                break
+            with keeper.step(at.step):
+                reward = train(at.step)
+                at.step += 1
+            bar.advance(reward=reward)
     best.restore()
-    policy.save(out)
+    with keeper.between(at.step), atomic_directory(out) as partial_out:
+        policy.save(partial_out)
+    clock.lap("validate")
     return RlResult(
         out,
         best.f1,
         best.step,
         settings.steps,
-        time.perf_counter() - started,
-        seconds,
-        flat_groups / all_groups,
-        edits,
-        rollouts,
+        clock.total,
+        dict(clock.seconds),
+        at.flat_groups / at.all_groups,
+        at.edits,
+        at.rollouts,
     )
+
+
+@dataclass
+class _Place:
+    """Where the loop stands: steps done, the step count last validated, and what is counted."""
+
+    step: int = 0
+    validated: int = 0
+    rollouts: int = 0
+    flat_groups: int = 0
+    all_groups: int = 0
+    edits: dict[str, float] = field(default_factory=dict)
 
 
 def require_reports(algorithm: Algorithm, studies: Sequence[Study]) -> None:
@@ -213,18 +276,28 @@ def require_reports(algorithm: Algorithm, studies: Sequence[Study]) -> None:
         )
 
 
+def spread(groups: list[Group], values: np.ndarray) -> torch.Tensor:
+    """[S] fp64: the values of the members that compete at their places, NaN at the others."""
+    compete = competing(groups)
+    whole = torch.full((len(compete),), float("nan"), dtype=torch.float64)
+    whole[compete] = torch.as_tensor(values, dtype=torch.float64)
+    return whole
+
+
 def zero_variance(groups: list[Group], total: torch.Tensor) -> int:
-    """How many groups have members that all earn the same reward."""
+    """How many groups have competing members that all earn the same reward."""
     offsets = group_offsets(groups).tolist()
-    parts = [total[a:b] for a, b in itertools.pairwise(offsets)]
+    compete = competing(groups)
+    parts = [total[a:b][compete[a:b]] for a, b in itertools.pairwise(offsets)]
     return sum(bool((part == part[0]).all()) for part in parts)
 
 
 def _reward_rows(groups: list[Group], scores: dict) -> dict[str, float]:
-    origins = [member.origin for member in members(groups)]
+    origins = [member.origin for member in members(groups) if member.competes]
     rows = {f"reward/{name}": float(value.mean()) for name, value in scores.items()}
     for origin in sorted(set(origins)):
         chosen = [v for v, o in zip(scores["total"], origins, strict=True) if o == origin]
         rows[f"reward_{origin}"] = float(sum(chosen) / len(chosen))
-    rows["report_tokens"] = float(sum(len(m.ids) for m in members(groups)) / len(origins))
+    tokens = sum(len(m.ids) for m in members(groups) if m.competes)
+    rows["report_tokens"] = float(tokens / len(origins))
     return rows

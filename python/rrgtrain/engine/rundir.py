@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import socket
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
@@ -28,6 +31,60 @@ def atomic_write(path: str | Path, data: bytes | str) -> None:
         partial.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+@contextmanager
+def atomic_directory(path: str | Path) -> Iterator[Path]:
+    """A directory to fill, which becomes `path` when the block ends without an error.
+
+    Everything in it is on the disk before the rename. What stood at `path` before is replaced;
+    a crash between leaves nothing there, never a mixture. On an error nothing of it stays.
+    """
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+        yield partial
+        sync_tree(partial)
+        if path.exists():
+            remove_directory(path)
+        partial.rename(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    sync_directory(path.parent)
+
+
+def remove_directory(path: Path) -> None:
+    """Removes a directory so that a crash never leaves half of it under its name."""
+    gone = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    path.rename(gone)
+    shutil.rmtree(gone)
+
+
+def remove_partial(directory: Path) -> None:
+    """Removes what atomic writes and removals left in `directory` when they were cut short.
+
+    Only for the process that holds the run's lock: the files of a living writer look the same.
+    """
+    for left in directory.glob(".*.tmp"):
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+
+
+def sync_tree(root: Path) -> None:
+    """Every file and directory below `root`, and itself, on the disk."""
+    for folder, _, files in os.walk(root):
+        for name in files:
+            handle = os.open(Path(folder, name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        sync_directory(Path(folder))
 
 
 def sync_directory(path: Path) -> None:
@@ -53,6 +110,8 @@ class RunDir:
         self.events = self.path / "events"
         self.samples = self.path / "samples.jsonl"
         self.checkpoints = self.path / "checkpoints"
+        self.resume = self.path / "resume"
+        self.failures = self.path / "failures"
         self.summary = self.path / "summary.json"
         self.report = self.path / "report.html"
         self.lock = self.path / "run.lock"

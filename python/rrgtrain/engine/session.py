@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from rrgtrain.algorithms import Algorithm
@@ -17,6 +20,7 @@ from rrgtrain.engine.evaluate import Evaluation, evaluate
 from rrgtrain.engine.images import check_images
 from rrgtrain.engine.preflight import check_data, held_back, split_of, validation_split
 from rrgtrain.engine.progress import Bar, progress
+from rrgtrain.engine.rundir import atomic_directory
 from rrgtrain.engine.warmup import warm_up_vision
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy, refuse_missing
@@ -26,6 +30,7 @@ from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 
+INIT = "init"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -96,22 +101,55 @@ def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
     return studies
 
 
-def open_policy(recipe: Recipe, studies: dict[str, list[Study]], work: Path) -> Policy:
-    """Loads `policy.path`; `tiny` is built from the training texts and saved in `work`/init."""
-    settings = recipe.policy
-    path = settings.path
-    if path == "tiny":
-        train = studies.get("train") or []
-        texts = [study.report for study in train if study.report]
-        texts += [prompt_text(study, style=settings.prompt) for study in train]
-        config = TinyConfig(
-            width=settings.width,
-            layers=settings.layers,
-            vision_layers=settings.vision_layers,
-            vocabulary=settings.vocabulary,
-            seed=settings.seed,
+def start_policy(
+    recipe: Recipe, studies: dict[str, list[Study]], work: Path, *, resume: bool
+) -> tuple[Policy, PromptCache]:
+    """The policy a run starts from, and its prompts.
+
+    That of `tiny` is built, warmed up and then kept as `work`/init, which is there when it is
+    whole; a resumed run finds it there.
+    """
+    kept = work / INIT
+    style = recipe.policy.prompt
+    if recipe.policy.path != "tiny" or (resume and kept.is_dir()):
+        path = str(kept) if recipe.policy.path == "tiny" else recipe.policy.path
+        policy = _load(recipe, path)
+        return policy, PromptCache(policy, style)
+    with atomic_directory(kept) as partial:
+        policy = _load(recipe, str(_built_tiny(recipe, studies, partial)))
+        prompts = PromptCache(policy, style)
+        warm_up_vision(
+            policy,
+            prompts,
+            studies.get("train") or [],
+            steps=recipe.policy.warmup_steps,
+            batch=recipe.sft.batch,
+            lr=recipe.policy.warmup_lr,
+            seed=recipe.policy.seed,
         )
-        path = str(build_tiny(config, texts, work / "init"))
+        policy.save(partial)
+    # Read back from where it stays: as a resume will, and a policy knows where it came from.
+    prompts.policy = _load(recipe, str(kept))
+    return prompts.policy, prompts
+
+
+def _built_tiny(recipe: Recipe, studies: dict[str, list[Study]], directory: Path) -> Path:
+    settings = recipe.policy
+    train = studies.get("train") or []
+    texts = [study.report for study in train if study.report]
+    texts += [prompt_text(study, style=settings.prompt) for study in train]
+    config = TinyConfig(
+        width=settings.width,
+        layers=settings.layers,
+        vision_layers=settings.vision_layers,
+        vocabulary=settings.vocabulary,
+        seed=settings.seed,
+    )
+    return build_tiny(config, texts, directory)
+
+
+def _load(recipe: Recipe, path: str) -> Policy:
+    settings = recipe.policy
     device = settings.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -125,12 +163,19 @@ def open_policy(recipe: Recipe, studies: dict[str, list[Study]], work: Path) -> 
 
 
 def open_session(
-    recipe: Recipe, work: Path, *, sft: bool = False, algorithm: Algorithm | None = None
+    recipe: Recipe,
+    work: Path,
+    *,
+    sft: bool = False,
+    algorithm: Algorithm | None = None,
+    resume: bool = False,
+    checked: Callable[[], None] = lambda: None,
 ) -> Session:
     """Opens data and policy; what has to be written for that goes below `work`.
 
     `sft` and `algorithm` say what training will follow: all that it needs of the data is then
-    checked here, before anything is trained.
+    looked at here, before anything is trained; `checked` is called when that is done. `resume`
+    uses the starting policy that the run has kept.
     """
     rewards = RewardService(recipe.reward)
     if recipe.policy.path != "tiny":
@@ -138,21 +183,23 @@ def open_session(
     fresh = recipe.data.source == "phantom" and not holds_files(phantom_root(recipe, work))
     with held_back():
         studies = open_data(recipe, work)
+        rewards.fit(studies.get("train") or [])
         used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm)
         if not fresh:
             source, root = recipe.data.source, recipe.data.root
             check_images(used, None if source == "phantom" or root is None else Path(root))
-    torch.manual_seed(recipe.seed)
-    policy = open_policy(recipe, studies, work)
-    prompts = PromptCache(policy, recipe.policy.prompt)
-    if recipe.policy.path == "tiny":
-        warm_up_vision(
-            policy,
-            prompts,
-            studies.get("train") or [],
-            steps=recipe.policy.warmup_steps,
-            batch=recipe.sft.batch,
-            lr=recipe.policy.warmup_lr,
-            seed=recipe.policy.seed,
-        )
+    checked()
+    if recipe.deterministic:
+        # cuBLAS reads it when it is first used
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    policy, prompts = start_policy(recipe, studies, work, resume=resume)
+    _seed(recipe.seed)
     return Session(recipe, studies, policy, prompts, rewards)
+
+
+def _seed(seed: int) -> None:
+    """The global generators; the trainer's own draws do not use them."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,12 +13,16 @@ import torch
 from rrgkern import linear_token_logps
 from rrgtrain.data.study import Study
 from rrgtrain.engine.best import Best
+from rrgtrain.engine.describe import describe_references
 from rrgtrain.engine.encode import PromptCache
+from rrgtrain.engine.keeper import State, Unkept
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.optim import adamw, apply_step, learning_rate
 from rrgtrain.engine.order import batch_indices
-from rrgtrain.engine.progress import progress
-from rrgtrain.errors import UserError
+from rrgtrain.engine.progress import Bar, progress
+from rrgtrain.engine.rundir import atomic_directory
+from rrgtrain.engine.stopwatch import Stopwatch
+from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
@@ -67,49 +72,87 @@ def run_sft(
     log: RunLog,
     *,
     until_plateau: bool = True,
+    keeper: Unkept | None = None,
 ) -> SftResult:
     """Trains `policy` in place; keeps the best checkpoint by validation micro-F1 in `out`.
 
     Stops after `sft.steps`, after `sft.wall_seconds`, or, with `until_plateau`, when
     `sft.patience` validations in a row bring less than `sft.min_delta`. The policy ends with
-    the best checkpoint's weights.
+    the best checkpoint's weights. `keeper` makes it resumable.
     """
-    settings = recipe.sft
+    settings, keeper = recipe.sft, keeper or Unkept()
     usable = with_reports(studies)
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
-    begin = time.perf_counter()
-    best = Best(policy)
-    step, plateau_f1, stale, validating = 0, -1.0, 0, 0.0
+    best, clock, at = Best(policy), Stopwatch(("train", "validate")), _Place()
+
+    def state() -> State:
+        return {
+            **dataclasses.asdict(at),
+            "seconds": dict(clock.seconds),
+            "optimizer": optimizer.state_dict(),
+            "best": best.state_dict(),
+        }
+
+    if (saved := keeper.begin("sft", state)) is not None:
+        at = _Place(**{f.name: saved[f.name] for f in dataclasses.fields(_Place)})
+        optimizer.load_state_dict(saved["optimizer"])
+        best.load_state_dict(saved["best"])
+        clock.load(saved["seconds"])
     policy.model.train()
-    bar = progress(range(settings.steps), "sft")
-    for step in bar:
-        chosen = [usable[i] for i in batch_indices(len(usable), settings.batch, step, recipe.seed)]
-        loss, tokens = sft_loss(policy, prompts, chosen)
-        if not torch.isfinite(loss):
-            raise UserError(f"the loss is {loss.item()} at step {step}; lower sft.lr")
-        loss.backward()
-        lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
-        norm = apply_step(optimizer, policy.model.parameters(), lr, settings.clip)
-        log.write("sft", step, {"loss": loss.item(), "lr": lr, "grad_norm": norm, "tokens": tokens})
-        bar.show(loss=loss.item())
-        elapsed = time.perf_counter() - begin
-        over = settings.wall_seconds is not None and elapsed > settings.wall_seconds
-        if (step + 1) % settings.eval_every and step + 1 < settings.steps and not over:
-            continue
-        paused = time.perf_counter()
-        values = validate()
-        validating += time.perf_counter() - paused
-        log.write("sft_val", step, values)
-        bar.show(f1=values["micro_f1"])
-        best.offer(step + 1, values["micro_f1"])
-        if values["micro_f1"] > plateau_f1 + settings.min_delta:
-            plateau_f1, stale = values["micro_f1"], 0
-        else:
-            stale += 1
-        if over or (until_plateau and stale >= settings.patience):
-            break
+    bar: Bar[int] = progress(settings.steps, "sft", done=at.step)
+
+    def ended() -> bool:
+        """Validates where that is due; whether the training has come to its end."""
+        over = settings.wall_seconds is not None and clock.total > settings.wall_seconds
+        last = at.step == settings.steps or over
+        if at.step == 0 or (at.step % settings.eval_every and not last):
+            return False
+        if at.validated < at.step:
+            with keeper.between(at.step):
+                values = validate()
+                log.write("sft_val", at.step - 1, values)
+            clock.lap("validate")
+            bar.show(f1=values["micro_f1"])
+            best.offer(at.step, values["micro_f1"])
+            if values["micro_f1"] > at.plateau_f1 + settings.min_delta:
+                at.plateau_f1, at.stale = values["micro_f1"], 0
+            else:
+                at.stale += 1
+            at.validated = at.step
+        return last or (until_plateau and at.stale >= settings.patience)
+
+    with bar:
+        while not ended():
+            with keeper.step(at.step):
+                indices = batch_indices(len(usable), settings.batch, at.step, recipe.seed)
+                chosen = [usable[i] for i in indices]
+                keeper.describe(partial(describe_references, policy, chosen))
+                loss, tokens = sft_loss(policy, prompts, chosen)
+                if not torch.isfinite(loss):
+                    raise NotFinite(f"the loss is {loss.item()} at step {at.step}; lower sft.lr")
+                loss.backward()
+                lr = learning_rate(
+                    at.step, settings.steps, settings.lr, settings.warmup, settings.schedule
+                )
+                keeper.changing()
+                norm = apply_step(optimizer, policy.model.parameters(), lr, settings.clip)
+                clock.lap("train")
+                row = {"loss": loss.item(), "lr": lr, "grad_norm": norm, "tokens": tokens}
+                log.write("sft", at.step, row)
+                at.step += 1
+            bar.advance(loss=row["loss"])
     best.restore()
-    policy.save(out)
-    seconds = time.perf_counter() - begin
-    phases = {"train": seconds - validating, "validate": validating}
-    return SftResult(out, best.f1, best.step, step + 1, seconds, phases)
+    with keeper.between(at.step), atomic_directory(out) as partial_out:
+        policy.save(partial_out)
+    clock.lap("train")
+    return SftResult(out, best.f1, best.step, at.step, clock.total, dict(clock.seconds))
+
+
+@dataclass
+class _Place:
+    """Where the loop stands: steps done, the step count last validated, and the plateau."""
+
+    step: int = 0
+    validated: int = 0
+    plateau_f1: float = -1.0
+    stale: int = 0

@@ -2,55 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import dataclasses
+import shutil
+import sys
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
 
-import torch
-
-from rrgtrain.algorithms import Algorithm, Group, build_algorithm
+from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
 from rrgtrain.engine.evaluate import Evaluation
+from rrgtrain.engine.keeper import Keeper, State, Unkept, load_weights
 from rrgtrain.engine.logs import RunLog
-from rrgtrain.engine.rl import RlResult, run_rl
-from rrgtrain.engine.rundir import RunDir
+from rrgtrain.engine.rl import Recorder, RlResult, run_rl
+from rrgtrain.engine.rundir import RunDir, remove_partial
 from rrgtrain.engine.session import Session, open_session
 from rrgtrain.engine.sft import SftResult, run_sft
+from rrgtrain.errors import RewardError, Stopped
+from rrgtrain.policy.load import load_policy
 from rrgtrain.schema import Recipe
 
-Record = Callable[[int, list[Group], torch.Tensor], None]
+Result = TypeVar("Result", SftResult, RlResult)
 
 
 @dataclass
 class Stages:
-    """A session bound to a run directory; a context manager that closes the log and the lock."""
+    """A session bound to a run directory; a context manager that closes the log and the lock.
+
+    With a `Keeper` every stage that has finished is remembered, and one that is asked for again
+    after a resume gives what it gave.
+    """
 
     session: Session
     run: RunDir
     log: RunLog
     algorithm: Algorithm | None = None
+    keeper: Unkept = field(default_factory=Unkept)
 
     @classmethod
-    def open(cls, recipe: Recipe, out: Path, *, sft: bool = False, rl: bool = False) -> Stages:
-        """Takes `out`, opens data and policy, and only then writes the first file of the run.
+    def open(
+        cls,
+        recipe: Recipe,
+        out: Path,
+        *,
+        sft: bool = False,
+        rl: bool = False,
+        verb: str | None = None,
+        resume: bool = False,
+    ) -> Stages:
+        """Takes `out`, looks at the data, writes the first file of the run, opens the policy.
 
         `sft` and `rl` say which stages will follow, so that what they cannot do with this recipe
         or this data is refused here. Bad input leaves nothing that a second try would stumble
-        over.
+        over. `verb` is the command that resumes the run; without one no checkpoints are kept.
+        `resume` goes on with a run that is there.
         """
         algorithm = build_algorithm(recipe) if rl else None
-        run = RunDir.create(out)
+        run = RunDir.create(out, resume=resume)
+        log: RunLog | None = None
         try:
-            session = open_session(recipe, out, sft=sft, algorithm=algorithm)
-        except BaseException:
+            _clear(run)
+            session = open_session(
+                recipe,
+                out,
+                sft=sft,
+                algorithm=algorithm,
+                resume=resume,
+                checked=lambda: dump_config(recipe, run.config),
+            )
+            log = RunLog(run, recipe.log.wandb)
+            keeper: Unkept = Unkept()
+            if verb is not None:
+                keeper = Keeper(run, session.policy, log, verb, recipe.checkpoint)
+                if resume:
+                    print(f"rrgtrain: resuming {out} {keeper.resume()}", file=sys.stderr)
+        except BaseException as error:
+            if not resume and not isinstance(error, Stopped | KeyboardInterrupt):
+                run.config.unlink(missing_ok=True)
+            if log is not None:
+                log.close()
             run.close()
             raise
-        dump_config(recipe, run.config)
-        return cls(session, run, RunLog(run), algorithm)
+        return cls(session, run, log, algorithm, keeper)
 
     def sft(self, *, until_plateau: bool = True) -> SftResult:
+        """Fine-tunes the policy; its best weights are in checkpoints/sft."""
+        if (found := self.keeper.result("sft")) is not None:
+            if self.keeper.within is not None:
+                # A later loop goes on; its reference is the policy that it started from.
+                started = load_policy(found["best"], dtype=self.session.policy.dtype)
+                load_weights(self.session.policy, dict(started.model.named_parameters()))
+            return _result(SftResult, found)
         session = self.session
-        return run_sft(
+        result = run_sft(
             session.policy,
             session.prompts,
             session.split("train"),
@@ -59,11 +103,20 @@ class Stages:
             self.run.checkpoints / "sft",
             self.log,
             until_plateau=until_plateau,
+            keeper=self.keeper,
         )
+        self.keeper.finish("sft", _state(result))
+        return result
 
-    def rl(self, record: Record | None = None) -> RlResult:
+    def rl(self, record: Recorder | None = None) -> RlResult:
+        """Trains by the recipe's algorithm; the best weights are in checkpoints/<algorithm>."""
         session = self.session
-        return run_rl(
+        name = session.recipe.rl.algorithm
+        if (found := self.keeper.result(name)) is not None:
+            if record:
+                record.load_state_dict(found["record"])
+            return _result(RlResult, found)
+        result = run_rl(
             session.policy,
             session.prompts,
             session.split("train"),
@@ -71,17 +124,30 @@ class Stages:
             self.algorithm or build_algorithm(session.recipe),
             session.rewards,
             session.validator(),
-            self.run.checkpoints / session.recipe.rl.algorithm.replace(":", "."),
+            self.run.checkpoints / name.replace(":", "."),
             self.log,
             record=record,
+            keeper=self.keeper,
         )
+        kept = {**_state(result), "record": record.state_dict() if record else None}
+        self.keeper.finish(name, kept)
+        return result
 
     def evaluate(self, name: str) -> Evaluation:
         """The policy as it stands on the recipe's held-out split."""
         settings = self.session.recipe.eval
-        return self.session.evaluate(
-            settings.split, limit=settings.limit, description=f"evaluate {name}"
-        )
+        stage = f"evaluate {name}"
+        if (found := self.keeper.result(stage)) is not None:
+            studies = self.session.split(settings.split)[: settings.limit]
+            return Evaluation.from_state(studies, found)
+        try:
+            evaluation = self.session.evaluate(
+                settings.split, limit=settings.limit, description=stage
+            )
+        except RewardError as error:
+            raise Stopped(f"{stage}: {error}") from error
+        self.keeper.finish(stage, evaluation.state_dict())
+        return evaluation
 
     def __enter__(self) -> Stages:
         return self
@@ -89,3 +155,20 @@ class Stages:
     def __exit__(self, *exc: object) -> None:
         self.log.close()
         self.run.close()
+
+
+def _clear(run: RunDir) -> None:
+    """What an earlier process was writing when it was killed; the lock says it is gone."""
+    remove_partial(run.path)
+    remove_partial(run.checkpoints)
+    for left in run.path.glob(".data.*"):
+        shutil.rmtree(left)
+
+
+def _state(result: SftResult | RlResult) -> State:
+    return {**dataclasses.asdict(result), "best": str(result.best)}
+
+
+def _result(kind: type[Result], state: State) -> Result:
+    fields: dict[str, Any] = {f.name: state[f.name] for f in dataclasses.fields(kind)}
+    return kind(**{**fields, "best": Path(state["best"])})

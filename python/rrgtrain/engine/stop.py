@@ -1,0 +1,90 @@
+"""SIGTERM and Ctrl-C: at once where nothing is lost by it, at the end of the step in a loop.
+
+`with stopping.installed():` takes the signals over for a command. From then on a signal raises
+`Stopped`, but not inside `with stopping.deferred():`, where it is only noted and
+`stopping.check()` raises it. A second Ctrl-C never waits.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from rrgtrain.errors import Stopped
+
+INTERRUPTED = 130
+
+
+class Stopping:
+    """What this process has been asked for. One instance is enough, and its name is `stopping`."""
+
+    def __init__(self) -> None:
+        self.requested: signal.Signals | None = None
+        self._deferred = False
+        self._installed = False
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Takes over SIGTERM and SIGINT, and gives them back. Only in the main thread; elsewhere,
+        and inside another `installed`, it does nothing."""
+        if self._installed or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self.requested, self._deferred, self._installed = None, False, True
+        before = {s: signal.signal(s, self._handle) for s in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self._installed = False
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Signals are noted and not raised, for what must not be cut in two."""
+        with self._set(True):
+            yield
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """Signals are raised inside a deferred block, for long work that changes nothing."""
+        with self._set(False):
+            self.check()
+            yield
+
+    def check(self) -> None:
+        """Raises `Stopped` if a signal has come."""
+        if self.requested is not None:
+            raise self._stopped()
+
+    @contextmanager
+    def _set(self, deferred: bool) -> Iterator[None]:
+        before, self._deferred = self._deferred, deferred
+        try:
+            yield
+        finally:
+            self._deferred = before
+
+    def _stopped(self) -> Stopped:
+        assert self.requested is not None
+        stopped = Stopped(f"stopped by {self.requested.name}")
+        if self.requested is signal.SIGINT:
+            stopped.status = INTERRUPTED
+        return stopped
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self.requested is signal.SIGINT and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.requested = signal.Signals(number)
+        if not self._deferred:
+            raise self._stopped()
+        again = "; once more to stop at once" if number == signal.SIGINT else ""
+        # not print: the signal may have come in the middle of one
+        os.write(2, f"rrgtrain: {self.requested.name}: finishing the step{again}\n".encode())
+
+
+stopping = Stopping()

@@ -1,0 +1,38 @@
+"""Where the seconds of a loop went, over all the processes that took part in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+
+
+class Stopwatch:
+    """`lap(phase)` counts the time since the last lap to a phase; `seconds` are the sums."""
+
+    def __init__(
+        self, phases: Iterable[str], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.seconds = dict.fromkeys(phases, 0.0)
+        self._clock = clock
+        self._at = clock()
+
+    def lap(self, phase: str) -> float:
+        """Returns the seconds counted."""
+        now = self._clock()
+        spent, self._at = now - self._at, now
+        self.seconds[phase] += spent
+        return spent
+
+    def skip(self) -> None:
+        """What has passed since the last lap counts nowhere."""
+        self._at = self._clock()
+
+    @property
+    def total(self) -> float:
+        """The sum of all phases."""
+        return sum(self.seconds.values())
+
+    def load(self, seconds: Mapping[str, float]) -> None:
+        """Goes on from the sums of an earlier process."""
+        self.seconds = {phase: seconds.get(phase, 0.0) for phase in self.seconds}
+        self.skip()
