@@ -1,10 +1,11 @@
 """Recipes: YAML and `section.key=value` overrides, checked against a dataclass schema.
 
-A recipe writes only what differs from the schema's defaults or from the recipe it names as
-`base`. Sections merge key by key; a free mapping (`dict[str, float]`) given by a recipe replaces
-the inherited one as a whole, so a term is never left over, and an override
-`reward.terms.match=0.5` sets a single entry. Nothing is guessed: what the schema does not know
-or cannot hold is a `UserError` that names the place and the nearest valid spelling.
+A recipe writes only what differs from the schema's defaults or from the recipes it names as
+`base`; later ones override earlier ones, and a recipe that two of them share counts once, where it
+comes first. Sections merge key by key; a free mapping (`dict[str, float]`) given by a recipe
+replaces the inherited one as a whole, so a term is never left over, and an override
+`reward.terms.match=0.5` sets a single entry. Nothing is guessed: what the schema does not know or
+cannot hold is a `UserError` that names the place and the nearest valid spelling.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class _Setting:
 def load_config(schema: type[T], recipe: str | Path | None, overrides: list[str]) -> T:
     """An instance of the dataclass `schema`: its defaults, then the recipe, then the overrides.
 
-    `recipe` is a name under `recipes/`, a path, or None for the defaults alone. Schema fields
+    `recipe` is a name under `recipes/`, a path, several of them joined by `+` (the last one wins),
+    or None for the defaults alone. Schema fields
     may declare `metadata={"choices": [...]}`, `{"min": ...}` and `{"max": ...}`.
 
     Raises `UserError` for an unknown recipe, broken YAML, an unknown key, a value of the wrong
@@ -49,7 +51,7 @@ def load_config(schema: type[T], recipe: str | Path | None, overrides: list[str]
     """
     config = OmegaConf.structured(schema)
     places: dict[str, str] = {}
-    for path, tree, lines in _chain(find_recipe(recipe)) if recipe is not None else []:
+    for path, tree, lines in _chain(_named(recipe)) if recipe is not None else []:
         for key, value in _settings(schema, tree, ""):
             setting = _Setting(key, value, f"{path}:{lines[key]}")
             _apply(schema, config, setting, places)
@@ -73,22 +75,42 @@ def dump_config(cfg: Any, path: str | Path) -> None:
     atomic_write(path, OmegaConf.to_yaml(OmegaConf.structured(cfg)))
 
 
-def _chain(path: Path) -> list[tuple[Path, dict[str, Any], dict[str, int]]]:
-    """The recipe and its bases, the outermost base first: file, mapping, lines of its keys."""
-    chain: list[tuple[Path, dict[str, Any], dict[str, int]]] = []
-    while True:
+def _named(recipe: str | Path) -> list[Path]:
+    """The files of `a+b`, recipes one upon the other; a path may hold a plus of its own."""
+    text = str(recipe)
+    if "+" in text and not Path(text).is_file():
+        return [find_recipe(part) for part in text.split("+")]
+    return [find_recipe(recipe)]
+
+
+def _chain(named: list[Path]) -> list[tuple[Path, dict[str, Any], dict[str, int]]]:
+    """The recipes and their bases, bases first, each once: file, mapping, lines of its keys."""
+    chain: dict[Path, tuple[dict[str, Any], dict[str, int]]] = {}
+
+    def add(path: Path, above: tuple[Path, ...]) -> None:
         tree, lines = read_recipe(path)
-        base = tree.pop("base", None)
-        chain.insert(0, (path, tree, lines))
-        if base is None:
-            return chain
-        if not isinstance(base, str):
-            raise UserError(f"{path}: base is {base!r}; name one recipe, as in `base: demo`")
-        found = find_recipe(base, beside=path)
-        if any(found == seen for seen, _, _ in chain):
-            loop = " -> ".join(p.stem for p in [*(seen for seen, _, _ in reversed(chain)), found])
-            raise UserError(f"{path}: base {base!r} closes a loop ({loop}); break it somewhere")
-        path = found
+        for base in _bases(path, tree.pop("base", None)):
+            found = find_recipe(base, beside=path)
+            if found in (*above, path):
+                loop = " -> ".join(p.stem for p in [*above, path, found])
+                raise UserError(f"{path}: base {base!r} closes a loop ({loop}); break it somewhere")
+            if found not in chain:
+                add(found, (*above, path))
+        chain[path] = tree, lines
+
+    for path in named:
+        if path not in chain:
+            add(path, ())
+    return [(path, tree, lines) for path, (tree, lines) in chain.items()]
+
+
+def _bases(path: Path, base: Any) -> list[str]:
+    listed = [base] if isinstance(base, str) else base or []
+    if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
+        raise UserError(
+            f"{path}: base is {base!r}; name a recipe, as in `base: demo`, or a list of them"
+        )
+    return listed
 
 
 def _override(schema: type, text: str) -> _Setting:

@@ -1,36 +1,64 @@
 """What an algorithm is: a way to complete a group, and a way to turn rewards into advantages.
 
-The loop calls the two functions and knows no algorithm by name. A new one is a function
-`build(recipe) -> Algorithm` in any module, named in a recipe as
-`rl.algorithm=package.module:build`.
+The loop calls these functions and knows no algorithm by name; README.md shows one of your own.
 """
 
 from __future__ import annotations
 
-import difflib
-import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
 
 import torch
 
 from rrgkern import PolicyLoss, group_advantages
-from rrgtrain.algorithms.group import Group, group_offsets
+from rrgtrain.algorithms.group import Group, competing, group_offsets
+from rrgtrain.algorithms.objective import Objective
+from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
+from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.schema import Recipe
 
 # (ids of a sampled report, changed text, first changed character) -> ids of the changed report
 Reencode = Callable[[torch.Tensor, str, int], torch.Tensor]
 # (groups with sampled members, step, reencode) -> groups with all members, and counts to log
 Complete = Callable[[list[Group], int, Reencode], tuple[list[Group], dict[str, float]]]
-# (groups, total reward [S]) -> advantages, [S] or one per token [N]
-Advantages = Callable[[list[Group], torch.Tensor], torch.Tensor]
+# (groups, total reward [S], NaN at members that do not compete) -> advantages [S] or [N], or more
+Advantages = Callable[[list[Group], torch.Tensor], "torch.Tensor | Objective"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a run gives its algorithm before the first step: the codec of the policy's tokens and
+    the training studies."""
+
+    codec: ReportCodec
+    studies: Sequence[Study]
+
+
+class Stateful(Protocol):
+    """What an algorithm carries from step to step, as values that JSON can hold."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """A copy of the state."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Puts back what `state_dict` gave."""
+        ...
+
+
+def no_preparation(context: Context) -> None:
+    """`prepare` of an algorithm that needs nothing of the run."""
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """`sampled` of the group's members are drawn from the policy; `complete` adds the rest."""
+    """`sampled` of the group's members are drawn from the policy; `complete` adds the rest.
+
+    `advantages` gives advantages alone, or an `Objective`. `prepare` is called once before the
+    first step. `state` names what a checkpoint has to keep.
+    """
 
     name: str
     sampled: int
@@ -38,6 +66,28 @@ class Algorithm:
     advantages: Advantages
     loss: PolicyLoss
     needs_reports: bool = False
+    needs_reference: bool = False
+    prepare: Callable[[Context], None] = no_preparation
+    state: Mapping[str, Stateful] = field(default_factory=dict)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs to go on as if nothing had happened; JSON can hold it."""
+        return {name: part.state_dict() for name, part in self.state.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Puts back what `state_dict` gave; UserError when it is another algorithm's."""
+        if set(state) != set(self.state):
+            seen, wanted = (", ".join(sorted(s)) or "nothing" for s in (state, self.state))
+            raise UserError(
+                f"the checkpoint keeps {seen} of its algorithm, but rl.algorithm={self.name} keeps "
+                f"{wanted}; resume with the recipe it was made with"
+            )
+        for name, part in self.state.items():
+            part.load_state_dict(state[name])
+
+
+# (recipe, the algorithm it builds on) -> the algorithm with its own part added
+Layer = Callable[[Recipe, Algorithm], Algorithm]
 
 
 def nothing_to_add(
@@ -47,13 +97,40 @@ def nothing_to_add(
     return groups, {}
 
 
+def one_after_the_other(first: Complete, second: Complete) -> Complete:
+    """Completes with `first`, then with `second`; their counts stand side by side."""
+
+    def complete(
+        groups: list[Group], step: int, reencode: Reencode
+    ) -> tuple[list[Group], dict[str, float]]:
+        groups, counts = first(groups, step, reencode)
+        groups, more = second(groups, step, reencode)
+        return groups, {**counts, **more}
+
+    return complete
+
+
 def centred(std: str) -> Advantages:
-    """Rewards minus the group's mean, divided by its spread as `std` says."""
+    """Rewards minus the group's mean, divided by its spread as `std` says.
+
+    Mean and spread are those of the members that compete; the others get 0.
+    """
 
     def advantages(groups: list[Group], rewards: torch.Tensor) -> torch.Tensor:
-        return group_advantages(rewards, group_offsets(groups), std=cast(Any, std))
+        compete = competing(groups)
+        return group_advantages(
+            rewards,
+            group_offsets(groups),
+            valid=None if bool(compete.all()) else compete,
+            std=cast(Any, std),
+        )
 
     return advantages
+
+
+def as_objective(value: torch.Tensor | Objective) -> Objective:
+    """Advantages alone, as the objective they are."""
+    return value if isinstance(value, Objective) else Objective(value)
 
 
 def loss_of(recipe: Recipe) -> PolicyLoss:
@@ -70,50 +147,3 @@ def loss_of(recipe: Recipe) -> PolicyLoss:
         )
     except ValueError as error:
         raise UserError(f"rl: {error}") from error
-
-
-def build_algorithm(recipe: Recipe) -> Algorithm:
-    """The algorithm a recipe names: one of ours, or `module:function` of the user's own.
-
-    Raises UserError for an unknown name, a module that cannot be imported, or a function that
-    does not return an `Algorithm`.
-    """
-    from rrgtrain.algorithms import editgrpo, grpo
-
-    ours = {"grpo": grpo.build, "dr_grpo": grpo.build, "editgrpo": editgrpo.build}
-    name = recipe.rl.algorithm
-    if name in ours:
-        return ours[name](recipe)
-    built = _of_the_user(name, list(ours))(recipe)
-    if not isinstance(built, Algorithm):
-        raise UserError(
-            f"rl.algorithm={name} returned a {type(built).__name__}; "
-            "return an rrgtrain.algorithms.Algorithm"
-        )
-    return built
-
-
-def _of_the_user(name: str, ours: list[str]) -> Callable[[Recipe], object]:
-    module, _, function = name.partition(":")
-    if not module or module.startswith(".") or not function:
-        close = difflib.get_close_matches(name, ours, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UserError(
-            f"rl.algorithm={name!r} is unknown; {hint}choose {', '.join(ours)}, "
-            "or your own as package.module:function"
-        )
-    try:
-        imported = importlib.import_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise UserError(
-            f"rl.algorithm={name}: {module} cannot be imported ({error}); "
-            "repair it, or put its folder on PYTHONPATH"
-        ) from error
-    found = getattr(imported, function, None)
-    if not callable(found):
-        seen = "has no" if found is None else "holds no function"
-        raise UserError(
-            f"rl.algorithm={name}: {imported.__file__} {seen} {function}; "
-            "define it as a function of the recipe"
-        )
-    return found

@@ -2,48 +2,69 @@
 
 The edit moves a report one sentence towards the reference (rules a to e of the paper); an edit
 that changes nothing is no member of the group. Advantages are rewards minus the group's mean
-over sampled and edited members alike.
+over sampled and edited members alike. With `edit.level=paragraph` (the paper's "para") one member
+of each group is the whole reference in place of a sampled report, and nothing else is edited.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
+
+import torch
 
 from rrgkern import philox_seed
-from rrgtrain.algorithms.base import Algorithm, Complete, Reencode, centred, loss_of
+from rrgtrain.algorithms.base import Algorithm, Complete, Reencode, one_after_the_other
 from rrgtrain.algorithms.edits import Edited, edit_reports
 from rrgtrain.algorithms.group import Group, Member
-from rrgtrain.clinical import Extractor, build_extractor
+from rrgtrain.clinical import Extractor
 from rrgtrain.errors import UserError
+from rrgtrain.rewards.readers import open_extractor
 from rrgtrain.schema import Recipe
 
 
-def build(recipe: Recipe, extractor: Extractor | None = None) -> Algorithm:
+def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) -> Algorithm:
     """EditGRPO; UserError for a group that cannot be paired or edits that make no sense."""
-    if recipe.rl.group % 2:
-        raise UserError(
-            f"rl.group={recipe.rl.group} is odd, but EditGRPO pairs each sampled report with "
-            f"its edit; use rl.group={recipe.rl.group + 1}"
-        )
     if recipe.reward.against == "labels":
         raise UserError(
             "rl.algorithm=editgrpo edits towards a reference report, but reward.against=labels "
             "means the data has none; use rl.algorithm=dr_grpo"
         )
-    extractor = extractor or build_extractor(recipe.reward.extractor)
-    try:
-        # the options are checked by the planner itself, here rather than after a rollout
-        edit_reports([], [], [], extractor, recipe.edit)
-    except ValueError as error:
-        raise UserError(f"edit: {error}") from error
-    return Algorithm(
-        name="editgrpo",
-        sampled=recipe.rl.group // 2,
-        complete=edits(recipe, extractor),
-        advantages=centred(recipe.rl.std),
-        loss=loss_of(recipe),
+    if recipe.edit.level == "paragraph":
+        sampled, own = inner.sampled - 1, whole_reference
+    else:
+        if inner.sampled % 2:
+            raise UserError(
+                f"rl.group={inner.sampled} is odd, but EditGRPO pairs each sampled report with "
+                f"its edit; use rl.group={inner.sampled + 1}"
+            )
+        extractor = extractor or open_extractor(recipe.reward, recipe.edit.extractor)
+        try:
+            # the options are checked by the planner itself, here rather than after a rollout
+            edit_reports([], [], [], extractor, recipe.edit)
+        except ValueError as error:
+            raise UserError(f"edit: {error}") from error
+        sampled, own = inner.sampled // 2, edits(recipe, extractor)
+    return replace(
+        inner,
+        sampled=sampled,
+        complete=one_after_the_other(inner.complete, own),
         needs_reports=True,
     )
+
+
+def whole_reference(
+    groups: list[Group], step: int, reencode: Reencode
+) -> tuple[list[Group], dict[str, float]]:
+    """Completes each group with its reference report, a member like any other ("para")."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    completed = []
+    for group in groups:
+        report = group.study.report or ""
+        completed.append(
+            group.with_members([Member(reencode(nothing, report, 0), report, "edited")])
+        )
+    return completed, {"edits/paragraph": float(len(groups))}
 
 
 def edits(recipe: Recipe, extractor: Extractor) -> Complete:
@@ -54,7 +75,7 @@ def edits(recipe: Recipe, extractor: Extractor) -> Complete:
     ) -> tuple[list[Group], dict[str, float]]:
         reports, references, seeds = [], [], []
         for group in groups:
-            for k, member in enumerate(group.members):
+            for k, member in _sampled(group):
                 reports.append(member.text)
                 references.append(group.study.report or "")
                 seeds.append(philox_seed(recipe.seed, step, group.index, k))
@@ -63,7 +84,7 @@ def edits(recipe: Recipe, extractor: Extractor) -> Complete:
         counts: Counter[str] = Counter()
         for group in groups:
             extra = []
-            for k, member in enumerate(group.members):
+            for k, member in _sampled(group):
                 edit = next(edited)
                 counts.update(rule for rule, _, _ in edit.steps)
                 if edit.text == member.text:
@@ -74,6 +95,11 @@ def edits(recipe: Recipe, extractor: Extractor) -> Complete:
         return completed, {f"edits/{name}": float(n) for name, n in sorted(counts.items())}
 
     return complete
+
+
+def _sampled(group: Group) -> list[tuple[int, Member]]:
+    """Place and member of what the policy wrote itself: no edit is edited, and no oracle."""
+    return [(k, m) for k, m in enumerate(group.members) if m.origin == "sampled"]
 
 
 def _edited_member(member: Member, parent: int, edit: Edited, reencode: Reencode) -> Member:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
 from rrgkern import SentenceEntities, edit_plan, splice
@@ -58,6 +59,21 @@ def sentence_entities(entities: Entities, sentence_ids: dict[str, int]) -> Sente
     )
 
 
+def by_text(x: Entities, y: Entities) -> tuple[Entities, Entities]:
+    """The same entities, alike where their canonical text is equal (cosine 1) and else not (0).
+
+    The exact matching that EditGRPO's table 4 sets beside cosines.
+    """
+    rows = {text: row for row, text in enumerate(dict.fromkeys([*x.text, *y.text]))}
+
+    def one_hot(entities: Entities) -> Entities:
+        embedding = np.zeros((len(entities), max(1, len(rows))), dtype=np.float32)
+        embedding[np.arange(len(entities)), [rows[text] for text in entities.text]] = 1.0
+        return replace(entities, embedding=embedding)
+
+    return one_hot(x), one_hot(y)
+
+
 def edit_reports(
     reports: Sequence[str],
     references: Sequence[str],
@@ -70,6 +86,8 @@ def edit_reports(
     `seeds` [R] decide every free choice, one per report.
     """
     x, y = extractor.extract(reports), extractor.extract(references)
+    if settings.match == "exact":
+        x, y = by_text(x, y)
     ids: dict[str, int] = {}
     script = edit_plan(
         sentence_entities(x, ids),

@@ -17,7 +17,9 @@ class Member:
     `ids` [T] int64 are the completion's tokens, end of turn included when it stopped there.
     `origin` says where it came from; anything but "sampled" was not drawn from the policy and
     is trained at ratio 1 (`on_policy` of the policy loss). `parent` is the index of the member
-    an edit was made from, `steps` what the edit did: (rule, removed text, added text).
+    an edit was made from, `steps` what the edit did: (rule, removed text, added text). A member
+    that does not compete is in the packed forward only: it has no reward and no advantage, and
+    counts in no mean and no length of the policy loss (OraPO's oracle).
     """
 
     ids: torch.Tensor
@@ -27,6 +29,7 @@ class Member:
     sampler_logps: torch.Tensor | None = None
     parent: int | None = None
     steps: tuple[tuple[str, str, str], ...] = ()
+    competes: bool = True
 
 
 @dataclass(frozen=True)
@@ -51,3 +54,14 @@ def group_offsets(groups: list[Group]) -> torch.Tensor:
 def members(groups: list[Group]) -> list[Member]:
     """All members, group after group."""
     return [member for group in groups for member in group.members]
+
+
+def competing(groups: list[Group]) -> torch.Tensor:
+    """[S] bool, which members have a reward and an advantage."""
+    return torch.tensor([m.competes for m in members(groups)], dtype=torch.bool)
+
+
+def token_offsets(groups: list[Group]) -> torch.Tensor:
+    """Where each member's tokens begin among those of all members: [S + 1] int64."""
+    lengths = torch.tensor([0, *(len(m.ids) for m in members(groups))], dtype=torch.int64)
+    return lengths.cumsum(0)

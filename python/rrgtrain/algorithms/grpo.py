@@ -1,8 +1,9 @@
-"""GRPO and Dr. GRPO: every member is sampled.
+"""GRPO and Dr. GRPO: every member is sampled. All other algorithms build on this one.
 
 They differ only in what a recipe says: GRPO divides by the group's standard deviation and
 averages per sequence (`std=sample`, `aggregation=grpo`); Dr. GRPO (Liu et al., 2025) does
-neither (`std=none`, `aggregation=dr_grpo`).
+neither (`std=none`, `aggregation=dr_grpo`). MRG-R1 is GRPO with `std=population` (its eq. 2) and
+a clinical reward with a format.
 """
 
 from __future__ import annotations
@@ -20,3 +21,8 @@ def build(recipe: Recipe) -> Algorithm:
         advantages=centred(recipe.rl.std),
         loss=loss_of(recipe),
     )
+
+
+def as_it_is(recipe: Recipe, inner: Algorithm) -> Algorithm:
+    """The layer that adds nothing."""
+    return inner

@@ -1,4 +1,4 @@
-"""The update: every member of every group through the shared prefix and the fused loss."""
+"""The update: every member of every group through the shared prefix and the fused losses."""
 
 from __future__ import annotations
 
@@ -6,10 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
-from rrgkern import PolicyLoss, linear_token_logps, loss_scale, policy_loss
-from rrgtrain.algorithms.group import Group, group_offsets
-from rrgtrain.errors import UserError
+from rrgkern import (
+    PolicyLoss,
+    PreferencePairs,
+    linear_token_logps,
+    loss_scale,
+    policy_loss,
+    preference_loss,
+)
+from rrgtrain.algorithms.base import as_objective
+from rrgtrain.algorithms.group import Group, competing, group_offsets, token_offsets
+from rrgtrain.algorithms.objective import Objective
+from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Rl
@@ -27,68 +37,205 @@ def accumulate_gradients(
     policy: Policy,
     reference: Policy | None,
     groups: list[Group],
-    advantages: torch.Tensor,
+    advantages: Tensor | Objective,
     spec: PolicyLoss,
     settings: Rl,
 ) -> Update:
-    """Adds the gradient of the policy loss over `groups` into the parameters' `.grad`.
+    """Adds the gradient of the objective over `groups` into the parameters' `.grad`.
 
-    `advantages` holds one value per member [S] or per token [N], in group order. The loss's
-    scale is that of the whole batch, so micro-batches add up to the full-batch gradient. With
-    no reference model, members of advantage 0 contribute nothing and are left out before the
-    forward.
+    `advantages` holds one value per member [S] or per token [N], in group order, or an
+    `Objective`. The loss's scale is that of the whole batch, so micro-batches add up to the
+    full-batch gradient. Members of advantage 0 that neither KL, preference nor likelihood needs
+    contribute nothing and are left out before the forward.
     """
-    lengths = torch.tensor([len(m.ids) for g in groups for m in g.members])
-    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-    scale = loss_scale(
-        settings.aggregation,
-        offsets,
-        max_length=settings.max_new_tokens if settings.aggregation == "dr_grpo" else None,
-        total_tokens=int(offsets[-1]) if settings.aggregation == "dapo" else None,
-    )
-    if len(advantages) not in (len(lengths), int(offsets[-1])):
-        raise UserError(
-            f"the algorithm gave {len(advantages)} advantages; wanted {len(lengths)}, one per "
-            f"member, or {int(offsets[-1])}, one per token"
-        )
-    bounds = offsets.tolist()
-    tokens = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
-    per_token = advantages if len(advantages) == int(offsets[-1]) else advantages[tokens]
-
+    batch = _Batch(groups, as_objective(advantages), settings)
+    keep_all = reference is not None and spec.beta > 0
     loss, metrics = 0.0, _Metrics(with_reference=reference is not None)
     for chunk in micro_batches(groups, settings.token_budget):
-        kept, rows = _needed(chunk, groups, per_token, offsets, keep_all=reference is not None)
+        kept, rows = _needed(chunk, groups, batch.needed, batch.offsets, keep_all=keep_all)
         if not rows:
             continue
-        index = torch.cat([torch.arange(bounds[s], bounds[s + 1]) for s in rows])
-        out, batch = _forward(policy, kept, settings.temperature)
+        part = batch.part(rows)
+        out, packed = _forward(policy, kept, settings.temperature)
         ref = None
-        if reference is not None:
+        if reference is not None and (keep_all or part.pairs is not None):
             with torch.no_grad():
                 ref = _forward(reference, kept, settings.temperature)[0]
-        result = policy_loss(
-            out,
-            per_token[index].to(out),
-            batch.offsets,
-            scale=scale[torch.tensor(rows)].to(out),
-            ref=ref,
-            on_policy=torch.tensor(
-                [m.origin != "sampled" for g in kept for m in g.members], device=out.device
-            ),
-            spec=spec,
-        )
-        if not torch.isfinite(result.loss):
+        value = _chunk_loss(out, ref, packed.offsets, kept, part, spec, batch.objective, metrics)
+        if not torch.isfinite(value):
+            raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
+        value.backward()
+        loss += value.item()
+    return Update(loss, {"loss": loss, **metrics.values(), **batch.objective.metrics})
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What `_Batch` says of the members of one micro-batch, whose T tokens stand in a row.
+
+    advantages [T]; scale [members]; weight, mask [T] or None; likelihood [members] or None; pairs
+    of the members as they are counted here, or None.
+    """
+
+    advantages: Tensor
+    scale: Tensor
+    weight: Tensor | None
+    mask: Tensor | None
+    pairs: PreferencePairs | None
+    likelihood: Tensor | None
+
+
+class _Batch:
+    """The objective of a whole batch, laid out by token, to be asked for parts of it."""
+
+    def __init__(self, groups: list[Group], objective: Objective, settings: Rl) -> None:
+        self.objective = objective
+        self.offsets = token_offsets(groups)
+        self._bounds = self.offsets.tolist()
+        count, tokens = len(self._bounds) - 1, self._bounds[-1]
+        given = objective.advantages
+        if len(given) not in (count, tokens):
             raise UserError(
-                f"the policy loss is {result.loss.item()}; lower rl.lr or check rewards"
+                f"the algorithm gave {len(given)} advantages; wanted {count}, one per "
+                f"member, or {tokens}, one per token"
             )
-        result.loss.backward()
-        loss += result.loss.item()
-        metrics.add(result.metrics, len(index))
-    return Update(loss, {"loss": loss, **metrics.values()})
+        self._check("weight", objective.weight, tokens, "token")
+        self._check("mask", objective.mask, tokens, "token")
+        self._check("group_weight", objective.group_weight, len(groups), "group")
+        self._check("likelihood", objective.likelihood, count, "member")
+
+        member = torch.repeat_interleave(torch.arange(count), self.offsets.diff())
+        compete = competing(groups)
+        self._mask = objective.mask
+        if not bool(compete.all()):
+            own = compete[member]
+            self._mask = own if objective.mask is None else objective.mask & own
+        per_token = given if len(given) == tokens else given[member]
+        if self._mask is not None:
+            per_token = torch.where(self._mask, per_token, 0.0)
+        self._advantages = per_token
+        self._scale = _scale(compete, self.offsets, objective.mask, settings)
+        if objective.group_weight is not None:
+            sizes = group_offsets(groups).diff()
+            self._scale = self._scale * objective.group_weight.repeat_interleave(sizes)
+        self.needed = self._needed(member, count)
+
+    def part(self, rows: list[int]) -> _Part:
+        """What concerns the members `rows`."""
+        index = torch.cat([torch.arange(self._bounds[s], self._bounds[s + 1]) for s in rows])
+        chosen = torch.tensor(rows)
+        objective = self.objective
+        return _Part(
+            self._advantages[index],
+            self._scale[chosen],
+            None if objective.weight is None else objective.weight[index],
+            None if self._mask is None else self._mask[index],
+            self._pairs(chosen),
+            None if objective.likelihood is None else objective.likelihood[chosen],
+        )
+
+    def _needed(self, member: Tensor, count: int) -> Tensor:
+        """[N], not 0 at the tokens of members that carry gradient even without a KL term."""
+        extra = torch.zeros(count, dtype=torch.bool)
+        if self.objective.preference is not None:
+            pairs = self.objective.preference.pairs
+            extra[pairs.positive[pairs.weight != 0]] = True
+            extra[pairs.negative[pairs.weight != 0]] = True
+        if self.objective.likelihood is not None:
+            extra |= self.objective.likelihood != 0
+        return (self._advantages != 0) | extra[member]
+
+    def _pairs(self, rows: Tensor) -> PreferencePairs | None:
+        """The pairs among `rows`, by their place there; None without any."""
+        if self.objective.preference is None:
+            return None
+        pairs = self.objective.preference.pairs
+        place = torch.full((len(self._bounds) - 1,), -1)
+        place[rows] = torch.arange(len(rows))
+        positive, negative = place[pairs.positive], place[pairs.negative]
+        active = pairs.weight != 0
+        inside = active & (positive >= 0) & (negative >= 0)
+        if bool((active & ~inside & ((positive >= 0) | (negative >= 0))).any()):
+            raise UserError("a preference pair names members of two groups; keep it within one")
+        if not bool(inside.any()):
+            return None
+        return PreferencePairs(positive[inside], negative[inside], pairs.weight[inside])
+
+    @staticmethod
+    def _check(name: str, given: Tensor | None, wanted: int, each: str) -> None:
+        if given is not None and given.shape != (wanted,):
+            raise UserError(
+                f"the algorithm gave {name} of shape {tuple(given.shape)}; wanted ({wanted},), "
+                f"one per {each}"
+            )
+
+
+def _scale(compete: Tensor, offsets: Tensor, mask: Tensor | None, settings: Rl) -> Tensor:
+    """[S] scale of each member's tokens among those that compete; 0 for the others."""
+    lengths = offsets.diff()
+    own = torch.cat([lengths.new_zeros(1), lengths[compete].cumsum(0)])
+    if mask is not None:
+        mask = mask[compete.repeat_interleave(lengths)]
+    total = int(own[-1]) if mask is None else int(mask.sum())
+    scale = loss_scale(
+        settings.aggregation,
+        own,
+        max_length=settings.max_new_tokens if settings.aggregation == "dr_grpo" else None,
+        total_tokens=total if settings.aggregation == "dapo" else None,
+        mask=mask,
+    )
+    return scale.new_zeros(len(compete)).masked_scatter(compete, scale)
+
+
+def _chunk_loss(
+    out: Tensor,
+    ref: Tensor | None,
+    offsets: Tensor,
+    kept: list[Group],
+    part: _Part,
+    spec: PolicyLoss,
+    objective: Objective,
+    metrics: _Metrics,
+) -> Tensor:
+    """The loss of one micro-batch, differentiable in the log-probabilities `out` [T]."""
+    result = policy_loss(
+        out,
+        part.advantages.to(out),
+        offsets,
+        scale=part.scale.to(out),
+        ref=ref,
+        weight=None if part.weight is None else part.weight.to(out),
+        on_policy=torch.tensor(
+            [m.origin != "sampled" for g in kept for m in g.members], device=out.device
+        ),
+        mask=None if part.mask is None else part.mask.to(out.device),
+        spec=spec,
+    )
+    tokens = len(out) if part.mask is None else int(part.mask.sum())
+    metrics.add(result.metrics, tokens)
+    total = result.loss
+    if part.pairs is not None and objective.preference is not None:
+        if ref is None:
+            raise ValueError("a preference needs the reference policy's log-probabilities")
+        preferred = preference_loss(
+            out,
+            ref,
+            offsets,
+            PreferencePairs(*(t.to(out.device) for t in part.pairs)),
+            tau=objective.preference.tau,
+            length_normalized=objective.preference.length_normalized,
+        )
+        total = total + preferred.loss
+        metrics.add_preference(preferred.loss, preferred.metrics)
+    if part.likelihood is not None:
+        lengths = offsets.diff()
+        share = part.likelihood.to(out) / lengths.clamp(min=1)
+        total = total - (share.repeat_interleave(lengths) * out).sum()
+    return total
 
 
 class _Metrics:
-    """The policy loss's metrics over micro-batches: counts add up, means weigh by tokens.
+    """The losses' metrics over micro-batches: counts add up, means weigh by tokens or pairs.
 
     What was not computed (entropy, and KL without a reference) is left out: logged as 0 it would
     read as measured.
@@ -98,8 +245,11 @@ class _Metrics:
         self._left_out = {"tokens", "entropy"} | (set() if with_reference else {"kl"})
         self._tokens = 0
         self._sums: dict[str, float] = {}
+        self._pairs, self._preference = 0.0, {"loss": 0.0}
 
-    def add(self, metrics: Mapping[str, torch.Tensor], tokens: int) -> None:
+    def add(self, metrics: Mapping[str, Tensor], tokens: int) -> None:
+        if tokens == 0:
+            return
         self._tokens += tokens
         for name in metrics.keys() - self._left_out:
             value, so_far = float(metrics[name]), self._sums.get(name, 0.0)
@@ -108,10 +258,23 @@ class _Metrics:
             else:
                 self._sums[name] = so_far + value * (1 if name == "active_tokens" else tokens)
 
+    def add_preference(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> None:
+        pairs = float(metrics["pairs"])
+        self._pairs += pairs
+        self._preference["loss"] += float(loss)
+        for name in metrics.keys() - {"pairs"}:
+            so_far = self._preference.get(name, 0.0)
+            self._preference[name] = so_far + float(metrics[name]) * pairs
+
     def values(self) -> dict[str, float]:
         whole = ("ratio_max", "active_tokens")
         means = {k: v if k in whole else v / self._tokens for k, v in sorted(self._sums.items())}
-        return {"scored_tokens": float(self._tokens), **means}
+        preference = {
+            f"preference/{k}": v if k == "loss" else v / self._pairs
+            for k, v in sorted(self._preference.items())
+            if self._pairs
+        }
+        return {"scored_tokens": float(self._tokens), **means, **preference}
 
 
 def micro_batches(groups: list[Group], token_budget: int) -> list[list[Group]]:
@@ -140,8 +303,8 @@ def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple:
 def _needed(
     chunk: list[Group],
     groups: list[Group],
-    per_token: torch.Tensor,
-    offsets: torch.Tensor,
+    per_token: Tensor,
+    offsets: Tensor,
     *,
     keep_all: bool,
 ) -> tuple[list[Group], list[int]]:

@@ -1,0 +1,143 @@
+"""OraPO: the reference report, an oracle, teaches by preference where sampling earns nothing.
+
+Per prompt, loss = (1 - w)·L_GRPO + w·L_DPO (eq. 11), averaged over the prompts. The oracle is one
+more sequence of the packed forward and never a member that competes: it has no reward, no
+advantage, no KL, and counts in no mean. L_DPO prefers it to every sampled report of its group
+(eq. 12), with log-probabilities per token (LN-DPO). With `oracle.loss=sft` the oracle's mean
+cross-entropy stands in the place of L_DPO, the paper's "GRPO + SFT".
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import torch
+
+from rrgkern import PreferencePairs
+from rrgtrain.algorithms.base import (
+    Advantages,
+    Algorithm,
+    Reencode,
+    as_objective,
+    one_after_the_other,
+)
+from rrgtrain.algorithms.group import Group, Member, group_offsets, members
+from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.algorithms.zero_rate import ZeroRate
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Oracle, Recipe
+
+ORIGIN = "oracle"
+
+
+def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
+    """OraPO over `inner`; UserError for a mixing weight that makes no sense or no reports."""
+    settings = recipe.oracle
+    if settings.high < settings.low:
+        raise UserError(
+            f"oracle.low={settings.low} is above oracle.high={settings.high}; swap them"
+        )
+    rates = ZeroRate(settings.momentum)
+    return replace(
+        inner,
+        complete=one_after_the_other(inner.complete, with_oracle),
+        advantages=mixed(inner.advantages, settings, rates),
+        needs_reports=True,
+        needs_reference=inner.needs_reference or settings.loss == "dpo",
+        state={**inner.state, "zero_rate": rates},
+    )
+
+
+def with_oracle(
+    groups: list[Group], step: int, reencode: Reencode
+) -> tuple[list[Group], dict[str, float]]:
+    """Completes each group with its reference report, which does not compete."""
+    nothing = torch.zeros(0, dtype=torch.int64)
+    completed = []
+    for group in groups:
+        report = group.study.report or ""
+        ids = reencode(nothing, report, 0)
+        completed.append(group.with_members([Member(ids, report, ORIGIN, competes=False)]))
+    return completed, {}
+
+
+def mixed(inner: Advantages, settings: Oracle, rates: ZeroRate) -> Advantages:
+    """The objective of `inner`, weighed by 1 - w, beside the oracle's loss, weighed by w."""
+
+    def advantages(groups: list[Group], rewards: torch.Tensor) -> Objective:
+        objective = as_objective(inner(groups, rewards))
+        shares = zero_shares(groups, rewards)
+        smooth = [rates(g.study.id, z) for g, z in zip(groups, shares, strict=True)]
+        weight = torch.tensor([mixing_weight(z, settings) for z in smooth], dtype=torch.float64)
+        outer = 1.0 if objective.group_weight is None else objective.group_weight
+        mixture = replace(
+            objective,
+            group_weight=(1.0 - weight) * outer,
+            metrics={
+                **objective.metrics,
+                "oracle/zero_rate": sum(shares) / len(shares),
+                "oracle/weight": float(weight.mean()),
+            },
+        )
+        per_prompt = weight / len(groups)
+        if settings.loss == "sft":
+            return replace(mixture, likelihood=oracle_likelihood(groups, per_prompt))
+        pairs = oracle_against_sampled(groups, per_prompt)
+        return replace(
+            mixture, preference=Preference(pairs, settings.tau, settings.length_normalized)
+        )
+
+    return advantages
+
+
+def zero_shares(groups: list[Group], rewards: torch.Tensor) -> list[float]:
+    """Each group's share of sampled reports whose reward is exactly 0 (eq. 8)."""
+    sampled = torch.tensor([m.origin == "sampled" for m in members(groups)])
+    zero = sampled & (rewards == 0)
+    bounds = group_offsets(groups).tolist()
+    return [
+        float(zero[a:b].sum()) / max(1, int(sampled[a:b].sum()))
+        for a, b in itertools.pairwise(bounds)
+    ]
+
+
+def mixing_weight(rate: float, settings: Oracle) -> float:
+    """w = clip(low + (high - low)·rate^sharpness, low, high) (eq. 10)."""
+    raw = settings.low + (settings.high - settings.low) * math.pow(rate, settings.sharpness)
+    return min(max(raw, settings.low), settings.high)
+
+
+def oracle_against_sampled(groups: list[Group], prompt_weight: torch.Tensor) -> PreferencePairs:
+    """The oracle against each of the K sampled reports of its group, `prompt_weight` / K each.
+
+    Edited members are no negatives: half of what they say is the oracle's own.
+    """
+    positive, negative, weight = [], [], []
+    first = 0
+    for group, share in zip(groups, prompt_weight.tolist(), strict=True):
+        places = range(first, first + len(group.members))
+        origins = [m.origin for m in group.members]
+        worse = [s for s, o in zip(places, origins, strict=True) if o == "sampled"]
+        positive += [first + origins.index(ORIGIN)] * len(worse)
+        negative += worse
+        weight += [share / len(worse)] * len(worse)
+        first += len(group.members)
+    return PreferencePairs(
+        torch.tensor(positive, dtype=torch.int64),
+        torch.tensor(negative, dtype=torch.int64),
+        torch.tensor(weight, dtype=torch.float64),
+    )
+
+
+def oracle_likelihood(groups: list[Group], prompt_weight: torch.Tensor) -> torch.Tensor:
+    """[S]: the weight of each prompt at its oracle, 0 elsewhere."""
+    return torch.tensor(
+        [
+            share if member.origin == ORIGIN else 0.0
+            for group, share in zip(groups, prompt_weight.tolist(), strict=True)
+            for member in group.members
+        ],
+        dtype=torch.float64,
+    )

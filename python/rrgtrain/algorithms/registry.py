@@ -1,0 +1,108 @@
+"""From the name in a recipe to an algorithm: ours, an installed one, or one in a file of yours."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import replace
+from importlib.metadata import entry_points
+from typing import Any
+
+from rrgtrain.algorithms import ditpo, editgrpo, grpo, orapo
+from rrgtrain.algorithms.base import Algorithm, Layer
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
+
+# Packages that offer an algorithm name its function under this group of entry points.
+ENTRY_POINTS = "rrgtrain.algorithms"
+
+LAYERS: dict[str, Layer] = {
+    "grpo": grpo.as_it_is,
+    "dr_grpo": grpo.as_it_is,
+    "editgrpo": editgrpo.build,
+    "ditpo": ditpo.build,
+    "orapo": orapo.build,
+}
+
+
+def build_algorithm(recipe: Recipe) -> Algorithm:
+    """The algorithm a recipe names, or several joined by `+`, each built on those before it.
+
+    `editgrpo+ditpo+orapo` edits, weighs tokens and injects the oracle report. All start from
+    plain sampling with centred rewards.
+
+    Raises UserError for an unknown name, a module that cannot be imported, or a function that
+    does not return an `Algorithm`.
+    """
+    names = recipe.rl.algorithm.split("+")
+    algorithm = grpo.build(recipe)
+    for name in names:
+        algorithm = _layer(name, recipe)(recipe, algorithm)
+    return replace(algorithm, name=recipe.rl.algorithm) if len(names) > 1 else algorithm
+
+
+def _layer(name: str, recipe: Recipe) -> Layer:
+    if name in LAYERS:
+        return LAYERS[name]
+    installed = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
+    if name in installed:
+        return _checked(name, _entry(name, installed[name]))
+    return _checked(name, _of_the_user(name, [*LAYERS, *installed]))
+
+
+def _entry(name: str, point: Any) -> Callable[..., object]:
+    try:
+        return point.load()
+    except (ImportError, SyntaxError, AttributeError) as error:
+        raise UserError(
+            f"rl.algorithm={name}: its package offers {point.value}, which cannot be imported "
+            f"({error}); repair or remove that package"
+        ) from error
+
+
+def _checked(name: str, function: Callable[..., object]) -> Layer:
+    """A function of the recipe, or of the recipe and the algorithm below, as a layer."""
+    positional = [
+        p
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+
+    def layer(recipe: Recipe, inner: Algorithm) -> Algorithm:
+        built = function(recipe, inner) if len(positional) > 1 else function(recipe)
+        if not isinstance(built, Algorithm):
+            raise UserError(
+                f"rl.algorithm={name} returned a {type(built).__name__}; "
+                "return an rrgtrain.algorithms.Algorithm"
+            )
+        return built
+
+    return layer
+
+
+def _of_the_user(name: str, known: list[str]) -> Callable[..., object]:
+    module, _, function = name.partition(":")
+    if not module or module.startswith(".") or not function:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UserError(
+            f"rl.algorithm={name!r} is unknown; {hint}choose {', '.join(known)}, "
+            "or your own as package.module:function"
+        )
+    try:
+        imported = importlib.import_module(module)
+    except (ImportError, SyntaxError) as error:
+        raise UserError(
+            f"rl.algorithm={name}: {module} cannot be imported ({error}); "
+            "repair it, or put its folder on PYTHONPATH"
+        ) from error
+    found = getattr(imported, function, None)
+    if not callable(found):
+        seen = "has no" if found is None else "holds no function"
+        raise UserError(
+            f"rl.algorithm={name}: {imported.__file__} {seen} {function}; "
+            "define it as a function of the recipe"
+        )
+    return found

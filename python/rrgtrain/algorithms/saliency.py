@@ -1,0 +1,90 @@
+"""DiTPO's gradient weights for groups: which labeller, which findings, which characters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rrgtrain.algorithms.base import Context
+from rrgtrain.algorithms.group import Group, members, token_offsets
+from rrgtrain.clinical import Labeller
+from rrgtrain.clinical.chexbert import CheXbertLabeller, token_saliency_weights
+from rrgtrain.clinical.chexbert.distilled import distil
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+from rrgtrain.policy.codec import ReportCodec
+from rrgtrain.rewards.readers import open_labeller
+from rrgtrain.schema import Recipe
+
+DISTILLED = "distilled"
+
+
+class Saliency:
+    """Callable on groups -> [N] fp32, 1 + β·s of every token (DiTPO eq. 12).
+
+    `prepare` must have been called. Members that do not compete get 1.
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        settings = recipe.token_weights
+        self._settings, self._seed = settings, recipe.seed
+        self._against = recipe.reward.against
+        name = settings.labeller or recipe.reward.labeller
+        self._network: CheXbertLabeller | None = None
+        self._codec: ReportCodec | None = None
+        self._truth: dict[str, np.ndarray] = {}
+        if name == DISTILLED:
+            self._reader: Labeller = open_labeller(recipe.reward)
+            return
+        reader = open_labeller(recipe.reward, name)
+        if not isinstance(reader.labeller, CheXbertLabeller):
+            raise UserError(
+                f"token_weights.labeller={name} has no gradient to weigh tokens by; use chexbert, "
+                f"{DISTILLED} (a small one, learned from the training reports), or "
+                "token_weights.kind=tfidf"
+            )
+        self._reader, self._network = reader, reader.labeller
+
+    def prepare(self, context: Context) -> None:
+        """Takes the codec, and learns the distilled labeller where the recipe asks for one."""
+        self._codec = context.codec
+        if self._network is None:
+            reports = [study.report for study in context.studies if study.report]
+            self._network = distil(self._reader, reports, seed=self._seed)
+
+    def __call__(self, groups: list[Group]) -> torch.Tensor:
+        if self._network is None or self._codec is None:
+            raise ValueError("saliency is asked for weights before prepare(context) was called")
+        offsets, flat = token_offsets(groups), members(groups)
+        studies = [group.study for group in groups for _ in group.members]
+        chosen = [s for s, member in enumerate(flat) if member.competes]
+        spans = [self._codec.char_spans(flat[s].ids) for s in chosen]
+        found = token_saliency_weights(
+            self._network,
+            [flat[s].text for s in chosen],
+            self._labels([studies[s] for s in chosen]),
+            torch.tensor([s for own in spans for s in own], dtype=torch.int32).reshape(-1, 2),
+            torch.tensor([0, *map(len, spans)]).cumsum(0),
+            beta=self._settings.beta,
+            uncertain=self._settings.uncertain,
+        )
+        weights = torch.ones(int(offsets[-1]))
+        parts = found.weights.float().split([len(own) for own in spans])
+        for s, part in zip(chosen, parts, strict=True):
+            weights[int(offsets[s]) : int(offsets[s + 1])] = part
+        return weights
+
+    def _labels(self, studies: Sequence[Study]) -> np.ndarray:
+        """[R, 14] class ids of the references, or the studies' own; each study is read once."""
+        unknown = {s.id: s for s in studies if s.id not in self._truth}
+        if unknown and self._against == "labels":
+            for study in unknown.values():
+                if study.labels is None:
+                    raise UserError(f"study {study.id} has no labels to weigh tokens by")
+                self._truth[study.id] = np.asarray(study.labels, dtype=np.int8)
+        elif unknown:
+            read = self._reader.label([s.report or "" for s in unknown.values()])
+            self._truth.update(zip(unknown, read, strict=True))
+        return np.stack([self._truth[s.id] for s in studies])

@@ -1,0 +1,130 @@
+"""A small CheXbert that learns another labeller's opinion from training reports alone.
+
+Token weights by saliency need a labeller with a gradient. Where the official weights are not at
+hand, this one is trained on sentences of the reports, shuffled into new ones, with the labels
+that the teacher reads in them. It serves saliency; what it labels may not be quoted as CheXbert.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from torch import Tensor
+from transformers import BertConfig
+
+from rrgtrain.clinical.backends import Labeller
+from rrgtrain.clinical.chexbert.batches import pad
+from rrgtrain.clinical.chexbert.labeller import CheXbertLabeller
+from rrgtrain.clinical.chexbert.network import CLASSES, CheXbertNetwork
+from rrgtrain.clinical.chexbert.pieces import SPECIALS
+from rrgtrain.errors import UserError
+
+WIDTH, LAYERS, LIMIT = 64, 2, 512
+STEPS, BATCH, RATE = 300, 32, 2e-3
+# Sentences of one text; a report has about as many.
+SENTENCES = (1, 7)
+
+
+def distil(
+    teacher: Labeller, reports: Sequence[str], *, seed: int = 0, steps: int = STEPS
+) -> CheXbertLabeller:
+    """A CheXbert of two narrow layers that labels like `teacher` what resembles `reports`.
+
+    Deterministic in its arguments. Raises UserError without any report to learn from.
+    """
+    sentences = _sentences(reports)
+    if not sentences:
+        raise UserError(
+            "token_weights.labeller=distilled learns from training reports, and there are none; "
+            "use token_weights.kind=tfidf"
+        )
+    vocabulary = _vocabulary(sentences)
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        intermediate_size=2 * WIDTH,
+        max_position_embeddings=LIMIT,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as folder:
+        torch.manual_seed(seed)
+        labeller = _open(CheXbertNetwork(config), vocabulary, config, Path(folder))
+        _train(labeller, teacher, sentences, np.random.default_rng(seed), steps)
+    return labeller
+
+
+def _sentences(reports: Sequence[str]) -> list[str]:
+    """Distinct sentences, in order of appearance."""
+    parts = (part.strip() for report in reports for part in report.split("."))
+    return list(dict.fromkeys(f"{part}." for part in parts if part))
+
+
+def _vocabulary(sentences: Sequence[str]) -> list[str]:
+    """Special tokens, every word of the reports, and single characters for every other word."""
+    normal, split = BertNormalizer(lowercase=True), BertPreTokenizer()
+    words: dict[str, None] = {}
+    for sentence in sentences:
+        pieces = split.pre_tokenize_str(normal.normalize_str(sentence))
+        words.update((word, None) for word, _ in pieces)
+    characters = sorted({c for word in words for c in word} | set("abcdefghijklmnopqrstuvwxyz"))
+    return list(
+        dict.fromkeys([*SPECIALS, *sorted(words), *characters, *(f"##{c}" for c in characters)])
+    )
+
+
+def _open(
+    network: CheXbertNetwork, vocabulary: list[str], config: BertConfig, folder: Path
+) -> CheXbertLabeller:
+    """The untrained network through the loader of the official layout, so nothing is special."""
+    state = {f"module.bert.{k}": v for k, v in network.bert.state_dict().items()}
+    state["module.bert.pooler.dense.weight"] = torch.zeros(WIDTH, WIDTH)
+    state["module.bert.pooler.dense.bias"] = torch.zeros(WIDTH)
+    parts = zip(network.heads.weight.split(CLASSES), network.heads.bias.split(CLASSES), strict=True)
+    for column, (weight, bias) in enumerate(parts):
+        state[f"module.linear_heads.{column}.weight"] = weight.detach().clone()
+        state[f"module.linear_heads.{column}.bias"] = bias.detach().clone()
+    torch.save({"model_state_dict": state}, folder / "weights.pth")
+    (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
+    return CheXbertLabeller(folder / "weights.pth", folder, config=config)
+
+
+def _train(
+    labeller: CheXbertLabeller,
+    teacher: Labeller,
+    sentences: Sequence[str],
+    rng: np.random.Generator,
+    steps: int,
+) -> None:
+    network = labeller.network.train().requires_grad_(True)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=RATE)
+    for step in range(steps):
+        texts = [_shuffled(sentences, rng) for _ in range(BATCH)]
+        ids, mask = pad(labeller.tokenize(texts), labeller.tokenize.pad, labeller.device)
+        logits = network(network.word_embeddings(ids), mask)
+        loss = _cross_entropy(logits, torch.from_numpy(teacher.label(texts)).long())
+        for group in optimizer.param_groups:
+            group["lr"] = RATE * (1.0 - step / steps)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+    network.eval().requires_grad_(False)
+
+
+def _shuffled(sentences: Sequence[str], rng: np.random.Generator) -> str:
+    count = int(rng.integers(*SENTENCES))
+    return " ".join(sentences[int(i)] for i in rng.integers(0, len(sentences), count))
+
+
+def _cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean over reports and observations; a class that one lacks is -inf, and never a label."""
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
