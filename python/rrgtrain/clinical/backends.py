@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,8 +33,13 @@ class Extractor(Protocol):
 _LABELLERS: dict[str, str] = {
     "rules": "rrgtrain.clinical.rules.labeller:RulesLabeller",
     "chexbert": "rrgtrain.clinical.chexbert:CheXbertLabeller",
+    "chexbert-official": "rrgtrain.clinical.official:OfficialCheXbert",
 }
-_EXTRACTORS: dict[str, str] = {"rules": "rrgtrain.clinical.rules.extractor:RulesExtractor"}
+_EXTRACTORS: dict[str, str] = {
+    "rules": "rrgtrain.clinical.rules.extractor:RulesExtractor",
+    "radgraph": "rrgtrain.clinical.radgraph:RadGraphExtractor",
+    "radgraph-official": "rrgtrain.clinical.official:OfficialRadGraphExtractor",
+}
 
 
 def register_labeller(name: str, target: str) -> None:
@@ -76,13 +81,24 @@ def _register(table: dict[str, str], what: str, name: str, target: str) -> None:
 
 def _build(table: dict[str, str], what: str, name: str, options: dict[str, Any]) -> Any:
     target = _find(table, what, name)
-    known = inspect.signature(target).parameters
+    check_options(f"{what} {name}", target, options)
+    return target(**options)
+
+
+def check_options(owner: str, target: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """UserError where `options` are not the parameters of `target`: one unknown, or one missing."""
+    parameters = inspect.signature(target).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    known = {n: p for n, p in parameters.items() if p.kind is not p.VAR_POSITIONAL}
+    takes = ", ".join(known) or "no options"
     if unknown := sorted(set(options) - set(known)):
         close = difflib.get_close_matches(unknown[0], known, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        takes = ", ".join(known) or "no options"
-        raise UserError(f"{what} {name}: unknown option {unknown[0]!r}{hint}; it takes {takes}")
-    return target(**options)
+        raise UserError(f"{owner}: unknown option {unknown[0]!r}{hint}; it takes {takes}")
+    needed = [n for n, p in known.items() if p.default is p.empty and n not in options]
+    if needed:
+        raise UserError(f"{owner}: option {needed[0]!r} is missing; it takes {takes}")
 
 
 def _find(table: dict[str, str], what: str, name: str) -> Callable[..., Any]:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 from transformers import BertConfig
 
+from rrgtrain.clinical import hub
 from rrgtrain.clinical.chexbert.network import CLASSES, CheXbertNetwork
 from rrgtrain.errors import UserError
 
-SOURCE = "chexbert.pth of the Hugging Face repository StanfordAIMI/RRG_scorers"
+SOURCE = f"chexbert.pth of the Hugging Face repository {hub.SCORERS}"
 OFFLINE = "the labeller `rules` needs no file"
 
 # Older transformers saved this buffer: 0, 1, 2, ... and no weight.
@@ -31,7 +32,8 @@ def load_network(weights: str | Path | None, config: BertConfig) -> CheXbertNetw
     """The network in fp32 on the CPU, in evaluation mode, without parameter gradients.
 
     Args:
-        weights: a file {"model_state_dict": {"module.bert...", "module.linear_heads.0..13..."}}.
+        weights: a file {"model_state_dict": {"module.bert...", "module.linear_heads.0..13..."}},
+            or "hub" for the official one.
         config: shape of the encoder.
 
     Raises:
@@ -64,14 +66,22 @@ def _official_shapes(network: CheXbertNetwork) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def _read(weights: str | Path | None) -> dict[str, Tensor]:
+def locate_weights(weights: str | Path | None) -> Path:
+    """The file; "hub" downloads it. UserError where there is none."""
     if weights is None:
         raise UserError(
             f"labeller chexbert: no weights given; pass the path of {SOURCE}: {OFFLINE}"
         )
+    if weights == "hub":
+        return hub.download(hub.SCORERS, "chexbert.pth", OFFLINE)
     path = Path(weights).expanduser()
     if not path.is_file():
         raise UserError(f"labeller chexbert: no file {path}; wanted {SOURCE}: {OFFLINE}")
+    return path
+
+
+def _read(weights: str | Path | None) -> dict[str, Tensor]:
+    path = locate_weights(weights)
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE as error:

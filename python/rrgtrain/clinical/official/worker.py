@@ -1,0 +1,168 @@
+"""Runs in the oracle environment: the three packages behind a line of JSON each way.
+
+Started by `process.Worker`, never imported: it knows the packages and the standard library, and
+nothing of this project. A request is {"call": name, "arguments": {...}}, its answer {"result": ...}
+or {"error": "..."}, one line each, on the standard input and output of the process. What a
+package prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+LOADED: dict[str, Any] = {}
+
+
+def chexbert_load(checkpoint: str) -> None:
+    """The package reads `checkpoint` from its cache folder, which the environment points at."""
+    import torch
+    from f1chexbert import F1CheXbert
+
+    scorer = F1CheXbert(device="cpu")
+    # It loads with strict=False: what is absent stays random without a word.
+    state = torch.load(checkpoint, map_location="cpu")["model_state_dict"]
+    held = {name.replace("module.", "") for name in state}
+    wanted = scorer.model.state_dict().keys()
+    if differ := sorted((held ^ wanted) - {"bert.embeddings.position_ids"}):
+        raise ValueError(f"the checkpoint differs in {len(differ)} keys, {differ[0]} first")
+    LOADED["chexbert"] = scorer
+
+
+def chexbert_labels(reports: list[str]) -> list[list[Any]]:
+    """Blank "", positive 1, negative 0, uncertain -1."""
+    scorer = LOADED["chexbert"]
+    return [scorer.get_label(report.strip(), mode="classification") for report in reports]
+
+
+def chexbert_ids(reports: list[str]) -> list[list[int]]:
+    """What its encoder reads."""
+    import pandas
+    from f1chexbert.f1chexbert import tokenize
+
+    series = pandas.Series([report.strip() for report in reports], dtype=object)
+    return tokenize(series, LOADED["chexbert"].tokenizer)
+
+
+def chexbert_f1(candidates: list[str], references: list[str]) -> list[Any]:
+    """Accuracy over five, the same per report, the report over 14, the report over five."""
+    accuracy, each, fourteen, five = LOADED["chexbert"](hyps=candidates, refs=references)
+    return [accuracy, each, fourteen, five]
+
+
+def radgraph_load(model_type: str, cache: str) -> None:
+    """The unpacked archive lies in the folder `cache`/`model_type`."""
+    from radgraph import F1RadGraph
+
+    LOADED["radgraph"] = F1RadGraph(
+        reward_level="all", model_type=model_type, model_cache_dir=cache, cuda=-1
+    )
+
+
+def radgraph_annotate(reports: list[str]) -> list[dict[str, Any]]:
+    """Its annotation of every report."""
+    found = LOADED["radgraph"].radgraph(reports)
+    return [found[str(row)] for row in range(len(reports))]
+
+
+def radgraph_f1(candidates: list[str], references: list[str]) -> list[list[float]]:
+    """Simple, partial and complete of each pair."""
+    _, levels, _, _ = LOADED["radgraph"](hyps=candidates, refs=references)
+    return [list(row) for row in zip(*levels, strict=True)]
+
+
+def radgraph_rewards(pairs: list[list[dict[str, Any]]], lower: bool) -> list[list[float]]:
+    """F1 of given annotations; `lower` is what the repository's newer code does first."""
+    from radgraph.rewards import compute_reward
+
+    for annotation in (one for pair in pairs for one in pair) if lower else ():
+        for entity in annotation["entities"].values():
+            entity["tokens"] = entity["tokens"].lower()
+    return [list(compute_reward(one, other, "all")) for one, other in pairs]
+
+
+def ratescore_load(
+    ner: str, embedder: str, affinity: str, neg_weight: float | None, batch_size: int
+) -> None:
+    """`ner` and `embedder` are folders."""
+    from RaTEScore import RaTEScore
+
+    scorer = RaTEScore(
+        bert_model=ner,
+        eval_model=embedder,
+        use_gpu=False,
+        affinity_matrix=affinity,
+        batch_size=batch_size,
+    )
+    if neg_weight is not None:
+        scorer.affinity_matrix["NEG", "WEIGHT"] = neg_weight
+    LOADED["ratescore"] = scorer
+
+
+def ratescore_sentences(reports: list[str]) -> list[list[str]]:
+    """What it reads of each report."""
+    from RaTEScore.utils import sentence_split
+
+    return [sentence_split([report])[0] for report in reports]
+
+
+def ratescore_entities(reports: list[str]) -> list[list[list[str]]]:
+    """(text, type) of every entity. Report by report: the package leaves out an empty one."""
+    from RaTEScore.score import run_ner
+
+    scorer = LOADED["ratescore"]
+    found = []
+    for report in reports:
+        listed = run_ner(
+            [report],
+            scorer.idx2label,
+            scorer.tokenizer,
+            scorer.model,
+            scorer.device,
+            scorer.batch_size,
+        )
+        found.append([list(pair) for pair in listed[0]] if listed else [])
+    return found
+
+
+def ratescore_scores(candidates: list[str], references: list[str]) -> list[float]:
+    """As the package is called: a shorter list where a report has no sentence."""
+    return LOADED["ratescore"].compute_score(candidates, references)
+
+
+def ratescore_aligned(candidates: list[str], references: list[str]) -> list[float | None]:
+    """Pair by pair; None where the package gives no score."""
+    scorer = LOADED["ratescore"]
+    pairs = zip(candidates, references, strict=True)
+    return [next(iter(scorer.compute_score([one], [other])), None) for one, other in pairs]
+
+
+CALLS = {
+    name: value
+    for name, value in list(globals().items())
+    if callable(value) and name.startswith(("chexbert_", "radgraph_", "ratescore_"))
+}
+
+
+def plain(value: Any) -> Any:
+    """Numbers and arrays of NumPy as those of Python."""
+    return value.tolist()
+
+
+def serve() -> None:
+    """Answer until the input ends."""
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        try:
+            request = json.loads(line)
+            answer = {"result": CALLS[request["call"]](**request["arguments"])}
+        except Exception as error:  # whatever it is, the caller raises it
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(answer, default=plain), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    serve()
