@@ -117,13 +117,11 @@ def centred(std: str) -> Advantages:
     """
 
     def advantages(groups: list[Group], rewards: torch.Tensor) -> torch.Tensor:
-        compete = competing(groups)
-        return group_advantages(
-            rewards,
-            group_offsets(groups),
-            valid=None if bool(compete.all()) else compete,
-            std=cast(Any, std),
-        )
+        compete, spread = competing(groups), cast(Any, std)
+        if bool(compete.all()):
+            return group_advantages(rewards, group_offsets(groups), std=spread)
+        known = torch.where(compete, rewards, 0.0)
+        return group_advantages(known, group_offsets(groups), valid=compete, std=spread)
 
     return advantages
 

@@ -126,7 +126,9 @@ def test_a_module_that_is_not_there_or_broken(
 
 @pytest.mark.parametrize("name", ["editgrp", "drgrpo", ".mine:build", ":build"])
 def test_an_unknown_name_lists_ours(name: str) -> None:
-    with pytest.raises(UserError, match="choose grpo, dr_grpo, editgrpo, or your own") as caught:
+    with pytest.raises(
+        UserError, match="choose grpo, dr_grpo, editgrpo, ditpo, orapo, or"
+    ) as caught:
         build_algorithm(recipe(f"rl.algorithm='{name}'"))
     if name == "editgrp":
         assert "did you mean editgrpo?" in str(caught.value)
