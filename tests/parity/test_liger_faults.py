@@ -1,0 +1,177 @@
+"""Where Liger 0.8.5's Triton GRPO loss goes wrong, and what is returned here on the same input."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+from rrgkern import PolicyLoss, loss_scale, policy_loss, token_logps
+from rrgkern.policy_loss import triton_token
+from rrgkern.token_logps import triton_backward, triton_forward
+from tests.parity.liger_logits import (
+    AGGREGATION,
+    FP32,
+    TEMPERATURE,
+    VOCABULARY,
+    Logits,
+    by_both,
+    liger,
+    spec_of,
+)
+from tests.parity.padded import ours, peer
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
+
+kernels = peer("liger_kernel.ops.grpo_loss")
+
+
+@pytest.mark.parametrize("loss", ["bnpo", "sapo"])
+@pytest.mark.parametrize("advantage", [1.0, 0.0])
+def test_liger_gives_nan_where_ours_is_finite(loss: str, advantage: float) -> None:
+    """A log-ratio of 95, clipped, saturated or without advantage: inf · 0 in Liger's gradient."""
+    given = Logits.draw(5, empty=False)
+    old, advantages = given.data.old.clone(), given.data.advantages.clone()
+    old[0, 0] = given.data.logps[0, 0] - 95.0
+    advantages[0] = advantage
+    given = given.with_data(old=old, advantages=advantages)
+    mine, theirs = by_both(given, loss, "token")
+    assert theirs.gradient[0, 0].isnan().all()
+    assert mine.loss.isfinite() and mine.gradient.isfinite().all()
+    assert mine.gradient[0, 0].eq(0).all()
+    others = torch.ones_like(given.targets, dtype=torch.bool)
+    others[0, 0] = False
+    torch.testing.assert_close(
+        mine.gradient[:, :-1][others], theirs.gradient[:, :-1][others], **FP32
+    )
+
+
+def test_liger_misreads_a_row_that_begins_with_minus_infinity() -> None:
+    """A vocabulary whose first 2,048 columns are forbidden: exp(-inf - -inf) in the running sum."""
+    width, live = 2048 + 64, slice(2048, None)
+    generator = torch.Generator().manual_seed(6)
+    logits = torch.full((1, 3, width), -torch.inf)
+    logits[..., live] = torch.randn(1, 3, 64, generator=generator)
+    targets = torch.tensor([[2050, 2100]])
+    truth = logits[:, :-1, live].double().log_softmax(-1).gather(-1, targets[..., None] - 2048)
+
+    mine = token_logps(logits[:, :-1].reshape(2, width), targets.flatten()).logps
+    torch.testing.assert_close(mine.double(), truth.flatten(), rtol=1e-6, atol=1e-6)
+    theirs = liger.fused_selective_log_softmax(logits, targets, temperature=1.0)
+    assert not torch.allclose(theirs.double(), truth[..., 0], rtol=1e-2)
+
+
+def test_liger_rounds_a_confident_token_to_certain() -> None:
+    """At a margin of 20 nats the target's 1 swallows the rest of the sum in fp32."""
+    logits = torch.zeros(1, 2, VOCABULARY)
+    logits[..., 3] = 20.0
+    targets = torch.tensor([[3]])
+    truth = logits[0, :1].double().log_softmax(-1)[:, 3]
+    assert -1e-7 < truth.item() < 0
+    assert liger.fused_selective_log_softmax(logits, targets, temperature=1.0).item() == 0.0
+    assert logits[0, :1].log_softmax(-1)[0, 3].item() == 0.0
+    mine = token_logps(logits[0, :1], targets[0]).logps
+    torch.testing.assert_close(mine.double(), truth, rtol=1e-6, atol=0)
+
+
+def test_liger_takes_token_advantages_for_those_of_sequences() -> None:
+    """[S, T] advantages: Liger reads the first S numbers of them, and says nothing."""
+    given = Logits.draw(8, empty=False)
+    generator = torch.Generator().manual_seed(8)
+    by_token = torch.randn(given.targets.shape, generator=generator)
+    theirs = given.with_data(advantages=by_token).by_liger("bnpo", beta=0.0)
+    misread = given.with_data(advantages=by_token.flatten()[: len(by_token)].clone())
+    assert torch.equal(theirs.loss, misread.by_liger("bnpo", beta=0.0).loss)
+
+    spec = spec_of("bnpo", "token")
+    mine = ours(given.with_data(advantages=by_token).data, spec, "bnpo", packed=False)
+    one_by_one = torch.zeros_like(mine.gradient)
+    for t in range(by_token.shape[1]):
+        column = given.with_data(advantages=by_token[:, t].clone())
+        one_by_one[:, t] = ours(column.data, spec, "bnpo", packed=False).gradient[:, t]
+    torch.testing.assert_close(mine.gradient, one_by_one, **FP32)
+    assert float(theirs.loss) != pytest.approx(float(mine.loss), rel=0.1)
+
+
+def test_liger_overwrites_logits_that_another_term_still_needs() -> None:
+    """In-place is Liger's default, and autograd is not told: the other gradient is wrong."""
+    given = Logits.draw(9, empty=False)
+
+    def gradient(inplace: bool) -> torch.Tensor:
+        leaf = given.logits.clone().requires_grad_()
+        logits = leaf * 1.0
+        regulariser = logits.square().mean()
+        loss, _ = given.loss_of_liger(logits, "bnpo", inplace=inplace, beta=0.0)
+        return torch.autograd.grad(loss + regulariser, leaf)[0]
+
+    right = gradient(inplace=False)
+    assert not torch.allclose(gradient(inplace=True), right, rtol=1e-2, atol=1e-4)
+
+    data = given.data
+    offsets = torch.arange(0, data.mask.numel() + 1, data.limit)
+    leaf = given.logits.clone().requires_grad_()
+    logits = leaf * 1.0
+    regulariser = logits.square().mean()
+    logps = token_logps(
+        logits[:, :-1].flatten(0, 1), given.targets.flatten(), temperature=TEMPERATURE
+    ).logps
+    mask = data.mask.flatten()
+    out = policy_loss(
+        logps,
+        data.advantages,
+        offsets,
+        scale=loss_scale("bnpo", offsets, mask=mask),
+        old=data.old.flatten(),
+        mask=mask,
+        spec=PolicyLoss(eps_low=0.1, eps_high=0.15),
+    )
+    mine = torch.autograd.grad(out.loss + regulariser, leaf)[0]
+    torch.testing.assert_close(mine, right, **FP32)
+
+
+def constants(kernel: object) -> set[str]:
+    """The arguments that are part of what is compiled."""
+    parameters = inspect.signature(getattr(kernel, "fn")).parameters.values()  # noqa: B009
+    return {p.name for p in parameters if "constexpr" in str(p.annotation)}
+
+
+def test_liger_compiles_anew_for_each_completion_length() -> None:
+    # Found in the source: the interpreter compiles nothing. L is the padded length of the batch.
+    tuned = {"L", "TEMPERATURE", "BETA", "EPS_LOW", "EPS_HIGH"}
+    assert tuned <= constants(kernels._grpo_loss_fwd_kernel)
+    assert {"L", "TEMPERATURE"} <= constants(kernels._selective_log_softmax_kernel)
+    for module in (triton_token, triton_forward, triton_backward):
+        found = {name: k for name, k in vars(module).items() if name.endswith("_kernel")}
+        assert found
+        for name, kernel in found.items():
+            lower = {constant.lower() for constant in constants(kernel)}
+            assert not lower & {"l", "length", "temperature", "beta", "eps_low", "eps_high"}, name
+
+
+def test_ligers_luspo_depends_on_padding() -> None:
+    """LUSPO is the mean over sequences of their sums; Liger's is that only without padding."""
+    spec = PolicyLoss(surrogate="luspo", ratio_level="sequence", eps_low=0.1, eps_high=0.15)
+
+    def losses(given: Logits) -> tuple[float, float]:
+        theirs = given.by_liger("luspo", beta=0.0, importance_sampling_level="sequence")
+        return float(ours(given.data, spec, "sum", packed=False).loss), float(theirs.loss)
+
+    given = Logits.draw(4, empty=False)
+    mine, theirs = losses(given.with_data(mask=torch.ones_like(given.data.mask)))
+    assert theirs == pytest.approx(mine, rel=1e-4)
+    mine, theirs = losses(given)
+    assert theirs != pytest.approx(mine, rel=0.1)
+    mine_wider, theirs_wider = losses(given.padded_by(given.data.limit))
+    assert mine_wider == pytest.approx(mine, rel=1e-6)
+    assert theirs_wider == pytest.approx(theirs / 2, rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", AGGREGATION)
+def test_liger_has_no_sequence_ratio_for(loss: str) -> None:
+    given = Logits.draw(10, empty=False)
+    if loss != "vespo":  # where it is not defined here either
+        mine = ours(given.data, spec_of(loss, "sequence"), AGGREGATION[loss], packed=False)
+        assert mine.loss.isfinite() and mine.gradient.any()
+    with pytest.raises(ValueError, match="token"):
+        given.by_liger(loss, beta=0.0, importance_sampling_level="sequence")
