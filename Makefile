@@ -17,7 +17,7 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench gpu sanitize parity clean
+.PHONY: help install demo test lint bench bench-peers gpu sanitize parity clean
 
 help:
 	@sed -n '2,6s/^# \{0,1\}//p' Makefile
@@ -61,6 +61,11 @@ PARITY := .venv-parity
 SITE_PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 parity: $(PARITY)/.installed
 	RRGKERN_PARITY=1 OMP_NUM_THREADS=1 $(PARITY)/bin/python -m pytest -q tests/parity
+
+# Ratios and peak memory against the peers that run on a CPU; rows in bench/results/cpu-peers.jsonl.
+bench-peers: $(PARITY)/.installed
+	RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m pytest -q --benchmark-quiet \
+		bench/against_peers.py bench/token_logps.py bench/policy_loss.py
 
 $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 	$(PY) -m venv --clear $(PARITY)

@@ -10,6 +10,8 @@ A bench file registers providers, then compares them at the shapes of the domain
     @bench.provider("peer", needs="peer_package")
     def peer(pred, truth): ...
 
+    bench.peers("head", wrap)       # every peer of bench/peers that starts from hidden states
+
     @pytest.mark.parametrize("rows", [512, 8192])
     def test_mccs(benchmark, rows):
         bench.compare(benchmark, make_inputs, shape={"rows": rows}, dtype=torch.int8)
@@ -22,15 +24,33 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from bench import rows, timing
+from bench import peers, rows, timing
+from bench.batch import DRY
 from bench.ceilings import floor_ms
 
 # Filled by compare, printed by bench/conftest.py when the session ends.
 tables: list[tuple[str, list[dict[str, Any]]]] = []
+
+# None when a provider can run on the device, else why not.
+WhyNot = Callable[[torch.device], str | None]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered provider; the fields are those of `Bench.provider`."""
+
+    function: timing.Provider
+    why_not: WhyNot
+    packages: tuple[str, ...]
+    fresh: timing.Provider | None
+    exact: bool
+    peer: bool
 
 
 class Bench:
@@ -39,10 +59,18 @@ class Bench:
     def __init__(self, room: str, *, baseline: str = "eager") -> None:
         self.room = room
         self.baseline = baseline
-        self._providers: dict[str, tuple[timing.Provider, str | None, str | None]] = {}
+        self._entries: dict[str, Entry] = {}
 
     def provider(
-        self, name: str, *, needs: str | None = None, device: str | None = None
+        self,
+        name: str,
+        *,
+        needs: str | WhyNot | None = None,
+        device: str | None = None,
+        packages: tuple[str, ...] = (),
+        fresh: timing.Provider | None = None,
+        exact: bool = True,
+        peer: bool = False,
     ) -> Callable[[timing.Provider], timing.Provider]:
         """Register a provider: a function of the inputs that does all the work to be timed.
 
@@ -51,29 +79,66 @@ class Bench:
 
         Args:
             name: the provider in the table: "eager", "compiled", "rrgkern", a peer's name.
-            needs: a package; without it the provider is listed as not installed.
+            needs: a package, without which the provider is listed as not installed; or a
+                function of the device that says why the provider cannot run.
             device: "cuda" or "cpu" for a provider that runs on that device only.
+            packages: whose versions belong in the row, by their names for pip.
+            fresh: for a provider that overwrites its inputs: makes them anew, from the inputs
+                as they were. It runs before each call, is not timed, and what it holds counts
+                as input.
+            exact: False where the provider leaves gradients out on purpose.
+            peer: a failure of it is a line of the table and stops nothing.
         """
+        package = needs if isinstance(needs, str) else None
+
+        def why_not(on: torch.device) -> str | None:
+            if device and device != on.type:
+                return f"{device} only"
+            if package and importlib.util.find_spec(package) is None:
+                return f"{package} is not installed"
+            return needs(on) if callable(needs) else None
 
         def register(function: timing.Provider) -> timing.Provider:
-            if name in self._providers:
+            if name in self._entries:
                 raise ValueError(f"{self.room}: provider {name!r} is registered twice")
-            self._providers[name] = (function, needs, device)
+            named = packages or ((package,) if package else ())
+            self._entries[name] = Entry(function, why_not, named, fresh, exact, peer)
             return function
 
         return register
+
+    def peers(
+        self,
+        path: str,
+        wrap: Callable[[peers.Peer], timing.Provider],
+        *,
+        fresh: timing.Provider | None = None,
+    ) -> None:
+        """Register every peer that starts from `path`: "head", "logits", "logps" or "rows".
+
+        Args:
+            wrap: makes a function of the bench's inputs out of a peer (see bench/peers).
+            fresh: as in `provider`, for the peers that overwrite their logits.
+        """
+        for peer in peers.of(path):
+            self.provider(
+                peer.name,
+                needs=peer.why_not,
+                packages=(peer.distribution,),
+                fresh=fresh if peer.overwrites else None,
+                exact=peer.exact,
+                peer=True,
+            )(wrap(peer))
 
     def available(self, device: torch.device) -> tuple[dict[str, timing.Provider], dict[str, str]]:
         """(providers that can run on `device`, why the others cannot)."""
         runs: dict[str, timing.Provider] = {}
         missing: dict[str, str] = {}
-        for name, (function, needs, only) in self._providers.items():
-            if only and only != device.type:
-                missing[name] = f"{only} only"
-            elif needs and importlib.util.find_spec(needs) is None:
-                missing[name] = f"{needs} is not installed"
+        for name, entry in self._entries.items():
+            if reason := entry.why_not(device):
+                missing[name] = reason
             else:
-                runs[name] = function
+                runs[name] = entry.function
         if self.baseline not in runs:
             raise ValueError(f"{self.room}: no provider {self.baseline!r} to take ratios against")
         return runs, missing
@@ -89,6 +154,7 @@ class Bench:
         bytes_moved: float = 0.0,
         flops: float = 0.0,
         rounds: int = 20,
+        agree: tuple[int, float] | None = None,
     ) -> list[dict[str, Any]]:
         """Measure every available provider and append one row for each.
 
@@ -99,39 +165,49 @@ class Bench:
             shape: sizes for the row, {"tokens": 8192, "vocab": 151936}.
             dtype: the dtype of the large operands.
             case: what is computed, where a room has several ("forward+backward").
-            bytes_moved, flops: the least traffic and work of the problem. On a GPU they give the
-                floor, from ceilings measured in the same run.
+            bytes_moved, flops: the least traffic and work of the problem. They give the floor,
+                from ceilings measured in the same run.
             rounds: timed rounds, after two that are not counted.
+            agree: (k, tolerance): the first k tensors that a provider returns must be those of
+                the baseline, ‖difference‖ ≤ tolerance · ‖baseline‖. A peer that computes
+                something else, or fails, is listed and not timed; of the others it is an error.
+                The difference of an inexact provider is recorded whatever it is.
 
         Returns:
             The rows, also in `benchmark.extra_info`.
         """
         first = make_inputs(0)
         device = timing.device_of(first)
-        providers, missing = self.available(device)
+        runs, missing = self.available(device)
+        differences = self._check(runs, missing, first, agree)
+        fresh = {name: f for name in runs if (f := self._entries[name].fresh)}
         if benchmark.disabled:
-            benchmark.pedantic(lambda: [provider(*first) for provider in providers.values()])
+            benchmark.pedantic(lambda: None)
             return []
+        rounds = 2 if DRY else rounds
         inputs = [first, *(make_inputs(seed) for seed in range(1, timing.rotation(first)))]
-        measured = timing.Rounds(providers, inputs)
+        measured = timing.Rounds(runs, inputs, fresh)
         for _ in range(2):
             measured()
-        peaks = {name: timing.peak_mib(provider, first) for name, provider in providers.items()}
+        peaks = {name: timing.peak_mib(runs[name], first, fresh.get(name)) for name in runs}
         measured.forget()
         benchmark.pedantic(measured, rounds=rounds, iterations=1)
 
+        packages = tuple(p for name in runs for p in self._entries[name].packages)
         common = {
             "room": self.room,
             "case": case,
             "shape": dict(shape),
             "dtype": str(dtype).removeprefix("torch."),
             "rounds": rounds,
-            "versions": rows.versions(tuple(n for _, n, _ in self._providers.values() if n)),
+            "versions": rows.versions(packages),
         }
         floor = floor_ms(device, dtype, bytes_moved, flops)
         result = []
-        for name in providers:
-            row = common | {"provider": name} | self._figures(measured, name, floor, peaks[name])
+        for name in runs:
+            row = common | {"provider": name} | self._figures(measured, name, floor, peaks)
+            if name in differences:
+                row["difference"] = differences[name]
             rows.append(device, row)
             result.append(row)
         title = f"{self.room} {case}".strip() + f", {dict(shape)}, {common['dtype']}, {device.type}"
@@ -139,17 +215,79 @@ class Bench:
         benchmark.extra_info["rows"] = result
         return result
 
+    def _check(
+        self,
+        runs: dict[str, timing.Provider],
+        missing: dict[str, str],
+        inputs: timing.Inputs,
+        agree: tuple[int, float] | None,
+    ) -> dict[str, float]:
+        """Run each provider once; moves peers that fail or differ from `runs` to `missing`."""
+        differences: dict[str, float] = {}
+        count, tolerance = agree or (0, 0.0)
+        wanted = _leading(runs[self.baseline](*inputs), count)
+        for name, provider in list(runs.items()):
+            if name == self.baseline:
+                continue
+            entry = self._entries[name]
+            try:
+                given = entry.fresh(*inputs) if entry.fresh else inputs
+                found = _leading(provider(*given), count)
+            except Exception as error:
+                if not entry.peer:
+                    raise
+                problem = f"{type(error).__name__}: {error}".splitlines()[0][:160]
+                missing[name] = f"failed: {problem}"
+                del runs[name]
+                continue
+            if not agree:
+                continue
+            differences[name] = max(map(_difference, found, wanted), default=0.0)
+            if entry.exact and not differences[name] <= tolerance:
+                problem = f"differs from {self.baseline} by {differences[name]:.2g}"
+                if not entry.peer:
+                    raise AssertionError(f"{self.room}: {name} {problem}, allowed {tolerance:.2g}")
+                missing[name] = f"{problem}: not timed"
+                del runs[name], differences[name]
+        return differences
+
     def _figures(
-        self, measured: timing.Rounds, name: str, floor: float | None, peak: float | None
+        self,
+        measured: timing.Rounds,
+        name: str,
+        floor: float | None,
+        peaks: Mapping[str, float],
     ) -> dict[str, float]:
         samples, baseline = measured.milliseconds[name], measured.milliseconds[self.baseline]
         ratio = timing.percentiles([s / b for s, b in zip(samples, baseline, strict=True)])
         figures = {f"{p}_vs_{self.baseline}": value for p, value in ratio.items()}
+        times = timing.percentiles(samples)
         if measured.cuda:
-            times = timing.percentiles(samples)
             figures |= {f"{p}_ms": value for p, value in times.items()}
             if floor is not None:
-                figures |= {"floor_ms": floor, "share_of_floor": floor / times["p50"]}
-        if peak is not None:
-            figures["peak_mib"] = peak
-        return figures
+                figures["floor_ms"] = floor
+        if floor is not None:
+            figures["share_of_floor"] = floor / times["p50"]
+        return figures | {"peak_mib": peaks[name]}
+
+
+def _leading(result: Any, count: int) -> list[Tensor]:
+    """The first `count` tensors of what a provider returned."""
+    result = (result,) if isinstance(result, Tensor) else result
+    if not count:
+        return []
+    if len(result) < count:
+        raise ValueError(f"returned {len(result)} tensors, wanted at least {count}")
+    return [tensor.detach() for tensor in result[:count]]
+
+
+def _difference(found: Tensor, wanted: Tensor) -> float:
+    """‖found - wanted‖ / ‖wanted‖; 16-bit tensors are widened a slice at a time."""
+    if found.shape != wanted.shape:
+        return float("inf")
+    squares = torch.zeros(2, dtype=torch.float64, device=wanted.device)
+    slices = (tensor.reshape(-1).split(1 << 24) for tensor in (found, wanted))
+    for a, b in zip(*slices, strict=True):
+        squares[0] += (a.double() - b.double()).square().sum()
+        squares[1] += b.double().square().sum()
+    return float((squares[0] / squares[1]).sqrt()) if squares[1] else float(squares[0].sqrt())

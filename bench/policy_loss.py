@@ -1,26 +1,29 @@
 """Loss, gradient and metrics of the policy: a dense batch, and the batch of the domain.
 
-The batch of the domain: 60 % of the positions are prompt or padding, and a third of the groups has
-no variance, so no advantage. Log-probabilities of the policy that sampled and of the reference are
-given in both, and both providers return the gradient and the metrics.
+Log-probabilities of the policy that sampled and of the reference are given. The baseline and this
+library return the gradient and the metrics, a peer what its own trainer computes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from bench.batch import DRY, Sizes, draw_layout
 from bench.harness import Bench
+from bench.peers import Peer
 from rrgkern import PolicyLoss, loss_scale, policy_loss
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
-MEMBERS, LENGTH = 10, 150
-GROUPS = 32 if CUDA else 4
-MASKED = 0.6
+if DRY:
+    SIZES = Sizes(groups=3, members=2, length=8, width=0, vocabulary=97)
+else:
+    SIZES = Sizes(groups=32 if CUDA else 4, members=10, length=150, width=0, vocabulary=97)
 SPECS = {
     "PPO": PolicyLoss(beta=0.04),
     "GSPO": PolicyLoss(ratio_level="sequence", eps_low=3e-4, eps_high=4e-4, beta=0.04),
@@ -28,7 +31,8 @@ SPECS = {
 
 bench = Bench("policy_loss")
 
-Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None, PolicyLoss]
+# logps, old, ref [S, T]; advantages [S]; mask [S, T]; offsets [S+1]; scale [S]; masked; variant
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, bool, PolicyLoss]
 
 
 @bench.provider("eager")
@@ -37,29 +41,24 @@ def eager(
     old: Tensor,
     ref: Tensor,
     advantages: Tensor,
+    mask: Tensor,
     offsets: Tensor,
     scale: Tensor,
-    mask: Tensor | None,
+    masked: bool,
     spec: PolicyLoss,
 ) -> tuple[Tensor, ...]:
     """The clip with a k3 term as one writes it, under autograd, and the same metrics."""
-    sequences = len(offsets) - 1
-    sequence = torch.arange(sequences, device=logps.device).repeat_interleave(
-        offsets.diff(), output_size=len(logps)
-    )
-    keep = torch.ones_like(logps) if mask is None else mask.to(logps.dtype)
-    advantage, token_scale = advantages[sequence], scale[sequence] * keep
-    difference = logps - old
+    keep = mask.to(logps.dtype)
+    advantage, lengths = advantages[:, None], keep.sum(1, keepdim=True).clamp(min=1)
+    difference = (logps - old).clamp(-20, 20)
     if spec.ratio_level == "sequence":
-        sums = torch.stack([difference * keep, keep], dim=1)
-        totals = torch.zeros(sequences, 2, device=logps.device).index_add(0, sequence, sums)
-        difference = (totals[:, 0] / totals[:, 1].clamp(min=1))[sequence]
-    ratio = difference.clamp(-20, 20).exp()
+        difference = ((difference * keep).sum(1, keepdim=True) / lengths).expand_as(logps)
+    ratio = difference.exp()
     low, high = 1 - spec.eps_low, 1 + spec.eps_high
     surrogate = -torch.minimum(ratio * advantage, ratio.clamp(low, high) * advantage)
     x = ref - logps
     kl = x.exp() - x - 1
-    loss = (token_scale * (surrogate + spec.beta * kl)).sum()
+    loss = ((surrogate + spec.beta * kl) * keep / lengths).sum() / len(logps)
     (gradient,) = torch.autograd.grad(loss, logps)
     with torch.no_grad():
         tokens, ratio = keep.sum().clamp(min=1), ratio * keep
@@ -90,65 +89,88 @@ def ours(
     old: Tensor,
     ref: Tensor,
     advantages: Tensor,
+    mask: Tensor,
     offsets: Tensor,
     scale: Tensor,
-    mask: Tensor | None,
+    masked: bool,
     spec: PolicyLoss,
 ) -> tuple[Tensor, ...]:
     loss, metrics = policy_loss(
-        logps, advantages, offsets, scale=scale, old=old, ref=ref, mask=mask, spec=spec
+        logps.flatten(),
+        advantages,
+        offsets,
+        scale=scale,
+        old=old.flatten(),
+        ref=ref.flatten(),
+        mask=mask.flatten() if masked else None,
+        spec=spec,
     )
     return torch.autograd.grad(loss, logps)[0], *metrics.values()
 
 
+def of_peer(peer: Peer) -> Callable[..., Tensor]:
+    def run(
+        logps: Tensor,
+        old: Tensor,
+        ref: Tensor,
+        advantages: Tensor,
+        mask: Tensor,
+        offsets: Tensor,
+        scale: Tensor,
+        masked: bool,
+        spec: PolicyLoss,
+    ) -> Tensor:
+        loss = peer(
+            logps,
+            old,
+            ref,
+            advantages,
+            mask,
+            level=spec.ratio_level,
+            eps_low=spec.eps_low,
+            eps_high=spec.eps_high,
+            beta=spec.beta,
+        )
+        return torch.autograd.grad(loss, logps)[0]
+
+    return run
+
+
+bench.peers("logps", of_peer)
+
+
 @pytest.mark.parametrize("variant", SPECS)
-@pytest.mark.parametrize("batch", ["dense", "domain"])
-def test_forward_and_backward(benchmark, batch, variant):
-    sequences = GROUPS * MEMBERS
-    tokens = sequences * LENGTH
-    masked = batch == "domain"
+@pytest.mark.parametrize("kind", ["dense", "domain"])
+def test_forward_and_backward(benchmark, kind, variant):
+    masked = SIZES.scored(kind) < SIZES.positions
 
     def make_inputs(seed: int) -> Inputs:
+        batch = draw_layout(SIZES, kind, seed)
         generator = torch.Generator().manual_seed(seed)
-        # Sequences of 50 to 250 tokens whose sum is the same for every seed.
-        lengths = 50 + torch.multinomial(
-            torch.ones(sequences), tokens - 50 * sequences, replacement=True, generator=generator
-        ).bincount(minlength=sequences)
-        offsets = torch.cat([torch.zeros(1, dtype=torch.int64), lengths.cumsum(0)])
-        logps = -torch.rand(tokens, generator=generator)
-        old = logps + 0.1 * torch.randn(tokens, generator=generator)
-        ref = logps + 0.1 * torch.randn(tokens, generator=generator)
-        advantages = torch.randn(GROUPS, MEMBERS, generator=generator)
-        mask = None
-        if masked:
-            advantages[: GROUPS // 3] = 0
-            # The prompt comes first.
-            place = torch.arange(tokens) - offsets[:-1].repeat_interleave(lengths)
-            mask = place >= (MASKED * lengths).repeat_interleave(lengths)
+        logps = -torch.rand(batch.mask.shape, generator=generator)
+        ref = logps + 0.1 * torch.randn(batch.mask.shape, generator=generator)
+        offsets = torch.arange(0, SIZES.positions + 1, SIZES.length)
         return (
-            logps.to(DEVICE).requires_grad_(),
-            old.to(DEVICE),
+            logps.clone().to(DEVICE).requires_grad_(),
+            (logps + batch.old).to(DEVICE),
             ref.to(DEVICE),
-            advantages.flatten().to(DEVICE),
+            batch.advantages.to(DEVICE),
+            batch.mask.to(DEVICE),
             offsets.to(DEVICE),
-            loss_scale("grpo", offsets, mask=mask).to(DEVICE),
-            None if mask is None else mask.to(DEVICE),
+            loss_scale("grpo", offsets, mask=batch.mask.flatten()).to(DEVICE),
+            masked,
             SPECS[variant],
         )
 
     bench.compare(
         benchmark,
         make_inputs,
-        shape={
-            "groups": GROUPS,
-            "members": MEMBERS,
-            "tokens": tokens,
-            "masked": MASKED if masked else 0.0,
-            "flat_groups": GROUPS // 3 if masked else 0,
-        },
+        shape={"sequences": SIZES.sequences, "positions": SIZES.positions}
+        | {"scored": SIZES.scored(kind), "active": SIZES.active(kind)},
         dtype=torch.float32,
-        case=f"{variant}, {batch}, forward+backward",
+        case=f"{variant}, {kind}, forward+backward",
         # logps, old and ref read, the mask too where there is one; the coefficient written, then
         # read and written again scaled.
-        bytes_moved=tokens * (6 * 4 + masked),
+        bytes_moved=SIZES.positions * (6 * 4 + masked),
+        agree=(1, 1e-4),
     )

@@ -51,13 +51,31 @@ def versions(peers: tuple[str, ...] = ()) -> dict[str, str]:
 
 
 def append(device: torch.device, row: Mapping[str, Any]) -> None:
-    """Append `row`, stamped with device, commit, date and versions, to the device's file."""
-    name = device_name(device)
+    """Append `row`, stamped with device, commit and date, to the device's file.
+
+    RRGKERN_ROWS names another file of the same folder; RRGKERN_RUN is kept as "run" in each row,
+    which is how a suite finds its own again.
+    """
     stamp = {
-        "device": name,
+        "device": device_name(device),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat("T", "seconds"),
     }
+    if run := os.environ.get("RRGKERN_RUN"):
+        stamp["run"] = run
     RESULTS.mkdir(parents=True, exist_ok=True)
-    with (RESULTS / f"{name}.jsonl").open("a") as file:
+    with path_of(device).open("a") as file:
         file.write(json.dumps({**stamp, **row}) + "\n")
+
+
+def path_of(device: torch.device) -> Path:
+    """The file that `append` writes to."""
+    return RESULTS / f"{os.environ.get('RRGKERN_ROWS') or device_name(device)}.jsonl"
+
+
+def of_run(path: Path, run: str) -> list[dict[str, Any]]:
+    """The rows of `path` that were written with RRGKERN_RUN=`run`; none where there is no file."""
+    if not path.exists():
+        return []
+    found = [json.loads(line) for line in path.read_text().splitlines()]
+    return [row for row in found if row.get("run") == run]

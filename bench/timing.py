@@ -40,10 +40,20 @@ def rotation(inputs: Inputs) -> int:
 
 
 class Rounds:
-    """Runs every provider once per round, so that a busy machine slows all of them alike."""
+    """Runs every provider once per round, so that a busy machine slows all of them alike.
 
-    def __init__(self, providers: Mapping[str, Provider], inputs: Sequence[Inputs]) -> None:
+    `fresh` holds, for a provider that overwrites its inputs, what makes them anew: it runs before
+    each call and is not timed.
+    """
+
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        inputs: Sequence[Inputs],
+        fresh: Mapping[str, Provider] | None = None,
+    ) -> None:
         self.providers = list(providers.items())
+        self.fresh = dict(fresh or {})
         self.inputs = inputs
         self.cuda = device_of(inputs[0]).type == "cuda"
         self.milliseconds: dict[str, list[float]] = {name: [] for name in providers}
@@ -56,6 +66,8 @@ class Rounds:
             # A copy is read again only after all the others, when the cache has lost it.
             inputs = self.inputs[self._calls % len(self.inputs)]
             self._calls += 1
+            if name in self.fresh:
+                inputs = self.fresh[name](*inputs)
             self.milliseconds[name].append(self._time(provider, inputs))
         self._round += 1
 
@@ -77,8 +89,14 @@ class Rounds:
         return before.elapsed_time(after)
 
 
-def peak_mib(provider: Provider, inputs: Inputs) -> float:
-    """Peak memory of one call above what was allocated before it, as the allocator counts it."""
+def peak_mib(provider: Provider, inputs: Inputs, fresh: Provider | None = None) -> float:
+    """Peak memory of one call above what was allocated before it, as the allocator counts it.
+
+    On a GPU by its statistics; on a CPU from the profiler's record of every allocation and release
+    of PyTorch's allocator, temporaries of an operator included.
+    """
+    if fresh is not None:
+        inputs = fresh(*inputs)
     if device_of(inputs).type != "cuda":
         return _peak_mib_on_cpu(provider, inputs)
     device = device_of(inputs)

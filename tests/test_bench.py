@@ -68,7 +68,8 @@ def test_rows_of_a_cpu_hold_ratios_and_no_times(bench, tmp_path):
     assert [row["provider"] for row in written] == ["eager", "ours"]
     for row in written:
         assert {"commit", "date", "device", "versions", "shape", "dtype", "case"} <= set(row)
-        assert not [key for key in row if "ms" in key or "floor" in key]
+        assert not [key for key in row if key.endswith("_ms")]
+        assert row["share_of_floor"] > 0
     eager, ours = written
     assert eager["p50_vs_eager"] == 1.0
     assert 0 < ours["p20_vs_eager"] <= ours["p50_vs_eager"] <= ours["p80_vs_eager"]
@@ -111,3 +112,90 @@ def test_rotation_exceeds_the_cache_and_is_bounded():
 
 def test_percentiles():
     assert timing.percentiles(list(range(101))) == {"p20": 20.0, "p50": 50.0, "p80": 80.0}
+
+
+def written(folder) -> list[dict]:
+    return [json.loads(line) for line in (folder / "cpu.jsonl").read_text().splitlines()]
+
+
+def test_a_peer_that_fails_or_differs_is_listed_and_not_timed(bench, tmp_path):
+    @bench.provider("broken", peer=True)
+    def broken(x):
+        raise RuntimeError("no kernel image\nand a long story")
+
+    @bench.provider("other", peer=True)
+    def other(x):
+        return 1.5 * (x @ x @ x @ x @ x).sum()
+
+    @bench.provider("rough", peer=True, exact=False)
+    def rough(x):
+        return 1.25 * (x @ x @ x @ x @ x).sum()
+
+    del bench._entries["ours"]
+    result = harness.Bench.compare(
+        bench,
+        Fixture(),
+        lambda seed: (torch.ones(8, 8),),
+        shape={},
+        dtype=torch.float32,
+        rounds=2,
+        agree=(1, 0.1),
+    )
+    assert [row["provider"] for row in result] == ["eager", "rough"]
+    assert result[1]["difference"] == pytest.approx(0.25)
+    notes = {row["provider"]: row.get("note") for row in harness.tables[0][1]}
+    assert notes["broken"] == "failed: RuntimeError: no kernel image"
+    assert notes["other"] == "differs from eager by 0.5: not timed"
+    assert [row["provider"] for row in written(tmp_path)] == ["eager", "rough"]
+
+
+def test_a_provider_of_ours_that_differs_or_fails_is_an_error(bench):
+    def run() -> None:
+        inputs = (torch.ones(8, 8),)
+        options = {"shape": {}, "dtype": torch.float32, "agree": (1, 1e-3)}
+        bench.compare(Fixture(disabled=True), lambda seed: inputs, **options)
+
+    with pytest.raises(AssertionError, match="planted: ours differs from eager by .*, allowed"):
+        run()
+    del bench._entries["ours"]
+
+    @bench.provider("ours")
+    def ours(x):
+        raise RuntimeError("planted")
+
+    with pytest.raises(RuntimeError, match="planted"):
+        run()
+    del bench._entries["ours"]
+    bench.provider("ours")(lambda x: (x @ x @ x @ x @ x).sum() + torch.nan)
+    with pytest.raises(AssertionError, match="by nan"):
+        run()
+
+
+def test_a_provider_that_overwrites_gets_fresh_inputs(bench):
+    seen: list[float] = []
+
+    def fresh(x):
+        return (x.clone(),)
+
+    @bench.provider("in place", fresh=fresh)
+    def in_place(x):
+        seen.append(float(x.sum()))
+        return (x @ x @ x @ x @ x).sum(), x.zero_()
+
+    compare(bench, Fixture(), agree=(1, 10.0))
+    # Each copy of the inputs is as it was drawn: full of its seed.
+    copies = timing.rotation(make_inputs(0))
+    assert set(seen) <= {256.0 * 256.0 * seed for seed in range(copies)}
+    assert len(set(seen)) > 1
+
+
+def test_rows_of_a_run_are_found_again_in_the_file_that_was_named(bench, tmp_path, monkeypatch):
+    compare(bench, Fixture())
+    monkeypatch.setenv("RRGKERN_RUN", "second")
+    monkeypatch.setenv("RRGKERN_ROWS", "elsewhere")
+    compare(bench, Fixture())
+    path = rows.path_of(torch.device("cpu"))
+    assert path == tmp_path / "elsewhere.jsonl"
+    assert [row["provider"] for row in rows.of_run(path, "second")] == ["eager", "ours"]
+    assert rows.of_run(path, "first") == rows.of_run(tmp_path / "none.jsonl", "second") == []
+    assert all("run" not in row for row in written(tmp_path))

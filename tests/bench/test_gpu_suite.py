@@ -1,0 +1,108 @@
+"""The GPU suite goes its way on a CPU, and judges rows as it must."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench import gpu_suite, targets
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_a_dry_run_measures_a_few_rows_and_keeps_nothing(capfd, monkeypatch):
+    monkeypatch.delenv("RRGKERN_ROWS", raising=False)
+    before = {path: path.stat().st_mtime_ns for path in (ROOT / "bench" / "results").iterdir()}
+    assert gpu_suite.main(["--dry", "policy_loss"]) == 0
+    out = capfd.readouterr().out
+    assert "== build: would run setup.py" in out
+    for title in ("doctor", "policy_loss: tests", "bench: bench/policy_loss.py"):
+        assert f"== {title}: green" in out
+    assert "== bench: bench/against_peers.py: green" in out
+    # What a row is made of came out: ratios to eager, the floor, the memory.
+    assert "linear_grpo_loss domain, frozen head, forward+backward" in out
+    assert "p50_vs_eager" in out and "share_of_floor" in out and "peak_mib" in out
+    assert "cce-exact" in out and "cuda only" in out
+    found = int(out.rsplit(" rows of run", 1)[0].rsplit("\n", 1)[1])
+    assert found >= 2 * (4 + 7)  # eager and ours, in four cases of one bench and seven of the other
+    for target in targets.TARGETS:
+        assert target.text in out
+    after = {path: path.stat().st_mtime_ns for path in (ROOT / "bench" / "results").iterdir()}
+    assert after == before
+
+
+def test_without_a_gpu_and_with_unknown_rooms_it_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu_suite.main([]) == 2
+    assert "no GPU here" in capsys.readouterr().out
+    assert gpu_suite.main(["--dry", "kitchen"]) == 2
+    assert "no such room: kitchen; wanted some of advantages, " in capsys.readouterr().out
+
+
+def row(case: str, provider: str, ms: float, mib: float, room: str = targets.HEAD) -> dict:
+    return {"room": room, "case": case, "provider": provider, "p50_ms": ms, "peak_mib": mib}
+
+
+DOMAIN = "domain, trainable head, forward+backward"
+FAST = [
+    row("dense, forward+backward", "rrgkern in place", 1.4, 1.0, targets.LOGITS),
+    row("dense, frozen head, forward+backward", "rrgkern", 15.0, 300.0),
+    row("dense, trainable head, forward+backward", "rrgkern forward", 24.0, 1700.0),
+    row("dense, trainable head, forward+backward", "rrgkern recompute", 30.0, 850.0),
+    row("sparse, trainable head, forward+backward", "rrgkern recompute", 14.0, 850.0),
+    row("sparse, trainable head, forward+backward", "rrgkern into .grad", 14.0, 280.0),
+    *(
+        row(f"domain, {head} head, forward+backward", provider, ms, mib)
+        for head in ("trainable", "frozen")
+        for provider, ms, mib in (
+            ("rrgkern", 5.0, 500.0),
+            ("trl-head", 10.5, 1600.0),
+            ("cce-exact", 12.0, 1100.0),
+            ("liger-chunked", 40.0, 2000.0),
+            ("verl-head", 16.0, 1300.0),
+        )
+    ),
+]
+
+
+def states(rows: list[dict]) -> list[str]:
+    return [verdict.state for verdict in targets.judge(rows)]
+
+
+def test_targets_pass_on_rows_that_meet_them_and_only_on_those():
+    assert states(FAST) == ["pass"] * len(targets.TARGETS)
+    for i in range(len(FAST)):
+        slower = [{**r, "p50_ms": r["p50_ms"] * (20 if j == i else 1)} for j, r in enumerate(FAST)]
+        ours, timed = FAST[i]["provider"].startswith("rrgkern"), "into" not in FAST[i]["provider"]
+        assert ("fail" in states(slower)) == (ours and timed), FAST[i]
+        fatter = [
+            {**r, "peak_mib": r["peak_mib"] * (20 if j == i else 1)} for j, r in enumerate(FAST)
+        ]
+        assert ("fail" in states(fatter)) == ours, FAST[i]
+
+
+def test_the_best_rival_counts_and_an_inexact_one_does_not():
+    fast_rival = [
+        row(DOMAIN, "cce-exact", 8.0, 1100.0) if r["provider"] == "cce-exact" else r for r in FAST
+    ]
+    verdicts = targets.judge(fast_rival)
+    assert [v.state for v in verdicts].count("fail") >= 1
+    failed = next(v for v in verdicts if v.state == "fail")
+    assert "1.60 of 1.7 times as fast as cce-exact" in failed.figures
+    filtered = [*FAST, row(DOMAIN, "cce-filtered", 1.0, 1.0)]
+    assert states(filtered) == ["pass"] * len(targets.TARGETS)
+
+
+def test_what_was_not_measured_on_a_gpu_is_no_pass():
+    assert states([]) == ["unmeasured"] * len(targets.TARGETS)
+    on_cpu = [{k: v for k, v in r.items() if k != "p50_ms"} for r in FAST]
+    assert states(on_cpu) == ["unmeasured"] * len(targets.TARGETS)
+    alone = [r for r in FAST if r["provider"].startswith("rrgkern")]
+    assert states(alone)[:6] == ["pass"] * 6
+    assert states(alone)[6:] == ["unmeasured"] * 4
+    text = targets.table(targets.judge(alone))
+    assert "no row of trl-head or cce-exact" in text
+    assert len(text.splitlines()) == len(targets.TARGETS)
