@@ -25,6 +25,10 @@ class NotFinite(UserError):
     """
 
 
+class RewardNotFinite(RewardError, NotFinite):
+    """A reward term gave NaN or an infinity."""
+
+
 class Stopped(UserError):
     """A run that ended before its end and can go on: by a signal, a failing reward, a full disk.
 

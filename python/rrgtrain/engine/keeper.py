@@ -109,16 +109,13 @@ class Keeper(Unkept):
     def resume(self) -> str:
         """Reads the newest whole checkpoint and takes the log back to it.
 
-        Returns where the run goes on, for a person. UserError for a run of another command.
+        Returns where the run goes on, for a person.
         """
         found = self._store.newest()
         if found is None:
             self._log.rewind_to(0)
             return "from the beginning: no checkpoint was written yet"
         state = found.state
-        if state["verb"] != self._verb:
-            command = f"rrgtrain {state['verb']} --resume {self._run.path}"
-            raise UserError(f"{self._run.path} was begun by another command; use: {command}")
         self._log.rewind_to(state["metrics"])
         self.earlier = state["seconds"]
         self._done = state["done"]
@@ -226,7 +223,7 @@ class Keeper(Unkept):
             line = f"{place}: {error.strerror} ({error.filename or self._run.path})"
         else:
             line = f"{place}: {_first_line(error)}{self._kept_trace(step, error)}"
-        if not self._clean and not isinstance(error, NotFinite):
+        if not self._clean:
             return Stopped(f"{line}; the step was half done, so the last checkpoint counts")
         try:
             self._save(f"{self._stage}-{step}")
@@ -261,6 +258,14 @@ class Keeper(Unkept):
         except OSError:
             return ""
         return f" (traceback in {path})"
+
+
+def require_verb(run: RunDir, verb: str) -> None:
+    """UserError where the run's checkpoints are those of another command."""
+    begun = CheckpointStore(run.resume, 1).about().get("verb", verb)
+    if begun != verb:
+        command = f"rrgtrain {begun} --resume {run.path}"
+        raise UserError(f"{run.path} was begun by another command; use: {command}")
 
 
 class _NoCheckpoint(Stopped):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -24,12 +23,14 @@ from rrgtrain.engine.describe import describe_groups
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.keeper import State, Unkept
 from rrgtrain.engine.logs import RunLog
-from rrgtrain.engine.optim import adamw, apply_step, learning_rate
+from rrgtrain.engine.optim import learning_rate, optimizer_of
 from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.progress import Bar, progress
+from rrgtrain.engine.reference import reference_of
 from rrgtrain.engine.rundir import atomic_directory
+from rrgtrain.engine.speed import Speed
+from rrgtrain.engine.steps import check_ratio, on_policy, optimise
 from rrgtrain.engine.stopwatch import Stopwatch
-from rrgtrain.engine.update import accumulate_gradients
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
@@ -140,8 +141,9 @@ def run_rl(
 ) -> RlResult:
     """Trains `policy` in place for `rl.steps` steps; keeps the best by micro-F1 in `out`.
 
-    One update per batch of rollouts, so the behaviour policy is the policy itself and the
-    ratio is exactly 1. `record(step, groups, rewards)` sees every batch before its update.
+    With one update per batch of rollouts the policy is the one that sampled, and every ratio is
+    exactly 1, which is looked at once; see `steps` for several updates. `record(step, groups,
+    rewards)` sees every batch before its update.
     `keeper` makes it resumable.
     """
     settings, keeper = recipe.rl, keeper or Unkept()
@@ -149,9 +151,9 @@ def run_rl(
     algorithm.prepare(Context(policy.codec, studies))
     reference = None
     if settings.beta > 0 or algorithm.needs_reference:
-        reference = replace(policy, model=copy.deepcopy(policy.model).requires_grad_(False).eval())
-    optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
-    best, clock, at = Best(policy), Stopwatch(PHASES), _Place()
+        reference = reference_of(policy)
+    optimizer = optimizer_of(policy.model, settings)
+    best, clock, at, speed = Best(policy), Stopwatch(PHASES), _Place(), Speed(policy)
 
     def state() -> State:
         return {
@@ -187,26 +189,44 @@ def run_rl(
 
     def train(step: int) -> float:
         """One step; returns the mean reward."""
+        speed.begin()
+        spent: dict[str, float] = {}
+
+        def lap(phase: str) -> None:
+            spent[phase] = clock.lap(phase)
+
         indices = batch_indices(len(studies), settings.prompts, step, recipe.seed)
         sampled = sample_groups(policy, prompts, studies, indices, algorithm, recipe, step)
-        clock.lap("rollout")
+        lap("rollout")
         groups, counts = algorithm.complete(sampled, step, policy.codec.reencode_from)
-        clock.lap("edit")
+        keeper.describe(partial(describe_groups, groups))
+        lap("edit")
         flat = [(group.study, m) for group in groups for m in group.members if m.competes]
         scores = rewards([m.text for _, m in flat], [s for s, _ in flat], step / settings.steps)
         total = spread(groups, scores["total"])
+        if not np.isfinite(scores["total"]).all():
+            raise NotFinite(f"a reward of step {step} is not finite; look at its terms")
         advantages = algorithm.advantages(groups, total)
-        clock.lap("reward")
+        lap("reward")
         keeper.describe(partial(describe_groups, groups, total, advantages))
         if record is not None:
             record(step, groups, total)
-        update = accumulate_gradients(
-            policy, reference, groups, advantages, algorithm.loss, settings
-        )
+        if step == 0 and on_policy(settings, len(groups)):
+            check_ratio(policy, sampled, algorithm, settings)
         lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
-        keeper.changing()
-        norm = apply_step(optimizer, policy.model.parameters(), lr, settings.clip)
-        clock.lap("update")
+        update, trained = optimise(
+            policy,
+            reference,
+            groups,
+            advantages,
+            algorithm,
+            settings,
+            optimizer,
+            lr,
+            (recipe.seed, step),
+            keeper,
+        )
+        lap("update")
 
         zero = zero_variance(groups, total)
         at.rollouts += len(members(sampled))
@@ -219,11 +239,18 @@ def run_rl(
             {
                 **_reward_rows(groups, scores),
                 **counts,
-                **update.metrics,
+                **update,
                 "zero_variance": zero / len(groups),
+                **_surprise(sampled),
                 "unfinished": sum(not m.finished for _, m in flat) / len(flat),
                 "lr": lr,
-                "grad_norm": norm,
+                **speed.row(
+                    spent,
+                    generated=sum(len(m.ids) for m in members(sampled)),
+                    trained=trained,
+                    scored=int(update["scored_tokens"]),
+                    reference=reference is not None,
+                ),
             },
         )
         return float(scores["total"].mean())
@@ -238,6 +265,8 @@ def run_rl(
                 at.step += 1
             bar.advance(reward=reward)
     best.restore()
+    if reference is not None:
+        reference.release()
     with keeper.between(at.step), atomic_directory(out) as partial_out:
         policy.save(partial_out)
     clock.lap("validate")
@@ -290,6 +319,15 @@ def zero_variance(groups: list[Group], total: torch.Tensor) -> int:
     compete = competing(groups)
     parts = [total[a:b][compete[a:b]] for a, b in itertools.pairwise(offsets)]
     return sum(bool((part == part[0]).all()) for part in parts)
+
+
+def _surprise(sampled: list[Group]) -> dict[str, float]:
+    """The policy's entropy in nats a token, estimated by what was drawn: the mean of -log p.
+
+    Left out where the engine reports no log-probabilities.
+    """
+    told = [m.sampler_logps for m in members(sampled) if m.sampler_logps is not None]
+    return {"entropy": -float(torch.cat(told).mean())} if told else {}
 
 
 def _reward_rows(groups: list[Group], scores: dict) -> dict[str, float]:

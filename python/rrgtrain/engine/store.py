@@ -15,6 +15,7 @@ import io
 import json
 import re
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,18 +55,28 @@ class CheckpointStore:
         found = [(int(m[1]), p.name) for p in self.directory.iterdir() if (m := _match(p))]
         return [name for _, name in sorted(found)]
 
-    def save(self, label: str, state: Any) -> Path:
+    def save(self, label: str, state: Any, about: Mapping[str, Any] | None = None) -> Path:
         """Writes a checkpoint of `state` (see `tree.take_out`) and removes the oldest.
 
-        Raises OSError where the disk refuses; what was kept before is then untouched.
+        `about` is for a look that does not read it all; JSON must hold it. Raises OSError where
+        the disk refuses; what was kept before is then untouched.
         """
         names = self.names()
         number = 1 + (int(names[-1].partition("-")[0]) if names else 0)
         path = self.directory / f"{number:06d}-{label}"
-        write_checkpoint(path, state)
+        write_checkpoint(path, state, about)
         for name in self.names()[: -self.keep]:
             remove_directory(self.directory / name)
         return path
+
+    def about(self) -> dict[str, Any]:
+        """What the newest checkpoint says about itself; nothing where there is none to be read."""
+        for name in reversed(self.names()):
+            try:
+                return json.loads((self.directory / name / MANIFEST).read_bytes())["about"]
+            except (OSError, ValueError, KeyError):
+                continue  # `newest` will tell what is wrong with it
+        return {}
 
     def newest(self) -> Checkpoint | None:
         """The newest whole checkpoint; None where there has never been one.
@@ -92,7 +103,7 @@ class CheckpointStore:
         return None
 
 
-def write_checkpoint(path: Path, state: Any) -> None:
+def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any] | None = None) -> None:
     """Writes `state` as the directory `path`, which is there when it is whole, and not before.
 
     Raises OSError where the disk refuses, TypeError for what a checkpoint cannot hold.
@@ -109,7 +120,8 @@ def write_checkpoint(path: Path, state: Any) -> None:
             file.write(buffer.getbuffer())
         files[STATE] = {"bytes": file.size, "sha256": file.digest}
         with HashedFile(partial / MANIFEST) as file:
-            file.write(json.dumps({"format": FORMAT, "files": files}).encode())
+            manifest = {"format": FORMAT, "about": dict(about or {}), "files": files}
+            file.write(json.dumps(manifest, indent=1).encode())
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

@@ -87,7 +87,7 @@ def write_tensors(file: HashedFile, tensors: Mapping[str, torch.Tensor]) -> None
     for tensor in tensors.values():
         flat = tensor.detach().contiguous().cpu().reshape(-1)
         if flat.numel():
-            file.write(memoryview(flat.view(torch.uint8).numpy()))
+            file.write(flat.view(torch.uint8).numpy().data)
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:

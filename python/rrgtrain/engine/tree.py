@@ -29,9 +29,10 @@ def take_out(state: Any) -> tuple[Any, dict[str, torch.Tensor]]:
         if isinstance(node, list | tuple):
             parts = [walk(value, f"{path}.{i}") for i, value in enumerate(node)]
             return tuple(parts) if isinstance(node, tuple) else parts
-        for kind in (bool, int, float, str, bytes):
-            if isinstance(node, kind):
-                return kind(node)  # a NumPy float64 is a float, and would be pickled as its own
+        if isinstance(node, float):
+            return float(node)  # a NumPy float64 is one, and would be pickled as what it is
+        if isinstance(node, bool | int | str | bytes):
+            return node
         if node is None:
             return None
         raise TypeError(

@@ -19,6 +19,7 @@ from rrgkern import (
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import Group, competing, group_offsets, token_offsets
 from rrgtrain.algorithms.objective import Objective
+from rrgtrain.engine.reference import computing
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
@@ -27,10 +28,12 @@ from rrgtrain.schema import Rl
 
 @dataclass(frozen=True)
 class Update:
-    """`loss` of the whole batch; `metrics` of it, however it was cut into micro-batches."""
+    """`loss` of the whole batch; `metrics` of it, however it was cut into micro-batches; `tokens`
+    that went through the model, prompts included."""
 
     loss: float
     metrics: dict[str, float]
+    tokens: int = 0
 
 
 def accumulate_gradients(
@@ -40,43 +43,108 @@ def accumulate_gradients(
     advantages: Tensor | Objective,
     spec: PolicyLoss,
     settings: Rl,
+    *,
+    fixed: FixedLogps | None = None,
 ) -> Update:
     """Adds the gradient of the objective over `groups` into the parameters' `.grad`.
 
     `advantages` holds one value per member [S] or per token [N], in group order, or an
     `Objective`. The loss's scale is that of the whole batch, so micro-batches add up to the
     full-batch gradient. Members of advantage 0 that neither KL, preference nor likelihood needs
-    contribute nothing and are left out before the forward.
+    contribute nothing and are left out before the forward. `fixed` holds what several updates on
+    one batch share; without it the policy is the one that sampled, and every ratio is 1.
     """
     batch = _Batch(groups, as_objective(advantages), settings)
     keep_all = reference is not None and spec.beta > 0
-    loss, metrics = 0.0, _Metrics(with_reference=reference is not None)
+    loss, tokens, metrics = 0.0, 0, _Metrics(with_reference=reference is not None)
     for chunk in micro_batches(groups, settings.token_budget):
         kept, rows = _needed(chunk, groups, batch.needed, batch.offsets, keep_all=keep_all)
         if not rows:
             continue
         part = batch.part(rows)
         out, packed = _forward(policy, kept, settings.temperature)
-        ref = None
+        old = ref = None
+        if fixed is not None:
+            old = fixed.old[part.index].to(out)
         if reference is not None and (keep_all or part.pairs is not None):
-            with torch.no_grad():
-                ref = _forward(reference, kept, settings.temperature)[0]
-        value = _chunk_loss(out, ref, packed.offsets, kept, part, spec, batch.objective, metrics)
+            ref = _reference_logps(reference, kept, part, fixed, settings.temperature).to(out)
+        value = _chunk_loss(
+            out, old, ref, packed.offsets, kept, part, spec, batch.objective, metrics
+        )
         if not torch.isfinite(value):
             raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
         value.backward()
         loss += value.item()
-    return Update(loss, {"loss": loss, **metrics.values(), **batch.objective.metrics})
+        tokens += sum(map(_size, kept))
+    return Update(loss, {"loss": loss, **metrics.values(), **batch.objective.metrics}, tokens)
+
+
+def _reference_logps(
+    reference: Policy,
+    kept: list[Group],
+    part: _Part,
+    fixed: FixedLogps | None,
+    temperature: float,
+) -> Tensor:
+    if fixed is not None and fixed.ref is not None:
+        return fixed.ref[part.index]
+    with torch.no_grad(), computing(reference):
+        return _forward(reference, kept, temperature)[0]
+
+
+@dataclass(frozen=True)
+class FixedLogps:
+    """Log-probabilities [N] that stay the same over several updates on one batch.
+
+    old: of the policy that sampled; ref: of the reference, None without one. At members that no
+    update needs they are 0.
+    """
+
+    old: Tensor
+    ref: Tensor | None
+
+
+@torch.no_grad()
+def fixed_logps(
+    policy: Policy,
+    reference: Policy | None,
+    groups: list[Group],
+    advantages: Tensor | Objective,
+    spec: PolicyLoss,
+    settings: Rl,
+) -> FixedLogps:
+    """One pass of the policy, in evaluation mode as when it sampled, and one of the reference."""
+    batch = _Batch(groups, as_objective(advantages), settings)
+    keep_all = reference is not None and spec.beta > 0
+    old = torch.zeros(
+        int(batch.offsets[-1]), dtype=torch.promote_types(policy.dtype, torch.float32)
+    )
+    ref = None if reference is None else torch.zeros_like(old)
+    was_training = policy.model.training
+    for chunk in micro_batches(groups, settings.token_budget):
+        kept, rows = _needed(chunk, groups, batch.needed, batch.offsets, keep_all=keep_all)
+        if not rows:
+            continue
+        index = batch.part(rows).index
+        policy.model.eval()
+        old[index] = _forward(policy, kept, settings.temperature)[0].cpu().to(old)
+        if reference is not None and ref is not None:
+            with computing(reference):
+                ref[index] = _forward(reference, kept, settings.temperature)[0].cpu().to(ref)
+    policy.model.train(was_training)
+    return FixedLogps(old, ref)
 
 
 @dataclass(frozen=True)
 class _Part:
     """What `_Batch` says of the members of one micro-batch, whose T tokens stand in a row.
 
-    advantages [T]; scale [members]; weight, mask [T] or None; likelihood [members] or None; pairs
-    of the members as they are counted here, or None.
+    index [T]: their places among the N tokens of the batch; advantages [T]; scale [members];
+    weight, mask [T] or None; likelihood [members] or None; pairs of the members as they are
+    counted here, or None.
     """
 
+    index: Tensor
     advantages: Tensor
     scale: Tensor
     weight: Tensor | None
@@ -126,6 +194,7 @@ class _Batch:
         chosen = torch.tensor(rows)
         objective = self.objective
         return _Part(
+            index,
             self._advantages[index],
             self._scale[chosen],
             None if objective.weight is None else objective.weight[index],
@@ -189,6 +258,7 @@ def _scale(compete: Tensor, offsets: Tensor, mask: Tensor | None, settings: Rl) 
 
 def _chunk_loss(
     out: Tensor,
+    old: Tensor | None,
     ref: Tensor | None,
     offsets: Tensor,
     kept: list[Group],
@@ -203,6 +273,7 @@ def _chunk_loss(
         part.advantages.to(out),
         offsets,
         scale=part.scale.to(out),
+        old=old,
         ref=ref,
         weight=None if part.weight is None else part.weight.to(out),
         on_policy=torch.tensor(
@@ -261,7 +332,7 @@ class _Metrics:
     def add_preference(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> None:
         pairs = float(metrics["pairs"])
         self._pairs += pairs
-        self._preference["loss"] += float(loss)
+        self._preference["loss"] += float(loss.detach())
         for name in metrics.keys() - {"pairs"}:
             so_far = self._preference.get(name, 0.0)
             self._preference[name] = so_far + float(metrics[name]) * pairs
@@ -282,13 +353,18 @@ def micro_batches(groups: list[Group], token_budget: int) -> list[list[Group]]:
     chunks: list[list[Group]] = []
     used = 0
     for group in groups:
-        size = len(group.prompt.input_ids) + sum(len(m.ids) for m in group.members)
+        size = _size(group)
         if not chunks or used + size > token_budget:
             chunks.append([])
             used = 0
         chunks[-1].append(group)
         used += size
     return chunks
+
+
+def _size(group: Group) -> int:
+    """Tokens of a group in the packed forward, its prompt once."""
+    return len(group.prompt.input_ids) + sum(len(m.ids) for m in group.members)
 
 
 def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple:

@@ -104,8 +104,10 @@ def vision_embeddings(
 ) -> Tensor | None:
     """Image tokens of all prompts in order, [tokens, H]; None without images.
 
-    The tower runs once over every picture that the cache does not hold.
+    The tower runs once over every picture that the cache (`policy.vision_cache` if None) does not
+    hold.
     """
+    cache = policy.vision_cache if cache is None else cache
     if cache is not None and not policy.vision_frozen:
         raise ValueError(
             "a vision cache with a vision tower that trains would go stale: freeze the tower "
@@ -114,13 +116,18 @@ def vision_embeddings(
     with_images = [p for p in prompts if p.pixel_values is not None]
     if not with_images:
         return None
-    missing = [p for p in with_images if cache is None or p.key not in cache]
-    fresh = _run_tower(policy, missing) if missing else []
     if cache is None:
-        return torch.cat(fresh)
-    for prompt, embedding in zip(missing, fresh, strict=True):
-        cache[prompt.key] = embedding.detach()
-    return torch.cat([cache[p.key] for p in with_images])
+        return torch.cat(_run_tower(policy, with_images))
+    return torch.cat([_cached(policy, prompt, cache) for prompt in with_images])
+
+
+def _cached(policy: Policy, prompt: EncodedPrompt, cache: VisionCache) -> Tensor:
+    found = cache.get(prompt.key)
+    if found is None:
+        # Alone: in company its last bits would depend on what the cache happened to lack.
+        found = _run_tower(policy, [prompt])[0].detach()
+        cache[prompt.key] = found
+    return found
 
 
 def _run_tower(policy: Policy, prompts: Sequence[EncodedPrompt]) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +23,8 @@ class Policy:
     """model: a Qwen2_5_VLForConditionalGeneration, or a PEFT model around one.
 
     eos_ids: every token that ends a report when sampled; end_of_turn: the one that training
-    appends to a report; pad_id: fills unused places; attn: one of SHARED_ATTENTION.
+    appends to a report; pad_id: fills unused places; attn: one of SHARED_ATTENTION; vision_cache:
+    embeddings of images by `EncodedPrompt.key`, for a vision tower that is frozen.
     """
 
     model: nn.Module
@@ -34,6 +35,7 @@ class Policy:
     end_of_turn: int
     pad_id: int
     attn: str = "blocks"
+    vision_cache: MutableMapping[str, Tensor] | None = None
 
     @property
     def backbone(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,14 +97,18 @@ def test_reserved_names(run: RunDir, name: str) -> None:
 def test_rewind_drops_what_a_resume_logs_again(run: RunDir) -> None:
     with RunLog(run) as log:
         log.write("sft", 5, {"loss": 9.0})
-        for step in (1, 2, 3):
+        log.write("rl", 1, {"reward": 0.1})
+        log.write("val", 1, {"f1": 0.01})
+        size = log.size
+        for step in (2, 3):
             log.write("rl", step, {"reward": step / 10})
             log.write("val", step, {"f1": step / 100})
     # TensorBoard reads a folder's files in the order of the second in their names.
     time.sleep(1.01)
     with RunLog(run) as log:
-        assert log.rewind("rl", 3) == 0
-        assert log.rewind("rl", 1) == 4
+        assert log.rewind_to(log.size) == 0
+        assert log.rewind_to(size) == 4
+        assert log.size == size
         log.write("rl", 2, {"reward": 0.7})
     rows = read_metrics(run.metrics)
     assert [(r["phase"], r["step"]) for r in rows] == [
@@ -116,3 +121,65 @@ def test_rewind_drops_what_a_resume_logs_again(run: RunDir) -> None:
     assert scalars(run, "rl", "reward") == [(1, pytest.approx(0.1)), (2, pytest.approx(0.7))]
     assert scalars(run, "val", "f1") == [(1, pytest.approx(0.01))]
     assert scalars(run, "sft", "loss") == [(5, 9.0)]
+
+
+def test_rewind_over_a_torn_line_and_to_nothing(run: RunDir) -> None:
+    with RunLog(run) as log:
+        log.write("sft", 1, {"loss": 1.0})
+        size = log.size
+        log.write("sft", 2, {"loss": 1.0})
+    with run.metrics.open("a") as file:
+        file.write('{"phase": "sf')
+    with RunLog(run) as log:
+        assert log.rewind_to(size) == 1
+        assert log.rewind_to(0) == 1
+        log.write("sft", 1, {"loss": 2.0})
+    assert [r["loss"] for r in read_metrics(run.metrics)] == [2.0]
+
+
+def test_rewind_refuses_another_file_than_the_checkpoint_knew(run: RunDir) -> None:
+    with RunLog(run) as log:
+        log.write("sft", 1, {"loss": 1.0})
+        with pytest.raises(UserError, match=r"has \d+ bytes, and had 999 when .* put the whole"):
+            log.rewind_to(999)
+
+
+class Wandb:
+    """Stands for the package of that name."""
+
+    def __init__(self) -> None:
+        self.begun: list[dict] = []
+        self.rows: list[dict] = []
+        self.defined: list[tuple] = []
+        self.finished = 0
+
+    def init(self, **options: object) -> Wandb:
+        self.begun.append(options)
+        return self
+
+    def define_metric(self, name: str, step_metric: str | None = None) -> None:
+        self.defined.append((name, step_metric))
+
+    def log(self, row: dict) -> None:
+        self.rows.append(row)
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def test_weights_and_biases_only_when_asked(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with RunLog(run) as log:
+        log.write("sft", 1, {"loss": 1.0})
+    with pytest.raises(UserError, match="wandb is not installed; pip install wandb"):
+        RunLog(run, "chest")
+    wandb = Wandb()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    for step in (2, 3):
+        with RunLog(run, "chest") as log:
+            log.write("sft", step, {"loss": 0.5})
+    assert wandb.rows == [{"sft/step": s, "sft/loss": 0.5} for s in (2, 3)]
+    assert ("sft/*", "sft/step") in wandb.defined and wandb.finished == 2
+    first, second = wandb.begun
+    assert first["project"] == "chest" and first["resume"] == "allow"
+    assert first["id"] == second["id"], "a resumed run goes on in the same one"

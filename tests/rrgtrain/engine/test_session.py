@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rrgtrain.engine import session as session_module
-from rrgtrain.engine.session import open_data, open_policy, open_session
+from rrgtrain.engine.session import open_data, open_session, start_policy
 from rrgtrain.engine.stages import Stages
 from rrgtrain.errors import UserError
 from tests.rrgtrain.engine.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe
@@ -65,10 +65,11 @@ def test_the_tiny_policy_is_built_from_seed_and_data_alone(tmp_path: Path) -> No
     states = []
     for name in ("a", "b"):
         torch.rand(3)  # what happened before does not matter
-        policy = open_policy(cfg, studies, tmp_path / name)
+        policy, _ = start_policy(cfg, studies, tmp_path / name, resume=False)
         states.append(policy.model.state_dict())
     assert all(torch.equal(v, states[1][k]) for k, v in states[0].items())
-    other = open_policy(recipe(*SMALL, "policy.seed=1"), studies, tmp_path / "c")
+    seeded = recipe(*SMALL, "policy.seed=1")
+    other, _ = start_policy(seeded, studies, tmp_path / "c", resume=False)
     assert any(not torch.equal(v, states[0][k]) for k, v in other.model.state_dict().items())
 
 
@@ -139,14 +140,14 @@ def test_fresh_phantoms_are_not_read_back(tmp_path: Path, monkeypatch: pytest.Mo
     ("override", "told"),
     [
         ("policy.path=nowhere", "no such directory: nowhere"),
-        ("reward.terms={lable_f1: 1}", "names 'lable_f1'; choose from"),
+        ("reward.terms={lable_f1: 1}", "names 'lable_f1'; did you mean label_f1"),
         ("eval.limit=0", "eval.limit=0"),
     ],
 )
 def test_bad_settings_are_told_before_the_policy_is_built(
     override: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_module, "open_policy", None)
+    monkeypatch.setattr(session_module, "start_policy", None)
     with pytest.raises(UserError, match=told):
         open_session(recipe(*SMALL, f"data.root={phantoms()}", override), tmp_path)
 

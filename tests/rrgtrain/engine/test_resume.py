@@ -1,0 +1,216 @@
+"""A run that is stopped, and resumed, ends in the same bits as one that is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.engine.store import STATE, CheckpointStore, load_checkpoint
+from tests.rrgtrain.engine.runs import TINY_RUN, At, command, differences, rows
+
+SFT, RL, STEPS = "rrgtrain.engine.sft", "rrgtrain.engine.rl", "rrgtrain.engine.steps"
+SCORE, SAVE = "rrgtrain.engine.evaluate:score", "rrgtrain.policy.policy:Policy.save"
+REWARD = "rrgtrain.rewards.service:RewardService.__call__"
+DISK = "rrgtrain.engine.tensorfile:HashedFile.write"
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A demo that nothing happens to."""
+    home = tmp_path_factory.mktemp("alone")
+    done = command("demo", "--out", "run", *TINY_RUN, cwd=home)
+    assert done.status == 0, done.err
+    return home / "run"
+
+
+# Where a SIGTERM comes in, in the order of a demo, counted from where the run goes on.
+MOMENTS = [
+    At("rrgtrain.engine.session:warm_up_vision"),
+    At(f"{SFT}:sft_loss"),
+    At(SCORE),  # the first validation
+    At(f"{SFT}:sft_loss", 2),
+    At(SAVE),
+    At(SCORE),  # the evaluation of SFT
+    At(f"{RL}:sample_groups"),
+    At(f"{STEPS}:accumulate_gradients"),
+    At(SCORE),
+    At(f"{STEPS}:apply_step", 2),
+    At(SAVE),
+    At(SCORE),
+    At("rrgtrain.engine.outcome:draw"),
+]
+
+
+def test_sigterm_in_every_phase_of_one_run(alone: Path, tmp_path: Path) -> None:
+    words = ["demo", "--out", "run", *TINY_RUN]
+    for at in MOMENTS:
+        done = command(*words, cwd=tmp_path, at=at)
+        assert done.status == 75, (at, done.err)
+        assert done.last.startswith("rrgtrain: stopped by SIGTERM"), at
+        assert done.last.endswith("; go on with: rrgtrain demo --resume run"), at
+        words = ["demo", "--resume", "run"]
+    done = command(*words, cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert differences(alone, tmp_path / "run") == []
+    done = command(*words, cwd=tmp_path)
+    assert done.status == 2
+    assert "the run in run has ended; its report is run/report.html" in done.last
+
+
+def test_before_the_run_has_begun_nothing_stands_in_the_way(tmp_path: Path) -> None:
+    words = ["demo", "--out", "run", *TINY_RUN]
+    done = command(*words, cwd=tmp_path, at=At("rrgtrain.data.phantom.write:_write_study", 4))
+    assert done.status == 75
+    told = "rrgtrain: stopped by SIGTERM; nothing was begun: give the same command again"
+    assert done.last == told
+    done = command("demo", "--resume", "run", cwd=tmp_path)
+    assert done.status == 2 and "no run in run to resume; drop --resume" in done.last
+    done = command(*words, cwd=tmp_path, at=At("rrgtrain.engine.session:start_policy"))
+    assert done.status == 75, "a second try is not refused"
+    assert done.last.endswith("go on with: rrgtrain demo --resume run")
+
+
+def test_ctrl_c_finishes_the_step_and_the_second_does_not_wait(tmp_path: Path) -> None:
+    at = At(f"{SFT}:sft_loss", 2, "SIGINT")
+    done = command("sft", "--out", "run", *TINY_RUN, cwd=tmp_path, at=at)
+    assert done.status == 130
+    assert "rrgtrain: SIGINT: finishing the step; once more to stop at once" in done.err
+    assert done.last == (
+        "rrgtrain: stopped by SIGINT after 2 steps of sft; go on with: rrgtrain sft --resume run"
+    )
+    assert [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "sft"] == [0, 1]
+    at = At(f"{SFT}:sft_loss", 1, "SIGINT+SIGINT")
+    done = command("sft", "--resume", "run", cwd=tmp_path, at=at)
+    assert done.status == 130 and done.last == "rrgtrain: interrupted"
+
+
+def started(alone: Path, *more: str) -> list[str]:
+    """Reinforcement learning from the demo's fine-tuned policy, on its phantoms."""
+    words = [w for w in TINY_RUN if not w.startswith("data.")]
+    data = ["data.source=iu_xray", f"data.root={alone / 'data'}"]
+    start = str(alone / "checkpoints" / "sft")
+    return ["rl", "--from", start, "--out", "run", *words, *data, *more]
+
+
+GO_ON = ["rl", "--resume", "run"]
+
+
+@pytest.fixture(scope="module")
+def rl_alone(alone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("rl_alone")
+    done = command(*started(alone), cwd=home)
+    assert done.status == 0, done.err
+    return home / "run"
+
+
+@pytest.mark.parametrize(
+    ("act", "told"),
+    [
+        ("reward", "editgrpo, step 1: reward term facts failed: no answer from the endpoint;"),
+        ("bug", "editgrpo, step 1: ZeroDivisionError: division by zero (traceback in run/fail"),
+    ],
+)
+def test_a_dying_reward_stops_the_run_and_it_goes_on(
+    act: str, told: str, alone: Path, rl_alone: Path, tmp_path: Path
+) -> None:
+    # the look at the data, the evaluation of the start, step 0, step 1
+    at = At(REWARD, 4, act)
+    done = command(*started(alone, "checkpoint.steps=1000"), cwd=tmp_path, at=at)
+    assert done.status == 75
+    assert told in done.last and done.last.endswith("go on with: rrgtrain rl --resume run")
+    if act == "bug":
+        trace = (tmp_path / "run" / "failures" / "editgrpo-1.txt").read_text()
+        assert "Traceback" in trace and "division by zero" in trace
+    newest = CheckpointStore(tmp_path / "run" / "resume", 9).newest()
+    assert newest is not None and newest.state["step"] == 1, "the step before it is not lost"
+    done = command(*GO_ON, "checkpoint.steps=1", cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert differences(rl_alone, tmp_path / "run") == []
+
+
+def test_a_reward_that_dies_in_evaluations(alone: Path, rl_alone: Path, tmp_path: Path) -> None:
+    words = started(alone)
+    # the start's evaluation; then, after the look at the data: it again, two steps, a validation
+    for number, told in ((2, "evaluate start: reward term"), (5, "editgrpo, step 2: reward term")):
+        done = command(*words, cwd=tmp_path, at=At(REWARD, number, "reward"))
+        assert done.status == 75 and told in done.last, done.err
+        words = GO_ON
+    assert command(*words, cwd=tmp_path).status == 0
+    assert differences(rl_alone, tmp_path / "run") == []
+
+
+def test_a_full_disk_keeps_the_last_checkpoint_and_it_goes_on(
+    alone: Path, rl_alone: Path, tmp_path: Path
+) -> None:
+    words = started(alone)
+    for number in (1, 30, 60):
+        done = command(*words, cwd=tmp_path, at=At(DISK, number, "full disk"))
+        assert done.status == 75, number
+        assert "no checkpoint could be written to run/resume: No space left on dev" in done.last
+        assert done.last.endswith("make room; go on with: rrgtrain rl --resume run")
+        words = GO_ON
+    done = command(*words, cwd=tmp_path, at=At("os:write", 2, "full disk"))  # a row of metrics
+    assert done.status == 75 and "No space left on device" in done.last
+    done = command(*words, cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert differences(rl_alone, tmp_path / "run") == []
+
+
+def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(
+    alone: Path, rl_alone: Path, tmp_path: Path
+) -> None:
+    assert command(*started(alone), cwd=tmp_path, at=At(f"{RL}:sample_groups", 3)).status == 75
+    resume = tmp_path / "run" / "resume"
+    names = CheckpointStore(resume, 9).names()
+    assert len(names) == 2, "the last two are kept"
+    broken = resume / names[-1] / STATE
+    broken.write_bytes(broken.read_bytes()[:-1])
+    earlier = load_checkpoint(resume / names[0]).state["step"]
+    done = command(*GO_ON, cwd=tmp_path)
+    assert done.status == 0, done.err
+    lines = done.err.splitlines()
+    warned = [line for line in lines if "is broken" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith(f"rrgtrain: warning: checkpoint {names[-1]} is broken (state.pt")
+    assert warned[0].endswith(f"falling back to {names[0]}")
+    assert f"rrgtrain: resuming run at step {earlier} of editgrpo" in lines
+    assert differences(rl_alone, tmp_path / "run") == []
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("stopped")
+    done = command("sft", "--out", "run", *TINY_RUN, cwd=home, at=At(f"{SFT}:sft_loss", 2))
+    assert done.status == 75
+    return home
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["demo", "--resume", "run"], "begun by another command; use: rrgtrain sft --resume run"),
+        (["sft", "--resume", "run", "--out", "b"], "a resumed run has its own: leave out --out"),
+        (["sft", "sft", "--resume", "run"], "has its own: leave out recipe sft"),
+        (["rl", "--resume", "run", "--from", "x"], "has its own: leave out --from"),
+        (["sft", "--resume", "run", "seed=3"], "'seed=3' would make another experiment"),
+        (["sft", "--resume", "run", "policy.width=64"], "would make another experiment"),
+        (["sft", "--resume", "run", "sft.lrr=1"], "did you mean sft.lr?"),
+        (["sft", "--resume", "nowhere"], "no run in nowhere to resume"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_resumed_is_told_in_one_line(
+    words: list[str], told: str, stopped: Path
+) -> None:
+    done = command(*words, cwd=stopped)
+    assert done.status == 2
+    assert len(done.err.splitlines()) == 1 and told in done.last
+
+
+def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path) -> None:
+    done = command("sft", "--resume", "run", "sft.steps=6", "checkpoint.keep=3", cwd=stopped)
+    assert done.status == 0, done.err
+    steps = [r["step"] for r in rows(stopped / "run") if r["phase"] == "sft"]
+    assert steps == [0, 1, 2, 3, 4, 5]
+    assert len(CheckpointStore(stopped / "run" / "resume", 9).names()) == 3
