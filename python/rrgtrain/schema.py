@@ -35,18 +35,39 @@ Phantom = _phantom()
 
 @dataclass
 class Data:
-    """Where studies come from; `limit` keeps the first of each split."""
+    """Where studies come from; `limit` keeps the first of each split.
+
+    Of the training studies, reinforcement learning sees all; with `subset` those that a file of
+    `rrgtrain select` names, with `balanced` that many, so that the 14 labels are as even as they
+    can be (OraPO).
+    """
 
     source: str = one_of("phantom", "iu_xray", "nih")
     root: str | None = None
     images: str = one_of("all", "frontal", "none")
     limit: int | None = None
+    subset: str | None = None
+    balanced: int | None = None
     phantom: Phantom = field(default_factory=Phantom)  # type: ignore[valid-type]
 
 
 @dataclass
+class Lora:
+    """An adapter in place of the whole model; `rank` 0 is none. Dropout is that of its inputs."""
+
+    rank: int = at_least(0, 0)
+    alpha: float = at_least(256.0, 0.0)
+    dropout: float = at_least(0.05, 0.0, 0.999)
+
+
+@dataclass
 class Policy:
-    """`path` is a checkpoint directory or a hub name; `tiny` builds one from the data."""
+    """`path` is a checkpoint directory or a hub name; `tiny` builds one from the data.
+
+    `prompt: think` asks for <think> and <report> blocks (MRG-R1). `min_pixels` and `max_pixels`
+    bound the area of an image, null as the checkpoint says.
+    `vision_cache_mib`: embeddings of images that are kept while the vision tower is frozen.
+    """
 
     path: str = "tiny"
     width: int = at_least(128, 16)
@@ -57,15 +78,23 @@ class Policy:
     warmup_lr: float = at_least(1e-3, 0.0)
     seed: int = 0
     freeze_vision: bool = False
+    vision_cache_mib: int = at_least(1024, 0)
     gradient_checkpointing: bool = False
-    prompt: str = one_of("short", "editgrpo")
+    prompt: str = one_of("short", "editgrpo", "think")
+    lora: Lora = field(default_factory=Lora)
+    min_pixels: int | None = None
+    max_pixels: int | None = None
     dtype: str = one_of("float32", "bfloat16")
     device: str = one_of("auto", "cpu", "cuda")
 
 
 @dataclass
 class Sft:
-    """Cross-entropy on the findings; stops at `patience` validations without `min_delta`."""
+    """Cross-entropy on the findings; stops at `patience` validations without `min_delta`.
+
+    `train: vision` freezes the language model (DEER). `template` is what the policy learns to
+    write: `{report}` and, where studies have labels, `{findings}`, the positive ones by name.
+    """
 
     steps: int = at_least(400, 1)
     batch: int = at_least(32, 1)
@@ -78,11 +107,16 @@ class Sft:
     patience: int = at_least(4, 1)
     min_delta: float = at_least(0.003, 0.0)
     wall_seconds: float | None = None
+    train: str = one_of("all", "vision")
+    template: str = "{report}"
 
 
 @dataclass
 class Rl:
-    """`prompts` groups of `group` members a step; `beta` weighs the KL to the start."""
+    """`prompts` groups of `group` members a step; `beta` weighs the KL to the start.
+
+    A batch of rollouts is gone through `epochs` times, `minibatch` groups an update (null: all).
+    """
 
     algorithm: str = "editgrpo"
     steps: int = at_least(100, 1)
@@ -93,6 +127,9 @@ class Rl:
     warmup: int = at_least(0, 0)
     clip: float = at_least(1.0, 0.0)
     schedule: str = one_of("constant", "cosine")
+    optimizer: str = one_of("adamw", "adamw_8bit")
+    beta1: float = at_least(0.9, 0.0, 0.9999999)
+    beta2: float = at_least(0.999, 0.0, 0.9999999)
     surrogate: str = one_of("clip", "cispo", "sapo", "reinforce")
     ratio_level: str = one_of("token", "sequence", "sequence_token")
     eps_low: float = at_least(0.2, 0.0)
@@ -104,6 +141,8 @@ class Rl:
     temperature: float = at_least(1.0, 1e-3)
     top_p: float = at_least(1.0, 0.0, 1.0)
     max_new_tokens: int = at_least(128, 1)
+    epochs: int = at_least(1, 1)
+    minibatch: int | None = None
     token_budget: int = at_least(16384, 1)
     eval_every: int = at_least(25, 1)
 
@@ -159,6 +198,22 @@ class Oracle:
 
 
 @dataclass
+class Select:
+    """Which share of the training studies `rrgtrain select` draws, and how.
+
+    `diversity` is DDSampling (DEER): `samples` reports of each study by nucleus sampling, studies
+    ranked by how much the labels of those differ. `random` draws without looking.
+    """
+
+    method: str = one_of("diversity", "random")
+    share: float = at_least(0.2, 1e-6, 1.0)
+    samples: int = at_least(10, 2)
+    top_p: float = at_least(0.95, 1e-6, 1.0)
+    temperature: float = at_least(1.0, 1e-3)
+    batch: int = at_least(32, 1)
+
+
+@dataclass
 class Reward:
     """Weights of the terms; see `rewards/terms.py` for what each one measures.
 
@@ -178,6 +233,9 @@ class Reward:
     neg_weight: float = at_least(0.3612, 0.0)
     both_blank: float = at_least(0.0, 0.0, 1.0)
     fact_beta: float = at_least(2.0, 0.0)
+    radgraph_level: str = one_of("partial", "simple", "complete")
+    radgraph_case: str = one_of("pypi", "master")
+    rate_affinity: str = one_of("long", "short")
     blocks: str = one_of("none", "think_report")
     starts: dict[str, float] = field(default_factory=dict)
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -233,6 +291,7 @@ class Recipe:
     edit: Edit = field(default_factory=Edit)
     token_weights: TokenWeights = field(default_factory=TokenWeights)
     oracle: Oracle = field(default_factory=Oracle)
+    select: Select = field(default_factory=Select)
     reward: Reward = field(default_factory=Reward)
     eval: Eval = field(default_factory=Eval)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)

@@ -36,6 +36,10 @@ class Context:
     studies: Sequence[Study]
 
 
+def any_studies(studies: Sequence[Study]) -> None:
+    """`check` of an algorithm that takes what the rewards take."""
+
+
 class Stateful(Protocol):
     """What an algorithm carries from step to step, as values that JSON can hold."""
 
@@ -56,8 +60,9 @@ def no_preparation(context: Context) -> None:
 class Algorithm:
     """`sampled` of the group's members are drawn from the policy; `complete` adds the rest.
 
-    `advantages` gives advantages alone, or an `Objective`. `prepare` is called once before the
-    first step. `state` names what a checkpoint has to keep.
+    `advantages` gives advantages alone, or an `Objective`. `check` raises UserError for studies
+    that lack what the algorithm needs, before anything is trained; `prepare` is called once before
+    the first step. `state` names what a checkpoint has to keep.
     """
 
     name: str
@@ -67,6 +72,7 @@ class Algorithm:
     loss: PolicyLoss
     needs_reports: bool = False
     needs_reference: bool = False
+    check: Callable[[Sequence[Study]], None] = any_studies
     prepare: Callable[[Context], None] = no_preparation
     state: Mapping[str, Stateful] = field(default_factory=dict)
 

@@ -8,7 +8,7 @@ both terms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
@@ -18,6 +18,7 @@ from rrgtrain.algorithms.base import Advantages, Algorithm, Context, as_objectiv
 from rrgtrain.algorithms.group import Group, Member, members, token_offsets
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.algorithms.saliency import Saliency
+from rrgtrain.data.study import Study
 from rrgtrain.schema import Recipe
 
 # groups -> [N] fp32, the weight of every token of every member
@@ -28,7 +29,7 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
     """DiTPO over `inner`; UserError where the labeller that shall give gradients cannot be had."""
     settings = recipe.token_weights
     terms: list[Weigh] = []
-    prepare = inner.prepare
+    prepare, check = inner.prepare, inner.check
     if settings.kind in ("tfidf", "both"):
         terms.append(lambda groups: tfidf(groups, settings.alpha))
     if settings.kind in ("saliency", "both"):
@@ -39,7 +40,11 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
             inner.prepare(context)
             saliency.prepare(context)
 
-    return replace(inner, advantages=weighed(inner.advantages, terms), prepare=prepare)
+        def check(studies: Sequence[Study]) -> None:
+            inner.check(studies)
+            saliency.check(studies)
+
+    return replace(inner, advantages=weighed(inner.advantages, terms), check=check, prepare=prepare)
 
 
 def weighed(inner: Advantages, terms: list[Weigh]) -> Advantages:

@@ -9,6 +9,7 @@ of each group is the whole reference in place of a sampled report, and nothing e
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -18,6 +19,7 @@ from rrgtrain.algorithms.base import Algorithm, Complete, Reencode, one_after_th
 from rrgtrain.algorithms.edits import Edited, edit_reports
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.clinical import Extractor
+from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.readers import open_extractor
 from rrgtrain.schema import Recipe
@@ -30,6 +32,7 @@ def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) 
             "rl.algorithm=editgrpo edits towards a reference report, but reward.against=labels "
             "means the data has none; use rl.algorithm=dr_grpo"
         )
+    own: Complete
     if recipe.edit.level == "paragraph":
         sampled, own = inner.sampled - 1, whole_reference
     else:
@@ -45,12 +48,30 @@ def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) 
         except ValueError as error:
             raise UserError(f"edit: {error}") from error
         sampled, own = inner.sampled // 2, edits(recipe, extractor)
+
+    def check(studies: Sequence[Study]) -> None:
+        inner.check(studies)
+        if extractor is not None:
+            require_entities(extractor, studies)
+
     return replace(
         inner,
         sampled=sampled,
         complete=one_after_the_other(inner.complete, own),
         needs_reports=True,
+        check=check,
     )
+
+
+def require_entities(extractor: Extractor, studies: Sequence[Study], look_at: int = 64) -> None:
+    """UserError where the first references hold no entity that an edit could be made towards."""
+    references = [study.report for study in studies if study.report][:look_at]
+    if references and not (extractor.extract(references).presence >= 0).any():
+        raise UserError(
+            f"rl.algorithm=editgrpo edits towards entities, but the extractor finds none in the "
+            f"first {len(references)} reference reports; use another reward.extractor, or "
+            "rl.algorithm=dr_grpo"
+        )
 
 
 def whole_reference(

@@ -47,6 +47,21 @@ class Saliency:
             )
         self._reader, self._network = reader, reader.labeller
 
+    def check(self, studies: Sequence[Study]) -> None:
+        """UserError for studies without the labels, or the reports, that the weights need."""
+        if self._against == "labels":
+            bare = next((study.id for study in studies if study.labels is None), None)
+            if bare is not None:
+                raise UserError(
+                    f"token_weights.kind={self._settings.kind} weighs tokens by the positive "
+                    f"labels, but study {bare} has none; use token_weights.kind=tfidf"
+                )
+        if self._network is None and not any(study.report for study in studies):
+            raise UserError(
+                f"token_weights.labeller={DISTILLED} learns from training reports, and this data "
+                "has none; use token_weights.kind=tfidf"
+            )
+
     def prepare(self, context: Context) -> None:
         """Takes the codec, and learns the distilled labeller where the recipe asks for one."""
         self._codec = context.codec
@@ -81,8 +96,6 @@ class Saliency:
         unknown = {s.id: s for s in studies if s.id not in self._truth}
         if unknown and self._against == "labels":
             for study in unknown.values():
-                if study.labels is None:
-                    raise UserError(f"study {study.id} has no labels to weigh tokens by")
                 self._truth[study.id] = np.asarray(study.labels, dtype=np.int8)
         elif unknown:
             read = self._reader.label([s.report or "" for s in unknown.values()])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 
-from rrgtrain.errors import NotFinite
+from rrgtrain.errors import NotFinite, UserError
+from rrgtrain.schema import Rl
 
 
 def adamw(
@@ -25,6 +27,31 @@ def adamw(
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=betas)
 
 
+def optimizer_of(model: torch.nn.Module, settings: Rl) -> torch.optim.Optimizer:
+    """The optimiser that the section `rl` names; UserError where its package is not installed."""
+    betas = (settings.beta1, settings.beta2)
+    if settings.optimizer == "adamw":
+        return adamw(model, settings.lr, settings.weight_decay, betas)
+    require_8bit()
+    from bitsandbytes.optim import AdamW8bit
+
+    groups = adamw(model, settings.lr, settings.weight_decay, betas).param_groups
+    return AdamW8bit(
+        [{"params": g["params"], "weight_decay": g["weight_decay"]} for g in groups],
+        lr=settings.lr,
+        betas=betas,
+    )
+
+
+def require_8bit() -> None:
+    """UserError without bitsandbytes."""
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError(
+            "rl.optimizer=adamw_8bit needs the package bitsandbytes; pip install bitsandbytes, "
+            "or use rl.optimizer=adamw"
+        )
+
+
 def learning_rate(step: int, steps: int, peak: float, warmup: int, schedule: str) -> float:
     """The rate of `step` (counted from 0): linear warm-up, then constant or half a cosine."""
     if step < warmup:
@@ -40,10 +67,12 @@ def apply_step(
     parameters: Iterable[torch.nn.Parameter],
     lr: float,
     clip: float,
+    changing: Callable[[], None] = lambda: None,
 ) -> float:
     """Clips, steps, clears the gradients; returns the gradient norm before clipping.
 
-    Raises NotFinite, and changes no weight, when that norm is not finite.
+    `changing` is called right before the first weight changes. Raises NotFinite, and changes
+    none, when the norm is not finite.
     """
     for group in optimizer.param_groups:
         group["lr"] = lr
@@ -53,6 +82,7 @@ def apply_step(
         raise NotFinite(
             f"the norm of the gradient is {norm.item()}; lower the learning rate (sft.lr, rl.lr)"
         )
+    changing()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return float(norm)

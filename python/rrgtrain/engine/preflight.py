@@ -8,9 +8,11 @@ from contextlib import contextmanager
 
 from rrgtrain.algorithms import Algorithm
 from rrgtrain.data.study import Study
+from rrgtrain.engine.optim import require_8bit
 from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.rl import require_reports
 from rrgtrain.engine.sft import with_reports
+from rrgtrain.engine.target import check_template, target_text
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
@@ -43,10 +45,12 @@ def check_data(
     *,
     sft: bool,
     algorithm: Algorithm | None,
+    chosen: list[Study] | None = None,
 ) -> list[Study]:
     """Every study that the run will read; UserError for what would stop it later.
 
-    `sft` and `algorithm` say what is trained, if anything. Warns where checkpoints have to be
+    `sft` and `algorithm` say what is trained, if anything, `chosen` the training studies that
+    reinforcement learning sees, where those are not all. Warns where checkpoints have to be
     chosen on the training studies.
     """
     limit = recipe.eval.limit
@@ -55,11 +59,19 @@ def check_data(
     tiny, trained = recipe.policy.path == "tiny", sft or algorithm is not None
     train = split_of(studies, "train") if tiny or trained else []
     fitted = with_reports(train) if sft else []
+    if sft:
+        check_template(recipe.sft.template)
+        for study in fitted:
+            target_text(study, recipe.sft.template)
     reached: list[Study] = []
     if algorithm is not None:
-        require_reports(algorithm, train)
-        seen = batch_indices(len(train), recipe.rl.steps * recipe.rl.prompts, 0, recipe.seed)
-        reached = [train[i] for i in sorted(set(seen))]
+        explored = train if chosen is None else chosen
+        require_reports(algorithm, explored)
+        algorithm.check(explored)
+        if recipe.rl.optimizer == "adamw_8bit":
+            require_8bit()
+        seen = batch_indices(len(explored), recipe.rl.steps * recipe.rl.prompts, 0, recipe.seed)
+        reached = [explored[i] for i in sorted(set(seen))]
     if tiny and not any(study.report for study in train):
         raise UserError(
             "policy.path=tiny builds its tokenizer from training reports, and this data has none; "

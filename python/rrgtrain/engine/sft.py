@@ -21,7 +21,9 @@ from rrgtrain.engine.optim import adamw, apply_step, learning_rate
 from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.rundir import atomic_directory
+from rrgtrain.engine.speed import peak_memory
 from rrgtrain.engine.stopwatch import Stopwatch
+from rrgtrain.engine.target import PLAIN, target_text
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
@@ -44,10 +46,10 @@ class SftResult:
 
 
 def sft_loss(
-    policy: Policy, prompts: PromptCache, studies: Sequence[Study]
+    policy: Policy, prompts: PromptCache, studies: Sequence[Study], template: str = PLAIN
 ) -> tuple[torch.Tensor, int]:
     """Mean cross-entropy of the references' tokens (end of turn included), and their number."""
-    targets = [[policy.codec.encode(study.report or "")] for study in studies]
+    targets = [[policy.codec.encode(target_text(study, template))] for study in studies]
     hidden, batch = hidden_states(policy, [prompts(study) for study in studies], targets)
     weight, bias = head(policy)
     logps = linear_token_logps(hidden, weight, batch.targets, bias=bias).logps
@@ -126,19 +128,23 @@ def run_sft(
             with keeper.step(at.step):
                 indices = batch_indices(len(usable), settings.batch, at.step, recipe.seed)
                 chosen = [usable[i] for i in indices]
-                keeper.describe(partial(describe_references, policy, chosen))
-                loss, tokens = sft_loss(policy, prompts, chosen)
+                template = settings.template
+                keeper.describe(partial(describe_references, policy, chosen, template))
+                loss, tokens = sft_loss(policy, prompts, chosen, template)
                 if not torch.isfinite(loss):
                     raise NotFinite(f"the loss is {loss.item()} at step {at.step}; lower sft.lr")
                 loss.backward()
                 lr = learning_rate(
                     at.step, settings.steps, settings.lr, settings.warmup, settings.schedule
                 )
-                keeper.changing()
-                norm = apply_step(optimizer, policy.model.parameters(), lr, settings.clip)
-                clock.lap("train")
+                norm = apply_step(
+                    optimizer, policy.model.parameters(), lr, settings.clip, keeper.changing
+                )
+                spent = clock.lap("train")
                 row = {"loss": loss.item(), "lr": lr, "grad_norm": norm, "tokens": tokens}
-                log.write("sft", at.step, row)
+                pace = {"seconds/train": spent, "speed/scored_tokens": tokens / spent}
+                memory = {"memory/peak_mib": peak_memory(policy.device) / 2**20}
+                log.write("sft", at.step, {**row, **pace, **memory})
                 at.step += 1
             bar.advance(loss=row["loss"])
     best.restore()

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
 from rrgtrain.engine.evaluate import Evaluation
-from rrgtrain.engine.keeper import Keeper, State, Unkept, load_weights
+from rrgtrain.engine.keeper import Keeper, State, Unkept, load_weights, require_verb
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.rl import Recorder, RlResult, run_rl
 from rrgtrain.engine.rundir import RunDir, remove_partial
@@ -20,6 +20,7 @@ from rrgtrain.engine.session import Session, open_session
 from rrgtrain.engine.sft import SftResult, run_sft
 from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.trainable import training_only
 from rrgtrain.schema import Recipe
 
 Result = TypeVar("Result", SftResult, RlResult)
@@ -62,6 +63,8 @@ class Stages:
         log: RunLog | None = None
         try:
             _clear(run)
+            if resume and verb is not None:
+                require_verb(run, verb)
             session = open_session(
                 recipe,
                 out,
@@ -94,17 +97,18 @@ class Stages:
                 load_weights(self.session.policy, dict(started.model.named_parameters()))
             return _result(SftResult, found)
         session = self.session
-        result = run_sft(
-            session.policy,
-            session.prompts,
-            session.split("train"),
-            session.recipe,
-            session.validator(),
-            self.run.checkpoints / "sft",
-            self.log,
-            until_plateau=until_plateau,
-            keeper=self.keeper,
-        )
+        with training_only(session.policy, session.recipe.sft.train):
+            result = run_sft(
+                session.policy,
+                session.prompts,
+                session.split("train"),
+                session.recipe,
+                session.validator(),
+                self.run.checkpoints / "sft",
+                self.log,
+                until_plateau=until_plateau,
+                keeper=self.keeper,
+            )
         self.keeper.finish("sft", _state(result))
         return result
 
@@ -119,7 +123,7 @@ class Stages:
         result = run_rl(
             session.policy,
             session.prompts,
-            session.split("train"),
+            session.chosen or session.split("train"),
             session.recipe,
             self.algorithm or build_algorithm(session.recipe),
             session.rewards,

@@ -15,7 +15,11 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.positions import mrope_positions
 
-STYLES = ("short", "editgrpo")
+THINK = (
+    "First reason about what the images show, inside <think> and </think>. "
+    "Then write the findings, inside <report> and </report>."
+)
+STYLES = ("short", "editgrpo", "think")
 
 
 @dataclass(frozen=True)
@@ -40,7 +44,8 @@ def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
 
     "editgrpo" carries what EditGRPO's appendix prompt carries: the task, the views of the
     current and the prior images, and the three sections of the request. "short" has the same
-    content in as few tokens as will do. A section the study lacks is left out.
+    content in as few tokens as will do. "think" is "editgrpo" with the request to reason first and
+    to put reasoning and report into blocks (MRG-R1). A section the study lacks is left out.
 
     Raises:
         UserError: an unknown style.
@@ -58,7 +63,9 @@ def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
         )
         if text.strip()
     ]
-    head = _editgrpo(current, prior) if style == "editgrpo" else _short(current, prior)
+    head = _short(current, prior) if style == "short" else _editgrpo(current, prior)
+    if style == "think":
+        head = f"{head}\n{THINK}"
     return "\n".join([head, *sections])
 
 
@@ -111,6 +118,26 @@ def encode_prompt(
         mm_token_type_ids=is_image.long(),
         key=study.id,
     )
+
+
+def bound_images(policy: Policy, low: int | None, high: int | None) -> None:
+    """Sets the area in pixels that images are scaled into; None leaves a bound as it is.
+
+    Raises UserError for bounds that leave no room.
+    """
+    if low is None and high is None:
+        return
+    size = {
+        "shortest_edge": low or int(policy.image_processor.size["shortest_edge"]),
+        "longest_edge": high or int(policy.image_processor.size["longest_edge"]),
+    }
+    smallest = (policy.image_processor.patch_size * policy.image_processor.merge_size) ** 2
+    if not smallest <= size["shortest_edge"] <= size["longest_edge"]:
+        raise UserError(
+            f"policy.min_pixels={size['shortest_edge']}, policy.max_pixels={size['longest_edge']}; "
+            f"wanted {smallest} <= min_pixels <= max_pixels"
+        )
+    policy.image_processor.size = size
 
 
 def _editgrpo(current: list[str], prior: list[str]) -> str:

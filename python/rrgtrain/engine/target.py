@@ -1,0 +1,52 @@
+"""What supervised fine-tuning teaches the policy to write about a study."""
+
+from __future__ import annotations
+
+import string
+
+import numpy as np
+
+from rrgtrain.clinical.labels import NO_FINDING, OBSERVATIONS, to_binary
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+
+PLAIN = "{report}"
+FIELDS = {"report", "findings"}
+
+
+def target_text(study: Study, template: str = PLAIN) -> str:
+    """The study's report in the template; `{findings}` names its positive or uncertain labels.
+
+    Raises UserError where the template asks for labels and the study has none.
+    """
+    report = study.report or ""
+    if template == PLAIN:
+        return report
+    findings = ""
+    if "findings" in fields(template):
+        if study.labels is None:
+            raise UserError(
+                f"sft.template asks for findings, but study {study.id} has no labels; "
+                "leave {findings} out of it"
+            )
+        positive = to_binary(np.asarray([study.labels]))[0, :NO_FINDING].nonzero()[0]
+        findings = ", ".join(OBSERVATIONS[c] for c in positive) or OBSERVATIONS[NO_FINDING]
+    return template.format(report=report, findings=findings)
+
+
+def check_template(template: str) -> None:
+    """UserError for a template that is broken, leaves the report out or names another field."""
+    named = fields(template)
+    if "report" not in named or not named <= FIELDS:
+        raise UserError(
+            f"sft.template={template!r} names {', '.join(sorted(named)) or 'nothing'}; "
+            "write {report} once, and {findings} if you like"
+        )
+
+
+def fields(template: str) -> set[str]:
+    """The names in braces."""
+    try:
+        return {name for _, name, _, _ in string.Formatter().parse(template) if name is not None}
+    except ValueError as error:
+        raise UserError(f"sft.template={template!r} is broken ({error}); double a brace") from error

@@ -1,0 +1,46 @@
+"""LoRA on the language model's attention and MLP projections (MRG-R1, Hu et al. 2022)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+
+from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Lora
+
+PROJECTIONS = (
+    r".*language_model\.layers\.\d+\."
+    r"(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"
+)
+
+
+def add_lora(policy: Policy, settings: Lora, seed: int) -> None:
+    """Puts an adapter on the policy, in place; nothing else trains from then on.
+
+    A policy that was loaded with an adapter keeps that one. `seed` draws the adapter's first
+    weights. Raises UserError where a loaded adapter has another rank than the recipe.
+    """
+    model: Any = policy.model
+    if settings.rank == 0:
+        return
+    if hasattr(model, "get_base_model"):
+        ranks = {config.r for config in model.peft_config.values()}
+        if ranks != {settings.rank}:
+            raise UserError(
+                f"policy.lora.rank={settings.rank}, but the adapter in policy.path has rank "
+                f"{', '.join(map(str, sorted(ranks)))}; set policy.lora.rank to that"
+            )
+        return
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,  # type: ignore[arg-type]
+        lora_dropout=settings.dropout,
+        target_modules=PROJECTIONS,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        policy.model = get_peft_model(model, config).eval()

@@ -1,0 +1,35 @@
+"""Which parts of a policy a stage trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
+
+
+@contextmanager
+def training_only(policy: Policy, part: str) -> Iterator[None]:
+    """Inside, `all` trains what trains anyway; `vision` leaves out everything but the tower and
+    its projector (DEER's first stage).
+
+    Raises UserError where nothing would be left to train.
+    """
+    if part == "all":
+        yield
+        return
+    inside = {id(p) for p in policy.visual.parameters()}
+    frozen = [p for p in policy.model.parameters() if p.requires_grad and id(p) not in inside]
+    if policy.vision_frozen:
+        raise UserError(
+            "sft.train=vision with a frozen vision tower trains nothing; "
+            "use policy.freeze_vision=false or sft.train=all"
+        )
+    for parameter in frozen:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(True)

@@ -1,0 +1,58 @@
+"""The training studies that a recipe wants of those that its data has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rrgtrain.clinical import Labeller
+from rrgtrain.clinical.labels import to_binary
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
+from rrgtrain.select.balance import balanced
+from rrgtrain.select.subset import Subset
+
+
+def narrow(recipe: Recipe, train: list[Study], labeller: Labeller) -> list[Study]:
+    """Those of `train` in `data.subset`, and of these `data.balanced` with even labels.
+
+    Labels are the studies' own, or what `labeller` reads in the reports. Raises UserError for a
+    subset of other data, a number that cannot be drawn, or studies with neither.
+    """
+    data = recipe.data
+    if data.subset is not None:
+        train = _listed(Subset.load(data.subset), train, data.subset)
+    if data.balanced is not None:
+        if not 1 <= data.balanced <= len(train):
+            raise UserError(
+                f"data.balanced={data.balanced}, but there are {len(train)} training studies; "
+                "give a number from 1 to that, or null for all"
+            )
+        positive = to_binary(labels_of(train, labeller)).astype(bool)
+        train = [train[i] for i in balanced(positive, data.balanced, recipe.seed)]
+    return train
+
+
+def labels_of(studies: list[Study], labeller: Labeller) -> np.ndarray:
+    """[S, 14] class ids: the studies' own where all have them, else those of their reports."""
+    if all(study.labels is not None for study in studies):
+        return np.asarray([study.labels for study in studies], dtype=np.int8).reshape(-1, 14)
+    bare = next((study.id for study in studies if study.report is None), None)
+    if bare is not None:
+        raise UserError(
+            f"data.balanced needs labels, but study {bare} has neither labels nor a report; "
+            "use data.balanced=null"
+        )
+    return labeller.label([study.report or "" for study in studies])
+
+
+def _listed(subset: Subset, train: list[Study], path: str) -> list[Study]:
+    known = {study.id for study in train}
+    foreign = [name for name in subset.chosen if name not in known]
+    if foreign:
+        raise UserError(
+            f"data.subset={path} names study {foreign[0]}, which is not among the {len(train)} "
+            "training studies of this data; draw a subset of these with `rrgtrain select`"
+        )
+    wanted = set(subset.chosen)
+    return [study for study in train if study.id in wanted]

@@ -1,0 +1,82 @@
+"""What reinforcement learning sees of the training studies, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.clinical import build_labeller
+from rrgtrain.errors import UserError
+from rrgtrain.select import narrow
+from rrgtrain.select.subset import Subset
+from tests.rrgtrain.engine.common import recipe, studies
+
+RULES = build_labeller("rules")
+
+
+def written(path: Path, *chosen: str) -> str:
+    Subset("random", 0.5, 0, list(chosen)).save(path)
+    return f"data.subset={path}"
+
+
+def test_nothing_asked_for_is_all() -> None:
+    assert narrow(recipe(), studies(7), RULES) == studies(7)
+
+
+def test_a_subset_keeps_the_order_of_the_data(tmp_path: Path) -> None:
+    asked = written(tmp_path / "subset.json", "train-5", "train-1")
+    found = narrow(recipe(asked), studies(7), RULES)
+    assert [study.id for study in found] == ["train-1", "train-5"]
+    folder = recipe(f"data.subset={tmp_path}")
+    assert narrow(folder, studies(7), RULES) == found, "its directory will do"
+
+
+def test_balanced_studies_by_own_labels_or_by_reports() -> None:
+    given = studies(12)
+    by_label = narrow(recipe("data.balanced=5"), given, RULES)
+    assert len(by_label) == 5 and all(study in given for study in by_label)
+    bare = [replace(study, labels=None) for study in given]
+    assert [s.id for s in narrow(recipe("data.balanced=5"), bare, RULES)] == [
+        s.id for s in by_label
+    ]
+    assert narrow(recipe("data.balanced=5", "seed=9"), given, RULES) != by_label
+
+
+def test_a_subset_of_other_data(tmp_path: Path) -> None:
+    asked = written(tmp_path / "s.json", "train-1", "elsewhere")
+    with pytest.raises(UserError, match=r"names study elsewhere, which is not among the 7") as e:
+        narrow(recipe(asked), studies(7), RULES)
+    assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "data.subset: no file .*; make one with `rrgtrain select`"),
+        ("{", "is no subset file"),
+        (json.dumps({"ids": ["a"]}), "is no subset file"),
+        (json.dumps({"method": "random", "share": 1, "seed": 0, "chosen": []}), "names no study"),
+    ],
+)
+def test_what_is_no_subset_is_refused(content: str | None, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(UserError, match=told):
+        narrow(recipe(f"data.subset={path}"), studies(3), RULES)
+
+
+@pytest.mark.parametrize("count", [0, 8])
+def test_more_than_there_are(count: int) -> None:
+    told = f"data.balanced={count}, but there are 7 training studies"
+    with pytest.raises(UserError, match=told):
+        narrow(recipe(f"data.balanced={count}"), studies(7), RULES)
+
+
+def test_no_labels_and_no_report() -> None:
+    bare = [replace(study, labels=None, report=None) for study in studies(3)]
+    with pytest.raises(UserError, match="study train-0 has neither labels nor a report"):
+        narrow(recipe("data.balanced=2"), bare, RULES)
