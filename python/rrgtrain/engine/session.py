@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +24,14 @@ from rrgtrain.engine.rundir import atomic_directory
 from rrgtrain.engine.warmup import warm_up_vision
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy, refuse_missing
+from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import prompt_text
+from rrgtrain.policy.prompt import bound_images, prompt_text
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
+from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
+from rrgtrain.select import narrow
 
 INIT = "init"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -36,13 +39,15 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 @dataclass
 class Session:
-    """The open parts of one experiment; `studies` maps splits to studies."""
+    """The open parts of one experiment; `studies` maps splits to studies, `chosen` are those
+    training studies that reinforcement learning sees."""
 
     recipe: Recipe
     studies: dict[str, list[Study]]
     policy: Policy
     prompts: PromptCache
     rewards: RewardService
+    chosen: list[Study] = field(default_factory=list)
 
     def evaluate(
         self, split: str, *, limit: int | None = None, description: str | None = None
@@ -153,13 +158,15 @@ def _load(recipe: Recipe, path: str) -> Policy:
     device = settings.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return load_policy(
+    policy = load_policy(
         path,
         dtype=DTYPES[settings.dtype],
         device=device,
         freeze_vision=settings.freeze_vision,
         gradient_checkpointing=settings.gradient_checkpointing,
     )
+    bound_images(policy, settings.min_pixels, settings.max_pixels)
+    return policy
 
 
 def open_session(
@@ -183,8 +190,10 @@ def open_session(
     fresh = recipe.data.source == "phantom" and not holds_files(phantom_root(recipe, work))
     with held_back():
         studies = open_data(recipe, work)
-        rewards.fit(studies.get("train") or [])
-        used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm)
+        train = studies.get("train") or []
+        rewards.fit(train)
+        chosen = train if algorithm is None else narrow(recipe, train, rewards.labeller)
+        used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm, chosen=chosen)
         if not fresh:
             source, root = recipe.data.source, recipe.data.root
             check_images(used, None if source == "phantom" or root is None else Path(root))
@@ -194,8 +203,11 @@ def open_session(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     policy, prompts = start_policy(recipe, studies, work, resume=resume)
+    add_lora(policy, recipe.policy.lora, recipe.policy.seed)
+    if policy.vision_frozen and recipe.policy.vision_cache_mib:
+        policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)
     _seed(recipe.seed)
-    return Session(recipe, studies, policy, prompts, rewards)
+    return Session(recipe, studies, policy, prompts, rewards, chosen)
 
 
 def _seed(seed: int) -> None:
