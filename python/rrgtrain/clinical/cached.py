@@ -103,7 +103,7 @@ class CachedLabeller:
         self.labeller = labeller
         self.results: Cached[np.ndarray] = Cached(
             lambda texts: list(labeller.label(texts)),
-            store=_store(cache, labeller, "labels"),
+            store=store_of(cache, labeller, "labels"),
             encode=lambda row: row.astype(np.int8).tobytes(),
             decode=lambda payload, text: np.frombuffer(payload, dtype=np.int8),
             capacity=capacity,
@@ -127,7 +127,7 @@ class CachedExtractor:
         self.extractor = extractor
         self.results: Cached[Entities] = Cached(
             lambda texts: split_entities(extractor.extract(texts)),
-            store=_store(cache, extractor, "entities"),
+            store=store_of(cache, extractor, "entities"),
             encode=pack_entities,
             decode=unpack_entities,
             capacity=capacity,
@@ -169,7 +169,7 @@ def unpack_entities(payload: bytes, text: str) -> Entities:
     return Entities(reports=[text], sentences=[sentences], offsets=offsets, text=names, **parts)
 
 
-def _store(cache: str | Path | None, model: object, what: str) -> Store | None:
+def store_of(cache: str | Path | None, model: object, what: str) -> Store | None:
     """The store of a model that says what it is; one that does not is cached in memory only."""
     fingerprint = getattr(model, "fingerprint", None)
     if cache is None or fingerprint is None:

@@ -2,12 +2,64 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from rrgtrain.rewards.readers import open_extractor
+from rrgtrain.clinical.backends import check_options
+from rrgtrain.clinical.cached import Cached, store_of
+from rrgtrain.rewards.readers import device_of, open_extractor
 from rrgtrain.schema import Reward
 
 
+class CachedGraphs:
+    """RadGraph's graphs, each distinct text read once; see `rrgtrain.clinical.cached.Cached`."""
+
+    def __init__(self, radgraph: Any, settings: Reward) -> None:
+        from rrgtrain.clinical.radgraph import Entity, Graph
+
+        def decode(payload: bytes, text: str) -> Graph:
+            fields = json.loads(payload)
+            entities = tuple(
+                Entity(**{**entity, "relations": tuple(map(tuple, entity["relations"]))})
+                for entity in fields["entities"]
+            )
+            spans = tuple((a, b) for a, b in fields["spans"])
+            return Graph(tuple(fields["words"]), spans, entities, fields["segments"])
+
+        self.radgraph = radgraph
+        self.results: Cached[Graph] = Cached(
+            radgraph.annotate,
+            store=store_of(settings.cache, radgraph, "graphs"),
+            encode=lambda graph: json.dumps(asdict(graph)).encode(),
+            decode=decode,
+            capacity=settings.cache_texts,
+        )
+
+    def annotate(self, reports: Sequence[str], *, keep: bool = False) -> list[Any]:
+        """The graph of every report."""
+        return self.results(reports, keep=keep)
+
+
 def open_model(name: str, settings: Reward) -> Any:
-    """The model `name` with `reward.options.<name>`. UserError for options it cannot take."""
+    """The model of a term: `facts`, `green`, `radgraph`, or the extractor of that name.
+
+    It is built with `reward.options.<name>`. UserError for options it cannot take.
+    """
+    options = settings.options.get(name, {})
+    if name == "facts":
+        from rrgtrain.clinical.facts import build_facts
+
+        return build_facts(options, cache=settings.cache, capacity=settings.cache_texts)
+    if name == "green":
+        from rrgtrain.clinical.green import build_green
+
+        return build_green(options, cache=settings.cache)
+    if name == "radgraph":
+        from rrgtrain.clinical.radgraph import RadGraph
+
+        given = {"device": device_of(settings), **options}
+        check_options("radgraph", RadGraph, given)
+        return CachedGraphs(RadGraph(**given), settings)
     return open_extractor(settings, name)

@@ -69,12 +69,14 @@ def options_of(settings: Reward, what: str, name: str) -> dict[str, Any]:
     """
     options = dict(settings.options.get(name, {}))
     if "device" not in options and takes_device(what, name):
-        device = settings.device
-        options["device"] = _best_device() if device == "auto" else device
+        options["device"] = device_of(settings)
     return options
 
 
-def _best_device() -> str:
+def device_of(settings: Reward) -> str:
+    """`reward.device`; for `auto` a GPU where there is one."""
+    if settings.device != "auto":
+        return settings.device
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

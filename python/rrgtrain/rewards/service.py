@@ -14,7 +14,7 @@ import numpy as np
 from rrgtrain.clinical import Extractor, Labeller
 from rrgtrain.clinical.backends import check_reports
 from rrgtrain.data.study import Study
-from rrgtrain.errors import RewardError, UserError
+from rrgtrain.errors import RewardError, RewardNotFinite, UserError
 from rrgtrain.rewards.batch import RewardBatch, Stopwatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.rewards.corpus import Corpus
@@ -167,6 +167,9 @@ class RewardService:
         models = {"labeller": self.labeller, "extractor": self.extractor, **self._models}
         for name, model in models.items():
             results = getattr(model, "results", None)
+            usage = getattr(model, "usage", None)
+            if usage is not None:
+                rows |= {f"endpoint/{name}_{k}": float(v) for k, v in vars(usage).items()}
             for count in ("asked", "computed", "from_disk") if results is not None else ():
                 rows[f"texts/{name}_{count}"] = float(getattr(results, count))
         return rows
@@ -189,7 +192,8 @@ class RewardService:
         bad = np.flatnonzero(~np.isfinite(value))
         if bad.size:
             i = int(bad[0])
-            raise RewardError(f"reward term {name} gave {value[i]} for study {batch.studies[i].id}")
+            study = batch.studies[i].id
+            raise RewardNotFinite(f"reward term {name} gave {value[i]} for study {study}")
         return value
 
 

@@ -21,6 +21,7 @@ from rrgtrain.clinical.metrics import single_report_f1
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.blocks import parse_blocks
+from rrgtrain.rewards.model_terms import fact_score, green_score, radgraph_score, rate_score
 from rrgtrain.rewards.text_terms import bleu, consensus, meteor_stem, overlap, rouge
 
 Term = Callable[[RewardBatch], np.ndarray]
@@ -122,6 +123,10 @@ TERMS: dict[str, Term] = {
     "cider": consensus,
     "meteor": meteor_stem,
     "nlg": overlap,
+    "facts": fact_score,
+    "green": green_score,
+    "radgraph": radgraph_score,
+    "ratescore": rate_score,
 }
 
 

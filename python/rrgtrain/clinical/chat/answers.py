@@ -1,0 +1,36 @@
+"""A model's answer as the JSON it was asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
+
+
+def parse_json(text: str) -> Any:
+    """The one JSON value that `text` is, or that a code fence around all of it holds.
+
+    Raises ValueError for text before or after it, a key given twice, NaN, or an unfinished value.
+    """
+    stripped = text.strip()
+    fenced = _FENCE.match(stripped)
+    return json.loads(
+        fenced[1] if fenced else stripped,
+        object_pairs_hook=_unique,
+        parse_constant=_refuse,
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return found
+
+
+def _refuse(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,77 @@
+"""Reward terms with a model of their own: FactS, GREEN, RadGraph-F1, RaTEScore."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from rrgkern import ReportEntities, entity_match
+from rrgtrain.clinical import Entities
+from rrgtrain.rewards.batch import RewardBatch
+
+
+def fact_score(batch: RewardBatch) -> np.ndarray:
+    """FactS: F_beta of the labels that the report's facts entail (OraPO).
+
+    By rules without `reward.options.facts`; with it by the model behind its `endpoint`. Facts and
+    verdicts are kept as notes.
+    """
+    from rrgtrain.clinical.facts import fact_scores
+
+    reader = batch.open("facts")
+    readings = batch.once("facts read", lambda: reader.read(batch.reports))
+    batch.notes["facts"] = [reading.as_note() for reading in readings]
+    return fact_scores(readings, batch.reference_labels, beta=batch.settings.fact_beta)
+
+
+def green_score(batch: RewardBatch) -> np.ndarray:
+    """GREEN by the model behind `reward.options.green.endpoint`; its answers are kept as notes."""
+    judge = batch.open("green")
+    judged = batch.once("green read", lambda: judge.judge(batch.reports, batch.references))
+    batch.notes["green"] = [
+        {"matched": j.matched, "errors": list(j.errors), "text": j.text} for j in judged
+    ]
+    return np.array([j.score for j in judged], dtype=np.float64)
+
+
+def radgraph_score(batch: RewardBatch) -> np.ndarray:
+    """RadGraph-F1 at `reward.radgraph_level`; 0 where a report is empty or has no entity."""
+    from rrgtrain.clinical.radgraph import radgraph_f1
+
+    reader, settings = batch.open("radgraph"), batch.settings
+    wanted = batch.once("reference graphs", lambda: reader.annotate(batch.references, keep=True))
+    found = batch.once("graphs", lambda: reader.annotate(batch.reports))
+    rows = zip(batch.reports, batch.references, found, wanted, strict=True)
+    return np.array(
+        [
+            getattr(radgraph_f1(x, y, case=settings.radgraph_case), settings.radgraph_level)
+            if report and reference
+            else 0.0
+            for report, reference, x, y in rows
+        ],
+        dtype=np.float64,
+    )
+
+
+def rate_score(batch: RewardBatch) -> np.ndarray:
+    """RaTEScore with the weights of `reward.rate_affinity` and `reward.neg_weight`.
+
+    0.5 where a report or its reference has no entity. neg_weight is 0.3612 in the package's 0.5.0
+    (EditGRPO) and 0.8717 in its 0.6.0 with the long weights.
+    """
+    from rrgtrain.clinical.ratescore import affinity
+
+    settings = batch.settings
+    weights = affinity(settings.rate_affinity)
+    x, y = (_with_kinds(entities) for entities in batch.entities("ratescore"))
+    found = entity_match(x, y, affinity=weights, neg_weight=settings.neg_weight)
+    return found.score.double().numpy()
+
+
+def _with_kinds(entities: Entities) -> ReportEntities:
+    return ReportEntities(
+        offsets=torch.as_tensor(entities.offsets),
+        presence=torch.as_tensor(entities.presence),
+        embedding=torch.as_tensor(entities.embedding),
+        kind=torch.as_tensor(entities.kind),
+    )

@@ -1,0 +1,108 @@
+"""A chat endpoint on this machine that answers, or misbehaves, as a test tells it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Reply:
+    """text: the model's answer. cut: bytes of the body that are sent. hang: seconds before it.
+    drip: seconds between its bytes. body: sent instead of a chat completion.
+    """
+
+    text: str = "ok"
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    cut: int | None = None
+    hang: float = 0.0
+    drip: float = 0.0
+    body: bytes | None = None
+
+    def content(self) -> bytes:
+        if self.body is not None:
+            return self.body
+        return json.dumps(
+            {
+                "choices": [{"message": {"role": "assistant", "content": self.text}}],
+                "usage": {"prompt_tokens": 100, "completion_tokens": 10},
+            }
+        ).encode()
+
+
+@dataclass
+class Server:
+    """url: the endpoint. asked: the bodies received, in order. at_once: most at the same time."""
+
+    url: str
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    at_once: int = 0
+
+
+@contextmanager
+def serving(answer: Callable[[int, dict[str, Any]], Reply]) -> Iterator[Server]:
+    """`answer(number of the request, its body)` decides every reply."""
+    lock = threading.Lock()
+    closing = threading.Event()
+    now = 0
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            nonlocal now
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                number = len(server.asked)
+                server.asked.append(body)
+                server.keys.append(self.headers.get("Authorization"))
+                server.times.append(time.monotonic())
+                now += 1
+                server.at_once = max(server.at_once, now)
+            try:
+                self._send(answer(number, body))
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the client gave up, as some tests want it to
+            finally:
+                with lock:
+                    now -= 1
+
+        def _send(self, reply: Reply) -> None:
+            closing.wait(reply.hang)
+            content = reply.content()
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            sent = content[: reply.cut]
+            if not reply.drip:
+                self.wfile.write(sent)
+                return
+            for byte in sent:
+                self.wfile.write(bytes([byte]))
+                if closing.wait(reply.drip):
+                    return
+
+        def log_message(self, *_: object) -> None:
+            """Nothing on standard error."""
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    httpd.daemon_threads = True
+    server = Server(f"http://127.0.0.1:{httpd.server_address[1]}/v1")
+    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        closing.set()
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
