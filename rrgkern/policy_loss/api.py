@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_offsets
+from rrgkern.policy_loss.checks import check_arguments, constant
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
@@ -76,23 +76,27 @@ def policy_loss(
             or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
     """
     spec = DEFAULT if spec is None else spec
-    n_tokens, n_sequences = logps.numel(), offsets.numel() - 1
-    _check_logps_and_offsets(logps, offsets)
+    if logps.ndim != 1:
+        raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")
+    if not logps.is_floating_point():
+        raise TypeError(f"logps is {logps.dtype}; wanted floating point")
     per_token = {"old": old, "ref": ref, "sampler": sampler, "weight": weight, "entropy": entropy}
-    for name, values in per_token.items():
-        _check_values(name, values, logps, (n_tokens,), "[N]")
-    _check_flags("on_policy", on_policy, logps, n_sequences, "[S], one per sequence")
-    _check_flags("mask", mask, logps, n_tokens, "[N], one per token")
-    for name, values in {"advantages": advantages, "scale": scale}.items():
-        _check_values(name, values, logps, (n_sequences, n_tokens), "[S] or [N]")
-    if spec.beta and ref is None:
-        raise ValueError(f"beta is {spec.beta} and ref is None; pass ref [N] or set beta to 0")
+    check_arguments(
+        "logps",
+        logps,
+        advantages,
+        offsets,
+        scale=scale,
+        per_token=per_token,
+        on_policy=on_policy,
+        mask=mask,
+        spec=spec,
+    )
     if spec.entropy_coef and entropy is None:
         raise ValueError(
             f"entropy_coef is {spec.entropy_coef} and entropy is None; pass entropy [N] or set "
             "entropy_coef to 0"
         )
-    check_offsets("offsets", offsets, n_tokens, "tokens")
 
     dtype = logps.dtype if logps.dtype == torch.float64 else torch.float32
     loss, _, _, metrics = policy_loss_fwd(
@@ -100,72 +104,15 @@ def policy_loss(
         advantages.detach().to(dtype).contiguous(),
         offsets.contiguous(),
         scale.detach().to(dtype).contiguous(),
-        _constant(old, dtype),
-        _constant(ref, dtype),
-        _constant(sampler, dtype),
-        _constant(weight, dtype),
+        constant(old, dtype),
+        constant(ref, dtype),
+        constant(sampler, dtype),
+        constant(weight, dtype),
         None if entropy is None else entropy.to(dtype).contiguous(),
         None if on_policy is None else on_policy.contiguous(),
         None if mask is None else mask.contiguous(),
-        advantages.numel() != n_sequences,
-        scale.numel() != n_sequences,
+        advantages.numel() != offsets.numel() - 1,
+        scale.numel() != offsets.numel() - 1,
         spec.encode(),
     )
     return PolicyLossOutput(loss, dict(zip(METRICS, metrics.detach().unbind(0), strict=True)))
-
-
-def _constant(values: Tensor | None, dtype: torch.dtype) -> Tensor | None:
-    return None if values is None else values.detach().to(dtype).contiguous()
-
-
-def _check_logps_and_offsets(logps: Tensor, offsets: Tensor) -> None:
-    if logps.ndim != 1:
-        raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")
-    if not logps.is_floating_point():
-        raise TypeError(f"logps is {logps.dtype}; wanted floating point")
-    if offsets.ndim != 1 or offsets.numel() == 0:
-        raise ValueError(f"offsets has shape {tuple(offsets.shape)}; wanted [S+1], at least [0]")
-    if offsets.dtype != torch.int64:
-        raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
-    if offsets.numel() == 1 and logps.numel():
-        raise ValueError(
-            f"offsets has shape (1,), so no sequence, and logps {tuple(logps.shape)}; "
-            "wanted [S+1] that ends at N"
-        )
-    _check_device("offsets", offsets, logps)
-
-
-def _check_values(
-    name: str, values: Tensor | None, logps: Tensor, lengths: tuple[int, ...], wanted: str
-) -> None:
-    if values is None:
-        return
-    if values.ndim != 1 or values.numel() not in lengths:
-        accepted = " or ".join(f"({length},)" for length in lengths)
-        raise ValueError(
-            f"{name} has shape {tuple(values.shape)} and logps {tuple(logps.shape)}; "
-            f"wanted {wanted} = {accepted}"
-        )
-    if not values.is_floating_point():
-        raise TypeError(f"{name} is {values.dtype}; wanted floating point: pass {name}.float()")
-    _check_device(name, values, logps)
-
-
-def _check_flags(name: str, flags: Tensor | None, logps: Tensor, length: int, wanted: str) -> None:
-    if flags is None:
-        return
-    if flags.shape != (length,):
-        raise ValueError(
-            f"{name} has shape {tuple(flags.shape)} and logps {tuple(logps.shape)}; "
-            f"wanted {wanted} = ({length},)"
-        )
-    if flags.dtype != torch.bool:
-        raise TypeError(f"{name} is {flags.dtype}; wanted torch.bool: pass {name}.bool()")
-    _check_device(name, flags, logps)
-
-
-def _check_device(name: str, tensor: Tensor, logps: Tensor) -> None:
-    if tensor.device != logps.device:
-        raise ValueError(
-            f"{name} is on {tensor.device} and logps on {logps.device}; move them to one device"
-        )

@@ -12,17 +12,14 @@ from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
 from rrgkern.policy_loss.terms import clip_bounds
 from rrgkern.policy_loss.triton_sequence import policy_loss_sequence_kernel
-from rrgkern.policy_loss.triton_terms import (
+from rrgkern.policy_loss.triton_token import policy_loss_token_kernel
+from rrgkern.triton_lib.policy import (
     KL_CODES,
     LEVEL_CODES,
     MODE_CODES,
     SURROGATE_CODES,
 )
-from rrgkern.policy_loss.triton_token import (
-    COLUMNS,
-    policy_loss_finish_kernel,
-    policy_loss_token_kernel,
-)
+from rrgkern.triton_lib.policy_sums import ROWS, policy_finish_kernel
 
 # Two tokens a thread: at four, the arithmetic of a token needs so many registers that a third of
 # the warps fit, and a step of 48,000 tokens would not even fill the multiprocessors.
@@ -58,17 +55,16 @@ def launch(
     sampler_per_sequence = sampler is not None and variant.sampler_level == "sequence"
     entropy_in_loss = entropy is not None and variant.entropy_coef != 0
 
-    logps, advantages, offsets, scale = map(_aligned, (logps, advantages, offsets, scale))
+    logps, advantages, offsets, scale = map(aligned, (logps, advantages, offsets, scale))
     old, ref, sampler, weight, entropy, on_policy, mask = (
-        None if t is None else _aligned(t)
+        None if t is None else aligned(t)
         for t in (old, ref, sampler, weight, entropy, on_policy, mask)
     )
     coef = torch.empty_like(logps)
     coef_entropy = torch.empty_like(logps) if entropy_in_loss else logps.new_empty(0)
     loss, metrics = logps.new_empty(()), logps.new_empty(len(METRICS))
-    p0, p1, p2, p3 = _surrogate_numbers(variant)
-    lowest = -math.inf if variant.sampler_min is None else variant.sampler_min
-    highest = math.inf if variant.sampler_max is None else variant.sampler_max
+    p0, p1, p2, p3 = surrogate_numbers(variant)
+    lowest, highest = sampler_bounds(variant)
     variant_codes = {
         "SURROGATE": SURROGATE_CODES[variant.surrogate],
         "LEVEL": LEVEL_CODES[variant.ratio_level],
@@ -116,7 +112,7 @@ def launch(
         )
 
     n_blocks = triton.cdiv(n_tokens, TOKENS_PER_PROGRAM)
-    partials = torch.empty(COLUMNS.value, n_blocks, dtype=torch.float64, device=logps.device)
+    partials = torch.empty(ROWS.value, n_blocks, dtype=torch.float64, device=logps.device)
     if n_blocks:
         policy_loss_token_kernel[(n_blocks,)](
             logps,
@@ -153,13 +149,23 @@ def launch(
             maxnreg=MAX_REGISTERS,
             **variant_codes,
         )
-    policy_loss_finish_kernel[(1,)](
-        partials, n_blocks, loss, metrics, BLOCK=PARTIALS_PER_STEP, num_warps=2 * NUM_WARPS
-    )
+    finish(partials, loss, metrics)
     return loss, coef, coef_entropy, metrics
 
 
-def _aligned(tensor: Tensor) -> Tensor:
+def finish(partials: Tensor, loss: Tensor, metrics: Tensor) -> None:
+    """Write loss and metrics, the sums over the columns of `partials` [ROWS, programs]."""
+    policy_finish_kernel[(1,)](
+        partials,
+        partials.shape[1],
+        loss,
+        metrics,
+        BLOCK=PARTIALS_PER_STEP,
+        num_warps=2 * NUM_WARPS,
+    )
+
+
+def aligned(tensor: Tensor) -> Tensor:
     """The tensor where a 16-byte access may begin.
 
     Triton compiles once for each pattern of aligned pointers: slices of a larger batch would have
@@ -168,8 +174,8 @@ def _aligned(tensor: Tensor) -> Tensor:
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
 
 
-def _surrogate_numbers(spec: PolicyLoss) -> tuple[float, float, float, float]:
-    """p0 to p3 of `triton_terms.surrogate`."""
+def surrogate_numbers(spec: PolicyLoss) -> tuple[float, float, float, float]:
+    """p0 to p3 of `triton_lib.policy.surrogate`."""
     if spec.surrogate == "sapo":
         return spec.sapo_tau_pos, spec.sapo_tau_neg, 0.0, 0.0
     if spec.surrogate == "vespo":
@@ -180,6 +186,12 @@ def _surrogate_numbers(spec: PolicyLoss) -> tuple[float, float, float, float]:
             spec.vespo_lambda_neg,
         )
     return (*clip_bounds(spec), 0.0)
+
+
+def sampler_bounds(spec: PolicyLoss) -> tuple[float, float]:
+    """The least and the largest correction, infinite where there is no bound."""
+    low = -math.inf if spec.sampler_min is None else spec.sampler_min
+    return low, math.inf if spec.sampler_max is None else spec.sampler_max
 
 
 def _log(bound: float) -> float:

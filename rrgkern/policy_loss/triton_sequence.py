@@ -5,8 +5,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from rrgkern.policy_loss.triton_math import LOG_RATIO_LIMIT, difference, exp, limited
-from rrgkern.policy_loss.triton_terms import (
+from rrgkern.triton_lib.exact import LOG_RATIO_LIMIT, difference, exp, limited
+from rrgkern.triton_lib.policy import (
     MASK,
     SEQUENCE,
     VESPO,

@@ -1,12 +1,12 @@
-"""Second and third pass of the policy loss: the tokens, then their sums."""
+"""Second pass of the policy loss: the tokens, and what each block of them adds to the sums."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from rrgkern.policy_loss.triton_math import LOG_RATIO_LIMIT, difference, exp, limited
-from rrgkern.policy_loss.triton_terms import (
+from rrgkern.triton_lib.exact import difference, exp, limited
+from rrgkern.triton_lib.policy import (
     SEQUENCE,
     SEQUENCE_TOKEN,
     TOKEN,
@@ -18,21 +18,9 @@ from rrgkern.policy_loss.triton_terms import (
     load_kept,
     log_correction,
     scored_tokens,
-    surrogate,
+    token_loss,
 )
-
-# Columns of the partial sums; up to TOKENS they are in the order of reference.METRICS.
-KL_SUM = tl.constexpr(0)
-BELOW = tl.constexpr(1)
-ABOVE = tl.constexpr(2)
-RATIO = tl.constexpr(3)
-RATIO_MAX = tl.constexpr(4)
-RATIO_SQUARES = tl.constexpr(5)
-ENTROPY = tl.constexpr(6)
-ACTIVE = tl.constexpr(7)
-TOKENS = tl.constexpr(8)
-LOSS = tl.constexpr(9)
-COLUMNS = tl.constexpr(16)
+from rrgkern.triton_lib.policy_sums import store_partials
 
 
 @triton.jit
@@ -50,7 +38,7 @@ def _sequence_of(offsets_ptr, first, token, n_sequences, halvings):
     return low
 
 
-@triton.jit(do_not_specialize=["n_sequences", "halvings"])
+@triton.jit(do_not_specialize=["n_tokens", "n_sequences", "halvings"])
 def policy_loss_token_kernel(
     logps_ptr,
     advantages_ptr,
@@ -140,99 +128,65 @@ def policy_loss_token_kernel(
         log_ratio = tl.where(injected, log_ratio, mean)
     ratio = exp(limited(log_ratio))
 
-    loss, per_ratio, per_logp, below, above = surrogate(
-        ratio, advantage, logps, log_weight, p0, p1, p2, p3, SURROGATE
-    )
+    factor = None
     if sampler_ptr is not None and SURROGATE != VESPO:
         if SAMPLER_PER_SEQUENCE:
             log = load_kept(log_correction_ptr, sequence, inside, keep)
         else:
             log = log_correction(sampler_ptr, behaviour, token, inside, keep, injected)
         factor = correction_factor(log, injected, lowest, highest, SAMPLER_MODE)
-        loss *= factor
-        per_ratio *= factor
-        per_logp *= factor
-
-    kl = tl.zeros([BLOCK], dtype)
+    kl = None
+    kl_slope = None
     if ref_ptr is not None:
         kl, kl_slope = kl_estimate(ref_ptr, logps, token, inside, keep, KL)
-        weight_of_kl = tl.full((), beta, dtype)
-        if KL_WEIGHTED:
-            loss += weight_of_kl * kl * ratio
-            per_ratio += weight_of_kl * kl
-            per_logp += weight_of_kl * kl_slope * ratio
-        else:
-            loss += weight_of_kl * kl
-            per_logp += weight_of_kl * kl_slope
-
-    entropy = tl.zeros([BLOCK], dtype)
+    entropy = None
     if entropy_ptr is not None:
         entropy = load_kept(entropy_ptr, token, inside, keep)
-        bonus = tl.full((), entropy_coef, dtype)
-        loss -= bonus * entropy
         if coef_entropy_ptr is not None:
+            bonus = tl.full((), entropy_coef, dtype)
             tl.store(coef_entropy_ptr + token, tl.where(keep, -bonus * scale, 0.0), mask=inside)
 
-    moves = ratio
-    if LEVEL != SEQUENCE_TOKEN:
-        moves = tl.where(tl.abs(log_ratio) > LOG_RATIO_LIMIT, 0.0, ratio)
-    through_ratio = scale * per_ratio * moves
+    loss, through_ratio, direct, below, above = token_loss(
+        logps,
+        advantage,
+        scale,
+        ratio,
+        log_ratio,
+        log_weight,
+        factor,
+        kl,
+        kl_slope,
+        entropy,
+        beta,
+        entropy_coef,
+        p0,
+        p1,
+        p2,
+        p3,
+        SURROGATE,
+        KL_WEIGHTED,
+        LEVEL != SEQUENCE_TOKEN,
+    )
     if LEVEL == SEQUENCE:
         pulled = load_kept(pulled_ptr, sequence, inside, keep)
         through_ratio = tl.where(injected, through_ratio, pulled)
-    coef = tl.where(keep, through_ratio + scale * per_logp, 0.0)
+    coef = tl.where(keep, through_ratio + direct, 0.0)
     tl.store(coef_ptr + token, coef, mask=inside)
 
-    partials = partials_ptr + block
-    columns = tl.num_programs(0).to(tl.int64)
-    wide = ratio.to(tl.float64)
-    scaled = tl.where(keep, scale * loss, 0.0).to(tl.float64)
-    tl.store(partials + KL_SUM * columns, tl.sum(kl.to(tl.float64)))
-    tl.store(partials + BELOW * columns, tl.sum((below & keep).to(tl.int32)).to(tl.float64))
-    tl.store(partials + ABOVE * columns, tl.sum((above & keep).to(tl.int32)).to(tl.float64))
-    tl.store(partials + RATIO * columns, tl.sum(tl.where(keep, wide, 0.0)))
-    tl.store(partials + RATIO_MAX * columns, tl.max(tl.where(keep, wide, 0.0)))
-    tl.store(partials + RATIO_SQUARES * columns, tl.sum(tl.where(keep, wide * wide, 0.0)))
-    tl.store(partials + ENTROPY * columns, tl.sum(entropy.to(tl.float64)))
-    tl.store(partials + ACTIVE * columns, tl.sum((coef != 0).to(tl.int32)).to(tl.float64))
-    tl.store(partials + TOKENS * columns, tl.sum(keep.to(tl.int32)).to(tl.float64))
-    tl.store(partials + LOSS * columns, tl.sum(scaled))
-
-
-@triton.jit
-def _column(totals, column, which):
-    return tl.sum(tl.where(column == which, totals, 0.0))
-
-
-@triton.jit(do_not_specialize=["n_blocks"])
-def policy_loss_finish_kernel(partials_ptr, n_blocks, loss_ptr, metrics_ptr, BLOCK: tl.constexpr):
-    """Loss and metrics from the partial sums, in a fixed order: one program."""
-    column = tl.arange(0, COLUMNS)
-    totals = tl.zeros([COLUMNS], tl.float64)
-    largest = tl.zeros([COLUMNS], tl.float64)
-    first = 0
-    while first < n_blocks:
-        block = first + tl.arange(0, BLOCK)
-        tile = tl.load(
-            partials_ptr + column[:, None].to(tl.int64) * n_blocks + block[None, :],
-            mask=(column[:, None] <= LOSS) & (block[None, :] < n_blocks),
-            other=0.0,
-        )
-        totals += tl.sum(tile, axis=1)
-        largest = tl.maximum(largest, tl.max(tile, axis=1))
-        first += BLOCK
-
-    tokens = _column(totals, column, TOKENS)
-    ratio = _column(totals, column, RATIO)
-    squares = _column(totals, column, RATIO_SQUARES)
-    some = tl.maximum(tokens, 1.0)
-    effective = ratio * ratio / (some * tl.where(tokens > 0, squares, 1.0))
-    # The maximum of the hardware passes a NaN over; the sum shows it.
-    largest = tl.where(ratio == ratio, largest, ratio)
-    result = totals / some
-    result = tl.where(column == RATIO_MAX, largest, result)
-    result = tl.where(column == RATIO_SQUARES, effective, result)
-    result = tl.where(column >= ACTIVE, totals, result)
-    dtype = metrics_ptr.dtype.element_ty
-    tl.store(metrics_ptr + column, result.to(dtype), mask=column <= TOKENS)
-    tl.store(loss_ptr + 0 * column, totals.to(dtype), mask=column == LOSS)
+    nothing = tl.zeros([BLOCK], dtype)
+    wide = tl.where(keep, ratio, 0.0).to(tl.float64)
+    store_partials(
+        partials_ptr,
+        block,
+        tl.num_programs(0),
+        tl.sum((kl if kl is not None else nothing).to(tl.float64)),
+        tl.sum((below & keep).to(tl.int32)),
+        tl.sum((above & keep).to(tl.int32)),
+        tl.sum(wide),
+        tl.max(wide),
+        tl.sum(wide * wide),
+        tl.sum((entropy if entropy is not None else nothing).to(tl.float64)),
+        tl.sum((coef != 0).to(tl.int32)),
+        tl.sum(keep.to(tl.int32)),
+        tl.sum(tl.where(keep, scale * loss, 0.0).to(tl.float64)),
+    )

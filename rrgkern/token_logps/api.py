@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from rrgkern.token_logps.layout import as_rows
 from rrgkern.token_logps.op import token_logps_fwd
 from rrgkern.token_logps.result import TokenLogps
 
@@ -52,15 +53,7 @@ def token_logps(
     if not 0 < temperature < math.inf:
         raise ValueError(f"temperature is {temperature}, wanted a positive number")
     logps, entropies, _, _ = token_logps_fwd(
-        _rows(logits), targets.reshape(-1), float(temperature), entropy
+        as_rows(logits), targets.reshape(-1), float(temperature), entropy
     )
     shape = targets.shape
     return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else entropies)
-
-
-def _rows(logits: Tensor) -> Tensor:
-    """[N, V] where the rows are evenly spaced, [B, L, V] where `reshape` would have to copy."""
-    evenly_spaced = logits.ndim == 3 and logits.stride(0) == logits.stride(1) * logits.shape[1]
-    if logits.ndim == 3 and not evenly_spaced:
-        return logits
-    return logits.reshape(-1, logits.shape[-1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,18 +16,29 @@ from rrgkern.token_logps.targets import check_targets
 TILE_ELEMENTS = 1 << 20
 
 
-def forward(logits: Tensor, targets: Tensor, temperature: float, entropy: bool) -> RowStats:
-    """logits [N, V] or [B, L, V], targets [N] -> statistics of each row."""
+def forward(
+    logits: Tensor, targets: Tensor, temperature: float, entropy: bool, keep: Tensor | None = None
+) -> RowStats:
+    """logits [N, V] or [B, L, V], targets [N] -> statistics of each row.
+
+    Rows outside `keep` [N] are not read; their statistics are 0.
+    """
     vocabulary = logits.shape[-1]
-    check_targets(targets, vocabulary)
+    check_targets(targets, vocabulary, keep)
     columns = slice(0, vocabulary)
-    done = [RowStats(*logits.new_empty((4, 0), dtype=stats_dtype(logits.dtype)))]
-    for rows, z in _wide_tiles(logits):
-        target_logit = z.new_empty(len(z))
-        tile.take_target(z, targets[rows], columns, target_logit)
-        others = tile.sweep(z, temperature, entropy)
-        done.append(finish(others, target_logit, temperature, entropy))
-    return RowStats(*(torch.cat(parts) for parts in zip(*done, strict=True)))
+    dtype = stats_dtype(logits.dtype)
+    sizes = (len(targets), len(targets) if entropy else 0, len(targets), len(targets))
+    stats = RowStats(*(logits.new_zeros(size, dtype=dtype) for size in sizes))
+    for part in _wide_tiles(logits, keep):
+        target_logit = part.z.new_empty(len(part.z))
+        tile.take_target(part.z, targets[part.rows], columns, target_logit)
+        others = tile.sweep(part.z, temperature, entropy)
+        for whole, piece in zip(
+            stats, finish(others, target_logit, temperature, entropy), strict=True
+        ):
+            if len(piece):
+                whole[part.rows] = piece
+    return stats
 
 
 def backward(
@@ -36,28 +48,45 @@ def backward(
     targets: Tensor,
     stats: RowStats,
     temperature: float,
+    *,
+    inplace: bool = False,
 ) -> Tensor:
-    """Gradient of the logits, contiguous; rows whose coefficients are both 0 are not read."""
-    gradient = torch.zeros(logits.shape, dtype=logits.dtype, device=logits.device)
-    flat = gradient.view(-1, logits.shape[-1])
+    """Gradient of the logits; rows whose coefficients are both 0 are not read.
+
+    Contiguous and new; or, `inplace`, the logits themselves, overwritten.
+    """
     active = coef != 0 if coef_entropy is None else (coef != 0) | (coef_entropy != 0)
-    for rows, z in _wide_tiles(logits, active):
-        flat[rows] = tile.gradient(
-            z,
+    if inplace:
+        gradient = logits
+    else:
+        gradient = torch.zeros(logits.shape, dtype=logits.dtype, device=logits.device)
+    batches = gradient if gradient.ndim == 3 else gradient[None]
+    for part in _wide_tiles(logits, active):
+        batches[part.batch][part.places] = tile.gradient(
+            part.z,
             slice(0, logits.shape[-1]),
-            coef[rows],
-            None if coef_entropy is None else coef_entropy[rows],
-            targets[rows],
-            RowStats(*(part[rows] if len(part) else part for part in stats)),
+            coef[part.rows],
+            None if coef_entropy is None else coef_entropy[part.rows],
+            targets[part.rows],
+            RowStats(*(values[part.rows] if len(values) else values for values in stats)),
             temperature,
-        ).to(flat.dtype)
+        ).to(gradient.dtype)
+    if inplace:
+        gradient.masked_fill_(~active.view(gradient.shape[:-1])[..., None], 0)
     return gradient
 
 
-def _wide_tiles(
-    logits: Tensor, active: Tensor | None = None
-) -> Iterator[tuple[slice | Tensor, Tensor]]:
-    """(which rows, a wide copy of them) in turn; one buffer serves all."""
+class _Tile(NamedTuple):
+    """Some rows: their numbers, their places within one batch of [B, L, V], a wide copy of them."""
+
+    rows: slice | Tensor
+    batch: int
+    places: slice | Tensor
+    z: Tensor
+
+
+def _wide_tiles(logits: Tensor, active: Tensor | None = None) -> Iterator[_Tile]:
+    """The rows, or those that are active, in turn; one buffer serves all copies."""
     vocabulary = logits.shape[-1]
     height = max(1, TILE_ELEMENTS // vocabulary)
     scratch = logits.new_empty(height * vocabulary, dtype=stats_dtype(logits.dtype))
@@ -71,7 +100,9 @@ def _wide_tiles(
             z = scratch[: size * vocabulary].view(size, vocabulary)
             if kept is None:
                 z.copy_(batch[lo : lo + size])
-                yield slice(first + lo, first + lo + size), z
+                places = slice(lo, lo + size)
+                yield _Tile(slice(first + lo, first + lo + size), number, places, z)
             else:
-                z.copy_(batch[kept[lo : lo + size]])
-                yield first + kept[lo : lo + size], z
+                chosen = kept[lo : lo + size]
+                z.copy_(batch[chosen])
+                yield _Tile(first + chosen, number, chosen, z)

@@ -7,6 +7,14 @@ from torch import Tensor
 BYTES_PER_LOAD = 16
 
 
+def as_rows(logits: Tensor) -> Tensor:
+    """[N, V] where the rows are evenly spaced, [B, L, V] where `reshape` would have to copy."""
+    evenly_spaced = logits.ndim == 3 and logits.stride(0) == logits.stride(1) * logits.shape[1]
+    if logits.ndim == 3 and not evenly_spaced:
+        return logits
+    return logits.reshape(-1, logits.shape[-1])
+
+
 def row_walk(logits: Tensor) -> tuple[int, int, int, int]:
     """(batch stride, row stride, column stride, rows per batch) of [N, V] or [B, L, V].
 

@@ -61,6 +61,38 @@ def _(
     return logits.new_empty(logits.shape)
 
 
+@torch.library.custom_op("rrgkern::token_logps_bwd_", mutates_args=("logits",))
+def token_logps_bwd_(
+    coef: Tensor,
+    coef_entropy: Tensor | None,
+    logits: Tensor,
+    targets: Tensor,
+    logps: Tensor,
+    entropy: Tensor,
+    shift: Tensor,
+    lognorm: Tensor,
+    temperature: float,
+) -> None:
+    """The same gradient, written over the logits."""
+    stats = RowStats(logps, entropy, shift, lognorm)
+    chunked.backward(coef, coef_entropy, logits, targets, stats, temperature, inplace=True)
+
+
+@token_logps_bwd_.register_fake
+def _(
+    coef: Tensor,
+    coef_entropy: Tensor | None,
+    logits: Tensor,
+    targets: Tensor,
+    logps: Tensor,
+    entropy: Tensor,
+    shift: Tensor,
+    lognorm: Tensor,
+    temperature: float,
+) -> None:
+    return None
+
+
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Four) -> None:
     logits, targets, ctx.temperature, _ = inputs
     ctx.save_for_backward(logits, targets, *output)
@@ -82,3 +114,4 @@ def _backward(ctx: Any, coef: Tensor | None, coef_entropy: Tensor | None, *_: An
 token_logps_fwd.register_autograd(_backward, setup_context=_setup_context)
 register_triton(token_logps_fwd, "rrgkern.token_logps.triton_forward", "token_logps_fwd")
 register_triton(token_logps_bwd, "rrgkern.token_logps.triton_backward", "token_logps_bwd")
+register_triton(token_logps_bwd_, "rrgkern.token_logps.triton_backward", "token_logps_bwd_")

@@ -8,13 +8,15 @@ from torch import Tensor
 from rrgkern.checks import values_may_be_read
 
 
-def check_targets(targets: Tensor, vocabulary: int) -> None:
-    """Raise IndexError when a target is outside [0, vocabulary).
+def check_targets(targets: Tensor, vocabulary: int, keep: Tensor | None = None) -> None:
+    """Raise IndexError when a target is outside [0, vocabulary) in a row that `keep` [N] keeps.
 
     On CUDA the check is a device assertion, so that nothing waits for the GPU;
     RRGKERN_CHECK=1 makes it wait and raise here, with the row that is wrong.
     """
     wrong = (targets < 0) | (targets >= vocabulary)
+    if keep is not None:
+        wrong &= keep
     if values_may_be_read(targets):
         rows = wrong.nonzero().flatten()
         if len(rows):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rrgkern.token_logps.layout import BYTES_PER_LOAD, row_walk
 from rrgkern.token_logps.row_stats import FAR, stats_dtype
-from rrgkern.triton_lib import math as lib
+from rrgkern.triton_lib.softmax_row import gradient_at_target, gradient_block
 
 NUM_WARPS = 8
 LOADS_PER_THREAD = 2
@@ -34,7 +34,9 @@ def token_logps_bwd_kernel(
     row_stride,
     column_stride,
     rows_per_batch,
-    gradient_stride,
+    gradient_batch_stride,
+    gradient_row_stride,
+    gradient_column_stride,
     inverse_temperature: tl.float64,
     VOCABULARY: tl.constexpr,
     ENTROPY: tl.constexpr,
@@ -47,7 +49,10 @@ def token_logps_bwd_kernel(
     row = (tl.program_id(0) // BLOCKS).to(tl.int64)
     columns = (tl.program_id(0) % BLOCKS) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < VOCABULARY
-    gradient_ptr += row * gradient_stride + columns
+    batch = row // rows_per_batch
+    place = row % rows_per_batch
+    gradient_ptr += batch * gradient_batch_stride + place * gradient_row_stride
+    gradient_ptr += columns.to(tl.int64) * gradient_column_stride
 
     coef = tl.load(coef_ptr + row)
     active = coef != 0
@@ -60,23 +65,18 @@ def token_logps_bwd_kernel(
         logp = tl.load(logps_ptr + row)
         shift = tl.load(shift_ptr + row)
         lognorm = tl.load(lognorm_ptr + row)
-        coef *= per_temperature
-        at_target = -coef * lib.expm1(logp)
-
-        logits_ptr += (row // rows_per_batch) * batch_stride + (row % rows_per_batch) * row_stride
+        logits_ptr += batch * batch_stride + place * row_stride
         z = tl.load(logits_ptr + columns.to(tl.int64) * column_stride, inside, other=0.0).to(WIDE)
-        log_p = (z - shift) * per_temperature - lognorm
-        p = tl.exp2(log_p * lib.LOG2E)
+        coef *= per_temperature
+        entropy = None
+        coef_of_entropy = None
         if ENTROPY:
             entropy = tl.load(entropy_ptr + row)
-            coef_entropy *= per_temperature
-            # -inf is moved up before it meets a probability of 0.
-            excess = tl.maximum(log_p, -FAR) + entropy
-            gradient = -p * (coef + coef_entropy * excess)
-            excess_target = tl.maximum(logp, -FAR) + entropy
-            at_target -= coef_entropy * tl.exp(logp) * excess_target
-        else:
-            gradient = -coef * p
+            coef_of_entropy = coef_entropy * per_temperature
+        gradient = gradient_block(
+            z, coef, coef_of_entropy, entropy, shift, lognorm, per_temperature, ENTROPY, FAR
+        )
+        at_target = gradient_at_target(logp, coef, coef_of_entropy, entropy, ENTROPY, FAR)
         gradient = tl.where(columns == target, at_target, gradient)
         tl.store(gradient_ptr, gradient.to(gradient_ptr.dtype.element_ty), inside)
     else:
@@ -96,6 +96,36 @@ def token_logps_bwd(
 ) -> Tensor:
     """Gradient, contiguous, of the shape and dtype of `logits`: [N, V] or [B, L, V]."""
     gradient = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    stats = (logps, entropy, shift, lognorm)
+    _launch(gradient, coef, coef_entropy, logits, targets, stats, temperature)
+    return gradient
+
+
+def token_logps_bwd_(
+    coef: Tensor,
+    coef_entropy: Tensor | None,
+    logits: Tensor,
+    targets: Tensor,
+    logps: Tensor,
+    entropy: Tensor,
+    shift: Tensor,
+    lognorm: Tensor,
+    temperature: float,
+) -> None:
+    """The same, written over the logits."""
+    stats = (logps, entropy, shift, lognorm)
+    _launch(logits, coef, coef_entropy, logits, targets, stats, temperature)
+
+
+def _launch(
+    gradient: Tensor,
+    coef: Tensor,
+    coef_entropy: Tensor | None,
+    logits: Tensor,
+    targets: Tensor,
+    stats: tuple[Tensor, Tensor, Tensor, Tensor],
+    temperature: float,
+) -> None:
     vocabulary = logits.shape[-1]
     block = LOADS_PER_THREAD * 32 * NUM_WARPS * BYTES_PER_LOAD // logits.element_size()
     if len(targets):
@@ -104,13 +134,10 @@ def token_logps_bwd(
             coef if coef_entropy is None else coef_entropy.contiguous(),
             logits,
             targets.contiguous(),
-            logps,
-            entropy,
-            shift,
-            lognorm,
+            *stats,
             gradient,
             *row_walk(logits),
-            vocabulary,
+            *row_walk(gradient)[:3],
             1 / temperature,
             VOCABULARY=vocabulary,
             ENTROPY=coef_entropy is not None,
@@ -119,4 +146,3 @@ def token_logps_bwd(
             BLOCK=block,
             num_warps=NUM_WARPS,
         )
-    return gradient

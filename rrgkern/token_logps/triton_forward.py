@@ -17,36 +17,11 @@ from torch import Tensor
 from rrgkern.token_logps.layout import columns_per_load, row_walk
 from rrgkern.token_logps.row_stats import FAR, LOG2E, stats_dtype
 from rrgkern.token_logps.targets import check_targets
-from rrgkern.triton_lib import math as lib
+from rrgkern.triton_lib.softmax_row import close_row, fold, load_block
 
 NUM_WARPS = 8
 # Loads in flight per thread: of 128 bits, or of one column each where rows are not aligned.
 WIDE_LOADS, NARROW_LOADS = 2, 4
-
-
-@triton.jit
-def _block(row_ptr, block, lane, column_stride, VOCABULARY: tl.constexpr, BLOCK: tl.constexpr):
-    """Columns of one block, -inf past the last of the row."""
-    columns = block * BLOCK + lane
-    pointers = row_ptr + columns.to(tl.int64) * column_stride
-    return tl.load(pointers, columns < VOCABULARY, other=float("-inf"))
-
-
-@triton.jit
-def _fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr, FAR: tl.constexpr):
-    """Add the columns z [LANES, VECTOR] to the sums of their lanes; tilt is in bits."""
-    new_top = tl.maximum(top, tl.max(z, 1))
-    # A lane that saw -inf only measures from 0: its exponentials are 0, not NaN.
-    base = tl.where(new_top == float("-inf"), 0.0, new_top)
-    bits = (z - base[:, None]) * scale
-    p = tl.exp2(bits)
-    drop = (base - top) * scale
-    decay = tl.exp2(-drop)
-    if ENTROPY:
-        # 0 * inf: mass 0 carries no tilt, and a column of probability 0 adds none.
-        carried = tl.where(mass > 0, tilt + drop * mass, 0.0) * decay
-        tilt = carried - tl.sum(tl.maximum(bits, -FAR) * p, 1)
-    return new_top, mass * decay + tl.sum(p, 1), tilt
 
 
 @triton.jit(do_not_specialize=["rows_per_batch"])
@@ -81,44 +56,28 @@ def token_logps_fwd_kernel(
     BLOCK: tl.constexpr = LANES * VECTOR
     target_block = (target // BLOCK).to(tl.int32)
 
-    z = _block(logits_ptr, target_block, lane, column_stride, VOCABULARY, BLOCK)
+    z = load_block(logits_ptr, target_block, lane, column_stride, VOCABULARY, BLOCK)
     # The loop walks the other blocks, one load ahead of the arithmetic.
-    ahead = _block(
+    ahead = load_block(
         logits_ptr, (target_block == 0).to(tl.int32), lane, column_stride, VOCABULARY, BLOCK
     )
     top = tl.full([LANES], float("-inf"), WIDE)
     mass = tl.zeros([LANES], WIDE)
     tilt = tl.zeros([LANES], WIDE)
     others = tl.where(target_block * BLOCK + lane == target, float("-inf"), z.to(WIDE))
-    top, mass, tilt = _fold(top, mass, tilt, others, scale, ENTROPY, FAR)
+    top, mass, tilt = fold(top, mass, tilt, others, scale, ENTROPY, FAR)
     for step in tl.range(1, tl.cdiv(VOCABULARY, BLOCK)):
         z = ahead
         block = step + (step >= target_block).to(tl.int32)
-        ahead = _block(logits_ptr, block, lane, column_stride, VOCABULARY, BLOCK)
-        top, mass, tilt = _fold(top, mass, tilt, z.to(WIDE), scale, ENTROPY, FAR)
+        ahead = load_block(logits_ptr, block, lane, column_stride, VOCABULARY, BLOCK)
+        top, mass, tilt = fold(top, mass, tilt, z.to(WIDE), scale, ENTROPY, FAR)
 
-    row_top = tl.max(top, 0)
-    base = tl.where(row_top == float("-inf"), 0.0, row_top)
-    drop = (base - top) * scale
-    decay = tl.exp2(-drop)
-    row_mass = tl.sum(mass * decay, 0)
-
-    log_mass = tl.log(row_mass)
-    log_odds = (row_top - target_logit) * (scale * lib.LN2) + log_mass
-    against = lib.softplus(log_odds)
-    in_favour = lib.softplus(-log_odds)
-    leads = target_logit >= row_top
-    tl.store(logps_ptr + row, -against)
-    tl.store(shift_ptr + row, tl.where(leads, target_logit, row_top))
-    tl.store(lognorm_ptr + row, tl.where(leads, against, log_mass + in_favour))
+    logp, shift, lognorm, entropy = close_row(top, mass, tilt, target_logit, scale, ENTROPY)
+    tl.store(logps_ptr + row, logp)
+    tl.store(shift_ptr + row, shift)
+    tl.store(lognorm_ptr + row, lognorm)
     if ENTROPY:
-        row_tilt = tl.sum(tl.where(mass > 0, tilt + drop * mass, 0.0) * decay, 0) * lib.LN2
-        p_target = lib.sigmoid(-log_odds)
-        p_others = lib.sigmoid(log_odds)
-        spread = in_favour + log_mass + row_tilt / row_mass
-        from_target = tl.where(p_target > 0, p_target * against, 0.0)
-        from_others = tl.where(p_others > 0, p_others * spread, 0.0)
-        tl.store(entropy_ptr + row, from_target + from_others)
+        tl.store(entropy_ptr + row, entropy)
 
 
 def token_logps_fwd(

@@ -44,7 +44,8 @@ def variant(surrogate: str, level: str, **fields: object) -> PolicyLoss:
     )
 
 
-# 64-bit accesses by design: two tokens a thread (test_compiled.py holds the token pass to them).
+# Accesses of 32 bits by design: wider ones need a compilation for numbers of tokens that 16
+# divides, and one for all others.
 CASES = {
     "on-policy": Case(lambda: run(PolicyLoss(), full=False), streaming=False, kernels=2),
     "clip": Case(lambda: run(variant("clip", "token")), streaming=False, kernels=2),

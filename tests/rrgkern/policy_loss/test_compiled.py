@@ -25,9 +25,8 @@ def numbers(i):
     )
     return lambda: run(spec)
 
-whole = [tokens(16 * n, 2 + n) for n in range(1, 26)]
-odd = [tokens(16 * n + 5, 2 + n) for n in range(1, 26)]
-print(distinct_kernels(whole), distinct_kernels(odd))
+lengths = [1, 2, *(16 * n for n in range(1, 26)), *(16 * n + 5 for n in range(1, 26))]
+print(distinct_kernels([tokens(n, min(n, 2 + n // 9)) for n in lengths]))
 print(distinct_kernels([numbers(i) for i in range(1, 26)]))
 print(distinct_kernels([numbers(1), lambda: run(variant("clip", "token"))]))
 """
@@ -35,17 +34,13 @@ print(distinct_kernels([numbers(1), lambda: run(variant("clip", "token"))]))
 
 @pytest.mark.slow
 def test_lengths_and_numbers_share_one_compilation() -> None:
-    # Three passes each; token counts divisible by 16 are one compilation, others another. The
-    # finish does not depend on the variant.
-    assert in_compiling_process("-c", COUNT).split() == ["3", "3", "3", "4"]
+    # Three passes each, whatever the number of tokens. The finish does not depend on the variant.
+    assert in_compiling_process("-c", COUNT).split() == ["3", "3", "4"]
 
 
 @pytest.mark.slow
-def test_the_token_pass_reads_pairs_and_half_of_the_warps_fit() -> None:
+def test_half_of_the_warps_fit_in_the_token_pass() -> None:
     passes = [k for k in compiled(CASES) if k.kernel == "policy_loss_token_kernel"]
     assert passes
     for kernel in passes:
-        wide = kernel.assembly.load_bits.get(64, 0)
-        # logp, old, reference, sampler, weight and entropy where given, beside the bisection
-        assert wide >= (2 if kernel.case == "on-policy" else 7), kernel
         assert kernel.occupancy >= 0.5, kernel

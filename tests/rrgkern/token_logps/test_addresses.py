@@ -49,7 +49,7 @@ def test_gradient_past_two_to_the_31(monkeypatch):
     gradient = far_rows(40)
     kernel = triton_backward.token_logps_bwd_kernel
     stride_argument, gradient_argument = (
-        kernel.arg_names.index(name) for name in ("gradient_stride", "gradient_ptr")
+        kernel.arg_names.index(name) for name in ("gradient_row_stride", "gradient_ptr")
     )
 
     class WithFarGradient:

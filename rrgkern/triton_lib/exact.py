@@ -1,4 +1,4 @@
-"""Elementary functions for the policy-loss kernels, as exact in fp32 as PyTorch's own.
+"""Elementary functions as exact in fp32 as PyTorch's own.
 
 Triton's `exp` is the hardware's base-2 exponential of a rounded product: its relative error grows
 with the argument to 1e-6 at 20 nats, and `exp(x) - 1 - x` loses every digit near 0.

@@ -1,7 +1,7 @@
-"""What one token contributes, shared by the sequence pass and the token pass of the kernel.
+"""What one token contributes to the policy loss; values are blocks of tokens or scalars.
 
-The names and formulas are those of `terms.py` and `slopes.py`; a constexpr picks the variant, the
-numbers that people tune stay run-time arguments.
+The names and formulas are those of `policy_loss/terms.py` and `slopes.py`; a constexpr picks the
+variant, the numbers that people tune stay run-time arguments.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from rrgkern.policy_loss.triton_math import (
+from rrgkern.triton_lib.exact import (
     LOG_RATIO_LIMIT,
     difference,
     divided,
@@ -160,3 +160,54 @@ def kl_estimate(ref_ptr, logps, token, inside, keep, KL: tl.constexpr):
         slope = -rise
     kl = tl.where(keep, kl, 0.0)
     return kl, tl.where(tl.abs(log) > LOG_RATIO_LIMIT, 0.0, slope)
+
+
+@triton.jit
+def token_loss(
+    logps,
+    advantage,
+    scale,
+    ratio,
+    log_ratio,
+    log_weight,
+    correction,
+    kl,
+    kl_slope,
+    entropy,
+    beta,
+    entropy_coef,
+    p0,
+    p1,
+    p2,
+    p3,
+    SURROGATE: tl.constexpr,
+    KL_WEIGHTED: tl.constexpr,
+    CLAMPED: tl.constexpr,
+):
+    """ℓ with KL and bonus, scale ∂ℓ/∂r dr/dlogp, scale ∂ℓ/∂logp, and what the clip removed.
+
+    `correction`, `kl` and `entropy` are None where they take no part. `log_ratio` is the one that
+    `ratio` was made of: where CLAMPED, dr/dlogp is 0 beyond the limit.
+    """
+    loss, per_ratio, per_logp, below, above = surrogate(
+        ratio, advantage, logps, log_weight, p0, p1, p2, p3, SURROGATE
+    )
+    if correction is not None:
+        loss *= correction
+        per_ratio *= correction
+        per_logp *= correction
+    if kl is not None:
+        weight_of_kl = tl.full((), beta, logps.dtype)
+        if KL_WEIGHTED:
+            loss += weight_of_kl * kl * ratio
+            per_ratio += weight_of_kl * kl
+            per_logp += weight_of_kl * kl_slope * ratio
+        else:
+            loss += weight_of_kl * kl
+            per_logp += weight_of_kl * kl_slope
+    if entropy is not None:
+        loss -= tl.full((), entropy_coef, logps.dtype) * entropy
+    moves = ratio
+    if CLAMPED:
+        moves = tl.where(tl.abs(log_ratio) > LOG_RATIO_LIMIT, 0.0, ratio)
+    return loss, scale * per_ratio * moves, scale * per_logp, below, above

@@ -1,0 +1,108 @@
+"""One row of logits: the sums over its columns, and the gradient of its logits.
+
+The target stays out of the sums and nothing cancels; `token_logps/row_stats.py` has the formulas.
+A thread keeps sums of its own columns, so a column costs one exponential and the row one reduction
+across threads.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from rrgkern.triton_lib import math as lib
+
+
+@triton.jit
+def load_block(
+    row_ptr,
+    block,
+    lane,
+    column_stride,
+    VOCABULARY: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EVICTION: tl.constexpr = "",
+):
+    """Columns of one block, -inf past the last of the row."""
+    columns = block * BLOCK + lane
+    pointers = row_ptr + columns.to(tl.int64) * column_stride
+    return tl.load(pointers, columns < VOCABULARY, other=float("-inf"), eviction_policy=EVICTION)
+
+
+@triton.jit
+def fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr, FAR: tl.constexpr):
+    """Add the columns z [LANES, VECTOR] to the sums of their lanes; tilt is in bits."""
+    new_top = tl.maximum(top, tl.max(z, 1))
+    # A lane that saw -inf only measures from 0: its exponentials are 0, not NaN.
+    base = tl.where(new_top == float("-inf"), 0.0, new_top)
+    bits = (z - base[:, None]) * scale
+    p = tl.exp2(bits)
+    drop = (base - top) * scale
+    decay = tl.exp2(-drop)
+    if ENTROPY:
+        # 0 * inf: mass 0 carries no tilt, and a column of probability 0 adds none.
+        carried = tl.where(mass > 0, tilt + drop * mass, 0.0) * decay
+        tilt = carried - tl.sum(tl.maximum(bits, -FAR) * p, 1)
+    return new_top, mass * decay + tl.sum(p, 1), tilt
+
+
+@triton.jit
+def close_row(top, mass, tilt, target_logit, scale, ENTROPY: tl.constexpr):
+    """logp of the target, shift, lognorm and entropy (0 unless ENTROPY) from the lanes' sums."""
+    row_top = tl.max(top, 0)
+    base = tl.where(row_top == float("-inf"), 0.0, row_top)
+    drop = (base - top) * scale
+    decay = tl.exp2(-drop)
+    row_mass = tl.sum(mass * decay, 0)
+
+    log_mass = tl.log(row_mass)
+    log_odds = (row_top - target_logit) * (scale * lib.LN2) + log_mass
+    against = lib.softplus(log_odds)
+    in_favour = lib.softplus(-log_odds)
+    leads = target_logit >= row_top
+    entropy = tl.zeros_like(against)
+    if ENTROPY:
+        row_tilt = tl.sum(tl.where(mass > 0, tilt + drop * mass, 0.0) * decay, 0) * lib.LN2
+        p_target = lib.sigmoid(-log_odds)
+        p_others = lib.sigmoid(log_odds)
+        spread = in_favour + log_mass + row_tilt / row_mass
+        from_target = tl.where(p_target > 0, p_target * against, 0.0)
+        from_others = tl.where(p_others > 0, p_others * spread, 0.0)
+        entropy = from_target + from_others
+    shift = tl.where(leads, target_logit, row_top)
+    return -against, shift, tl.where(leads, against, log_mass + in_favour), entropy
+
+
+@triton.jit
+def gradient_block(
+    z,
+    coef,
+    coef_entropy,
+    entropy,
+    shift,
+    lognorm,
+    per_temperature,
+    ENTROPY: tl.constexpr,
+    FAR: tl.constexpr,
+):
+    """Gradient of coef · logp, with ENTROPY + coef_entropy · entropy, by logits but the target's.
+
+    Both coefficients carry their 1/T.
+    """
+    log_p = (z - shift) * per_temperature - lognorm
+    p = tl.exp2(log_p * lib.LOG2E)
+    if ENTROPY:
+        # -inf is moved up before it meets a probability of 0.
+        gradient = -p * (coef + coef_entropy * (tl.maximum(log_p, -FAR) + entropy))
+    else:
+        gradient = -coef * p
+    return gradient
+
+
+@triton.jit
+def gradient_at_target(logp, coef, coef_entropy, entropy, ENTROPY: tl.constexpr, FAR: tl.constexpr):
+    """The same by the target's logit, exact where its probability rounds to 1."""
+    gradient = -coef * lib.expm1(logp)
+    if ENTROPY:
+        gradient -= coef_entropy * tl.exp(logp) * (tl.maximum(logp, -FAR) + entropy)
+    return gradient
