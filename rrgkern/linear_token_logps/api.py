@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-import torch
 from torch import Tensor
 
+from rrgkern.linear_token_logps.checks import check_head
 from rrgkern.linear_token_logps.op import linear_token_logps_fwd
 from rrgkern.token_logps.result import TokenLogps
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def linear_token_logps(
@@ -28,7 +24,7 @@ def linear_token_logps(
     Args:
         hidden: [..., H], fp16, bf16, fp32 or fp64; the states that predict the targets.
         weight: [V, H], the dtype and device of `hidden`. Its gradient is skipped when it does
-            not require one.
+            not require one. A DTensor (FSDP2) is gathered, and its gradient averaged over ranks.
         targets: [...] int64, each in [0, V). Ignored tokens (-100) are left out by the caller:
             a row that is not passed costs nothing.
         bias: [V] or None, the dtype of `hidden`.
@@ -45,13 +41,11 @@ def linear_token_logps(
 
     Raises:
         TypeError: a dtype that is not served, or dtypes that differ.
-        ValueError: shapes that do not fit, a temperature or softcap that is not positive.
+        ValueError: shapes that do not fit, devices that differ, a temperature or softcap that is
+            not positive.
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
-    _check(hidden, weight, targets, bias)
-    for name, value in (("temperature", temperature), ("softcap", softcap)):
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"{name} is {value}, wanted a positive number")
+    weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
     logps, entropies, _, _ = linear_token_logps_fwd(
         hidden.reshape(-1, hidden.shape[-1]),
         weight,
@@ -63,30 +57,3 @@ def linear_token_logps(
     )
     shape = targets.shape
     return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else entropies)
-
-
-def _check(hidden: Tensor, weight: Tensor, targets: Tensor, bias: Tensor | None) -> None:
-    if hidden.dtype not in FLOATS:
-        raise TypeError(f"hidden is {hidden.dtype}, wanted float16, bfloat16, float32 or float64")
-    for name, tensor in (("weight", weight), ("bias", bias)):
-        if tensor is not None and tensor.dtype != hidden.dtype:
-            raise TypeError(
-                f"{name} is {tensor.dtype} and hidden is {hidden.dtype}, wanted one dtype: "
-                f"pass {name}.to(hidden.dtype)"
-            )
-    if targets.dtype != torch.int64:
-        raise TypeError(f"targets is {targets.dtype}, wanted int64")
-    if weight.ndim != 2 or hidden.ndim < 1 or hidden.shape[-1] != weight.shape[1]:
-        raise ValueError(
-            f"hidden is {list(hidden.shape)} and weight {list(weight.shape)}, "
-            "wanted [..., H] and [V, H]"
-        )
-    if hidden.shape[:-1] != targets.shape:
-        raise ValueError(
-            f"targets is {list(targets.shape)}, wanted {list(hidden.shape[:-1])}: one per hidden "
-            "state"
-        )
-    if weight.shape[0] < 1:
-        raise ValueError("weight has no rows, wanted a vocabulary of at least 1")
-    if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"bias is {list(bias.shape)}, wanted {[weight.shape[0]]}")

@@ -8,81 +8,69 @@ are not both 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from rrgkern.token_logps import tile
-from rrgkern.token_logps.row_stats import Others, RowStats, finish, merge, stats_dtype
+from rrgkern.linear_token_logps.head import Head, Tiling, accumulate
+from rrgkern.linear_token_logps.sums import Sums, rows_of
+from rrgkern.token_logps.row_stats import RowStats
 from rrgkern.token_logps.targets import check_targets
 
 
-class Tiling(NamedTuple):
-    """Bounds of one tile of logits: at most `columns` wide and `elements` large."""
+class TileSteps(Protocol):
+    """The steps between the products: `torch_tile`, which says what each does, or `triton_tile`."""
 
-    columns: int
-    elements: int
+    def fold(
+        self,
+        z: Tensor,
+        spare: Tensor | None,
+        targets: Tensor,
+        columns: slice,
+        head: Head,
+        sums: Sums,
+        entropy: bool,
+    ) -> None: ...
 
-    def scratch(self, like: Tensor, rows: int, vocabulary: int) -> Tensor:
-        """Room for one tile. Fresh memory for each would cost more page faults than products."""
-        size = min(max(self.elements, min(self.columns, vocabulary)), rows * vocabulary)
-        return like.new_empty(size, dtype=stats_dtype(like.dtype))
+    def exponentials(
+        self,
+        z: Tensor,
+        spare: Tensor,
+        targets: Tensor,
+        columns: slice,
+        head: Head,
+        sums: Sums,
+        entropy: bool,
+    ) -> tuple[Tensor, Tensor]: ...
 
-    def slices(self, vocabulary: int) -> Iterator[slice]:
-        """Column slices of nearly equal width, a multiple of 64 where there are several."""
-        pieces = -(-vocabulary // self.columns)
-        width = vocabulary if pieces == 1 else -(-vocabulary // (64 * pieces)) * 64
-        return (slice(lo, min(lo + width, vocabulary)) for lo in range(0, vocabulary, width))
-
-    def blocks(self, rows: int, width: int) -> Iterator[slice]:
-        """Row blocks that keep rows * width within `elements`."""
-        height = max(1, self.elements // width)
-        return (slice(lo, min(lo + height, rows)) for lo in range(0, rows, height))
-
-
-class Head(NamedTuple):
-    """What turns hidden states into logits, and the dtype its products read their operands in."""
-
-    weight: Tensor
-    bias: Tensor | None
-    temperature: float
-    softcap: float
-    operands: torch.dtype
-
-    def logits(self, hidden: Tensor, weight: Tensor, columns: slice, scratch: Tensor) -> Tensor:
-        """[R, C] in the statistics' dtype, a view of `scratch`; capped, before the temperature."""
-        z = scratch[: len(hidden) * len(weight)].view(len(hidden), len(weight))
-        if hidden.dtype == z.dtype:
-            torch.mm(hidden, weight.T, out=z)
-        else:
-            torch.mm(hidden, weight.T, out_dtype=z.dtype, out=z)
-        if self.bias is not None:
-            z += self.bias[columns]
-        if self.softcap:
-            z.div_(self.softcap).tanh_().mul_(self.softcap)
-        return z
+    def gradient(
+        self,
+        z: Tensor,
+        spare: Tensor,
+        targets: Tensor,
+        columns: slice,
+        head: Head,
+        stats: RowStats,
+        coef: Tensor,
+        coef_entropy: Tensor | None,
+    ) -> Tensor: ...
 
 
-def forward(hidden: Tensor, targets: Tensor, head: Head, entropy: bool, tiling: Tiling) -> RowStats:
+def forward(
+    hidden: Tensor, targets: Tensor, head: Head, entropy: bool, tiling: Tiling, steps: TileSteps
+) -> RowStats:
     """hidden [N, H], targets [N] -> statistics of each row."""
     check_targets(targets, len(head.weight))
     rows = len(hidden)
-    target_logit = hidden.new_full((rows,), torch.nan, dtype=stats_dtype(hidden.dtype))
-    others = Others(*hidden.new_zeros((3, rows), dtype=torch.float64))
-    others.top.fill_(-torch.inf)
-    scratch = tiling.scratch(hidden, rows, len(head.weight))
+    sums = Sums.empty(hidden, rows, head.wide)
+    scratch = tiling.scratch(hidden, rows, len(head.weight), head.wide)
     for columns in tiling.slices(len(head.weight)):
         weight = head.weight[columns].to(head.operands)
         for block in tiling.blocks(rows, len(weight)):
-            z = head.logits(hidden[block].to(head.operands), weight, columns, scratch)
-            tile.take_target(z, targets[block], columns, target_logit[block])
-            before = Others(*(part[block] for part in others))
-            after = merge(before, tile.sweep(z, head.temperature, entropy), head.temperature)
-            for part, value in zip(before, after, strict=True):
-                part.copy_(value)
-    return finish(others, target_logit, head.temperature, entropy)
+            z = head.product(hidden[block].to(head.operands), weight, scratch)
+            steps.fold(z, None, targets[block], columns, head, sums.rows(block), entropy)
+    return sums.close(head.temperature, entropy)
 
 
 class Gradients(NamedTuple):
@@ -102,72 +90,70 @@ def backward(
     stats: RowStats,
     wanted: tuple[bool, bool, bool],
     tiling: Tiling,
+    steps: TileSteps,
+    weight_total: Tensor | None = None,
 ) -> Gradients:
-    """Gradients of sum(coef * logps + coef_entropy * entropy); `wanted` as in `Gradients`."""
+    """Gradients of sum(coef * logps + coef_entropy * entropy); `wanted` as in `Gradients`.
+
+    With `weight_total` [V, H] each slice of the weight's gradient is added there as soon as it is
+    complete, and the one returned is empty.
+    """
     want_hidden, want_weight, want_bias = wanted
-    weight, bias, wide = head.weight, head.bias, stats_dtype(hidden.dtype)
+    weight, bias, wide = head.weight, head.bias, head.wide
     nothing = hidden.new_empty(0)
+    into = want_weight and weight_total is not None
     # One empty tensor each: the outputs of an op may not be the same tensor.
     d_hidden = torch.zeros_like(hidden) if want_hidden else nothing.clone()
-    d_weight = torch.empty_like(weight) if want_weight else nothing.clone()
+    d_weight = torch.empty_like(weight) if want_weight and not into else nothing.clone()
     d_bias = torch.empty_like(bias) if bias is not None and want_bias else nothing.clone()
 
     active = coef != 0 if coef_entropy is None else (coef != 0) | (coef_entropy != 0)
     kept = active.nonzero().flatten()
     if not len(kept):
         return Gradients(d_hidden, d_weight.zero_(), d_bias.zero_())
-    # Rows are selected, never multiplied by 0: what stands in the others cannot matter.
-    hidden, targets, coef = hidden[kept], targets[kept], coef[kept]
-    coef_entropy = None if coef_entropy is None else coef_entropy[kept]
-    stats = RowStats(*(part[kept] if len(part) else part for part in stats))
+    some = len(kept) < len(hidden)
+    if some:
+        # Rows are selected, never multiplied by 0: what stands in the others cannot matter.
+        hidden, targets, coef = hidden[kept], targets[kept], coef[kept]
+        coef_entropy = None if coef_entropy is None else coef_entropy[kept]
+        stats = rows_of(stats, kept)
 
-    scratch = tiling.scratch(hidden, len(hidden), len(weight))
-    d_active = hidden.new_empty(hidden.shape, dtype=wide) if want_hidden else nothing
+    scratch = tiling.scratch(hidden, len(hidden), len(weight), wide)
+    spare = tiling.scratch(hidden, len(hidden), len(weight), head.operands)
+    # Summed in place where the dtype is wide enough.
+    sums_in_place = want_hidden and not some and d_hidden.dtype == wide
+    d_active = nothing
+    if want_hidden:
+        d_active = d_hidden if sums_in_place else hidden.new_empty(hidden.shape, dtype=wide)
     for columns in tiling.slices(len(weight)):
         w = weight[columns].to(head.operands)
-        d_slice = _slice_total(d_weight, columns, wide) if want_weight else nothing
+        d_slice = nothing
+        if want_weight:
+            direct = not into and d_weight.dtype == wide
+            d_slice = d_weight[columns] if direct else hidden.new_empty(w.shape, dtype=wide)
         d_bias_slice = hidden.new_zeros(len(w), dtype=wide)
         for block in tiling.blocks(len(hidden), len(w)):
             h = hidden[block].to(head.operands)
-            z = head.logits(h, w, columns, scratch)
-            slope = 1 - (z / head.softcap) ** 2 if head.softcap else None
-            dz = tile.gradient(
-                z,
-                columns,
-                coef[block],
-                None if coef_entropy is None else coef_entropy[block],
-                targets[block],
-                RowStats(*(part[block] for part in stats)),
-                head.temperature,
+            z = head.product(h, w, scratch)
+            dz = steps.gradient(
+                *(z, spare, targets[block], columns, head, rows_of(stats, block)),
+                *(coef[block], None if coef_entropy is None else coef_entropy[block]),
             )
-            if slope is not None:
-                dz.mul_(slope)
             if d_bias.numel():
-                d_bias_slice += dz.sum(0)
-            dz = dz.to(head.operands)
+                d_bias_slice += dz.sum(0, dtype=wide)
             if want_hidden:
-                _accumulate(d_active[block], dz, w, first=columns.start == 0)
+                accumulate(d_active[block], dz, w, first=columns.start == 0)
             if want_weight:
-                _accumulate(d_slice, dz.T, h, first=block.start == 0)
-        if want_weight and d_slice.dtype != d_weight.dtype:
+                accumulate(d_slice, dz.T, h, first=block.start == 0)
+        if into:
+            assert weight_total is not None
+            weight_total[columns] += d_slice
+        elif want_weight and d_slice.dtype != d_weight.dtype:
             d_weight[columns] = d_slice
         if d_bias.numel():
             d_bias[columns] = d_bias_slice
-    if want_hidden:
+    if some and want_hidden:
         d_hidden[kept] = d_active.to(d_hidden.dtype)
+    elif want_hidden and not sums_in_place:
+        d_hidden.copy_(d_active)
     return Gradients(d_hidden, d_weight, d_bias)
-
-
-def _slice_total(gradient: Tensor, rows: slice, wide: torch.dtype) -> Tensor:
-    """Where the gradient of a slice is summed: in place when its dtype is wide enough."""
-    part = gradient[rows]
-    return part if part.dtype == wide else torch.empty_like(part, dtype=wide)
-
-
-def _accumulate(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
-    """total += a @ b, or = when `first`; products of 16-bit operands are summed in fp32."""
-    beta = 0 if first else 1
-    if a.dtype == total.dtype:
-        torch.addmm(total, a, b, beta=beta, out=total)
-    else:
-        torch.addmm(total, a, b, out_dtype=total.dtype, beta=beta, out=total)

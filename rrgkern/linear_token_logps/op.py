@@ -7,15 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rrgkern.dispatch import register_torch
-from rrgkern.linear_token_logps import chunked
-from rrgkern.linear_token_logps.chunked import Head, Tiling
+from rrgkern.dispatch import register_triton
+from rrgkern.linear_token_logps import chunked, torch_tile
+from rrgkern.linear_token_logps.head import Head, Tiling
 from rrgkern.token_logps.row_stats import RowStats, stats_dtype
 
 # A tile and a slice of each matrix stay in the cache of a core.
 CPU_TILING = Tiling(columns=1024, elements=1 << 19)
-# 128 MiB of fp32 logits: products large enough for the tensor cores, memory that does not matter.
-CUDA_TILING = Tiling(columns=8192, elements=1 << 25)
 
 Four = tuple[Tensor, Tensor, Tensor, Tensor]
 Three = tuple[Tensor, Tensor, Tensor]
@@ -33,7 +31,7 @@ def linear_token_logps_fwd(
 ) -> Four:
     """logps, entropy, shift, lognorm [N] each; entropy has size 0 when not asked for."""
     head = Head(weight, bias, temperature, softcap, operands=stats_dtype(hidden.dtype))
-    return chunked.forward(hidden, targets, head, entropy, CPU_TILING)
+    return chunked.forward(hidden, targets, head, entropy, CPU_TILING, torch_tile)
 
 
 @linear_token_logps_fwd.register_fake
@@ -51,19 +49,6 @@ def _(
 
     rows = hidden.shape[0]
     return per_row(rows), per_row(rows if entropy else 0), per_row(rows), per_row(rows)
-
-
-def _fwd_on_tensor_cores(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    temperature: float,
-    softcap: float,
-    entropy: bool,
-) -> Four:
-    head = Head(weight, bias, temperature, softcap, operands=hidden.dtype)
-    return chunked.forward(hidden, targets, head, entropy, CUDA_TILING)
 
 
 @torch.library.custom_op("rrgkern::linear_token_logps_bwd", mutates_args=())
@@ -86,9 +71,10 @@ def linear_token_logps_bwd(
 ) -> Three:
     """Gradients of hidden, weight and bias; size 0 where not wanted."""
     head = Head(weight, bias, temperature, softcap, operands=stats_dtype(hidden.dtype))
-    stats = RowStats(logps, entropy, shift, lognorm)
-    wanted = (want_hidden, want_weight, want_bias)
-    return chunked.backward(coef, coef_entropy, hidden, targets, head, stats, wanted, CPU_TILING)
+    return chunked.backward(
+        *(coef, coef_entropy, hidden, targets, head, RowStats(logps, entropy, shift, lognorm)),
+        *((want_hidden, want_weight, want_bias), CPU_TILING, torch_tile),
+    )
 
 
 @linear_token_logps_bwd.register_fake
@@ -116,7 +102,9 @@ def _(
     )
 
 
-def _bwd_on_tensor_cores(
+@torch.library.custom_op("rrgkern::linear_token_logps_bwd_into", mutates_args=("weight_total",))
+def linear_token_logps_bwd_into(
+    weight_total: Tensor,
     coef: Tensor,
     coef_entropy: Tensor | None,
     hidden: Tensor,
@@ -130,13 +118,39 @@ def _bwd_on_tensor_cores(
     temperature: float,
     softcap: float,
     want_hidden: bool,
-    want_weight: bool,
     want_bias: bool,
-) -> Three:
-    head = Head(weight, bias, temperature, softcap, operands=hidden.dtype)
-    stats = RowStats(logps, entropy, shift, lognorm)
-    wanted = (want_hidden, want_weight, want_bias)
-    return chunked.backward(coef, coef_entropy, hidden, targets, head, stats, wanted, CUDA_TILING)
+) -> tuple[Tensor, Tensor]:
+    """Gradients of hidden and bias; that of the weight is added to `weight_total`, by slices."""
+    head = Head(weight, bias, temperature, softcap, operands=stats_dtype(hidden.dtype))
+    d_hidden, _, d_bias = chunked.backward(
+        *(coef, coef_entropy, hidden, targets, head, RowStats(logps, entropy, shift, lognorm)),
+        *((want_hidden, True, want_bias), CPU_TILING, torch_tile, weight_total),
+    )
+    return d_hidden, d_bias
+
+
+@linear_token_logps_bwd_into.register_fake
+def _(
+    weight_total: Tensor,
+    coef: Tensor,
+    coef_entropy: Tensor | None,
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    logps: Tensor,
+    entropy: Tensor,
+    shift: Tensor,
+    lognorm: Tensor,
+    temperature: float,
+    softcap: float,
+    want_hidden: bool,
+    want_bias: bool,
+) -> tuple[Tensor, Tensor]:
+    return (
+        torch.empty_like(hidden) if want_hidden else hidden.new_empty(0),
+        torch.empty_like(bias) if bias is not None and want_bias else hidden.new_empty(0),
+    )
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Four) -> None:
@@ -163,6 +177,7 @@ def _backward(ctx: Any, coef: Tensor | None, coef_entropy: Tensor | None, *_: An
 
 
 linear_token_logps_fwd.register_autograd(_backward, setup_context=_setup_context)
-CHUNKED = "rrgkern.linear_token_logps.chunked"
-register_torch(linear_token_logps_fwd, _fwd_on_tensor_cores, ["cuda"], CHUNKED)
-register_torch(linear_token_logps_bwd, _bwd_on_tensor_cores, ["cuda"], CHUNKED)
+TRITON = "rrgkern.linear_token_logps.triton_linear_token_logps"
+register_triton(linear_token_logps_fwd, TRITON, "fwd")
+register_triton(linear_token_logps_bwd, TRITON, "bwd")
+register_triton(linear_token_logps_bwd_into, TRITON, "bwd_into")

@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from rrgkern.linear_token_logps import chunked
-from rrgkern.linear_token_logps.chunked import Head, Tiling
+from rrgkern.linear_token_logps import chunked, torch_tile
+from rrgkern.linear_token_logps.head import Head, Tiling
 from tests.rrgkern.linear_token_logps.oracle import problem
 
 ROWS, WIDTH, VOCABULARY = 60, 16, 900
@@ -33,11 +33,11 @@ class Largest(TorchDispatchMode):
 
 def forward_and_backward(given, wanted=(True, True, False), coef_entropy=True):
     head = Head(given.weight, given.bias, 1.0, 0.0, operands=torch.float32)
-    stats = chunked.forward(given.hidden, given.targets, head, True, TILING)
+    stats = chunked.forward(given.hidden, given.targets, head, True, TILING, torch_tile)
     with FlopCounterMode(display=False) as flops:
         chunked.backward(
             *(given.coef, given.coef_entropy if coef_entropy else None),
-            *(given.hidden, given.targets, head, stats, wanted, TILING),
+            *(given.hidden, given.targets, head, stats, wanted, TILING, torch_tile),
         )
     return flops.get_total_flops()
 
@@ -56,7 +56,7 @@ def test_an_oversized_row_still_fits_its_slice():
     given = problem(3, WIDTH, VOCABULARY)
     narrow = Tiling(columns=128, elements=1)
     head = Head(given.weight, None, 1.0, 0.0, operands=torch.float32)
-    stats = chunked.forward(given.hidden, given.targets, head, False, narrow)
+    stats = chunked.forward(given.hidden, given.targets, head, False, narrow, torch_tile)
     assert stats.logps.isfinite().all()
 
 

@@ -1,0 +1,55 @@
+"""Launches to compile ahead of time: sums over hidden states of the target widths."""
+
+from __future__ import annotations
+
+import torch
+
+from rrgkern.linear_grpo_loss.triton_rows import direction, rescale, scale
+from rrgkern.linear_token_logps.head import Head
+from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.token_logps.row_stats import Others, RowStats, stats_dtype
+from tests.rrgkern.aot.harness import Case
+
+VOCABULARY = 151936
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def rescaling(width: int, dtype: torch.dtype, rows: int = 2048) -> None:
+    wide = stats_dtype(dtype)
+    rescale(meta(rows, width, dtype=wide), meta(rows, dtype=wide))
+
+
+def directing(width: int, dtype: torch.dtype, rows: int = 8192) -> None:
+    wide = stats_dtype(dtype)
+    head = Head(meta(VOCABULARY, width, dtype=dtype), None, 0.7, 0.0, dtype)
+    others = Others(*(meta(rows, dtype=torch.float64) for _ in range(3)))
+    stats = RowStats(*(meta(rows, dtype=wide) for _ in range(4)))
+    direction(
+        *(meta(rows, width, dtype=wide), Sums(others, meta(rows, dtype=wide)), stats),
+        *(meta(rows, dtype=torch.int64), head, meta(rows, dtype=wide)),
+        meta(rows, width, dtype=dtype),
+    )
+
+
+def scaling(width: int, dtype: torch.dtype, rows: int = VOCABULARY) -> None:
+    values = meta(rows, width, dtype=dtype)
+    scale(values, meta(dtype=stats_dtype(dtype)), values)
+
+
+CASES = {
+    f"{call.__name__}, H = {width}, {str(dtype).removeprefix('torch.')}": Case(
+        lambda call=call, width=width, dtype=dtype: call(width, dtype),
+        streaming=width % 16 == 0 and dtype != torch.float64,
+    )
+    for call in (rescaling, directing, scaling)
+    for width, dtype in (
+        (2048, torch.bfloat16),
+        (3584, torch.bfloat16),
+        (2048, torch.float32),
+        (2047, torch.bfloat16),
+        (2048, torch.float64),
+    )
+}

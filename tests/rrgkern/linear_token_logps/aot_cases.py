@@ -1,0 +1,106 @@
+"""Launches to compile ahead of time: tiles of the target vocabulary, an odd last slice, fp64."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from rrgkern.linear_token_logps.head import Head
+from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.linear_token_logps.triton_linear_token_logps import TILING
+from rrgkern.linear_token_logps.triton_tile import exponentials, fold, gradient
+from rrgkern.token_logps.row_stats import Others, RowStats, stats_dtype
+from tests.rrgkern.aot.harness import Case
+
+VOCABULARY = 151936
+ODD_VOCABULARY = 151665
+
+
+class Tile(NamedTuple):
+    z: torch.Tensor
+    spare: torch.Tensor
+    targets: torch.Tensor
+    columns: slice
+
+
+def meta(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def tile(vocabulary: int, dtype: torch.dtype, rows: int, last: bool) -> Tile:
+    columns = list(TILING.slices(vocabulary))[-1 if last else 1]
+    width, wide = columns.stop - columns.start, stats_dtype(dtype)
+    return Tile(
+        meta(rows, width, dtype=wide),
+        meta(rows * width, dtype=dtype),
+        meta(rows, dtype=torch.int64),
+        columns,
+    )
+
+
+def head(vocabulary: int, dtype: torch.dtype, rich: bool, temperature: float) -> Head:
+    weight = meta(vocabulary, 2048, dtype=dtype)
+    bias = meta(vocabulary, dtype=dtype) if rich else None
+    return Head(weight, bias, temperature, 30.0 if rich else 0.0, dtype)
+
+
+def sweep(
+    step: str,
+    vocabulary: int,
+    dtype: torch.dtype,
+    rich: bool,
+    rows: int = 2048,
+    temperature: float = 0.7,
+    last: bool = False,
+) -> None:
+    """`rich`: with bias, cap and entropy."""
+    given, wide = tile(vocabulary, dtype, rows, last), stats_dtype(dtype)
+    sums = Sums(
+        Others(*(meta(rows, dtype=torch.float64) for _ in range(3))), meta(rows, dtype=wide)
+    )
+    options = (head(vocabulary, dtype, rich, temperature), sums, rich)
+    {"fold": fold, "exponentials": exponentials}[step](*given, *options)
+
+
+def slope(
+    vocabulary: int,
+    dtype: torch.dtype,
+    rich: bool,
+    rows: int = 2048,
+    temperature: float = 0.7,
+    last: bool = False,
+) -> None:
+    given, wide = tile(vocabulary, dtype, rows, last), stats_dtype(dtype)
+    coef, *stats = (meta(rows, dtype=wide) for _ in range(5))
+    gradient(
+        *given,
+        head(vocabulary, dtype, rich, temperature),
+        RowStats(*stats),
+        coef,
+        coef if rich else None,
+    )
+
+
+def _cases() -> dict[str, Case]:
+    calls = {
+        "fold": lambda *a, **k: sweep("fold", *a, **k),
+        "exponentials": lambda *a, **k: sweep("exponentials", *a, **k),
+        "gradient": slope,
+    }
+    cases = {}
+    for name, call in calls.items():
+        for rich in (False, True):
+            key = f"{name}, bf16{', bias, cap, entropy' if rich else ''}"
+            cases[key] = Case(lambda c=call, r=rich: c(VOCABULARY, torch.bfloat16, r))
+        # Rows of an odd width are not aligned, and fp64 is there to be exact.
+        cases[f"{name}, last slice of an odd V"] = Case(
+            lambda c=call: c(ODD_VOCABULARY, torch.bfloat16, False, last=True), streaming=False
+        )
+        cases[f"{name}, fp64"] = Case(
+            lambda c=call: c(VOCABULARY, torch.float64, True), streaming=False
+        )
+    return cases
+
+
+CASES = _cases()

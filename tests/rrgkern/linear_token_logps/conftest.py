@@ -1,0 +1,25 @@
+"""Both kernels of the room: Triton, interpreted without a GPU, and PyTorch's for CPUs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rrgkern.linear_token_logps import op, triton_linear_token_logps
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+
+
+@pytest.fixture(params=["triton", "torch"])
+def kernel(request, monkeypatch) -> str:
+    """Which kernel serves the ops during the test."""
+    if request.param == "torch":
+        if torch.cuda.is_available():
+            pytest.skip("on CUDA tensors Triton serves")
+        for name, served in (
+            ("fwd", op.linear_token_logps_fwd),
+            ("bwd", op.linear_token_logps_bwd),
+            ("bwd_into", op.linear_token_logps_bwd_into),
+        ):
+            monkeypatch.setattr(triton_linear_token_logps, name, served._init_fn)
+    return request.param
