@@ -169,6 +169,7 @@ class Edit:
 class TokenWeights:
     """DiTPO's factor of each token's advantage; `labeller` null is `reward.labeller`.
 
+    `labeller: distilled` learns a small CheXbert from the training reports in `distil_steps`.
     `alpha` scales TF-IDF, `beta` the saliency. `uncertain=false` takes the gradient of the
     positive logits alone, as eq. 9 is printed.
     """
@@ -178,6 +179,7 @@ class TokenWeights:
     beta: float = at_least(1.0, 0.0)
     uncertain: bool = True
     labeller: str | None = None
+    distil_steps: int = at_least(300, 1)
 
 
 @dataclass

@@ -189,7 +189,25 @@ def test_unknown_recipe_and_base(tmp_path: Path) -> None:
     assert "recipes are:" in refused("no-such-recipe")
     path = write(tmp_path, "r", "base: no-such-recipe\n")
     assert f"{path}: base 'no-such-recipe' is unknown" in refused(path)
-    assert "name one recipe" in refused(write(tmp_path, "list", "base: [a, b]\n"))
+    assert "name a recipe" in refused(write(tmp_path, "list", "base: [a, 3]\n"))
+    assert "name a recipe" in refused(write(tmp_path, "map", "base: {a: b}\n"))
+
+
+def test_several_bases_in_order_each_once(tmp_path: Path) -> None:
+    write(tmp_path, "root", "rl: {lr: 1e-3, steps: 1, prompts: 1}\n")
+    write(tmp_path, "left", "base: root\nrl: {steps: 2, prompts: 2}\n")
+    write(tmp_path, "right", "base: root\nrl: {prompts: 3}\n")
+    both = write(tmp_path, "both", "base: [left, right]\nrl: {group: 4}\n")
+    rl = load_config(Recipe, both, []).rl
+    assert (rl.lr, rl.steps, rl.prompts, rl.group) == (1e-3, 2, 3, 4), "root is not applied again"
+
+
+def test_one_recipe_upon_another(tmp_path: Path) -> None:
+    one, two = (write(tmp_path, n, f"rl: {{steps: {i}}}\n") for i, n in ((3, "a"), (4, "b")))
+    assert load_config(Recipe, f"{one}+{two}", []).rl.steps == 4
+    assert load_config(Recipe, f"{two}+{one}", []).rl.steps == 3
+    assert load_config(Recipe, "learning+grpo", []).data.phantom.findings == 8
+    assert "'nothing' is unknown" in refused("learning+nothing")
 
 
 def test_circle_of_bases(tmp_path: Path) -> None:
@@ -222,11 +240,28 @@ def test_schema_defaults_are_inside_their_own_bounds() -> None:
     assert load_config(Recipe, None, []) == Recipe()
 
 
+def bases_of(name: str) -> list[str]:
+    base = read_recipe(find_recipe(name))[0].get("base", [])
+    return [base] if isinstance(base, str) else base
+
+
 def test_readme_lists_every_recipe_and_its_base() -> None:
     readme = (recipe_folder() / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \|.*\| (?:`(\w+)`|defaults) \|$", readme, re.MULTILINE)
-    bases = {name: read_recipe(find_recipe(name))[0].get("base", "") for name in recipe_names()}
-    assert dict(rows) == bases
+    rows = re.findall(r"^\| `([\w/]+)` \|.*\| (?:`(\w+)`|defaults) \|$", readme, re.MULTILINE)
+    top = [name for name in recipe_names() if "/" not in name]
+    assert dict(rows) == {name: next(iter(bases_of(name)), "") for name in top}
+
+
+def test_readme_names_every_recipe_of_a_papers_size() -> None:
+    readme = (recipe_folder() / "README.md").read_text(encoding="utf-8")
+    for name in recipe_names():
+        folder, _, own = name.rpartition("/")
+        if folder and f"`{name}`" not in readme:
+            assert f"../{own}" in bases_of(name), f"{name} is no recipe above at another size"
+    systems = {"editgrpo", "grpo", "mrg_r1", "deer", "orapo", "combined"}
+    sized = {n.removeprefix("paper/") for n in recipe_names() if n.startswith("paper/")}
+    own = {n for n in recipe_names() if n.split("_")[0] in systems}
+    assert own <= sized, "a system or variant without its paper's size"
 
 
 def test_readme_example_loads(tmp_path: Path) -> None:

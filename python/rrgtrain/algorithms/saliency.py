@@ -67,7 +67,8 @@ class Saliency:
         self._codec = context.codec
         if self._network is None:
             reports = [study.report for study in context.studies if study.report]
-            self._network = distil(self._reader, reports, seed=self._seed)
+            steps = self._settings.distil_steps
+            self._network = distil(self._reader, reports, seed=self._seed, steps=steps)
 
     def __call__(self, groups: list[Group]) -> torch.Tensor:
         if self._network is None or self._codec is None:
