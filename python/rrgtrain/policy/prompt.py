@@ -28,7 +28,8 @@ class EncodedPrompt:
 
     input_ids int64 [P]; positions int64 [3, P]; mm_token_type_ids int64 [P], 1 on image tokens;
     pixel_values fp32 [patches, values per patch] and image_grid_thw int64 [images, 3], both None
-    without images; key: names the images in a cache of vision embeddings.
+    without images; key: names the images in a cache of vision embeddings; text: what the user's
+    turn says after the images.
     """
 
     input_ids: Tensor
@@ -37,6 +38,7 @@ class EncodedPrompt:
     image_grid_thw: Tensor | None
     mm_token_type_ids: Tensor
     key: str = ""
+    text: str = ""
 
 
 def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
@@ -117,6 +119,7 @@ def encode_prompt(
         image_grid_thw=grid,
         mm_token_type_ids=is_image.long(),
         key=study.id,
+        text=text,
     )
 
 

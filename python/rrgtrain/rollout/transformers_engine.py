@@ -63,7 +63,7 @@ def generate(
     Raises:
         ValueError: sizes that do not fit, a temperature or top_p out of range.
     """
-    _check(prompts, group, temperature, top_p, max_new_tokens, seeds)
+    check_request(prompts, group, temperature, top_p, max_new_tokens, seeds)
     require_attention(policy.config)
     if not prompts:
         return []
@@ -176,7 +176,7 @@ class _Loop:
         return [rollouts[b * self.group : (b + 1) * self.group] for b in range(self.count)]
 
 
-def _check(
+def check_request(
     prompts: Sequence[EncodedPrompt],
     group: int,
     temperature: float,
@@ -184,6 +184,7 @@ def _check(
     max_new_tokens: int,
     seeds: Sequence[Sequence[int]],
 ) -> None:
+    """The ValueErrors of `generate`."""
     if group < 1 or max_new_tokens < 1:
         raise ValueError(f"group={group}, max_new_tokens={max_new_tokens}: give at least 1 of each")
     if not temperature > 0:

@@ -1,0 +1,91 @@
+"""What samples: transformers, vLLM in this process, or a vLLM server, behind one interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from rrgtrain.policy.forward import VisionCache
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout.transformers_engine import Rollout, generate
+
+
+class RolloutEngine(Protocol):
+    """Samples reports from the weights that `update` gave it last.
+
+    Every engine keeps what `rrgtrain.rollout.generate` promises: the same prompts token by token,
+    a report ends with the first of `policy.eos_ids` (included) or at `max_new_tokens`
+    (unfinished), and `Rollout.logps` are those of the distribution sampled from. A member's draws
+    depend on its own seed; engines with the same seed draw different reports.
+    """
+
+    name: str
+
+    def update(self, policy: Policy) -> None:
+        """Takes over the policy's present weights; before each batch of rollouts."""
+        ...
+
+    def generate(
+        self,
+        policy: Policy,
+        prompts: Sequence[EncodedPrompt],
+        *,
+        group: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        max_new_tokens: int,
+        seeds: Sequence[Sequence[int]],
+        greedy: bool = False,
+        vision_cache: VisionCache | None = None,
+    ) -> list[list[Rollout]]:
+        """`group` reports for each prompt; arguments and errors as `rrgtrain.rollout.generate`."""
+        ...
+
+    def release(self) -> None:
+        """Gives back what the update needs (vLLM's cache and weights); the next call wakes it."""
+        ...
+
+    def close(self) -> None:
+        """Ends what the engine started."""
+        ...
+
+
+class TransformersEngine:
+    """The trainer's own model: nothing to update, nothing to release."""
+
+    name = "transformers"
+
+    def update(self, policy: Policy) -> None:
+        pass
+
+    def generate(
+        self,
+        policy: Policy,
+        prompts: Sequence[EncodedPrompt],
+        *,
+        group: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        max_new_tokens: int,
+        seeds: Sequence[Sequence[int]],
+        greedy: bool = False,
+        vision_cache: VisionCache | None = None,
+    ) -> list[list[Rollout]]:
+        return generate(
+            policy,
+            prompts,
+            group=group,
+            temperature=temperature,
+            top_p=top_p,
+            max_new_tokens=max_new_tokens,
+            seeds=seeds,
+            greedy=greedy,
+            vision_cache=vision_cache,
+        )
+
+    def release(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,192 @@
+"""vLLM in the trainer's process: one device holds both, weights go over without touching disk."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rrgtrain.errors import UserError
+from rrgtrain.policy.forward import VisionCache
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout.transformers_engine import Rollout, check_request
+from rrgtrain.rollout.vllm_prompts import (
+    VllmPrompt,
+    checkpoint_tensors,
+    rollout,
+    sampling_arguments,
+    vllm_prompts,
+)
+
+
+class VllmEngine:
+    """An `LLM` of vLLM beside the policy."""
+
+    name = "vllm"
+
+    def __init__(
+        self,
+        policy: Policy,
+        directory: str | Path,
+        *,
+        max_model_len: int,
+        memory: float = 0.4,
+        images: int = 8,
+    ) -> None:
+        """Saves the policy's configuration and tokenizer in `directory` and starts vLLM from it.
+
+        Args:
+            policy: the model to serve; its weights follow with `update`.
+            directory: for the checkpoint that vLLM is started from; made if missing.
+            max_model_len: prompt and report together, in tokens.
+            memory: share of the device's memory (on a CPU, of the machine's) for vLLM.
+            images: the most images a prompt may have.
+
+        Raises:
+            UserError: vLLM is not installed.
+        """
+        if find_spec("vllm") is None:
+            raise UserError(
+                "rollout.engine=vllm, but vllm is not installed; `pip install vllm`, or use "
+                "rollout.engine=transformers"
+            )
+        # One process: the workers share the trainer's tensors, and an update needs no copy.
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        from vllm import LLM
+
+        cuda = policy.device.type == "cuda"
+        self._sleeps = cuda
+        self._asleep = False
+        # vLLM seeds every generator of the process it lives in.
+        with _random_states_kept():
+            self._llm = LLM(
+                model=str(save_for_serving(policy, directory)),
+                dtype=str(policy.dtype).removeprefix("torch."),
+                max_model_len=max_model_len,
+                gpu_memory_utilization=memory,
+                limit_mm_per_prompt={"image": images, "video": 0},
+                enable_mm_embeds=True,
+                enable_sleep_mode=cuda,
+                enforce_eager=not cuda,
+                logprobs_mode="processed_logprobs",
+                generation_config="vllm",
+                disable_log_stats=True,
+            )
+
+    def update(self, policy: Policy) -> None:
+        self._wake()
+        tensors = checkpoint_tensors(policy)
+        self._llm.collective_rpc(
+            "reload_weights", kwargs={"weights_iterator": iter(tensors.items())}
+        )
+        # The workers drop their caches with a reload; the scheduler has to learn of it.
+        self._llm.llm_engine.reset_encoder_cache()
+        self._llm.reset_prefix_cache()
+
+    def generate(
+        self,
+        policy: Policy,
+        prompts: Sequence[EncodedPrompt],
+        *,
+        group: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        max_new_tokens: int,
+        seeds: Sequence[Sequence[int]],
+        greedy: bool = False,
+        vision_cache: VisionCache | None = None,
+    ) -> list[list[Rollout]]:
+        from vllm import SamplingParams
+
+        check_request(prompts, group, temperature, top_p, max_new_tokens, seeds)
+        self._wake()
+        encoded = vllm_prompts(policy, prompts, vision_cache)
+        parameters = [
+            SamplingParams(
+                **sampling_arguments(
+                    policy,
+                    seed,
+                    temperature=temperature,
+                    top_p=top_p,
+                    max_new_tokens=max_new_tokens,
+                    greedy=greedy,
+                )
+            )
+            for member_seeds in seeds
+            for seed in member_seeds
+        ]
+        inputs = [_input(prompt) for prompt in encoded for _ in range(group)]
+        outputs = self._llm.generate(inputs, parameters, use_tqdm=False)
+        flat = []
+        for k, output in enumerate(outputs):
+            sampled = output.outputs[0]
+            ids = list(sampled.token_ids)
+            logps = [at[i].logprob for at, i in zip(sampled.logprobs, ids, strict=True)]
+            prompt = encoded[k // group]
+            flat.append(rollout(policy, prompt, output.prompt_token_ids, ids, logps))
+        return [flat[b * group : (b + 1) * group] for b in range(len(prompts))]
+
+    def release(self) -> None:
+        """Level 2: the weights are thrown away too, since the next update brings new ones."""
+        if self._sleeps and not self._asleep:
+            self._llm.sleep(level=2)
+            self._asleep = True
+
+    def close(self) -> None:
+        engine = getattr(self._llm.llm_engine, "engine_core", None)
+        if engine is not None:
+            engine.shutdown()
+
+    def _wake(self) -> None:
+        if self._asleep:
+            self._llm.wake_up()
+            self._asleep = False
+
+
+def save_for_serving(policy: Policy, directory: str | Path) -> Path:
+    """A whole checkpoint (LoRA merged in) that vLLM starts or reloads from.
+
+    The weights come last and appear at once, so a reader never sees a part of them.
+    """
+    from safetensors.torch import save_file
+
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    backbone = policy.backbone
+    backbone.config.save_pretrained(directory)
+    policy.tokenizer.save_pretrained(directory)
+    policy.image_processor.save_pretrained(directory)
+    tensors = {
+        name: tensor.contiguous().cpu() for name, tensor in checkpoint_tensors(policy).items()
+    }
+    partial = directory / "model.safetensors.partial"
+    save_file(tensors, partial, metadata={"format": "pt"})
+    partial.replace(directory / "model.safetensors")
+    return directory
+
+
+@contextmanager
+def _random_states_kept() -> Iterator[None]:
+    python, numpy_state = random.getstate(), np.random.get_state()
+    devices = range(torch.cuda.device_count())
+    try:
+        with torch.random.fork_rng(devices):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy_state)
+
+
+def _input(prompt: VllmPrompt) -> dict[str, Any]:
+    if not prompt.embeddings:
+        return {"prompt_token_ids": prompt.token_ids}
+    data = {"image_embeds": torch.cat(prompt.embeddings), "image_grid_thw": prompt.grid}
+    return {"prompt_token_ids": prompt.token_ids, "multi_modal_data": {"image": data}}

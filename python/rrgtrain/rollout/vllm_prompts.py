@@ -1,0 +1,161 @@
+"""Encoded prompts as vLLM takes them, and what it sampled as rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rrgtrain.errors import UserError
+from rrgtrain.policy.forward import VisionCache, vision_embeddings
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout.transformers_engine import Rollout
+
+
+@dataclass(frozen=True)
+class VllmPrompt:
+    """One prompt in vLLM's form.
+
+    token_ids: one placeholder per image; expanded: the same with one per image token, which
+    vLLM must arrive at; embeddings [tokens, H] of each image and grid int64 [images, 3], on the
+    CPU; text: what the user's turn says after the images.
+    The trainer's own vision tower makes the embeddings: no second image processor, whose pixels
+    might differ, and no tower in the engine to keep up to date.
+    """
+
+    token_ids: list[int]
+    expanded: list[int]
+    embeddings: list[Tensor]
+    grid: Tensor
+    text: str = ""
+
+
+@torch.no_grad()
+def vllm_prompts(
+    policy: Policy, prompts: Sequence[EncodedPrompt], cache: VisionCache | None = None
+) -> list[VllmPrompt]:
+    """The prompts for vLLM, with image embeddings by the policy's tower (evaluation mode).
+
+    cache: see `hidden_states`.
+    """
+    was_training = policy.model.training
+    policy.model.eval()
+    try:
+        everything = vision_embeddings(policy, prompts, cache)
+    finally:
+        policy.model.train(was_training)
+    merge = policy.image_processor.merge_size**2
+    image_id = int(policy.config.image_token_id)
+    found, at = [], 0
+    for prompt in prompts:
+        ids = prompt.input_ids.tolist()
+        grid = prompt.image_grid_thw
+        if grid is None or everything is None:
+            found.append(
+                VllmPrompt(ids, ids, [], torch.zeros(0, 3, dtype=torch.int64), prompt.text)
+            )
+            continue
+        sizes = [int(size) for size in (grid.prod(1) // merge).tolist()]
+        images = list(everything[at : at + sum(sizes)].cpu().split(sizes))
+        at += sum(sizes)
+        once = _one_placeholder(ids, image_id, sizes)
+        found.append(VllmPrompt(once, ids, images, grid, prompt.text))
+    return found
+
+
+def _one_placeholder(ids: list[int], image_id: int, sizes: list[int]) -> list[int]:
+    kept: list[int] = []
+    images, at = iter(sizes), 0
+    while at < len(ids):
+        kept.append(ids[at])
+        at += next(images) if ids[at] == image_id else 1
+    return kept
+
+
+def sampling_arguments(
+    policy: Policy,
+    seed: int,
+    *,
+    temperature: float,
+    top_p: float,
+    max_new_tokens: int,
+    greedy: bool,
+) -> dict[str, Any]:
+    """Arguments of vLLM's SamplingParams for one member.
+
+    Everything that would change the distribution stays off, so that the log-probs are those of
+    softmax(logits / temperature), renormalised over the nucleus; greedy ones are at temperature 1.
+    """
+    return {
+        "n": 1,
+        # vLLM's seeds are int64
+        "seed": seed % 2**63,
+        "temperature": 0.0 if greedy else temperature,
+        "top_p": 1.0 if greedy else top_p,
+        "max_tokens": max_new_tokens,
+        # only these end a report, whatever the served configuration lists
+        "stop_token_ids": list(policy.eos_ids),
+        "ignore_eos": True,
+        "logprobs": 0,
+        "detokenize": False,
+        "skip_special_tokens": False,
+    }
+
+
+def rollout(
+    policy: Policy,
+    prompt: VllmPrompt,
+    seen_prompt: Sequence[int] | None,
+    ids: Sequence[int],
+    logps: Sequence[float],
+) -> Rollout:
+    """What vLLM sampled, checked: the prompt it saw, and one log-prob per token.
+
+    UserError where vLLM expanded the prompt otherwise than the trainer.
+    """
+    if seen_prompt is not None and list(seen_prompt) != prompt.expanded:
+        raise UserError(
+            f"vLLM read the prompt as {len(seen_prompt)} tokens, the trainer as "
+            f"{len(prompt.expanded)}; serve the checkpoint (tokenizer and preprocessor included) "
+            "that policy.path names"
+        )
+    if len(logps) != len(ids):
+        raise UserError(
+            f"vLLM returned {len(ids)} tokens and {len(logps)} log-probs; it needs "
+            "logprobs_mode=processed_logprobs and logprobs switched on"
+        )
+    finished = bool(ids) and ids[-1] in policy.eos_ids
+    return Rollout(
+        torch.tensor(list(ids), dtype=torch.int64),
+        torch.tensor(list(logps), dtype=torch.float32),
+        finished,
+    )
+
+
+def checkpoint_tensors(policy: Policy) -> Mapping[str, Tensor]:
+    """The policy's parameters by their names in a checkpoint, LoRA merged in (merged copies).
+
+    A tied head is left out, as in the checkpoint.
+    """
+    backbone = policy.backbone
+    merged = {}
+    adapters: Any = policy.model if policy.model is not backbone else None
+    if adapters is not None:
+        adapters.merge_adapter()
+    try:
+        tied = bool(policy.config.text_config.tie_word_embeddings)
+        for name, value in backbone.state_dict().items():
+            if ".lora_" in name or (tied and name == "lm_head.weight"):
+                continue
+            # A merge writes into the parameter itself and is undone below.
+            copy = adapters is not None and ".base_layer." in name
+            tensor = value.detach()
+            merged[name.replace(".base_layer.", ".")] = tensor.clone() if copy else tensor
+    finally:
+        if adapters is not None:
+            adapters.unmerge_adapter()
+    return merged

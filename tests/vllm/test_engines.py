@@ -1,0 +1,212 @@
+"""vLLM, in process and over HTTP, against the trainer's own sampling: the same tokens, the
+log-probs of the training forward, new weights at once."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from rrgkern import linear_token_logps
+from rrgtrain.errors import UserError
+from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout import Rollout, generate
+from rrgtrain.rollout.engine import RolloutEngine
+from rrgtrain.rollout.vllm_engine import VllmEngine, save_for_serving
+from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout
+from rrgtrain.rollout.vllm_server import VllmServerEngine, serve_command
+from tests.rrgtrain.policy.common import prompt, tiny_policy
+
+LENGTH = 256
+STEPS = 40
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real `vllm serve` of the tiny policy, started by the command that errors print."""
+    work = tmp_path_factory.mktemp("server")
+    checkpoint = save_for_serving(tiny_policy(), work / "checkpoint")
+    port = free_port()
+    command = serve_command(checkpoint, port=port, dtype="float32")
+    command += f" --max-model-len {LENGTH} --gpu-memory-utilization 0.1 --enforce-eager"
+    command += """ --limit-mm-per-prompt '{"image": 3}'"""
+    home = Path(sys.executable).parent
+    environment = {**os.environ, "PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
+    with (work / "log").open("w") as log:
+        process = subprocess.Popen(
+            ["bash", "-c", f"exec env {command}"], env=environment, stdout=log, stderr=log
+        )
+        try:
+            for _ in range(600):
+                with socket.socket() as probe:
+                    if probe.connect_ex(("127.0.0.1", port)) == 0:
+                        break
+                time.sleep(0.5)
+                assert process.poll() is None, (work / "log").read_text()[-2000:]
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+@pytest.fixture(scope="module", params=["in process", "server"])
+def engine(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RolloutEngine]:
+    work = tmp_path_factory.mktemp("weights")
+    made: RolloutEngine
+    if request.param == "server":
+        made = VllmServerEngine(request.getfixturevalue("server"), work, wait=240.0)
+    else:
+        made = VllmEngine(tiny_policy(), work, max_model_len=LENGTH, images=3, memory=0.1)
+    yield made
+    made.close()
+
+
+def prompts_of(policy: Policy) -> list[EncodedPrompt]:
+    return [
+        prompt(policy, "s" * (b + 1), views, indication="dyspnea" * b)
+        for b, views in enumerate((1, 0, 3, 2))
+    ]
+
+
+def seeds_for(count: int, group: int) -> list[list[int]]:
+    return [[2**63 + 1000 * b + m for m in range(group)] for b in range(count)]
+
+
+def tokens(rollouts: list[list[Rollout]]) -> list[list[list[int]]]:
+    return [[r.ids.tolist() for r in group] for group in rollouts]
+
+
+def both_greedy(engine: RolloutEngine, policy: Policy) -> tuple[list, list]:
+    engine.update(policy)
+    arguments = {"group": 2, "max_new_tokens": STEPS, "seeds": seeds_for(4, 2), "greedy": True}
+    prompts = prompts_of(policy)
+    theirs = engine.generate(policy, prompts, **arguments)
+    ours = generate(policy, prompts, **arguments)
+    assert [[r.finished for r in g] for g in theirs] == [[r.finished for r in g] for g in ours]
+    return tokens(theirs), tokens(ours)
+
+
+def recomputed(
+    policy: Policy, prompts: list[EncodedPrompt], rollouts: list[list[Rollout]], temperature: float
+) -> torch.Tensor:
+    with torch.no_grad():
+        hidden, batch = hidden_states(policy, prompts, [[r.ids for r in g] for g in rollouts])
+        weight, bias = head(policy)
+        return linear_token_logps(
+            hidden, weight, batch.targets, bias=bias, temperature=temperature
+        ).logps
+
+
+def test_greedy_tokens_are_the_trainers_and_follow_the_weights(engine: RolloutEngine) -> None:
+    policy = tiny_policy()
+    theirs, ours = both_greedy(engine, policy)
+    assert theirs == ours
+    with torch.no_grad():
+        for name, weight in policy.backbone.named_parameters():
+            if "mlp" in name:
+                weight.mul_(-1.5)
+    changed, expected = both_greedy(engine, policy)
+    assert changed == expected
+    assert changed != theirs
+
+
+def test_the_vision_tower_is_the_trainers(engine: RolloutEngine) -> None:
+    policy = tiny_policy()
+    before, _ = both_greedy(engine, policy)
+    with torch.no_grad():
+        for weight in policy.visual.merger.parameters():
+            weight.mul_(-3.0)
+    theirs, ours = both_greedy(engine, policy)
+    assert theirs == ours
+    assert theirs[1] == before[1]  # no image in the second prompt
+    assert theirs != before
+
+
+def test_lora_is_merged_into_what_is_pushed(engine: RolloutEngine) -> None:
+    policy = tiny_policy()
+    config = LoraConfig(r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False)
+    torch.manual_seed(0)
+    policy.model = get_peft_model(policy.model, config).eval()
+    kept = {name: p.detach().clone() for name, p in policy.model.named_parameters()}
+    theirs, ours = both_greedy(engine, policy)
+    assert theirs == ours
+    for name, p in policy.model.named_parameters():
+        torch.testing.assert_close(p, kept[name])
+
+
+@pytest.mark.parametrize(("temperature", "top_p"), [(1.0, 1.0), (0.7, 1.0), (1.0, 0.6)])
+def test_logps_are_those_of_the_training_forward(
+    engine: RolloutEngine, temperature: float, top_p: float
+) -> None:
+    policy = tiny_policy()
+    policy.eos_ids = tuple(range(40, 46))
+    engine.update(policy)
+    prompts = prompts_of(policy)
+    rollouts = engine.generate(
+        policy,
+        prompts,
+        group=3,
+        temperature=temperature,
+        top_p=top_p,
+        max_new_tokens=STEPS,
+        seeds=seeds_for(4, 3),
+    )
+    seen = torch.cat([r.logps for g in rollouts for r in g])
+    wanted = recomputed(policy, prompts, rollouts, temperature)
+    if top_p < 1:
+        # renormalised over the nucleus: never below the log-prob under the whole distribution
+        assert (seen >= wanted - 1e-3).all()
+        assert (seen > wanted + 1e-3).any()
+    else:
+        torch.testing.assert_close(seen, wanted, rtol=1e-3, atol=2e-3)
+    for r in (r for g in rollouts for r in g):
+        ends = torch.isin(r.ids, torch.tensor(policy.eos_ids))
+        assert not ends[:-1].any()
+        assert r.finished == bool(ends[-1])
+        assert r.finished or len(r.ids) == STEPS
+
+
+def test_a_seed_gives_its_report_in_any_batch(engine: RolloutEngine) -> None:
+    policy = tiny_policy()
+    engine.update(policy)
+    prompts = prompts_of(policy)
+    seeds = seeds_for(4, 2)
+    together = tokens(engine.generate(policy, prompts, group=2, max_new_tokens=STEPS, seeds=seeds))
+    alone = tokens(
+        engine.generate(policy, prompts[2:3], group=1, max_new_tokens=STEPS, seeds=[[seeds[2][1]]])
+    )
+    assert alone[0][0] == together[2][1]
+    assert together[2][0] != together[2][1]
+
+
+def test_a_server_that_is_not_there_is_named_with_the_command_that_starts_it(tmp_path) -> None:
+    with pytest.raises(UserError, match="no answer from vLLM at .*vllm serve CHECKPOINT"):
+        VllmServerEngine(f"http://127.0.0.1:{free_port()}", tmp_path, wait=0.5)
+
+
+def test_a_prompt_read_otherwise_and_a_lost_log_prob_are_refused() -> None:
+    policy = tiny_policy()
+    asked = VllmPrompt([1, 2], [1, 2, 2], [], torch.zeros(0, 3, dtype=torch.int64))
+    assert rollout(policy, asked, [1, 2, 2], [5, 6], [-1.0, -2.0]).ids.tolist() == [5, 6]
+    with pytest.raises(UserError, match="vLLM read the prompt as 2 tokens, the trainer as 3"):
+        rollout(policy, asked, [1, 2], [5, 6], [-1.0, -2.0])
+    with pytest.raises(UserError, match="2 tokens and 1 log-probs"):
+        rollout(policy, asked, None, [5, 6], [-1.0])
