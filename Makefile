@@ -17,7 +17,7 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-peers gpu sanitize parity clean
+.PHONY: help install demo test lint bench bench-peers gpu sanitize parity test-vllm chaos oracle parity-full clean
 
 help:
 	@sed -n '2,6s/^# \{0,1\}//p' Makefile
@@ -55,6 +55,11 @@ sanitize: $(VENV)/.installed-dev
 	ASAN_OPTIONS=detect_leaks=0 RRGKERN_LIBRARY=build/sanitize/rrgkern/_C.so OMP_NUM_THREADS=1 \
 	$(PY) -m pytest -q -n $(JOBS) $(COMPILED:%=tests/rrgkern/%)
 
+# Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
+MOMENTS ?= 40
+chaos: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(PY) -m tests.chaos --moments $(MOMENTS)
+
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it
 # adds 600 MB, and what the peers pin never meets what the library is tested with.
 PARITY := .venv-parity
@@ -73,6 +78,37 @@ $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 		> "$$($(PARITY)/bin/python $(SITE_PACKAGES))/venv.pth"
 	$(PARITY)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -r $<
 	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1
+	@touch $@
+
+# Rollouts through vLLM, in process and over HTTP. It pins its own transformers, so it has an
+# environment of its own, with the library's packages behind it. What torchaudio and torchcodec
+# have on PyPI needs CUDA's libraries and breaks imports without them.
+VLLM := .venv-vllm
+test-vllm: $(VLLM)/.installed
+	RRGKERN_VLLM=1 OMP_NUM_THREADS=1 $(VLLM)/bin/python -m pytest -q tests/vllm
+
+$(VLLM)/.installed: tests/vllm/requirements.txt tests/vllm/prepare.py tests/vllm/torchvision_schemas.py $(VENV)/.installed-dev
+	$(PY) -m venv --clear $(VLLM)
+	$(VLLM)/bin/python -m pip install --disable-pip-version-check -r $<
+	$(VLLM)/bin/python -m pip uninstall -q -y torchaudio torchcodec
+	$(VLLM)/bin/python tests/vllm/prepare.py "$$($(PY) $(SITE_PACKAGES))"
+	@touch $@
+
+# The official clinical packages with the libraries they still run on, in .venv-oracle, and ours held
+# against them on random weights: tiny encoders here, those of the real size with `make parity-full`.
+ORACLE := .venv-oracle
+ORACLE_PYTHON ?= python3.11
+ORACLE_PARITY = RRGKERN_ORACLE=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/rrgtrain/clinical/oracle
+oracle: $(ORACLE)/.installed $(VENV)/.installed-dev
+	$(ORACLE_PARITY)
+
+parity-full: $(ORACLE)/.installed $(VENV)/.installed-dev
+	RRGKERN_ORACLE_SIZE=base $(ORACLE_PARITY) --timeout 7200
+
+$(ORACLE)/.installed: constraints-oracle.txt
+	@$(ORACLE_PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' || { echo "the official packages run on Python 3.11: say make oracle ORACLE_PYTHON=/path/to/python3.11"; exit 2; }
+	$(ORACLE_PYTHON) -m venv --clear $(ORACLE)
+	$(ORACLE)/bin/python -m pip install --disable-pip-version-check -r $<
 	@touch $@
 
 clean:

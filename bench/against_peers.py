@@ -2,7 +2,10 @@
 
 `test_head` starts from hidden states, `test_logits` from logits that are in memory already. Both
 measure PPO's clip with the old log-probabilities given, on a dense batch and on the batch of the
-domain, and a provider is timed only if its gradients are those of eager PyTorch.
+domain, and a provider is timed only if its gradients are those of eager PyTorch. Eager and compiled
+drop masked rows of the head themselves. Of this library there are the fused room, each way that it
+can be told to go, and the two rooms that it is made of; it reports metrics of the rows that it
+computes, where peers report none.
 
     make bench-peers        on a CPU: ratios and peak memory, rows in bench/results/cpu-peers.jsonl
     make gpu                on a GPU, with the targets of bench/targets.py
@@ -20,7 +23,14 @@ from torch import Tensor
 from bench.batch import DRY, Batch, Sizes, draw_head, draw_logits
 from bench.harness import Bench
 from bench.peers import EPSILON, Peer, clip_loss
-from rrgkern import PolicyLoss, linear_token_logps, policy_loss, token_logps
+from rrgkern import (
+    PolicyLoss,
+    grpo_loss,
+    linear_grpo_loss,
+    linear_token_logps,
+    policy_loss,
+    token_logps,
+)
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -32,32 +42,21 @@ SPEC = PolicyLoss(eps_low=EPSILON, eps_high=EPSILON)
 if DRY:
     HEAD = LOGITS = Sizes(groups=3, members=2, length=8, width=16, vocabulary=97)
 elif CUDA:
-    # 8192 positions of Qwen2.5-VL-3B.
-    HEAD = LOGITS = Sizes(groups=32, members=4, length=64, width=2048, vocabulary=151936)
+    # 8192 positions of Qwen2.5-VL-3B, and as many rows of logits.
+    HEAD = Sizes(groups=32, members=4, length=64, width=2048, vocabulary=151936)
+    LOGITS = Sizes(groups=32, members=4, length=63, width=0, vocabulary=151936)
 else:
-    HEAD = Sizes(groups=8, members=2, length=12, width=64, vocabulary=151936)
+    HEAD = Sizes(groups=8, members=2, length=8, width=128, vocabulary=151936)
     LOGITS = Sizes(groups=4, members=2, length=8, width=0, vocabulary=151936)
 
 ROUNDS = 20 if CUDA else 5
 
-head = Bench("linear_grpo_loss")
+trainable, frozen = Bench("linear_grpo_loss"), Bench("linear_grpo_loss")
 logits = Bench("grpo_loss")
 
 
 def head_gradients(loss: Tensor, hidden: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
     return torch.autograd.grad(loss, [x for x in (hidden, weight) if x.requires_grad])
-
-
-def ours(logps: Tensor, batch: Batch, spec: PolicyLoss = SPEC) -> Tensor:
-    """The loss of [N] log-probabilities of the scored tokens."""
-    return policy_loss(
-        logps,
-        batch.advantages,
-        batch.offsets,
-        scale=batch.scale,
-        old=batch.old[batch.mask],
-        spec=spec,
-    ).loss
 
 
 def eager_head(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
@@ -80,14 +79,54 @@ def on_scored_rows(logps_of: Callable[..., Tensor]) -> Callable[..., tuple[Tenso
     return run
 
 
-head.provider("eager")(on_scored_rows(eager_head))
-head.provider("compiled", device="cuda")(on_scored_rows(compiled_head))
-
-
-@head.provider("rrgkern")
-def head_of_ours(hidden: Tensor, weight: Tensor, batch: Batch) -> tuple[Tensor, ...]:
+def head_of_rooms(hidden: Tensor, weight: Tensor, batch: Batch) -> tuple[Tensor, ...]:
     rows = linear_token_logps(hidden[batch.mask], weight, batch.targets[batch.mask]).logps
-    return head_gradients(ours(rows, batch), hidden, weight)
+    loss = policy_loss(
+        rows,
+        batch.advantages,
+        batch.offsets,
+        scale=batch.scale,
+        old=batch.old[batch.mask],
+        spec=SPEC,
+    ).loss
+    return head_gradients(loss, hidden, weight)
+
+
+def fused_loss(hidden: Tensor, weight: Tensor, batch: Batch, **options: Any) -> Tensor:
+    return linear_grpo_loss(
+        hidden.flatten(0, 1),
+        weight,
+        batch.targets.flatten(),
+        batch.advantages,
+        batch.every,
+        scale=batch.scale,
+        old=batch.old.flatten(),
+        mask=batch.mask.flatten(),
+        spec=SPEC,
+        metrics="computed",
+        **options,
+    ).loss
+
+
+def fused_head(mode: str) -> Callable[..., tuple[Tensor, ...]]:
+    def run(hidden: Tensor, weight: Tensor, batch: Batch) -> tuple[Tensor, ...]:
+        return head_gradients(fused_loss(hidden, weight, batch, mode=mode), hidden, weight)
+
+    return run
+
+
+def into_grad(hidden: Tensor, weight: Tensor, batch: Batch) -> tuple[Tensor, ...]:
+    loss = fused_loss(hidden, weight, batch, accumulate_weight_grad=True)
+    (gradient,) = torch.autograd.grad(loss, hidden)
+    assert weight.grad is not None
+    return gradient, weight.grad
+
+
+def with_zero_grad(hidden: Tensor, weight: Tensor, batch: Batch) -> tuple[Tensor, Tensor, Batch]:
+    """The weight with a `.grad` that was there before, as in a step that accumulates."""
+    leaf = weight.detach().requires_grad_()
+    leaf.grad = torch.zeros_like(leaf)
+    return hidden, leaf, batch
 
 
 def head_of_peer(peer: Peer) -> Callable[..., tuple[Tensor, ...]]:
@@ -98,39 +137,48 @@ def head_of_peer(peer: Peer) -> Callable[..., tuple[Tensor, ...]]:
     return run
 
 
-head.peers("head", head_of_peer)
+for _bench in (trainable, frozen):
+    _bench.provider("eager")(on_scored_rows(eager_head))
+    _bench.provider("compiled", device="cuda")(on_scored_rows(compiled_head))
+    _bench.provider("rrgkern")(fused_head("auto"))
+    _bench.provider("rrgkern two rooms")(head_of_rooms)
+    _bench.peers("head", head_of_peer)
+trainable.provider("rrgkern forward")(fused_head("grad_in_forward"))
+trainable.provider("rrgkern recompute")(fused_head("recompute"))
+trainable.provider("rrgkern into .grad", fresh=with_zero_grad)(into_grad)
 
 
 @pytest.mark.parametrize(
-    ("kind", "frozen"),
+    ("kind", "head"),
     [
-        ("dense", False),
-        ("sparse", False),
-        ("domain", False),
-        ("dense", True),
-        ("domain", True),
+        ("dense", "trainable"),
+        ("sparse", "trainable"),
+        ("domain", "trainable"),
+        ("dense", "frozen"),
+        ("domain", "frozen"),
     ],
 )
-def test_head(benchmark: Any, kind: str, frozen: bool) -> None:
-    sizes = HEAD
-    scored, active = sizes.scored(kind), sizes.active(kind)
+def test_head(benchmark: Any, kind: str, head: str) -> None:
+    sizes, is_frozen = HEAD, head == "frozen"
+    scored, active, gradients = sizes.scored(kind), sizes.active(kind), 1 if is_frozen else 2
     product = 2 * sizes.width * sizes.vocabulary
 
     def make_inputs(seed: int) -> tuple[Tensor, Tensor, Batch]:
-        drawn = draw_head(sizes, kind, seed, device=DEVICE, dtype=DTYPE, frozen=frozen)
+        drawn = draw_head(sizes, kind, seed, device=DEVICE, dtype=DTYPE, frozen=is_frozen)
         return drawn.hidden, drawn.weight, drawn.batch
 
-    head.compare(
+    (frozen if is_frozen else trainable).compare(
         benchmark,
         make_inputs,
         shape={"positions": sizes.positions, "scored": scored, "active": active}
         | {"width": sizes.width, "vocabulary": sizes.vocabulary},
         dtype=DTYPE,
-        case=f"{kind}, {'frozen' if frozen else 'trainable'} head, forward+backward",
-        # The least: one product of the scored rows, and of the active ones one or two more.
-        flops=scored * product + active * product * (1 if frozen else 2),
+        case=f"{kind}, {head} head, forward+backward",
+        # The least: one product of the active rows for their log-probabilities, one for each
+        # gradient. Rows that no gradient reaches need none.
+        flops=active * product * (1 + gradients),
         rounds=ROUNDS,
-        agree=(1 if frozen else 2, TOLERANCE),
+        agree=(gradients, TOLERANCE),
     )
 
 
@@ -139,7 +187,7 @@ def logits_gradient(loss: Tensor, values: Tensor) -> Tensor:
 
 
 def eager_logps(values: Tensor, targets: Tensor) -> Tensor:
-    log_p = torch.log_softmax(values[:, :-1].float(), -1)
+    log_p = torch.log_softmax(values.float(), -1)
     return log_p.gather(-1, targets[..., None])[..., 0]
 
 
@@ -154,14 +202,36 @@ def on_all_rows(logps_of: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return run
 
 
-logits.provider("eager")(on_all_rows(eager_logps))
-logits.provider("compiled", device="cuda")(on_all_rows(compiled_logps))
+def logits_of_rooms(values: Tensor, batch: Batch) -> Tensor:
+    logps = token_logps(values, batch.targets).logps
+    loss = policy_loss(
+        logps.flatten(),
+        batch.advantages,
+        batch.every,
+        scale=batch.scale,
+        old=batch.old.flatten(),
+        mask=batch.mask.flatten(),
+        spec=SPEC,
+    ).loss
+    return logits_gradient(loss, values)
 
 
-@logits.provider("rrgkern")
-def logits_of_ours(values: Tensor, batch: Batch) -> Tensor:
-    logps = token_logps(values[:, :-1], batch.targets).logps
-    return logits_gradient(ours(logps[batch.mask], batch), values)
+def fused_logits(inplace: bool) -> Callable[..., Tensor]:
+    def run(values: Tensor, batch: Batch) -> Tensor:
+        loss = grpo_loss(
+            values,
+            batch.targets,
+            batch.advantages,
+            batch.every,
+            scale=batch.scale,
+            old=batch.old.flatten(),
+            mask=batch.mask.flatten(),
+            spec=SPEC,
+            inplace=inplace,
+        ).loss
+        return logits_gradient(loss, values)
+
+    return run
 
 
 def logits_of_peer(peer: Peer) -> Callable[..., Tensor]:
@@ -172,19 +242,16 @@ def logits_of_peer(peer: Peer) -> Callable[..., Tensor]:
     return run
 
 
-_scratch: dict[tuple[Any, ...], Tensor] = {}
-
-
 def copied(values: Tensor, batch: Batch) -> tuple[Tensor, Batch]:
-    """The logits in a buffer that may be overwritten; one buffer for all rounds."""
-    key = (values.shape, values.dtype, values.device)
-    if key not in _scratch:
-        _scratch[key] = torch.empty_like(values)
-    buffer = _scratch[key].detach()
-    buffer.copy_(values.detach())
-    return buffer.requires_grad_(), batch
+    """Logits that may be overwritten; not a leaf, as a model's are not."""
+    return values.clone(), batch
 
 
+logits.provider("eager")(on_all_rows(eager_logps))
+logits.provider("compiled", device="cuda")(on_all_rows(compiled_logps))
+logits.provider("rrgkern")(fused_logits(inplace=False))
+logits.provider("rrgkern in place", fresh=copied)(fused_logits(inplace=True))
+logits.provider("rrgkern two rooms")(logits_of_rooms)
 logits.peers("logits", logits_of_peer, fresh=copied)
 
 
@@ -195,17 +262,16 @@ def test_logits(benchmark: Any, kind: str) -> None:
     def make_inputs(seed: int) -> tuple[Tensor, Batch]:
         return draw_logits(sizes, kind, seed, device=DEVICE, dtype=DTYPE)
 
-    rows = sizes.sequences * (sizes.length + 1)
+    rows, active = sizes.sequences * (sizes.length + 1), sizes.active(kind)
     logits.compare(
         benchmark,
         make_inputs,
-        shape={"rows": rows, "scored": sizes.scored(kind), "active": sizes.active(kind)}
+        shape={"rows": rows, "scored": sizes.scored(kind), "active": active}
         | {"vocabulary": sizes.vocabulary},
         dtype=DTYPE,
         case=f"{kind}, forward+backward",
-        # The scored rows read once, the gradient of all of them written.
-        bytes_moved=(sizes.scored(kind) + rows) * sizes.vocabulary * DTYPE.itemsize,
+        # The active rows read once, the gradient of all of them written.
+        bytes_moved=(active + rows) * sizes.vocabulary * DTYPE.itemsize,
         rounds=ROUNDS,
         agree=(1, TOLERANCE),
     )
-    _scratch.clear()

@@ -9,9 +9,10 @@ bench runs, and measures nothing.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from rrgkern import linear_token_logps, loss_scale
@@ -62,6 +63,7 @@ class Batch:
         old: [S, T] fp32 log-probabilities of the policy that sampled.
         advantages: [S] fp32; 0 throughout a group without variance.
         offsets: [S+1] int64, where the sequences begin among the N scored tokens.
+        every: [S+1] int64, where they begin among all positions.
         scale: [S] fp32, the mean over sequences of their token means.
     """
 
@@ -70,6 +72,7 @@ class Batch:
     old: Tensor
     advantages: Tensor
     offsets: Tensor
+    every: Tensor
     scale: Tensor
 
 
@@ -94,6 +97,7 @@ def draw_layout(sizes: Sizes, kind: str, seed: int) -> Batch:
         old=0.1 * torch.randn(shape, generator=generator),
         advantages=advantages.flatten(),
         offsets=offsets,
+        every=torch.arange(0, sizes.positions + 1, sizes.length),
         scale=loss_scale("grpo", offsets),
     )
 
@@ -143,19 +147,31 @@ def draw_head(
 def draw_logits(
     sizes: Sizes, kind: str, seed: int, *, device: str, dtype: torch.dtype
 ) -> tuple[Tensor, Batch]:
-    """[S, T+1, V] logits, of which the last position predicts nothing, and their batch."""
-    layout = draw_layout(sizes, kind, seed)
+    """[S, T+1, V] logits, whose last position predicts nothing, and their batch, [S, T+1]."""
+    layout = _one_longer(draw_layout(sizes, kind, seed))
     generator = torch.Generator(device).manual_seed(seed)
     shape = (sizes.sequences, sizes.length + 1, sizes.vocabulary)
     logits = torch.randn(shape, device=device, generator=generator, dtype=dtype)
     targets = layout.targets.to(device)
     # As in draw_head. One row at a time: a [S, T, V] temporary would double the memory.
     lean = torch.log(torch.tensor(float(sizes.vocabulary))).to(device=device, dtype=dtype)
-    logits[:, :-1].scatter_add_(2, targets[..., None], lean.expand(*targets.shape, 1))
+    logits.scatter_add_(2, targets[..., None], lean.expand(*targets.shape, 1))
     logps = torch.empty(targets.shape, device=device)
-    for row, (values, wanted) in enumerate(zip(logits[:, :-1], targets, strict=True)):
+    for row, (values, wanted) in enumerate(zip(logits, targets, strict=True)):
         logps[row] = values.float().log_softmax(-1).gather(-1, wanted[:, None])[:, 0]
     return logits.requires_grad_(), _to(layout, device, logps)
+
+
+def _one_longer(batch: Batch) -> Batch:
+    """One more position in each sequence, which is not scored."""
+    sequences, length = batch.mask.shape
+    return replace(
+        batch,
+        mask=F.pad(batch.mask, (0, 1)),
+        targets=F.pad(batch.targets, (0, 1)),
+        old=F.pad(batch.old, (0, 1)),
+        every=torch.arange(0, sequences * (length + 1) + 1, length + 1),
+    )
 
 
 def _to(layout: Batch, device: str, logps: Tensor) -> Batch:
@@ -165,5 +181,6 @@ def _to(layout: Batch, device: str, logps: Tensor) -> Batch:
         old=logps + layout.old.to(device),
         advantages=layout.advantages.to(device),
         offsets=layout.offsets.to(device),
+        every=layout.every.to(device),
         scale=layout.scale.to(device),
     )

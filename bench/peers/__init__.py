@@ -6,7 +6,7 @@ A peer computes PPO's clip at 0.2 on its own kernel and returns the loss, 0-d an
 
     head     hidden [S, T, H], weight [V, H], targets [S, T] int64, advantages [S], old [S, T],
              mask [S, T] bool, True where a token is scored
-    logits   logits [S, T+1, V] of which the last position predicts nothing, then the same
+    logits   logits [S, T, V], then the same; the last position is never scored
     logps    logps, old, ref [S, T], advantages [S], mask [S, T]; level, eps_low, eps_high, beta
              as keywords: PPO or GSPO with a k3 term
     rows     logits [N, V], targets [N]; temperature, entropy as keywords: no loss, but

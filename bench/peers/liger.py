@@ -49,13 +49,14 @@ def triton_loss(
 ) -> Tensor:
     from liger_kernel.transformers.grpo_loss import triton_grpo_loss
 
+    # Liger expects logits to be one position longer than what they predict.
     value, _ = triton_grpo_loss(
         values,
-        old,
+        old[:, :-1].contiguous(),
         None,
-        targets,
+        targets[:, :-1].contiguous(),
         advantages,
-        completion_mask=mask.int(),
+        completion_mask=mask[:, :-1].int().contiguous(),
         temperature=1.0,
         beta=0.0,
         eps_low=EPSILON,

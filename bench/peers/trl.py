@@ -45,7 +45,7 @@ def logits(
     values: Tensor, targets: Tensor, advantages: Tensor, old: Tensor, mask: Tensor
 ) -> Tensor:
     # As in GRPOTrainer: the kernel on a GPU, sequence by sequence elsewhere.
-    logps = selective_log_softmax(values[:, :-1], targets, row_mask=mask)
+    logps = selective_log_softmax(values, targets, row_mask=mask)
     return clip_loss(logps, advantages, old, mask)
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from bench.batch import KINDS, Sizes, draw_head, draw_layout, draw_logits
-from rrgkern import token_logps
 
 SIZES = Sizes(groups=10, members=2, length=12, width=8, vocabulary=61)
 
@@ -30,15 +29,17 @@ def test_shares_of_masked_rows_and_flat_groups(kind):
 
 
 def test_old_log_probabilities_lie_near_the_policy():
-    values, batch = draw_logits(SIZES, "dense", 2, device="cpu", dtype=torch.float32)
-    logps = token_logps(values[:, :-1], batch.targets).logps
-    difference = (batch.old - logps).detach()
-    assert difference.std() == pytest.approx(0.1, rel=0.1)
-    small = Sizes(groups=5, members=2, length=8, width=8, vocabulary=61)
-    drawn = draw_head(small, "dense", 2, device="cpu", dtype=torch.float32, frozen=True)
+    sizes = Sizes(groups=5, members=2, length=8, width=8, vocabulary=61)
+    values, batch = draw_logits(sizes, "dense", 2, device="cpu", dtype=torch.float32)
+    assert values.shape[:2] == batch.mask.shape and not batch.mask[:, -1].any()
+    assert torch.equal(batch.every.diff(), torch.full((sizes.sequences,), sizes.length + 1))
+    logps = values.log_softmax(-1).gather(-1, batch.targets[..., None])[..., 0]
+    difference = (batch.old - logps).detach()[batch.mask]
+    assert difference.std() == pytest.approx(0.1, rel=0.3)
+    drawn = draw_head(sizes, "dense", 2, device="cpu", dtype=torch.float32, frozen=True)
     assert drawn.hidden.requires_grad and not drawn.weight.requires_grad
     # As a policy's own samples: likely, not certain.
-    uniform = -torch.tensor(float(small.vocabulary)).log()
+    uniform = -torch.tensor(float(sizes.vocabulary)).log()
     assert uniform + 1 < drawn.batch.old.mean() < -0.1
 
 
