@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rrgtrain.clinical.official.chexbert import OfficialCheXbert
-from rrgtrain.clinical.official.process import OracleError, oracle_python
+from rrgtrain.clinical.official.process import OracleError, Worker, oracle_python
 from rrgtrain.clinical.official.radgraph import OfficialRadGraph, OfficialRadGraphExtractor
 from rrgtrain.clinical.official.ratescore import OfficialRaTEScore
 
@@ -13,5 +13,6 @@ __all__ = [
     "OfficialRadGraph",
     "OfficialRadGraphExtractor",
     "OracleError",
+    "Worker",
     "oracle_python",
 ]

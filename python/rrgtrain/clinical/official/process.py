@@ -39,7 +39,9 @@ def oracle_python(python: str | Path | None = None) -> Path:
 
 
 class Worker:
-    """One process in a folder of its own, which the packages take for their cache."""
+    """One process in a folder of its own, which the packages take for their cache. It serves any
+    number of models; starting it takes the packages' imports, some ten seconds.
+    """
 
     def __init__(self, python: str | Path | None = None, *, timeout: float = 3600.0) -> None:
         """timeout: seconds that one call may take. UserError when there is no environment."""

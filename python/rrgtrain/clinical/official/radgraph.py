@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,10 @@ class OfficialRadGraph:
         encoder: str | Path | None = None,
         case: str = "pypi",
         python: str | Path | None = None,
+        worker: Worker | None = None,
     ) -> None:
         """weights, model_type, encoder, case: as `RadGraph`. python: of the environment.
+        worker: a running one to share, in place of one of its own.
 
         Raises:
             UserError: no environment, or files that are absent or hold something else.
@@ -40,12 +43,14 @@ class OfficialRadGraph:
             raise UserError(f"radgraph: case {case!r}; choose {' or '.join(CASES)}")
         archive = read_archive(weights, model_type)
         self.model_type, self.ner, self.case = archive.model_type, archive.ner, case
-        self.worker = Worker(python)
-        place = self.worker.folder / "radgraph" / archive.model_type
+        self.worker = worker or Worker(python)
+        place = Path(tempfile.mkdtemp(dir=self.worker.folder)) / archive.model_type
         unpack(archive.place, place)
         if encoder is not None:
             _point_at(place / "config.json", Path(encoder).expanduser().resolve())
-        self.worker.call("radgraph_load", model_type=archive.model_type, cache=str(place.parent))
+        self._model = self.worker.call(
+            "radgraph_load", model_type=archive.model_type, cache=str(place.parent)
+        )
 
     def annotate(self, reports: Sequence[str]) -> list[Graph]:
         """The graph of every report. Raises TypeError, OracleError.
@@ -62,13 +67,15 @@ class OfficialRadGraph:
 
     def official(self, reports: Sequence[str]) -> list[dict[str, Any]]:
         """The package's annotations as they are."""
-        return self.worker.call("radgraph_annotate", reports=list(reports))
+        return self.worker.call("radgraph_annotate", model=self._model, reports=list(reports))
 
     def f1(self, candidates: Sequence[str], references: Sequence[str]) -> list[RadGraphF1]:
         """RadGraph-F1 of each candidate against its reference."""
         ours, theirs = check_reports(candidates), check_reports(references)
         if self.case == "pypi":
-            rows = self.worker.call("radgraph_f1", candidates=ours, references=theirs)
+            rows = self.worker.call(
+                "radgraph_f1", model=self._model, candidates=ours, references=theirs
+            )
             return [RadGraphF1(*row) for row in rows]
         whole = [row for row in range(len(ours)) if ours[row] and theirs[row]]
         annotations = self.official([text for row in whole for text in (ours[row], theirs[row])])
@@ -100,9 +107,16 @@ class OfficialRadGraph:
 class OfficialRadGraphExtractor:
     """Its entities for EditGRPO, as `RadGraphExtractor` gives them."""
 
-    def __init__(self, weights: str | Path | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        weights: str | Path | None = None,
+        model_type: str | None = None,
+        *,
+        encoder: str | Path | None = None,
+        python: str | Path | None = None,
+    ) -> None:
         """As `OfficialRadGraph`."""
-        self.radgraph = OfficialRadGraph(weights, **options)
+        self.radgraph = OfficialRadGraph(weights, model_type, encoder=encoder, python=python)
         self._kinds = kinds_of(self.radgraph.ner)
 
     def extract(self, reports: Sequence[str]) -> Entities:

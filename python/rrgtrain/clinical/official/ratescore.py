@@ -27,6 +27,7 @@ class OfficialRaTEScore:
         neg_weight: float | None = None,
         batch_size: int = 1,
         python: str | Path | None = None,
+        worker: Worker | None = None,
     ) -> None:
         """
         Args:
@@ -37,6 +38,7 @@ class OfficialRaTEScore:
                 short). Version 0.5.0 is the long table with 0.3612.
             batch_size: sentences a forward.
             python: of the environment.
+            worker: a running one to share, in place of one of its own.
 
         Raises:
             UserError: no environment, or no such folder.
@@ -45,8 +47,8 @@ class OfficialRaTEScore:
         for folder in (ner, embedder):
             if not Path(folder).expanduser().is_dir():
                 raise UserError(f"ratescore: no folder {folder}; pass that of the downloaded model")
-        self.worker = Worker(python)
-        self.worker.call(
+        self.worker = worker or Worker(python)
+        self._model = self.worker.call(
             "ratescore_load",
             ner=str(Path(ner).expanduser().resolve()),
             embedder=str(Path(embedder).expanduser().resolve()),
@@ -61,7 +63,9 @@ class OfficialRaTEScore:
 
     def entities(self, reports: Sequence[str]) -> list[list[tuple[str, str]]]:
         """(text, type) of every entity, in the package's order."""
-        found = self.worker.call("ratescore_entities", reports=check_reports(reports))
+        found = self.worker.call(
+            "ratescore_entities", model=self._model, reports=check_reports(reports)
+        )
         return [[(text, kind) for text, kind in row] for row in found]
 
     def score(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -71,5 +75,7 @@ class OfficialRaTEScore:
         ours, theirs = check_reports(candidates), check_reports(references)
         if len(ours) != len(theirs):
             raise ValueError(f"{len(ours)} candidates with {len(theirs)} references")
-        found = self.worker.call("ratescore_aligned", candidates=ours, references=theirs)
+        found = self.worker.call(
+            "ratescore_aligned", model=self._model, candidates=ours, references=theirs
+        )
         return np.array([NEUTRAL if one is None else one for one in found], dtype=np.float64)

@@ -13,10 +13,16 @@ import os
 import sys
 from typing import Any
 
-LOADED: dict[str, Any] = {}
+LOADED: list[Any] = []
 
 
-def chexbert_load(checkpoint: str) -> None:
+def keep(scorer: Any) -> int:
+    """The number by which later calls name it."""
+    LOADED.append(scorer)
+    return len(LOADED) - 1
+
+
+def chexbert_load(checkpoint: str) -> int:
     """The package reads `checkpoint` from its cache folder, which the environment points at."""
     import torch
     from f1chexbert import F1CheXbert
@@ -28,48 +34,47 @@ def chexbert_load(checkpoint: str) -> None:
     wanted = scorer.model.state_dict().keys()
     if differ := sorted((held ^ wanted) - {"bert.embeddings.position_ids"}):
         raise ValueError(f"the checkpoint differs in {len(differ)} keys, {differ[0]} first")
-    LOADED["chexbert"] = scorer
+    return keep(scorer)
 
 
-def chexbert_labels(reports: list[str]) -> list[list[Any]]:
+def chexbert_labels(model: int, reports: list[str]) -> list[list[Any]]:
     """Blank "", positive 1, negative 0, uncertain -1."""
-    scorer = LOADED["chexbert"]
+    scorer = LOADED[model]
     return [scorer.get_label(report.strip(), mode="classification") for report in reports]
 
 
-def chexbert_ids(reports: list[str]) -> list[list[int]]:
+def chexbert_ids(model: int, reports: list[str]) -> list[list[int]]:
     """What its encoder reads."""
     import pandas
     from f1chexbert.f1chexbert import tokenize
 
     series = pandas.Series([report.strip() for report in reports], dtype=object)
-    return tokenize(series, LOADED["chexbert"].tokenizer)
+    return tokenize(series, LOADED[model].tokenizer)
 
 
-def chexbert_f1(candidates: list[str], references: list[str]) -> list[Any]:
+def chexbert_f1(model: int, candidates: list[str], references: list[str]) -> list[Any]:
     """Accuracy over five, the same per report, the report over 14, the report over five."""
-    accuracy, each, fourteen, five = LOADED["chexbert"](hyps=candidates, refs=references)
+    accuracy, each, fourteen, five = LOADED[model](hyps=candidates, refs=references)
     return [accuracy, each, fourteen, five]
 
 
-def radgraph_load(model_type: str, cache: str) -> None:
+def radgraph_load(model_type: str, cache: str) -> int:
     """The unpacked archive lies in the folder `cache`/`model_type`."""
     from radgraph import F1RadGraph
 
-    LOADED["radgraph"] = F1RadGraph(
-        reward_level="all", model_type=model_type, model_cache_dir=cache, cuda=-1
-    )
+    scorer = F1RadGraph(reward_level="all", model_type=model_type, model_cache_dir=cache, cuda=-1)
+    return keep(scorer)
 
 
-def radgraph_annotate(reports: list[str]) -> list[dict[str, Any]]:
+def radgraph_annotate(model: int, reports: list[str]) -> list[dict[str, Any]]:
     """Its annotation of every report."""
-    found = LOADED["radgraph"].radgraph(reports)
+    found = LOADED[model].radgraph(reports)
     return [found[str(row)] for row in range(len(reports))]
 
 
-def radgraph_f1(candidates: list[str], references: list[str]) -> list[list[float]]:
+def radgraph_f1(model: int, candidates: list[str], references: list[str]) -> list[list[float]]:
     """Simple, partial and complete of each pair."""
-    _, levels, _, _ = LOADED["radgraph"](hyps=candidates, refs=references)
+    _, levels, _, _ = LOADED[model](hyps=candidates, refs=references)
     return [list(row) for row in zip(*levels, strict=True)]
 
 
@@ -85,7 +90,7 @@ def radgraph_rewards(pairs: list[list[dict[str, Any]]], lower: bool) -> list[lis
 
 def ratescore_load(
     ner: str, embedder: str, affinity: str, neg_weight: float | None, batch_size: int
-) -> None:
+) -> int:
     """`ner` and `embedder` are folders."""
     from RaTEScore import RaTEScore
 
@@ -98,7 +103,7 @@ def ratescore_load(
     )
     if neg_weight is not None:
         scorer.affinity_matrix["NEG", "WEIGHT"] = neg_weight
-    LOADED["ratescore"] = scorer
+    return keep(scorer)
 
 
 def ratescore_sentences(reports: list[str]) -> list[list[str]]:
@@ -108,11 +113,11 @@ def ratescore_sentences(reports: list[str]) -> list[list[str]]:
     return [sentence_split([report])[0] for report in reports]
 
 
-def ratescore_entities(reports: list[str]) -> list[list[list[str]]]:
+def ratescore_entities(model: int, reports: list[str]) -> list[list[list[str]]]:
     """(text, type) of every entity. Report by report: the package leaves out an empty one."""
     from RaTEScore.score import run_ner
 
-    scorer = LOADED["ratescore"]
+    scorer = LOADED[model]
     found = []
     for report in reports:
         listed = run_ner(
@@ -127,14 +132,16 @@ def ratescore_entities(reports: list[str]) -> list[list[list[str]]]:
     return found
 
 
-def ratescore_scores(candidates: list[str], references: list[str]) -> list[float]:
+def ratescore_scores(model: int, candidates: list[str], references: list[str]) -> list[float]:
     """As the package is called: a shorter list where a report has no sentence."""
-    return LOADED["ratescore"].compute_score(candidates, references)
+    return LOADED[model].compute_score(candidates, references)
 
 
-def ratescore_aligned(candidates: list[str], references: list[str]) -> list[float | None]:
+def ratescore_aligned(
+    model: int, candidates: list[str], references: list[str]
+) -> list[float | None]:
     """Pair by pair; None where the package gives no score."""
-    scorer = LOADED["ratescore"]
+    scorer = LOADED[model]
     pairs = zip(candidates, references, strict=True)
     return [next(iter(scorer.compute_score([one], [other])), None) for one, other in pairs]
 

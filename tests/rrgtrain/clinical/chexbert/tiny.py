@@ -87,13 +87,17 @@ class OfficialNetwork(nn.Module):
 
 @cache
 def official_network(seed: int = 0) -> OfficialNetwork:
+    return random_network(CONFIG, seed, std=0.4)
+
+
+def random_network(config: BertConfig, seed: int, std: float) -> OfficialNetwork:
     """Weights large enough, and heads centred, so that every class wins somewhere."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        network = OfficialNetwork(CONFIG)
+        network = OfficialNetwork(config)
         for name, parameter in network.named_parameters():
             if "LayerNorm" not in name:
-                nn.init.normal_(parameter, std=0.4)
+                nn.init.normal_(parameter, std=std)
         network.eval().requires_grad_(False)
         draws = [torch.randint(5, 5 + len(WORDS), (1, n)) for n in range(1, 60)]
         cls, sep = torch.tensor([[2]]), torch.tensor([[3]])
@@ -108,18 +112,26 @@ def official_state(network: OfficialNetwork) -> dict[str, Tensor]:
     return nn.DataParallel(network).state_dict()
 
 
-def write_folder(folder: Path, change: Callable[[dict], None] | None = None, **save) -> Path:
+def write_folder(
+    folder: Path,
+    change: Callable[[dict], None] | None = None,
+    network: OfficialNetwork | None = None,
+    **save,
+) -> Path:
     """weights.pth and vocab.txt; `change` edits the state before it is saved."""
-    state = official_state(official_network())
+    network = network or official_network()
+    state = official_state(network)
     if change:
         change(state)
     torch.save({"epoch": 3, "model_state_dict": state}, folder / "weights.pth", **save)
-    (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    size = network.bert.config.vocab_size
+    pieces = [*VOCABULARY, *(f"[unused{row}]" for row in range(len(VOCABULARY), size))]
+    (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
     return folder
 
 
 def labeller(folder: Path, **options) -> CheXbertLabeller:
-    return CheXbertLabeller(folder / "weights.pth", folder, config=CONFIG, **options)
+    return CheXbertLabeller(folder / "weights.pth", folder, **{"config": CONFIG, **options})
 
 
 def official_ids(report: str, tokenizer: BertTokenizerLegacy) -> list[int]:
