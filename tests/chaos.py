@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rrgtrain.engine.logs import read_metrics
-from tests.rrgtrain.engine.runs import TINY_RUN, Done, command, differences
+from tests.rrgtrain.engine.runs import TINY_RUN, Done, command, differences, finished_demo
 
 KILLED = -9
 
@@ -31,15 +31,6 @@ class Trial:
 
     phases: tuple[str, ...]
     differences: list[str]
-
-
-def left_alone(home: Path) -> tuple[Path, float]:
-    """A demo that nothing happens to, and its CPU seconds."""
-    home.mkdir(parents=True)
-    done = command("demo", "--out", "run", *TINY_RUN, cwd=home)
-    if done.status != 0:
-        raise SystemExit(f"the demo itself failed: {done.err}")
-    return home / "run", done.seconds
 
 
 def killed(home: Path, moments: list[float], alone: Path) -> Trial:
@@ -86,7 +77,7 @@ def main() -> int:
     options = parser.parse_args()
     rng = random.Random(options.seed)
     base = Path(tempfile.mkdtemp(prefix="chaos-"))
-    alone, seconds = left_alone(base / "alone")
+    alone, seconds = finished_demo()
     print(
         f"seed {options.seed}; a demo takes {seconds:.1f} CPU seconds; runs in {base}", flush=True
     )

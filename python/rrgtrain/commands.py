@@ -28,6 +28,8 @@ TITLES = {"editgrpo": "EditGRPO", "dr_grpo": "Dr. GRPO", "grpo": "GRPO"}
 RESUMABLE = ("demo", "sft", "rl")
 # A resumed run may not be another experiment than the one its checkpoints are of.
 FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group")
+# Where the same things lie now, and on what they are computed.
+MOVABLE = ("data.root", "policy.path", "policy.device", "policy.vision_cache_mib")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -73,7 +75,7 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
         raise UserError(f"no run in {path} to resume; drop --resume to start one there")
     if found.report.is_file():
         raise UserError(f"the run in {path} has ended; its report is {found.report}")
-    fixed = [o for o in overrides if o.startswith(FIXED)]
+    fixed = [o for o in overrides if o.startswith(FIXED) and o.partition("=")[0] not in MOVABLE]
     if fixed:
         raise UserError(
             f"{fixed[0]!r} would make another experiment of the run in {path}; start a new one"

@@ -1,12 +1,13 @@
 """What a loop tells, step by step, so that nothing it has done is lost.
 
-    saved = keeper.begin(stage, state)     the state to go on from, or None
-    for step in ...:
-        with keeper.step(step):            a checkpoint first, when one is due; then the step
-            ...
-        with keeper.between(step):         long work that changes nothing (validation)
-            ...
-    keeper.finish(stage, result)
+    with keeper.running():                     signals wait for the end of a step
+        saved = keeper.begin(stage, state)     the state to go on from, or None
+        for step in ...:
+            with keeper.step(step):            a checkpoint first, when one is due; then the step
+                ...
+            with keeper.between(step):         long work that changes nothing (validation)
+                ...
+        keeper.finish(stage, result)
 
 `Unkept` keeps nothing: a loop outside a run directory has it.
 """
@@ -45,6 +46,11 @@ class Unkept:
     def result(self, stage: str) -> State | None:
         """What a stage gave that had finished before a resume."""
         return None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A stage, from before its loop to its result."""
+        yield
 
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:
         """Names the loop that runs now and how its state is asked for.
@@ -128,6 +134,13 @@ class Keeper(Unkept):
     def result(self, stage: str) -> State | None:
         return self._done.get(stage)
 
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with stopping.deferred():
+            yield
+        # one that came after the last step
+        stopping.check()
+
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:
         self._stage, self._state = stage, state
         self._steps, self._written = 0, self._clock()
@@ -195,12 +208,11 @@ class Keeper(Unkept):
         set_random_states(state["random"])
 
     def _save(self, label: str) -> None:
+        seconds = self.earlier + self._clock() - self._began
+        about = {name: self._before[name] for name in ("verb", "stage", "step")}
         try:
             self._log.sync()
-            self._store.save(
-                _safe(label),
-                {**self._before, "seconds": self.earlier + self._clock() - self._began},
-            )
+            self._store.save(_safe(label), {**self._before, "seconds": seconds}, about)
         except OSError as error:
             names = self._store.names()
             kept = f"the last one is {names[-1]}" if names else "there is none before it"

@@ -23,6 +23,7 @@ from rrgtrain.engine.preflight import validation_split
 from rrgtrain.engine.rl import RlResult
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.sft import SftResult
+from rrgtrain.engine.speed import Speed
 from rrgtrain.engine.stages import Stages
 from rrgtrain.report.html import write_report
 from rrgtrain.report.provenance import commit, versions
@@ -195,6 +196,8 @@ def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
         notes.append("The data has no val studies: checkpoints were chosen on train.")
     if recipe.data.source == "phantom":
         notes.append("Procedural phantoms, not patients: no number here is a clinical result.")
+    speed = Speed(stages.session.policy).note() if trained and stages.session.policy else None
+    notes += [speed] if speed else []
     if recipe.reward.labeller == "rules":
         notes.append("Labels and entities by the `rules` backend; it is not CheXbert or RadGraph.")
     return notes

@@ -161,8 +161,9 @@ class RunDir:
         """What a run has left here, by file name; empty when this is not a run's directory."""
         files = (self.config, self.metrics, self.samples, self.summary, self.report)
         found = [p.name for p in files if p.exists()]
-        if self.checkpoints.is_dir() and any(self.checkpoints.iterdir()):
-            found.append(f"{self.checkpoints.name}/")
+        for folder in (self.checkpoints, self.resume):
+            if folder.is_dir() and any(folder.iterdir()):
+                found.append(f"{folder.name}/")
         return found
 
     def close(self) -> None:

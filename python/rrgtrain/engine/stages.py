@@ -58,6 +58,11 @@ class Stages:
         over. `verb` is the command that resumes the run; without one no checkpoints are kept.
         `resume` goes on with a run that is there.
         """
+        asked = recipe
+        if verb is not None and recipe.reward.cache is None:
+            # what models read in references is not read again after a resume
+            reward = dataclasses.replace(recipe.reward, cache=str(out / "cache"))
+            recipe = dataclasses.replace(recipe, reward=reward)
         algorithm = build_algorithm(recipe) if rl else None
         run = RunDir.create(out, resume=resume)
         log: RunLog | None = None
@@ -71,7 +76,7 @@ class Stages:
                 sft=sft,
                 algorithm=algorithm,
                 resume=resume,
-                checked=lambda: dump_config(recipe, run.config),
+                checked=lambda: dump_config(asked, run.config),
             )
             log = RunLog(run, recipe.log.wandb)
             keeper: Unkept = Unkept()
@@ -93,11 +98,13 @@ class Stages:
         if (found := self.keeper.result("sft")) is not None:
             if self.keeper.within is not None:
                 # A later loop goes on; its reference is the policy that it started from.
-                started = load_policy(found["best"], dtype=self.session.policy.dtype)
+                kept = self._result(SftResult, found).best
+                started = load_policy(kept, dtype=self.session.policy.dtype)
                 load_weights(self.session.policy, dict(started.model.named_parameters()))
-            return _result(SftResult, found)
+            return self._result(SftResult, found)
         session = self.session
-        with training_only(session.policy, session.recipe.sft.train):
+        train = session.recipe.sft.train
+        with self.keeper.running(), training_only(session.policy, train):
             result = run_sft(
                 session.policy,
                 session.prompts,
@@ -109,7 +116,7 @@ class Stages:
                 until_plateau=until_plateau,
                 keeper=self.keeper,
             )
-        self.keeper.finish("sft", _state(result))
+            self.keeper.finish("sft", self._state(result))
         return result
 
     def rl(self, record: Recorder | None = None) -> RlResult:
@@ -119,22 +126,23 @@ class Stages:
         if (found := self.keeper.result(name)) is not None:
             if record:
                 record.load_state_dict(found["record"])
-            return _result(RlResult, found)
-        result = run_rl(
-            session.policy,
-            session.prompts,
-            session.chosen or session.split("train"),
-            session.recipe,
-            self.algorithm or build_algorithm(session.recipe),
-            session.rewards,
-            session.validator(),
-            self.run.checkpoints / name.replace(":", "."),
-            self.log,
-            record=record,
-            keeper=self.keeper,
-        )
-        kept = {**_state(result), "record": record.state_dict() if record else None}
-        self.keeper.finish(name, kept)
+            return self._result(RlResult, found)
+        with self.keeper.running():
+            result = run_rl(
+                session.policy,
+                session.prompts,
+                session.chosen or session.split("train"),
+                session.recipe,
+                self.algorithm or build_algorithm(session.recipe),
+                session.rewards,
+                session.validator(),
+                self.run.checkpoints / name.replace(":", "."),
+                self.log,
+                record=record,
+                keeper=self.keeper,
+            )
+            kept = {**self._state(result), "record": record.state_dict() if record else None}
+            self.keeper.finish(name, kept)
         return result
 
     def evaluate(self, name: str) -> Evaluation:
@@ -153,6 +161,15 @@ class Stages:
         self.keeper.finish(stage, evaluation.state_dict())
         return evaluation
 
+    def _state(self, result: SftResult | RlResult) -> State:
+        # below the run's own directory, which may move before it is resumed
+        best = result.best.relative_to(self.run.path)
+        return {**dataclasses.asdict(result), "best": str(best)}
+
+    def _result(self, kind: type[Result], state: State) -> Result:
+        fields: dict[str, Any] = {f.name: state[f.name] for f in dataclasses.fields(kind)}
+        return kind(**{**fields, "best": self.run.path / state["best"]})
+
     def __enter__(self) -> Stages:
         return self
 
@@ -164,15 +181,8 @@ class Stages:
 def _clear(run: RunDir) -> None:
     """What an earlier process was writing when it was killed; the lock says it is gone."""
     remove_partial(run.path)
-    remove_partial(run.checkpoints)
+    for folder in (run.checkpoints, run.failures):
+        if folder.is_dir():
+            remove_partial(folder)
     for left in run.path.glob(".data.*"):
         shutil.rmtree(left)
-
-
-def _state(result: SftResult | RlResult) -> State:
-    return {**dataclasses.asdict(result), "best": str(result.best)}
-
-
-def _result(kind: type[Result], state: State) -> Result:
-    fields: dict[str, Any] = {f.name: state[f.name] for f in dataclasses.fields(kind)}
-    return kind(**{**fields, "best": Path(state["best"])})

@@ -11,20 +11,15 @@ from torch import Tensor
 class VisionCache(MutableMapping[str, Tensor]):
     """Embeddings by study, at most `capacity` bytes of them; what was used longest ago goes first.
 
-    `hits` and `misses` count look-ups. One that alone is larger than the capacity is not kept.
+    One that alone is larger than the capacity is not kept.
     """
 
     def __init__(self, capacity: int) -> None:
         self.capacity, self.bytes = capacity, 0
-        self.hits = self.misses = 0
         self._kept: OrderedDict[str, Tensor] = OrderedDict()
 
     def __getitem__(self, key: str) -> Tensor:
-        found = self._kept.get(key)
-        if found is None:
-            self.misses += 1
-            raise KeyError(key)
-        self.hits += 1
+        found = self._kept[key]
         self._kept.move_to_end(key)
         return found
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import importlib
 import json
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -56,8 +58,11 @@ class At:
         def call(*args: Any, **options: Any) -> Any:
             nonlocal calls
             calls += 1
-            if calls == self.number:
-                self._act()
+            if calls != self.number:
+                return real(*args, **options)
+            if self.act == "nan":
+                return spoilt(real(*args, **options))
+            self._act()
             return real(*args, **options)
 
         setattr(owner, name, call)
@@ -73,6 +78,17 @@ class At:
             raise ZeroDivisionError("division by zero")
         for name in self.act.split("+"):
             signal.raise_signal(signal.Signals[name])
+
+
+def spoilt(result: Any) -> Any:
+    """The result of a function with NaN for its numbers (for its loss, where it has one)."""
+    if isinstance(result, dict):
+        return {name: value * float("nan") for name, value in result.items()}
+    if hasattr(result, "loss"):
+        return result._replace(loss=result.loss * float("nan"))
+    if isinstance(result, tuple):
+        return (result[0] * float("nan"), *result[1:])
+    return result * float("nan")
 
 
 @dataclass(frozen=True)
@@ -146,6 +162,23 @@ def _child(words: tuple[str, ...], cwd: Path, at: At | None) -> None:
     if at is not None:
         at.plant()
     raise SystemExit(main(list(words)))
+
+
+@functools.lru_cache(maxsize=1)
+def finished_demo() -> tuple[Path, float]:
+    """A demo that nothing happens to, and its CPU seconds; not to be written to."""
+    home = Path(tempfile.mkdtemp(prefix="demo-"))
+    done = command("demo", "--out", "run", *TINY_RUN, cwd=home)
+    assert done.status == 0, done.err
+    return home / "run", done.seconds
+
+
+def started(*more: str) -> list[str]:
+    """Words that train the demo's fine-tuned policy further, on its phantoms."""
+    run, _ = finished_demo()
+    words = [w for w in TINY_RUN if not w.startswith("data.")]
+    data = ["data.source=iu_xray", f"data.root={run / 'data'}"]
+    return ["rl", "--from", str(run / "checkpoints" / "sft"), "--out", "run", *words, *data, *more]
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:

@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 from rrgtrain.engine.store import STATE, CheckpointStore, load_checkpoint
-from tests.rrgtrain.engine.runs import TINY_RUN, At, command, differences, rows
+from tests.rrgtrain.engine.runs import (
+    TINY_RUN,
+    At,
+    command,
+    differences,
+    finished_demo,
+    rows,
+    started,
+)
 
 SFT, RL, STEPS = "rrgtrain.engine.sft", "rrgtrain.engine.rl", "rrgtrain.engine.steps"
 SCORE, SAVE = "rrgtrain.engine.evaluate:score", "rrgtrain.policy.policy:Policy.save"
@@ -16,12 +24,8 @@ DISK = "rrgtrain.engine.tensorfile:HashedFile.write"
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A demo that nothing happens to."""
-    home = tmp_path_factory.mktemp("alone")
-    done = command("demo", "--out", "run", *TINY_RUN, cwd=home)
-    assert done.status == 0, done.err
-    return home / "run"
+def alone() -> Path:
+    return finished_demo()[0]
 
 
 # Where a SIGTERM comes in, in the order of a demo, counted from where the run goes on.
@@ -85,21 +89,13 @@ def test_ctrl_c_finishes_the_step_and_the_second_does_not_wait(tmp_path: Path) -
     assert done.status == 130 and done.last == "rrgtrain: interrupted"
 
 
-def started(alone: Path, *more: str) -> list[str]:
-    """Reinforcement learning from the demo's fine-tuned policy, on its phantoms."""
-    words = [w for w in TINY_RUN if not w.startswith("data.")]
-    data = ["data.source=iu_xray", f"data.root={alone / 'data'}"]
-    start = str(alone / "checkpoints" / "sft")
-    return ["rl", "--from", start, "--out", "run", *words, *data, *more]
-
-
 GO_ON = ["rl", "--resume", "run"]
 
 
 @pytest.fixture(scope="module")
-def rl_alone(alone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rl_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("rl_alone")
-    done = command(*started(alone), cwd=home)
+    done = command(*started(), cwd=home)
     assert done.status == 0, done.err
     return home / "run"
 
@@ -112,11 +108,11 @@ def rl_alone(alone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_dying_reward_stops_the_run_and_it_goes_on(
-    act: str, told: str, alone: Path, rl_alone: Path, tmp_path: Path
+    act: str, told: str, rl_alone: Path, tmp_path: Path
 ) -> None:
     # the look at the data, the evaluation of the start, step 0, step 1
     at = At(REWARD, 4, act)
-    done = command(*started(alone, "checkpoint.steps=1000"), cwd=tmp_path, at=at)
+    done = command(*started("checkpoint.steps=1000"), cwd=tmp_path, at=at)
     assert done.status == 75
     assert told in done.last and done.last.endswith("go on with: rrgtrain rl --resume run")
     if act == "bug":
@@ -129,8 +125,8 @@ def test_a_dying_reward_stops_the_run_and_it_goes_on(
     assert differences(rl_alone, tmp_path / "run") == []
 
 
-def test_a_reward_that_dies_in_evaluations(alone: Path, rl_alone: Path, tmp_path: Path) -> None:
-    words = started(alone)
+def test_a_reward_that_dies_in_evaluations(rl_alone: Path, tmp_path: Path) -> None:
+    words = started()
     # the start's evaluation; then, after the look at the data: it again, two steps, a validation
     for number, told in ((2, "evaluate start: reward term"), (5, "editgrpo, step 2: reward term")):
         done = command(*words, cwd=tmp_path, at=At(REWARD, number, "reward"))
@@ -141,9 +137,9 @@ def test_a_reward_that_dies_in_evaluations(alone: Path, rl_alone: Path, tmp_path
 
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_it_goes_on(
-    alone: Path, rl_alone: Path, tmp_path: Path
+    rl_alone: Path, tmp_path: Path
 ) -> None:
-    words = started(alone)
+    words = started()
     for number in (1, 30, 60):
         done = command(*words, cwd=tmp_path, at=At(DISK, number, "full disk"))
         assert done.status == 75, number
@@ -158,9 +154,9 @@ def test_a_full_disk_keeps_the_last_checkpoint_and_it_goes_on(
 
 
 def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(
-    alone: Path, rl_alone: Path, tmp_path: Path
+    rl_alone: Path, tmp_path: Path
 ) -> None:
-    assert command(*started(alone), cwd=tmp_path, at=At(f"{RL}:sample_groups", 3)).status == 75
+    assert command(*started(), cwd=tmp_path, at=At(f"{RL}:sample_groups", 3)).status == 75
     resume = tmp_path / "run" / "resume"
     names = CheckpointStore(resume, 9).names()
     assert len(names) == 2, "the last two are kept"
@@ -176,6 +172,25 @@ def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(
     assert warned[0].endswith(f"falling back to {names[0]}")
     assert f"rrgtrain: resuming run at step {earlier} of editgrpo" in lines
     assert differences(rl_alone, tmp_path / "run") == []
+
+
+def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path) -> None:
+    """The random generators go on where they stood, and so does what the KL compares with."""
+    lora = ["policy.lora.rank=4", "policy.lora.alpha=8", "policy.lora.dropout=0.3", "sft.lr=0.01"]
+    words = ["demo", "--out", "run", *TINY_RUN, *lora, "rl.epochs=2", "rl.beta=0.05"]
+    homes = [tmp_path / name for name in ("alone", "stopped")]
+    for home in homes:
+        home.mkdir()
+    assert command(*words, cwd=homes[0]).status == 0
+    for at in (At(f"{SFT}:sft_loss", 2), At(f"{STEPS}:accumulate_gradients", 3)):
+        assert command(*words, cwd=homes[1], at=at).status == 75
+        words = ["demo", "--resume", "run"]
+    done = command(*words, cwd=homes[1])
+    assert done.status == 0, done.err
+    runs = [home / "run" for home in homes]
+    assert differences(*runs) == []
+    steps = [r for r in rows(runs[0]) if r["phase"] == "editgrpo"]
+    assert steps[0]["ratio_max"] != 1 and steps[-1]["kl"] > 0
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrgtrain.algorithms import Group, build_algorithm
+from rrgtrain.algorithms import Algorithm, Group, build_algorithm
 from rrgtrain.data.study import Study
 from rrgtrain.engine import rl as rl_module
 from rrgtrain.engine.logs import RunLog, read_metrics
@@ -29,7 +29,7 @@ from tests.rrgtrain.policy.common import tiny_policy
 class Length:
     """A reward that differs between members whatever an untrained policy writes."""
 
-    def __call__(self, reports: Sequence[str], _: Sequence[Study]) -> dict[str, np.ndarray]:
+    def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
         value = np.array([(len(r) % 7) / 7 for r in reports], dtype=np.float64)
         return {"total": 2 * value, "length": value}
 
@@ -41,6 +41,7 @@ def trained(
     scores: Sequence[float] = (0.5,) * 9,
     rewards: object = None,
     given: Sequence[Study] | None = None,
+    algorithm: Algorithm | None = None,
     **options: object,
 ) -> tuple[RlResult, Policy, list[dict], list[dict[str, torch.Tensor]]]:
     policy, prompts = policy_and_prompts()
@@ -56,7 +57,7 @@ def trained(
             prompts,
             given or studies(5),
             cfg,
-            build_algorithm(cfg),
+            algorithm or build_algorithm(cfg),
             rewards or RewardService(cfg.reward),  # type: ignore[arg-type]
             validate,
             run.checkpoints / "rl",
@@ -71,7 +72,8 @@ def state(policy: Policy) -> dict[str, torch.Tensor]:
 
 
 def without_time(rows: list[dict]) -> list[dict]:
-    return [{k: v for k, v in row.items() if k != "time"} for row in rows]
+    measured = ("time", "seconds/", "speed/", "memory/")
+    return [{k: v for k, v in row.items() if not k.startswith(measured)} for row in rows]
 
 
 @pytest.mark.parametrize("algorithm", ["editgrpo", "dr_grpo"])
@@ -149,6 +151,21 @@ def test_the_best_weights_are_restored_and_saved(tmp_path: Path) -> None:
         assert all(torch.equal(p, seen[1][n]) for n, p in found.model.named_parameters())
 
 
+@pytest.mark.parametrize(
+    ("beta", "needed", "kept"), [(0, False, 0), (0.01, False, 1), (0, True, 1)]
+)
+def test_a_reference_is_kept_only_where_something_compares_with_it(
+    beta: float, needed: bool, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Policy] = []
+    real = rl_module.reference_of
+    monkeypatch.setattr(rl_module, "reference_of", lambda p: made.append(p) or real(p))
+    cfg = recipe("rl.algorithm=dr_grpo", f"rl.beta={beta}", "rl.steps=1", "rl.eval_every=1")
+    algorithm = replace(build_algorithm(cfg), needs_reference=needed)
+    trained(tmp_path, cfg, rewards=Length(), algorithm=algorithm)
+    assert len(made) == kept
+
+
 def test_zero_variance_by_hand() -> None:
     groups = groups_of(tiny_policy(), [["Edema."] * 3, ["Edema."], ["Edema."] * 2], edited=False)
     total = torch.tensor([1.0, 1.0, 1.0, 0.3, 0.5, 0.6], dtype=torch.float64)
@@ -158,7 +175,7 @@ def test_zero_variance_by_hand() -> None:
 
 def test_groups_without_variance_train_nothing(tmp_path: Path) -> None:
     class Equal:
-        def __call__(self, reports: Sequence[str], _: Sequence[Study]) -> dict[str, np.ndarray]:
+        def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
             return {"total": np.full(len(reports), 0.25)}
 
     cfg = recipe("rl.algorithm=dr_grpo", "rl.lr=0.1")
@@ -214,7 +231,7 @@ def test_missing_reports_are_refused_before_the_first_step(
 
 def test_a_reward_that_cannot_be_computed_stops_the_run(tmp_path: Path) -> None:
     class Broken:
-        def __call__(self, reports: Sequence[str], _: Sequence[Study]) -> dict[str, np.ndarray]:
+        def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
             raise UserError("reward term mine gave nan for study s1")
 
     with pytest.raises(UserError, match="reward term mine gave nan for study s1"):

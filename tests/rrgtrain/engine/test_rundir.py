@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rrgtrain.engine.rundir import RunDir, atomic_write
+from rrgtrain.engine.rundir import RunDir, atomic_directory, atomic_write, remove_partial
 from rrgtrain.errors import UserError
 
 
@@ -34,6 +34,44 @@ def test_checkpoints_alone_are_a_run(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-1").mkdir()
     with pytest.raises(UserError, match="checkpoints/"):
         RunDir.create(tmp_path)
+
+
+def test_states_alone_are_a_run(tmp_path: Path) -> None:
+    """A new run beside them would be resumed from what another has left."""
+    RunDir.create(tmp_path).close()
+    (tmp_path / "resume" / "000001-rl-0").mkdir(parents=True)
+    with pytest.raises(UserError, match="resume/"):
+        RunDir.create(tmp_path)
+
+
+def test_a_directory_is_there_when_it_is_whole(tmp_path: Path) -> None:
+    def fill(text: str, fail: bool = False) -> None:
+        with atomic_directory(tmp_path / "policy") as partial:
+            (partial / "a").write_text(text)
+            (partial / "sub").mkdir()
+            (partial / "sub" / "b").write_text(text)
+            if fail:
+                raise RuntimeError("cut off")
+
+    with pytest.raises(RuntimeError):
+        fill("0", fail=True)
+    assert not list(tmp_path.iterdir())
+    fill("1")
+    with pytest.raises(RuntimeError):
+        fill("2", fail=True)
+    assert (tmp_path / "policy" / "sub" / "b").read_text() == "1"
+    fill("3")
+    assert (tmp_path / "policy" / "a").read_text() == "3"
+    assert [p.name for p in tmp_path.iterdir()] == ["policy"]
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".policy.0123.tmp" / "sub").mkdir(parents=True)
+    (tmp_path / ".config.yaml.0123.tmp").write_text("half")
+    (tmp_path / "config.yaml").write_text("whole")
+    (tmp_path / ".hidden").write_text("somebody else's")
+    remove_partial(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".hidden", "config.yaml"]
 
 
 def test_nothing_to_resume(tmp_path: Path) -> None:

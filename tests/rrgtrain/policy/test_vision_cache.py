@@ -1,0 +1,77 @@
+"""A frozen vision tower computes each picture once, as far as the memory goes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rrgtrain.policy.forward import hidden_states, vision_embeddings
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.vision_cache import VisionCache
+from rrgtrain.rollout import generate
+from tests.rrgtrain.policy.common import prompt, tiny_policy
+
+
+def frozen() -> tuple[Policy, list[int]]:
+    """A policy and the pictures' patches of every pass of its tower."""
+    policy = tiny_policy(freeze_vision=True)
+    passes: list[int] = []
+    real = policy.visual.forward
+
+    def counted(pixels: torch.Tensor, **options: object) -> object:
+        passes.append(len(pixels))
+        return real(pixels, **options)
+
+    policy.visual.forward = counted
+    return policy, passes
+
+
+def test_rollout_update_and_reference_share_one_pass() -> None:
+    policy, passes = frozen()
+    policy.vision_cache = VisionCache(1 << 20)
+    prompts = [prompt(policy, "s", 1), prompt(policy, "ss", 2), prompt(policy, "sss", 0)]
+    ids = [[policy.encode_report("Clear.")] for _ in prompts]
+    generate(policy, prompts, group=2, max_new_tokens=3, seeds=[[0, 1]] * 3)
+    assert len(passes) == 2, "a pass for each study with pictures"
+    for _ in range(2):
+        hidden_states(policy, prompts, ids)
+    assert len(passes) == 2
+    hidden_states(policy, [prompt(policy, "ssss", 1)], ids[:1])
+    assert len(passes) == 3
+
+
+def test_bits_do_not_depend_on_company_or_on_what_was_kept() -> None:
+    policy, _ = frozen()
+    prompts = [prompt(policy, "s" * k, 1 + k % 2) for k in range(1, 6)]
+    policy.vision_cache = VisionCache(0)
+    alone = [vision_embeddings(policy, [p]) for p in prompts]
+    policy.vision_cache = VisionCache(1 << 20)
+    for _ in range(2):
+        together = vision_embeddings(policy, prompts)
+        assert together is not None
+        assert torch.equal(together, torch.cat([e for e in alone if e is not None]))
+
+
+def test_it_is_refused_while_the_tower_trains() -> None:
+    policy = tiny_policy()
+    policy.vision_cache = VisionCache(1 << 20)
+    with pytest.raises(ValueError, match="would go stale"):
+        vision_embeddings(policy, [prompt(policy, "s", 1)])
+
+
+def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
+    cache = VisionCache(100)
+    whole = torch.zeros(1000)
+    for name in "abc":
+        cache[name] = whole[:10]  # 40 bytes, of a storage of 4,000
+    assert list(cache) == ["b", "c"] and cache.bytes == 80
+    assert cache["b"].untyped_storage().nbytes() == 40, "no view of what was computed beside it"
+    cache["d"] = torch.zeros(10)
+    assert set(cache) == {"b", "d"}, "b was used since c"
+    cache["huge"] = torch.zeros(30)
+    assert "huge" not in cache and len(cache) == 2
+    cache["b"] = torch.ones(5)
+    assert cache.bytes == 60 and bool(cache["b"].all())
+    del cache["d"]
+    assert cache.bytes == 20
+    assert cache.get("gone") is None
