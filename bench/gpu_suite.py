@@ -6,6 +6,10 @@ against the peers that are installed, and the verdict on bench/targets.py. Rows 
 bench/results/<gpu>.jsonl, or into the folder named by OUT. Needs torch with CUDA, nvcc, tvm-ffi and
 pytest; exits 2 where there is no GPU, 1 when anything is red or a target is not met.
 
+    python bench/gpu_suite.py --peers
+
+leaves the rooms out and measures against the peers alone.
+
     python bench/gpu_suite.py --dry [ROOM ...]
 
 goes the same way on a CPU at a few rows: it builds nothing, collects tests instead of running them,
@@ -103,6 +107,7 @@ def main(arguments: list[str]) -> int:
     """Run the suite on the rooms named, or on all; returns the exit status."""
     parser = argparse.ArgumentParser(prog="gpu_suite.py", description=__doc__.splitlines()[0])
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help="default: all")
+    parser.add_argument("--peers", action="store_true", help="no rooms: the peers and the targets")
     parser.add_argument("--dry", action="store_true", help="a few rows on a CPU, nothing kept")
     options = parser.parse_args(arguments)
     if not options.dry and not torch.cuda.is_available():
@@ -112,7 +117,7 @@ def main(arguments: list[str]) -> int:
     if unknown := set(options.rooms) - set(known):
         print(f"no such room: {', '.join(sorted(unknown))}; wanted some of {', '.join(known)}")
         return 2
-    rooms = options.rooms or known
+    rooms = [] if options.peers else options.rooms or known
     run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
     if not options.dry:
         return _run(Suite({"RRGKERN_RUN": run}, dry=False), rooms, rows.RESULTS, run)

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from triton.runtime import interpreter
 
 from bench.batch import Sizes, draw_head, draw_layout, draw_logits
 from bench.peers import PEERS, Peer, clip_loss, of, provider
@@ -19,6 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
 for package in {p.package for p in PEERS}:
     peer(package)
+interpreter = peer("triton.runtime.interpreter")
 
 CPU = torch.device("cpu")
 SIZES = Sizes(groups=2, members=2, length=8, width=128, vocabulary=41)
