@@ -38,6 +38,7 @@ _LABELLERS: dict[str, str] = {
 _EXTRACTORS: dict[str, str] = {
     "rules": "rrgtrain.clinical.rules.extractor:RulesExtractor",
     "radgraph": "rrgtrain.clinical.radgraph:RadGraphExtractor",
+    "ratescore": "rrgtrain.clinical.ratescore:RaTEExtractor",
     "radgraph-official": "rrgtrain.clinical.official:OfficialRadGraphExtractor",
 }
 

@@ -171,7 +171,8 @@ def unpack_entities(payload: bytes, text: str) -> Entities:
 
 def store_of(cache: str | Path | None, model: object, what: str) -> Store | None:
     """The store of a model that says what it is; one that does not is cached in memory only."""
-    fingerprint = getattr(model, "fingerprint", None)
+    # The digest of a network is only worth its second where it is used.
+    fingerprint = getattr(model, "fingerprint", None) if cache is not None else None
     if cache is None or fingerprint is None:
         return None
     return Store(cache, f"{what}-{fingerprint}")
