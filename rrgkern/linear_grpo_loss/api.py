@@ -60,8 +60,8 @@ def linear_grpo_loss(
         softcap: logits are softcap * tanh(z / softcap), before the temperature; None for none.
         temperature: T > 0, a run-time value.
         mode: "frozen_head" (neither weight nor bias requires a gradient, no entropy in the loss),
-            "grad_in_forward" (variants whose tokens do not depend on each other), "recompute", or
-            "auto" for the README's rule.
+            "grad_in_forward" (variants whose tokens do not depend on each other; not fp16),
+            "recompute", or "auto" for the README's rule.
         accumulate_weight_grad: the backward adds the weight's gradient to `weight.grad` slice by
             slice, so that no second [V, H] exists; mode "recompute" only. Not under
             torch.compile, DDP or FSDP2, whose hooks would not fire. Any backward through the
@@ -122,6 +122,7 @@ def linear_grpo_loss(
         wanted=wanted,
         sampler=sampler is not None,
         rows=hidden.shape[0],
+        half=hidden.dtype == torch.float16,
         accumulate_weight_grad=accumulate_weight_grad,
     )
 

@@ -70,7 +70,7 @@ def forward(
         done = in_forward.gradients(hidden, targets, head, policy, rows, wanted, entropy, plan)
         stats, gradients = done.stats, list(done[1:])
 
-    everywhere = _spread(stats, rows.live, rows_given)
+    everywhere = _spread(stats, rows.live, rows_given, entropy)
     if len(rows.rest):
         rest = chunked.forward(
             hidden[rows.rest], targets[rows.rest], head, entropy, plan.tiling, plan.tile
@@ -91,18 +91,16 @@ def forward(
     return Forward(loss, metrics, *nothing, *gradients)
 
 
-def _spread(stats: RowStats, live: Tensor | None, rows: int) -> RowStats:
-    """Statistics of the live rows among all of them; 0 elsewhere."""
+def _spread(stats: RowStats, live: Tensor | None, rows: int, entropy: bool) -> RowStats:
+    """Statistics of the live rows among all of them, 0 elsewhere; no entropy stays size 0."""
     if live is None:
         return stats
-    return RowStats(
-        *(
-            part.new_zeros(rows).index_copy_(0, live, part)
-            if name != "entropy" or len(part)
-            else part
-            for name, part in zip(RowStats._fields, stats, strict=True)
-        )
-    )
+    whole = {
+        name: part.new_zeros(rows).index_copy_(0, live, part)
+        for name, part in stats._asdict().items()
+        if name != "entropy" or entropy
+    }
+    return stats._replace(**whole)
 
 
 def _computed(rows: Rows, policy: Policy, count: int) -> Tensor | None:
@@ -122,11 +120,20 @@ def _hidden_gradient(
     hidden: Tensor,
     plan: Plan,
 ) -> Tensor:
-    """[N, H] in the dtype of `hidden`, 0 at rows that are not live."""
-    total = found.total
-    out = total if total.dtype == hidden.dtype else hidden.new_empty(total.shape)
+    """[N, H] in `gradient_dtype`, 0 at rows that are not live."""
+    total, dtype = found.total, gradient_dtype(hidden.dtype)
+    out = total if total.dtype == dtype else torch.empty_like(total, dtype=dtype)
     if len(total):
         plan.rows.direction(total, found.sums, found.stats, targets, head, rows.gather(coef), out)
     if rows.live is None:
         return out
-    return hidden.new_zeros(hidden.shape).index_copy_(0, rows.live, out)
+    return out.new_zeros(hidden.shape).index_copy_(0, rows.live, out)
+
+
+def gradient_dtype(dtype: torch.dtype) -> torch.dtype:
+    """What frozen_head keeps its gradient in until the backward: fp32 for fp16.
+
+    fp16 gradients live by a loss scale, which comes with the backward: before it they may be less
+    than the least fp16 number.
+    """
+    return torch.float32 if dtype == torch.float16 else dtype

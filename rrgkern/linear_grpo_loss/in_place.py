@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from rrgkern.linear_grpo_loss.op import linear_grpo_loss_fwd, linear_grpo_loss_scale_
 from rrgkern.linear_token_logps.op import linear_token_logps_bwd_into
@@ -56,16 +57,20 @@ class LossInPlace(torch.autograd.Function):
         """Inputs of the op -> loss and metrics."""
         loss, metrics, *_, d_hidden, d_weight, d_bias = linear_grpo_loss_fwd(*inputs)
         ctx.save_for_backward(d_hidden, d_weight, d_bias)
+        ctx.dtype = inputs[0].dtype
         ctx.mark_non_differentiable(metrics)
         return loss, metrics
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Any:
         """Gradients of hidden, weight and bias."""
         gradients = ctx.saved_tensors
         linear_grpo_loss_scale_(grad_loss, *gradients)
         wanted = ctx.needs_input_grad
-        returned = [g if want else None for g, want in zip(gradients, wanted, strict=False)]
+        returned = [
+            g.to(ctx.dtype) if want else None for g, want in zip(gradients, wanted, strict=False)
+        ]
         return *returned, *(None,) * (len(wanted) - len(returned))
 
 
@@ -85,6 +90,7 @@ class LossIntoGrad(torch.autograd.Function):
         return loss, metrics
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Any:
         """Gradients of hidden and bias; that of the weight is where it belongs already."""
         hidden, weight, bias, targets, coef, coef_entropy, *stats = ctx.saved_tensors

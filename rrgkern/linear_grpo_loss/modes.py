@@ -28,9 +28,10 @@ def choose_mode(
     wanted: Wanted,
     sampler: bool,
     rows: int,
+    half: bool = False,
     accumulate_weight_grad: bool = False,
 ) -> str:
-    """One of MODES, for "auto" by the rule of the README.
+    """One of MODES, for "auto" by the rule of the README; `half`: the operands are fp16.
 
     Raises:
         ValueError: `mode` is unknown, or cannot serve what is asked.
@@ -62,6 +63,11 @@ def choose_mode(
             f"{spec.surrogate!r} and sampler_level {spec.sampler_level!r}; one of them ties the "
             "tokens of a sequence, so no gradient is known before the last: choose 'recompute'"
         )
+    if mode == "grad_in_forward" and half:
+        raise ValueError(
+            "mode is 'grad_in_forward' and hidden is torch.float16; the loss scale that keeps fp16 "
+            "gradients above 6e-8 comes with the backward: choose 'recompute', or bfloat16"
+        )
     if not any(wanted):
         return "recompute"  # whose forward is the log-probabilities and nothing else
     if mode != "auto":
@@ -70,6 +76,6 @@ def choose_mode(
         return "recompute"
     if frozen and not spec.entropy_coef:
         return "frozen_head"
-    if not tied and rows >= LEAST_ROWS_IN_FORWARD:
+    if not (tied or half) and rows >= LEAST_ROWS_IN_FORWARD:
         return "grad_in_forward"
     return "recompute"

@@ -107,8 +107,8 @@ def _(
     def per_row(asked: bool) -> Tensor:
         return hidden.new_empty(hidden.shape[0] if asked else 0, dtype=wide)
 
-    def like(shape: torch.Size, asked: bool) -> Tensor:
-        return hidden.new_empty(shape if asked and not again else (0,))
+    def like(shape: torch.Size, asked: bool, dtype: torch.dtype = hidden.dtype) -> Tensor:
+        return hidden.new_empty(shape if asked and not again else (0,), dtype=dtype)
 
     entropy_in_loss = PolicyLoss.decode(spec).entropy_coef != 0
     return (
@@ -116,7 +116,7 @@ def _(
         hidden.new_empty(len(METRICS), dtype=wide),
         *(per_row(again), per_row(again and entropy_in_loss)),
         *(per_row(again), per_row(again and entropy), per_row(again), per_row(again)),
-        like(hidden.shape, want_hidden),
+        like(hidden.shape, want_hidden, compute.gradient_dtype(hidden.dtype)),
         like(weight.shape, want_weight),
         like(weight.shape[:1], bias is not None and want_bias),
     )
@@ -158,6 +158,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Outputs) -> None:
     hidden, weight, bias, targets = inputs[:4]
     ctx.temperature, ctx.softcap, ctx.mode = inputs[16:19]
     ctx.set_materialize_grads(False)
+    ctx.dtype = hidden.dtype
     if ctx.mode == "recompute":
         ctx.save_for_backward(hidden, weight, bias, targets, *output[2:8])
     else:
@@ -177,7 +178,9 @@ def _backward(ctx: Any, grad_loss: Tensor | None, *others: Tensor | None) -> Any
         )
     else:
         gradients = linear_grpo_loss_scale(grad_loss, *ctx.saved_tensors)
-    returned = [g if want else None for g, want in zip(gradients, wanted, strict=True)]
+    returned = [
+        g.to(ctx.dtype) if want else None for g, want in zip(gradients, wanted, strict=True)
+    ]
     return *returned, *(None,) * (INPUTS - 3)
 
 

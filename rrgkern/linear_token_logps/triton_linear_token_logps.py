@@ -9,8 +9,8 @@ from rrgkern.linear_token_logps import chunked, triton_tile
 from rrgkern.linear_token_logps.head import Head, Tiling
 from rrgkern.token_logps.row_stats import RowStats, stats_dtype
 
-# 4096 x 4096, 64 MiB of fp32 logits: large enough for the tensor cores, and square, because the sums
-# that a slice and a block of rows leave behind are read and written again by the next.
+# 4096 x 4096, 64 MiB of fp32 logits: large enough for the tensor cores, and square, because what a
+# slice and a block of rows leave summed is read and written again by the next.
 TILING = Tiling(columns=4096, elements=1 << 24)
 
 

@@ -24,7 +24,7 @@ NUM_WARPS = 4
 # Columns that a thread loads at a time: 128 bits of fp32.
 VECTOR = 4
 LANES = 32 * NUM_WARPS * 2
-GRADIENT_BLOCK = 32 * NUM_WARPS * 2 * VECTOR
+GRADIENT_BYTES = 32 * NUM_WARPS * 2 * 16
 
 
 @triton.jit
@@ -288,8 +288,8 @@ def gradient(
     coef_entropy: Tensor | None,
 ) -> Tensor:
     """See `torch_tile.gradient`; written to `spare`."""
-    out = tile_of(spare, *z.shape)
-    gradient_kernel[(len(z), triton.cdiv(z.shape[1], GRADIENT_BLOCK))](
+    out, block = tile_of(spare, *z.shape), GRADIENT_BYTES // z.element_size()
+    gradient_kernel[(len(z), triton.cdiv(z.shape[1], block))](
         z,
         *_bias(head, columns, z),
         out,
@@ -304,7 +304,7 @@ def gradient(
         head.softcap,
         WIDTH=z.shape[1],
         ENTROPY=coef_entropy is not None,
-        BLOCK=GRADIENT_BLOCK,
+        BLOCK=block,
         **_variant(head),
     )
     return out

@@ -39,12 +39,17 @@ def scaling(width: int, dtype: torch.dtype, rows: int = VOCABULARY) -> None:
     scale(values, meta(dtype=stats_dtype(dtype)), values)
 
 
+def scaling_a_copy(width: int, dtype: torch.dtype, rows: int = VOCABULARY) -> None:
+    values = meta(rows, width, dtype=dtype)
+    scale(values, meta(dtype=stats_dtype(dtype)), torch.empty_like(values))
+
+
 CASES = {
     f"{call.__name__}, H = {width}, {str(dtype).removeprefix('torch.')}": Case(
         lambda call=call, width=width, dtype=dtype: call(width, dtype),
         streaming=width % 16 == 0 and dtype != torch.float64,
     )
-    for call in (rescaling, directing, scaling)
+    for call in (rescaling, directing, scaling, scaling_a_copy)
     for width, dtype in (
         (2048, torch.bfloat16),
         (3584, torch.bfloat16),

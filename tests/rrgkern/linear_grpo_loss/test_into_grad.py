@@ -23,6 +23,8 @@ def called(given, **options):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("before", [False, True])
 def test_it_adds_what_autograd_would(kernel, dtype, before):
+    if kernel == "triton" and not (before and dtype == torch.float64):
+        pytest.skip("the slices are added by PyTorch: its twin shows the rest")
     given = problem(PolicyLoss(beta=0.1, entropy_coef=0.1), bias=True, dtype=dtype).to(dtype)
     expected = ours(given, "recompute", upstream=0.3)
     arguments = called(given)

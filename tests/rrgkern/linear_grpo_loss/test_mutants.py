@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from rrgkern import PolicyLoss
-from rrgkern.linear_grpo_loss import compute, frozen, in_forward, rows, torch_rows
+from rrgkern.linear_grpo_loss import compute, frozen, in_forward, op, rows, torch_rows
 from rrgkern.linear_token_logps import torch_tile
 from rrgkern.token_logps import tile
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.mutants import mutate
-from tests.rrgkern.linear_grpo_loss.cases import check, ours, problem
+from tests.rrgkern.linear_grpo_loss.cases import VOCABULARY, check, ours, problem
 
 # (mode, who uses it, what, where it is defined, the right text, the wrong text)
 PLANTED = {
@@ -72,7 +72,7 @@ PLANTED = {
         *("if len(rows.rest):", "if False:"),
     ),
     "tied sequences lose their weightless tokens": (
-        *("recompute", compute, "reachable", rows),
+        *("frozen_head", compute, "reachable", rows),
         *("if policy.tied:", "if False:"),
     ),
     "entropy without gradient": (
@@ -87,8 +87,9 @@ SPECS = {
 }
 
 
-def case(mode: str):
-    given = problem(SPECS[mode], bias=True, softcap=3.0)
+def case(mode: str, tied: bool = False):
+    spec = PolicyLoss(ratio_level="sequence") if tied else SPECS[mode]
+    given = problem(spec, bias=True, softcap=3.0)
     given.policy.weight[::3] = 0.0
     return given
 
@@ -100,17 +101,19 @@ def judge(given, mode: str) -> None:
     )
 
 
-@pytest.mark.parametrize("mode", SPECS)
-def test_the_right_ones_pass(torch_kernel, mode):
-    judge(case(mode), mode)
+@pytest.mark.parametrize(("mode", "tied"), [*((m, False) for m in SPECS), ("frozen_head", True)])
+def test_the_right_ones_pass(torch_kernel, mode, tied):
+    judge(case(mode, tied), mode)
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_noticed(torch_kernel, monkeypatch, name):
+    # Two rows held: a few live rows make several blocks.
+    monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(held=2 * VOCABULARY))
     mode, user, what, source, right, wrong = PLANTED[name]
     monkeypatch.setattr(user, what, getattr(mutate(source, right, wrong), what))
     with pytest.raises(AssertionError):
-        judge(case(mode), mode)
+        judge(case(mode, tied="tied" in name), mode)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

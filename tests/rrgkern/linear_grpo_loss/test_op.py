@@ -9,7 +9,7 @@ from rrgkern import PolicyLoss, linear_grpo_loss
 from rrgkern.dispatch import served_by
 from rrgkern.linear_grpo_loss import op
 from rrgkern.linear_token_logps import op as logps_op
-from tests.rrgkern.linear_grpo_loss.cases import DEVICE, check, keywords, ours, problem
+from tests.rrgkern.linear_grpo_loss.cases import DEVICE, check, keywords, ours, problem, truth
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 MODES = ("frozen_head", "grad_in_forward", "recompute")
@@ -131,6 +131,28 @@ def test_the_upstream_gradient_is_not_rounded_to_16_bits(kernel, mode):
     whole = ours(given, mode, frozen=frozen).hidden.double()
     share = (thirds * whole).sum() / (whole * whole).sum()
     assert abs(share * 3 - 1) < bound
+
+
+@pytest.mark.parametrize("mode", ["frozen_head", "recompute"])
+def test_a_loss_scale_keeps_fp16_gradients_alive(kernel, mode):
+    # Coefficients of 1e-9: without the scale every gradient is 0 in fp16, and 0 stays 0.
+    given = problem(dtype=torch.float16)
+    given.policy.scale.mul_(1e-8)
+    given, frozen = given.to(torch.float16), mode == "frozen_head"
+    assert not ours(given, mode, frozen=frozen).hidden.any()
+    scaled = ours(given, mode, frozen=frozen, upstream=2.0**26).hidden
+    exact = truth(given, frozen=frozen, upstream=2.0**26).hidden
+    torch.testing.assert_close(scaled.double(), exact, rtol=0.02, atol=1e-4)
+
+
+def test_a_second_derivative_is_refused(torch_kernel):
+    called = keywords(problem().to(torch.float32), mode="grad_in_forward")
+    hidden = called["hidden"].requires_grad_()
+    (gradient,) = torch.autograd.grad(
+        linear_grpo_loss(**called).loss * hidden.sum(), hidden, create_graph=True
+    )
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
 
 
 def test_gradients_only_where_required(torch_kernel):

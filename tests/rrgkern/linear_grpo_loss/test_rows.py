@@ -167,6 +167,14 @@ def test_nothing_to_learn(kernel, mode, batch):
     assert out.metrics[METRICS.index("tokens")] == given.policy.mask.sum()
 
 
+@pytest.mark.parametrize("mode", ["grad_in_forward", "recompute"])
+def test_an_entropy_bonus_without_a_scored_row(torch_kernel, mode):
+    given = problem(PolicyLoss(entropy_coef=0.1), lengths=(2,), given="mask")
+    given.policy.mask.zero_()
+    out = ours(given, mode)
+    assert out.loss == 0 and not out.hidden.any() and not out.weight.any()
+
+
 def test_the_ratio_is_exactly_one_on_policy(kernel):
     given = problem(given="", dtype=torch.bfloat16).to(torch.bfloat16)
     for mode in MODES:

@@ -16,6 +16,7 @@ MANY, FEW = LEAST_ROWS_IN_FORWARD, LEAST_ROWS_IN_FORWARD - 1
 PPO = PolicyLoss(beta=0.1)
 GSPO = PolicyLoss(ratio_level="sequence")
 ENTROPY = PolicyLoss(entropy_coef=0.1)
+HALF = {name: torch.ones(n, 16).half() for name, n in (("hidden", 14), ("weight", 301))}
 PER_SEQUENCE = PolicyLoss(sampler_level="sequence")
 
 
@@ -36,6 +37,8 @@ PER_SEQUENCE = PolicyLoss(sampler_level="sequence")
         (PER_SEQUENCE, TRAINABLE, MANY, {"sampler": False}, "grad_in_forward"),
         (PPO, TRAINABLE, MANY, {"accumulate_weight_grad": True}, "recompute"),
         (PPO, NONE, MANY, {}, "recompute"),
+        (PPO, TRAINABLE, MANY, {"half": True}, "recompute"),
+        (PPO, FROZEN, MANY, {"half": True}, "frozen_head"),
     ],
 )
 def test_the_rule(spec, wanted, rows, more, expected):
@@ -54,6 +57,7 @@ def test_nothing_wanted_forces_nothing():
         ("frozen_head", {}, True, r"weight requires a gradient.*weight.requires_grad_\(False\)"),
         ("frozen_head", {"spec": ENTROPY}, False, "entropy_coef 0.1.*choose that"),
         ("grad_in_forward", {"spec": GSPO}, True, "ratio_level 'sequence'.*'recompute'"),
+        ("grad_in_forward", HALF, True, "hidden is torch.float16.*'recompute'"),
         ("grad_in_forward", {"accumulate_weight_grad": True}, True, "only 'recompute'"),
     ],
 )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +73,31 @@ def test_fully_shard_leaves_its_parameters_usable(torch_kernel, mesh):
     expected = ours(given, "recompute")
     linear_grpo_loss(**keywords(given, weight=head.weight, mode="recompute")).loss.backward()
     assert torch.equal(head.weight.grad.full_tensor(), expected.weight)
+
+
+def test_under_ddp_the_hooks_fire(torch_kernel, mesh):
+    # DDP refuses a forward after a backward in which a hook of its own did not fire.
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = torch.nn.Linear(16, 16, dtype=torch.float64)
+            self.head = torch.nn.Linear(16, 301, bias=False, dtype=torch.float64)
+
+        def forward(self, **called: Any) -> torch.Tensor:
+            hidden = called.pop("hidden")
+            weight = self.head.weight
+            return linear_grpo_loss(self.body(hidden), weight, **called).loss
+
+    called = keywords(problem(given="old"), mode="grad_in_forward")
+    del called["weight"]
+    torch.manual_seed(0)
+    plain = Model()
+    wrapped = torch.nn.parallel.DistributedDataParallel(copy.deepcopy(plain))
+    for _ in range(2):
+        for model in (plain, wrapped):
+            model(**called).backward()
+    for a, b in zip(plain.parameters(), wrapped.parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad)
 
 
 def test_a_gradient_straight_into_a_sharded_weight_is_refused(mesh):

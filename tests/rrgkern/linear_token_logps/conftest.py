@@ -7,8 +7,6 @@ import torch
 
 from rrgkern.linear_token_logps import op, triton_linear_token_logps
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
-
 
 @pytest.fixture(params=["triton", "torch"])
 def kernel(request, monkeypatch) -> str:
@@ -16,10 +14,21 @@ def kernel(request, monkeypatch) -> str:
     if request.param == "torch":
         if torch.cuda.is_available():
             pytest.skip("on CUDA tensors Triton serves")
-        for name, served in (
-            ("fwd", op.linear_token_logps_fwd),
-            ("bwd", op.linear_token_logps_bwd),
-            ("bwd_into", op.linear_token_logps_bwd_into),
-        ):
-            monkeypatch.setattr(triton_linear_token_logps, name, served._init_fn)
+        use_torch(monkeypatch)
     return request.param
+
+
+@pytest.fixture
+def torch_kernel(monkeypatch) -> None:
+    """The kernel that serves CPUs, for what does not depend on the kernel."""
+    if not torch.cuda.is_available():
+        use_torch(monkeypatch)
+
+
+def use_torch(monkeypatch) -> None:
+    for name, served in (
+        ("fwd", op.linear_token_logps_fwd),
+        ("bwd", op.linear_token_logps_bwd),
+        ("bwd_into", op.linear_token_logps_bwd_into),
+    ):
+        monkeypatch.setattr(triton_linear_token_logps, name, served._init_fn)

@@ -16,12 +16,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.6, "softcap": 4.0}])
 def test_dtypes_and_options(kernel, dtype, bias, options):
-    given = problem(23, 16, 301, dtype, bias, **options)
+    if kernel == "triton" and (dtype.itemsize == 2 or bool(options) != bias):
+        pytest.skip("to the kernels a tile is fp32 or fp64: two dtypes, with all options and none")
+    given = problem(11, 16, 301, dtype, bias, **options)
     check(ours(given), given)
 
 
 @pytest.mark.parametrize(
-    ("rows", "vocabulary"), [(9, 1), (9, 2), (9, 1024), (9, 1025), (2, 9000), (2, 32001)]
+    ("rows", "vocabulary"), [(9, 1), (9, 2), (9, 1024), (9, 1025), (1, 9000), (1, 32001)]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_vocabularies(kernel, rows, vocabulary, dtype):
@@ -31,8 +33,8 @@ def test_vocabularies(kernel, rows, vocabulary, dtype):
     check(ours(given), given)
 
 
-def test_the_vocabulary_of_qwen(kernel):
-    given = problem(1 if kernel == "triton" else 5, 8, 151936, torch.bfloat16)
+def test_the_vocabulary_of_qwen(torch_kernel):
+    given = problem(5, 8, 151936, torch.bfloat16)
     check(ours(given), given)
 
 
@@ -64,7 +66,7 @@ def test_collapsed_softmax_keeps_its_digits(kernel, margin):
 @pytest.mark.parametrize("tiling", [Tiling(64, 64), Tiling(128, 128 * 3), Tiling(1000, 10**6)])
 @pytest.mark.parametrize("steps", [torch_tile, triton_tile], ids=["torch", "triton"])
 def test_tile_borders_do_not_matter(steps, tiling, dtype):
-    if steps is triton_tile and (dtype == torch.bfloat16 or tiling.elements == 64):
+    if steps is triton_tile and (dtype != torch.float64 or tiling.elements == 64):
         pytest.skip("tile by tile in the interpreter: the other tilings show it")
     given = problem(11, 16, 700, dtype, bias=True, temperature=0.7, softcap=5.0)
     wide = torch.float64 if dtype == torch.float64 else torch.float32

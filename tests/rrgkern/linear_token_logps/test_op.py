@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from rrgkern import linear_token_logps, token_logps
-from rrgkern.linear_token_logps import op
-from rrgkern.token_logps import tile
+from rrgkern.linear_token_logps import op, torch_tile, triton_tile
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.rrgkern.linear_token_logps.oracle import DEVICE, check, ours, problem
 
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
-@pytest.mark.parametrize("entropy", [False, True])
-@pytest.mark.parametrize("bias", [False, True])
+
+@pytest.mark.parametrize(("entropy", "bias"), [(False, False), (True, True)])
 def test_opcheck(entropy, bias):
-    given = problem(5, 8, 40, bias=bias)
+    given = problem(3, 8, 40, bias=bias)
     hidden, weight = given.hidden.requires_grad_(), given.weight.requires_grad_()
     inputs = (hidden, weight, given.bias, given.targets)
     torch.library.opcheck(op.linear_token_logps_fwd, (*inputs, 0.7, 3.0, entropy))
@@ -29,7 +29,7 @@ def test_opcheck(entropy, bias):
         )
 
 
-def test_gradcheck_through_the_op():
+def test_gradcheck_through_the_op(torch_kernel):
     given = problem(4, 3, 9, torch.float64, bias=True)
     leaves = [x.requires_grad_() for x in (given.hidden, given.weight, given.bias)]
 
@@ -42,7 +42,7 @@ def test_gradcheck_through_the_op():
 
 
 @pytest.mark.parametrize("entropy", [False, True])
-def test_compiles_into_one_graph(entropy):
+def test_compiles_into_one_graph(torch_kernel, entropy):
     given = problem(6, 8, 50)
 
     def loss(hidden, weight, temperature):
@@ -59,7 +59,6 @@ def test_compiles_into_one_graph(entropy):
         assert all(torch.equal(a, e) for a, e in zip(actual, expected, strict=True))
 
 
-@pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 def test_equals_token_logps_of_the_logits():
     given = problem(6, 8, 50, torch.float64, temperature=0.7)
     out = linear_token_logps(
@@ -71,14 +70,14 @@ def test_equals_token_logps_of_the_logits():
     torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_two_runs_are_bitwise_equal():
-    given = problem(50, 16, 3000, torch.bfloat16)
+def test_two_runs_are_bitwise_equal(kernel):
+    given = problem(12, 16, 1500, torch.bfloat16)
     assert all(torch.equal(a, b) for a, b in zip(ours(given)[:4], ours(given)[:4], strict=True))
 
 
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf])
-def test_rows_without_coefficient_change_nothing(poison):
-    given = problem(40, 16, 1500, bias=True)
+def test_rows_without_coefficient_change_nothing(kernel, poison):
+    given = problem(12, 16, 300, bias=True)
     masked = (given.coef == 0) & (given.coef_entropy == 0)
     clean = ours(given)
     hidden = given.hidden.clone()
@@ -91,7 +90,7 @@ def test_rows_without_coefficient_change_nothing(poison):
 
 
 @pytest.mark.parametrize("rows", [0, 4])
-def test_no_active_row_gives_zero_gradients(rows):
+def test_no_active_row_gives_zero_gradients(kernel, rows):
     given = problem(rows, 8, 30, torch.bfloat16, bias=True)
     given.coef.zero_(), given.coef_entropy.zero_()
     outcome = ours(given)
@@ -99,7 +98,7 @@ def test_no_active_row_gives_zero_gradients(rows):
     assert all((gradient == 0).all() for gradient in outcome[2:])
 
 
-def test_gradients_only_where_required():
+def test_gradients_only_where_required(torch_kernel):
     given = problem(6, 8, 50, bias=True)
     hidden = given.hidden.requires_grad_()
     linear_token_logps(hidden, given.weight, given.targets, bias=given.bias).logps.sum().backward()
@@ -108,7 +107,7 @@ def test_gradients_only_where_required():
     assert not frozen.logps.requires_grad
 
 
-def test_expanded_strided_and_many_dimensional_inputs():
+def test_expanded_strided_and_many_dimensional_inputs(torch_kernel):
     given = problem(24, 8, 50)
     wide = torch.randn(4, 7, 16, device=DEVICE)
     hidden = wide[:, :-1, ::2].requires_grad_()
@@ -158,15 +157,19 @@ def test_a_target_outside_the_vocabulary_is_refused(wrong):
 
 @pytest.mark.parametrize("name", GRADIENT_MUTANTS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_wrong_gradient_is_noticed(monkeypatch, dtype, name):
+def test_a_wrong_gradient_is_noticed(kernel, monkeypatch, dtype, name):
+    if kernel == "triton" and dtype == torch.bfloat16:
+        pytest.skip("to the kernels a tile is fp32 either way")
     given = problem(12, 16, 200, dtype, temperature=0.7)
-    right, mutate = tile.gradient, GRADIENT_MUTANTS[name]
+    steps = triton_tile if kernel == "triton" else torch_tile
+    right, mutate = steps.gradient, GRADIENT_MUTANTS[name]
 
-    def wrong(z, columns, coef, coef_entropy, targets, stats, temperature):
-        gradient = right(z, columns, coef, coef_entropy, targets, stats, temperature)
-        return mutate(gradient, targets, temperature)
+    def wrong(z, spare, targets, columns, head, *rest):
+        gradient = right(z, spare, targets, columns, head, *rest)
+        return mutate(gradient, targets - columns.start, head.temperature)
 
-    check(ours(given), given)
-    monkeypatch.setattr(tile, "gradient", wrong)
+    if name == "zero":
+        check(ours(given), given)
+    monkeypatch.setattr(steps, "gradient", wrong)
     with pytest.raises(AssertionError, match="too far from the truth"):
         check(ours(given), given)
