@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from rrgtrain.clinical.chexbert.pieces import (
     read_vocabulary,
     refuse_foreign,
 )
+from rrgtrain.clinical.fingerprint import fingerprint
 from rrgtrain.clinical.labels import OBSERVATIONS, ClassId
 from rrgtrain.errors import UserError
 
@@ -92,7 +94,13 @@ class CheXbertLabeller:
         self.token_budget = token_budget or (
             _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
         )
+        self._settings = (dtype, sorted(vocabulary.items()))
         self._told = False
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the weights, the vocabulary and the dtype: of all that a label depends on."""
+        return fingerprint((self.network,), *self._settings)
 
     def label(self, reports: Sequence[str]) -> np.ndarray:
         """int8 `[R, 14]` class ids. Raises TypeError for the first report that is not a str,

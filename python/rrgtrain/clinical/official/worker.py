@@ -114,12 +114,17 @@ def ratescore_sentences(reports: list[str]) -> list[list[str]]:
 
 
 def ratescore_entities(model: int, reports: list[str]) -> list[list[list[str]]]:
-    """(text, type) of every entity. Report by report: the package leaves out an empty one."""
+    """(text, type) of every entity. Report by report: the package leaves out one without a
+    sentence, and stops at a list of such.
+    """
     from RaTEScore.score import run_ner
 
     scorer = LOADED[model]
-    found = []
-    for report in reports:
+    found: list[list[list[str]]] = []
+    for report, sentences in zip(reports, ratescore_sentences(reports), strict=True):
+        if not sentences:
+            found.append([])
+            continue
         listed = run_ner(
             [report],
             scorer.idx2label,
@@ -128,7 +133,7 @@ def ratescore_entities(model: int, reports: list[str]) -> list[list[list[str]]]:
             scorer.device,
             scorer.batch_size,
         )
-        found.append([list(pair) for pair in listed[0]] if listed else [])
+        found.append([list(pair) for pair in listed[0]])
     return found
 
 
@@ -140,10 +145,14 @@ def ratescore_scores(model: int, candidates: list[str], references: list[str]) -
 def ratescore_aligned(
     model: int, candidates: list[str], references: list[str]
 ) -> list[float | None]:
-    """Pair by pair; None where the package gives no score."""
+    """Pair by pair; None where a report has no sentence, for which the package has no score."""
     scorer = LOADED[model]
-    pairs = zip(candidates, references, strict=True)
-    return [next(iter(scorer.compute_score([one], [other])), None) for one, other in pairs]
+    read = (ratescore_sentences(candidates), ratescore_sentences(references))
+    pairs = zip(candidates, references, *read, strict=True)
+    return [
+        scorer.compute_score([one], [other])[0] if ours and theirs else None
+        for one, other, ours, theirs in pairs
+    ]
 
 
 CALLS = {

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from rrgtrain.clinical.backends import check_reports
 from rrgtrain.clinical.chexbert.batches import length_sorted
+from rrgtrain.clinical.fingerprint import fingerprint
 from rrgtrain.clinical.radgraph.archive import read_archive
 from rrgtrain.clinical.radgraph.checkpoint import load_network
 from rrgtrain.clinical.radgraph.graph import Graph, build_graph
@@ -96,7 +98,15 @@ class RadGraph:
             _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
         )
         self._pieces = WordPieces(source, weights == "hub")
+        self._dtype = dtype
         self._told = False
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the weights and of all else that a graph depends on; `case` is not of it."""
+        shape = replace(self.shape, encoder="")
+        settings = (self.model_type, shape, self.ner, self.relations, self._dtype)
+        return fingerprint((self.network,), *settings, self._pieces.vocabulary())
 
     def annotate(self, reports: Sequence[str]) -> list[Graph]:
         """The graph of every report. One of white space alone has no word and no entity; an empty

@@ -53,6 +53,11 @@ class RadGraphExtractor:
         )
         self._kinds = kinds_of(self.radgraph.ner)
 
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the model."""
+        return self.radgraph.fingerprint
+
     def extract(self, reports: Sequence[str]) -> Entities:
         """Entities ordered by report, then position. TypeError names a report not a str.
 

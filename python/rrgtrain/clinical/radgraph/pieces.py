@@ -61,6 +61,10 @@ class WordPieces:
         parts = [ids[begin : begin + row - 2] for begin in range(0, len(ids), row - 2)]
         return [piece for part in parts for piece in (*before, *part, *after)]
 
+    def vocabulary(self) -> str:
+        """The tokenizer written out: equal where it reads every word alike."""
+        return f"{self._around} {self._tokenizer.backend_tokenizer.to_str()}"
+
     def _ids(self, words: Iterable[str]) -> list[list[int]]:
         texts = [_SURROGATE.sub("\ufffd", word) for word in words]
         return self._tokenizer(texts, add_special_tokens=False)["input_ids"]

@@ -9,6 +9,7 @@ from transformers import BertConfig
 from rrgtrain.clinical.metrics import label_report, single_report_f1
 from rrgtrain.clinical.official import OfficialCheXbert
 from tests.rrgtrain.clinical.chexbert import tiny
+from tests.rrgtrain.clinical.oracle.base import write_chexbert
 from tests.rrgtrain.clinical.oracle.conftest import REPORTS
 
 # The package's tokenizer stops at a lone surrogate.
@@ -23,8 +24,7 @@ RATES = {"precision": "precision", "recall": "recall", "f1": "f1-score"}
 def pair(oracle, base, tmp_path_factory):
     folder = tmp_path_factory.mktemp("chexbert")
     config = BertConfig() if base else tiny.CONFIG
-    network = tiny.random_network(config, 0, std=0.05 if base else 0.4)
-    tiny.write_folder(folder, network=network)
+    (write_chexbert if base else tiny.write_folder)(folder)
     ours = tiny.labeller(folder, config=config)
     return ours, OfficialCheXbert(folder / "weights.pth", folder, config=config, worker=oracle)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from transformers import BertConfig, ModernBertConfig
 
 from rrgtrain.clinical.official import OfficialRadGraph
 from rrgtrain.clinical.radgraph import RadGraph, RadGraphExtractor
 from rrgtrain.clinical.radgraph.extractor import entities_of, kinds_of
+from tests.rrgtrain.clinical.oracle.base import write_radgraph
 from tests.rrgtrain.clinical.oracle.conftest import REPORTS
 from tests.rrgtrain.clinical.radgraph import archives, texts
 
@@ -17,22 +17,11 @@ TEXTS = [*texts.ADVERSARIAL, *texts.random_reports(REPORTS - len(texts.ADVERSARI
 
 
 def write(folder, dataset: str, base: bool):
+    if base:
+        return write_radgraph(folder, dataset)
     modern = dataset.startswith("modern")
-    if not base:
-        config = archives.tiny_modern() if modern else archives.TINY
-        return archives.write_archive(folder, dataset, encoder=config)
-    # Sizes of the template of DyGIE++; spread keeps the states of 12 layers apart.
-    if modern:
-        special = archives.tiny_modern()
-        names = ("pad_token_id", "bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id")
-        config = ModernBertConfig(
-            max_position_embeddings=512, **{name: getattr(special, name) for name in names}
-        )
-    else:
-        config = BertConfig()
-    return archives.write_archive(
-        folder, dataset, encoder=config, hidden=150, features=20, spread=0.05
-    )
+    config = archives.tiny_modern() if modern else archives.TINY
+    return archives.write_archive(folder, dataset, encoder=config)
 
 
 @pytest.fixture(scope="module", params=["radgraph", "radgraph-xl", "modern-radgraph-xl"])

@@ -158,3 +158,14 @@ def test_the_hub_is_asked_only_when_told(xl, tmp_path, monkeypatch):
 
 def test_registered(xl):
     assert len(build_extractor("radgraph", weights=xl).extract(["no effusion"]).reports) == 1
+
+
+def test_fingerprint_tells_models_apart(xl, tmp_path):
+    first = RadGraph(xl).fingerprint
+    assert RadGraph(archives.pack(xl, tmp_path / "x.tar.gz"), case="master").fingerprint == first
+    assert RadGraph(xl, dtype="bf16").fingerprint != first
+
+    def change(state):
+        state[f"{NER}.bias"][0] += 1
+
+    assert RadGraph(archives.write_archive(tmp_path, change=change)).fingerprint != first

@@ -1,0 +1,288 @@
+"""The clinical models against the official packages as they are called, in one run.
+
+    make oracle && .venv/bin/python -m pytest -q --benchmark-quiet bench/clinical.py
+
+Random weights of the real size, so speed means something and labels do not. Rounds interleave the
+package, ours in fp32 and, where the CPU multiplies bf16 (AMX), ours in bf16; ratios are of medians.
+`distinct` scores pairs of reports that are all different; `group` three prompts with eight rollouts
+each, whose sentences are shared as in a group, against three references. RRGKERN_BENCH_FULL=1 adds
+32 x 10 rollouts with their references read before, the package timed on 3 x 8 and extrapolated.
+
+A model joins with an entry of `MODELS`. Both sides use the threads that OMP_NUM_THREADS gives.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig
+
+from bench import harness
+from rrgkern import ReportEntities, entity_match
+from rrgtrain.clinical import Entities
+from rrgtrain.clinical.cached import Cached, CachedExtractor, CachedLabeller
+from rrgtrain.clinical.chexbert import CheXbertLabeller
+from rrgtrain.clinical.metrics import single_report_f1
+from rrgtrain.clinical.official import (
+    OfficialCheXbert,
+    OfficialRadGraph,
+    OfficialRaTEScore,
+    Worker,
+)
+from rrgtrain.clinical.radgraph import RadGraph, radgraph_f1
+from rrgtrain.clinical.ratescore import RaTEExtractor, affinity
+from rrgtrain.errors import UserError
+from tests.rrgtrain.clinical.chexbert.tiny import WORDS
+from tests.rrgtrain.clinical.oracle import base
+
+ROUNDS = 3
+PAIRS = 6
+PROMPTS, ROLLOUTS = 3, 8
+LARGE_PROMPTS, LARGE_ROLLOUTS = 32, 10
+SENTENCES, LONGEST_SENTENCE = 8, 15
+SHARED = 0.6
+
+Score = Callable[[list[str], list[str]], Any]
+
+ROWS: list[dict[str, object]] = []
+harness.tables.append(("clinical: reports a second, ratio to the package", ROWS))
+
+
+@dataclass(frozen=True)
+class Native:
+    """score: candidates against references. keep: read references and remember them.
+    read: what it says of each report, to compare dtypes by.
+    """
+
+    score: Score
+    keep: Callable[[list[str]], Any]
+    read: Callable[[list[str]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """write: its files in a folder. package, native: what scores with them.
+    wanted: ratio to the package that the project asks for, by shape and dtype.
+    """
+
+    write: Callable[[Path, list[str]], Any]
+    package: Callable[[Any, Worker], Score]
+    native: Callable[[Any, str], Native]
+    wanted: dict[tuple[str, str], float]
+
+
+def chexbert_package(folder: Path, worker: Worker) -> Score:
+    config = BertConfig()
+    return OfficialCheXbert(folder / "weights.pth", folder, config=config, worker=worker).f1
+
+
+def chexbert_native(folder: Path, dtype: str) -> Native:
+    config = BertConfig()
+    labeller = CheXbertLabeller(folder / "weights.pth", folder, config=config, dtype=dtype)
+    held = CachedLabeller(labeller)
+    return Native(
+        lambda ours, theirs: single_report_f1(held.label(ours), held.label(theirs)),
+        lambda texts: held.label(texts, keep=True),
+        lambda texts: labeller.label(texts).tolist(),
+    )
+
+
+def radgraph_package(place: Path, worker: Worker) -> Score:
+    return OfficialRadGraph(place, worker=worker).f1
+
+
+def radgraph_native(place: Path, dtype: str) -> Native:
+    reader = RadGraph(place, dtype=dtype)
+    held = Cached(reader.annotate)
+    return Native(
+        lambda ours, theirs: list(map(radgraph_f1, held(ours), held(theirs))),
+        lambda texts: held(texts, keep=True),
+        lambda texts: [graph.official() for graph in reader.annotate(texts)],
+    )
+
+
+def ratescore_package(folders: tuple[Path, Path], worker: Worker) -> Score:
+    return OfficialRaTEScore(*folders, worker=worker).as_called
+
+
+def ratescore_native(folders: tuple[Path, Path], dtype: str) -> Native:
+    extractor = RaTEExtractor(*folders, dtype=dtype)
+    held, weights = CachedExtractor(extractor), affinity("long")
+
+    def parts(entities: Entities) -> ReportEntities:
+        fields = ("offsets", "presence", "embedding", "kind")
+        return ReportEntities(**{f: torch.as_tensor(getattr(entities, f)) for f in fields})
+
+    def score(ours: list[str], theirs: list[str]) -> torch.Tensor:
+        x, y = parts(held.extract(ours)), parts(held.extract(theirs))
+        return entity_match(x, y, affinity=weights, neg_weight=0.8717).score
+
+    def read(texts: list[str]) -> list[Any]:
+        found = extractor.extract(texts)
+        names = list(zip(found.text, found.kind.tolist(), strict=True))
+        return [names[found.of_report(row)] for row in range(len(texts))]
+
+    return Native(score, lambda texts: held.extract(texts, keep=True), read)
+
+
+MODELS = {
+    "chexbert": Model(
+        lambda folder, texts: base.write_chexbert(folder),
+        chexbert_package,
+        chexbert_native,
+        {("distinct", "fp32"): 1.1, ("distinct", "bf16"): 3},
+    ),
+    "radgraph": Model(
+        lambda folder, texts: base.write_radgraph(folder, "radgraph-xl"),
+        radgraph_package,
+        radgraph_native,
+        {("distinct", "fp32"): 1.5},
+    ),
+    "ratescore": Model(
+        lambda folder, texts: _named(base.write_ratescore(folder, texts)),
+        ratescore_package,
+        ratescore_native,
+        {("distinct", "fp32"): 4, ("group", "fp32"): 10},
+    ),
+}
+
+
+def _named(folders: tuple[Path, Path]) -> tuple[Path, Path]:
+    base.name_tokenizers(*folders)
+    return folders
+
+
+def sentences(rng: np.random.Generator, count: int) -> list[str]:
+    """Random words: the encoders' time does not depend on which."""
+    lengths = rng.integers(5, LONGEST_SENTENCE, count)
+    return [" ".join(rng.choice(WORDS, length)).capitalize() + "." for length in lengths]
+
+
+def distinct(seed: int) -> tuple[list[str], list[str]]:
+    rng = np.random.default_rng(seed)
+    texts = [" ".join(sentences(rng, SENTENCES)) for _ in range(2 * PAIRS)]
+    return texts[:PAIRS], texts[PAIRS:]
+
+
+def groups(seed: int, prompts: int, rollouts: int) -> tuple[list[str], list[str]]:
+    """Rollouts that keep a share of one report's sentences, and a reference per prompt."""
+    rng = np.random.default_rng(seed)
+    ours, theirs = [], []
+    for _ in range(prompts):
+        common, reference = sentences(rng, SENTENCES), " ".join(sentences(rng, SENTENCES))
+        for _ in range(rollouts):
+            fresh = sentences(rng, SENTENCES)
+            kept = rng.random(SENTENCES) < SHARED
+            ours.append(" ".join(np.where(kept, common, fresh)))
+            theirs.append(reference)
+    return ours, theirs
+
+
+def group(seed: int) -> tuple[list[str], list[str]]:
+    return groups(seed, PROMPTS, ROLLOUTS)
+
+
+def dtypes() -> list[str]:
+    """bf16 only where the CPU multiplies it: elsewhere it is emulated and slower."""
+    file = Path("/proc/cpuinfo")
+    return ["fp32", "bf16"] if file.exists() and "amx_bf16" in file.read_text() else ["fp32"]
+
+
+@pytest.fixture(scope="module")
+def worker():
+    try:
+        running = Worker()
+    except UserError as error:
+        pytest.skip(str(error))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module", params=list(MODELS))
+def loaded(request, worker, tmp_path_factory):
+    model = MODELS[request.param]
+    texts = [text for seed in range(4) for part in distinct(seed) for text in part]
+    place = model.write(tmp_path_factory.mktemp(request.param), texts)
+    scorers = {"package": model.package(place, worker)}
+    natives = {dtype: model.native(place, dtype) for dtype in dtypes()}
+    return request.param, model, scorers["package"], natives
+
+
+def seconds(score: Score, ours: list[str], theirs: list[str]) -> float:
+    begin = time.perf_counter()
+    score(ours, theirs)
+    return time.perf_counter() - begin
+
+
+@pytest.mark.parametrize("shape", [distinct, group], ids=lambda shape: shape.__name__)
+def test_scores(benchmark, loaded, shape: Callable[[int], tuple[list[str], list[str]]]) -> None:
+    name, model, package, natives = loaded
+    scorers = {"package": package, **{dtype: one.score for dtype, one in natives.items()}}
+    taken: dict[str, list[float]] = {scorer: [] for scorer in scorers}
+    warm = shape(0)
+    for score in scorers.values():
+        score(warm[0][:2], warm[1][:2])
+    rounds = iter(range(1, ROUNDS + 1))
+
+    def one_round() -> None:
+        # Texts that nothing has read: caches help within a batch only.
+        pairs = shape(100 + next(rounds))
+        for scorer, score in scorers.items():
+            taken[scorer].append(seconds(score, *pairs))
+
+    benchmark.pedantic(one_round, rounds=ROUNDS)
+    medians = {scorer: statistics.median(times) for scorer, times in taken.items()}
+    ours, theirs = shape(101)
+    for scorer, median in medians.items():
+        ROWS.append(
+            {
+                "model": name,
+                "shape": shape.__name__,
+                "provider": scorer,
+                "reports a second": round((len(ours) + len(theirs)) / median, 2),
+                "ratio": medians["package"] / median,
+                "wanted": model.wanted.get((shape.__name__, scorer)),
+                "changed by bf16": _changed(natives, ours) if scorer == "bf16" else None,
+            }
+        )
+
+
+def _changed(natives: dict[str, Native], texts: list[str]) -> str:
+    """Values that differ: cells of a row of labels, else whole reports."""
+    pairs = list(zip(natives["fp32"].read(texts), natives["bf16"].read(texts), strict=True))
+    if all(isinstance(one[0], int) for one, _ in pairs if one):
+        cells = [a != b for one, other in pairs for a, b in zip(one, other, strict=True)]
+        return f"{sum(cells)} of {len(cells)} labels"
+    return f"{sum(one != other for one, other in pairs)} of {len(pairs)} reports"
+
+
+@pytest.mark.skipif("RRGKERN_BENCH_FULL" not in os.environ, reason="needs RRGKERN_BENCH_FULL=1")
+def test_a_training_batch(benchmark, loaded) -> None:
+    """32 x 10 with references read before; the package extrapolated from 3 x 8."""
+    name, _, package, natives = loaded
+    small = group(7)
+    sample = seconds(package, *small) / len(small[0])
+    ours, theirs = groups(8, LARGE_PROMPTS, LARGE_ROLLOUTS)
+    for native in natives.values():
+        native.keep(sorted(set(theirs)))
+    found = {dtype: seconds(native.score, ours, theirs) for dtype, native in natives.items()}
+    benchmark.pedantic(lambda: None, rounds=1)
+    for dtype, spent in {"package": sample * len(ours), **found}.items():
+        ROWS.append(
+            {
+                "model": name,
+                "shape": "32 x 10" + (", extrapolated" if dtype == "package" else ""),
+                "provider": dtype,
+                "reports a second": round(len(ours) / spent, 2),
+                "ratio": sample * len(ours) / spent,
+            }
+        )
