@@ -1,6 +1,6 @@
 """The frozen policy that KL and preference compare with, in as little memory as it can be had.
 
-Training everything takes a copy of the model. Training an adapter does not: its base is in memory
+Training takes a copy of the weights that train. Training an adapter does not: its base is in memory
 already, so the reference is the base with the adapter off, or, where the adapter had learned
 something before this training, a second adapter that holds what it was.
 """
@@ -36,7 +36,9 @@ def reference_of(policy: Policy) -> Reference:
     """
     model = policy.model
     if not isinstance(model, PeftModel):
-        return _view(policy, copy.deepcopy(model).requires_grad_(False).eval())
+        # What does not train is shared: it will be the same for both.
+        shared = {id(p): p for p in model.parameters() if not p.requires_grad}
+        return _view(policy, copy.deepcopy(model, shared).requires_grad_(False).eval())
     if _is_base(model):
         return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))
     own = model.active_adapter

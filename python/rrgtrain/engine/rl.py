@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,8 @@ import numpy as np
 import torch
 
 from rrgkern import philox_seed
-from rrgtrain.algorithms import Algorithm, Context, Group, Member, group_offsets
-from rrgtrain.algorithms.group import competing, members
+from rrgtrain.algorithms import Algorithm, Context, Group, Member
+from rrgtrain.algorithms.group import members
 from rrgtrain.data.study import Study
 from rrgtrain.engine.best import Best
 from rrgtrain.engine.describe import describe_groups
@@ -27,6 +26,7 @@ from rrgtrain.engine.optim import learning_rate, optimizer_of
 from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.reference import reference_of
+from rrgtrain.engine.rows import reward_rows, spread, surprise, zero_variance
 from rrgtrain.engine.rundir import atomic_directory
 from rrgtrain.engine.speed import Speed
 from rrgtrain.engine.steps import check_ratio, on_policy, optimise
@@ -237,11 +237,11 @@ def run_rl(
             algorithm.name,
             step,
             {
-                **_reward_rows(groups, scores),
+                **reward_rows(groups, scores),
                 **counts,
                 **update,
                 "zero_variance": zero / len(groups),
-                **_surprise(sampled),
+                **surprise(sampled),
                 "unfinished": sum(not m.finished for _, m in flat) / len(flat),
                 "lr": lr,
                 **speed.row(
@@ -303,39 +303,3 @@ def require_reports(algorithm: Algorithm, studies: Sequence[Study]) -> None:
             f"rl.algorithm={algorithm.name} works towards reference reports, but study {bare} has "
             "none; use rl.algorithm=dr_grpo with reward.against=labels, as the recipe nih does"
         )
-
-
-def spread(groups: list[Group], values: np.ndarray) -> torch.Tensor:
-    """[S] fp64: the values of the members that compete at their places, NaN at the others."""
-    compete = competing(groups)
-    whole = torch.full((len(compete),), float("nan"), dtype=torch.float64)
-    whole[compete] = torch.as_tensor(values, dtype=torch.float64)
-    return whole
-
-
-def zero_variance(groups: list[Group], total: torch.Tensor) -> int:
-    """How many groups have competing members that all earn the same reward."""
-    offsets = group_offsets(groups).tolist()
-    compete = competing(groups)
-    parts = [total[a:b][compete[a:b]] for a, b in itertools.pairwise(offsets)]
-    return sum(bool((part == part[0]).all()) for part in parts)
-
-
-def _surprise(sampled: list[Group]) -> dict[str, float]:
-    """The policy's entropy in nats a token, estimated by what was drawn: the mean of -log p.
-
-    Left out where the engine reports no log-probabilities.
-    """
-    told = [m.sampler_logps for m in members(sampled) if m.sampler_logps is not None]
-    return {"entropy": -float(torch.cat(told).mean())} if told else {}
-
-
-def _reward_rows(groups: list[Group], scores: dict) -> dict[str, float]:
-    origins = [member.origin for member in members(groups) if member.competes]
-    rows = {f"reward/{name}": float(value.mean()) for name, value in scores.items()}
-    for origin in sorted(set(origins)):
-        chosen = [v for v, o in zip(scores["total"], origins, strict=True) if o == origin]
-        rows[f"reward_{origin}"] = float(sum(chosen) / len(chosen))
-    tokens = sum(len(m.ids) for m in members(groups) if m.competes)
-    rows["report_tokens"] = float(tokens / len(origins))
-    return rows

@@ -174,8 +174,10 @@ class Stages:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.log.close()
-        self.run.close()
+        try:
+            self.log.close()
+        finally:
+            self.run.close()
 
 
 def _clear(run: RunDir) -> None:

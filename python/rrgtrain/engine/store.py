@@ -47,6 +47,7 @@ class CheckpointStore:
     def __init__(self, directory: Path, keep: int) -> None:
         """keep: how many stay, at least 1. The disk needs room for one more while it is written."""
         self.directory, self.keep = directory, keep
+        self._broken: set[str] = set()
         directory.mkdir(exist_ok=True)
         remove_partial(directory)
 
@@ -65,8 +66,11 @@ class CheckpointStore:
         number = 1 + (int(names[-1].partition("-")[0]) if names else 0)
         path = self.directory / f"{number:06d}-{label}"
         write_checkpoint(path, state, about)
-        for name in self.names()[: -self.keep]:
+        # One that was found broken is no reserve, and goes as soon as it is replaced.
+        whole = [name for name in self.names() if name not in self._broken]
+        for name in [*self._broken, *whole[: -self.keep]]:
             remove_directory(self.directory / name)
+        self._broken.clear()
         return path
 
     def about(self) -> dict[str, Any]:
@@ -91,6 +95,7 @@ class CheckpointStore:
                 found = load_checkpoint(self.directory / name)
             except (OSError, ValueError, KeyError) as error:
                 broken.append(f"checkpoint {name} is broken ({error})")
+                self._broken.add(name)
                 continue
             for line in broken:
                 warnings.warn(f"{line}; falling back to {name}", stacklevel=2)

@@ -128,7 +128,7 @@ def command(*words: str, cwd: Path, at: At | None = None, kill_at: float | None 
 def _start(words: tuple[str, ...], cwd: Path, at: At | None) -> BaseProcess:
     context = multiprocessing.get_context("forkserver")
     if forkserver._forkserver._forkserver_pid is None:  # type: ignore[attr-defined]
-        context.set_forkserver_preload(["rrgtrain.commands", __name__])
+        context.set_forkserver_preload(["pytest", "rrgtrain.commands", __name__])
         with _environment():
             forkserver.ensure_running()
     process = context.Process(target=_child, args=(words, cwd, at))

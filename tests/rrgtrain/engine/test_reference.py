@@ -73,6 +73,18 @@ def test_full_training_compares_with_a_copy(copies: list) -> None:
     assert not torch.allclose(logps(policy), start)
 
 
+def test_weights_that_do_not_train_are_shared() -> None:
+    policy = tiny_policy(freeze_vision=True)
+    start = logps(policy)
+    reference = reference_of(policy)
+    own = dict(policy.model.named_parameters())
+    for name, parameter in reference.model.named_parameters():
+        assert (parameter is own[name]) == ("visual" in name), name
+    disturb(policy)
+    assert torch.equal(reference_logps(reference), start)
+    assert any(p.requires_grad for p in policy.model.parameters())
+
+
 def test_a_fresh_adapter_compares_with_its_base(copies: list) -> None:
     policy = adapted(learned=False)
     start = logps(policy)

@@ -96,6 +96,7 @@ def test_a_broken_newest_falls_back_and_says_so(
     assert found is not None and same(found.state, 1)
     assert kept.save("rl", state(3)).name == "000003-rl"
     assert same(newest(tmp_path / "r"), 3)
+    assert kept.names() == ["000001-rl", "000003-rl"], "a broken one is no reserve"
 
 
 def test_all_broken_is_no_beginning(tmp_path: Path) -> None:
