@@ -15,6 +15,7 @@ from rrgkern.edit_plan import (
     splice,
 )
 from rrgkern.entity_match import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntities, entity_match
+from rrgkern.grpo_loss import grpo_loss
 from rrgkern.linear_grpo_loss import linear_grpo_loss
 from rrgkern.linear_token_logps import linear_token_logps
 from rrgkern.mccs import mccs
@@ -68,6 +69,7 @@ __all__ = [
     "edit_plan",
     "entity_match",
     "group_advantages",
+    "grpo_loss",
     "linear_grpo_loss",
     "linear_token_logps",
     "loss_scale",

@@ -77,6 +77,8 @@ def finish(others: Others, target_logit: Tensor, temperature: float, entropy: bo
     """Close the sweep, in the dtype of the sums; the results have that of `target_logit`."""
     log_mass = others.mass.log()
     log_odds = (others.top - target_logit) / temperature + log_mass
+    # An overflow upstream, which must not pass for certainty.
+    log_odds = torch.where(target_logit == torch.inf, torch.nan, log_odds)
     against, in_favour = softplus(log_odds), softplus(-log_odds)
     target_leads = target_logit >= others.top
     stats = RowStats(

@@ -39,11 +39,12 @@ def fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr, FAR: tl.constexpr):
     p = tl.exp2(bits)
     drop = (base - top) * scale
     decay = tl.exp2(-drop)
+    kept = mass * decay
     if ENTROPY:
         # 0 * inf: mass 0 carries no tilt, and a column of probability 0 adds none.
-        carried = tl.where(mass > 0, tilt + drop * mass, 0.0) * decay
+        carried = tl.where(kept > 0, tilt + drop * mass, 0.0) * decay
         tilt = carried - tl.sum(tl.maximum(bits, -FAR) * p, 1)
-    return new_top, mass * decay + tl.sum(p, 1), tilt
+    return new_top, kept + tl.sum(p, 1), tilt
 
 
 @triton.jit
@@ -53,16 +54,19 @@ def close_row(top, mass, tilt, target_logit, scale, ENTROPY: tl.constexpr):
     base = tl.where(row_top == float("-inf"), 0.0, row_top)
     drop = (base - top) * scale
     decay = tl.exp2(-drop)
-    row_mass = tl.sum(mass * decay, 0)
+    kept = mass * decay
+    row_mass = tl.sum(kept, 0)
 
     log_mass = tl.log(row_mass)
     log_odds = (row_top - target_logit) * (scale * lib.LN2) + log_mass
+    # An overflow upstream, which must not pass for certainty.
+    log_odds = tl.where(target_logit == float("inf"), float("nan"), log_odds)
     against = lib.softplus(log_odds)
     in_favour = lib.softplus(-log_odds)
     leads = target_logit >= row_top
     entropy = tl.zeros_like(against)
     if ENTROPY:
-        row_tilt = tl.sum(tl.where(mass > 0, tilt + drop * mass, 0.0) * decay, 0) * lib.LN2
+        row_tilt = tl.sum(tl.where(kept > 0, tilt + drop * mass, 0.0) * decay, 0) * lib.LN2
         p_target = lib.sigmoid(-log_odds)
         p_others = lib.sigmoid(log_odds)
         spread = in_favour + log_mass + row_tilt / row_mass

@@ -11,6 +11,7 @@ import torch
 
 from rrgkern.token_logps import triton_backward, triton_forward
 from tests.rrgkern.aot.harness import in_compiling_process
+from tests.rrgkern.aot.mutated import passes
 from tests.rrgkern.token_logps.oracle import DEVICE, Outcome, check, problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
@@ -29,18 +30,38 @@ def far_columns(rows: int) -> torch.Tensor:
     return storage.as_strided((rows, 3), (1, FAR_APART))
 
 
-@pytest.mark.parametrize("layout", ["rows", "columns", "batches"])
-def test_logits_past_two_to_the_31(layout):
+def check_far_logits(layout: str) -> None:
+    """Raise unless both kernels are right where the last row, or column, is far away."""
     given = problem(3, 3 if layout == "columns" else 40, dtype=torch.bfloat16)
     logits = far_columns(3) if layout == "columns" else far_rows(40)
     logits.copy_(given.logits)
     walked = logits[:, None] if layout == "batches" else logits
     arguments = (given.targets, given.temperature)
     stats = triton_forward.token_logps_fwd(walked, *arguments, True)
-    gradient = triton_backward.token_logps_bwd(
-        given.coef, given.coef_entropy, walked, given.targets, *stats, given.temperature
-    )
+    rest = (given.coef, given.coef_entropy, walked, given.targets, *stats, given.temperature)
+    gradient = triton_backward.token_logps_bwd(*rest)
     check(Outcome(stats[0], stats[1], gradient.view(given.logits.shape)), given)
+    triton_backward.token_logps_bwd_(*rest)
+    assert torch.equal(logits, gradient.view(given.logits.shape))
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns", "batches"])
+def test_logits_past_two_to_the_31(layout):
+    check_far_logits(layout)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE == "cuda", reason="a wild address ends the CUDA context")
+@pytest.mark.parametrize(
+    ("module", "wide"),
+    [
+        (triton_forward, "row = tl.program_id(0).to(tl.int64)"),
+        (triton_backward, "row = (tl.program_id(0) // BLOCKS).to(tl.int64)"),
+    ],
+)
+def test_without_64_bits_the_far_row_is_missed(module, wide):
+    narrow = wide.replace(".to(tl.int64)", "")
+    assert not passes(module, wide, narrow, f"{__name__}.check_far_logits", "rows")
 
 
 def test_gradient_past_two_to_the_31(monkeypatch):

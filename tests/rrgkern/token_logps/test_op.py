@@ -35,6 +35,36 @@ def test_opcheck_backward(entropy):
     )
 
 
+def test_opcheck_in_place():
+    given = problem(5, 17)
+    stats = op.token_logps_fwd(given.logits, given.targets, 0.7, True)
+    torch.library.opcheck(
+        op.token_logps_bwd_,
+        (given.coef, given.coef_entropy, given.logits.clone(), given.targets, *stats, 0.7),
+    )
+
+
+@pytest.mark.parametrize("layout", ["plain", "shifted", "every other", "transposed"])
+def test_in_place_gives_the_same_bits(layout):
+    given = problem(2, 3, 40)
+    wide = problem(2, 4, 80, seed=5).logits
+    logits = {
+        "plain": given.logits.view(6, 40),
+        "shifted": wide[:, :-1, :40],
+        "every other": wide[:, 1:, ::2],
+        "transposed": given.logits.view(6, 40).t().contiguous().t(),
+    }[layout]
+    targets, coef, bonus = (
+        part.reshape(-1) for part in (given.targets, given.coef, given.coef_entropy)
+    )
+    stats = op.token_logps_fwd(logits, targets, 0.7, True)
+    rest = (coef, bonus, logits, targets, *stats, 0.7)
+    expected = op.token_logps_bwd(*rest)
+    version = logits._version
+    op.token_logps_bwd_(*rest)
+    assert torch.equal(logits, expected) and logits._version > version
+
+
 def test_gradcheck_through_the_op():
     given = problem(2, 5, dtype=torch.float64, seed=1)
     assert torch.autograd.gradcheck(
@@ -124,6 +154,7 @@ def test_entropy_not_asked_for_has_size_zero():
         ({"targets": torch.ones(4, dtype=torch.int64)}, ValueError, r"\[3, 8\]"),
         ({"logits": torch.ones(3, 0)}, ValueError, r"\[3, 0\]"),
         ({"temperature": 0.0}, ValueError, "temperature is 0.0"),
+        ({"temperature": 1e-31}, ValueError, "temperature is 1e-31, .* 1e-30 to 1e[+]30"),
         ({"temperature": float("nan")}, ValueError, "temperature is nan"),
     ],
 )

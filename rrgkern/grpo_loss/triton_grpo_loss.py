@@ -1,0 +1,500 @@
+"""Loss and gradient of the logits in one launch: each row is read from memory once.
+
+A program owns a row. Sweep 1 is the softmax of `token_logps`, one scalar stage the policy loss of
+its token, sweep 2 reads the row again and writes the gradient. It walks backwards, so that what was
+read last, and lies nearest, comes first. For the row to be in the L2 cache still, few rows may be
+under way at a time: wide rows get so many warps that a multiprocessor holds one of them.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rrgkern.policy_loss.reference import METRICS
+from rrgkern.policy_loss.spec import PolicyLoss
+from rrgkern.policy_loss.triton_policy_loss import (
+    aligned,
+    finish,
+    sampler_bounds,
+    surrogate_numbers,
+)
+from rrgkern.token_logps.layout import columns_per_load, row_walk
+from rrgkern.token_logps.row_stats import FAR, LOG2E, stats_dtype
+from rrgkern.token_logps.targets import check_targets
+from rrgkern.triton_lib.exact import difference, exp, limited
+from rrgkern.triton_lib.policy import (
+    KL_CODES,
+    MODE_CODES,
+    SURROGATE_CODES,
+    behaviour_logps,
+    correction_factor,
+    kl_estimate,
+    load_advantage,
+    load_kept,
+    log_correction,
+    token_loss,
+)
+from rrgkern.triton_lib.policy_sums import ROWS, store_partials
+from rrgkern.triton_lib.softmax_row import (
+    close_row,
+    fold,
+    gradient_at_target,
+    gradient_block,
+    load_block,
+)
+
+# Loads in flight per thread: of 128 bits, or of one column each where rows are not aligned.
+WIDE_LOADS, NARROW_LOADS = 1, 4
+# Bytes of a row up to which so many warps serve it: with 2048 threads on a multiprocessor, its rows
+# under way take about 300 KB of an L2 cache that has 370 KB for each (A100: 40 MB for 108, H100 and
+# H200: 50 MB for 132, B200: 126 MB for 148).
+WARPS_BY_ROW_BYTES = ((1 << 16, 8), (1 << 17, 16))
+MOST_WARPS = 32
+# fp64 is there to be exact; its registers would not fit in more.
+WARPS_FP64 = 8
+MAX_REGISTERS_FP64 = 128
+# All that 32 warps can have. Left alone, the assembler aims for half, and spills in some variants.
+MAX_REGISTERS = 64
+SCALE_WARPS = 8
+# Enough to fill any GPU; each returns at once where the upstream gradient is 1.
+SCALE_PROGRAMS = 1024
+
+
+@triton.jit
+def _sequence_of(offsets_ptr, row, n_sequences, LANES: tl.constexpr):
+    """The last sequence that begins at or before the row: how many do, less one."""
+    lane = tl.arange(0, LANES)
+    begun = tl.zeros([LANES], tl.int32)
+    first = 0
+    while first < n_sequences:
+        inside = first + lane < n_sequences
+        start = tl.load(offsets_ptr + first + lane, mask=inside, other=0)
+        begun += (inside & (start <= row)).to(tl.int32)
+        first += LANES
+    return tl.sum(begun).to(tl.int64) - 1
+
+
+@triton.jit(do_not_specialize=["rows_per_batch", "n_sequences"])
+def grpo_loss_kernel(
+    logits_ptr,
+    targets_ptr,
+    advantages_ptr,
+    offsets_ptr,
+    scale_ptr,
+    old_ptr,
+    ref_ptr,
+    sampler_ptr,
+    weight_ptr,
+    on_policy_ptr,
+    mask_ptr,
+    gradient_ptr,
+    active_ptr,
+    partials_ptr,
+    batch_stride,
+    row_stride,
+    column_stride,
+    rows_per_batch,
+    gradient_batch_stride,
+    gradient_row_stride,
+    gradient_column_stride,
+    n_sequences,
+    bits_per_logit: tl.float64,
+    inverse_temperature: tl.float64,
+    beta: tl.float64,
+    entropy_coef: tl.float64,
+    lowest: tl.float64,
+    highest: tl.float64,
+    p0: tl.float64,
+    p1: tl.float64,
+    p2: tl.float64,
+    p3: tl.float64,
+    SURROGATE: tl.constexpr,
+    KL: tl.constexpr,
+    KL_WEIGHTED: tl.constexpr,
+    SAMPLER_MODE: tl.constexpr,
+    ADVANTAGE_PER_TOKEN: tl.constexpr,
+    SCALE_PER_TOKEN: tl.constexpr,
+    FIND_SEQUENCE: tl.constexpr,
+    ENTROPY: tl.constexpr,
+    BONUS: tl.constexpr,
+    VOCABULARY: tl.constexpr,
+    WIDE: tl.constexpr,
+    FAR: tl.constexpr,
+    LANES: tl.constexpr,
+    VECTOR: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
+    """One row per program: its column of the partial sums, whether it is active, its gradient.
+
+    `bits_per_logit` = log2(e) / T. ENTROPY: compute it; BONUS: it is in the loss. A row that
+    `mask` leaves out is not read, and one without gradient is not read twice.
+    """
+    BLOCK: tl.constexpr = LANES * VECTOR
+    row = tl.program_id(0).to(tl.int64)
+    batch = row // rows_per_batch
+    place = row % rows_per_batch
+    logits_ptr += batch * batch_stride + place * row_stride
+    lane = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
+
+    keep = row >= 0
+    if mask_ptr is not None:
+        keep = tl.load(mask_ptr + row) != 0
+    target = tl.load(targets_ptr + row)
+    zero = tl.full([], 0.0, WIDE)
+    coef = zero
+    coef_entropy = zero
+    logp = zero
+    shift = zero
+    lognorm = zero
+    entropy = zero
+    if keep:
+        bits = tl.full([], bits_per_logit, WIDE)
+        ahead = load_block(
+            logits_ptr, 0, lane, column_stride, VOCABULARY, BLOCK, EVICTION="evict_last"
+        )
+        target_logit = tl.load(logits_ptr + target * column_stride).to(WIDE)
+        target_block = (target // BLOCK).to(tl.int32)
+        sequence = row
+        if FIND_SEQUENCE:
+            sequence = _sequence_of(offsets_ptr, row, n_sequences, LANES)
+
+        top = tl.full([LANES], float("-inf"), WIDE)
+        mass = tl.zeros([LANES], WIDE)
+        tilt = tl.zeros([LANES], WIDE)
+        for block in tl.range(BLOCKS):
+            z = ahead.to(WIDE)
+            ahead = load_block(
+                logits_ptr, block + 1, lane, column_stride, VOCABULARY, BLOCK, EVICTION="evict_last"
+            )
+            if block == target_block:
+                z = tl.where(block * BLOCK + lane == target, float("-inf"), z)
+            top, mass, tilt = fold(top, mass, tilt, z, bits, ENTROPY, FAR)
+        logp, shift, lognorm, entropy = close_row(top, mass, tilt, target_logit, bits, ENTROPY)
+
+        injected = row < 0
+        if on_policy_ptr is not None:
+            injected = tl.load(on_policy_ptr + sequence) != 0
+        advantage = load_advantage(
+            advantages_ptr, weight_ptr, row, sequence, keep, keep, ADVANTAGE_PER_TOKEN
+        )
+        scale = load_kept(scale_ptr, row if SCALE_PER_TOKEN else sequence, keep, keep)
+        behaviour = behaviour_logps(old_ptr, logp, row, keep, keep, injected)
+        log_ratio = difference(logp, behaviour)
+        ratio = exp(limited(log_ratio))
+        factor = None
+        if sampler_ptr is not None:
+            log = log_correction(sampler_ptr, behaviour, row, keep, keep, injected)
+            factor = correction_factor(log, injected, lowest, highest, SAMPLER_MODE)
+        kl = None
+        kl_slope = None
+        if ref_ptr is not None:
+            kl, kl_slope = kl_estimate(ref_ptr, logp, row, keep, keep, KL)
+        loss, through_ratio, direct, below, above = token_loss(
+            logp,
+            advantage,
+            scale,
+            ratio,
+            log_ratio,
+            log_ratio,
+            factor,
+            kl,
+            kl_slope,
+            entropy if BONUS else None,
+            beta,
+            entropy_coef,
+            p0,
+            p1,
+            p2,
+            p3,
+            SURROGATE,
+            KL_WEIGHTED,
+            True,
+        )
+        coef = through_ratio + direct
+        if BONUS:
+            coef_entropy = -tl.full([], entropy_coef, WIDE) * scale
+        wide = ratio.to(tl.float64)
+        store_partials(
+            partials_ptr,
+            row,
+            tl.num_programs(0),
+            kl if kl is not None else zero,
+            below,
+            above,
+            wide,
+            wide,
+            wide * wide,
+            entropy,
+            coef != 0,
+            keep,
+            scale * loss,
+        )
+    else:
+        store_partials(
+            partials_ptr,
+            row,
+            tl.num_programs(0),
+            zero,
+            zero,
+            zero,
+            zero,
+            zero,
+            zero,
+            zero,
+            zero,
+            zero,
+            zero,
+        )
+
+    active = (coef != 0) | (coef_entropy != 0)
+    tl.store(active_ptr + row, active)
+    if gradient_ptr is not None:
+        gradient_ptr += batch * gradient_batch_stride + place * gradient_row_stride
+        if active:
+            # In place, a thread that writes must not overtake one that still reads its sums.
+            tl.debug_barrier()
+            per_temperature = tl.full([], inverse_temperature, WIDE)
+            coef *= per_temperature
+            coef_entropy *= per_temperature
+            at_target = gradient_at_target(logp, coef, coef_entropy, entropy, BONUS, FAR)
+            ahead = load_block(
+                logits_ptr,
+                BLOCKS - 1,
+                lane,
+                column_stride,
+                VOCABULARY,
+                BLOCK,
+                EVICTION="evict_first",
+            )
+            for step in tl.range(BLOCKS):
+                block = BLOCKS - 1 - step
+                z = ahead.to(WIDE)
+                ahead = load_block(
+                    logits_ptr,
+                    tl.where(block == 0, BLOCKS, block - 1),
+                    lane,
+                    column_stride,
+                    VOCABULARY,
+                    BLOCK,
+                    EVICTION="evict_first",
+                )
+                columns = block * BLOCK + lane
+                gradient = gradient_block(
+                    z, coef, coef_entropy, entropy, shift, lognorm, per_temperature, BONUS, FAR
+                )
+                gradient = tl.where(columns == target, at_target, gradient)
+                tl.store(
+                    gradient_ptr + columns.to(tl.int64) * gradient_column_stride,
+                    gradient.to(gradient_ptr.dtype.element_ty),
+                    columns < VOCABULARY,
+                )
+        else:
+            nothing = tl.zeros([LANES, VECTOR], gradient_ptr.dtype.element_ty)
+            for block in tl.range(BLOCKS):
+                columns = block * BLOCK + lane
+                tl.store(
+                    gradient_ptr + columns.to(tl.int64) * gradient_column_stride,
+                    nothing,
+                    columns < VOCABULARY,
+                )
+
+
+@triton.jit(do_not_specialize=["rows", "rows_per_batch"])
+def grpo_loss_scale_kernel(
+    gradient_ptr,
+    active_ptr,
+    factor_ptr,
+    batch_stride,
+    row_stride,
+    column_stride,
+    rows_per_batch,
+    rows,
+    VOCABULARY: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Multiply the active rows by the upstream gradient; where it is 1 nothing is read."""
+    factor = tl.load(factor_ptr)
+    if factor != 1.0:
+        row = tl.program_id(0).to(tl.int64)
+        while row < rows:
+            if tl.load(active_ptr + row) != 0:
+                batch = row // rows_per_batch
+                place = row % rows_per_batch
+                row_ptr = gradient_ptr + batch * batch_stride + place * row_stride
+                for block in tl.range(tl.cdiv(VOCABULARY, BLOCK)):
+                    columns = block * BLOCK + tl.arange(0, BLOCK)
+                    pointers = row_ptr + columns.to(tl.int64) * column_stride
+                    inside = columns < VOCABULARY
+                    values = tl.load(pointers, inside, other=0.0).to(WIDE) * factor
+                    tl.store(pointers, values.to(gradient_ptr.dtype.element_ty), inside)
+            row += tl.num_programs(0)
+
+
+def grpo_loss_fwd(
+    logits: Tensor,
+    targets: Tensor,
+    advantages: Tensor,
+    offsets: Tensor,
+    scale: Tensor,
+    old: Tensor | None,
+    ref: Tensor | None,
+    sampler: Tensor | None,
+    weight: Tensor | None,
+    on_policy: Tensor | None,
+    mask: Tensor | None,
+    advantage_per_token: bool,
+    scale_per_token: bool,
+    temperature: float,
+    entropy: bool,
+    spec: str,
+    with_gradient: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Serve `rrgkern::grpo_loss_fwd`: the gradient goes to memory of its own."""
+    gradient = torch.empty(
+        logits.shape if with_gradient else (0,), dtype=logits.dtype, device=logits.device
+    )
+    tensors = (advantages, offsets, scale, old, ref, sampler, weight, on_policy, mask)
+    options = (advantage_per_token, scale_per_token, temperature, entropy, spec)
+    partials, active = sweep_rows(
+        logits, targets, gradient if with_gradient else None, tensors, *options
+    )
+    loss, metrics = _finished(partials, active, stats_dtype(logits.dtype))
+    return loss, gradient, active, metrics
+
+
+def grpo_loss_fwd_(
+    logits: Tensor,
+    targets: Tensor,
+    advantages: Tensor,
+    offsets: Tensor,
+    scale: Tensor,
+    old: Tensor | None,
+    ref: Tensor | None,
+    sampler: Tensor | None,
+    weight: Tensor | None,
+    on_policy: Tensor | None,
+    mask: Tensor | None,
+    advantage_per_token: bool,
+    scale_per_token: bool,
+    temperature: float,
+    entropy: bool,
+    spec: str,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Serve `rrgkern::grpo_loss_fwd_`: the gradient takes the place of the logits."""
+    tensors = (advantages, offsets, scale, old, ref, sampler, weight, on_policy, mask)
+    options = (advantage_per_token, scale_per_token, temperature, entropy, spec)
+    partials, active = sweep_rows(logits, targets, logits, tensors, *options)
+    loss, metrics = _finished(partials, active, stats_dtype(logits.dtype))
+    return loss, active, metrics
+
+
+def sweep_rows(
+    logits: Tensor,
+    targets: Tensor,
+    gradient: Tensor | None,
+    tensors: tuple[Tensor | None, ...],
+    advantage_per_token: bool,
+    scale_per_token: bool,
+    temperature: float,
+    entropy: bool,
+    spec: str,
+) -> tuple[Tensor, Tensor]:
+    """The launch over the rows: partial sums [ROWS, N] and active [N]; writes `gradient`.
+
+    Args:
+        tensors: advantages, offsets, scale, old, ref, sampler, weight, on_policy, mask.
+    """
+    variant = PolicyLoss.decode(spec)
+    vocabulary = logits.shape[-1]
+    rows = len(targets)
+    advantages, offsets, scale, *optional = (None if t is None else aligned(t) for t in tensors)
+    mask = optional[-1]
+    on_policy = optional[-2]
+    check_targets(targets, vocabulary, mask)
+    active = torch.empty(rows, dtype=torch.bool, device=logits.device)
+    partials = torch.empty(ROWS.value, rows, dtype=torch.float64, device=logits.device)
+    if not rows:
+        return partials, active
+    vector = columns_per_load(logits)
+    warps = warps_of(logits)
+    lanes = 32 * warps * (WIDE_LOADS if vector > 1 else NARROW_LOADS)
+    assert offsets is not None
+    grpo_loss_kernel[(rows,)](
+        logits,
+        aligned(targets.contiguous()),
+        advantages,
+        offsets,
+        scale,
+        *optional,
+        gradient,
+        active,
+        partials,
+        *row_walk(logits),
+        *row_walk(logits if gradient is None else gradient)[:3],
+        offsets.numel() - 1,
+        LOG2E / temperature,
+        1 / temperature,
+        variant.beta,
+        variant.entropy_coef,
+        *sampler_bounds(variant),
+        *surrogate_numbers(variant),
+        SURROGATE=SURROGATE_CODES[variant.surrogate],
+        KL=KL_CODES[variant.kl],
+        KL_WEIGHTED=variant.kl_ratio_weight and variant.beta != 0,
+        SAMPLER_MODE=MODE_CODES[variant.sampler_mode],
+        ADVANTAGE_PER_TOKEN=advantage_per_token,
+        SCALE_PER_TOKEN=scale_per_token,
+        FIND_SEQUENCE=not (advantage_per_token and scale_per_token and on_policy is None),
+        ENTROPY=entropy,
+        BONUS=variant.entropy_coef != 0,
+        VOCABULARY=vocabulary,
+        WIDE=_wide(logits),
+        FAR=FAR,
+        LANES=lanes,
+        VECTOR=vector,
+        BLOCKS=triton.cdiv(vocabulary, lanes * vector),
+        num_warps=warps,
+        maxnreg=MAX_REGISTERS_FP64 if logits.dtype == torch.float64 else MAX_REGISTERS,
+    )
+    return partials, active
+
+
+def warps_of(logits: Tensor) -> int:
+    """Warps of a program, so that the rows under way fit in the L2 cache."""
+    if logits.dtype == torch.float64:
+        return WARPS_FP64
+    row_bytes = logits.shape[-1] * logits.element_size()
+    return next((warps for most, warps in WARPS_BY_ROW_BYTES if row_bytes <= most), MOST_WARPS)
+
+
+def grpo_loss_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
+    """Serve `rrgkern::grpo_loss_scale_`."""
+    if not len(active):
+        return
+    block = 2 * 32 * SCALE_WARPS * 16 // gradient.element_size()
+    grpo_loss_scale_kernel[(min(len(active), SCALE_PROGRAMS),)](
+        gradient,
+        active,
+        factor,
+        *row_walk(gradient),
+        len(active),
+        VOCABULARY=gradient.shape[-1],
+        WIDE=_wide(gradient),
+        BLOCK=block,
+        num_warps=SCALE_WARPS,
+    )
+
+
+def _wide(logits: Tensor) -> tl.dtype:
+    return tl.float64 if stats_dtype(logits.dtype) == torch.float64 else tl.float32
+
+
+def _finished(partials: Tensor, active: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    loss = active.new_empty((), dtype=dtype)
+    metrics = active.new_empty(len(METRICS), dtype=dtype)
+    finish(partials, loss, metrics)
+    return loss, metrics

@@ -1,0 +1,190 @@
+"""What serves the op (here the Triton kernel) and the chunked CPU kernel against the fp64 truth."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rrgkern import PolicyLoss
+from rrgkern.dispatch import served_by
+from rrgkern.grpo_loss import chunked
+from rrgkern.grpo_loss.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
+from rrgkern.policy_loss.reference import METRICS
+from tests.rrgkern.grpo_loss.cases import (
+    EVERYTHING,
+    Outcome,
+    Problem,
+    arguments,
+    check,
+    problem,
+    token_level,
+)
+from tests.rrgkern.policy_loss.cases import name_of
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+CASES = token_level(stride=5)
+
+
+def through_op(given: Problem, spec: PolicyLoss) -> Outcome:
+    """Triton, in its interpreter where there is no GPU."""
+    return Outcome(*grpo_loss_fwd(*arguments(given, spec), True))
+
+
+def in_place(given: Problem, spec: PolicyLoss) -> Outcome:
+    """The same, over the logits."""
+    logits = given.logits.clone()
+    loss, active, metrics = grpo_loss_fwd_(logits, *arguments(given, spec)[1:])
+    return Outcome(loss, logits, active, metrics)
+
+
+def chunked_cpu(given: Problem, spec: PolicyLoss) -> Outcome:
+    """The CPU kernel, which the interpreter's registration hides from the op in these tests."""
+    on_cpu = (a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments(given, spec))
+    served = chunked.grpo_loss(*on_cpu, "new")
+    return Outcome(*(part.to(given.logits.device) for part in served))
+
+
+kernels = pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+
+
+def test_the_kernel_is_what_is_tested() -> None:
+    for op in ("grpo_loss_fwd", "grpo_loss_fwd_", "grpo_loss_scale_"):
+        assert served_by(f"rrgkern::{op}", "cuda").startswith("triton")
+        assert served_by(f"rrgkern::{op}", "cpu").startswith("triton")
+
+
+@pytest.mark.parametrize(
+    ("spec", "options"), CASES, ids=[f"{i}-{name_of(spec)}" for i, (spec, _) in enumerate(CASES)]
+)
+def test_variants(spec: PolicyLoss, options: dict[str, bool]) -> None:
+    for kernel in (through_op, chunked_cpu):
+        given = problem(2, dtype=torch.bfloat16, **options)
+        check(kernel(given, spec), given, spec)
+
+
+@kernels
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_dtypes(kernel, dtype: torch.dtype) -> None:
+    for vocabulary in (1, 2, 515):
+        given = problem(3, vocabulary, dtype=dtype)
+        check(kernel(given, EVERYTHING), given, EVERYTHING)
+
+
+@kernels
+@pytest.mark.parametrize("vocabulary", [32001, 151665, 151936])
+def test_real_vocabularies(kernel, vocabulary: int) -> None:
+    given = problem(4, vocabulary, dtype=torch.bfloat16, lengths=(2, 0, 1))
+    given = given._replace(data=given.data.changed(mask=None))
+    check(kernel(given, EVERYTHING), given, EVERYTHING)
+
+
+@pytest.mark.parametrize("spec", [EVERYTHING, PolicyLoss()])
+def test_in_place_gives_the_same_bits(spec: PolicyLoss) -> None:
+    given = problem(5, 4100, dtype=torch.bfloat16)
+    for got, want in zip(in_place(given, spec), through_op(given, spec), strict=True):
+        assert torch.equal(got, want)
+    logits = given.logits.cpu().clone()
+    on_cpu = [a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments(given, spec)]
+    new = chunked.grpo_loss(*on_cpu, "new")
+    old = chunked.grpo_loss(logits, *on_cpu[1:], "inplace")
+    assert old[1] is logits and all(torch.equal(a, b) for a, b in zip(new, old, strict=True))
+
+
+def test_two_runs_are_bitwise_equal() -> None:
+    given = problem(6, 5000, dtype=torch.bfloat16)
+    for first, second in zip(*(through_op(given, EVERYTHING) for _ in range(2)), strict=True):
+        assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("kernel", [through_op, in_place, chunked_cpu])
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
+def test_nothing_at_a_masked_row_changes_a_bit(kernel, poison: float) -> None:
+    given = problem(7, 300, per_token=True)
+    hidden = ~given.data.mask
+    fields = ("advantages", "scale", "old", "ref", "sampler", "weight")
+    poisoned = Problem(
+        torch.where(hidden[:, None], poison, given.logits),
+        torch.where(hidden, -100, given.targets),
+        given.data.changed(
+            **{name: torch.where(hidden, poison, getattr(given.data, name)) for name in fields}
+        ),
+        given.temperature,
+    )
+    clean, dirty = kernel(given, EVERYTHING), kernel(poisoned, EVERYTHING)
+    assert hidden.any() and (dirty.gradient[hidden] == 0).all()
+    for one, other in zip(clean, dirty, strict=True):
+        assert torch.equal(one, other) and one.isfinite().all()
+
+
+@pytest.mark.parametrize("kernel", [through_op, in_place, chunked_cpu])
+def test_a_row_without_coefficient_is_not_read_for_its_gradient(kernel) -> None:
+    given = problem(8, mask=False, on_policy=False, sampler=False)
+    still = given.data.changed(advantages=torch.zeros_like(given.data.advantages))
+    outcome = kernel(given._replace(data=still), PolicyLoss())
+    assert (outcome.gradient == 0).all() and not outcome.active.any()
+    # logp = -inf and a finite behaviour policy: the ratio is clamped, so there is no gradient.
+    logits = given.logits.index_fill(0, torch.tensor([4], device=given.logits.device), 0.0)
+    logits[4, given.targets[4]] = -torch.inf
+    outcome = kernel(given._replace(logits=logits), PolicyLoss())
+    assert not outcome.active[4] and (outcome.gradient[4] == 0).all()
+    assert outcome.loss.isfinite()
+
+
+@kernels
+@pytest.mark.parametrize("layout", ["shifted", "transposed", "every other", "[B, L, V]"])
+def test_layouts_are_read_where_they_lie(kernel, layout: str) -> None:
+    flat = problem(9, 96, lengths=(4, 4), mask=False)
+    wide = 3 * torch.randn(2, 5, 192, device=flat.logits.device)
+    logits = {
+        "shifted": wide[:, :-1, :96],
+        "transposed": flat.logits.t().contiguous().t(),
+        "every other": wide[:, 1:, ::2],
+        "[B, L, V]": flat.logits.view(2, 4, 96),
+    }[layout]
+    given = flat._replace(logits=logits.reshape(8, 96))
+    outcome = kernel(flat._replace(logits=logits), EVERYTHING)
+    assert outcome.gradient.shape == logits.shape
+    check(outcome._replace(gradient=outcome.gradient.reshape(8, 96)), given, EVERYTHING)
+    if kernel is through_op:
+        over = in_place(flat._replace(logits=logits), EVERYTHING)
+        assert torch.equal(over.gradient, outcome.gradient)
+
+
+@kernels
+@pytest.mark.parametrize("lengths", [(), (0, 0), (1,)])
+def test_few_rows(kernel, lengths: tuple[int, ...]) -> None:
+    given = problem(10, 30, lengths=lengths, mask=False)
+    outcome = kernel(given, PolicyLoss())
+    assert outcome.gradient.shape == (sum(lengths), 30)
+    tokens = outcome.metrics[METRICS.index("tokens")]
+    assert tokens == sum(lengths) and (sum(lengths) or outcome.loss == 0)
+
+
+def test_all_masked() -> None:
+    given = problem(11)
+    nothing = torch.zeros_like(given.data.keep)
+    masked = given._replace(data=given.data.changed(mask=nothing))
+    for kernel in (through_op, in_place, chunked_cpu):
+        outcome = kernel(masked, EVERYTHING)
+        assert outcome.loss == 0 and (outcome.metrics == 0).all() and (outcome.gradient == 0).all()
+
+
+def test_many_sequences_are_counted_over_several_steps() -> None:
+    # A program counts 256 offsets at a time for rows as short as these.
+    lengths = tuple(int(n) for n in torch.randint(0, 2, (700,)))
+    given = problem(12, 8, lengths=lengths, mask=False)
+    check(through_op(given, EVERYTHING), given, EVERYTHING)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_the_upstream_factor(dtype: torch.dtype) -> None:
+    gradient = torch.randn(6, 4000, dtype=dtype)
+    active = torch.tensor([True, False, True, True, False, True])
+    gradient[~active] = 0
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    for factor in (1.0, -3.0, 0.1, torch.inf):
+        for scale in (grpo_loss_scale_, chunked.scale_rows):
+            scaled = gradient.clone()
+            scale(scaled, active, torch.tensor(factor, dtype=wide))
+            expected = torch.where(active[:, None], gradient.to(wide) * factor, 0).to(dtype)
+            assert torch.equal(scaled, expected)
