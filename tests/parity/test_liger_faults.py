@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 
 import pytest
 import torch
+from torch import Tensor
 
-from rrgkern import PolicyLoss, loss_scale, policy_loss, token_logps
+from rrgkern import PolicyLoss, grpo_loss, loss_scale, token_logps
 from rrgkern.policy_loss import triton_token
 from rrgkern.token_logps import triton_backward, triton_forward
 from tests.parity.liger_logits import (
@@ -95,39 +97,42 @@ def test_liger_takes_token_advantages_for_those_of_sequences() -> None:
 
 
 def test_liger_overwrites_logits_that_another_term_still_needs() -> None:
-    """In-place is Liger's default, and autograd is not told: the other gradient is wrong."""
-    given = Logits.draw(9, empty=False)
+    """In-place is Liger's default, and autograd is not told: the other gradient is wrong.
 
-    def gradient(inplace: bool) -> torch.Tensor:
+    Here it is asked for, and whoever saved the logits raises.
+    """
+    given = Logits.draw(9, empty=False)
+    mask = given.data.mask.flatten()
+    offsets = torch.arange(0, len(mask) + 1, given.data.limit)
+
+    def liger_loss(logits: Tensor, inplace: bool) -> Tensor:
+        return given.loss_of_liger(logits, "bnpo", inplace=inplace, beta=0.0)[0]
+
+    def our_loss(logits: Tensor, inplace: bool) -> Tensor:
+        return grpo_loss(
+            logits[:, :-1],
+            given.targets,
+            given.data.advantages,
+            offsets,
+            scale=loss_scale("bnpo", offsets, mask=mask),
+            old=given.data.old.flatten(),
+            mask=mask,
+            temperature=TEMPERATURE,
+            spec=spec_of("bnpo", "token"),
+            inplace=inplace,
+        ).loss
+
+    def gradient(loss_of: Callable[[Tensor, bool], Tensor], inplace: bool) -> Tensor:
         leaf = given.logits.clone().requires_grad_()
         logits = leaf * 1.0
         regulariser = logits.square().mean()
-        loss, _ = given.loss_of_liger(logits, "bnpo", inplace=inplace, beta=0.0)
-        return torch.autograd.grad(loss + regulariser, leaf)[0]
+        return torch.autograd.grad(loss_of(logits, inplace) + regulariser, leaf)[0]
 
-    right = gradient(inplace=False)
-    assert not torch.allclose(gradient(inplace=True), right, rtol=1e-2, atol=1e-4)
-
-    data = given.data
-    offsets = torch.arange(0, data.mask.numel() + 1, data.limit)
-    leaf = given.logits.clone().requires_grad_()
-    logits = leaf * 1.0
-    regulariser = logits.square().mean()
-    logps = token_logps(
-        logits[:, :-1].flatten(0, 1), given.targets.flatten(), temperature=TEMPERATURE
-    ).logps
-    mask = data.mask.flatten()
-    out = policy_loss(
-        logps,
-        data.advantages,
-        offsets,
-        scale=loss_scale("bnpo", offsets, mask=mask),
-        old=data.old.flatten(),
-        mask=mask,
-        spec=PolicyLoss(eps_low=0.1, eps_high=0.15),
-    )
-    mine = torch.autograd.grad(out.loss + regulariser, leaf)[0]
-    torch.testing.assert_close(mine, right, **FP32)
+    right = gradient(liger_loss, inplace=False)
+    torch.testing.assert_close(gradient(our_loss, inplace=False), right, **FP32)
+    assert not torch.allclose(gradient(liger_loss, inplace=True), right, rtol=1e-2, atol=1e-4)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        gradient(our_loss, inplace=True)
 
 
 def constants(kernel: object) -> set[str]:
