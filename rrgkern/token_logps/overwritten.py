@@ -54,6 +54,6 @@ def _owner(logits: Tensor) -> Tensor:
 
 def _place(logits: Tensor) -> tuple[int, int]:
     """The first and the last element of the memory that they lie in."""
-    first = logits.storage_offset()
+    first = int(logits.storage_offset())
     extents = zip(logits.shape, logits.stride(), strict=True)
-    return first, first + sum((size - 1) * stride for size, stride in extents)
+    return first, first + int(sum((size - 1) * stride for size, stride in extents))
