@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rrgkern import PreferencePairs
 from rrgtrain.algorithms.group import Group, group_offsets, token_offsets
-from rrgtrain.algorithms.objective import Objective
+from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.engine.update import FixedLogps
 
 Part = tuple[list[Group], Objective, FixedLogps | None]
@@ -67,7 +67,9 @@ def part_of(
     return [groups[b] for b in chosen], part, kept
 
 
-def _preference(objective: Objective, members: Tensor, count: int, larger: float):  # noqa: ANN202
+def _preference(
+    objective: Objective, members: Tensor, count: int, larger: float
+) -> Preference | None:
     if objective.preference is None:
         return None
     place = torch.full((count,), -1)

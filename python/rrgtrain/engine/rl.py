@@ -173,6 +173,7 @@ def run_rl(
         if record:
             record.load_state_dict(saved["record"])
         clock.load(saved["seconds"])
+        saved = None  # as large as weights and optimiser together
     bar: Bar[int] = progress(settings.steps, algorithm.name, done=at.step)
 
     def validate_if_due() -> None:

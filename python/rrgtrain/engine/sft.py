@@ -100,6 +100,7 @@ def run_sft(
         optimizer.load_state_dict(saved["optimizer"])
         best.load_state_dict(saved["best"])
         clock.load(saved["seconds"])
+        saved = None  # as large as weights and optimiser together
     policy.model.train()
     bar: Bar[int] = progress(settings.steps, "sft", done=at.step)
 

@@ -23,6 +23,7 @@ from rrgtrain.algorithms import orapo as orapo_module
 from rrgtrain.algorithms import saliency as saliency_module
 from rrgtrain.clinical.cached import CachedLabeller
 from rrgtrain.clinical.labels import NO_FINDING, to_binary
+from rrgtrain.engine import layout as layout_module
 from rrgtrain.engine import update as update_module
 from rrgtrain.engine.update import accumulate_gradients
 from rrgtrain.policy.policy import Policy
@@ -346,13 +347,13 @@ def the_oracle_in_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def the_oracle_in_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = update_module.loss_scale
+    real = layout_module.loss_scale
 
     def wrong(aggregation, offsets, **options):
         longer = torch.cat([offsets, offsets[-1:].repeat(2)])
         return real(aggregation, longer, **options)[: len(offsets) - 1]
 
-    monkeypatch.setattr(update_module, "loss_scale", wrong)
+    monkeypatch.setattr(layout_module, "loss_scale", wrong)
 
 
 def a_kl_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,17 +101,24 @@ def rl_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("function", "number", "act", "told"),
     [
-        ("reward", "editgrpo, step 1: reward term facts failed: no answer from the endpoint;"),
-        ("bug", "editgrpo, step 1: ZeroDivisionError: division by zero (traceback in run/fail"),
+        # the look at the data, the evaluation of the start, step 0, step 1
+        (
+            REWARD,
+            4,
+            "reward",
+            "editgrpo, step 1: reward term facts failed: no answer from the endpoint;",
+        ),
+        (REWARD, 4, "bug", "editgrpo, step 1: ZeroDivisionError: division by zero (traceback in"),
+        (f"{RL}:sample_groups", 2, "bug", "editgrpo, step 1: ZeroDivisionError: division by zero"),
     ],
+    ids=["reward", "bug in a reward", "rollouts"],
 )
-def test_a_dying_reward_stops_the_run_and_it_goes_on(
-    act: str, told: str, rl_alone: Path, tmp_path: Path
+def test_a_dying_reward_or_sampler_stops_the_run_and_it_goes_on(
+    function: str, number: int, act: str, told: str, rl_alone: Path, tmp_path: Path
 ) -> None:
-    # the look at the data, the evaluation of the start, step 0, step 1
-    at = At(REWARD, 4, act)
+    at = At(function, number, act)
     done = command(*started("checkpoint.steps=1000"), cwd=tmp_path, at=at)
     assert done.status == 75
     assert told in done.last and done.last.endswith("go on with: rrgtrain rl --resume run")
