@@ -63,10 +63,10 @@ class CheXbertLabeller:
         token_budget: int | None = None,
         config: BertConfig | None = None,
     ) -> None:
-        """Nothing is downloaded.
+        """Nothing is downloaded, unless `weights` is "hub".
 
         Args:
-            weights: path of `chexbert.pth` (Hugging Face, StanfordAIMI/RRG_scorers).
+            weights: path of `chexbert.pth` (Hugging Face, StanfordAIMI/RRG_scorers), or "hub".
             tokenizer: folder with the vocabulary of bert-base-uncased, or its hub name where it
                 lies in the local cache.
             device: where the network runs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rrgtrain.clinical import build_labeller
+from rrgtrain.clinical import build_labeller, hub
 from rrgtrain.clinical.chexbert.checkpoint import load_network
 from rrgtrain.errors import UserError
 from tests.rrgtrain.clinical.chexbert import tiny
@@ -127,3 +127,25 @@ def test_no_weights_says_which_and_where():
 def test_options_that_cannot_be(folder, options, text):
     with pytest.raises(UserError, match=text):
         tiny.labeller(folder, **options)
+
+
+def test_the_hub_is_asked_only_when_told(folder, monkeypatch):
+    asked = []
+
+    def fetch(repository, file):
+        asked.append((repository, file))
+        return str(folder / "weights.pth")
+
+    monkeypatch.setattr(hub, "hf_hub_download", fetch)
+    load_network("hub", tiny.CONFIG)
+    assert asked == [("StanfordAIMI/RRG_scorers", "chexbert.pth")]
+    load_network(folder / "weights.pth", tiny.CONFIG)
+    assert len(asked) == 1
+
+    def fail(repository, file):
+        raise OSError("no route\nto host")
+
+    monkeypatch.setattr(hub, "hf_hub_download", fail)
+    with pytest.raises(UserError, match=r"cannot download chexbert.pth of .*\(no route\)") as told:
+        load_network("hub", tiny.CONFIG)
+    assert "`rules` needs no file" in str(told.value)

@@ -133,3 +133,14 @@ def test_batches_keep_the_budget():
     batches = list(length_sorted(lengths, 18))
     assert batches == [[5], [1, 3], [4, 0, 2]]
     assert list(length_sorted([], 18)) == []
+
+
+def test_fingerprint_tells_weights_and_dtypes_apart(folder, labeller, tmp_path):
+    assert tiny.labeller(folder).fingerprint == labeller.fingerprint
+    assert tiny.labeller(folder, dtype="bf16").fingerprint != labeller.fingerprint
+
+    def change(state):
+        state["module.linear_heads.3.bias"][1] += 1
+
+    other = tiny.labeller(tiny.write_folder(tmp_path, change))
+    assert other.fingerprint != labeller.fingerprint

@@ -76,10 +76,10 @@ def write_ratescore(folder: Path, texts: Sequence[str]) -> tuple[Path, Path]:
     return ner, embedder
 
 
-def name_tokenizers(*folders: Path) -> None:
-    """Call the tokenizers what both generations of transformers know."""
-    for folder in folders:
+def name_tokenizers(ner: Path, embedder: Path) -> None:
+    """Call the tokenizers what the official folders call them."""
+    for folder, name in ((ner, "DebertaV2Tokenizer"), (embedder, "MPNetTokenizer")):
         file = folder / "tokenizer_config.json"
         config = json.loads(file.read_text())
-        config["tokenizer_class"] = "PreTrainedTokenizerFast"
+        config["tokenizer_class"] = name
         file.write_text(json.dumps(config))
