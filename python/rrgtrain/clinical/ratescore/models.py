@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
-from transformers import AutoModel, AutoModelForTokenClassification, AutoTokenizer
+from transformers import AutoModel, AutoModelForTokenClassification, PreTrainedTokenizerFast
 from transformers.utils import logging
 
 from rrgtrain.clinical.ratescore.affinity import TYPES
@@ -27,7 +26,7 @@ _HARMLESS = ("position_ids", "pooler.")
 class Loaded(NamedTuple):
     """A network in evaluation mode without gradients, and its tokenizer."""
 
-    network: nn.Module
+    network: Any
     tokenizer: Any
 
 
@@ -77,7 +76,9 @@ def _load(option: str, path: str | Path | None, origin: str, auto: Any) -> Loade
     name = origin if path == HUB else str(Path(path).expanduser())
     local = path != HUB
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, local_files_only=local, use_fast=True)
+        # tokenizer.json as it stands, like the package's transformers: version 5 builds the classes
+        # of DeBERTa and MPNet anew, without the Unicode normalisation that the file holds.
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(name, local_files_only=local)
         # Random initial weights, where any are missing, must not move the caller's generator.
         with torch.random.fork_rng(devices=[]), no_progress_bars(), _quiet():
             network, report = auto.from_pretrained(

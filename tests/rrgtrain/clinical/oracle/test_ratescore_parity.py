@@ -1,0 +1,126 @@
+"""RaTEScore and ours on the same two folders: entities in order, and the scores."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+
+from rrgkern import ReportEntities, entity_match
+from rrgtrain.clinical import KINDS
+from rrgtrain.clinical.official import OfficialRaTEScore
+from rrgtrain.clinical.ratescore import RaTEExtractor, affinity
+from tests.rrgtrain.clinical.oracle.base import name_tokenizers, write_ratescore
+from tests.rrgtrain.clinical.oracle.conftest import REPORTS
+from tests.rrgtrain.clinical.radgraph import texts
+from tests.rrgtrain.clinical.ratescore import tiny
+
+EDGES = ["", " ", "a", "a. b.", "ok", *texts.ADVERSARIAL[1:]]
+TEXTS = [*EDGES, *texts.random_reports(REPORTS - len(EDGES), seed=7)]
+# What 0.5.0 multiplies opposite polarities with; 0.6.0 has a number of its own per table.
+WEIGHTS = {"long": 0.8716553966489615, "short": 0.3611577852354489, "0.5.0": 0.3612}
+
+
+@pytest.fixture(scope="module")
+def folders(oracle, base, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ratescore")
+    written = (write_ratescore if base else tiny.write_tiny)(folder, TEXTS)
+    name_tokenizers(*written)
+    return written
+
+
+@pytest.fixture(scope="module")
+def official(folders, oracle):
+    return OfficialRaTEScore(*folders, worker=oracle)
+
+
+@pytest.fixture(scope="module")
+def split(official):
+    """The package's sentences, which its splitter finds with libraries that are not here."""
+    spans = {}
+    for text, sentences in zip(TEXTS, official.sentences(TEXTS), strict=True):
+        spans[text], at = [], 0
+        for sentence in sentences:
+            start = text.index(sentence, at)
+            at = start + len(sentence)
+            spans[text].append((start, at))
+    return spans.__getitem__
+
+
+@pytest.fixture(scope="module")
+def entities(folders, split):
+    return extractor(folders, split).extract(TEXTS)
+
+
+def extractor(folders, split, budget=None):
+    ours = RaTEExtractor(*folders, token_budget=budget)
+    ours.split = split
+    return ours
+
+
+def listed(found) -> list[list[tuple[str, str]]]:
+    parts = [found.of_report(row) for row in range(len(found.reports))]
+    return [
+        [(found.text[k], KINDS[found.kind[k]]) for k in range(part.start, part.stop)]
+        for part in parts
+    ]
+
+
+def test_entities_are_official(official, entities):
+    assert len(TEXTS) >= 200
+    assert listed(entities) == official.entities(TEXTS)
+    assert {KINDS[kind] for kind in entities.kind} == set(KINDS[:5])
+    assert sum(not one for one in listed(entities)) >= 3
+
+
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_batches_change_nothing(folders, split, entities, size):
+    ours = extractor(folders, split, budget=8192)
+    parts = [ours.extract(TEXTS[k : k + size]) for k in range(0, len(TEXTS), size)]
+    assert [row for part in parts for row in listed(part)] == listed(entities)
+
+
+@pytest.mark.parametrize("table", list(WEIGHTS))
+def test_scores_are_official(folders, oracle, official, entities, table):
+    """Each report against the next. An empty report keeps its place, with 0.5."""
+    name, weight = ("long" if table == "0.5.0" else table), WEIGHTS[table]
+    scorer = OfficialRaTEScore(
+        *folders,
+        affinity=name,
+        neg_weight=weight if table == "0.5.0" else None,
+        worker=oracle,
+    )
+    rows = range(0, len(TEXTS) - 1, 1 if table == "0.5.0" else 4)
+    wanted = scorer.score([TEXTS[k] for k in rows], [TEXTS[k + 1] for k in rows])
+    x, y = (parts_of(entities, [k + step for k in rows]) for step in (0, 1))
+    found = entity_match(x, y, affinity=affinity(name), neg_weight=weight).score.numpy()
+    names = listed(entities)
+    untied = np.array([not tied(names[k]) and not tied(names[k + 1]) for k in rows])
+    assert untied.sum() > len(rows) // 4
+    # Where two cosines are equal the package takes either, by rounding.
+    assert np.abs(found - wanted)[untied].max() <= 1e-6
+    assert found[0] == wanted[0] == 0.5
+    assert len(np.unique(wanted.round(6))) > len(rows) // 2
+
+
+def tied(names: list[tuple[str, str]]) -> bool:
+    """Whether one text has two types: its cosines are equal, and the types are not."""
+    kinds = defaultdict(set)
+    for text, kind in names:
+        kinds["".join(text.casefold().split())].add(kind)
+    return any(len(found) > 1 for found in kinds.values())
+
+
+def parts_of(entities, reports: list[int]) -> ReportEntities:
+    rows = np.concatenate(
+        [np.arange(len(entities))[entities.of_report(report)] for report in reports]
+    )
+    counts = [len(range(*entities.of_report(k).indices(len(entities)))) for k in reports]
+    return ReportEntities(
+        offsets=torch.tensor([0, *np.cumsum(counts).tolist()]),
+        presence=torch.as_tensor(entities.presence[rows]),
+        embedding=torch.as_tensor(entities.embedding[rows]),
+        kind=torch.as_tensor(entities.kind[rows]),
+    )
