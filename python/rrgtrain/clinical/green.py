@@ -121,7 +121,8 @@ def parse_judgement(text: str) -> Judgement:
 
 
 def build_green(options: Mapping[str, Any], *, cache: str | Path | None = None) -> Green:
-    """GREEN by the options of `Chat`, and `prompt`. UserError where no endpoint is named."""
+    """GREEN by the options of `Chat`, and `prompt`. UserError where no endpoint is named or it
+    does not answer."""
     if not options.get("endpoint"):
         raise UserError(
             "the term green needs a language model: set reward.options.green.endpoint and .model "
@@ -130,7 +131,9 @@ def build_green(options: Mapping[str, Any], *, cache: str | Path | None = None) 
     given = {"cache": cache, "json_mode": False, **options}
     prompt = given.pop("prompt", None)
     check_options("green", Chat, given)
-    return Green(Chat(**given), prompt)
+    judge = Green(Chat(**given), prompt)
+    judge.chat.check()
+    return judge
 
 
 def _section(text: str, name: str) -> str:

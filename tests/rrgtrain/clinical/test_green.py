@@ -70,13 +70,13 @@ def test_pairs_are_judged_once_and_braces_survive(tmp_path: Path) -> None:
     with serving(lambda *_: Reply(answer([1] + [0] * 5))) as server:
         judge = build_green(options(server, prompt=str(template)), cache=tmp_path)
         assert judge.score(reports, references[:3]).tolist() == pytest.approx([2 / 3] * 3)
-        assert sorted(body["messages"][0]["content"] for body in server.asked) == [
+        assert sorted(body["messages"][0]["content"] for body in server.asked[1:]) == [
             "R=x {candidate} C={reference}",
             "R=y C=b",
         ]
         assert "response_format" not in server.asked[0]
         build_green(options(server, prompt=str(template)), cache=tmp_path).score(["b"], ["y"])
-        assert len(server.asked) == 2
+        assert len(server.asked) == 4  # a check each, and two pairs
 
 
 def test_the_term_keeps_the_answers_and_never_scores_a_failure() -> None:
@@ -93,13 +93,13 @@ def test_the_term_keeps_the_answers_and_never_scores_a_failure() -> None:
         pytest.raises(UserError, match="reward term green failed: .*answered twice in a form"),
     ):
         service(server)(["Edema."], ["Edema."])
-    assert len(server.asked) == 2
+    assert len(server.asked) == 3
 
 
 def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"green failed: .*set reward.options.green.endpoint"):
         RewardService(Reward(terms={"green": 1.0}))(["Edema."], ["Edema."])
-    base = {"endpoint": "http://x/v1", "model": "m"}
+    base = {"endpoint": "http://127.0.0.1:9/v1", "model": "m", "tries": 1}
     with pytest.raises(UserError, match="prompt .* cannot be read"):
         build_green({**base, "prompt": tmp_path / "none.txt"})
     (tmp_path / "short.txt").write_text("{reference}")

@@ -132,6 +132,14 @@ class Chat:
                 raise error
         return [future.result() for future in futures]
 
+    def check(self) -> None:
+        """Asks for one word, so that an endpoint that is down, or refuses, is known beforehand.
+
+        Raises as `ask`. The answer is not looked at, and nothing is kept.
+        """
+        body = self._body([{"role": "user", "content": "Answer with the word ok."}], False)
+        self._request(body, threading.Event())
+
     def _one(self, question: Question[T], stop: threading.Event) -> T:
         body = self._body(question.messages, question.json_wanted)
         key = json.dumps(body, sort_keys=True)

@@ -46,10 +46,12 @@ def build_facts(
 ) -> CachedFacts:
     """FactS by the options of `Chat`, or by rules where there are none.
 
-    UserError for an option that `Chat` does not take.
+    UserError for an option that `Chat` does not take, or an endpoint that does not answer.
     """
     if not options:
         return CachedFacts(RulesFacts(), cache=cache, capacity=capacity)
     given = {"cache": cache, **options}
     check_options("facts", Chat, given)
-    return CachedFacts(EndpointFacts(Chat(**given)), cache=cache, capacity=capacity)
+    chat = Chat(**given)
+    chat.check()
+    return CachedFacts(EndpointFacts(chat), cache=cache, capacity=capacity)

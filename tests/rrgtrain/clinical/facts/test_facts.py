@@ -110,6 +110,8 @@ def test_a_fact_of_the_rules_is_the_clause_that_decides() -> None:
 
 def model(number: int, body: dict[str, Any]) -> Reply:
     """A language model that knows two words."""
+    if len(body["messages"]) == 1:
+        return Reply("ok")  # the check before anything is read
     asked, text = (message["content"] for message in body["messages"][:2])
     if '"facts"' in asked:
         return Reply(json.dumps({"facts": [part for part in text.split(". ") if part.strip()]}))
@@ -140,8 +142,8 @@ def test_facts_of_an_endpoint(tmp_path: Path) -> None:
     with serving(model) as server:
         reader = build_facts(options(server), cache=tmp_path)
         readings = reader.read(REPORTS, keep=True)
-        # two distinct reports, two requests each; nothing is asked about an empty one
-        assert len(server.asked) == 4
+        # a check, and two requests for each distinct report; nothing about an empty one
+        assert len(server.asked) == 1 + 4
         assert readings[0] == readings[2]
         assert readings[0].facts == ("Edema", "No fracture")
         assert readings[0].verdicts[COLUMN["Edema"]] == ENTAILED
@@ -150,7 +152,7 @@ def test_facts_of_an_endpoint(tmp_path: Path) -> None:
         assert readings[1].facts == () and not any(readings[1].verdicts)
         again = build_facts(options(server), cache=tmp_path)
         assert again.read(REPORTS) == readings
-        assert len(server.asked) == 4
+        assert len(server.asked) == 6
         assert again.results.from_disk == 3
 
 
@@ -172,6 +174,8 @@ def test_a_wrong_verdict_is_repaired_once_and_then_refused(spoil, message: str) 
         def answer(number: int, body: dict[str, Any], heals: bool = heals) -> Reply:
             nonlocal spoilt
             reply = model(number, body)
+            if number == 0:
+                return reply
             value = json.loads(reply.text)
             if "verdicts" in value and not (heals and spoilt):
                 spoilt += 1
@@ -187,7 +191,7 @@ def test_a_wrong_verdict_is_repaired_once_and_then_refused(spoil, message: str) 
                 with pytest.raises(UserError, match=message):
                     reader.read(REPORTS[:1])
             assert reader.usage.repairs == 1
-            assert len(server.asked) == 3
+            assert len(server.asked) == 1 + 3
 
 
 @pytest.mark.parametrize("answer", ['{"facts": "Edema"}', '{"facts": [""]}', "[]", '{"fact": []}'])
@@ -212,7 +216,11 @@ def test_the_term_keeps_facts_and_verdicts_and_never_scores_a_failure() -> None:
         settings = Reward(terms={"facts": 1.0}, options={"facts": options(server)})
         service = RewardService(settings)
         assert service(["Edema. Fracture", ""], studies)["facts"][0] == pytest.approx(5 / 6)
-        assert service.statistics()["endpoint/facts_requests"] == 2.0
+        assert service.statistics()["endpoint/facts_requests"] == 3.0
+
+    down = Reward(terms={"facts": 1.0}, options={"facts": options(server)})
+    with pytest.raises(UserError, match=r"reward term facts failed: .*refused.*is it up"):
+        RewardService(down)([""], ["Edema."])  # also where nothing is there to be read
 
 
 def test_options_are_checked() -> None:
