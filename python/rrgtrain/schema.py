@@ -142,9 +142,29 @@ class Rl:
     top_p: float = at_least(1.0, 0.0, 1.0)
     max_new_tokens: int = at_least(128, 1)
     epochs: int = at_least(1, 1)
-    minibatch: int | None = None
+    minibatch: int | None = at_least(None, 1)
     token_budget: int = at_least(16384, 1)
     eval_every: int = at_least(25, 1)
+
+
+@dataclass
+class Rollout:
+    """What samples. `vllm` runs in the trainer's process, `vllm_server` at `url` (`vllm serve`).
+
+    `memory`: the share of the device's memory that vLLM in process may take. `max_model_len`:
+    prompt and report together. `wait`: seconds for which a server that is gone is asked again.
+    `correction`: with an engine of its own kernels, each token (`level: token`) or report is
+    weighed by policy over sampler, held at `cap` (`truncate`) or left out beyond it (`mask`).
+    """
+
+    engine: str = one_of("transformers", "vllm", "vllm_server")
+    url: str = "http://localhost:8000"
+    memory: float = at_least(0.4, 0.01, 0.99)
+    max_model_len: int = at_least(4096, 16)
+    wait: float = at_least(300.0, 0.0)
+    correction: str = one_of("truncate", "mask", "none")
+    level: str = one_of("token", "sequence")
+    cap: float = at_least(3.0, 1.0)
 
 
 @dataclass
@@ -179,7 +199,7 @@ class TokenWeights:
     beta: float = at_least(1.0, 0.0)
     uncertain: bool = True
     labeller: str | None = None
-    distil_steps: int = at_least(300, 1)
+    distil_steps: int = at_least(400, 1)
 
 
 @dataclass
@@ -290,6 +310,7 @@ class Recipe:
     policy: Policy = field(default_factory=Policy)
     sft: Sft = field(default_factory=Sft)
     rl: Rl = field(default_factory=Rl)
+    rollout: Rollout = field(default_factory=Rollout)
     edit: Edit = field(default_factory=Edit)
     token_weights: TokenWeights = field(default_factory=TokenWeights)
     oracle: Oracle = field(default_factory=Oracle)
