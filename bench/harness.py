@@ -114,7 +114,7 @@ class Bench:
         *,
         fresh: timing.Provider | None = None,
     ) -> None:
-        """Register every peer that starts from `path`: "head", "logits", "logps" or "rows".
+        """Register every peer that starts from `path`, one of those in bench/peers.
 
         Args:
             wrap: makes a function of the bench's inputs out of a peer (see bench/peers).

@@ -9,6 +9,7 @@ A peer computes PPO's clip at 0.2 on its own kernel and returns the loss, 0-d an
     logits   logits [S, T, V], then the same; the last position is never scored
     logps    logps, old, ref [S, T], advantages [S], mask [S, T]; level, eps_low, eps_high, beta
              as keywords: PPO or GSPO with a k3 term
+    states   hidden [N, H], weight [V, H], targets [N]: no loss, but log-probabilities [N]
     rows     logits [N, V], targets [N]; temperature, entropy as keywords: no loss, but
              log-probabilities [N] and, when asked, entropies [N]
 
@@ -38,7 +39,7 @@ class Peer:
 
     Attributes:
         name: in the tables.
-        path: "head", "logits", "logps" or "rows": what it starts from.
+        path: "head", "logits", "logps", "states" or "rows": what it starts from.
         package: what must be importable; `distribution` is its name for pip.
         function: in the module of this folder named by `module`.
         device: "cuda" where nothing else is served.
@@ -99,6 +100,11 @@ PEERS = (
         drops_masked=True,
         overwrites=True,
     ),
+    Peer("trl-states", "states", *_TRL, "states"),
+    Peer("liger-scaled-ce-states", "states", *_LIGER, "states", hopper_needs="cutlass"),
+    Peer("cce-exact-states", "states", *_CCE, "states", device="cuda"),
+    Peer("cce-filtered-states", "states", *_CCE, "filtered_states", device="cuda", exact=False),
+    Peer("verl-states", "states", *_VERL, "states", device="cuda"),
     Peer("trl-kernel", "rows", *_TRL, "rows", device="cuda"),
     Peer("verl-eager", "rows", *_VERL, "rows"),
     Peer("trl-loss", "logps", *_TRL, "loss"),
@@ -112,10 +118,10 @@ def _is_hopper(device: torch.device) -> bool:
 
 
 def of(path: str) -> list[Peer]:
-    """The peers that start from `path`: "head", "logits", "logps" or "rows"."""
+    """The peers that start from `path`: "head", "logits", "logps", "states" or "rows"."""
     found = [peer for peer in PEERS if peer.path == path]
     if not found:
-        raise ValueError(f"no peer starts from {path!r}; wanted head, logits, logps or rows")
+        raise ValueError(f"no peer starts from {path!r}; wanted head, logits, logps, states, rows")
     return found
 
 

@@ -20,26 +20,27 @@ _FP32 = {
 def exact(
     hidden: Tensor, weight: Tensor, targets: Tensor, advantages: Tensor, old: Tensor, mask: Tensor
 ) -> Tensor:
-    return _loss(hidden, weight, targets, advantages, old, mask, None)
+    labels = targets.masked_fill(~mask, -100)
+    return clip_loss(states(hidden, weight, labels), advantages, old, mask)
 
 
 def filtered(
     hidden: Tensor, weight: Tensor, targets: Tensor, advantages: Tensor, old: Tensor, mask: Tensor
 ) -> Tensor:
-    return _loss(hidden, weight, targets, advantages, old, mask, "auto")
-
-
-def _loss(
-    hidden: Tensor,
-    weight: Tensor,
-    targets: Tensor,
-    advantages: Tensor,
-    old: Tensor,
-    mask: Tensor,
-    filter_eps: str | None,
-) -> Tensor:
     labels = targets.masked_fill(~mask, -100)
+    return clip_loss(filtered_states(hidden, weight, labels), advantages, old, mask)
+
+
+def states(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    return _logps(hidden, weight, targets, None)
+
+
+def filtered_states(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    return _logps(hidden, weight, targets, "auto")
+
+
+def _logps(hidden: Tensor, weight: Tensor, targets: Tensor, filter_eps: str | None) -> Tensor:
     negative = linear_cross_entropy(
-        hidden, weight, labels, reduction="none", filter_eps=filter_eps, impl="cce", **_FP32
+        hidden, weight, targets, reduction="none", filter_eps=filter_eps, impl="cce", **_FP32
     )
-    return clip_loss(-negative.float(), advantages, old, mask)
+    return -negative.float()

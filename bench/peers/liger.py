@@ -35,13 +35,15 @@ def chunked(
 def scaled_ce(
     hidden: Tensor, weight: Tensor, targets: Tensor, advantages: Tensor, old: Tensor, mask: Tensor
 ) -> Tensor:
+    labels = targets.masked_fill(~mask, -100).flatten()
+    logps = states(hidden.flatten(0, 1), weight, labels)
+    return clip_loss(logps.view(targets.shape), advantages, old, mask)
+
+
+def states(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     from liger_kernel.ops import LigerFusedLinearScaledCrossEntropyFunction
 
-    labels = targets.masked_fill(~mask, -100).flatten()
-    negative = LigerFusedLinearScaledCrossEntropyFunction.apply(
-        hidden.flatten(0, 1), weight, labels
-    )
-    return clip_loss(-negative.view(targets.shape), advantages, old, mask)
+    return -LigerFusedLinearScaledCrossEntropyFunction.apply(hidden, weight, targets)
 
 
 def triton_loss(

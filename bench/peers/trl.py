@@ -35,10 +35,15 @@ def head(
     hidden: Tensor, weight: Tensor, targets: Tensor, advantages: Tensor, old: Tensor, mask: Tensor
 ) -> Tensor:
     # Scored rows only: TRL does so on GPUs itself, and does not on a CPU.
-    logps, *_ = ChunkedLogProbFunction.apply(
-        hidden[mask], weight, None, targets[mask], 1.0, VOCABULARY_SLICE, None, 1.0, ()
-    )
+    logps = states(hidden[mask], weight, targets[mask])
     return clip_loss(scatter(logps, mask), advantages, old, mask)
+
+
+def states(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    logps, *_ = ChunkedLogProbFunction.apply(
+        hidden, weight, None, targets, 1.0, VOCABULARY_SLICE, None, 1.0, ()
+    )
+    return logps
 
 
 def logits(

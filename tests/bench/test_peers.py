@@ -18,7 +18,7 @@ def test_names_are_unique_and_found():
     names = [peer.name for peer in peers.PEERS]
     assert len(set(names)) == len(names)
     assert peers.provider("trl-head").path == "head"
-    for path in ("head", "logits", "logps", "rows"):
+    for path in ("head", "logits", "logps", "states", "rows"):
         assert {peer.path for peer in peers.of(path)} == {path}
     with pytest.raises(ValueError, match="no peer 'trl'; wanted one of trl-head, "):
         peers.provider("trl")

@@ -77,6 +77,22 @@ def same_as_eager(name: str, kind: str) -> None:
         torch.testing.assert_close(a, b, **FP32)
 
 
+@pytest.mark.parametrize("name", [p.name for p in of("states") if p.device is None])
+def test_states(name: str) -> None:
+    generator = torch.Generator().manual_seed(5)
+    hidden = torch.randn(7, 16, generator=generator).requires_grad_()
+    weight = torch.randn(41, 16, generator=generator).requires_grad_()
+    targets = torch.randint(0, 41, (7,), generator=generator)
+    coef = torch.randn(7, generator=generator)
+    wanted = (hidden @ weight.T).log_softmax(-1).gather(-1, targets[:, None])[:, 0]
+    found = provider(name)(hidden, weight, targets)
+    torch.testing.assert_close(found, wanted, **FP32)
+    gradients = [grads((coef * logps).sum(), hidden, weight) for logps in (found, wanted)]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, **FP32)
+        assert b.any()
+
+
 @pytest.mark.parametrize("name", [p.name for p in of("logits")])
 def test_logits(name: str) -> None:
     values, batch = draw_logits(SIZES, "domain", 2, device="cpu", dtype=torch.float32)
