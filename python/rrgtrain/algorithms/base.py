@@ -148,6 +148,9 @@ def loss_of(recipe: Recipe) -> PolicyLoss:
             eps_high=rl.eps_high,
             kl=rl.kl,
             beta=rl.beta,
+            sampler_level=recipe.rollout.level,
+            sampler_mode="mask" if recipe.rollout.correction == "mask" else "truncate",
+            sampler_max=recipe.rollout.cap,
         )
     except ValueError as error:
         raise UserError(f"rl: {error}") from error

@@ -19,7 +19,8 @@ class Member:
     is trained at ratio 1 (`on_policy` of the policy loss). `parent` is the index of the member
     an edit was made from, `steps` what the edit did: (rule, removed text, added text). A member
     that does not compete is in the packed forward only: it has no reward and no advantage, and
-    counts in no mean and no length of the policy loss (OraPO's oracle).
+    counts in no mean and no length of the policy loss (OraPO's oracle). `corrected` asks for the
+    sampler correction: `sampler_logps` are another engine's than the policy's.
     """
 
     ids: torch.Tensor
@@ -30,6 +31,7 @@ class Member:
     parent: int | None = None
     steps: tuple[tuple[str, str, str], ...] = ()
     competes: bool = True
+    corrected: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from rrgtrain.clinical import Labeller
 from rrgtrain.clinical.chexbert import CheXbertLabeller, token_saliency_weights
 from rrgtrain.clinical.chexbert.distilled import distil
 from rrgtrain.data.study import Study
+from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.rewards.readers import open_labeller
@@ -68,7 +69,11 @@ class Saliency:
         if self._network is None:
             reports = [study.report for study in context.studies if study.report]
             steps = self._settings.distil_steps
-            self._network = distil(self._reader, reports, seed=self._seed, steps=steps)
+            bar: Bar[int] = progress(steps, "learning to weigh tokens")
+            with bar:
+                self._network = distil(
+                    self._reader, reports, seed=self._seed, steps=steps, each=bar.advance
+                )
 
     def __call__(self, groups: list[Group]) -> torch.Tensor:
         if self._network is None or self._codec is None:

@@ -137,3 +137,38 @@ def test_an_unknown_name_lists_ours(name: str) -> None:
 def test_options_of_the_loss_that_make_no_sense_are_refused_when_it_is_built() -> None:
     with pytest.raises(UserError, match=r"^rl: beta is inf"):
         build_algorithm(recipe("rl.algorithm=dr_grpo", "rl.beta=.inf"))
+
+
+def test_several_algorithms_are_built_on_each_other(own: str) -> None:
+    built = build_algorithm(recipe("rl.algorithm=editgrpo+orapo", "rl.group=6"))
+    assert (built.name, built.sampled) == ("editgrpo+orapo", 3)
+    assert built.needs_reports and built.needs_reference and set(built.state) == {"zero_rate"}
+    other_way = build_algorithm(recipe("rl.algorithm=orapo+editgrpo", "rl.group=6"))
+    assert other_way.sampled == 3 and other_way.needs_reference
+    with pytest.raises(UserError, match="'oraop' is unknown; did you mean orapo"):
+        build_algorithm(recipe("rl.algorithm=editgrpo+oraop"))
+
+
+def test_an_installed_algorithm_is_found_by_its_entry_point(
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "somebodys-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        f"[rrgtrain.algorithms]\ntheirs = {own}:build\nbroken = no_such_module:build\n"
+    )
+    assert build_algorithm(recipe("rl.algorithm=theirs", "rl.group=6")).name == "mine"
+    with pytest.raises(UserError, match=r"rl.algorithm=broken: its package offers no_such_mod"):
+        build_algorithm(recipe("rl.algorithm=broken"))
+    with pytest.raises(UserError, match="did you mean theirs"):
+        build_algorithm(recipe("rl.algorithm=their"))
+
+
+def test_state_is_saved_and_that_of_another_algorithm_is_refused() -> None:
+    orapo, plain = (build_algorithm(recipe(f"rl.algorithm={n}")) for n in ("orapo", "dr_grpo"))
+    assert plain.state_dict() == {} and orapo.state_dict() == {"zero_rate": {}}
+    orapo.load_state_dict({"zero_rate": {"a": 0.25}})
+    assert orapo.state_dict() == {"zero_rate": {"a": 0.25}}
+    with pytest.raises(UserError, match="keeps nothing of its algorithm, but .*keeps zero_rate"):
+        orapo.load_state_dict(plain.state_dict())

@@ -222,3 +222,39 @@ def test_the_released_rule_makes_one_edit() -> None:
 
 def _missing() -> tuple[str, list[str]]:
     return "The heart is enlarged. Pulmonary edema.", ["The heart is enlarged."]
+
+
+def test_a_whole_reference_in_place_of_a_report() -> None:
+    algorithm = editgrpo("edit.level=paragraph", "rl.group=5")
+    assert algorithm.sampled == 4 and algorithm.needs_reports
+    texts = ["Pulmonary edema.", "asdf.", "", "The heart is enlarged."]
+    (done,), counts = completed([group(0, MANY, texts)], 0, algorithm)
+    assert [m.origin for m in done.members] == ["sampled"] * 4 + ["edited"]
+    assert done.members[-1].text == MANY and done.members[-1].competes
+    assert policy().codec.decode(done.members[-1].ids) == MANY
+    assert counts == {"edits/paragraph": 1.0}
+
+
+def test_exact_matching_knows_equal_text_only() -> None:
+    """A large effusion is near a small one by cosine, and another finding by text."""
+    reference, report = "Small left pleural effusion.", "Large left pleural effusion."
+    _, by_cosine = completed([group(0, reference, [report])])
+    (done,), by_text = completed([group(0, reference, [report])], 0, editgrpo("edit.match=exact"))
+    assert by_cosine == {"edits/unchanged": 1.0}
+    assert by_text == {"edits/c": 1.0, "edits/e": 1.0} and done.members[1].text == reference
+    _, same = completed([group(0, reference, [reference])], 0, editgrpo("edit.match=exact"))
+    assert same == {"edits/unchanged": 1.0}
+
+
+def test_exact_matching_still_sees_a_conflict() -> None:
+    report, reference = RULES["a"]
+    (done,), _ = completed([group(0, reference, [report])], 0, editgrpo("edit.match=exact"))
+    assert [letter for letter, _, _ in done.members[1].steps] == ["a"]
+
+
+def test_references_without_any_entity_are_refused_before_the_first_step() -> None:
+    studies = [Study(f"s{i}", "train", "asdf qwer.", None, ()) for i in range(70)]
+    with pytest.raises(UserError, match="finds none in the first 64 reference reports; use"):
+        editgrpo().check(studies)
+    editgrpo().check([replace(studies[0], report="The heart is enlarged."), *studies])
+    editgrpo("edit.level=paragraph").check(studies)

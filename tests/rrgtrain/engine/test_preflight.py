@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import warnings
 from dataclasses import replace
 
@@ -126,3 +127,54 @@ def _warn_then_fail() -> None:
     with held_back():
         warnings.warn("3 images are left out", stacklevel=1)
         raise UserError("no labels")
+
+
+def test_what_an_algorithm_cannot_work_with_is_told_before_the_first_step() -> None:
+    given = data(train=6, val=2, test=2)
+    silent = {k: [replace(s, report="asdf qwer.") for s in v] for k, v in given.items()}
+    with pytest.raises(UserError, match="finds none in the first 6 reference reports"):
+        checked(from_checkpoint("rl.algorithm=editgrpo"), silent, rl=True)
+    saliency = ["rl.algorithm=ditpo", "token_weights.labeller=distilled", *LABELS]
+    given["train"][4] = replace(given["train"][4], labels=None)
+    with pytest.raises(UserError, match="labels, but study train-4 has none"):
+        checked(from_checkpoint(*saliency), given, rl=True)
+
+
+def test_the_oracle_needs_reports() -> None:
+    with pytest.raises(UserError, match="rl.algorithm=orapo works towards reference reports"):
+        checked(
+            from_checkpoint("rl.algorithm=orapo", *LABELS),
+            bare(data(train=4, val=2, test=2)),
+            rl=True,
+        )
+
+
+def test_reinforcement_learning_reads_what_was_chosen_for_it() -> None:
+    given = data(train=40, val=2, test=2)
+    chosen = given["train"][5:9]
+    cfg = from_checkpoint("rl.algorithm=dr_grpo", "rl.steps=9", "rl.prompts=4")
+    algorithm, rewards = build_algorithm(cfg), RewardService(cfg.reward)
+    used = check_data(cfg, given, rewards, sft=False, algorithm=algorithm, chosen=chosen)
+    assert {s.id for s in used if s.split == "train"} == ids("train", range(5, 9))
+
+
+def test_a_template_that_asks_for_labels_that_are_not_there() -> None:
+    given = data(train=4, val=2, test=2)
+    given["train"][3] = replace(given["train"][3], labels=None)
+    asked = from_checkpoint("sft.template='{findings}: {report}'")
+    with pytest.raises(UserError, match="asks for findings, but study train-3 has no labels"):
+        checked(asked, given, sft=True)
+    with pytest.raises(UserError, match="sft.template=.*write {report} once"):
+        checked(from_checkpoint("sft.template=nothing"), given, sft=True)
+
+
+def test_an_endpoint_that_is_down_is_told_before_the_first_step() -> None:
+    """A port that nobody listens on: the fact reader is really asked."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = f"{{endpoint: 'http://127.0.0.1:{port}/v1', model: m, tries: 1}}"
+    cfg = from_checkpoint("reward.terms={facts: 1.0}", f"reward.options={{facts: {options}}}")
+    with pytest.raises(UserError, match=rf"facts failed: http://127.0.0.1:{port}/v1") as caught:
+        checked(cfg, data(test=2))
+    assert "\n" not in str(caught.value)

@@ -1,14 +1,15 @@
 """A small CheXbert that learns another labeller's opinion from training reports alone.
 
 Token weights by saliency need a labeller with a gradient. Where the official weights are not at
-hand, this one is trained on sentences of the reports, shuffled into new ones, with the labels
-that the teacher reads in them. It serves saliency; what it labels may not be quoted as CheXbert.
+hand, this one is trained on the reports, and on their sentences shuffled into new ones, with the
+labels that the teacher reads in them. It serves saliency; what it labels may not be quoted as
+CheXbert.
 """
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,25 +27,29 @@ from rrgtrain.clinical.chexbert.pieces import SPECIALS
 from rrgtrain.errors import UserError
 
 WIDTH, LAYERS, LIMIT = 64, 2, 512
-STEPS, BATCH, RATE = 300, 32, 2e-3
-# Sentences of one text; a report has about as many.
-SENTENCES = (1, 7)
+STEPS, BATCH, RATE, WARMUP = 400, 32, 3e-3, 20
 
 
 def distil(
-    teacher: Labeller, reports: Sequence[str], *, seed: int = 0, steps: int = STEPS
+    teacher: Labeller,
+    reports: Sequence[str],
+    *,
+    seed: int = 0,
+    steps: int = STEPS,
+    each: Callable[[], None] = lambda: None,
 ) -> CheXbertLabeller:
     """A CheXbert of two narrow layers that labels like `teacher` what resembles `reports`.
 
-    Deterministic in its arguments. Raises UserError without any report to learn from.
+    Deterministic in its arguments; `each` is called after every step. Raises UserError without
+    any report to learn from.
     """
-    sentences = _sentences(reports)
-    if not sentences:
+    split = [sentences for report in reports if (sentences := _sentences(report))]
+    if not split:
         raise UserError(
             "token_weights.labeller=distilled learns from training reports, and there are none; "
             "use token_weights.kind=tfidf"
         )
-    vocabulary = _vocabulary(sentences)
+    vocabulary = _vocabulary([sentence for own in split for sentence in own])
     config = BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=WIDTH,
@@ -58,14 +63,12 @@ def distil(
     with torch.random.fork_rng(devices=[]), tempfile.TemporaryDirectory() as folder:
         torch.manual_seed(seed)
         labeller = _open(CheXbertNetwork(config), vocabulary, config, Path(folder))
-        _train(labeller, teacher, sentences, np.random.default_rng(seed), steps)
+        _train(labeller, teacher, split, np.random.default_rng(seed), steps, each)
     return labeller
 
 
-def _sentences(reports: Sequence[str]) -> list[str]:
-    """Distinct sentences, in order of appearance."""
-    parts = (part.strip() for report in reports for part in report.split("."))
-    return list(dict.fromkeys(f"{part}." for part in parts if part))
+def _sentences(report: str) -> list[str]:
+    return [f"{part.strip()}." for part in report.split(".") if part.strip()]
 
 
 def _vocabulary(sentences: Sequence[str]) -> list[str]:
@@ -100,28 +103,34 @@ def _open(
 def _train(
     labeller: CheXbertLabeller,
     teacher: Labeller,
-    sentences: Sequence[str],
+    reports: Sequence[list[str]],
     rng: np.random.Generator,
     steps: int,
+    each: Callable[[], None],
 ) -> None:
+    sentences = list(dict.fromkeys(sentence for own in reports for sentence in own))
+    longest = max(map(len, reports))
     network = labeller.network.train().requires_grad_(True)
     optimizer = torch.optim.AdamW(network.parameters(), lr=RATE)
     for step in range(steps):
-        texts = [_shuffled(sentences, rng) for _ in range(BATCH)]
+        # Half of them whole: shuffles alone would teach neither their lengths nor their order.
+        texts = [" ".join(reports[int(i)]) for i in rng.integers(0, len(reports), BATCH // 2)]
+        texts += [_shuffled(sentences, longest, rng) for _ in range(BATCH - len(texts))]
         ids, mask = pad(labeller.tokenize(texts), labeller.tokenize.pad, labeller.device)
         logits = network(network.word_embeddings(ids), mask)
         loss = _cross_entropy(logits, torch.from_numpy(teacher.label(texts)).long())
         for group in optimizer.param_groups:
-            group["lr"] = RATE * (1.0 - step / steps)
+            group["lr"] = RATE * min(1.0, (step + 1) / WARMUP) * (1.0 - step / steps)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
+        each()
     network.eval().requires_grad_(False)
 
 
-def _shuffled(sentences: Sequence[str], rng: np.random.Generator) -> str:
-    count = int(rng.integers(*SENTENCES))
+def _shuffled(sentences: Sequence[str], longest: int, rng: np.random.Generator) -> str:
+    count = int(rng.integers(1, longest + 1))
     return " ".join(sentences[int(i)] for i in rng.integers(0, len(sentences), count))
 
 

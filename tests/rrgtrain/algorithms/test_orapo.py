@@ -1,0 +1,190 @@
+"""OraPO's oracle in the group, its mixing weight, and who is preferred to whom."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rrgtrain.algorithms import Group, Objective, build_algorithm
+from rrgtrain.algorithms.group import competing
+from rrgtrain.algorithms.orapo import mixing_weight, oracle_against_sampled, zero_shares
+from rrgtrain.algorithms.zero_rate import ZeroRate
+from rrgtrain.engine import update as update_module
+from rrgtrain.engine.rl import spread, zero_variance
+from rrgtrain.engine.update import accumulate_gradients
+from rrgtrain.errors import UserError
+from tests.rrgtrain.engine.common import gradients, groups_of, recipe
+from tests.rrgtrain.policy.common import tiny_policy
+
+POLICY = tiny_policy()
+SAMPLED = [["Edema.", "Clear.", "The heart is enlarged."], ["No effusion.", "Clear lungs."]]
+
+
+def completed(name: str = "orapo", *, edited: bool = False) -> list[Group]:
+    algorithm = build_algorithm(recipe(f"rl.algorithm={name}"))
+    given = groups_of(POLICY, SAMPLED, edited=edited)
+    return algorithm.complete(given, 0, POLICY.codec.reencode_from)[0]
+
+
+def test_the_oracle_is_the_reference_and_does_not_compete() -> None:
+    for group in completed():
+        oracle = group.members[-1]
+        assert oracle.origin == "oracle" and oracle.text == group.study.report
+        assert POLICY.codec.decode(oracle.ids) == oracle.text
+        assert int(oracle.ids[-1]) == POLICY.end_of_turn and not oracle.competes
+    assert competing(completed()).tolist() == [True] * 3 + [False] + [True] * 2 + [False]
+
+
+def test_pairs_by_hand() -> None:
+    pairs = oracle_against_sampled(completed(), torch.tensor([0.3, 0.1]))
+    assert pairs.positive.tolist() == [3, 3, 3, 6, 6]
+    assert pairs.negative.tolist() == [0, 1, 2, 4, 5]
+    assert pairs.weight.tolist() == pytest.approx([0.1] * 3 + [0.05] * 2)
+
+
+def test_edited_members_are_no_negatives() -> None:
+    groups = completed(edited=True)
+    pairs = oracle_against_sampled(groups, torch.tensor([1.0, 1.0]))
+    origins = [m.origin for g in groups for m in g.members]
+    assert "edited" in origins
+    assert {origins[i] for i in pairs.negative.tolist()} == {"sampled"}
+    assert {origins[i] for i in pairs.positive.tolist()} == {"oracle"}
+    assert float(pairs.weight.sum()) == pytest.approx(2.0)
+
+
+def test_a_zero_is_exactly_zero_and_sampled() -> None:
+    groups = completed(edited=True)
+    rewards = torch.full((len([m for g in groups for m in g.members]),), 1e-12)
+    assert zero_shares(groups, rewards) == [0.0, 0.0]
+    rewards[1] = 0.0
+    assert zero_shares(groups, rewards) == pytest.approx([1 / 3, 0.0])
+    for k, m in enumerate(m for g in groups for m in g.members):
+        rewards[k] = 0.0 if m.origin != "sampled" else 0.4
+    assert zero_shares(groups, rewards) == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(("rate", "wanted"), [(0.0, 0.05), (0.5, 0.075), (1.0, 0.15)])
+def test_the_mixing_weight_by_hand(rate: float, wanted: float) -> None:
+    assert mixing_weight(rate, recipe().oracle) == pytest.approx(wanted)
+
+
+def test_the_rate_starts_with_the_first_share_and_knows_its_prompt() -> None:
+    rates = ZeroRate(0.5)
+    assert rates("a", 1.0) == 1.0
+    assert rates("a", 0.0) == 0.5
+    assert rates("b", 0.25) == 0.25
+    assert rates("a", 0.5) == 0.5
+    other = ZeroRate(0.5)
+    other.load_state_dict(rates.state_dict())
+    assert other("b", 0.75) == rates("b", 0.75) == 0.5
+
+
+def test_a_group_without_reward_still_teaches() -> None:
+    """All rewards 0: no advantage, no KL, and the preference moves the policy nevertheless."""
+    groups = completed()
+    for loss, moves in (("dpo", True), ("sft", True)):
+        cfg = recipe("rl.algorithm=orapo", "rl.beta=0", f"oracle.loss={loss}")
+        algorithm = build_algorithm(cfg)
+        assert algorithm.needs_reference == (loss == "dpo")
+        rewards = spread(groups, torch.zeros(5).numpy())
+        objective = algorithm.advantages(groups, rewards)
+        assert isinstance(objective, Objective) and not objective.advantages.any()
+        update = accumulate_gradients(
+            POLICY, tiny_policy(), groups, objective, algorithm.loss, cfg.rl
+        )
+        assert any(g.any() for g in gradients(POLICY).values()) == moves
+        assert update.metrics["oracle/zero_rate"] == 1.0
+        assert update.metrics["oracle/weight"] == pytest.approx(0.15)
+
+
+def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the oracle's likelihood and no advantage, the sampled reports stay out."""
+    seen = []
+    real = update_module._forward
+
+    def counted(policy, groups, temperature):
+        seen.extend(m.origin for g in groups for m in g.members)
+        return real(policy, groups, temperature)
+
+    monkeypatch.setattr(update_module, "_forward", counted)
+    cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft")
+    algorithm, groups = build_algorithm(cfg), completed()
+    objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
+    accumulate_gradients(POLICY, None, groups, objective, algorithm.loss, cfg.rl)
+    gradients(POLICY)
+    assert seen == ["oracle", "oracle"]
+
+
+def test_rewards_and_variance_are_those_of_the_members_that_compete() -> None:
+    groups = completed()
+    whole = spread(groups, torch.tensor([1.0, 1.0, 1.0, 0.5, 0.25]).numpy())
+    assert whole.isnan().tolist() == [False] * 3 + [True] + [False] * 2 + [True]
+    assert zero_variance(groups, whole) == 1
+
+
+def test_bounds_that_cross() -> None:
+    with pytest.raises(UserError, match="oracle.low=0.2 is above oracle.high=0.15; swap them"):
+        build_algorithm(recipe("rl.algorithm=orapo", "oracle.low=0.2"))
+
+
+def test_a_pair_across_groups_is_refused() -> None:
+    cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "rl.token_budget=1")
+    algorithm, groups = build_algorithm(cfg), completed()
+    objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
+    assert isinstance(objective, Objective) and objective.preference is not None
+    pairs = objective.preference.pairs
+    crossed = replace(
+        objective.preference, pairs=pairs._replace(negative=pairs.negative.flip(0).contiguous())
+    )
+    with pytest.raises(UserError, match="names members of two groups; keep it within one"):
+        accumulate_gradients(
+            POLICY,
+            tiny_policy(),
+            groups,
+            replace(objective, preference=crossed),
+            algorithm.loss,
+            cfg.rl,
+        )
+    gradients(POLICY)
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ("weight", r"gave weight of shape \(2,\); wanted \(\d+,\), one per token"),
+        ("mask", "one per token"),
+        ("group_weight", r"wanted \(2,\), one per group"),
+        ("likelihood", r"wanted \(7,\), one per member"),
+    ],
+)
+def test_an_objective_of_another_shape(field: str, told: str) -> None:
+    groups = completed()
+    wrong = torch.ones(2) if field != "group_weight" else torch.ones(3)
+    objective = Objective(torch.zeros(7), **{field: wrong})
+    cfg = recipe("rl.algorithm=dr_grpo")
+    loss = build_algorithm(cfg).loss
+    with pytest.raises(UserError, match=told):
+        accumulate_gradients(POLICY, None, groups, objective, loss, cfg.rl)
+
+
+def test_a_masked_token_has_no_gradient_and_no_length() -> None:
+    """The same as the report without its last token, under an aggregation that divides by it."""
+    groups = groups_of(POLICY, [["Edema.", "Clear lungs."]], edited=False)
+    cfg = recipe("rl.algorithm=grpo", "rl.aggregation=grpo", "rl.beta=0")
+    loss, advantages = build_algorithm(cfg).loss, torch.tensor([1.0, -1.0])
+    lengths = [len(m.ids) for m in groups[0].members]
+    mask = torch.ones(sum(lengths), dtype=torch.bool)
+    mask[lengths[0] - 1] = False
+    masked = accumulate_gradients(
+        POLICY, None, groups, Objective(advantages, mask=mask), loss, cfg.rl
+    )
+    one = gradients(POLICY)
+    short = replace(groups[0].members[0], ids=groups[0].members[0].ids[:-1])
+    cut = [replace(groups[0], members=(short, groups[0].members[1]))]
+    plain = accumulate_gradients(POLICY, None, cut, advantages, loss, cfg.rl)
+    two = gradients(POLICY)
+    assert masked.loss == pytest.approx(plain.loss, abs=1e-6)
+    for name, gradient in one.items():
+        torch.testing.assert_close(gradient, two[name], rtol=1e-3, atol=1e-5)

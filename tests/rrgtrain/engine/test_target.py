@@ -1,0 +1,82 @@
+"""What fine-tuning teaches: the report alone, or in a template with the study's findings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rrgtrain.engine.encode import PromptCache
+from rrgtrain.engine.optim import optimizer_of
+from rrgtrain.engine.sft import sft_loss
+from rrgtrain.engine.target import check_template, target_text
+from rrgtrain.errors import UserError
+from rrgtrain.rewards.blocks import parse_blocks
+from tests.rrgtrain.engine.common import recipe, studies
+from tests.rrgtrain.policy.common import tiny_policy
+
+THINK = "<think>{findings}</think><report>{report}</report>"
+
+
+def test_a_template_holds_the_report_and_its_findings() -> None:
+    first, second = studies(2)
+    assert target_text(first) == first.report
+    text = target_text(first, THINK)
+    blocks = parse_blocks(text)
+    assert blocks.report == first.report and blocks.format == 1.0
+    assert blocks.think == "Cardiomegaly, Pleural Effusion"
+    assert parse_blocks(target_text(second, THINK)).think == "No Finding"
+
+
+def test_the_loss_is_of_the_template() -> None:
+    policy = tiny_policy()
+    prompts, given = PromptCache(policy, "short"), studies(2)
+    plain, tokens = sft_loss(policy, prompts, given)
+    framed, more = sft_loss(policy, prompts, given, THINK)
+    assert more == sum(len(policy.codec.encode(target_text(s, THINK))) for s in given) > tokens
+    assert not torch.isclose(plain, framed)
+
+
+@pytest.mark.parametrize(
+    "template", ["{findings}", "", "{report} {labels}", "{report", "{}", "plain words"]
+)
+def test_a_template_that_cannot_be_taught(template: str) -> None:
+    with pytest.raises(UserError, match="sft.template=") as caught:
+        check_template(template)
+    assert "\n" not in str(caught.value)
+    check_template(THINK)
+
+
+def test_findings_of_a_study_without_labels() -> None:
+    bare = replace(studies(1)[0], labels=None)
+    with pytest.raises(UserError, match="asks for findings, but study train-0 has no labels"):
+        target_text(bare, THINK)
+    assert target_text(bare, "Report: {report}") == f"Report: {bare.report}"
+
+
+def test_the_optimiser_is_the_recipes() -> None:
+    model = tiny_policy().model
+    rl = recipe("rl.lr=0.5", "rl.weight_decay=0.1", "rl.beta2=0.99").rl
+    optimizer = optimizer_of(model, rl)
+    assert type(optimizer).__name__ == "AdamW"
+    assert [g["weight_decay"] for g in optimizer.param_groups] == [0.1, 0.0]
+    assert all(g["betas"] == (0.9, 0.99) and g["lr"] == 0.5 for g in optimizer.param_groups)
+
+
+def test_eight_bits_without_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match="rl.optimizer=adamw_8bit needs the package bitsandbytes"):
+        optimizer_of(tiny_policy().model, recipe("rl.optimizer=adamw_8bit").rl)
+
+
+def test_eight_bits_train_the_same_parameters() -> None:
+    pytest.importorskip("bitsandbytes")
+    policy = tiny_policy()
+    before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+    optimizer = optimizer_of(policy.model, recipe("rl.optimizer=adamw_8bit", "rl.lr=0.01").rl)
+    loss, _ = sft_loss(policy, PromptCache(policy, "short"), studies(2))
+    loss.backward()
+    optimizer.step()
+    changed = [n for n, p in policy.model.named_parameters() if not torch.equal(p, before[n])]
+    assert any(n.endswith("mlp.up_proj.weight") for n in changed)
