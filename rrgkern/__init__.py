@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from rrgkern.advantages import group_advantages, zero_variance_share
+from rrgkern.diversity import (
+    RankSample,
+    RewardSpread,
+    diagnostic_diversity,
+    rank_sample,
+    reward_spread,
+)
 from rrgkern.edit_plan import (
     Edit,
     EditScript,
@@ -56,7 +63,9 @@ __all__ = [
     "PolicyLossOutput",
     "PreferenceLossOutput",
     "PreferencePairs",
+    "RankSample",
     "ReportEntities",
+    "RewardSpread",
     "Rule",
     "SentenceEntities",
     "SharedPrefixBatch",
@@ -66,6 +75,7 @@ __all__ = [
     "attention_layout",
     "byte_level_spans",
     "byte_vocabulary",
+    "diagnostic_diversity",
     "edit_plan",
     "entity_match",
     "group_advantages",
@@ -80,6 +90,8 @@ __all__ = [
     "policy_loss",
     "preference_advantages",
     "preference_loss",
+    "rank_sample",
+    "reward_spread",
     "shared_prefix_attention",
     "span_max",
     "splice",

@@ -24,32 +24,6 @@ inline SentenceRows sentence_rows(const tvm::ffi::TensorView& sentence_offsets,
           elements<const float>(embedding, "embedding", {entities, width})};
 }
 
-// Scratch space of all pairs; that of pair r begins where its offsets say.
-struct Workspace {
-  const int64_t* cosine_offsets;  // [R+1] running sum of (Ex + Ey)^2
-  float* cosine;
-  int32_t* state;  // 3 (Tx + Ty)
-  int8_t* flags;   // 2 (Ex + Ey)
-
-  RRGKERN_HD float* cosines_of(int64_t report) const { return cosine + cosine_offsets[report]; }
-  RRGKERN_HD int32_t* state_of(const SentenceRows& x, const SentenceRows& y, int64_t report) const {
-    return state + 3 * (x.sentence_offsets[report] + y.sentence_offsets[report]);
-  }
-  RRGKERN_HD int8_t* flags_of(const SentenceRows& x, const SentenceRows& y, int64_t report) const {
-    return flags + 2 * (x.entity_offsets[report] + y.entity_offsets[report]);
-  }
-};
-
-inline Workspace workspace(const tvm::ffi::TensorView& cosine_offsets,
-                           const tvm::ffi::TensorView& cosine, const tvm::ffi::TensorView& state,
-                           const tvm::ffi::TensorView& flags, int64_t reports, int64_t sentences,
-                           int64_t entities) {
-  return {elements<const int64_t>(cosine_offsets, "cosine_offsets", {reports + 1}),
-          elements<float>(cosine, "cosine", {cosine.size(0)}),
-          elements<int32_t>(state, "state", {3 * sentences}),
-          elements<int8_t>(flags, "flags", {2 * entities})};
-}
-
 // Where the scripts of all pairs go, [R, M] each, and how long they are, [R].
 struct Scripts {
   int8_t* rule;

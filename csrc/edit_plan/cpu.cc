@@ -1,32 +1,30 @@
 #include <tvm/ffi/function.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "edit_plan/arguments.h"
-#include "entity_match/cosine.h"
+#include "entity_match/cosine_cpu.h"
 
 namespace rrgkern {
 
 using tvm::ffi::TensorView;
 
-// Cosines between the entities of a pair that take part; the matrix is symmetric to the bit.
-void fill_cosines(const SentenceRows& x, const SentenceRows& y, int64_t report, int64_t width,
-                  float* matrix) {
-  const int64_t x_first = x.entity_offsets[report], y_first = y.entity_offsets[report];
-  const int64_t x_count = x.entity_offsets[report + 1] - x_first;
-  const int64_t count = x_count + y.entity_offsets[report + 1] - y_first;
-  const auto embedding = [&](int64_t e) -> const float* {
-    const int64_t row = e < x_count ? x_first + e : y_first + e - x_count;
-    const SentenceRows& side = e < x_count ? x : y;
-    return side.presence[row] >= 0 ? side.embedding + row * width : nullptr;
+// The bytes that the largest of the pairs needs; [R+1] offsets on the host, whatever the device of
+// the plan.
+int64_t edit_plan_space(TensorView x_sentence_offsets, TensorView y_sentence_offsets,
+                        TensorView x_entity_offsets, TensorView y_entity_offsets) {
+  const int64_t bounds = x_sentence_offsets.size(0);
+  const auto offsets = [&](const TensorView& tensor) {
+    return elements<const int64_t>(tensor, "offsets", {bounds});
   };
-  for (int64_t e = 0; e < count; ++e) {
-    const float* a = embedding(e);
-    if (a == nullptr) continue;
-    for (int64_t u = e; u < count; ++u) {
-      const float* b = embedding(u);
-      if (b == nullptr) continue;
-      matrix[e * count + u] = matrix[u * count + e] = cosine(a, b, width);
-    }
+  const int64_t *xs = offsets(x_sentence_offsets), *ys = offsets(y_sentence_offsets);
+  const int64_t *xe = offsets(x_entity_offsets), *ye = offsets(y_entity_offsets);
+  int64_t bytes = 0;
+  for (int64_t r = 0; r + 1 < bounds; ++r) {
+    bytes = std::max(bytes, pair_sizes(xs, ys, xe, ye, r).bytes());
   }
+  return (bytes + 7) / 8 * 8;
 }
 
 void edit_plan_cpu(TensorView x_sentence_offsets, TensorView x_sentence_key,
@@ -36,8 +34,7 @@ void edit_plan_cpu(TensorView x_sentence_offsets, TensorView x_sentence_key,
                    TensorView y_entity_offsets, TensorView y_entity_sentence,
                    TensorView y_presence, TensorView y_key, TensorView y_embedding,
                    TensorView seeds, double tau, double tau_replace, int64_t max_edits,
-                   bool conflict_requires_spurious, TensorView cosine_offsets, TensorView cosines,
-                   TensorView state, TensorView flags, TensorView rule, TensorView sentence,
+                   bool conflict_requires_spurious, TensorView rule, TensorView sentence,
                    TensorView reference, TensorView count) {
   const int64_t reports = seeds.size(0), width = x_embedding.size(1);
   const SentenceRows x =
@@ -48,15 +45,28 @@ void edit_plan_cpu(TensorView x_sentence_offsets, TensorView x_sentence_key,
                     y_presence, y_key, y_embedding, reports, width);
   const EditOptions options = {static_cast<float>(tau), static_cast<float>(tau_replace), max_edits,
                                conflict_requires_spurious};
-  const Workspace space = workspace(cosine_offsets, cosines, state, flags, reports,
-                                    x_sentence_key.size(0) + y_sentence_key.size(0),
-                                    x_presence.size(0) + y_presence.size(0));
   const Scripts out = scripts(rule, sentence, reference, count);
   const int64_t* seed = elements<const int64_t>(seeds, "seeds", {reports});
+  const CpuKernels& kernels = cpu_kernels().back();
+  const OneThread alone;
+  std::vector<uint64_t> space;
+  Panel panel;
   for (int64_t r = 0; r < reports; ++r) {
-    float* matrix = space.cosines_of(r);
-    fill_cosines(x, y, r, width, matrix);
-    EditedPair pair(x, y, r, matrix, space.state_of(x, y, r), space.flags_of(x, y, r), options);
+    const PairSizes sizes = pair_sizes(x.sentence_offsets, y.sentence_offsets, x.entity_offsets,
+                                       y.entity_offsets, r);
+    if (space.size() < static_cast<size_t>(sizes.bytes() / 8 + 1)) {
+      space.resize(sizes.bytes() / 8 + 1);
+    }
+    EditedPair pair(x, y, r, options, space.data());
+    pair.read(alone);
+    const int64_t n = pair.count();
+    panel.fill(n, width, kernels, [&](int64_t k) { return pair.embedding(k, width); });
+    float* matrix = pair.cosine();
+    cosine_matrix(panel, panel, true, matrix, n, kernels);
+    for (int64_t e = 0; e < n; ++e) {
+      for (int64_t u = e + 1; u < n; ++u) matrix[u * n + e] = matrix[e * n + u];
+    }
+    pair.relate(alone);
     out.count[r] = pair.plan(static_cast<uint64_t>(seed[r]), out.row(r));
   }
 }
@@ -71,3 +81,4 @@ int64_t edit_plan_draw(int64_t n, int64_t seed, int64_t edit) {
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_cpu, rrgkern::edit_plan_cpu)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_draw, rrgkern::edit_plan_draw)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_space, rrgkern::edit_plan_space)

@@ -12,6 +12,7 @@ namespace rrgkern {
 
 constexpr int kMatches = 3;          // among any entity, those of equal, those of opposite presence
 constexpr int kScores = 3;           // precision, recall and their harmonic mean
+constexpr int kPresences = 3;        // -1 neither, 0 absent, 1 present
 constexpr float kNoEntities = 0.5f;  // RaTEScore's value where a report has none
 
 struct EntityRows {
@@ -27,58 +28,123 @@ struct Affinity {
   const float* weight;   // [K, K] share of a match in the mean
   const float* crossed;  // [K, K] what its cosine counts where presence is opposite
   int64_t kinds;
+
+  RRGKERN_HD float largest() const {
+    float found = 0.0f;
+    for (int64_t place = 0; place < kinds * kinds; ++place) {
+      found = fmaxf(found, fmaxf(fabsf(weight[place]), fabsf(crossed[place])));
+    }
+    return found;
+  }
 };
 
-RRGKERN_HD bool opposite(int8_t mine, int8_t theirs) {
-  return mine >= 0 && theirs >= 0 && mine != theirs;
-}
+// RaTEScore's weighted mean over one side of a report. The terms are rounded to a common unit and
+// added as integers: no order of the entities changes the sum.
+struct WeightedMean {
+  int64_t total, mass;
 
-RRGKERN_HD void clear(float* cosine, int32_t* index) {
-  for (int column = 0; column < kMatches; ++column) {
-    cosine[column] = -INFINITY;
-    index[column] = -1;
+  // A power of two in which `count` terms of at most `largest` stay below 2^62.
+  static RRGKERN_HD double scale(float largest, int64_t count) {
+    int exponent = 0;
+    frexp(static_cast<double>(largest) * static_cast<double>(count), &exponent);
+    return ldexp(1.0, 61 - exponent);
   }
-}
 
-// Offers a candidate to one row of results. Candidates come in rising order: ties keep the first.
-RRGKERN_HD void offer(float* cosine, int32_t* index, float value, int32_t place, int8_t mine,
-                      int8_t theirs) {
-  const bool known = mine >= 0 && theirs >= 0;
-  const bool eligible[kMatches] = {true, known && mine == theirs, known && mine != theirs};
-  for (int column = 0; column < kMatches; ++column) {
-    if (eligible[column] && (index[column] < 0 || value > cosine[column])) {
-      cosine[column] = value;
-      index[column] = place;
+  RRGKERN_HD double value() const {
+    return mass != 0 ? static_cast<double>(total) / static_cast<double>(mass) : 0.0;
+  }
+};
+
+// What one entity finds in the other report. Candidates come in rising order: ties keep the first.
+class BestMatch {
+ public:
+  RRGKERN_HD BestMatch(int8_t presence, int8_t kind, const Affinity& affinity)
+      : presence_(presence), row_(affinity.kinds * kind), affinity_(affinity) {
+    for (int p = 0; p < kPresences; ++p) {
+      cosine_[p] = -INFINITY;
+      index_[p] = -1;
+      kind_[p] = 0;
     }
   }
-}
 
-// Sum of cosine * gain over sum of share, in the order of the entities; 0 without a share.
-RRGKERN_HD double weighted_mean(const EntityRows& mine, const EntityRows& theirs, int64_t report,
-                                const Affinity& affinity) {
-  double total = 0.0, mass = 0.0;
-  for (int64_t e = mine.offsets[report]; e < mine.offsets[report + 1]; ++e) {
-    const int64_t u = theirs.offsets[report] + mine.index[e * kMatches];
-    const int64_t place = mine.kind[e] * affinity.kinds + theirs.kind[u];
-    const float share = affinity.weight[place];
-    const bool crosses = opposite(mine.presence[e], theirs.presence[u]);
-    const float gain = crosses ? affinity.crossed[place] : share;
-    total += static_cast<double>(mine.cosine[e * kMatches]) * static_cast<double>(gain);
-    mass += static_cast<double>(share);
+  RRGKERN_HD void offer(float value, int32_t place, int8_t presence, int8_t kind) {
+    const int p = presence + 1;
+    if (index_[p] < 0 || value > cosine_[p]) {
+      take(p, value, place, kind);
+    } else if (value == cosine_[p] && heavier(kind, kind_[p])) {
+      kind_[p] = kind;
+    }
   }
-  return mass != 0.0 ? total / mass : 0.0;
-}
 
-// Precision, recall and score of one report, once its best matches stand.
-RRGKERN_HD void score_report(const EntityRows& x, const EntityRows& y, int64_t report,
-                             const Affinity& affinity, float* scores) {
-  if (x.offsets[report] == x.offsets[report + 1] || y.offsets[report] == y.offsets[report + 1]) {
+  // The best of all candidates of presence p - 1, and the heaviest kind among equals.
+  RRGKERN_HD void take(int p, float value, int32_t place, int8_t kind) {
+    cosine_[p] = value;
+    index_[p] = place;
+    kind_[p] = kind;
+  }
+
+  RRGKERN_HD bool heavier(int8_t one, int8_t other) const {
+    const float mine = affinity_.weight[row_ + one], theirs = affinity_.weight[row_ + other];
+    return mine != theirs ? mine > theirs
+                          : affinity_.crossed[row_ + one] > affinity_.crossed[row_ + other];
+  }
+
+  RRGKERN_HD void store(float* cosine, int32_t* index) const {
+    int best = 0;
+    for (int p = 1; p < kPresences; ++p) {
+      const bool first = cosine_[p] == cosine_[best] && index_[p] < index_[best];
+      if (index_[p] >= 0 && (index_[best] < 0 || cosine_[p] > cosine_[best] || first)) best = p;
+    }
+    const int columns[kMatches] = {best, presence_ + 1, 2 - presence_};
+    for (int column = 0; column < kMatches; ++column) {
+      const bool none = column > 0 && presence_ < 0;
+      cosine[column] = none ? -INFINITY : cosine_[columns[column]];
+      index[column] = none ? -1 : index_[columns[column]];
+    }
+  }
+
+  // The term of this entity: of equal cosines one that does not cross presence, of those the
+  // heaviest, so that the place of an entity in its report never changes a score.
+  RRGKERN_HD void add_to(WeightedMean* mean, double scale) const {
+    int best = -1;
+    for (int p = 0; p < kPresences; ++p) {
+      if (index_[p] >= 0 && (best < 0 || preferred(p, best))) best = p;
+    }
+    if (best < 0) return;
+    const float share = affinity_.weight[row_ + kind_[best]];
+    const float gain = crosses(best) ? affinity_.crossed[row_ + kind_[best]] : share;
+    const double term = static_cast<double>(cosine_[best]) * static_cast<double>(gain);
+    mean->total += nearest(term * scale);
+    mean->mass += nearest(static_cast<double>(share) * scale);
+  }
+
+ private:
+  RRGKERN_HD bool crosses(int p) const { return presence_ >= 0 && p == 2 - presence_; }
+
+  RRGKERN_HD bool preferred(int p, int other) const {
+    if (cosine_[p] != cosine_[other]) return cosine_[p] > cosine_[other];
+    if (crosses(p) != crosses(other)) return crosses(other);
+    return heavier(kind_[p], kind_[other]);
+  }
+
+  static RRGKERN_HD int64_t nearest(double value) { return static_cast<int64_t>(rint(value)); }
+
+  const int8_t presence_;
+  const int64_t row_;
+  const Affinity& affinity_;
+  float cosine_[kPresences];
+  int32_t index_[kPresences];
+  int8_t kind_[kPresences];
+};
+
+// Precision, recall and score of one report.
+RRGKERN_HD void score_report(bool both_have_entities, const WeightedMean& x, const WeightedMean& y,
+                             float* scores) {
+  if (!both_have_entities) {
     for (int k = 0; k < kScores; ++k) scores[k] = kNoEntities;
     return;
   }
-  const double precision = weighted_mean(x, y, report, affinity);
-  const double recall = weighted_mean(y, x, report, affinity);
-  const double both = precision + recall;
+  const double precision = x.value(), recall = y.value(), both = precision + recall;
   scores[0] = static_cast<float>(precision);
   scores[1] = static_cast<float>(recall);
   scores[2] = both != 0.0 ? static_cast<float>(2.0 * precision * recall / both) : 0.0f;

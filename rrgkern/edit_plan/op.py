@@ -81,41 +81,46 @@ def edit_plan_op(
     )
 
 
-def _launch(*inputs: Any) -> Script:
+def _prepared(inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], Script]:
+    """The arguments that both twins take, checked, and the script they fill in."""
     *entities, seeds = (tensor.contiguous() for tensor in inputs[:15])
     tau, tau_replace, max_edits, width, conflict_requires_spurious = inputs[15:]
     x, y = SentenceEntities(*entities[:7]), SentenceEntities(*entities[7:])
     check_entities("x", x, x.presence >= 0)
     check_entities("y", y, y.presence >= 0)
-    sentences = len(x.sentence_key) + len(y.sentence_key)
-    pairs = (x.entity_offsets.diff() + y.entity_offsets.diff()).square()
-    cosine_offsets = torch.nn.functional.pad(pairs.cumsum(0), (1, 0))
+    shape = (len(seeds), width)
     script = (
-        seeds.new_zeros((len(seeds), width), dtype=torch.int8),
-        seeds.new_full((len(seeds), width), -1, dtype=torch.int32),
-        seeds.new_full((len(seeds), width), -1, dtype=torch.int32),
-        seeds.new_empty(len(seeds), dtype=torch.int32),
+        seeds.new_zeros(shape, dtype=torch.int8),
+        seeds.new_full(shape, -1, dtype=torch.int32),
+        seeds.new_full(shape, -1, dtype=torch.int32),
+        seeds.new_empty(shape[:1], dtype=torch.int32),
     )
-    entry = getattr(csrc.load(), f"edit_plan_{seeds.device.type}")
-    entry(
-        *x[:7],
-        *y[:7],
-        seeds,
-        tau,
-        tau_replace,
-        max_edits,
-        conflict_requires_spurious,
-        cosine_offsets,
-        # The size of the workspace is the one value that the host waits for.
-        seeds.new_empty(int(cosine_offsets[-1]), dtype=torch.float32),
-        seeds.new_empty(3 * sentences, dtype=torch.int32),
-        seeds.new_empty(2 * (len(x.presence) + len(y.presence)), dtype=torch.int8),
-        *script,
-    )
+    options = (tau, tau_replace, max_edits, conflict_requires_spurious)
+    return (*entities, seeds, *options), script
+
+
+def _launch_cpu(*inputs: Any) -> Script:
+    arguments, script = _prepared(inputs)
+    csrc.load().edit_plan_cpu(*arguments, *script)
     return script
 
 
-register_csrc(edit_plan_op, _launch, ("cpu", "cuda"), "edit_plan")
+def _launch_cuda(*inputs: Any) -> Script:
+    arguments, script = _prepared(inputs)
+    # The sizes of the reports are the one thing that the host waits for.
+    offsets = torch.stack([inputs[k] for k in (0, 7, 2, 9)]).cpu()
+    needed = csrc.load().edit_plan_space(*offsets.unbind())
+    blocks = min(len(offsets[0]) - 1, max(1, _SLABS // needed)) if needed > _SHARED_MEMORY else 0
+    slabs = inputs[0].new_empty(blocks * needed, dtype=torch.uint8)
+    csrc.load().edit_plan_cuda(*arguments, needed, slabs, *script)
+    return script
+
+
+# What a block of any GPU has without asking, and the most to take from the memory of all.
+_SHARED_MEMORY, _SLABS = 48 << 10, 256 << 20
+
+register_csrc(edit_plan_op, _launch_cpu, ("cpu",), "edit_plan")
+register_csrc(edit_plan_op, _launch_cuda, ("cuda",), "edit_plan")
 
 
 @edit_plan_op.register_fake

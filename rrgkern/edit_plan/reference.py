@@ -11,6 +11,8 @@ from rrgkern.edit_plan.pair import Pair, Sentence, members, read_pair, union
 from rrgkern.edit_plan.philox import uniform_below
 from rrgkern.edit_plan.types import Rule, SentenceEntities
 
+UNITS = 2.0**44  # of a cosine, for the mean of rule (b)
+
 
 def edit_plan_reference(
     x: SentenceEntities,
@@ -136,15 +138,12 @@ def apply_edit(
 
 
 def mean_of_best(cosine: list[list[float]], spurious: list[int], candidates: list[int]) -> float:
-    """Mean over the spurious entities of the best cosine to a candidate, summed in fp64 in order.
+    """Mean over the spurious entities of the best cosine to a candidate, rounded to fp32.
 
-    The mean is rounded to fp32 like every cosine. `sum` is avoided: from Python 3.12 on it
-    compensates, and the twin in C++ does not.
+    The cosines are added as integers, in units of 2^-44: the order of the entities does not matter.
     """
-    total = 0.0
-    for e in spurious:
-        total += max(cosine[e][u] for u in candidates)
-    return round_fp32(total / len(spurious))
+    total = sum(round(max(cosine[e][u] for u in candidates) * UNITS) for e in spurious)
+    return round_fp32(total / (len(spurious) * UNITS))
 
 
 def distinct(mask: int, entity_key: list[int]) -> list[int]:

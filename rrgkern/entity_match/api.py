@@ -22,8 +22,10 @@ def entity_match(
     entities of the other report; precision = Σ cos·W·p / Σ W over the entities of x, with W the
     affinity of the two kinds, the entity's own first, and p = `neg_weight` where one is present
     and the other absent, else 1; recall likewise over y; score = their harmonic mean. (The
-    package calls the side of the reference "precision"; the score is the same.) Where a report
-    has no entity all three are 0.5, in place: no report is skipped. Nothing is differentiable.
+    package calls the side of the reference "precision"; the score is the same.) Of matches with
+    equal cosine the score takes one that does not cross presence, of those the heaviest, so that
+    no order of the entities changes it; the index reported is the lowest. Where a report has no
+    entity all three are 0.5, in place: no report is skipped. Nothing is differentiable.
 
     Cosines are dot products of the rows as given, in fp64 in a fixed order, rounded once to fp32:
     the same bits on every device.
@@ -31,7 +33,8 @@ def entity_match(
     Args:
         x: R reports.
         y: R references, pair by pair.
-        affinity: [K, K] weights over kinds; without it every weight is 1 and no kind is read.
+        affinity: [K, K] finite weights >= 0 over kinds, any floating dtype; without it every weight
+            is 1 and no kind is read.
         neg_weight: 0.3612 in RaTEScore 0.4 and 0.5 (EditGRPO) and for short reports in 0.6,
             0.8717 for long reports in 0.6.
 
@@ -41,14 +44,14 @@ def entity_match(
             embedding is no unit vector (NaN and zero rows are named). Values on a GPU are checked
             under RRGKERN_CHECK=1 only.
     """
-    if not neg_weight >= 0:
-        raise ValueError(f"neg_weight is {neg_weight}, wanted at least 0")
+    if not 0 <= neg_weight < float("inf"):
+        raise ValueError(f"neg_weight is {neg_weight}, wanted a finite number, at least 0")
     if affinity is None:
         affinity = torch.ones(1, 1, device=x.embedding.device)
         x, y = x._replace(kind=None), y._replace(kind=None)
     elif x.kind is None or y.kind is None:
         raise ValueError("x.kind or y.kind is None, wanted int8 [E] both: affinity weighs kinds")
-    elif affinity.ndim != 2 or affinity.shape[0] != affinity.shape[1]:
+    elif affinity.ndim != 2 or affinity.shape[0] != affinity.shape[1] or not len(affinity):
         raise ValueError(f"affinity is {list(affinity.shape)}, wanted square [K, K]")
     x, y = checked("x", x, x.offsets.shape[0]), checked("y", y, x.offsets.shape[0])
     if x.embedding.shape[1] != y.embedding.shape[1]:

@@ -40,3 +40,16 @@ def check_unit_rows(name: str, embedding: Tensor, used: Tensor | None = None) ->
             f"{name} row {row} is {seen}, wanted a unit vector: divide each row by its length, "
             "and embed no empty text"
         )
+
+
+def check_weights(name: str, weight: Tensor) -> None:
+    """Raise ValueError unless every weight is finite and not negative; on a GPU, an assertion."""
+    fine = weight.isfinite() & (weight >= 0)
+    if not values_may_be_read(weight):
+        torch._assert_async(fine.all(), f"{name} holds a weight that is negative or not finite")
+    elif not fine.all():
+        row, column = (~fine).nonzero()[0].tolist()
+        raise ValueError(
+            f"{name} is {float(weight[row, column])} at [{row}, {column}], wanted a finite weight "
+            "of at least 0"
+        )

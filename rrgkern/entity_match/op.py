@@ -8,17 +8,24 @@ from torch import Tensor
 from rrgkern import csrc
 from rrgkern.checks import check_offsets
 from rrgkern.dispatch import register_csrc
-from rrgkern.entity_match.checks import check_range, check_unit_rows
+from rrgkern.entity_match.checks import check_range, check_unit_rows, check_weights
 from rrgkern.entity_match.reference import entity_match_reference
 from rrgkern.entity_match.types import ReportEntities
 
+Results = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
 
 def check_entities(name: str, z: ReportEntities, kinds: int) -> None:
-    """Raise ValueError where the values of `z` break the promises of `ReportEntities`."""
+    """Raise ValueError where the integers of `z` break the promises of `ReportEntities`."""
     check_offsets(f"{name}.offsets", z.offsets, len(z.presence), "entities")
     check_range(f"{name}.presence", z.presence, -1, 1)
     check_range(f"{name}.kind", z.kinds(), 0, kinds - 1)
-    check_unit_rows(f"{name}.embedding", z.embedding)
+
+
+def check_embeddings(x: ReportEntities, y: ReportEntities) -> None:
+    """Raise ValueError where an embedding is no unit vector."""
+    check_unit_rows("x.embedding", x.embedding)
+    check_unit_rows("y.embedding", y.embedding)
 
 
 @torch.library.custom_op("rrgkern::entity_match", mutates_args=())
@@ -39,21 +46,41 @@ def entity_match_op(
     y = ReportEntities(y_offsets, y_presence, y_embedding, y_kind)
     check_entities("x", x, len(weight))
     check_entities("y", y, len(weight))
+    check_weights("affinity", weight)
+    check_weights("affinity * neg_weight", crossed)
+    check_embeddings(x, y)
     return entity_match_reference(x, y, weight, crossed)
 
 
-def _launch(*inputs: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    *entities, weight, crossed = (tensor.contiguous() for tensor in inputs)
+def _prepared(inputs: tuple[Tensor, ...]) -> tuple[ReportEntities, ReportEntities, Results]:
+    *entities, weight, _ = (tensor.contiguous() for tensor in inputs)
     x, y = ReportEntities(*entities[:4]), ReportEntities(*entities[4:])
     check_entities("x", x, len(weight))
     check_entities("y", y, len(weight))
-    results = empty_results(x.offsets, x.presence, y.presence)
-    entry = getattr(csrc.load(), f"entity_match_{weight.device.type}")
-    entry(*x, *y, weight, crossed, *results)
+    check_weights("affinity", weight)
+    check_weights("affinity * neg_weight", inputs[-1])
+    return x, y, empty_results(x.offsets, x.presence, y.presence)
+
+
+def _launch_cpu(*inputs: Tensor) -> Results:
+    x, y, results = _prepared(inputs)
+    tables = (tensor.contiguous() for tensor in inputs[-2:])
+    # The kernel measures the rows as it reads them; they are read again only to name a wrong one.
+    if not csrc.load().entity_match_cpu(*x, *y, *tables, *results):
+        check_embeddings(x, y)
     return results
 
 
-register_csrc(entity_match_op, _launch, ("cpu", "cuda"), "entity_match")
+def _launch_cuda(*inputs: Tensor) -> Results:
+    x, y, results = _prepared(inputs)
+    check_embeddings(x, y)
+    tables = (tensor.contiguous() for tensor in inputs[-2:])
+    csrc.load().entity_match_cuda(*x, *y, *tables, *results)
+    return results
+
+
+register_csrc(entity_match_op, _launch_cpu, ("cpu",), "entity_match")
+register_csrc(entity_match_op, _launch_cuda, ("cuda",), "entity_match")
 
 
 @entity_match_op.register_fake
@@ -68,13 +95,11 @@ def _(
     y_kind: Tensor,
     weight: Tensor,
     crossed: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> Results:
     return empty_results(x_offsets, x_presence, y_presence)
 
 
-def empty_results(
-    x_offsets: Tensor, x_presence: Tensor, y_presence: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def empty_results(x_offsets: Tensor, x_presence: Tensor, y_presence: Tensor) -> Results:
     """What the op returns, not yet filled."""
     x_shape, y_shape = (x_presence.shape[0], 3), (y_presence.shape[0], 3)
     return (

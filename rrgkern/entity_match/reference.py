@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -22,6 +24,7 @@ def entity_match_reference(
     bounds_x, bounds_y = x.offsets.tolist(), y.offsets.tolist()
     lanes_x, lanes_y = lanes_of(x.embedding), lanes_of(y.embedding)
     best_x, best_y = empty_best(x.presence), empty_best(y.presence)
+    largest = max(float(table.abs().max()) for table in (weight, crossed))
     scores = torch.full((len(bounds_x) - 1, 3), NO_ENTITIES, device=x.presence.device)
     for r in range(len(scores)):
         rows = slice(*bounds_x[r : r + 2])
@@ -37,12 +40,10 @@ def entity_match_reference(
         for (values, indices), mine, matrix, own, theirs, other in sides:
             presence = own.presence[mine]
             values[mine], indices[mine] = best_of(matrix, presence, other.presence[theirs])
-            matched = theirs.start + indices[mine, ANY].long()
-            kinds = own.kinds()[mine].long(), other.kinds()[matched].long()
-            shares = weight[kinds]
-            crosses = opposite(presence, other.presence[matched])
-            gains = torch.where(crosses, crossed[kinds], shares)
-            means.append(weighted_mean(values[mine, ANY], gains, shares))
+            shares, gains = heaviest(
+                matrix, values[mine, ANY], own, mine, other, theirs, weight, crossed
+            )
+            means.append(weighted_mean(values[mine, ANY], gains, shares, largest))
         precision, recall = means
         both = precision + recall
         score = 2 * precision * recall / both if both != 0 else 0.0
@@ -72,14 +73,41 @@ def opposite(mine: Tensor, theirs: Tensor) -> Tensor:
     return (mine >= 0) & (theirs >= 0) & (mine != theirs)
 
 
-def weighted_mean(cosine: Tensor, gains: Tensor, shares: Tensor) -> float:
-    """Σ cosine·gain / Σ share, each sum in fp64 in the order of the entities; 0 without a share.
+def heaviest(
+    cosine: Tensor,
+    best: Tensor,
+    own: ReportEntities,
+    mine: slice,
+    other: ReportEntities,
+    theirs: slice,
+    weight: Tensor,
+    crossed: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Share and gain [n] of each entity's match: of equal cosines one that does not cross presence,
+    of those the heaviest. So the place of an entity in its report never changes a score."""
+    kinds = own.kinds()[mine, None].long(), other.kinds()[theirs].long()
+    crosses = opposite(own.presence[mine, None], other.presence[theirs])
+    shares = weight[kinds]
+    gains = torch.where(crosses, crossed[kinds], shares)
+    left = cosine == best[:, None]
+    for rank in (-crosses.float(), shares, gains):
+        rank = rank.masked_fill(~left, -torch.inf)
+        left &= rank == rank.amax(1, keepdim=True)
+    chosen = left.int().argmax(1, keepdim=True)
+    return shares.gather(1, chosen)[:, 0], gains.gather(1, chosen)[:, 0]
 
-    Cosine and gain are fp32, so their product is exact in fp64 and the sum is the same with and
-    without fused multiply-adds.
+
+def weighted_mean(cosine: Tensor, gains: Tensor, shares: Tensor, largest: float) -> float:
+    """Σ cosine·gain / Σ share over the entities of one side; 0 without a share.
+
+    The terms are rounded to a common unit, a power of two in which their number times `largest`
+    stays below 2^62, and added as integers: no order of the entities changes the sum. Cosine and
+    gain are fp32, so their product is exact in fp64.
     """
-    total, mass = 0.0, 0.0
-    for value, gain, share in zip(cosine.tolist(), gains.tolist(), shares.tolist(), strict=True):
-        total += value * gain
-        mass += share
-    return total / mass if mass != 0 else 0.0
+    scale = math.ldexp(1.0, 61 - math.frexp(largest * len(cosine))[1])
+    total = sum(
+        round(value * gain * scale)
+        for value, gain in zip(cosine.tolist(), gains.tolist(), strict=True)
+    )
+    mass = sum(round(share * scale) for share in shares.tolist())
+    return float(total) / float(mass) if mass != 0 else 0.0

@@ -6,6 +6,8 @@ Only the generator is shared with what is judged; it has published vectors of it
 
 from __future__ import annotations
 
+from math import fsum
+
 import torch
 
 from rrgkern import Edit, Rule
@@ -92,10 +94,7 @@ def allowed(
             held = findings((y[j],))
             about = [u for u in universe if any(cosine(u, o) > fp32(tau) for o in held)]
             if bad and about:
-                total = 0.0
-                for e in bad:  # not sum(): it compensates from Python 3.12 on
-                    total += max(cosine(e, u) for u in about)
-                means[j] = fp32(total / len(bad))
+                means[j] = fp32(fsum(max(cosine(e, u) for u in about) for e in bad) / len(bad))
         if means and max(means.values()) >= fp32(tau_replace):
             best = min(j for j in means if means[j] == max(means.values()))
             return [Edit(Rule.REPLACEMENT, i, best)]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rrgkern import philox_seed
 from rrgkern.edit_plan.philox import philox4x32, uniform_below
-from tests.rrgkern.edit_plan.cases import many, seeds
+from tests.rrgkern.many_cases import Cases, for_all
 
 ONES = 0xFFFFFFFF
 
@@ -39,14 +37,21 @@ def test_draws_are_uniform(n: int) -> None:
     assert chi_squared < 25  # beyond the 99.9th percentile for 6 degrees of freedom; fixed draws
 
 
-@given(st.integers(1, 2**32 - 1), seeds, st.integers(0, 1000))
-@many
-def test_draws_stay_in_range_and_reject_what_would_be_unfair(n: int, seed: int, edit: int) -> None:
-    assert 0 <= uniform_below(n, seed, edit) < n
-    # Without rejection the draw would be the high half of the first product.
-    first = philox4x32((edit, 0, 0, 0), (seed & ONES, (seed >> 32) & ONES))[0] * n
-    if (first & ONES) >= 2**32 % n:
-        assert uniform_below(n, seed, edit) == first >> 32
+draws = Cases(
+    lambda choices: (max(1, choices.word(choices.below(5))), choices.seed(), choices.word(1)), 14
+)
+
+
+@for_all(draws, batch=100)
+def test_draws_stay_in_range_and_reject_what_would_be_unfair(
+    cases: list[tuple[int, int, int]],
+) -> None:
+    for n, seed, edit in cases:
+        assert 0 <= uniform_below(n, seed, edit) < n
+        # Without rejection the draw would be the high half of the first product.
+        first = philox4x32((edit, 0, 0, 0), (seed & ONES, (seed >> 32) & ONES))[0] * n
+        if (first & ONES) >= 2**32 % n:
+            assert uniform_below(n, seed, edit) == first >> 32
 
 
 def test_a_rejected_draw_takes_the_next_block() -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rrgkern import Edit, Rule, splice
 from rrgkern.edit_plan.splice import check_spans
-from tests.rrgkern.edit_plan.cases import many
+from tests.rrgkern.many_cases import Cases, Choices, for_all
 
 
 def spans(text: str) -> list[tuple[int, int]]:
@@ -104,34 +102,70 @@ def test_no_edit_changes_nothing() -> None:
     assert edited("A. B.") == ("A. B.", 5, [])
 
 
-words = st.text("ab é\n\t", max_size=6)
-bodies = st.text("xyzé", min_size=1, max_size=4)
+def some_text(choices: Choices, letters: str, least: int, most: int) -> str:
+    return "".join(choices.of(letters) for _ in range(least + choices.below(most - least + 1)))
 
 
-@given(
-    st.lists(st.tuples(words, bodies), max_size=5),
-    words,
-    st.data(),
-)
-@many
-def test_characters_before_the_first_change_and_outside_edits_stay(pieces, tail, data) -> None:
+def some_pieces(choices: Choices) -> tuple[tuple[tuple[str, str], ...], str, tuple[int, ...]]:
+    """(gap, sentence) pairs, the gap after them, and which sentences to replace, in order."""
+    pieces = tuple(
+        (some_text(choices, "ab é\n\t", 0, 6), some_text(choices, "xyzé", 1, 4))
+        for _ in range(choices.below(6))
+    )
+    left = list(range(len(pieces)))
+    chosen = [left.pop(choices.below(len(left))) for _ in range(min(choices.below(4), len(left)))]
+    return pieces, some_text(choices, "ab é\n\t", 0, 6), tuple(chosen)
+
+
+@for_all(Cases(some_pieces, 80))
+def test_characters_before_the_first_change_and_outside_edits_stay(cases: list) -> None:
     """Replacements only: gaps survive in order, whatever the sentences are."""
-    report, found = "", []
-    for gap, body in pieces:
-        report += gap
-        found.append((len(report), len(report) + len(body)))
-        report += body
-    report += tail
-    chosen = data.draw(st.lists(st.integers(0, max(len(found) - 1, 0)), unique=True, max_size=3))
-    script = [Edit(Rule.REPLACEMENT, i, 0) for i in chosen if found]
-    done = splice(report, found, REFERENCE, spans(REFERENCE), script)
-    expected = ""
-    for i, (gap, body) in enumerate(pieces):
-        expected += gap + ("Heart is large." if script and i in chosen else body)
-    assert done.text == expected + tail
-    assert done.text[: done.first_changed] == report[: done.first_changed]
-    if script:
-        assert done.first_changed == min(found[i][0] for i in chosen)
+    for pieces, tail, chosen in cases:
+        report, found = "", []
+        for gap, body in pieces:
+            report += gap
+            found.append((len(report), len(report) + len(body)))
+            report += body
+        report += tail
+        script = [Edit(Rule.REPLACEMENT, i, 0) for i in chosen]
+        done = splice(report, found, REFERENCE, spans(REFERENCE), script)
+        expected = ""
+        for i, (gap, body) in enumerate(pieces):
+            expected += gap + ("Heart is large." if i in chosen else body)
+        assert done.text == expected + tail
+        assert done.text[: done.first_changed] == report[: done.first_changed]
+        assert done.first_changed == min((found[i][0] for i in chosen), default=len(report))
+
+
+@for_all(Cases(some_pieces, 80))
+def test_deletions_take_the_space_that_follows_and_additions_come_last(cases: list) -> None:
+    """Whatever is not deleted stays in order; what is added stands at the end, apart."""
+    for pieces, tail, chosen in cases:
+        report, found = "", []
+        for gap, body in pieces:
+            report += gap
+            found.append((len(report), len(report) + len(body)))
+            report += body
+        report += tail
+        script, left = [], list(range(len(pieces)))
+        for i in chosen:
+            script.append(Edit(Rule.DELETION, left.index(i), -1))
+            left.remove(i)
+        expected = pieces[0][0] if pieces else ""
+        for i, (_, body) in enumerate(pieces):
+            after = pieces[i + 1][0] if i + 1 < len(pieces) else tail
+            expected += after.lstrip() if i in chosen else body + after
+        # A gap that follows several deleted sentences is stripped by each of them alone.
+        done = splice(report, found, REFERENCE, spans(REFERENCE), script)
+        assert done.text == (expected if pieces else tail)
+        added = splice(
+            report, found, REFERENCE, spans(REFERENCE), [Edit(Rule.ADDITION, len(found), 0)]
+        )
+        if report.strip():
+            apart = "" if report[-1].isspace() else " "
+            assert added.text == report + apart + "Heart is large."
+        else:
+            assert added.text == "Heart is large."
 
 
 @pytest.mark.parametrize(

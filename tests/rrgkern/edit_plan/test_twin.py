@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -12,15 +11,14 @@ from rrgkern import SentenceEntities, csrc, edit_plan
 from rrgkern.edit_plan.philox import uniform_below
 from rrgkern.edit_plan.reference import edit_plan_reference
 from tests.rrgkern.edit_plan.cases import (
+    Case,
     Entity,
-    Report,
     Sentence,
-    many,
-    pairs,
+    any_cases,
     random_pair,
-    seeds,
     tensors,
 )
+from tests.rrgkern.many_cases import Cases, for_all
 
 pytestmark = pytest.mark.skipif(
     csrc.why_not("edit_plan", "cpu") is not None, reason=str(csrc.why_not("edit_plan", "cpu"))
@@ -51,29 +49,28 @@ def scattered(z: SentenceEntities, width: int, seed: int) -> SentenceEntities:
     return z._replace(embedding=torch.nn.functional.normalize(rows, dim=1))
 
 
-@given(
-    st.lists(pairs(), min_size=1, max_size=4),
-    seeds,
-    st.sampled_from([-1.0, 0.3, 0.6, 0.9]),
-    st.sampled_from([-1.0, 0.5, 0.6, 0.97, 1.0]),
-    st.sampled_from([1, 2, None]),
-    st.booleans(),
-    st.sampled_from([2, 31, 33, 100]),
+@for_all(
+    any_cases,
+    tau=st.sampled_from([-1.0, 0.3, 0.6, 0.9]),
+    tau_replace=st.sampled_from([-1.0, 0.5, 0.6, 0.97, 1.0]),
+    max_edits=st.sampled_from([1, 2, None]),
+    strict=st.booleans(),
+    width=st.sampled_from([2, 31, 33, 100]),
+    noise=st.integers(0, 2**20),
 )
-@many
 def test_scripts_are_equal(
-    batch: list[tuple[Report, Report]],
-    seed: int,
+    cases: list[Case],
     tau: float,
     tau_replace: float,
     max_edits: int | None,
     strict: bool,
     width: int,
+    noise: int,
 ) -> None:
-    x, y = (tensors([pair[side] for pair in batch]) for side in (0, 1))
+    x, y = tensors([case.x for case in cases]), tensors([case.y for case in cases])
     if width > 2:
-        x, y = scattered(x, width, seed % 1000), scattered(y, width, seed % 1001)
-    keys = torch.tensor([(seed + k) % 2**63 for k in range(len(batch))])
+        x, y = scattered(x, width, noise), scattered(y, width, noise + 1)
+    keys = torch.tensor([case.seed for case in cases])
     script = edit_plan(
         x,
         y,
@@ -103,16 +100,22 @@ def test_long_reports_are_equal() -> None:
         assert all(torch.equal(*pair) for pair in zip(script, expected, strict=True))
 
 
-@given(st.integers(1, 2**32 - 1), seeds, st.integers(0, 2**32 - 1))
-@many
-def test_draws_are_equal_and_reject_alike(n: int, seed: int, edit: int) -> None:
-    assert csrc.load().edit_plan_draw(n, seed, edit) == uniform_below(n, seed, edit)
+draws = Cases(
+    lambda choices: (max(1, choices.word(choices.below(5))), choices.seed(), choices.word(4)), 17
+)
 
 
-@given(st.integers(2, 40), seeds)
-@many
-def test_a_script_holds_the_draw(n: int, seed: int) -> None:
+@for_all(draws, batch=100)
+def test_draws_are_equal_and_reject_alike(cases: list[tuple[int, int, int]]) -> None:
+    for n, seed, edit in cases:
+        assert csrc.load().edit_plan_draw(n, seed, edit) == uniform_below(n, seed, edit)
+
+
+@for_all(Cases(lambda choices: (2 + choices.below(39), choices.seed()), 9))
+def test_a_script_holds_the_draw(cases: list[tuple[int, int]]) -> None:
     """A report that says nothing takes one of n sentences: the draw stands in the script."""
-    y = tensors([tuple(Sentence(k, (Entity(k % 12, 1),)) for k in range(n))])
-    script = edit_plan(tensors([()]), y, seeds=torch.tensor([seed]))
-    assert script.reference.tolist() == [[uniform_below(n, seed, 0)]]
+    y = tensors([tuple(Sentence(k, (Entity(k % 12, 1),)) for k in range(n)) for n, _ in cases])
+    script = edit_plan(
+        tensors([()] * len(cases)), y, seeds=torch.tensor([seed for _, seed in cases])
+    )
+    assert script.reference.tolist() == [[uniform_below(n, seed, 0)] for n, seed in cases]

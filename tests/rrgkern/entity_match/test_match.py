@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 
 from rrgkern import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntities, entity_match
 from tests.rrgkern.entity_match import cases
-from tests.rrgkern.entity_match.cases import Entity, many, tensors
+from tests.rrgkern.entity_match.cases import Entity, tensors
+from tests.rrgkern.many_cases import for_all
 
 weights = st.sampled_from([0.0, 0.3612, 0.8717, 1.0])
+Pair = tuple[cases.Report, cases.Report]
 
 
-@given(cases.batches, cases.tables, weights)
-@many
+@for_all(cases.pairs, affinity=cases.tables, neg_weight=weights)
 def test_every_best_match_and_score(
-    batch: list[tuple[list[Entity], list[Entity]]], affinity: torch.Tensor, neg_weight: float
+    batch: list[Pair], affinity: torch.Tensor, neg_weight: float
 ) -> None:
     xs, ys = [x for x, _ in batch], [y for _, y in batch]
     match = entity_match(tensors(xs), tensors(ys), affinity=affinity, neg_weight=neg_weight)
@@ -28,31 +30,84 @@ def test_every_best_match_and_score(
     for cosine, index, questions in sides:
         assert cosine.dtype == torch.float32 and index.dtype == torch.int32
         assert cosine.shape == index.shape == (len(questions), 3)
-        for row, (entity, others) in enumerate(questions):
-            for column in (ANY, EQUAL, OPPOSITE):
-                wanted = cases.best(entity, others, column)
-                assert (float(cosine[row, column]), int(index[row, column])) == wanted
+        found = zip(cosine.flatten().tolist(), index.flatten().tolist(), strict=True)
+        columns = (ANY, EQUAL, OPPOSITE)
+        assert list(found) == [cases.best(*question, c) for question in questions for c in columns]
     found = torch.stack([match.precision, match.recall, match.score], 1).tolist()
-    assert found == [cases.scores(x, y, affinity.tolist(), neg_weight) for x, y in batch]
+    wanted = [cases.scores(x, y, affinity.tolist(), neg_weight) for x, y in batch]
+    assert cases.same_scores(found, wanted)
 
 
-@given(st.lists(cases.pairs, min_size=1, max_size=5), st.randoms())
-@many
-def test_a_match_depends_on_its_own_pair_alone(batch: list, random: object) -> None:
-    order = list(range(len(batch)))
-    random.shuffle(order)
-    together = entity_match(*(tensors([batch[k][side] for k in order]) for side in (0, 1)))
-    x_row = y_row = 0
-    for place, k in enumerate(order):
-        x, y = batch[k]
-        alone = entity_match(tensors([x]), tensors([y]))
-        rows = slice(x_row, x_row + len(x)), slice(y_row, y_row + len(y))
-        x_row, y_row = rows[0].stop, rows[1].stop
-        for field, wanted, part in zip(
-            together, alone, (rows[0], rows[0], rows[1], rows[1], *[slice(place, place + 1)] * 3),
-            strict=True,
-        ):  # fmt: skip
-            assert torch.equal(field[part], wanted)
+@for_all(cases.pairs, affinity=cases.tables, order=st.randoms(use_true_random=False))
+def test_a_match_depends_on_its_own_pair_alone(
+    batch: list[Pair], affinity: torch.Tensor, order: random.Random
+) -> None:
+    def columns(rows: list[int]) -> list[list]:
+        """The result of these pairs, taken apart pair by pair."""
+        x, y = (tensors([batch[k][side] for k in rows]) for side in (0, 1))
+        match = entity_match(x, y, affinity=affinity)
+        sizes = [[len(batch[k][side]) for k in rows] for side in (0, 1)]
+        fields = [*zip(match[:4], (0, 0, 1, 1), strict=True)]
+        parts = [field.split(sizes[side]) for field, side in fields]
+        return [*zip(*parts, *(field.tolist() for field in match[4:]), strict=True)]
+
+    together = columns(list(range(len(batch))))
+    shuffled = order.sample(range(len(batch)), len(batch))
+    for size in (1, 4, len(batch)):
+        for start in range(0, len(batch), size):
+            rows = shuffled[start : start + size]
+            for row, part in zip(rows, columns(rows), strict=True):
+                for got, wanted in zip(part, together[row], strict=True):
+                    same = torch.equal if isinstance(got, torch.Tensor) else float.__eq__
+                    assert same(got, wanted)
+
+
+@for_all(
+    cases.pairs,
+    affinity=cases.tables,
+    neg_weight=weights,
+    order=st.randoms(use_true_random=False),
+)
+def test_the_order_of_entities_never_changes_a_score(
+    batch: list[Pair], affinity: torch.Tensor, neg_weight: float, order: random.Random
+) -> None:
+    """Within a sentence or across: a score does not know sentences."""
+
+    def scores(pairs: list[Pair]) -> list[torch.Tensor]:
+        x, y = (tensors([pair[side] for pair in pairs]) for side in (0, 1))
+        return entity_match(x, y, affinity=affinity, neg_weight=neg_weight)[4:]
+
+    other = [tuple(tuple(order.sample(side, len(side))) for side in pair) for pair in batch]
+    for got, wanted in zip(scores(other), scores(batch), strict=True):
+        assert torch.equal(got, wanted)
+
+
+@pytest.mark.parametrize("entities", [2, 20, 500])
+def test_the_order_of_any_embeddings_never_changes_a_score(entities: int) -> None:
+    """A sum of floats in another order would differ in the last bits now and then."""
+    generator = torch.Generator().manual_seed(entities)
+    count = 200 if entities < 500 else 3
+    total = count * entities
+
+    def side() -> ReportEntities:
+        return ReportEntities(
+            torch.arange(count + 1) * entities,
+            torch.randint(-1, 2, (total,), generator=generator, dtype=torch.int8),
+            torch.nn.functional.normalize(torch.randn(total, 9, generator=generator), dim=1),
+            torch.randint(0, 5, (total,), generator=generator, dtype=torch.int8),
+        )
+
+    def shuffled(z: ReportEntities) -> ReportEntities:
+        places = torch.rand(count, entities, generator=generator).argsort(1)
+        rows = (places + torch.arange(count)[:, None] * entities).flatten()
+        return ReportEntities(z.offsets, z.presence[rows], z.embedding[rows], z.kinds()[rows])
+
+    x, y = side(), side()
+    affinity = torch.rand(5, 5, generator=generator)
+    wanted = entity_match(x, y, affinity=affinity)[4:]
+    for got, first in zip(entity_match(shuffled(x), shuffled(y), affinity=affinity)[4:], wanted,
+                          strict=True):  # fmt: skip
+        assert torch.equal(got, first)
 
 
 def single(*entities: Entity) -> ReportEntities:
@@ -91,6 +146,21 @@ def test_no_weight_and_opposite_means_score_zero() -> None:
     x, y = single(Entity(0, 1, 0)), single(Entity(0, 1, 0))
     assert entity_match(x, y, affinity=torch.zeros(1, 1)).score.tolist() == [0.0]
     assert entity_match(x, single(Entity(3, 1, 0)), neg_weight=0.0).score.abs().item() < 1e-7
+
+
+def test_of_equal_cosines_the_score_takes_one_that_does_not_cross_then_the_heaviest() -> None:
+    here, there = Entity(0, 1, 0), Entity(0, 0, 0)
+    for order in ((here, there), (there, here)):
+        match = entity_match(single(here), single(*order))
+        assert match.index_x[0, ANY] == 0
+        assert float(match.precision) == 1.0
+    affinity = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
+    far = Entity(3, 1, 0)
+    for order in ((Entity(0, 1, 0), Entity(0, 1, 1)), (Entity(0, 1, 1), Entity(0, 1, 0))):
+        match = entity_match(single(here, far), single(*order), affinity=affinity)
+        # Cosines 1 and 0, both with the heavier kind: (0.75 + 0) / (0.75 + 0.75).
+        assert float(match.precision) == 0.5
+        assert match.index_x[:, ANY].tolist() == [0, 0]
 
 
 def test_ties_go_to_the_lowest_index() -> None:

@@ -99,7 +99,12 @@ def test_wrong_tensors_are_named_in_one_line(changes, error, message) -> None:
     ("options", "message"),
     [
         ({"neg_weight": -0.1}, "neg_weight is -0.1"),
+        ({"neg_weight": float("inf")}, "neg_weight is inf, wanted a finite number"),
         ({"affinity": torch.ones(2, 3)}, r"affinity is \[2, 3\], wanted square"),
+        ({"affinity": torch.ones(0, 0)}, r"affinity is \[0, 0\], wanted square"),
+        ({"affinity": torch.full((3, 3), -1.0)}, r"affinity is -1.0 at \[0, 0\], wanted a finite"),
+        ({"affinity": torch.full((3, 3), torch.nan)}, r"affinity is nan at \[0, 0\]"),
+        ({"affinity": torch.full((3, 3), 1e38), "neg_weight": 10.0}, r"neg_weight is inf at"),
     ],
 )
 def test_wrong_options_are_named(options, message) -> None:
@@ -113,7 +118,7 @@ def right(reference: object) -> bool:
     wanted = [cases.scores(x, y, AFFINITY.tolist(), 0.3612) for x, y in BATCH]
     best = [cases.best(entity, y, column) for x, y in BATCH for entity in x for column in range(3)]
     found = zip(results[0].flatten().tolist(), results[1].flatten().tolist(), strict=True)
-    return results[4].tolist() == wanted and list(found) == best
+    return cases.same_scores(results[4].tolist(), wanted) and list(found) == best
 
 
 def test_the_reference_itself_is_right() -> None:
@@ -129,8 +134,10 @@ def test_the_reference_itself_is_right() -> None:
         ("(mine >= 0) & (theirs >= 0) & (mine != theirs)", "mine != theirs"),
         ("crossed[kinds], shares)", "shares, shares)"),
         ("shares = weight[kinds]", "shares = weight[kinds[::-1]]"),
-        ("total += value * gain", "total += value"),
-        ("total / mass if", "total / len(cosine.tolist()) if"),
+        ("round(value * gain * scale)", "round(value * scale)"),
+        ("float(total) / float(mass)", "float(total) / scale / len(cosine)"),
+        ("(-crosses.float(), shares, gains)", "(shares, gains)"),
+        ("(-crosses.float(), shares, gains)", "(-crosses.float(),)"),
         ("2 * precision * recall / both", "both / 2"),
         ("masked_fill(~eligible, -torch.inf)", "masked_fill(~eligible, 0.0)"),
     ],

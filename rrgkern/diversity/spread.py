@@ -1,0 +1,94 @@
+"""How much the rewards of a group differ: what a subset of the studies is judged by."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rrgkern.checks import check_offsets, values_may_be_read
+
+
+class RewardSpread(NamedTuple):
+    """DEER's table 7, each a 0-d fp64 tensor over the groups with a valid member.
+
+    Attributes:
+        zero_variance: share of the groups that teach nothing: one valid member, or equal rewards.
+        unique_rewards: mean number of different rewards in a group.
+        mean_std: mean of the groups' population standard deviations.
+    """
+
+    zero_variance: Tensor
+    unique_rewards: Tensor
+    mean_std: Tensor
+
+
+def reward_spread(
+    rewards: Tensor, group_offsets: Tensor, *, valid: Tensor | None = None
+) -> RewardSpread:
+    """Zero-variance share, unique rewards and mean standard deviation (DEER, table 7).
+
+    The paper prints "Avg. Std" without saying which; it is the population's here, as in eq. 3.
+
+    Args:
+        rewards: [S] floating point.
+        group_offsets: [B+1] int64, where groups begin in `rewards`.
+        valid: [S] bool, False for a sequence that is not a member. None: all are.
+
+    Returns:
+        NaN everywhere when no group has a valid member.
+
+    Raises:
+        TypeError: a dtype is wrong.
+        ValueError: a shape is wrong, offsets do not divide the rewards, or a valid reward is not
+            finite; values on a GPU are read under RRGKERN_CHECK=1 only.
+    """
+    check(rewards, group_offsets, valid)
+    sizes = group_offsets.diff()
+    group = torch.arange(len(sizes), device=rewards.device).repeat_interleave(
+        sizes, output_size=len(rewards)
+    )
+    values = rewards.detach().double()
+    if valid is not None:
+        group, values = group[valid], values[valid]
+    count = torch.bincount(group, minlength=len(sizes))
+    counted = count > 0
+
+    order = values.argsort(stable=True)
+    order = order[group[order].argsort(stable=True)]
+    group, values = group[order], values[order]
+    new = torch.ones_like(group, dtype=torch.bool)
+    new[1:] = (group[1:] != group[:-1]) | (values[1:] != values[:-1])
+    unique = torch.bincount(group[new], minlength=len(sizes))
+
+    mean = torch.segment_reduce(values, "mean", lengths=count)
+    square = torch.segment_reduce((values - mean[group]) ** 2, "mean", lengths=count)
+    unique = unique[counted].double()
+    return RewardSpread((unique == 1).double().mean(), unique.mean(), square[counted].sqrt().mean())
+
+
+def check(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None:
+    """Raise TypeError or ValueError in one line where the arguments are not what they should be."""
+    if not rewards.is_floating_point():
+        raise TypeError(f"rewards is {rewards.dtype}, wanted floating point: pass rewards.float()")
+    if group_offsets.dtype != torch.int64:
+        raise TypeError(f"group_offsets is {group_offsets.dtype}, wanted torch.int64")
+    if rewards.ndim != 1 or group_offsets.ndim != 1 or not len(group_offsets):
+        raise ValueError(
+            f"rewards is {list(rewards.shape)} and group_offsets {list(group_offsets.shape)}, "
+            "wanted [S] and [B+1]"
+        )
+    if valid is not None and (valid.dtype != torch.bool or valid.shape != rewards.shape):
+        raise ValueError(
+            f"valid is {valid.dtype} {list(valid.shape)}, wanted torch.bool {list(rewards.shape)}"
+        )
+    check_offsets("group_offsets", group_offsets, len(rewards), "sequences")
+    if values_may_be_read(rewards):
+        broken = ~rewards.isfinite() if valid is None else ~rewards.isfinite() & valid
+        if broken.any():
+            at = int(broken.nonzero()[0])
+            raise ValueError(
+                f"the reward of sequence {at} is {float(rewards[at])}; a reward that could not be "
+                "computed belongs to a member marked valid=False"
+            )

@@ -1,0 +1,159 @@
+"""Diagnostic diversity against its definition, and equal bits for equal diversity."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from rrgkern import csrc, diagnostic_diversity
+from rrgkern.diversity import reference as reference_module
+from rrgkern.diversity.api import deviations, without_square
+from tests.mutants import mutate
+from tests.rrgkern.many_cases import Cases, Choices, for_all
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def deviation(values: tuple[int, ...]) -> float:
+    """The population's; `statistics.pstdev` works in fractions, a hundred times as long."""
+    mean = sum(values) / len(values)
+    return math.sqrt(sum((value - mean) ** 2 for value in values) / len(values))
+
+
+def by_definition(positive: torch.Tensor) -> list[float]:
+    return [
+        math.fsum(deviation(column) for column in zip(*study, strict=True))
+        for study in positive.long().tolist()
+    ]
+
+
+def tables(samples: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    factor, radical, roots = deviations(samples)
+    return torch.tensor(factor), torch.tensor(radical), torch.tensor(roots, dtype=torch.float64)
+
+
+def some_labels(choices: Choices) -> tuple[tuple[bool, ...], ...]:
+    """Ten samples of fourteen classes, each class with a rate of its own."""
+    rates = [choices.below(256) for _ in range(14)]
+    return tuple(tuple(choices.below(256) < rate for rate in rates) for _ in range(10))
+
+
+@for_all(Cases(some_labels, 154))
+def test_diversity_follows_the_definition_and_forgets_the_order(cases: list) -> None:
+    positive = torch.tensor(cases)
+    diversity = diagnostic_diversity(positive)
+    assert diversity.dtype == torch.float64
+    assert diversity.tolist() == pytest.approx(by_definition(positive), rel=1e-14, abs=1e-14)
+    generator = torch.Generator().manual_seed(0)
+    classes, samples = (torch.randperm(n, generator=generator) for n in (14, 10))
+    assert torch.equal(diagnostic_diversity(positive[:, :, classes]), diversity)
+    assert torch.equal(diagnostic_diversity(positive[:, samples]), diversity)
+    assert torch.equal(diagnostic_diversity(~positive), diversity)
+
+
+@pytest.mark.skipif(csrc.why_not("diversity", "cpu") is not None, reason="not compiled")
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("samples", "classes"), [(1, 1), (2, 14), (10, 14), (7, 3), (33, 5)])
+def test_the_twin_equals_the_reference_bit_for_bit(device, samples, classes) -> None:
+    generator = torch.Generator().manual_seed(samples)
+    rates = torch.rand(500, 1, classes, generator=generator)
+    positive = torch.rand(500, samples, classes, generator=generator) < rates
+    wanted = reference_module.diagnostic_diversity_reference(
+        positive.view(torch.uint8), *tables(samples)
+    )
+    assert torch.equal(diagnostic_diversity(positive.to(device)).cpu(), wanted)
+
+
+def study(*counts: int) -> torch.Tensor:
+    """One study of ten samples with these numbers of positives."""
+    return (torch.arange(10)[:, None] < torch.tensor(counts))[None]
+
+
+def test_equal_diversity_is_equal_to_the_bit() -> None:
+    # 3 + sqrt 21 + 5 = 4 + sqrt 21 + 4 in tenths, though no order of additions promises it.
+    same = [(1, 3, 5), (5, 1, 3), (9, 7, 5), (2, 2, 3), (3, 8, 2), (8, 7, 8)]
+    values = {float(diagnostic_diversity(study(*counts))) for counts in same}
+    assert len(values) == 1
+    assert values.pop() == pytest.approx((8 + math.sqrt(21)) / 10)
+
+
+def test_the_extremes() -> None:
+    assert diagnostic_diversity(study(*[5] * 14)).tolist() == [7.0]
+    assert diagnostic_diversity(study(*[0, 10] * 7)).tolist() == [0.0]
+    assert diagnostic_diversity(study(1)).tolist() == [0.3]
+    assert diagnostic_diversity(torch.ones(3, 1, 14, dtype=torch.bool)).tolist() == [0.0] * 3
+    assert diagnostic_diversity(torch.ones(0, 10, 14, dtype=torch.bool)).shape == (0,)
+    assert diagnostic_diversity(torch.ones(2, 10, 0, dtype=torch.bool)).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("samples", [1, 2, 10, 16, 100])
+def test_the_tables_of_deviations(samples: int) -> None:
+    factor, radical, roots = deviations(samples)
+    for n, (a, b) in enumerate(zip(factor, radical, strict=True)):
+        assert a * a * round(roots[b] ** 2) == n * (samples - n)
+    squares = [round(root * root) for root in roots]
+    assert len(set(squares)) == len(squares)
+    for b, d in itertools.product(squares, range(2, 60)):
+        assert b % (d * d) != 0
+
+
+def test_numbers_without_a_square() -> None:
+    assert [without_square(n) for n in (0, 1, 8, 9, 24, 25, 21, 72)] == [
+        (0, 1), (1, 1), (2, 2), (3, 1), (2, 6), (5, 1), (1, 21), (6, 2)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_boundary(device) -> None:
+    positive = torch.rand(6, 10, 14, generator=torch.Generator().manual_seed(0)).lt(0.3).to(device)
+    arguments = (positive.view(torch.uint8), *(table.to(device) for table in tables(10)))
+    torch.library.opcheck(torch.ops.rrgkern.diagnostic_diversity.default, arguments)
+    compiled = torch.compile(diagnostic_diversity, fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(positive), diagnostic_diversity(positive))
+    spread = positive.permute(2, 1, 0).contiguous().permute(2, 1, 0)
+    assert not spread.is_contiguous()
+    assert torch.equal(diagnostic_diversity(spread), diagnostic_diversity(positive))
+
+
+@pytest.mark.parametrize(
+    ("positive", "error", "message"),
+    [
+        (torch.ones(2, 10, 14).int(), TypeError, r"torch.int32, wanted torch.bool: from class ids"),
+        (torch.ones(2, 14).bool(), ValueError, r"is \[2, 14\], wanted \[S, K, C\]"),
+        (torch.ones(2, 0, 14).bool(), ValueError, "at least one sample"),
+    ],
+)
+def test_refusals(positive, error, message) -> None:
+    with pytest.raises(error, match=message):
+        diagnostic_diversity(positive)
+
+
+LABELS = torch.rand(60, 10, 14, generator=torch.Generator().manual_seed(3)) < torch.rand(
+    60, 1, 14, generator=torch.Generator().manual_seed(4)
+)
+
+
+def right(reference: object) -> bool:
+    found = reference.diagnostic_diversity_reference(LABELS.view(torch.uint8), *tables(10))
+    return found.tolist() == pytest.approx(by_definition(LABELS), rel=1e-14)
+
+
+def test_the_reference_itself_is_right() -> None:
+    assert right(reference_module)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("total / samples", "total"),
+        ("* roots[b]", ""),
+        ("positive.long().sum(1)", "positive.long().cummax(1)[0].sum(1)"),
+        ("factor[count])", "torch.ones_like(count))"),
+        ("range(len(roots))", "range(1, len(roots))"),
+    ],
+)
+def test_planted_faults_die(old: str, new: str) -> None:
+    assert not right(mutate(reference_module, old, new))
