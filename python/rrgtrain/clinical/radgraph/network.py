@@ -116,7 +116,7 @@ class RadGraphNetwork(nn.Module):
         spans = _enumerate(lengths, begins, max_span_width)
         scores, mentions = self._span_scores(words, spans)
         labels = _best(scores)
-        kept, counts = _prune(mentions, spans, len(lengths), lengths, spans_per_word)
+        kept, counts = _prune(mentions, spans, lengths, spans_per_word)
         candidates = Spans(*(part[kept] for part in spans))
         i, j, relation, finite = self._pairs(words, candidates, mentions[kept], counts)
         if not (scores.isfinite().all() & mentions.isfinite().all() & finite):
@@ -196,12 +196,12 @@ def _best(scores: Tensor) -> Tensor:
 
 
 def _prune(
-    mentions: Tensor, spans: Spans, reports: int, lengths: list[int], spans_per_word: float
+    mentions: Tensor, spans: Spans, lengths: list[int], spans_per_word: float
 ) -> tuple[Tensor, list[int]]:
     """The spans whose mention scores are highest, in order of position, and how many a report."""
     # In fp32 like the package, which decides whether a product such as 0.4 * 5 rounds up.
     asked = (torch.tensor(lengths, dtype=torch.float32) * spans_per_word).ceil().long().tolist()
-    sizes = spans.report.bincount(minlength=reports).tolist()
+    sizes = spans.report.bincount(minlength=len(lengths)).tolist()
     kept, counts, begin = [], [], 0
     for size, wanted in zip(sizes, asked, strict=True):
         count = min(size, max(wanted, 1))
