@@ -34,7 +34,7 @@ from rrgtrain.engine.stopwatch import Stopwatch
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import generate
+from rrgtrain.rollout.engine import RolloutEngine, TransformersEngine
 from rrgtrain.schema import Recipe
 
 Validate = Callable[[], dict[str, float]]
@@ -79,8 +79,9 @@ def sample_groups(
     algorithm: Algorithm,
     recipe: Recipe,
     step: int,
+    engine: RolloutEngine,
 ) -> list[Group]:
-    """Groups of `algorithm.sampled` members drawn from the policy, each from its own seed.
+    """Groups of `algorithm.sampled` members drawn by `engine`, each from its own seed.
 
     Raises NotFinite where the policy's log-probabilities are not finite.
     """
@@ -96,7 +97,8 @@ def sample_groups(
         turns[i] += 1
     policy.model.eval()
     with torch.no_grad():
-        rollouts = generate(
+        engine.update(policy)
+        rollouts = engine.generate(
             policy,
             encoded,
             group=algorithm.sampled,
@@ -105,7 +107,9 @@ def sample_groups(
             max_new_tokens=settings.max_new_tokens,
             seeds=seeds,
         )
+        engine.release()
     policy.model.train()
+    corrected = engine.name != "transformers" and recipe.rollout.correction != "none"
     if not all(torch.isfinite(r.logps).all() for group in rollouts for r in group):
         raise NotFinite(
             f"the policy gives no finite log-probability at step {step}: its weights have blown "
@@ -117,7 +121,14 @@ def sample_groups(
             studies[index],
             prompt,
             tuple(
-                Member(r.ids, policy.codec.decode(r.ids), "sampled", r.finished, r.logps)
+                Member(
+                    r.ids,
+                    policy.codec.decode(r.ids),
+                    "sampled",
+                    r.finished,
+                    r.logps,
+                    corrected=corrected,
+                )
                 for r in group
             ),
         )
@@ -138,15 +149,17 @@ def run_rl(
     *,
     record: Recorder | None = None,
     keeper: Unkept | None = None,
+    engine: RolloutEngine | None = None,
 ) -> RlResult:
     """Trains `policy` in place for `rl.steps` steps; keeps the best by micro-F1 in `out`.
 
     With one update per batch of rollouts the policy is the one that sampled, and every ratio is
     exactly 1, which is looked at once; see `steps` for several updates. `record(step, groups,
     rewards)` sees every batch before its update.
-    `keeper` makes it resumable.
+    `keeper` makes it resumable. `engine` samples; without one, transformers.
     """
     settings, keeper = recipe.rl, keeper or Unkept()
+    engine = engine or TransformersEngine()
     require_reports(algorithm, studies)
     algorithm.prepare(Context(policy.codec, studies))
     reference = None
@@ -197,7 +210,7 @@ def run_rl(
             spent[phase] = clock.lap(phase)
 
         indices = batch_indices(len(studies), settings.prompts, step, recipe.seed)
-        sampled = sample_groups(policy, prompts, studies, indices, algorithm, recipe, step)
+        sampled = sample_groups(policy, prompts, studies, indices, algorithm, recipe, step, engine)
         lap("rollout")
         groups, counts = algorithm.complete(sampled, step, policy.codec.reencode_from)
         keeper.describe(partial(describe_groups, groups))
@@ -212,7 +225,7 @@ def run_rl(
         keeper.describe(partial(describe_groups, groups, total, advantages))
         if record is not None:
             record(step, groups, total)
-        if step == 0 and on_policy(settings, len(groups)):
+        if step == 0 and engine.name == "transformers" and on_policy(settings, len(groups)):
             check_ratio(policy, sampled, algorithm, settings)
         lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
         update, trained = optimise(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ from rrgtrain.engine.sft import SftResult, run_sft
 from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.trainable import training_only
+from rrgtrain.rollout.engine import build_engine
 from rrgtrain.schema import Recipe
 
 Result = TypeVar("Result", SftResult, RlResult)
@@ -127,7 +129,11 @@ class Stages:
             if record:
                 record.load_state_dict(found["record"])
             return self._result(RlResult, found)
-        with self.keeper.running():
+        recipe, policy = session.recipe, session.policy
+        with (
+            self.keeper.running(),
+            closing(build_engine(recipe, policy, self.run.path / "served")) as engine,
+        ):
             result = run_rl(
                 session.policy,
                 session.prompts,
@@ -140,6 +146,7 @@ class Stages:
                 self.log,
                 record=record,
                 keeper=self.keeper,
+                engine=engine,
             )
             kept = {**self._state(result), "record": record.state_dict() if record else None}
             self.keeper.finish(name, kept)

@@ -135,6 +135,23 @@ def fixed_logps(
     return FixedLogps(old, ref)
 
 
+def _any_sampler(groups: list[Group]) -> bool:
+    """Whether another engine than the policy drew some member, whose ratio to it is corrected."""
+    return any(m.corrected for g in groups for m in g.members)
+
+
+def _sampler_logps(groups: list[Group], out: Tensor) -> Tensor:
+    """[T] as `out`; NaN, which weighs 1, at members that nobody drew."""
+    parts = [
+        m.sampler_logps
+        if m.corrected and m.sampler_logps is not None
+        else torch.full((len(m.ids),), torch.nan)
+        for g in groups
+        for m in g.members
+    ]
+    return torch.cat(parts).to(out)
+
+
 def _chunk_loss(
     out: Tensor,
     old: Tensor | None,
@@ -154,6 +171,7 @@ def _chunk_loss(
         scale=part.scale.to(out),
         old=old,
         ref=ref,
+        sampler=_sampler_logps(kept, out) if _any_sampler(kept) else None,
         weight=None if part.weight is None else part.weight.to(out),
         on_policy=torch.tensor(
             [m.origin != "sampled" for g in kept for m in g.members], device=out.device

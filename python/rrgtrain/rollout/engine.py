@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rollout.transformers_engine import Rollout, generate
+from rrgtrain.schema import Recipe
 
 
 class RolloutEngine(Protocol):
@@ -89,3 +91,23 @@ class TransformersEngine:
 
     def close(self) -> None:
         pass
+
+
+def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
+    """The engine of `rollout.engine`; what vLLM reads of the policy goes to `directory`.
+
+    Raises UserError where vLLM is not installed, or no server answers.
+    """
+    settings = recipe.rollout
+    if settings.engine == "vllm":
+        # vLLM is only imported where a recipe asks for it
+        from rrgtrain.rollout.vllm_engine import VllmEngine
+
+        return VllmEngine(
+            policy, directory, max_model_len=settings.max_model_len, memory=settings.memory
+        )
+    if settings.engine == "vllm_server":
+        from rrgtrain.rollout.vllm_server import VllmServerEngine
+
+        return VllmServerEngine(settings.url, directory, wait=settings.wait)
+    return TransformersEngine()

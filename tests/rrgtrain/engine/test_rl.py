@@ -11,16 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from rrgtrain.algorithms import Algorithm, Group, build_algorithm
+from rrgtrain.algorithms import Algorithm, Group, Member, build_algorithm
 from rrgtrain.data.study import Study
 from rrgtrain.engine import rl as rl_module
 from rrgtrain.engine.logs import RunLog, read_metrics
 from rrgtrain.engine.rl import RlResult, run_rl, sample_groups, zero_variance
 from rrgtrain.engine.rundir import RunDir
+from rrgtrain.engine.update import accumulate_gradients
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
+from rrgtrain.rollout.engine import TransformersEngine
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.engine.common import groups_of, policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
@@ -188,7 +190,9 @@ def test_groups_without_variance_train_nothing(tmp_path: Path) -> None:
 
 def sampled_ids(cfg: Recipe, indices: list[int], step: int = 0) -> list[list[list[int]]]:
     policy, prompts = policy_and_prompts()
-    groups = sample_groups(policy, prompts, studies(5), indices, build_algorithm(cfg), cfg, step)
+    groups = sample_groups(
+        policy, prompts, studies(5), indices, build_algorithm(cfg), cfg, step, TransformersEngine()
+    )
     assert policy.model.training, "left ready for the update"
     for group, index in zip(groups, indices, strict=True):
         assert group.index == index and group.study == studies(5)[index]
@@ -244,5 +248,41 @@ def test_a_policy_whose_weights_have_blown_up_stops_in_one_line() -> None:
         policy.language_model.norm.weight[0] = float("nan")
     cfg = recipe("rl.algorithm=dr_grpo")
     with pytest.raises(UserError, match="no finite log-probability at step 3.*lower rl.lr") as e:
-        sample_groups(policy, prompts, studies(5), [0, 1], build_algorithm(cfg), cfg, 3)
+        sample_groups(
+            policy, prompts, studies(5), [0, 1], build_algorithm(cfg), cfg, 3, TransformersEngine()
+        )
     assert "\n" not in str(e.value)
+
+
+def test_another_engines_log_probs_weigh_the_tokens_they_differ_on():
+    """What vLLM reports goes into the sampler correction; an edit, which nobody drew, weighs 1."""
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.beta=0", "rollout.cap=1.5")
+    policy, prompts = policy_and_prompts()
+    algorithm = build_algorithm(cfg)
+    (group,) = sample_groups(
+        policy, prompts, studies(5), [0], algorithm, cfg, 0, TransformersEngine()
+    )
+    drawn = group.members[0]
+    assert not drawn.corrected
+
+    def gradient(member: Member, advantages: tuple[float, float] = (1.0, 1.0)) -> torch.Tensor:
+        policy.model.zero_grad(set_to_none=True)
+        members = (member, replace(drawn, origin="edited", sampler_logps=None))
+        accumulate_gradients(
+            policy,
+            None,
+            [replace(group, members=members)],
+            torch.tensor(advantages),
+            algorithm.loss,
+            cfg.rl,
+        )
+        weight = policy.language_model.embed_tokens.weight
+        assert weight.grad is not None
+        return weight.grad.clone()
+
+    edit = gradient(drawn, (0.0, 1.0))
+    own = gradient(drawn) - edit
+    for gap, factor in ((0.0, 1.0), (0.2, math.exp(0.2)), (5.0, 1.5)):
+        told = replace(drawn, sampler_logps=drawn.sampler_logps - gap, corrected=True)
+        torch.testing.assert_close(gradient(told) - edit, factor * own, rtol=1e-3, atol=1e-5)
+    assert own.abs().max() > 1e-3
