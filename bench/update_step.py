@@ -1,0 +1,460 @@
+"""A reinforcement-learning step of the same groups: TRL's GRPOTrainer and this trainer.
+
+    make bench-step                                      # in the environment of the peers
+    python bench/update_step.py --groups 2 --members 10 --length 60 --rounds 5
+
+Both train the same Qwen2.5-VL (random weights; tiny on a CPU, the 3B configuration with --size 3b
+on a GPU) on the same images, completions and rewards with Dr. GRPO's loss and a KL to a frozen
+reference. First losses and gradients are compared, and nothing is timed if they differ. Then:
+
+- update: reference log-probabilities, loss, backward and the optimiser's step;
+- generation: TRL's own call of `generate`, transformers' with num_return_sequences, and ours;
+- step: generation and update together, as each trainer runs them;
+- peak memory of the update, above what was allocated before it.
+
+`--sweep` repeats the update over group sizes and prompt lengths. On a CPU only ratios are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import json
+import math
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from bench import rows, timing
+from rrgkern import PolicyLoss, group_advantages
+from rrgtrain.algorithms.group import Group, Member, group_offsets
+from rrgtrain.data.study import ImageRef, Study
+from rrgtrain.engine.optim import adamw, apply_step
+from rrgtrain.engine.reference import Reference, reference_of
+from rrgtrain.engine.update import accumulate_gradients
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import encode_prompt, prompt_text
+from rrgtrain.policy.tiny import TinyConfig, build_tiny
+from rrgtrain.rollout import generate
+from rrgtrain.schema import Rl
+
+BETA, LR, CLIP = 0.01, 1e-5, 1.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """groups of members, each of `length` tokens, about one square image of `pixels` a side."""
+
+    groups: int
+    members: int
+    length: int
+    pixels: int
+
+
+class Ours:
+    """This trainer: each prompt once, its members behind it."""
+
+    def __init__(self, checkpoint: Path, case: Case, device: str, dtype: torch.dtype) -> None:
+        self.case = case
+        self.policy: Policy = load_policy(checkpoint, device=device, dtype=dtype)
+        self.policy.model.train()
+        self.reference: Reference = reference_of(self.policy)
+        self.optimizer = adamw(self.policy.model, LR, 0.0)
+        self.settings = Rl(
+            group=case.members,
+            beta=BETA,
+            max_new_tokens=case.length,
+            token_budget=case.groups * (case.members * case.length + 4096),
+        )
+        self.prompts = [
+            encode_prompt(self.policy, study, [image], style="short")
+            for study, image in zip(studies(case), images(case), strict=True)
+        ]
+        self.groups = self.group(completions(self.policy, case))
+
+    def group(self, ids: list[list[torch.Tensor]]) -> list[Group]:
+        return [
+            Group(b, study, prompt, tuple(Member(i, "") for i in own))
+            for b, (study, prompt, own) in enumerate(
+                zip(studies(self.case), self.prompts, ids, strict=True)
+            )
+        ]
+
+    def loss(self) -> float:
+        """Gradients of the fixed groups; the loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        return self._accumulate(self.groups)
+
+    def update(self, groups: list[Group] | None = None) -> None:
+        self._accumulate(groups or self.groups)
+        apply_step(self.optimizer, self.policy.model.parameters(), LR, CLIP)
+
+    def generate(self, seed: int = 0) -> list[list[torch.Tensor]]:
+        case = self.case
+        seeds = [
+            [(seed * case.groups + b) * case.members + m for m in range(case.members)]
+            for b in range(case.groups)
+        ]
+        rollouts = generate(
+            self.policy,
+            self.prompts,
+            group=self.case.members,
+            max_new_tokens=self.case.length,
+            seeds=seeds,
+        )
+        return [[r.ids for r in group] for group in rollouts]
+
+    def step(self) -> None:
+        self.update(self.group(self.generate()))
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        named = self.policy.backbone.named_parameters()
+        return {n: p.grad.float() for n, p in named if p.grad is not None}
+
+    def _accumulate(self, groups: list[Group]) -> float:
+        rewards = torch.tensor(scores(self.case)).flatten()
+        advantages = group_advantages(rewards, group_offsets(groups))
+        spec = PolicyLoss(beta=BETA)
+        return accumulate_gradients(
+            self.policy, self.reference, groups, advantages, spec, self.settings
+        ).loss
+
+
+class Theirs:
+    """TRL's GRPOTrainer, its completions replaced by the given ones where the update is timed."""
+
+    def __init__(self, checkpoint: Path, case: Case, device: str, dtype: torch.dtype) -> None:
+        from datasets import Dataset
+        from transformers import (
+            AutoTokenizer,
+            Qwen2_5_VLForConditionalGeneration,
+            Qwen2_5_VLProcessor,
+            Qwen2VLImageProcessorPil,
+            Qwen2VLVideoProcessor,
+        )
+        from trl import GRPOConfig, GRPOTrainer
+
+        bench = self
+        self.case = case
+        self.fixed: list[list[int]] | None = None
+        self.seen_prompts: list[list[int]] = []
+        self.seconds_of_generation = 0.0
+
+        class Trainer(GRPOTrainer):
+            def _generate_single_turn(self, prompt_ids, *rest: Any, **named: Any):
+                bench.seen_prompts = prompt_ids
+                if bench.fixed is not None:
+                    return bench.fixed, None
+                begin = time.perf_counter()
+                answer = super()._generate_single_turn(prompt_ids, *rest, **named)
+                bench.seconds_of_generation = time.perf_counter() - begin
+                return answer
+
+        tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+        processor = Qwen2_5_VLProcessor(
+            image_processor=Qwen2VLImageProcessorPil.from_pretrained(checkpoint),
+            tokenizer=tokenizer,
+            video_processor=Qwen2VLVideoProcessor(),
+            chat_template=tokenizer.chat_template,
+        )
+        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(
+            checkpoint, dtype=dtype, attn_implementation="sdpa"
+        )
+        wanted = scores(case)
+        turn = [{"role": "user", "content": question(case)}]
+        data = Dataset.from_list([{"prompt": turn, "image": image} for image in images(case)])
+        batch = case.groups * case.members
+        arguments = GRPOConfig(
+            output_dir=tempfile.mkdtemp(),
+            per_device_train_batch_size=batch,
+            num_generations=case.members,
+            max_completion_length=case.length,
+            temperature=1.0,
+            beta=BETA,
+            loss_type="dr_grpo",
+            scale_rewards="none",
+            use_bias_correction_kl=False,
+            learning_rate=LR,
+            max_grad_norm=CLIP,
+            weight_decay=0.0,
+            gradient_checkpointing=False,
+            bf16=False,
+            use_cpu=device == "cpu",
+            report_to=[],
+            shuffle_dataset=False,
+            disable_tqdm=True,
+        )
+        flat = [value for group in wanted for value in group]
+        self.trainer = Trainer(
+            model=model,
+            reward_funcs=lambda completions, **_: flat[: len(completions)],
+            args=arguments,
+            train_dataset=data,
+            processing_class=processor,
+        )
+        self.model = self.trainer.model
+        self.model.train()
+        self.trainer.create_optimizer()
+        # what `train` would set: one batch is one step
+        self.trainer.current_gradient_accumulation_steps = 1
+        self.batch = next(iter(self.trainer.get_train_dataloader()))
+
+    def give(self, ids: list[list[torch.Tensor]]) -> None:
+        self.fixed = [i.tolist() for group in ids for i in group]
+
+    def loss(self) -> float:
+        self.model.zero_grad(set_to_none=True)
+        return self._backward()
+
+    def update(self) -> None:
+        """The fixed completions: what is left is scoring, reference, loss, backward, optimiser."""
+        self._backward()
+        self._optimise()
+
+    def step(self) -> None:
+        fixed, self.fixed = self.fixed, None
+        try:
+            self._backward()
+            self._optimise()
+        finally:
+            self.fixed = fixed
+
+    def gradients(self) -> dict[str, torch.Tensor]:
+        return {n: p.grad.float() for n, p in self.model.named_parameters() if p.grad is not None}
+
+    def _backward(self) -> float:
+        inputs = self.trainer._generate_and_score_completions(self.batch)
+        loss = self.trainer.compute_loss(self.model, inputs, num_items_in_batch=None)
+        loss.backward()
+        return float(loss)
+
+    def _optimise(self) -> None:
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        self.trainer.optimizer.step()
+        self.model.zero_grad(set_to_none=True)
+
+
+def studies(case: Case) -> list[Study]:
+    view = (ImageRef(Path("frontal.png"), "frontal"),)
+    return [Study(f"s{b}", "train", None, None, view) for b in range(case.groups)]
+
+
+def question(case: Case) -> str:
+    return prompt_text(studies(case)[0], style="short")
+
+
+def images(case: Case) -> list[Image.Image]:
+    """Noise: what is on a picture changes no time."""
+    shape = (case.groups, case.pixels, case.pixels, 3)
+    drawn = np.random.default_rng(0).integers(0, 255, shape, dtype=np.uint8)
+    return [Image.fromarray(picture) for picture in drawn]
+
+
+def scores(case: Case) -> list[list[float]]:
+    return np.random.default_rng(1).random((case.groups, case.members)).tolist()
+
+
+def completions(policy: Policy, case: Case) -> list[list[torch.Tensor]]:
+    """Random ids of lengths between half of the limit and the limit, closed by the end of turn."""
+    rng = np.random.default_rng(2)
+    words = sorted(i for t, i in policy.tokenizer.get_vocab().items() if not t.startswith("<|"))
+
+    def one() -> torch.Tensor:
+        length = int(rng.integers(max(2, case.length // 2), case.length + 1))
+        ids = rng.choice(words, length - 1).tolist()
+        return torch.tensor([*ids, policy.end_of_turn])
+
+    return [[one() for _ in range(case.members)] for _ in range(case.groups)]
+
+
+def checkpoint(directory: Path, case: Case, size: str) -> Path:
+    """Random weights: the tiny architecture, or the 3B's widths over the tiny tokenizer."""
+    config = TinyConfig(image_size=case.pixels)
+    place = build_tiny(
+        config, [question(case), "No pleural effusion or pneumothorax."] * 5, directory
+    )
+    if size == "tiny":
+        return place
+    from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
+
+    real = AutoConfig.from_pretrained(place)
+    for part, values in THREE_BILLION.items():
+        for name, value in values.items():
+            setattr(getattr(real, part), name, value)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        torch.set_default_dtype(torch.bfloat16)
+        try:
+            Qwen2_5_VLForConditionalGeneration(real).save_pretrained(place)
+        finally:
+            torch.set_default_dtype(torch.float32)
+    return place
+
+
+THREE_BILLION = {
+    "text_config": {
+        "hidden_size": 2048,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 16,
+        "num_key_value_heads": 2,
+        "vocab_size": 151936,
+        "tie_word_embeddings": True,
+        "layer_types": ["full_attention"] * 36,
+        "max_window_layers": 36,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e6,
+            "mrope_section": [16, 24, 24],
+        },
+    },
+    "vision_config": {
+        "hidden_size": 1280,
+        "intermediate_size": 3420,
+        "out_hidden_size": 2048,
+        "depth": 32,
+        "num_heads": 16,
+        "fullatt_block_indexes": [7, 15, 23, 31],
+    },
+}
+
+
+def same(ours: Ours, theirs: Theirs) -> dict[str, float]:
+    """Loss and gradients of both on the given completions; exits where they differ."""
+    a, b = ours.loss(), theirs.loss()
+    expanded = [p.input_ids.tolist() for p in ours.prompts]
+    wanted = [ids for ids in expanded for _ in range(ours.case.members)]
+    if [list(map(int, ids)) for ids in theirs.seen_prompts] != wanted:
+        raise SystemExit("the two trainers read the prompts differently: nothing is measured")
+    mine, their = ours.gradients(), theirs.gradients()
+    if mine.keys() != their.keys():
+        lacking = sorted(mine.keys() ^ their.keys())[:3]
+        raise SystemExit(f"gradients for different parameters ({', '.join(lacking)})")
+    difference = math.sqrt(sum(float((mine[n] - their[n]).square().sum()) for n in mine))
+    norm = math.sqrt(sum(float(their[n].square().sum()) for n in their))
+    tolerance = 1e-4 if ours.policy.dtype == torch.float32 else 5e-2
+    if not (abs(a - b) <= tolerance * max(abs(b), 1e-3) and difference <= tolerance * norm):
+        raise SystemExit(
+            f"losses {a:.8g} and {b:.8g}, gradients apart by {difference / norm:.2e} of their "
+            "norm: the trainers do not compute the same; nothing is measured"
+        )
+    return {"loss": a, "loss_trl": b, "gradient_difference": difference / norm}
+
+
+@contextlib.contextmanager
+def weights_kept(*models: torch.nn.Module) -> Iterator[None]:
+    kept = [copy.deepcopy(model.state_dict()) for model in models]
+    try:
+        yield
+    finally:
+        for model, state in zip(models, kept, strict=True):
+            model.load_state_dict(state)
+
+
+def measure(work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Median seconds of each, taken in turns after one warm-up of each."""
+    seconds: dict[str, list[float]] = {name: [] for name in work}
+    for number in range(rounds + 1):
+        for name, run in work.items():
+            _synchronize()
+            begin = time.perf_counter()
+            run()
+            _synchronize()
+            if number:
+                seconds[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(values) for name, values in seconds.items()}
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+@torch.no_grad()
+def transformers_generate(ours: Ours) -> None:
+    """`generate` of transformers with num_return_sequences, one prompt after another."""
+    model = ours.policy.backbone
+    for p in ours.prompts:
+        model.generate(
+            input_ids=p.input_ids[None].to(model.device),
+            attention_mask=torch.ones_like(p.input_ids[None]).to(model.device),
+            pixel_values=p.pixel_values.to(model.device, model.dtype),
+            image_grid_thw=p.image_grid_thw.to(model.device),
+            mm_token_type_ids=p.mm_token_type_ids[None].int().to(model.device),
+            do_sample=True,
+            num_return_sequences=ours.case.members,
+            max_new_tokens=ours.case.length,
+        )
+
+
+def compare(case: Case, size: str, rounds: int, *, everything: bool) -> dict[str, Any]:
+    """One case: equality, then the times and peaks as ratios of TRL's to ours."""
+    cuda = torch.cuda.is_available()
+    device, dtype = ("cuda", torch.bfloat16) if cuda else ("cpu", torch.float32)
+    with tempfile.TemporaryDirectory() as home:
+        place = checkpoint(Path(home), case, size)
+        ours = Ours(place, case, device, dtype)
+        theirs = Theirs(place, case, device, dtype)
+        theirs.give(completions(ours.policy, case))
+        found: dict[str, Any] = same(ours, theirs)
+        work: dict[str, Callable[[], Any]] = {"update": ours.update, "update_trl": theirs.update}
+        if everything:
+            work |= {
+                "step": ours.step,
+                "step_trl": theirs.step,
+                "generation": ours.generate,
+                "generation_transformers": lambda: transformers_generate(ours),
+            }
+        seconds = measure(work, rounds)
+        found["prompt_tokens"] = len(ours.prompts[0].input_ids)
+        found["update_ratio"] = seconds["update_trl"] / seconds["update"]
+        if everything:
+            found["step_ratio"] = seconds["step_trl"] / seconds["step"]
+            found["generation_ratio"] = seconds["generation_transformers"] / seconds["generation"]
+        if cuda:
+            found["seconds"] = seconds
+        anchor = torch.zeros(1, device=device)
+        peak = timing.peak_mib(lambda _: ours.update(), (anchor,))
+        peak_trl = timing.peak_mib(lambda _: theirs.update(), (anchor,))
+        found |= {"peak_mib": peak, "peak_mib_trl": peak_trl, "peak_ratio": peak / peak_trl}
+    return found
+
+
+def main(arguments: list[str] | None = None) -> int:
+    top = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    top.add_argument("--groups", type=int, default=2)
+    top.add_argument("--members", type=int, default=10)
+    top.add_argument("--length", type=int, default=64)
+    top.add_argument("--pixels", type=int, default=None, help="560 is 400 tokens; 3b: 1092, 1521")
+    top.add_argument("--rounds", type=int, default=5)
+    top.add_argument("--size", choices=("tiny", "3b"), default="tiny")
+    top.add_argument("--sweep", action="store_true", help="over group sizes and prompt lengths too")
+    args = top.parse_args(arguments)
+    pixels = args.pixels or (560 if args.size == "tiny" else 1092)
+    case = Case(args.groups, args.members, args.length, pixels)
+    cases = [(case, True)]
+    if args.sweep:
+        cases += [(replace(case, members=m), False) for m in (2, 4, 8, 16)]
+        cases += [(replace(case, pixels=p), False) for p in (112, 280, 560, 840)]
+    for this, everything in cases:
+        found = compare(this, args.size, args.rounds, everything=everything)
+        row = {"bench": "update_step", "size": args.size, **vars(this), **found}
+        rows.append(torch.device("cuda" if torch.cuda.is_available() else "cpu"), row)
+        print(json.dumps(row), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    sys.exit(main())
