@@ -24,7 +24,7 @@ MASKED, ZERO_VARIANCE = 0.6, 0.35
 SHAPES = (
     [(64, 8, 16, 2048, 151936, torch.bfloat16), (64, 8, 64, 2048, 151936, torch.bfloat16)]
     if CUDA
-    else [(16, 8, 20, 128, 600, torch.float32), (6, 3, 9, 256, 151936, torch.float32)]
+    else [(16, 8, 20, 128, 600, torch.float32), (6, 3, 9, 128, 151936, torch.float32)]
 )
 SPEC = PolicyLoss()
 

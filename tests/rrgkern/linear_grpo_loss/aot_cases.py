@@ -44,17 +44,17 @@ def scaling_a_copy(width: int, dtype: torch.dtype, rows: int = VOCABULARY) -> No
     scale(values, meta(dtype=stats_dtype(dtype)), torch.empty_like(values))
 
 
+BF16, FP64 = torch.bfloat16, torch.float64
+LAUNCHES = [
+    *((rescaling, 2048, BF16), (rescaling, 2047, BF16), (rescaling, 2048, FP64)),
+    *((directing, 2048, BF16), (directing, 3584, BF16), (directing, 2047, BF16)),
+    *((directing, 2048, FP64), (scaling, 2048, BF16), (scaling, 2048, FP64)),
+    (scaling_a_copy, 2048, BF16),
+]
 CASES = {
     f"{call.__name__}, H = {width}, {str(dtype).removeprefix('torch.')}": Case(
         lambda call=call, width=width, dtype=dtype: call(width, dtype),
-        streaming=width % 16 == 0 and dtype != torch.float64,
+        streaming=width % 16 == 0 and dtype != FP64,
     )
-    for call in (rescaling, directing, scaling, scaling_a_copy)
-    for width, dtype in (
-        (2048, torch.bfloat16),
-        (3584, torch.bfloat16),
-        (2048, torch.float32),
-        (2047, torch.bfloat16),
-        (2048, torch.float64),
-    )
+    for call, width, dtype in LAUNCHES
 }

@@ -17,8 +17,8 @@ from rrgkern.policy_loss.terms import terms
 from tests.tolerance import assert_close_to_truth
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-LENGTHS = (4, 0, 5, 1, 4)
-WIDTH, VOCABULARY = 16, 301
+LENGTHS = (3, 0, 4, 1, 2)
+WIDTH, VOCABULARY = 16, 200
 
 
 class Problem(NamedTuple):

@@ -12,12 +12,12 @@ from rrgkern.linear_token_logps.head import Tiling
 from rrgkern.policy_loss.reference import policy_loss_reference
 
 TILING = Tiling(columns=128, elements=128 * 8)
-HELD = 301 * 6
+HELD = 200 * 6
 
 
 @pytest.fixture
 def small_tiles(monkeypatch) -> None:
-    """Three slices of a vocabulary of 301, blocks of eight rows, six rows held."""
+    """Two slices of a vocabulary of 200, blocks of eight rows, six rows held."""
     monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(tiling=TILING, held=HELD))
     plan = triton_linear_grpo_loss.PLAN._replace(tiling=TILING, held=HELD)
     monkeypatch.setattr(triton_linear_grpo_loss, "PLAN", plan)

@@ -123,6 +123,8 @@ def test_a_second_backward_of_the_recomputation_adds_the_same_again(torch_kernel
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_upstream_gradient_is_not_rounded_to_16_bits(kernel, mode):
+    if kernel == "triton" and mode == "grad_in_forward":
+        pytest.skip("fp16 is refused there, and bf16 is truncated: see below")
     # 1/3 in bf16 is 0.2 % off: every number of the gradient would be, one-sidedly. Triton's
     # interpreter truncates to bf16, which is as one-sided: there fp16 stands in, 0.02 % off.
     dtype, bound = (torch.float16, 1.5e-4) if kernel == "triton" else (torch.bfloat16, 8e-4)

@@ -35,13 +35,13 @@ def flops(given, mode: str, **options) -> float:
     return counter.get_total_flops() / PRODUCT
 
 
-@pytest.mark.parametrize(("mode", "products"), zip(MODES, (2, 3, 4), strict=True))
+@pytest.mark.parametrize(("mode", "products"), list(zip(MODES, (2, 3, 4), strict=True)))
 def test_products_of_a_dense_batch(in_the_open, mode, products):
     given = problem(PolicyLoss(beta=0.1), given="ref").to(torch.float32)
     assert flops(given, mode) == products * (LIVE + DEAD)
 
 
-@pytest.mark.parametrize(("mode", "products"), zip(MODES, (2, 3, 4), strict=True))
+@pytest.mark.parametrize(("mode", "products"), list(zip(MODES, (2, 3, 4), strict=True)))
 def test_rows_without_advantage_cost_nothing(in_the_open, mode, products):
     given = problem(given="token_weight").to(torch.float32)
     assert flops(given, mode) == products * LIVE
@@ -49,7 +49,7 @@ def test_rows_without_advantage_cost_nothing(in_the_open, mode, products):
     assert flops(given, mode) == products * (LIVE - 2)
 
 
-@pytest.mark.parametrize(("mode", "products"), zip(MODES, (2, 3, 4), strict=True))
+@pytest.mark.parametrize(("mode", "products"), list(zip(MODES, (2, 3, 4), strict=True)))
 def test_metrics_of_all_scored_rows_cost_their_forward_only(in_the_open, mode, products):
     given = problem(PolicyLoss(surrogate="cispo"), given="old").to(torch.float32)
     assert flops(given, mode) == products * LIVE + DEAD
@@ -78,7 +78,7 @@ def test_one_live_token_keeps_a_tied_sequence():
     for spec, kept in ((PolicyLoss(), 1), (PolicyLoss(ratio_level="sequence"), LENGTHS[0])):
         given = problem(spec, given="old")
         weight = torch.zeros(ROWS, dtype=torch.float64, device=DEVICE)
-        weight[3] = 1.0
+        weight[1] = 1.0
         policy = given.policy._replace(weight=weight)
         assert int(reachable(policy, ROWS).sum()) == kept
         mask = torch.ones(ROWS, dtype=torch.bool, device=DEVICE)

@@ -16,7 +16,7 @@ MANY, FEW = LEAST_ROWS_IN_FORWARD, LEAST_ROWS_IN_FORWARD - 1
 PPO = PolicyLoss(beta=0.1)
 GSPO = PolicyLoss(ratio_level="sequence")
 ENTROPY = PolicyLoss(entropy_coef=0.1)
-HALF = {name: torch.ones(n, 16).half() for name, n in (("hidden", 14), ("weight", 301))}
+HALF = {name: torch.ones(n, 16).half() for name, n in (("hidden", 10), ("weight", 200))}
 PER_SEQUENCE = PolicyLoss(sampler_level="sequence")
 
 
@@ -74,26 +74,26 @@ def test_a_mode_that_cannot_serve_is_refused(mode, changes, trainable, words):
     ("changes", "error", "words"),
     [
         ({"hidden": torch.ones(4, 5, 16)}, ValueError, r"\[4, 5, 16\], wanted \[N, H\]"),
-        ({"hidden": torch.ones(14, 9)}, ValueError, r"hidden is \[14, 9\] and weight \[301, 16\]"),
-        ({"weight": torch.ones(301, 16).bfloat16()}, TypeError, "weight is torch.bfloat16"),
-        ({"targets": torch.zeros(13, dtype=torch.int64)}, ValueError, r"targets is \[13\]"),
-        ({"targets": torch.zeros(14, dtype=torch.int32)}, TypeError, "int32, wanted int64"),
+        ({"hidden": torch.ones(10, 9)}, ValueError, r"hidden is \[10, 9\] and weight \[200, 16\]"),
+        ({"weight": torch.ones(200, 16).bfloat16()}, TypeError, "weight is torch.bfloat16"),
+        ({"targets": torch.zeros(9, dtype=torch.int64)}, ValueError, r"targets is \[9\]"),
+        ({"targets": torch.zeros(10, dtype=torch.int32)}, TypeError, "int32, wanted int64"),
         ({"advantages": torch.ones(4)}, ValueError, r"advantages has shape \(4,\).*\(5,\) or"),
         ({"advantages": torch.ones(5, dtype=torch.int64)}, TypeError, "advantages.float()"),
         ({"scale": torch.ones(5, 1)}, ValueError, r"scale has shape \(5, 1\)"),
-        ({"old": torch.ones(5)}, ValueError, r"old has shape \(5,\).*\[N\] = \(14,\)"),
-        ({"mask": torch.ones(14)}, TypeError, "mask is torch.float32; wanted torch.bool"),
-        ({"on_policy": torch.ones(14).bool()}, ValueError, r"on_policy has shape.*\[S\] = \(5,\)"),
+        ({"old": torch.ones(5)}, ValueError, r"old has shape \(5,\).*\[N\] = \(10,\)"),
+        ({"mask": torch.ones(10)}, TypeError, "mask is torch.float32; wanted torch.bool"),
+        ({"on_policy": torch.ones(10).bool()}, ValueError, r"on_policy has shape.*\[S\] = \(5,\)"),
         ({"offsets": torch.tensor([0, 5])}, ValueError, r"advantages has shape \(5,\)"),
-        ({"offsets": torch.tensor([0, 4, 4, 9, 10, 15])}, ValueError, "from 0 to 15.*14"),
-        ({"offsets": torch.tensor([0.0, 14.0])}, TypeError, "offsets is torch.float32"),
+        ({"offsets": torch.tensor([0, 3, 3, 7, 8, 11])}, ValueError, "from 0 to 11.*10"),
+        ({"offsets": torch.tensor([0.0, 10.0])}, TypeError, "offsets is torch.float32"),
         ({"spec": PPO, "ref": None}, ValueError, "beta is 0.1 and ref is None"),
         ({"temperature": 0.0}, ValueError, "temperature is 0.0"),
         ({"softcap": -1.0}, ValueError, "softcap is -1.0"),
-        ({"bias": torch.ones(300)}, ValueError, r"bias is \[300\], wanted \[301\]"),
+        ({"bias": torch.ones(199)}, ValueError, r"bias is \[199\], wanted \[200\]"),
         ({"metrics": "all"}, ValueError, "metrics is 'all'"),
-        ({"ref": torch.ones(14, device="meta")}, ValueError, "ref is on meta and hidden on"),
-        ({"weight": torch.ones(301, 16, device="meta")}, ValueError, "weight is on meta"),
+        ({"ref": torch.ones(10, device="meta")}, ValueError, "ref is on meta and hidden on"),
+        ({"weight": torch.ones(200, 16, device="meta")}, ValueError, "weight is on meta"),
     ],
 )
 def test_refusals_say_what_was_seen(changes, error, words):
@@ -106,5 +106,5 @@ def test_a_scored_target_outside_the_vocabulary_is_refused(torch_kernel):
     given = problem(given="old mask").to(torch.float32)
     wrong = given.targets.masked_fill(~given.policy.mask, -100)
     linear_grpo_loss(**keywords(given, targets=wrong))
-    with pytest.raises(IndexError, match=r"is -100.*wanted 0 to 300"):
+    with pytest.raises(IndexError, match=r"is -100.*wanted 0 to 199"):
         linear_grpo_loss(**keywords(given, targets=wrong, mask=None))

@@ -66,7 +66,7 @@ def test_fully_shard_leaves_its_parameters_usable(torch_kernel, mesh):
     from torch.distributed.fsdp import fully_shard
 
     given = problem(given="old")
-    head = torch.nn.Linear(16, 301, bias=False, dtype=torch.float64)
+    head = torch.nn.Linear(16, 200, bias=False, dtype=torch.float64)
     head.weight.data.copy_(given.weight)
     fully_shard(head, mesh=mesh)
     assert isinstance(head.weight, DTensor)
@@ -81,7 +81,7 @@ def test_under_ddp_the_hooks_fire(torch_kernel, mesh):
         def __init__(self) -> None:
             super().__init__()
             self.body = torch.nn.Linear(16, 16, dtype=torch.float64)
-            self.head = torch.nn.Linear(16, 301, bias=False, dtype=torch.float64)
+            self.head = torch.nn.Linear(16, 200, bias=False, dtype=torch.float64)
 
         def forward(self, **called: Any) -> torch.Tensor:
             hidden = called.pop("hidden")
