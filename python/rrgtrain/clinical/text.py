@@ -3,7 +3,7 @@
 BLEU and CIDEr are pycocoevalcap's, which the field reports; ROUGE-L is rouge-score's (its own
 tokens, no stemming, F1); METEOR is nltk's. Tokens are PTB-like: sentences of this project's
 splitter, nltk's Treebank tokenizer, lower case, without the punctuation that pycocoevalcap drops.
-pycocoevalcap itself calls a Java program for that, which is not run here.
+pycocoevalcap itself calls a Java program for that, which is not run here (see README.md).
 """
 
 from __future__ import annotations
@@ -27,29 +27,12 @@ NGrams = Mapping[tuple[str, ...], int]
 
 ORDER = 4
 _PUNCTUATION = frozenset(
-    [
-        "''",
-        "'",
-        "``",
-        "`",
-        "(",
-        ")",
-        "{",
-        "}",
-        "[",
-        "]",
-        ".",
-        "?",
-        "!",
-        ",",
-        ":",
-        "-",
-        "--",
-        "...",
-        ";",
-        '"',
-    ]
-)
+    ["''", "'", "``", "`", '"', ".", "?", "!", ",", ":", "-", "--", ";"]
+)  # fmt: skip
+# As the Java program writes them in lower case; pycocoevalcap drops them in upper case only.
+_BRACKETS = {
+    "(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-",
+}  # fmt: skip
 _TREEBANK = NLTKWordTokenizer()
 _STEMMER = PorterStemmer()
 _ROUGE = RougeScorer(["rougeL"], use_stemmer=False)
@@ -61,7 +44,9 @@ def tokens(report: str) -> tuple[str, ...]:
     words: list[str] = []
     for start, end in split_sentences(report):
         words.extend(_TREEBANK.tokenize(report[start:end]))
-    return tuple(word.lower() for word in words if word not in _PUNCTUATION)
+    # "..." and the like go with the stops.
+    kept = (word for word in words if word not in _PUNCTUATION and word.strip("."))
+    return tuple(_BRACKETS.get(word, word.lower()) for word in kept)
 
 
 def count_ngrams(words: Sequence[str], order: int = ORDER) -> Counter[tuple[str, ...]]:
