@@ -1,0 +1,60 @@
+"""Real reports through extractor, match and plan, where they are at hand; all of them with
+`python bench/real_edits.py`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bench import real_edits
+from rrgkern import edit_plan
+from rrgtrain.algorithms.edits import sentence_entities
+from rrgtrain.clinical import build_extractor
+from rrgtrain.data import load_studies
+
+DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
+realdata = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA")
+
+
+def real_reports(count: int) -> list[str]:
+    studies = load_studies("iu_xray", DATA / "iu_xray", images="none")["train"]
+    return [study.report for study in studies if study.report][:count]
+
+
+@pytest.mark.realdata
+@realdata
+def test_no_pair_of_reports_fails_and_every_fixed_point_is_clean():
+    result = real_edits.run(real_reports(150))
+    assert result.pairs == 150 and result.exact > 50
+    assert result.unclean == []
+    assert sum(result.one_edit.values()) + result.unchanged == 150
+    assert set(result.fixed_point) >= {"c", "d"}
+    assert 0.3 < result.mean_score < 1.0
+
+
+REPORTS = [
+    "The heart is enlarged. No pleural effusion.",
+    "Small left pleural effusion. The heart is enlarged.",
+    "No pneumothorax.",
+    "No pneumothorax.",
+]
+
+
+def test_a_fixed_point_that_is_not_clean_is_found():
+    entities = build_extractor("rules").extract(REPORTS)
+    chosen = np.array([1, 0, 3, 2])
+    x = sentence_entities(entities, {})
+    y = real_edits.reordered(x, torch.as_tensor(chosen))
+    script = edit_plan(x, y, seeds=torch.arange(4), max_edits=None)
+    assert real_edits.unclean(entities, chosen, script) == []
+    script.count[0] = 0
+    assert real_edits.unclean(entities, chosen, script) == [0]
+
+
+def test_each_report_meets_one_with_the_same_labels_or_the_nearest():
+    labels = np.array([[1, 0, 0], [1, 2, 0], [1, 0, 0], [1, 0, 0], [2, 2, 2]])
+    assert real_edits.partners(labels).tolist() == [2, 2, 3, 0, 1]
