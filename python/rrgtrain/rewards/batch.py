@@ -27,6 +27,7 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
         self._open = threading.local()
+        self._lock = threading.Lock()
 
     @contextmanager
     def measure(self, name: str) -> Iterator[None]:
@@ -41,7 +42,8 @@ class Stopwatch:
             inner = stack.pop()
             if stack:
                 stack[-1] += took
-            self.seconds[name] = self.seconds.get(name, 0.0) + took - inner
+            with self._lock:
+                self.seconds[name] = self.seconds.get(name, 0.0) + took - inner
 
 
 @dataclass(frozen=True)

@@ -139,6 +139,13 @@ class RewardService:
                 self._worker = ThreadPoolExecutor(1, thread_name_prefix="rewards")
             return self._worker.submit(self, list(reports), list(references), progress)
 
+    def prefetch(self, references: Sequence[Study | str]) -> Future[Scores]:
+        """Reads the references in the background, while the reports on them are being written.
+
+        What fails is raised by the future, and by the call that needs it.
+        """
+        return self.submit([""] * len(references), references)
+
     def fit(self, studies: Sequence[Study]) -> None:
         """The training studies, for terms that need their statistics (cider, inverse_frequency).
 
@@ -159,7 +166,7 @@ class RewardService:
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds per term, and per kind of reading that terms share, since construction."""
-        return {**dict.fromkeys(self.settings.terms, 0.0), **self.watch.seconds}
+        return {**dict.fromkeys(self.settings.terms, 0.0), **dict(self.watch.seconds)}
 
     def statistics(self) -> dict[str, float]:
         """For the log: `reward_seconds/<what>`, and `texts/<model>_{asked,computed,from_disk}`."""

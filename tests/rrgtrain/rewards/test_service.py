@@ -191,6 +191,19 @@ def test_submit_runs_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     assert threads == {"rewards_0"}
 
 
+def test_references_can_be_read_before_the_reports_are_there() -> None:
+    counted = Counted()
+    service = RewardService(
+        Reward(terms={"label_f1": 1.0, "entity_f1": 1.0}),
+        counted,  # type: ignore[arg-type]
+        counted,  # type: ignore[arg-type]
+    )
+    service.prefetch(STUDIES).result(60)
+    counted.asked.clear()
+    service(REPORTS, STUDIES)
+    assert sorted(counted.asked) == [("extract", *REPORTS), ("label", *REPORTS)]
+
+
 def test_seconds_are_kept_per_term_and_per_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow:
         def label(self, reports: Sequence[str]) -> np.ndarray:
