@@ -71,4 +71,4 @@ def scale_rows(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
     batches = gradient if gradient.ndim == 3 else gradient[None]
     for batch, rows in zip(batches, active.view(batches.shape[:2]), strict=True):
         for row in rows.nonzero().flatten().tolist():
-            batch[row].mul_(factor)
+            batch[row] = (batch[row].to(factor.dtype) * factor).to(batch.dtype)

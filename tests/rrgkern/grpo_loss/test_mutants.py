@@ -36,7 +36,7 @@ SPECS = {
     "no KL": replace(SPEC, beta=0.0),
     "another KL": replace(SPEC, kl="k2"),
     "no entropy bonus": replace(SPEC, entropy_coef=0.0),
-    "another clip": replace(SPEC, eps_high=0.3),
+    "another clip": replace(SPEC, eps_low=0.02, eps_high=0.02),
 }
 
 
