@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rrgtrain.rewards.blocks import parse_blocks
 
@@ -41,3 +43,31 @@ GOOD = "<think>a</think><report>b</report>"
 def test_blocks(text: str, format_reward: float, report: str | None) -> None:
     found = parse_blocks(text)
     assert (found.format, found.report) == (format_reward, report)
+
+
+PARTS = st.lists(
+    st.sampled_from(["<think>", "</think>", "<report>", "</report>", "a ", "\n", "<", "é"]),
+    max_size=12,
+)
+
+
+@given(PARTS)
+def test_any_text_is_read(parts: list[str]) -> None:
+    text = "".join(parts)
+    found = parse_blocks(text)
+    assert found.format in (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert (found.format > 0) is (found.think is not None and found.report is not None)
+    for name, inside in (("think", found.think), ("report", found.report)):
+        if inside is None:
+            assert f"</{name}>" not in text.partition(f"<{name}>")[2]
+        else:
+            assert inside in text and f"</{name}>" not in inside and inside == inside.strip()
+    if found.format == 1.0:
+        assert found.think and found.report
+        assert text.index("</think>") < text.index("<report>")
+
+
+@given(st.text(min_size=1).filter(lambda t: t.strip() and "<" not in t))
+def test_a_whole_answer_earns_all(text: str) -> None:
+    found = parse_blocks(f"<think>{text}</think> <report>{text}</report>")
+    assert found == (text.strip(), text.strip(), 1.0)

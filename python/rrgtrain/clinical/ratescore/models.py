@@ -75,6 +75,11 @@ def _load(option: str, path: str | Path | None, origin: str, auto: Any) -> Loade
         )
     name = origin if path == HUB else str(Path(path).expanduser())
     local = path != HUB
+    if Path(name).is_dir() and not (Path(name) / "tokenizer.json").is_file():
+        raise UserError(
+            f"extractor ratescore: {option} {path} has no tokenizer.json, which ties tokens to "
+            f"characters; wanted the folder of {origin}"
+        )
     try:
         # tokenizer.json as it stands, like the package's transformers: version 5 builds the classes
         # of DeBERTa and MPNet anew, without the Unicode normalisation that the file holds.
@@ -107,10 +112,5 @@ def _load(option: str, path: str | Path | None, origin: str, auto: Any) -> Loade
     if faults:
         raise UserError(
             f"extractor ratescore: the checkpoint {path} {'; '.join(faults)}; wanted {origin}"
-        )
-    if not tokenizer.is_fast:
-        raise UserError(
-            f"extractor ratescore: {path} has no tokenizer.json, which ties tokens to characters; "
-            f"wanted the folder of {origin}"
         )
     return Loaded(network.eval().requires_grad_(False), tokenizer)

@@ -196,6 +196,13 @@ def test_bad_input(folders, extractor: RaTEExtractor, tmp_path: Path) -> None:
         extractor.extract(["a", 1])  # type: ignore[list-item]
 
 
+def test_a_folder_without_its_tokenizer_is_refused(folders, tmp_path: Path) -> None:
+    bare = spoilt(folders[1], tmp_path / "bare", lambda tensors: None)
+    (bare / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="embedder .*bare has no tokenizer.json"):
+        RaTEExtractor(folders[0], bare)
+
+
 def test_weights_that_are_not_finite_are_not_read_as_labels(folders, tmp_path: Path) -> None:
     bad = spoilt(folders[0], tmp_path / "nan", lambda t: t["classifier.bias"].fill_(float("nan")))
     with pytest.raises(FloatingPointError, match="RaTE-NER's logits are not finite"):
