@@ -17,7 +17,7 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-peers gpu sanitize parity test-vllm chaos oracle parity-full clean
+.PHONY: help install demo test lint bench bench-peers bench-step gpu sanitize parity test-vllm chaos oracle parity-full clean
 
 help:
 	@sed -n '2,6s/^# \{0,1\}//p' Makefile
@@ -70,14 +70,19 @@ parity: $(PARITY)/.installed
 # Ratios and peak memory against the peers that run on a CPU; rows in bench/results/cpu-peers.jsonl.
 bench-peers: $(PARITY)/.installed
 	RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m pytest -q --benchmark-quiet \
-		bench/against_peers.py bench/token_logps.py bench/policy_loss.py
+		bench/against_peers.py bench/token_logps.py bench/linear_token_logps.py bench/policy_loss.py
+
+bench-step: $(PARITY)/.installed
+	RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m bench.update_step --sweep
 
 $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 	$(PY) -m venv --clear $(PARITY)
 	echo "import site; site.addsitedir('$$($(PY) $(SITE_PACKAGES))')" \
 		> "$$($(PARITY)/bin/python $(SITE_PACKAGES))/venv.pth"
 	$(PARITY)/bin/python -m pip install --disable-pip-version-check -c constraints.txt -r $<
-	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1
+	$(PARITY)/bin/python -m pip install --disable-pip-version-check --no-deps verl==0.9.1 torchvision==0.28.0
+	cp tests/vllm/torchvision_schemas.py "$$($(PARITY)/bin/python $(SITE_PACKAGES))"
+	echo "import torchvision_schemas" > "$$($(PARITY)/bin/python $(SITE_PACKAGES))/torchvision_schemas.pth"
 	@touch $@
 
 # Rollouts through vLLM, in process and over HTTP. It pins its own transformers, so it has an

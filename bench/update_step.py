@@ -1,7 +1,7 @@
 """A reinforcement-learning step of the same groups: TRL's GRPOTrainer and this trainer.
 
     make bench-step                                      # in the environment of the peers
-    python bench/update_step.py --groups 2 --members 10 --length 60 --rounds 5
+    python -m bench.update_step --groups 2 --members 10 --length 64 --rounds 5
 
 Both train the same Qwen2.5-VL (random weights; tiny on a CPU, the 3B configuration with --size 3b
 on a GPU) on the same images, completions and rewards with Dr. GRPO's loss and a KL to a frozen
