@@ -56,10 +56,10 @@ def token_logps_fwd_kernel(
     BLOCK: tl.constexpr = LANES * VECTOR
     target_block = (target // BLOCK).to(tl.int32)
 
-    z = load_block(logits_ptr, target_block, lane, column_stride, VOCABULARY, BLOCK)
+    z = load_block(logits_ptr, target_block, lane, column_stride, VOCABULARY, BLOCK, "")
     # The loop walks the other blocks, one load ahead of the arithmetic.
     ahead = load_block(
-        logits_ptr, (target_block == 0).to(tl.int32), lane, column_stride, VOCABULARY, BLOCK
+        logits_ptr, (target_block == 0).to(tl.int32), lane, column_stride, VOCABULARY, BLOCK, ""
     )
     top = tl.full([LANES], float("-inf"), WIDE)
     mass = tl.zeros([LANES], WIDE)
@@ -69,7 +69,7 @@ def token_logps_fwd_kernel(
     for step in tl.range(1, tl.cdiv(VOCABULARY, BLOCK)):
         z = ahead
         block = step + (step >= target_block).to(tl.int32)
-        ahead = load_block(logits_ptr, block, lane, column_stride, VOCABULARY, BLOCK)
+        ahead = load_block(logits_ptr, block, lane, column_stride, VOCABULARY, BLOCK, "")
         top, mass, tilt = fold(top, mass, tilt, z.to(WIDE), scale, ENTROPY, FAR)
 
     logp, shift, lognorm, entropy = close_row(top, mass, tilt, target_logit, scale, ENTROPY)

@@ -21,9 +21,9 @@ def load_block(
     column_stride,
     VOCABULARY: tl.constexpr,
     BLOCK: tl.constexpr,
-    EVICTION: tl.constexpr = "",
+    EVICTION: tl.constexpr,
 ):
-    """Columns of one block, -inf past the last of the row."""
+    """Columns of one block, -inf past the last of the row; EVICTION as in tl.load, or ""."""
     columns = block * BLOCK + lane
     pointers = row_ptr + columns.to(tl.int64) * column_stride
     return tl.load(pointers, columns < VOCABULARY, other=float("-inf"), eviction_policy=EVICTION)
