@@ -16,9 +16,10 @@ from rrgkern.policy_loss.segments import sequence_of_token, sum_per_sequence
 
 
 class Rows(NamedTuple):
-    """Ascending row numbers. `live` may get a gradient, None standing for all rows of the batch;
+    """Ascending row numbers.
 
-    `rest` are computed for their values only.
+    `live` may get a gradient, None standing for all rows of the batch; `rest` are computed for
+    their values only.
     """
 
     live: Tensor | None
