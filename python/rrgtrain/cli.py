@@ -1,4 +1,4 @@
-"""The command line: `rrgtrain demo | sft | rl | eval | data | report | replay | doctor`."""
+"""The command line: `rrgtrain demo | sft | select | rl | eval | data | report | doctor` ..."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ DEFAULT_RECIPES = {
     "rl": "editgrpo",
     "eval": "editgrpo",
     "data": "demo",
+    "select": "deer",
 }
 
 
@@ -66,6 +67,10 @@ def parser() -> argparse.ArgumentParser:
     evaluation = verb("eval", "greedy reports of a checkpoint, scored")
     evaluation.add_argument("--from", dest="start", required=True, help="checkpoint directory")
     evaluation.add_argument("--out", type=Path, required=True)
+    selection = verb("select", "draw the training studies that RL learns most from")
+    # "" and not None: a random draw needs no policy, and the diverse one asks for it itself
+    selection.add_argument("--from", dest="start", default="", help="fine-tuned checkpoint")
+    selection.add_argument("--out", type=Path, required=True, help="goes on where it stopped")
     data = verb("data", "write the phantom radiographs of a recipe")
     data.add_argument("--out", type=Path, required=True)
     report = verb("report", "draw report.html of a finished run again")

@@ -20,6 +20,7 @@ from rrgtrain.errors import Stopped, UserError
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
 from rrgtrain.schema import Recipe
+from rrgtrain.select.draw import select
 
 TITLES = {"editgrpo": "EditGRPO", "dr_grpo": "Dr. GRPO", "grpo": "GRPO"}
 
@@ -60,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             line = f"{error.strerror}: make room for {error.filename or out}"
             raise Stopped(f"{line}; {_how_to_go_on(options.verb, out)}") from error
     else:
-        {"eval": evaluation, "data": data}[options.verb](recipe, out)
+        {"eval": evaluation, "data": data, "select": select}[options.verb](recipe, out)
     return 0
 
 

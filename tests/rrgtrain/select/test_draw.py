@@ -1,0 +1,107 @@
+"""`rrgtrain select`: the draw, going on after a break, its table, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rrgtrain.cli import main
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
+from rrgtrain.select import draw as draw_module
+from rrgtrain.select.draw import RECORDS, SUBSET, random_draw, select
+from rrgtrain.select.records import Record, Records
+from rrgtrain.select.statistics import reward_statistics, table_7
+from rrgtrain.select.subset import Subset
+from tests.rrgtrain.engine.common import OF_PHANTOM, phantoms, recipe
+from tests.rrgtrain.policy.common import tiny_directory
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def settings(*overrides: str) -> Recipe:
+    data = [*OF_PHANTOM, f"data.root={phantoms()}", f"policy.path={tiny_directory()}"]
+    small = ["select.samples=3", "select.batch=3", "select.share=0.5", "rl.max_new_tokens=8"]
+    return recipe(*data, *small, *overrides)
+
+
+def test_a_broken_off_draw_goes_on_to_the_same_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = select(settings(), tmp_path / "whole")
+    assert len(whole.chosen) == 4 and len(whole.scores) == 8
+    assert set(whole.statistics) == {"all", "random", "selected"}
+    assert whole.statistics["all"]["studies"] == 8 and "reward_std" in whole.statistics["all"]
+    assert Subset.load(tmp_path / "whole") == whole
+
+    real, calls = draw_module.generate, []
+
+    def breaks(*args, **options):
+        calls.append(options["seeds"])
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **options)
+
+    monkeypatch.setattr(draw_module, "generate", breaks)
+    with pytest.raises(KeyboardInterrupt):
+        select(settings(), tmp_path / "broken")
+    kept = (tmp_path / "broken" / RECORDS).read_bytes()
+    assert kept.count(b"\n") == 3 and not (tmp_path / "broken" / SUBSET).exists()
+    (tmp_path / "broken" / RECORDS).write_bytes(kept + b'{"study": "torn')
+    assert select(settings(), tmp_path / "broken") == whole
+    again = (tmp_path / "broken" / RECORDS).read_bytes()
+    assert again == (tmp_path / "whole" / RECORDS).read_bytes()
+    sampled = len(calls)
+    assert select(settings(), tmp_path / "broken") == whole
+    assert len(calls) == sampled, "nothing is sampled twice"
+    with pytest.raises(UserError, match="holds another selection or run; name another directory"):
+        select(settings("select.share=0.25"), tmp_path / "broken")
+
+
+def test_a_random_draw_samples_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draw_module, "generate", None)
+    subset = select(settings("select.method=random", "select.share=0.25"), tmp_path / "run")
+    assert len(subset.chosen) == 2 and not subset.scores
+    assert random_draw(8, 3, seed=1).tolist() == random_draw(8, 3, seed=1).tolist()
+    assert random_draw(50, 9, seed=1).tolist() != random_draw(50, 9, seed=2).tolist()
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    common = [*OF_PHANTOM, f"data.root={phantoms()}", "select.method=random"]
+    assert main(["select", "deer", "--out", str(tmp_path / "a"), *common]) == 0
+    assert "subset.json (2 of 8 studies)" in capsys.readouterr().out.replace("\n", "")
+    assert json.loads((tmp_path / "a" / SUBSET).read_text())["method"] == "random"
+    assert main(["select", "--out", str(tmp_path / "b"), *common[:-1]]) == 2
+    assert "samples from a fine-tuned policy; name one by --from" in capsys.readouterr().err
+
+
+def test_statistics_by_hand() -> None:
+    rewards = np.array([[1.0, 1.0, 1.0], [0.0, 1.0, 0.5], [0.0, 0.0, 3.0]])
+    found = reward_statistics(rewards)
+    assert found["zero_variance"] == pytest.approx(1 / 3)
+    assert found["unique_rewards"] == pytest.approx(2.0)
+    assert found["reward_std"] == pytest.approx((0 + np.std([0, 1, 0.5]) + np.sqrt(2)) / 3)
+    rows = table_7({"two": np.array([0, 2])}, np.array([0.0, 9.0, 1.0]), rewards)
+    assert rows["two"]["diversity"] == 0.5 and rows["two"]["zero_variance"] == 0.5
+    assert set(table_7({"one": np.array([1])}, np.ones(3), None)["one"]) == {
+        "studies",
+        "diversity",
+    }
+
+
+def test_records_without_truth_and_a_line_of_something_else(tmp_path: Path) -> None:
+    records = Records(tmp_path / "r.jsonl")
+    records.add([Record("a", ["x"], [[0] * 14], None), Record("b", ["y"], [[1] * 14], [0.5])])
+    again = Records(tmp_path / "r.jsonl")
+    assert again.found == records.found
+    assert again.rewards(["a", "b"]) is None and again.rewards(["b"]).tolist() == [[0.5]]
+    assert again.labels(["b", "a"])[:, 0, 0].tolist() == [1, 0]
+    (tmp_path / "r.jsonl").write_text('{"study": 1}\n')
+    with pytest.raises(UserError, match=r"r.jsonl:1: not a record of `rrgtrain select`"):
+        Records(tmp_path / "r.jsonl")
