@@ -50,7 +50,9 @@ def _parser() -> argparse.ArgumentParser:
         required=True,
         help="directory with annotation.json, sections.jsonl and mesh_labels_14.csv",
     )
-    parser.add_argument("--split", default="val", help="train, val, test or, say, train+val (default: val)")
+    parser.add_argument(
+        "--split", default="val", help="train, val, test or, say, train+val (default: val)"
+    )
     parser.add_argument("--labeller", default="rules", help="a registered labeller")
     parser.add_argument("--resamples", type=int, default=2000, help="bootstrap resamples")
     return parser
