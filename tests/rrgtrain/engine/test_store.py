@@ -82,7 +82,9 @@ SPOILT = [(n, how) for n in (TENSORS, STATE, MANIFEST) for how in (flip, cut, em
 
 
 @pytest.mark.parametrize(
-    ("name", "spoil"), [*SPOILT, (STATE, Path.unlink), (MANIFEST, Path.unlink)], ids=str
+    ("name", "spoil"),
+    [*SPOILT, (STATE, Path.unlink), (MANIFEST, Path.unlink)],
+    ids=lambda v: getattr(v, "__name__", v),
 )
 def test_a_broken_newest_falls_back_and_says_so(
     name: str, spoil: Callable[[Path], None], tmp_path: Path
