@@ -1,8 +1,22 @@
-"""Matching the entities of one step's reports: 320 pairs of ragged reports."""
+"""Matching the entities of one step's reports: 320 pairs, of 20 entities each and of 1 to 40.
+
+RaTEScore's own loop is measured where the package is installed (`pip install --no-deps
+RaTEScore==0.6.0`): the embeddings are given, so neither of its models is needed.
+
+    python bench/entity_match.py --plot FILE.svg        # cost against the number of pairs
+"""
 
 from __future__ import annotations
 
+import argparse
+import functools
+import importlib.util
+import sys
+import time
+import types
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,96 +27,206 @@ from bench.harness import Bench
 from rrgkern import EntityMatch, ReportEntities, entity_match
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-OPPOSITE_WEIGHT = 0.3612
+NEG_WEIGHT = 0.8717
+TYPES = ("ABNORMALITY", "NON-ABNORMALITY", "DISEASE", "NON-DISEASE", "ANATOMY")
+PRESENCE = torch.tensor([1, 0, 1, 0, -1], dtype=torch.int8)
+# Like RaTEScore's table: no two weights equal, none zero.
+AFFINITY = torch.rand(len(TYPES), len(TYPES), generator=torch.Generator().manual_seed(0)) + 0.01
 
-bench = Bench("entity_match")
-
-
-@bench.provider("eager")
-def eager(x: ReportEntities, y: ReportEntities) -> Tensor:
-    """Pair by pair in fp32, as the metric packages do; the score only."""
-    scores = []
-    bounds = zip(x.offsets.tolist(), y.offsets.tolist(), strict=True)
-    for (a, c), (b, d) in pairwise(bounds):
-        if a == b or c == d:
-            scores.append(torch.tensor(0.5, device=DEVICE))
-            continue
-        cosine = x.embedding[a:b] @ y.embedding[c:d].T
-        means = []
-        for matrix, mine, theirs in (
-            (cosine, x.presence[a:b], y.presence[c:d]),
-            (cosine.T, y.presence[c:d], x.presence[a:b]),
-        ):
-            best, index = matrix.max(1)
-            other = theirs[index]
-            crosses = (mine >= 0) & (other >= 0) & (mine != other)
-            means.append(torch.where(crosses, best * OPPOSITE_WEIGHT, best).mean())
-        scores.append(2 * means[0] * means[1] / (means[0] + means[1]))
-    return torch.stack(scores)
-
-
-@bench.provider("padded bmm")
-def padded(x: ReportEntities, y: ReportEntities) -> Tensor:
-    """All pairs at once, padded to the longest report; the score only."""
-    (a, mine, has_x), (b, theirs, has_y) = pad(x), pad(y)
-    cosine = a @ b.transpose(1, 2)
-    cosine = cosine.masked_fill(~(has_x[:, :, None] & has_y[:, None, :]), -torch.inf)
-    means = []
-    for matrix, own, other, has in (
-        (cosine, mine, theirs, has_x),
-        (cosine.transpose(1, 2), theirs, mine, has_y),
-    ):
-        best, index = matrix.max(2)
-        found = other.gather(1, index)
-        crosses = (own >= 0) & (found >= 0) & (own != found)
-        gain = torch.where(crosses, best * OPPOSITE_WEIGHT, best).masked_fill(~has, 0.0)
-        means.append(gain.sum(1) / has.sum(1))
-    score = 2 * means[0] * means[1] / (means[0] + means[1])
-    return torch.where(has_x.any(1) & has_y.any(1), score, 0.5)
+bench = Bench("entity_match", baseline="rrgkern")
 
 
 @bench.provider("rrgkern")
 def ours(x: ReportEntities, y: ReportEntities) -> EntityMatch:
-    return entity_match(x, y)
+    return entity_match(x, y, affinity=AFFINITY.to(DEVICE), neg_weight=NEG_WEIGHT)
+
+
+@bench.provider("RaTEScore 0.6.0", needs="RaTEScore", device="cpu")
+def package(x: ReportEntities, y: ReportEntities) -> list[float]:
+    """The package's loop over pairs and its own `compute`, as `RaTEScore.compute_score` has it."""
+    compute, weights = package_loop()
+    scores = []
+    for (a, c), (b, d) in pairwise(zip(x.offsets.tolist(), y.offsets.tolist(), strict=True)):
+        if a == b or c == d:
+            scores.append(0.5)
+            continue
+        mine, theirs = x.embedding[a:b], y.embedding[c:d]
+        own, other = names(x, a, b), names(y, c, d)
+        precision = compute(theirs, mine, other, own, weights)
+        recall = compute(mine, theirs, own, other, weights)
+        both = precision + recall
+        scores.append(2 * precision * recall / both if both else 0.0)
+    return scores
+
+
+@functools.cache
+def package_loop() -> tuple[Any, dict[tuple[str, str], float]]:
+    """RaTEScore's `compute` from the installed package, and our table in its form."""
+    package = importlib.util.find_spec("RaTEScore")
+    path = Path(package.submodule_search_locations[0], "utils.py")
+    # Its sentence splitter loads medspacy at import, which wants an older numpy; it is not used.
+    stand_in = types.ModuleType("medspacy")
+    stand_in.load = lambda **_: None
+    before = sys.modules.get("medspacy")
+    sys.modules["medspacy"] = stand_in
+    try:
+        spec = importlib.util.spec_from_file_location("ratescore_utils", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        del sys.modules["medspacy"]
+        if before is not None:
+            sys.modules["medspacy"] = before
+    table = {
+        (one, other): float(AFFINITY[i, j])
+        for i, one in enumerate(TYPES)
+        for j, other in enumerate(TYPES)
+    }
+    return module.compute, table | {("NEG", "WEIGHT"): NEG_WEIGHT}
+
+
+def names(z: ReportEntities, first: int, last: int) -> list[str]:
+    return [TYPES[kind] for kind in z.kinds()[first:last].tolist()]
+
+
+@bench.provider("pair by pair")
+def pair_by_pair(x: ReportEntities, y: ReportEntities) -> Tensor:
+    """Eager fp32, one product a pair; the score only."""
+    scores = []
+    for (a, c), (b, d) in pairwise(zip(x.offsets.tolist(), y.offsets.tolist(), strict=True)):
+        cosine = x.embedding[a:b] @ y.embedding[c:d].T
+        p = side(cosine, x.kinds()[a:b].long(), y.kinds()[c:d].long())
+        r = side(cosine.T, y.kinds()[c:d].long(), x.kinds()[a:b].long())
+        scores.append(2 * p * r / (p + r))
+    return torch.stack(scores)
+
+
+def side(cosine: Tensor, own: Tensor, other: Tensor) -> Tensor:
+    best, index = cosine.max(1)
+    found = other[index]
+    weight = AFFINITY.to(DEVICE)[own, found]
+    gain = torch.where(crosses(own, found), weight * NEG_WEIGHT, weight)
+    return (best * gain).sum() / weight.sum()
+
+
+def crosses(own: Tensor, other: Tensor) -> Tensor:
+    table = PRESENCE.to(DEVICE)
+    mine, theirs = table[own], table[other]
+    return (mine >= 0) & (theirs >= 0) & (mine != theirs)
+
+
+@bench.provider("padded bmm")
+def padded(x: ReportEntities, y: ReportEntities) -> Tensor:
+    """All pairs at once in fp32, padded to the longest report; the score only."""
+    (a, own, has_x), (b, other, has_y) = pad(x), pad(y)
+    cosine = a @ b.transpose(1, 2)
+    cosine = cosine.masked_fill(~(has_x[:, :, None] & has_y[:, None, :]), -torch.inf)
+    means = []
+    for matrix, mine, theirs, has in (
+        (cosine, own, other, has_x),
+        (cosine.transpose(1, 2), other, own, has_y),
+    ):
+        best, index = matrix.max(2)
+        found = theirs.gather(1, index)
+        weight = AFFINITY.to(DEVICE)[mine, found].masked_fill(~has, 0.0)
+        gain = torch.where(crosses(mine, found), weight * NEG_WEIGHT, weight)
+        means.append((best.masked_fill(~has, 0.0) * gain).sum(1) / weight.sum(1))
+    return 2 * means[0] * means[1] / (means[0] + means[1])
 
 
 def pad(z: ReportEntities) -> tuple[Tensor, Tensor, Tensor]:
     counts = z.offsets.diff()
     embedding = pad_sequence(z.embedding.split(counts.tolist()), batch_first=True)
-    presence = pad_sequence(z.presence.split(counts.tolist()), batch_first=True, padding_value=-1)
+    kinds = pad_sequence(z.kinds().long().split(counts.tolist()), batch_first=True)
     places = torch.arange(embedding.shape[1], device=counts.device)
-    return embedding, presence, places < counts[:, None]
+    return embedding, kinds, places < counts[:, None]
 
 
-def reports(count: int, entities: int, width: int, seed: int) -> ReportEntities:
-    """Between one entity and twice as many as asked for, uniformly."""
+@bench.provider("bmm alone")
+def product_alone(x: ReportEntities, y: ReportEntities) -> Tensor:
+    """The product of reports padded as above and nothing else: neither matches nor scores."""
+    return torch.bmm(pad(x)[0], pad(y)[0].transpose(1, 2))
+
+
+def reports(count: int, counts: Tensor, width: int, seed: int) -> ReportEntities:
+    """`counts` [count] entities of random kinds and directions."""
     generator = torch.Generator().manual_seed(seed)
-    counts = torch.randint(1, 2 * entities, (count,), generator=generator)
     total = int(counts.sum())
-    rows = torch.randn(total, width, generator=generator)
+    kinds = torch.randint(0, len(TYPES), (total,), generator=generator)
     fields = (
         torch.nn.functional.pad(counts.cumsum(0), (1, 0)),
-        torch.randint(-1, 2, (total,), generator=generator, dtype=torch.int8),
-        torch.nn.functional.normalize(rows, dim=1),
+        PRESENCE[kinds],
+        torch.nn.functional.normalize(torch.randn(total, width, generator=generator), dim=1),
+        kinds.to(torch.int8),
     )
     return ReportEntities(*(field.to(DEVICE) for field in fields))
 
 
-@pytest.mark.parametrize("width", [384, 768])
-def test_entity_match(benchmark, width):
-    count, entities = 320, 12
+def sizes(count: int, entities: str, seed: int) -> Tensor:
+    if entities == "20 each":
+        return torch.full((count,), 20)
+    return torch.randint(1, 41, (count,), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("entities", ["20 each", "1 to 40"])
+def test_entity_match(benchmark, entities):
+    count, width = 320, 768
 
     def make_inputs(seed: int) -> tuple[ReportEntities, ReportEntities]:
-        return (
-            reports(count, entities, width, 2 * seed),
-            reports(count, entities, width, 2 * seed + 1),
+        return tuple(
+            reports(count, sizes(count, entities, s), width, s) for s in (2 * seed, 2 * seed + 1)
         )
 
+    x, y = make_inputs(0)
+    scores = ours(x, y).score.cpu()
+    rivals = [provider for name, provider in bench.available(x.offsets.device)[0].items()
+              if name not in ("rrgkern", "bmm alone")]  # fmt: skip
+    for rival in rivals:
+        torch.testing.assert_close(torch.as_tensor(rival(x, y)).float().cpu(), scores)
     bench.compare(
         benchmark,
         make_inputs,
         shape={"pairs": count, "entities": entities, "width": width},
         dtype=torch.float32,
-        bytes_moved=2 * count * entities * width * 4,
-        flops=2 * width * count * entities * entities,
+        bytes_moved=2 * 20 * count * width * 4,
+        flops=2 * width * count * 20 * 20,
+        rounds=10,
     )
+
+
+def linear(path: Path) -> list[tuple[int, float]]:
+    """Draw CPU seconds against pairs, 20 × 20 entities at width 64; returns the points."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    torch.set_num_threads(1)
+    points = []
+    for pairs in (100, 300, 1000, 3000, 10_000, 30_000, 100_000):
+        counts = torch.full((pairs,), 20)
+        x, y = (reports(pairs, counts, 64, seed) for seed in (1, 2))
+        ours(x, y)
+        times = []
+        for _ in range(5):
+            begin = time.thread_time()
+            ours(x, y)
+            times.append(time.thread_time() - begin)
+        points.append((pairs, min(times)))
+    figure, axes = pyplot.subplots(figsize=(5, 3.5))
+    first, last = points[0], points[-1]
+    slope = last[1] / last[0]
+    axes.loglog(*zip(*points, strict=True), "o", label="entity_match")
+    axes.loglog([first[0], last[0]], [slope * first[0], slope * last[0]], "-", label="linear")
+    axes.set(xlabel="report pairs, 20 × 20 entities, d = 64", ylabel="CPU seconds, one thread")
+    axes.legend(frameon=False)
+    figure.tight_layout()
+    figure.savefig(path)
+    return points
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--plot", required=True, type=Path)
+    for pairs, seconds in linear(parser.parse_args().plot):
+        print(f"{pairs:7d} pairs {1e6 * seconds / pairs:8.2f} us a pair")

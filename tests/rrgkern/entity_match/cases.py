@@ -38,8 +38,10 @@ def some_report(choices: Choices) -> Report:
 
 pairs = Cases(lambda choices: (some_report(choices), some_report(choices)), 38)
 # Sixteenths add up exactly, so a total of zero is really zero.
-tables = st.lists(st.integers(0, 16), min_size=KINDS**2, max_size=KINDS**2).map(
-    lambda values: torch.tensor(values).reshape(KINDS, KINDS) / 16
+tables = st.integers(0, 17 ** (KINDS**2) - 1).map(
+    lambda digits: (
+        torch.tensor([digits // 17**k % 17 for k in range(KINDS**2)]).reshape(KINDS, KINDS) / 16
+    )
 )
 
 
