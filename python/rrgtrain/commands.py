@@ -22,7 +22,13 @@ from rrgtrain.report.table import print_summary
 from rrgtrain.schema import Recipe
 from rrgtrain.select.draw import select
 
-TITLES = {"editgrpo": "EditGRPO", "dr_grpo": "Dr. GRPO", "grpo": "GRPO"}
+TITLES = {
+    "editgrpo": "EditGRPO",
+    "dr_grpo": "Dr. GRPO",
+    "grpo": "GRPO",
+    "ditpo": "DiTPO",
+    "orapo": "OraPO",
+}
 
 
 # Commands that `--resume` goes on with.

@@ -65,6 +65,7 @@ _PHASES = {
     "editgrpo": "EditGRPO",
     "mrg_r1": "MRG-R1",
     "deer": "DEER",
+    "ditpo": "DiTPO",
     "orapo": "OraPO",
 }
 
