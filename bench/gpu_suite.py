@@ -87,13 +87,18 @@ class Suite:
         if (ROOT / "csrc" / room / "cuda.cu").exists():
             memory = "no tool"
             if tool := shutil.which("compute-sanitizer", path=_cuda_path()):
-                # Tests marked `own_process` end the CUDA context on purpose, in a child.
-                options = ("--tool", "memcheck", "--error-exitcode", "1")
-                command = (tool, *options, "--target-processes", "all")
-                title = f"{room}: compute-sanitizer"
-                green = self.tests(title, "-m", "not own_process", folder, tool=command)
-                memory = "green" if green else "red"
+                memory = self._sanitized(tool, room, folder)
         return "green", memory, self.bench(f"bench/{room}.py")
+
+    def _sanitized(self, tool: str, room: str, folder: str) -> str:
+        """The room's tests under both tools, whatever the first one says."""
+        green = True
+        for kind in ("memcheck", "racecheck"):
+            options = ("--tool", kind, "--error-exitcode", "1", "--target-processes", "all")
+            # Tests marked `own_process` end the CUDA context on purpose, in a child.
+            chosen = ("-m", "not own_process", folder)
+            green &= self.tests(f"{room}: {kind}", *chosen, tool=(tool, *options))
+        return "green" if green else "red"
 
     def bench(self, file: str) -> str:
         """State of one bench; a dry run measures nothing of a bench that has no dry shapes."""
