@@ -3,6 +3,10 @@
 #   make test                  the whole suite
 #   make bench ROOM=mccs       one room's tests, then its bench
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
+#   make parity                the losses of TRL, Liger and verl, side by side
+#   make oracle                the official clinical packages, on random weights
+#   make test-vllm             rollouts through vLLM, in process and over HTTP
+#   make chaos                 kill -9 at 40 moments, each run resumed to the same bits
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
 
 VENV ?= .venv
@@ -20,7 +24,7 @@ COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.c
 .PHONY: help install demo test lint bench bench-peers bench-step gpu sanitize parity test-vllm chaos oracle parity-full clean
 
 help:
-	@sed -n '2,6s/^# \{0,1\}//p' Makefile
+	@sed -n '2,10s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
