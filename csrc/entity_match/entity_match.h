@@ -127,7 +127,10 @@ class BestMatch {
     return heavier(kind_[p], kind_[other]);
   }
 
-  static RRGKERN_HD int64_t nearest(double value) { return static_cast<int64_t>(rint(value)); }
+  // A NaN, of an embedding that the caller is told of, has no integer; nothing else is that large.
+  static RRGKERN_HD int64_t nearest(double value) {
+    return fabs(value) < 0x1p62 ? static_cast<int64_t>(rint(value)) : 0;
+  }
 
   const int8_t presence_;
   const int64_t row_;

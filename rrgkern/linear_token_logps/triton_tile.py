@@ -21,6 +21,8 @@ from rrgkern.token_logps.row_stats import FAR, LOG2E, RowStats
 from rrgkern.triton_lib import math as lib
 
 NUM_WARPS = 4
+# Left alone, the assembler spills a few values of a row in fp64 for a warp more.
+WIDE_REGISTERS = 224
 # Columns that a thread loads at a time: 128 bits of fp32.
 VECTOR = 4
 LANES = 32 * NUM_WARPS * 2
@@ -321,4 +323,5 @@ def _variant(head: Head) -> dict[str, Any]:
         "WIDE": tl.float64 if head.wide == torch.float64 else tl.float32,
         "FAR": FAR,
         "num_warps": NUM_WARPS,
+        **({"maxnreg": WIDE_REGISTERS} if head.wide == torch.float64 else {}),
     }

@@ -67,15 +67,18 @@ def serving(answer: Callable[[int, dict[str, Any]], Reply]) -> Iterator[Server]:
                 now += 1
                 server.at_once = max(server.at_once, now)
             try:
-                self._send(answer(number, body))
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # the client gave up, as some tests want it to
+                reply = answer(number, body)
+                closing.wait(reply.hang)
             finally:
+                # Before the reply: whoever has it may ask again before this thread goes on.
                 with lock:
                     now -= 1
+            try:
+                self._send(reply)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # the client gave up, as some tests want it to
 
         def _send(self, reply: Reply) -> None:
-            closing.wait(reply.hang)
             content = reply.content()
             self.send_response(reply.status)
             for name, value in reply.headers.items():
