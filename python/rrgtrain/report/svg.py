@@ -16,7 +16,8 @@ LEFT, RIGHT, TOP, BOTTOM = 44.0, 12.0, 10.0, 34.0
 
 def ticks(low: float, high: float, wanted: int = 4) -> list[float]:
     """Round numbers (1, 2, 2.5 or 5 times a power of ten) that enclose [low, high]."""
-    if high <= low:
+    # Below the smallest normal numbers a step has no logarithm.
+    if high - low < 1e-300:
         pad = abs(low) * 0.1
         low, high = (low - pad, high + pad) if pad else (0.0, 1.0)
     raw = (high - low) / wanted
