@@ -8,7 +8,7 @@ on a GPU) on the same images, completions and rewards with Dr. GRPO's loss and a
 reference. First losses and gradients are compared, and nothing is timed if they differ. Then:
 
 - update: reference log-probabilities, loss, backward and the optimiser's step;
-- generation: TRL's own call of `generate`, transformers' with num_return_sequences, and ours;
+- generation: `generate` of transformers with num_return_sequences, and ours;
 - step: generation and update together, as each trainer runs them;
 - peak memory of the update, above what was allocated before it.
 
@@ -18,8 +18,6 @@ reference. First losses and gradients are compared, and nothing is timed if they
 from __future__ import annotations
 
 import argparse
-import contextlib
-import copy
 import json
 import math
 import os
@@ -27,7 +25,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -101,12 +99,9 @@ class Ours:
         self._accumulate(groups or self.groups)
         apply_step(self.optimizer, self.policy.model.parameters(), LR, CLIP)
 
-    def generate(self, seed: int = 0) -> list[list[torch.Tensor]]:
+    def generate(self) -> list[list[torch.Tensor]]:
         case = self.case
-        seeds = [
-            [(seed * case.groups + b) * case.members + m for m in range(case.members)]
-            for b in range(case.groups)
-        ]
+        seeds = [[b * case.members + m for m in range(case.members)] for b in range(case.groups)]
         rollouts = generate(
             self.policy,
             self.prompts,
@@ -150,17 +145,13 @@ class Theirs:
         self.case = case
         self.fixed: list[list[int]] | None = None
         self.seen_prompts: list[list[int]] = []
-        self.seconds_of_generation = 0.0
 
         class Trainer(GRPOTrainer):
             def _generate_single_turn(self, prompt_ids, *rest: Any, **named: Any):
                 bench.seen_prompts = prompt_ids
                 if bench.fixed is not None:
                     return bench.fixed, None
-                begin = time.perf_counter()
-                answer = super()._generate_single_turn(prompt_ids, *rest, **named)
-                bench.seconds_of_generation = time.perf_counter() - begin
-                return answer
+                return super()._generate_single_turn(prompt_ids, *rest, **named)
 
         tokenizer = AutoTokenizer.from_pretrained(checkpoint)
         processor = Qwen2_5_VLProcessor(
@@ -350,16 +341,6 @@ def same(ours: Ours, theirs: Theirs) -> dict[str, float]:
             "norm: the trainers do not compute the same; nothing is measured"
         )
     return {"loss": a, "loss_trl": b, "gradient_difference": difference / norm}
-
-
-@contextlib.contextmanager
-def weights_kept(*models: torch.nn.Module) -> Iterator[None]:
-    kept = [copy.deepcopy(model.state_dict()) for model in models]
-    try:
-        yield
-    finally:
-        for model, state in zip(models, kept, strict=True):
-            model.load_state_dict(state)
 
 
 def measure(work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:

@@ -73,17 +73,6 @@ def register_csrc(
         _register(op, device, launcher, _Kernel(f"csrc {source}", why_not))
 
 
-def register_torch(
-    op: CustomOpDef, launcher: Callable[..., Any], devices: Sequence[str], module: str
-) -> None:
-    """Serve `op` on `devices` with `launcher`, made of PyTorch's operators and no reference.
-
-    `module` holds it, shown by the doctor.
-    """
-    for device in devices:
-        _register(op, device, launcher, _Kernel(f"torch {module}", lambda: None))
-
-
 def _register(op: CustomOpDef, device: str, launch: Callable[..., Any], kernel: _Kernel) -> None:
     def serve(*args: Any) -> Any:
         reason = kernel.why_not()

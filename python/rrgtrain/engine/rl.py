@@ -109,7 +109,7 @@ def sample_groups(
         )
         engine.release()
     policy.model.train()
-    corrected = engine.name != "transformers" and recipe.rollout.correction != "none"
+    corrected = engine.own_kernels and recipe.rollout.correction != "none"
     if not all(torch.isfinite(r.logps).all() for group in rollouts for r in group):
         raise NotFinite(
             f"the policy gives no finite log-probability at step {step}: its weights have blown "
@@ -225,7 +225,7 @@ def run_rl(
         keeper.describe(partial(describe_groups, groups, total, advantages))
         if record is not None:
             record(step, groups, total)
-        if step == 0 and engine.name == "transformers" and on_policy(settings, len(groups)):
+        if step == 0 and not engine.own_kernels and on_policy(settings, len(groups)):
             check_ratio(policy, sampled, algorithm, settings)
         lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
         update, trained = optimise(

@@ -19,10 +19,11 @@ class RolloutEngine(Protocol):
     Every engine keeps what `rrgtrain.rollout.generate` promises: the same prompts token by token,
     a report ends with the first of `policy.eos_ids` (included) or at `max_new_tokens`
     (unfinished), and `Rollout.logps` are those of the distribution sampled from. A member's draws
-    depend on its own seed; engines with the same seed draw different reports.
+    depend on its own seed; engines with the same seed draw different reports. `own_kernels`: the
+    log-probs are not the trainer's own to the bit, and may be corrected for.
     """
 
-    name: str
+    own_kernels: bool
 
     def update(self, policy: Policy) -> None:
         """Takes over the policy's present weights; before each batch of rollouts."""
@@ -56,35 +57,11 @@ class RolloutEngine(Protocol):
 class TransformersEngine:
     """The trainer's own model: nothing to update, nothing to release."""
 
-    name = "transformers"
+    own_kernels = False
+    generate = staticmethod(generate)
 
     def update(self, policy: Policy) -> None:
         pass
-
-    def generate(
-        self,
-        policy: Policy,
-        prompts: Sequence[EncodedPrompt],
-        *,
-        group: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        max_new_tokens: int,
-        seeds: Sequence[Sequence[int]],
-        greedy: bool = False,
-        vision_cache: VisionCache | None = None,
-    ) -> list[list[Rollout]]:
-        return generate(
-            policy,
-            prompts,
-            group=group,
-            temperature=temperature,
-            top_p=top_p,
-            max_new_tokens=max_new_tokens,
-            seeds=seeds,
-            greedy=greedy,
-            vision_cache=vision_cache,
-        )
 
     def release(self) -> None:
         pass

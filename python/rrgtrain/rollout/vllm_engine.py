@@ -30,7 +30,7 @@ from rrgtrain.rollout.vllm_prompts import (
 class VllmEngine:
     """An `LLM` of vLLM beside the policy."""
 
-    name = "vllm"
+    own_kernels = True
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class VllmEngine:
             for member_seeds in seeds
             for seed in member_seeds
         ]
-        inputs = [_input(prompt) for prompt in encoded for _ in range(group)]
+        inputs = [asked for prompt in encoded for asked in [_input(prompt)] * group]
         outputs = self._llm.generate(inputs, parameters, use_tqdm=False)
         flat = []
         for k, output in enumerate(outputs):

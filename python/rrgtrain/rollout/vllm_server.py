@@ -35,7 +35,7 @@ class VllmServerEngine:
     told to reload it. Its prefix cache is emptied with that.
     """
 
-    name = "vllm_server"
+    own_kernels = True
 
     def __init__(
         self,
