@@ -92,6 +92,9 @@ class Policy:
 class Sft:
     """Cross-entropy on the findings; stops at `patience` validations without `min_delta`.
 
+    With `drops`, the first so many of those plateaus do not stop it: the best weights come back
+    and the learning rate is multiplied by `drop_factor`.
+
     `train: vision` freezes the language model (DEER). `template` is what the policy learns to
     write: `{report}` and, where studies have labels, `{findings}`, the positive ones by name.
     """
@@ -106,6 +109,8 @@ class Sft:
     eval_every: int = at_least(50, 1)
     patience: int = at_least(4, 1)
     min_delta: float = at_least(0.003, 0.0)
+    drops: int = at_least(0, 0)
+    drop_factor: float = at_least(0.25, 0.0)
     wall_seconds: float | None = None
     train: str = one_of("all", "vision")
     template: str = "{report}"

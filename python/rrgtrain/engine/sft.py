@@ -34,7 +34,8 @@ Validate = Callable[[], dict[str, float]]
 
 @dataclass(frozen=True)
 class SftResult:
-    """`best` is the directory of the checkpoint with the best validation micro-F1."""
+    """`best` is the directory of the checkpoint with the best validation micro-F1; `lr` is the
+    peak learning rate after the drops that were made."""
 
     best: Path
     best_f1: float
@@ -42,6 +43,7 @@ class SftResult:
     steps: int
     seconds: float
     phases: dict[str, float]
+    lr: float
     rollouts: int = 0
 
 
@@ -79,12 +81,16 @@ def run_sft(
     """Trains `policy` in place; keeps the best checkpoint by validation micro-F1 in `out`.
 
     Stops after `sft.steps`, after `sft.wall_seconds`, or, with `until_plateau`, when
-    `sft.patience` validations in a row bring less than `sft.min_delta`. The policy ends with
-    the best checkpoint's weights. `keeper` makes it resumable.
+    `sft.patience` validations in a row bring less than `sft.min_delta` and no `sft.drops` is
+    left. The policy ends with the best checkpoint's weights. `keeper` makes it resumable.
     """
     settings, keeper = recipe.sft, keeper or Unkept()
     usable = with_reports(studies)
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
+
+    def peak() -> float:
+        return settings.lr * settings.drop_factor**at.drops
+
     best, clock, at = Best(policy), Stopwatch(("train", "validate")), _Place()
 
     def state() -> State:
@@ -122,7 +128,18 @@ def run_sft(
             else:
                 at.stale += 1
             at.validated = at.step
-        return last or (until_plateau and at.stale >= settings.patience)
+        plateau = until_plateau and at.stale >= settings.patience
+        if plateau and not last and at.drops < settings.drops:
+            drop()
+            return False
+        return last or plateau
+
+    def drop() -> None:
+        """From the best weights on at a smaller rate; the moments were of another place."""
+        nonlocal optimizer
+        best.restore()
+        optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
+        at.drops, at.stale = at.drops + 1, 0
 
     with bar:
         while not ended():
@@ -136,7 +153,7 @@ def run_sft(
                     raise NotFinite(f"the loss is {loss.item()} at step {at.step}; lower sft.lr")
                 loss.backward()
                 lr = learning_rate(
-                    at.step, settings.steps, settings.lr, settings.warmup, settings.schedule
+                    at.step, settings.steps, peak(), settings.warmup, settings.schedule
                 )
                 norm = apply_step(
                     optimizer, policy.model.parameters(), lr, settings.clip, keeper.changing
@@ -152,14 +169,15 @@ def run_sft(
     with keeper.between(at.step), atomic_directory(out) as partial_out:
         policy.save(partial_out)
     clock.lap("train")
-    return SftResult(out, best.f1, best.step, at.step, clock.total, dict(clock.seconds))
+    return SftResult(out, best.f1, best.step, at.step, clock.total, dict(clock.seconds), peak())
 
 
 @dataclass
 class _Place:
-    """Where the loop stands: steps done, the step count last validated, and the plateau."""
+    """Where the loop stands: steps done, the step last validated, the plateau, drops made."""
 
     step: int = 0
     validated: int = 0
     plateau_f1: float = -1.0
     stale: int = 0
+    drops: int = 0

@@ -17,6 +17,8 @@ from rrgtrain.data.phantom import phrases
 from rrgtrain.data.phantom.case import (
     FINDINGS,
     LUNG,
+    ON_CHECKLIST,
+    STATED_ABSENT,
     Case,
     Finding,
     labels_of,
@@ -81,6 +83,28 @@ def test_side_and_lobe_are_said(name, side, change):
             report = clean(Case((i,), (finding,), ())).lower()
             assert side in report and other not in report
             assert not zone or f"{side} upper lobe" in report
+
+
+def test_a_thorough_report_says_all_of_one_checklist_and_nothing_beside():
+    loose, thorough = PhantomConfig(seed=4), PhantomConfig(seed=4, thorough=1.0)
+    listed = {name for name, rate in STATED_ABSENT.items() if rate >= ON_CHECKLIST}
+    said = {0.0: set(), 1.0: set()}
+    for config in (loose, thorough):
+        for case in cases(config, 200):
+            silent = {
+                name for name, value in zip(OBSERVATIONS, case.labels(), strict=True) if not value
+            }
+            said[config.thorough].add(frozenset(silent & listed))
+            text = clean(case, config).lower()
+            if config.thorough:
+                assert not any(filler in text for _, _, filler in phrases.FILLERS)
+                if not case.findings:
+                    assert any(text.endswith(end) for end in phrases.CLOSING_NORMAL), text
+    # what a lung density hides is left unsaid in either; nothing else is
+    assert len(said[1.0]) < len(said[0.0])
+    hidden = {"Lung Opacity", "Pneumonia", "Consolidation"}
+    assert all(unsaid <= hidden for unsaid in said[1.0])
+    assert any(unsaid - hidden for unsaid in said[0.0])
 
 
 def test_paraphrases_bound_the_wordings():
@@ -293,6 +317,7 @@ def test_any_configuration_writes_a_consistent_case(**knobs):
         ("train", -1),
         ("lateral", 1.5),
         ("omit", -0.1),
+        ("thorough", 1.5),
         ("paraphrases", 0),
         ("paraphrases", 13),
         ("findings", 0),

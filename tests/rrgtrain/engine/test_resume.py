@@ -182,14 +182,15 @@ def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(
 
 
 def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path) -> None:
-    """The random generators go on where they stood, and so does what the KL compares with."""
+    """Random generators, a dropped learning rate and what the KL compares with go on as they were."""
     lora = ["policy.lora.rank=4", "policy.lora.alpha=8", "policy.lora.dropout=0.3", "sft.lr=0.01"]
-    words = ["demo", "--out", "run", *TINY_RUN, *lora, "rl.epochs=2", "rl.beta=0.05"]
+    drop = ["sft.eval_every=1", "sft.patience=1", "sft.min_delta=1", "sft.drops=2"]
+    words = ["demo", "--out", "run", *TINY_RUN, *lora, *drop, "rl.epochs=2", "rl.beta=0.05"]
     homes = [tmp_path / name for name in ("alone", "stopped")]
     for home in homes:
         home.mkdir()
     assert command(*words, cwd=homes[0]).status == 0
-    for at in (At(f"{SFT}:sft_loss", 2), At(f"{STEPS}:accumulate_gradients", 3)):
+    for at in (At(f"{SFT}:sft_loss", 4), At(f"{STEPS}:accumulate_gradients", 3)):
         assert command(*words, cwd=homes[1], at=at).status == 75
         words = ["demo", "--resume", "run"]
     done = command(*words, cwd=homes[1])
@@ -197,6 +198,7 @@ def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path)
     runs = [home / "run" for home in homes]
     assert differences(*runs) == []
     steps = [r for r in rows(runs[0]) if r["phase"] == "editgrpo"]
+    assert len({r["lr"] for r in rows(runs[0]) if r["phase"] == "sft"}) == 3
     assert steps[0]["ratio_max"] != 1 and steps[-1]["kl"] > 0
 
 

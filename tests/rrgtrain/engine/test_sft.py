@@ -12,6 +12,7 @@ import torch
 from rrgtrain.engine import sft as sft_module
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.logs import RunLog, read_metrics
+from rrgtrain.engine.optim import adamw
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.sft import SftResult, run_sft, sft_loss
 from rrgtrain.errors import UserError
@@ -102,6 +103,37 @@ def test_it_stops_where_validation_stands_still(tmp_path: Path, log: RunLog) -> 
     result, _, validate = trained(tmp_path, log, scores, cfg)
     assert len(validate.seen) == 5 and result.steps == 10
     assert (result.best_step, result.best_f1) == (10, 0.62)
+
+
+def test_a_plateau_drops_the_rate_and_goes_on_from_the_best(tmp_path: Path, log: RunLog) -> None:
+    cfg = recipe(
+        *("sft.steps=40", "sft.eval_every=2", "sft.patience=2", "sft.min_delta=0"),
+        *("sft.lr=0.008", "sft.warmup=0", "sft.drops=2", "sft.drop_factor=0.5"),
+    )
+    # the best is the first; the plateaus end at steps 6, 10 and 14
+    result, policy, validate = trained(tmp_path, log, [0.5, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4], cfg)
+    rates = [row["lr"] for row in rows(tmp_path, "sft")]
+    assert rates == [0.008] * 6 + [0.004] * 4 + [0.002] * 4
+    assert (result.steps, result.best_step, result.lr) == (14, 2, 0.002)
+    best = validate.seen[0]
+    assert all(torch.equal(p, best[n]) for n, p in policy.model.named_parameters())
+    # two small steps from the best, not two more from where the plateau ended
+    assert distance(validate.seen[3], best) < distance(validate.seen[2], best)
+
+
+def test_a_drop_forgets_the_moments(
+    tmp_path: Path, log: RunLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr(sft_module, "adamw", lambda *a: made.append(adamw(*a)) or made[-1])
+    cfg = recipe("sft.steps=20", "sft.eval_every=2", "sft.patience=1", "sft.drops=1")
+    trained(tmp_path, log, [0.5, 0.5, 0.5], cfg)
+    taken = [{int(s["step"]) for s in made[i].state.values()} for i in range(2)]
+    assert taken == [{4}, {2}]
+
+
+def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    return sum(float((one[n] - other[n]).square().sum()) for n in one) ** 0.5
 
 
 def test_without_a_plateau_it_goes_to_the_end(tmp_path: Path, log: RunLog) -> None:

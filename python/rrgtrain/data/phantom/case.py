@@ -49,6 +49,8 @@ STATED_ABSENT = {
     "Pneumonia": 0.15,
     "Lung Lesion": 0.1,
 }
+# What a thorough report mentions when it is absent is what is mentioned at least this often.
+ON_CHECKLIST = 0.3
 LUNG = frozenset({"opacity", "atelectasis", "consolidation", "edema", "pneumonia", "lesion"})
 SIDED = frozenset(FINDINGS) - {"cardiomegaly", "edema", "mediastinum", "device"}
 ZONED = frozenset({"opacity", "consolidation", "pneumonia", "lesion"})
@@ -136,7 +138,7 @@ def sample_case(config: PhantomConfig, seed: tuple[int, ...]) -> Case:
             gone = draw_finding(str(rng.choice(choices)), config, rng)
             resolved = [replace(gone, uncertain=False, cause="", cause_certain=False)]
             earlier += resolved
-    negated = _draw_negated(findings, resolved, rng)
+    negated = _draw_negated(findings, resolved, config.thorough, rng)
     absent_sides = tuple(
         (f.name, other_side(f.side))
         for f in findings
@@ -235,7 +237,10 @@ def _look_back(
 
 
 def _draw_negated(
-    findings: list[Finding], resolved: list[Finding], rng: np.random.Generator
+    findings: list[Finding],
+    resolved: list[Finding],
+    thorough: float,
+    rng: np.random.Generator,
 ) -> tuple[str, ...]:
     present = {name for f in findings for name in f.observations()}
     names = {f.name for f in findings}
@@ -247,8 +252,14 @@ def _draw_negated(
     return tuple(
         name
         for name in OBSERVATIONS
-        if name not in present and (rng.random() < STATED_ABSENT.get(name, 0.0) or name in gone)
+        if name not in present and (rng.random() < _stated(name, thorough) or name in gone)
     )
+
+
+def _stated(name: str, thorough: float) -> float:
+    """How often a report says that it is absent: the usual rate, or nearer to always or never."""
+    usual = STATED_ABSENT.get(name, 0.0)
+    return usual + thorough * (float(usual >= ON_CHECKLIST) - usual)
 
 
 def other_side(side: str) -> str:

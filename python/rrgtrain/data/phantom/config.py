@@ -25,7 +25,10 @@ class PhantomConfig:
 
     Difficulty of the image: `contrast` scales how far every finding stands out (1 is graded from
     obvious to subtle, 0 draws none of them), `noise` scales grain and scatter.
-    Difficulty of the text: `paraphrases` is the number of wordings per positive finding.
+    Difficulty of the text: `paraphrases` is the number of wordings per positive finding,
+    `thorough` how firmly a report follows one checklist: 0 as loosely as real reports (what is
+    normal is mentioned or not, remarks without a label come in between), 1 always the same
+    negatives and no such remarks, so that the report is a function of the case but for wording.
 
     Damage, to train reports only: `omit` is the probability that a report leaves out a finding,
     `garble` that it states it wrongly (other side, negated, or another finding in its place). The
@@ -47,13 +50,14 @@ class PhantomConfig:
     contrast: float = 1.0
     noise: float = 1.0
     paraphrases: int = MAX_PARAPHRASES
+    thorough: float = 0.0
     omit: float = 0.0
     garble: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("train", "val", "test", "seed"):
             self._check(name, getattr(self, name) >= 0, "0 or more")
-        for name in ("lateral", "prior", "normal", "uncertain", "omit", "garble"):
+        for name in ("lateral", "prior", "normal", "uncertain", "thorough", "omit", "garble"):
             self._check(name, 0.0 <= getattr(self, name) <= 1.0, "a probability in [0, 1]")
         self._check("size", 28 <= self.size <= 2048, "28 to 2048 pixels")
         self._check("prevalence", 0.0 < self.prevalence <= 5.0, "in (0, 5]")

@@ -45,7 +45,7 @@ def write_report(
     for group, text in _negatives(case, negated, config, rng):
         groups[group].append(text)
     for group, probability, text in phrases.FILLERS:
-        if rng.random() < probability:
+        if rng.random() < probability * (1 - config.thorough):
             groups[group].append(text)
     if rng.random() < 0.3:
         for sentences in groups.values():
@@ -55,7 +55,7 @@ def write_report(
     sentences = [text for group in order for text in groups[group]]
     if rng.random() < 0.6:
         sentences.insert(0, _pick(phrases.OPENING[case.lateral], config, rng))
-    if not findings and rng.random() < 0.8:
+    if not findings and rng.random() < 0.8 + 0.2 * config.thorough:
         sentences.append(_pick(phrases.CLOSING_NORMAL, config, rng))
     return " ".join(text[0].upper() + text[1:] for text in sentences)
 
