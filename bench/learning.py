@@ -3,10 +3,10 @@
     python bench/learning.py --out runs/learning            # three seeds, two workers, < 1 hour
 
 Per seed (which changes phantoms, weights, order and draws): SFT to its validation plateau, then
-from that one checkpoint (i) EditGRPO, (ii) SFT continued for EditGRPO's wall time, (iii) Dr. GRPO
-with as many sampled rollouts. Each system is judged by its best validation checkpoint on held-out
-studies. A job whose result file exists is not run again, so the command resumes where it stopped.
-Exits 1 when a comparison fails.
+from that one checkpoint (i) EditGRPO, (ii) SFT continued for EditGRPO's wall time at the learning
+rate it had come down to, (iii) Dr. GRPO with as many sampled rollouts. Each system is judged by its
+best validation checkpoint on held-out studies. A job whose result file exists is not run again, so
+the command resumes where it stopped. Exits 1 when a comparison fails.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
         settings += ["rl.algorithm=dr_grpo", f"rl.group={sampled_by_editgrpo(recipe, overrides)}"]
     if name == "sft_continued":
         spent = json.loads((home / "editgrpo.json").read_text())["seconds"]
-        settings += [f"sft.wall_seconds={spent}", "sft.steps=1000000"]
+        rate = json.loads((home / "sft.json").read_text())["lr"]
+        settings += [f"sft.wall_seconds={spent}", "sft.steps=1000000", f"sft.lr={rate}"]
     if name != "sft":
         settings += [f"policy.path={home / 'sft' / 'checkpoints' / 'sft'}"]
     config = load_config(Recipe, recipe, settings)
@@ -64,6 +65,7 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
         "steps": done.steps,
         "best_step": done.best_step,
         "best_val_f1": done.best_f1,
+        "lr": done.lr if name.startswith("sft") else config.rl.lr,
         "rollouts": done.rollouts,
         "test": evaluation.metrics(),
         "predicted": evaluation.predicted.tolist(),
