@@ -182,7 +182,7 @@ def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(
 
 
 def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path) -> None:
-    """Random generators, a dropped learning rate and what the KL compares with go on as they were."""
+    """Generators, a dropped learning rate and what the KL compares with go on as they were."""
     lora = ["policy.lora.rank=4", "policy.lora.alpha=8", "policy.lora.dropout=0.3", "sft.lr=0.01"]
     drop = ["sft.eval_every=1", "sft.patience=1", "sft.min_delta=1", "sft.drops=2"]
     words = ["demo", "--out", "run", *TINY_RUN, *lora, *drop, "rl.epochs=2", "rl.beta=0.05"]
