@@ -207,11 +207,15 @@ def run_rl(
         spent: dict[str, float] = {}
 
         def lap(phase: str) -> None:
-            spent[phase] = clock.lap(phase)
+            spent[phase] = spent.get(phase, 0.0) + clock.lap(phase)
 
+        before = rewards.statistics()
         indices = batch_indices(len(studies), settings.prompts, step, recipe.seed)
+        ahead = rewards.prefetch([studies[i] for i in indices])
         sampled = sample_groups(policy, prompts, studies, indices, algorithm, recipe, step, engine)
         lap("rollout")
+        ahead.result()
+        lap("reward")
         groups, counts = algorithm.complete(sampled, step, policy.codec.reencode_from)
         keeper.describe(partial(describe_groups, groups))
         lap("edit")
@@ -265,6 +269,7 @@ def run_rl(
                     scored=int(update["scored_tokens"]),
                     reference=reference is not None,
                 ),
+                **rewards.since(before),
             },
         )
         return float(scores["total"].mean())

@@ -54,6 +54,7 @@ class RewardBatch:
     `<report>` block holds. Everything derived is computed at most once per batch, however many
     terms read it. `open` gives the model of a name (an extractor, or what `rewards.judges`
     offers); `notes` takes what a term wants kept for inspection: one JSON-able value per report.
+    `readings` collects what terms read in references, by name, for `RewardService.prefetch`.
     """
 
     completions: Sequence[str]
@@ -66,6 +67,7 @@ class RewardBatch:
     open: Callable[[str], Any]
     watch: Stopwatch = field(default_factory=Stopwatch)
     notes: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
+    readings: dict[str, Callable[[RewardBatch], Any]] = field(default_factory=dict)
     _found: dict[str, Any] = field(default_factory=dict)
 
     def once(self, name: str, compute: Callable[[], T]) -> T:
@@ -74,6 +76,12 @@ class RewardBatch:
             with self.watch.measure(name):
                 self._found[name] = compute()
         return self._found[name]
+
+    def of_references(self, name: str, read: Callable[[RewardBatch], T]) -> T:
+        """`read(self)`, once; it looks at the references alone, so another batch's may be read
+        with it before there is a report."""
+        self.readings[name] = read
+        return self.once(name, lambda: read(self))
 
     @property
     def references(self) -> list[str]:
@@ -88,9 +96,9 @@ class RewardBatch:
     @property
     def reference_labels(self) -> np.ndarray:
         """[R, 14] class ids of the references, or the studies' own labels."""
-        return self.once(
+        return self.of_references(
             "reference labels",
-            lambda: truth_of(self.studies, self.labeller, self.settings.against),
+            lambda batch: truth_of(batch.studies, batch.labeller, batch.settings.against),
         )
 
     @property
@@ -107,8 +115,9 @@ class RewardBatch:
         """Entities of reports and references, by the extractor `name` or the recipe's own."""
         name = name or self.settings.extractor
         extractor = self.extractor if name == self.settings.extractor else self.open(name)
-        references = self.once(
-            f"reference entities {name}", lambda: extractor.extract(self.references, keep=True)
+        references = self.of_references(
+            f"reference entities {name}",
+            lambda batch: extractor.extract(batch.references, keep=True),
         )
         return self.once(f"entities {name}", lambda: extractor.extract(self.reports)), references
 

@@ -39,7 +39,9 @@ def radgraph_score(batch: RewardBatch) -> np.ndarray:
     from rrgtrain.clinical.radgraph import radgraph_f1
 
     reader, settings = batch.open("radgraph"), batch.settings
-    wanted = batch.once("reference graphs", lambda: reader.annotate(batch.references, keep=True))
+    wanted = batch.of_references(
+        "reference graphs", lambda other: reader.annotate(other.references, keep=True)
+    )
     found = batch.once("graphs", lambda: reader.annotate(batch.reports))
     rows = zip(batch.reports, batch.references, found, wanted, strict=True)
     return np.array(

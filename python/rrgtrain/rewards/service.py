@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from rrgtrain.rewards.readers import (
 )
 from rrgtrain.rewards.terms import TERMS, find_term
 from rrgtrain.schema import Reward
+
+T = TypeVar("T")
 
 # What reads the whole completion, and is therefore also paid where there is no `<report>`.
 _OF_COMPLETIONS = frozenset({"format"})
@@ -79,6 +81,8 @@ class RewardService:
         self.watch = Stopwatch()
         self._corpus = Corpus([])
         self._models: dict[str, Any] = {}
+        self._readings: dict[str, Callable[[RewardBatch], Any]] = {}
+        self._scored = False
         self._lock = threading.Lock()
         self._worker: ThreadPoolExecutor | None = None
 
@@ -99,17 +103,7 @@ class RewardService:
         studies = _studies(references)
         blocks = self.settings.blocks == "think_report"
         inside = [parse_blocks(text).report for text in texts] if blocks else list(texts)
-        batch = RewardBatch(
-            completions=texts,
-            reports=[text or "" for text in inside],
-            studies=studies,
-            labeller=self.labeller,
-            extractor=self.extractor,
-            settings=self.settings,
-            corpus=self._corpus,
-            open=self._open,
-            watch=self.watch,
-        )
+        batch = self._batch(texts, [text or "" for text in inside], studies)
         unwritten = np.array([text is None for text in inside], dtype=bool)
         values: dict[str, np.ndarray] = {}
         total = np.zeros(len(reports))
@@ -120,6 +114,7 @@ class RewardService:
             values[name] = value
             if progress >= self.settings.starts.get(name, 0.0):
                 total += weight * value
+        self._scored = True
         return Scores({"total": total, **values}, batch.notes)
 
     def submit(
@@ -134,17 +129,16 @@ class RewardService:
         was read for one batch is not read again for the next, so parts of a rollout submitted as
         they are finished make the call over the whole cheap.
         """
-        with self._lock:
-            if self._worker is None:
-                self._worker = ThreadPoolExecutor(1, thread_name_prefix="rewards")
-            return self._worker.submit(self, list(reports), list(references), progress)
+        return self._later(self, list(reports), list(references), progress)
 
-    def prefetch(self, references: Sequence[Study | str]) -> Future[Scores]:
+    def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
         """Reads the references in the background, while the reports on them are being written.
 
-        What fails is raised by the future, and by the call that needs it.
+        What is read is what the terms have asked of references before; a service that has scored
+        nothing yet finds out by scoring an empty report. What fails is raised by the future as a
+        `RewardError`, and by the call that needs it.
         """
-        return self.submit([""] * len(references), references)
+        return self._later(self._read_ahead, list(references))
 
     def fit(self, studies: Sequence[Study]) -> None:
         """The training studies, for terms that need their statistics (cider, inverse_frequency).
@@ -163,15 +157,53 @@ class RewardService:
             return list(completions)
         return [parse_blocks(text).report or "" for text in completions]
 
+    def _later(self, call: Callable[..., T], *arguments: Any) -> Future[T]:
+        with self._lock:
+            if self._worker is None:
+                self._worker = ThreadPoolExecutor(1, thread_name_prefix="rewards")
+            return self._worker.submit(call, *arguments)
+
+    def _read_ahead(self, references: list[Study | str]) -> None:
+        if not references:
+            return
+        if not self._scored:
+            self([""], references[:1])
+        nothing = [""] * len(references)
+        batch = self._batch(nothing, nothing, _studies(references))
+        for name, read in list(self._readings.items()):
+            try:
+                batch.of_references(name, read)
+            except Exception as error:
+                raise RewardError(f"reading {name} failed: {_cause(error)}") from error
+
+    def _batch(
+        self, completions: Sequence[str], reports: Sequence[str], studies: Sequence[Study]
+    ) -> RewardBatch:
+        return RewardBatch(
+            completions=completions,
+            reports=reports,
+            studies=studies,
+            labeller=self.labeller,
+            extractor=self.extractor,
+            settings=self.settings,
+            corpus=self._corpus,
+            open=self._open,
+            watch=self.watch,
+            readings=self._readings,
+        )
+
     @property
     def seconds(self) -> dict[str, float]:
         """Seconds per term, and per kind of reading that terms share, since construction."""
         return {**dict.fromkeys(self.settings.terms, 0.0), **dict(self.watch.seconds)}
 
     def statistics(self) -> dict[str, float]:
-        """For the log: `reward_seconds/<what>`, and `texts/<model>_{asked,computed,from_disk}`."""
+        """Sums since construction: `reward_seconds/<what>`, `texts/<model>_{asked,computed,
+        from_disk}`, and what `endpoint/<model>_...` was asked and cost (`rrgtrain.clinical.chat.
+        Usage`)."""
         rows = {f"reward_seconds/{name}": value for name, value in self.seconds.items()}
-        models = {"labeller": self.labeller, "extractor": self.extractor, **self._models}
+        with self._lock:
+            models = {"labeller": self.labeller, "extractor": self.extractor, **self._models}
         for name, model in models.items():
             results = getattr(model, "results", None)
             usage = getattr(model, "usage", None)
@@ -179,6 +211,18 @@ class RewardService:
                 rows |= {f"endpoint/{name}_{k}": float(v) for k, v in vars(usage).items()}
             for count in ("asked", "computed", "from_disk") if results is not None else ():
                 rows[f"texts/{name}_{count}"] = float(getattr(results, count))
+        return rows
+
+    def since(self, before: Mapping[str, float]) -> dict[str, float]:
+        """For the log of a step: what `statistics()` has gained since they were `before`.
+
+        `texts/<model>_reused` beside it is the share of the texts asked for that were not computed.
+        """
+        rows = {name: value - before.get(name, 0.0) for name, value in self.statistics().items()}
+        for name, asked in list(rows.items()):
+            model = name.removesuffix("_asked")
+            if model != name and asked:
+                rows[f"{model}_reused"] = 1.0 - rows[f"{model}_computed"] / asked
         return rows
 
     def _open(self, name: str) -> Any:

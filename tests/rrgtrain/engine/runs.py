@@ -192,7 +192,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 def rows(run: Path) -> list[dict]:
     """The metrics without what measures time or the machine."""
-    measured = ("seconds/", "speed/", "memory/")
+    measured = ("seconds/", "speed/", "memory/", "reward_seconds/", "texts/")
     return [
         {k: v for k, v in row.items() if k != "time" and not k.startswith(measured)}
         for row in read_metrics(run / "metrics.jsonl")

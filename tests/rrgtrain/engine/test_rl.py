@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pytest
 import torch
 
 from rrgtrain.algorithms import Algorithm, Group, Member, build_algorithm
+from rrgtrain.clinical import build_labeller
 from rrgtrain.data.study import Study
 from rrgtrain.engine import rl as rl_module
 from rrgtrain.engine.logs import RunLog, read_metrics
@@ -28,7 +31,22 @@ from tests.rrgtrain.engine.common import groups_of, policy_and_prompts, recipe, 
 from tests.rrgtrain.policy.common import tiny_policy
 
 
-class Length:
+class Plain(RewardService):
+    """A reward that reads no reference and keeps no count."""
+
+    def __init__(self) -> None:
+        pass
+
+    def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def statistics(self) -> dict[str, float]:
+        return {}
+
+
+class Length(Plain):
     """A reward that differs between members whatever an untrained policy writes."""
 
     def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
@@ -74,7 +92,7 @@ def state(policy: Policy) -> dict[str, torch.Tensor]:
 
 
 def without_time(rows: list[dict]) -> list[dict]:
-    measured = ("time", "seconds/", "speed/", "memory/")
+    measured = ("time", "seconds/", "speed/", "memory/", "reward_seconds/", "texts/")
     return [{k: v for k, v in row.items() if not k.startswith(measured)} for row in rows]
 
 
@@ -176,7 +194,7 @@ def test_zero_variance_by_hand() -> None:
 
 
 def test_groups_without_variance_train_nothing(tmp_path: Path) -> None:
-    class Equal:
+    class Equal(Plain):
         def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
             return {"total": np.full(len(reports), 0.25)}
 
@@ -234,12 +252,49 @@ def test_missing_reports_are_refused_before_the_first_step(
 
 
 def test_a_reward_that_cannot_be_computed_stops_the_run(tmp_path: Path) -> None:
-    class Broken:
+    class Broken(Plain):
         def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
             raise UserError("reward term mine gave nan for study s1")
 
     with pytest.raises(UserError, match="reward term mine gave nan for study s1"):
         trained(tmp_path, recipe("rl.algorithm=dr_grpo"), rewards=Broken())
+
+
+def test_references_are_read_while_reports_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for the other to have begun: one after the other, neither would."""
+    sampling, reading = threading.Event(), threading.Event()
+    met: list[bool] = []
+    rules = build_labeller("rules")
+
+    class Slow:
+        def label(self, reports: Sequence[str]) -> np.ndarray:
+            if threading.current_thread() is not threading.main_thread():
+                reading.set()
+                met.append(sampling.wait(30))
+            return rules.label(reports)
+
+    real = rl_module.sample_groups
+
+    def sample(*arguments: object) -> list[Group]:
+        sampling.set()
+        met.append(reading.wait(30))
+        return real(*arguments)  # type: ignore[arg-type]
+
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=1", "reward.terms={label_f1: 1.0}")
+    service = RewardService(cfg.reward, Slow())
+    service(["Edema."], ["Edema."])
+    asked = service.labeller.results.asked
+    monkeypatch.setattr(rl_module, "sample_groups", sample)
+    _, _, rows, _ = trained(tmp_path, cfg, rewards=service)
+    assert met == [True, True]
+    (row,) = [r for r in rows if r["phase"] == "dr_grpo"]
+    # 3 studies ahead, then 12 reports beside 12 references, every one of which is there
+    assert row["texts/labeller_asked"] == service.labeller.results.asked - asked == 3 + 24
+    assert row["texts/labeller_computed"] <= 3 + 12
+    assert row["texts/labeller_reused"] == 1 - row["texts/labeller_computed"] / 27
+    assert row["reward_seconds/label_f1"] > 0 and row["reward_seconds/reference labels"] > 0
 
 
 def test_a_policy_whose_weights_have_blown_up_stops_in_one_line() -> None:

@@ -204,6 +204,51 @@ def test_references_can_be_read_before_the_reports_are_there() -> None:
     assert sorted(counted.asked) == [("extract", *REPORTS), ("label", *REPORTS)]
 
 
+def test_reading_ahead_asks_for_references_alone_and_scores_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A term that pays for every pair, as GREEN does, is not called for reports nobody wrote."""
+    scored: list[int] = []
+
+    def dear(batch: RewardBatch) -> np.ndarray:
+        scored.append(len(batch.reports))
+        return batch.reference_labels[:, 0].astype(float)
+
+    plant(monkeypatch, dear=dear)
+    counted = Counted()
+    service = RewardService(Reward(terms={"dear": 1.0}), counted, counted)  # type: ignore[arg-type]
+    service(REPORTS, STUDIES)
+    counted.asked.clear()
+    service.prefetch(["Edema.", "Pneumothorax.", "Fracture.", "Edema."]).result(60)
+    service.prefetch([]).result(60)
+    assert scored == [2]
+    assert counted.asked == [("label", "Pneumothorax.", "Fracture.")]
+
+
+def test_what_fails_in_reading_ahead_is_raised_where_it_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = RewardService(Reward(terms={"label_f1": 1.0}))
+    service(REPORTS, STUDIES)
+    monkeypatch.setattr(service.labeller, "label", lambda *_, **__: [][1])
+    ahead = service.prefetch(["Fracture."])
+    wanted = r"^reading reference labels failed: IndexError: list index out of range \(test_serv"
+    with pytest.raises(RewardError, match=wanted):
+        ahead.result(60)
+
+
+def test_a_step_is_told_what_it_alone_has_read() -> None:
+    service = RewardService(Reward(terms={"label_f1": 1.0}))
+    service(REPORTS, ["Fracture of a rib.", "Clear."])
+    before = service.statistics()
+    service([REPORTS[0], REPORTS[0], "Pneumothorax."], ["Fracture of a rib."] * 3)
+    row = service.since(before)
+    assert row["texts/labeller_asked"] == 6 and row["texts/labeller_computed"] == 1
+    assert row["texts/labeller_reused"] == pytest.approx(5 / 6)
+    assert 0 < row["reward_seconds/labels"] < service.statistics()["reward_seconds/labels"]
+    assert "texts/extractor_reused" not in row, "it was asked for nothing"
+
+
 def test_seconds_are_kept_per_term_and_per_reading(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow:
         def label(self, reports: Sequence[str]) -> np.ndarray:
