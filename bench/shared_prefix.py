@@ -14,6 +14,8 @@ from rrgkern import (
     attention_layout,
     pack_shared_prefix,
     shared_prefix_attention,
+    shared_prefix_block_mask,
+    shared_prefix_flex_attention,
 )
 from rrgkern.shared_prefix.reference import unshared_rows
 
@@ -56,6 +58,7 @@ class Inputs:
         ]
         self.packed: SharedPrefixBatch = pack_shared_prefix(prefixes, suffixes).to(DEVICE)
         self.layout: AttentionLayout = attention_layout(self.packed)
+        self.blocks = shared_prefix_block_mask(self.packed)
         rows = unshared_rows(prefixes, suffixes, [torch.arange(prompt)[None]] * groups)
         self.plain_ids, self.plain_gather = rows.input_ids.to(DEVICE), rows.gather.to(DEVICE)
 
@@ -98,6 +101,14 @@ def dense(mask: Tensor, x: Inputs) -> list[Tensor]:
 def ours(mask: Tensor, x: Inputs) -> list[Tensor]:
     def attend(*qkv: Tensor) -> Tensor:
         return shared_prefix_attention(*qkv, x.layout)
+
+    return layer(x, x.packed.input_ids, attend, x.packed.gather)
+
+
+@bench.provider("rrgkern, flex", device="cuda")
+def flex(mask: Tensor, x: Inputs) -> list[Tensor]:
+    def attend(*qkv: Tensor) -> Tensor:
+        return shared_prefix_flex_attention(*qkv, x.blocks)
 
     return layer(x, x.packed.input_ids, attend, x.packed.gather)
 

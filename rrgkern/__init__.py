@@ -40,6 +40,8 @@ from rrgkern.shared_prefix import (
     attention_layout,
     pack_shared_prefix,
     shared_prefix_attention,
+    shared_prefix_block_mask,
+    shared_prefix_flex_attention,
 )
 from rrgkern.token_logps import TokenLogps, token_logps
 from rrgkern.token_weights import (
@@ -93,6 +95,8 @@ __all__ = [
     "rank_sample",
     "reward_spread",
     "shared_prefix_attention",
+    "shared_prefix_block_mask",
+    "shared_prefix_flex_attention",
     "span_max",
     "splice",
     "tfidf_weights",

@@ -67,6 +67,7 @@ class Policy:
     `prompt: think` asks for <think> and <report> blocks (MRG-R1). `min_pixels` and `max_pixels`
     bound the area of an image, null as the checkpoint says.
     `vision_cache_mib`: embeddings of images that are kept while the vision tower is frozen.
+    `attn`: how a shared prefix is attended (`policy/README.md`).
     """
 
     path: str = "tiny"
@@ -86,6 +87,7 @@ class Policy:
     max_pixels: int | None = None
     dtype: str = one_of("float32", "bfloat16")
     device: str = one_of("auto", "cpu", "cuda")
+    attn: str = one_of("auto", "blocks", "flex", "dense")
 
 
 @dataclass

@@ -9,6 +9,7 @@ from rrgkern.shared_prefix.attention import (
     shared_prefix_attention,
 )
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
+from rrgkern.shared_prefix.flex import shared_prefix_block_mask, shared_prefix_flex_attention
 
 __all__ = [
     "AttentionLayout",
@@ -16,4 +17,6 @@ __all__ = [
     "attention_layout",
     "pack_shared_prefix",
     "shared_prefix_attention",
+    "shared_prefix_block_mask",
+    "shared_prefix_flex_attention",
 ]

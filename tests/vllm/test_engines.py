@@ -4,9 +4,11 @@ log-probs of the training forward, new weights at once."""
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +30,6 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import Rollout, generate
 from rrgtrain.rollout.engine import RolloutEngine
 from rrgtrain.rollout.vllm_engine import VllmEngine, save_for_serving
-from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout
 from rrgtrain.rollout.vllm_server import VllmServerEngine, serve_command
 from tests.rrgtrain.engine.common import policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import prompt, tiny_policy
@@ -43,32 +44,54 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+class Server:
     """A real `vllm serve` of the tiny policy, started by the command that errors print."""
-    work = tmp_path_factory.mktemp("server")
-    checkpoint = save_for_serving(tiny_policy(), work / "checkpoint")
-    port = free_port()
-    command = serve_command(checkpoint, port=port, dtype="float32")
-    command += f" --max-model-len {LENGTH} --gpu-memory-utilization 0.1 --enforce-eager"
-    command += """ --limit-mm-per-prompt '{"image": 3}'"""
-    home = Path(sys.executable).parent
-    environment = {**os.environ, "PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
-    with (work / "log").open("w") as log:
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec env {command}"], env=environment, stdout=log, stderr=log
-        )
-        try:
-            for _ in range(600):
-                with socket.socket() as probe:
-                    if probe.connect_ex(("127.0.0.1", port)) == 0:
-                        break
-                time.sleep(0.5)
-                assert process.poll() is None, (work / "log").read_text()[-2000:]
-            yield f"http://127.0.0.1:{port}"
-        finally:
-            process.terminate()
-            process.wait(60)
+
+    def __init__(self, work: Path) -> None:
+        self.log = work / "log"
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        checkpoint = save_for_serving(tiny_policy(), work / "checkpoint")
+        self.command = serve_command(checkpoint, port=self.port, dtype="float32")
+        self.command += f" --max-model-len {LENGTH} --gpu-memory-utilization 0.1 --enforce-eager"
+        self.command += """ --limit-mm-per-prompt '{"image": 3}'"""
+
+    def start(self) -> None:
+        home = Path(sys.executable).parent
+        environment = {**os.environ, "PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                ["bash", "-c", f"exec env {self.command}"],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def wait(self) -> None:
+        for _ in range(1200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.5)
+            assert self.process.poll() is None, self.log.read_text()[-2000:]
+        raise AssertionError(self.log.read_text()[-2000:])
+
+    def kill(self) -> None:
+        """The server and its workers, which have a session of their own."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    made = Server(tmp_path_factory.mktemp("server"))
+    made.start()
+    try:
+        made.wait()
+        yield made
+    finally:
+        made.kill()
 
 
 @pytest.fixture(scope="module", params=["in process", "server"])
@@ -78,7 +101,7 @@ def engine(
     work = tmp_path_factory.mktemp("weights")
     made: RolloutEngine
     if request.param == "server":
-        made = VllmServerEngine(request.getfixturevalue("server"), work, wait=240.0)
+        made = VllmServerEngine(request.getfixturevalue("server").url, work, wait=240.0)
     else:
         made = VllmEngine(tiny_policy(), work, max_model_len=LENGTH, images=3, memory=0.1)
     yield made
@@ -203,19 +226,42 @@ def test_a_seed_gives_its_report_in_any_batch(engine: RolloutEngine) -> None:
     assert together[2][0] != together[2][1]
 
 
-def test_a_server_that_is_not_there_is_named_with_the_command_that_starts_it(tmp_path) -> None:
-    with pytest.raises(UserError, match="no answer from vLLM at .*vllm serve CHECKPOINT"):
-        VllmServerEngine(f"http://127.0.0.1:{free_port()}", tmp_path, wait=0.5)
-
-
-def test_a_prompt_read_otherwise_and_a_lost_log_prob_are_refused() -> None:
+@pytest.mark.parametrize("length", [1, 9, STEPS])
+def test_stop_and_length_are_the_trainers_token_by_token(
+    engine: RolloutEngine, length: int
+) -> None:
+    """Ends of turn at the first token, in the middle, at the limit, and nowhere."""
     policy = tiny_policy()
-    asked = VllmPrompt([1, 2], [1, 2, 2], [], torch.zeros(0, 3, dtype=torch.int64))
-    assert rollout(policy, asked, [1, 2, 2], [5, 6], [-1.0, -2.0]).ids.tolist() == [5, 6]
-    with pytest.raises(UserError, match="vLLM read the prompt as 2 tokens, the trainer as 3"):
-        rollout(policy, asked, [1, 2], [5, 6], [-1.0, -2.0])
-    with pytest.raises(UserError, match="2 tokens and 1 log-probs"):
-        rollout(policy, asked, None, [5, 6], [-1.0])
+    prompts = prompts_of(policy)
+    arguments = {"group": 1, "max_new_tokens": length, "seeds": seeds_for(4, 1), "greedy": True}
+    policy.eos_ids = (policy.end_of_turn,)
+    endless = [
+        g[0].ids for g in generate(policy, prompts, **{**arguments, "max_new_tokens": STEPS})
+    ]
+    policy.eos_ids = (int(endless[0][0]), int(endless[1][8]), int(endless[2][20]))
+    engine.update(policy)
+    theirs = engine.generate(policy, prompts, **arguments)
+    ours = generate(policy, prompts, **arguments)
+    assert tokens(theirs) == tokens(ours)
+    finished = [[r.finished for r in g] for g in theirs]
+    assert finished == [[r.finished for r in g] for g in ours]
+    assert len(theirs[0][0].ids) == 1 and theirs[0][0].finished
+    assert all(r.finished or len(r.ids) == length for g in theirs for r in g)
+
+
+def test_a_report_that_the_engines_own_limit_cuts_is_refused(engine: RolloutEngine) -> None:
+    policy = tiny_policy()
+    policy.eos_ids = (policy.end_of_turn,)
+    engine.update(policy)
+    with pytest.raises(UserError, match="max_model_len|refused"):
+        engine.generate(
+            policy,
+            prompts_of(policy)[:1],
+            group=1,
+            max_new_tokens=LENGTH,
+            seeds=[[1]],
+            greedy=True,
+        )
 
 
 def test_the_loop_trains_on_what_vllm_samples(engine: RolloutEngine, tmp_path: Path) -> None:
@@ -240,3 +286,33 @@ def test_the_loop_trains_on_what_vllm_samples(engine: RolloutEngine, tmp_path: P
     # in fp32 the two forwards differ by rounding alone, so hardly a token is corrected
     assert all(abs(row["ratio_mean"] - 1) < 1e-6 for row in rows)
     assert any(not torch.equal(p, before[n]) for n, p in policy.model.named_parameters())
+
+
+def test_a_killed_server_is_waited_for_and_gets_the_weights_again(
+    server: Server, tmp_path: Path
+) -> None:
+    policy = tiny_policy()
+    with torch.no_grad():
+        for name, weight in policy.backbone.named_parameters():
+            if "mlp" in name:
+                weight.mul_(-1.5)
+    engine = VllmServerEngine(server.url, tmp_path, wait=1.0)
+    engine.update(policy)
+    prompts = prompts_of(policy)
+    many = {"group": 16, "max_new_tokens": 150, "seeds": seeds_for(4, 16)}
+
+    def until_it_fails() -> None:
+        while True:
+            engine.generate(policy, prompts, **many)
+
+    threading.Timer(0.3, server.kill).start()
+    with pytest.raises(UserError, match="no answer from vLLM at .*and resume"):
+        until_it_fails()
+    threading.Timer(1.0, server.start).start()
+    engine._wait = 600.0
+    few = {"group": 1, "max_new_tokens": STEPS, "seeds": seeds_for(4, 1), "greedy": True}
+    assert tokens(engine.generate(policy, prompts, **few)) == tokens(
+        generate(policy, prompts, **few)
+    )
+    start = tiny_policy()
+    assert tokens(generate(start, prompts, **few)) != tokens(generate(policy, prompts, **few))

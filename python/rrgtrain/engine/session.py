@@ -164,6 +164,7 @@ def _load(recipe: Recipe, path: str) -> Policy:
         device=device,
         freeze_vision=settings.freeze_vision,
         gradient_checkpointing=settings.gradient_checkpointing,
+        attn=settings.attn,
     )
     bound_images(policy, settings.min_pixels, settings.max_pixels)
     return policy

@@ -40,9 +40,9 @@ def _attention(
     return out.transpose(1, 2).contiguous(), None
 
 
-def require_attention(config: Any) -> None:
-    """Raises ValueError for a model that would drop `attend` without a word."""
-    found = config.text_config._attn_implementation
+def require_attention(text_config: Any) -> None:
+    """Raises ValueError for a language model that would drop `attend` without a word."""
+    found = text_config._attn_implementation
     if found != ATTENTION:
         raise ValueError(
             f"the language model's attention is {found!r}, wanted {ATTENTION!r}: load it with "

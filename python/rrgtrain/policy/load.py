@@ -18,12 +18,11 @@ from transformers import (
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.attention import ATTENTION
-from rrgtrain.policy.policy import SHARED_ATTENTION, Policy
+from rrgtrain.policy.network import ARCHITECTURES, SHARED_ATTENTION, cannot_share
+from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.progress import no_progress_bars
 
 __all__ = ["Policy", "load_policy"]
-
-ARCHITECTURE = "Qwen2_5_VLForConditionalGeneration"
 
 
 def load_policy(
@@ -33,7 +32,7 @@ def load_policy(
     device: torch.device | str = "cpu",
     freeze_vision: bool = False,
     gradient_checkpointing: bool = False,
-    attn: str = "blocks",
+    attn: str = "auto",
 ) -> Policy:
     """Loads a Qwen2.5-VL checkpoint with its tokenizer and image processor.
 
@@ -45,8 +44,7 @@ def load_policy(
         device: where the model goes.
         freeze_vision: the vision tower and its merger take no gradient.
         gradient_checkpointing: recompute each layer in the backward pass.
-        attn: how a shared prefix is attended: "blocks" computes the visible blocks only, "dense"
-            all of each row under a mask. Results are equal up to rounding.
+        attn: how a shared prefix is attended, see `Network`.
 
     Raises:
         UserError: nothing at that path, the hub cannot be reached, another architecture, an
@@ -139,12 +137,10 @@ def refuse_missing(name: str) -> None:
 def _refuse_foreign(name: str, config: Any) -> None:
     if config.model_type != "qwen2_5_vl":
         seen = ", ".join(getattr(config, "architectures", None) or [config.model_type])
-        raise UserError(f"{name} is a {seen}; the trainer takes a {ARCHITECTURE}")
-    if config.text_config.use_sliding_window:
-        raise UserError(
-            f"{name} uses sliding-window attention, which a shared prefix cannot; set "
-            "use_sliding_window to false in its config.json"
-        )
+        wanted = ARCHITECTURES["qwen2_5_vl"]
+        raise UserError(f"{name} is a {seen}; the trainer takes a {wanted}")
+    if reason := cannot_share(config):
+        raise UserError(f"{name} cannot be trained with a shared prefix: {reason}")
 
 
 def _base_of(adapter: str) -> str:

@@ -2,71 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
+from rrgtrain.policy.network import Network
 from rrgtrain.policy.progress import no_progress_bars
 
-SHARED_ATTENTION = ("blocks", "dense")
 
-
-@dataclass
-class Policy:
-    """model: a Qwen2_5_VLForConditionalGeneration, or a PEFT model around one.
+@dataclass(kw_only=True)
+class Policy(Network):
+    """A Qwen2.5-VL in `model`.
 
     eos_ids: every token that ends a report when sampled; end_of_turn: the one that training
-    appends to a report; pad_id: fills unused places; attn: one of SHARED_ATTENTION; vision_cache:
-    embeddings of images by `EncodedPrompt.key`, for a vision tower that is frozen.
+    appends to a report.
     """
 
-    model: nn.Module
     tokenizer: Any
     image_processor: Any
-    device: torch.device
     eos_ids: tuple[int, ...]
     end_of_turn: int
-    pad_id: int
-    attn: str = "blocks"
-    vision_cache: MutableMapping[str, Tensor] | None = None
-
-    @property
-    def backbone(self) -> Any:
-        """The Qwen2_5_VLForConditionalGeneration itself, LoRA layers included."""
-        model: Any = self.model
-        return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-    @property
-    def language_model(self) -> Any:
-        return self.backbone.model.language_model
-
-    @property
-    def visual(self) -> Any:
-        return self.backbone.model.visual
-
-    @property
-    def config(self) -> Any:
-        return self.backbone.config
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.language_model.embed_tokens.weight.dtype
-
-    @property
-    def vision_frozen(self) -> bool:
-        """No parameter of the vision tower (merger included) takes a gradient."""
-        return not any(p.requires_grad for p in self.visual.parameters())
 
     @cached_property
     def codec(self) -> ReportCodec:
-        vocabulary = self.config.text_config.vocab_size
+        vocabulary = self.text_config.vocab_size
         return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary)
 
     def encode_report(self, text: str) -> Tensor:

@@ -64,7 +64,7 @@ def generate(
         ValueError: sizes that do not fit, a temperature or top_p out of range.
     """
     check_request(prompts, group, temperature, top_p, max_new_tokens, seeds)
-    require_attention(policy.config)
+    require_attention(policy.text_config)
     if not prompts:
         return []
     was_training = policy.model.training

@@ -131,7 +131,8 @@ class VllmEngine:
             ids = list(sampled.token_ids)
             logps = [at[i].logprob for at, i in zip(sampled.logprobs, ids, strict=True)]
             prompt = encoded[k // group]
-            flat.append(rollout(policy, prompt, output.prompt_token_ids, ids, logps))
+            seen = output.prompt_token_ids
+            flat.append(rollout(policy, prompt, seen, ids, logps, max_new_tokens))
         return [flat[b * group : (b + 1) * group] for b in range(len(prompts))]
 
     def release(self) -> None:

@@ -112,10 +112,12 @@ def rollout(
     seen_prompt: Sequence[int] | None,
     ids: Sequence[int],
     logps: Sequence[float],
+    max_new_tokens: int,
 ) -> Rollout:
-    """What vLLM sampled, checked: the prompt it saw, and one log-prob per token.
+    """What vLLM sampled, checked: the prompt it saw, one log-prob per token, and its end.
 
-    UserError where vLLM expanded the prompt otherwise than the trainer.
+    UserError where vLLM expanded the prompt otherwise than the trainer, or where a report ends
+    otherwise than with the first end of turn or at `max_new_tokens`.
     """
     if seen_prompt is not None and list(seen_prompt) != prompt.expanded:
         raise UserError(
@@ -128,11 +130,18 @@ def rollout(
             f"vLLM returned {len(ids)} tokens and {len(logps)} log-probs; it needs "
             "logprobs_mode=processed_logprobs and logprobs switched on"
         )
-    finished = bool(ids) and ids[-1] in policy.eos_ids
+    ends = [k for k, token in enumerate(ids) if token in policy.eos_ids]
+    if (ends or [max_new_tokens - 1]) != [len(ids) - 1]:
+        told = f"ends of turn at {ends}" if ends else "no end of turn"
+        raise UserError(
+            f"vLLM returned {len(ids)} tokens with {told}; wanted one end of turn, at the end, or "
+            f"{max_new_tokens} tokens: give it a larger max_model_len (rollout.max_model_len, "
+            "--max-model-len)"
+        )
     return Rollout(
         torch.tensor(list(ids), dtype=torch.int64),
         torch.tensor(list(logps), dtype=torch.float32),
-        finished,
+        bool(ends),
     )
 
 

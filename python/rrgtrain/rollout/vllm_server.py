@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import base64
+import http.client
 import io
 import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,15 +25,29 @@ from rrgtrain.rollout.transformers_engine import Rollout, check_request
 from rrgtrain.rollout.vllm_engine import save_for_serving
 from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments, vllm_prompts
 
-# 503 while it loads, 429 and 502 from a proxy in front of it
-PASSING = (429, 500, 502, 503, 504)
+# from a proxy before a server that is gone or loads
+GONE = (502, 503, 504)
+BUSY = (429, 500)
+# A server that goes away as often within one batch of rollouts is not waited for any more.
+TRIES = 3
+
+Result = TypeVar("Result")
+
+
+class _NotNow(Exception):
+    """An answer that may be another one a moment later."""
+
+
+class _Gone(_NotNow):
+    """No answer: what serves next may be a new server, with the weights it was started with."""
 
 
 class VllmServerEngine:
     """Client of `vllm serve`.
 
     Weights go over as a checkpoint in a directory that server and trainer share: the server is
-    told to reload it. Its prefix cache is emptied with that.
+    told to reload it. Its prefix cache is emptied with that. A server that goes away is waited for,
+    told the weights again, and asked for the whole batch again, whose seeds give the same reports.
     """
 
     own_kernels = True
@@ -61,18 +76,24 @@ class VllmServerEngine:
         self._url = url.rstrip("/")
         self._directory = Path(directory).absolute()
         self._concurrency, self._timeout, self._wait = concurrency, timeout, wait
-        self._get("/health")
-        self._post("/reset_prefix_cache", None)
+        self._saved = self._told = False
+        self._whole(lambda: self._post("/reset_prefix_cache", None))
 
     def update(self, policy: Policy) -> None:
         save_for_serving(policy, self._directory)
-        self._post(
-            "/collective_rpc",
-            {"method": "reload_weights", "kwargs": {"weights_path": str(self._directory)}},
-        )
+        self._saved, self._told = True, False
+        self._whole(self._tell)
+
+    def _tell(self) -> None:
+        """The weights in the directory, unless the server has them or there are none yet."""
+        if self._told or not self._saved:
+            return
+        reload = {"method": "reload_weights", "kwargs": {"weights_path": str(self._directory)}}
+        self._post("/collective_rpc", reload)
         # The workers drop their caches with a reload; the scheduler has to learn of it.
         self._post("/reset_encoder_cache", None)
         self._post("/reset_prefix_cache", None)
+        self._told = True
 
     def generate(
         self,
@@ -108,10 +129,19 @@ class VllmServerEngine:
             ids = choice["token_ids"]
             content = (choice.get("logprobs") or {}).get("content") or []
             logps = [entry["logprob"] for entry in content]
-            return rollout(policy, encoded[b], answer.get("prompt_token_ids"), ids, logps)
+            seen = answer.get("prompt_token_ids")
+            return rollout(policy, encoded[b], seen, ids, logps, max_new_tokens)
 
-        with ThreadPoolExecutor(self._concurrency) as pool:
-            flat = list(pool.map(one, range(len(prompts) * group)))
+        def batch() -> list[Rollout]:
+            self._tell()
+            with ThreadPoolExecutor(self._concurrency) as pool:
+                asked = [pool.submit(one, k) for k in range(len(prompts) * group)]
+                try:
+                    return [future.result() for future in asked]
+                finally:
+                    pool.shutdown(cancel_futures=True)
+
+        flat = self._whole(batch)
         return [flat[b * group : (b + 1) * group] for b in range(len(prompts))]
 
     def release(self) -> None:
@@ -120,42 +150,78 @@ class VllmServerEngine:
     def close(self) -> None:
         """Nothing: whoever started the server ends it."""
 
-    def _get(self, path: str) -> Any:
-        return self._ask(urllib.request.Request(self._url + path))
+    def _whole(self, work: Callable[[], Result]) -> Result:
+        """`work`, all of it done by one and the same server."""
+        reason = ""
+        for _ in range(TRIES):
+            self._wait_for("/health")
+            try:
+                return work()
+            except _Gone as gone:
+                self._told, reason = False, str(gone)
+        raise UserError(
+            f"vLLM at {self._url} went away {TRIES} times in one batch ({reason}); look at its "
+            "log, then resume"
+        )
 
-    def _post(self, path: str, body: dict[str, Any] | None) -> Any:
-        data = b"" if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json"}
-        return self._ask(urllib.request.Request(self._url + path, data, headers, method="POST"))
-
-    def _ask(self, request: urllib.request.Request) -> Any:
+    def _wait_for(self, path: str) -> None:
+        """Returns once the server answers; UserError where it does not for `wait` seconds."""
         begin, pause = time.monotonic(), 0.2
         while True:
             try:
-                with urllib.request.urlopen(request, timeout=self._timeout) as answer:
-                    text = answer.read()
-                return json.loads(text) if text else None
-            except urllib.error.HTTPError as error:
-                said = error.read().decode(errors="replace")[:300].replace("\n", " ")
-                if error.code == 404:
+                self._ask(urllib.request.Request(self._url + path))
+                return
+            except _NotNow as error:
+                if time.monotonic() - begin + pause > self._wait:
                     raise UserError(
-                        f"the server at {self._url} has no {request.selector}; start it with "
-                        f"`{serve_command('CHECKPOINT')}`"
+                        f"no answer from vLLM at {self._url}{path} for {self._wait:g} s ({error}); "
+                        f"start it with `{serve_command('CHECKPOINT')}` and resume"
                     ) from error
-                if error.code not in PASSING:
-                    raise UserError(
-                        f"vLLM refused {request.selector} with status {error.code}: {said}"
-                    ) from error
-                reason = f"status {error.code}: {said}"
-            except (OSError, json.JSONDecodeError) as error:
-                reason = str(error)
-            if time.monotonic() - begin + pause > self._wait:
-                raise UserError(
-                    f"no answer from vLLM at {self._url}{request.selector} for {self._wait:g} s "
-                    f"({reason}); start it with `{serve_command('CHECKPOINT')}` and resume"
-                )
             time.sleep(pause)
             pause = min(2 * pause, 10.0)
+
+    def _post(self, path: str, body: dict[str, Any] | None) -> Any:
+        """The answer; a server that is busy is asked again for `wait` seconds."""
+        data = b"" if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        begin, pause = time.monotonic(), 0.2
+        while True:
+            request = urllib.request.Request(self._url + path, data, headers, method="POST")
+            try:
+                return self._ask(request)
+            except _Gone:
+                raise
+            except _NotNow as error:
+                if time.monotonic() - begin + pause > self._wait:
+                    raise UserError(
+                        f"vLLM at {self._url}{path} was busy for {self._wait:g} s ({error}); look "
+                        "at its log, then resume"
+                    ) from error
+            time.sleep(pause)
+            pause = min(2 * pause, 10.0)
+
+    def _ask(self, request: urllib.request.Request) -> Any:
+        try:
+            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
+                text = answer.read()
+            return json.loads(text) if text else None
+        except urllib.error.HTTPError as error:
+            said = error.read().decode(errors="replace")[:300].replace("\n", " ")
+            if error.code == 404:
+                raise UserError(
+                    f"the server at {self._url} has no {request.selector}; start it with "
+                    f"`{serve_command('CHECKPOINT')}`"
+                ) from error
+            reason = f"status {error.code}: {said}"
+            if error.code in GONE:
+                raise _Gone(reason) from error
+            if error.code in BUSY:
+                raise _NotNow(reason) from error
+            raise UserError(
+                f"vLLM refused {request.selector} with status {error.code}: {said}"
+            ) from error
+        except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
+            raise _Gone(str(error) or type(error).__name__) from error
 
 
 def serve_command(checkpoint: str | Path, *, port: int = 8000, dtype: str = "bfloat16") -> str:

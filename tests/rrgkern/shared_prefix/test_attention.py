@@ -19,7 +19,9 @@ HEADS, KEY_HEADS, WIDTH = 4, 2, 8
 SIZES = [(5, [3, 0, 6]), (2, []), (7, [1]), (1, [4, 4])]
 
 
-def pack(sizes: list[tuple[int, list[int]]], budget: int | None) -> SharedPrefixBatch:
+def pack(
+    sizes: list[tuple[int, list[int]]], budget: int | None, multiple_of: int = 1
+) -> SharedPrefixBatch:
     def ones(n: int) -> torch.Tensor:
         return torch.ones(n, dtype=torch.int64)
 
@@ -27,6 +29,7 @@ def pack(sizes: list[tuple[int, list[int]]], budget: int | None) -> SharedPrefix
         [ones(p) for p, _ in sizes],
         [[ones(t) for t in members] for _, members in sizes],
         token_budget=budget,
+        multiple_of=multiple_of,
     )
 
 

@@ -143,6 +143,7 @@ def _environment() -> Iterator[None]:
     before = dict(os.environ)
     os.environ.pop("TRITON_INTERPRET", None)
     os.environ["OMP_NUM_THREADS"] = "1"
+    os.environ["no_proxy"] = "127.0.0.1"
     os.environ["PYTHONPATH"] = os.pathsep.join([str(root), str(root / "python")])
     try:
         yield

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from rrgtrain.engine.store import STATE, CheckpointStore, load_checkpoint
+from tests.rrgtrain.clinical.chat.server import Reply, serving
+from tests.rrgtrain.clinical.facts.test_facts import model
 from tests.rrgtrain.engine.runs import (
     TINY_RUN,
     At,
@@ -16,6 +18,7 @@ from tests.rrgtrain.engine.runs import (
     rows,
     started,
 )
+from tests.rrgtrain.rollout.served import CHAT, Served
 
 SFT, RL, STEPS = "rrgtrain.engine.sft", "rrgtrain.engine.rl", "rrgtrain.engine.steps"
 SCORE, SAVE = "rrgtrain.engine.evaluate:score", "rrgtrain.policy.policy:Policy.save"
@@ -183,6 +186,62 @@ def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(
     assert warned[0].endswith(f"falling back to {names[0]}")
     assert f"rrgtrain: resuming run at step {earlier} of editgrpo" in lines
     assert differences(rl_alone, tmp_path / "run") == []
+
+
+def test_a_reward_endpoint_that_dies_is_asked_again_and_the_run_goes_on(tmp_path: Path) -> None:
+    asked, down = 0, set[int]()
+
+    def answer(number: int, body: dict) -> Reply:
+        nonlocal asked
+        asked += 1
+        return Reply(status=503) if asked in down else model(number, body)
+
+    homes = [tmp_path / name for name in ("alone", "stopped")]
+    for home in homes:
+        home.mkdir()
+    with serving(answer) as server:
+        told = {"endpoint": server.url, "model": "tiny", "backoff": 0.01, "tries": 3}
+        words = started(
+            "reward.terms.facts=1", *(f"reward.options.facts.{k}={v}" for k, v in told.items())
+        )
+        done = command(*words, cwd=homes[0])
+        assert done.status == 0, done.err
+        # two requests in a row, within its tries; later for good
+        asked, down = 0, {5, 6, *range(asked // 2, 2 * asked)}
+        done = command(*words, cwd=homes[1])
+        assert done.status == 75 and "reward term facts failed: " in done.last, done.err
+        assert done.last.endswith("go on with: rrgtrain rl --resume run")
+        down.clear()
+        done = command(*GO_ON, cwd=homes[1])
+        assert done.status == 0, done.err
+    assert differences(*(home / "run" for home in homes)) == []
+
+
+def test_a_vllm_server_that_dies_is_waited_for_and_the_run_goes_on(tmp_path: Path) -> None:
+    run, _ = finished_demo()
+    with Served(run / "checkpoints" / "sft") as served:
+        asked = ["rollout.engine=vllm_server", f"rollout.url={served.url}", "rollout.wait=1"]
+        words = started(*asked)
+        homes = [tmp_path / name for name in ("alone", "stopped")]
+        for home in homes:
+            home.mkdir()
+        done = command(*words, cwd=homes[0])
+        assert done.status == 0, done.err
+        per_step = served.asked[CHAT] // 4
+        # in the second step, for good
+        served.stop()
+        served.start()
+        served.dies = [(CHAT, per_step + 3)]
+        done = command(*words, cwd=homes[1])
+        assert done.status == 75
+        assert "editgrpo, step 1: no answer from vLLM at http" in done.last
+        assert done.last.endswith("go on with: rrgtrain rl --resume run")
+        # in the third, and it comes back with the weights of the start
+        served.start()
+        served.dies, served.back = [(CHAT, per_step + 2)], 0.3
+        done = command(*GO_ON, "rollout.wait=60", cwd=homes[1])
+        assert done.status == 0 and served.dies == [], done.err
+    assert differences(*(home / "run" for home in homes)) == []
 
 
 def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 """Log-probs and gradients over shared prefixes equal those of one member at a time.
 
-The other side of every comparison is transformers' own forward of the whole model: it places the
-images, derives the positions and masks by itself. In fp64 log-probs agree to ten digits, so a
-mistake has nowhere to hide (gradients to six: transformers normalises in fp32 whatever the dtype);
-one test repeats it in fp32.
+The other side is transformers' own, in fp64; one test repeats it in fp32.
 """
 
 from __future__ import annotations
@@ -14,10 +11,9 @@ import torch
 
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.load import Policy, load_policy
-from rrgtrain.policy.prompt import EncodedPrompt
+from tests.rrgkern.shared_prefix.eager_flex import uncompiled
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_directory, tiny_policy
-
-Group = tuple[EncodedPrompt, list[torch.Tensor]]
+from tests.rrgtrain.policy.equality import Group, assert_equal, gradients, unshared
 
 
 def shared(policy: Policy, groups: list[Group], **options: object) -> torch.Tensor:
@@ -29,52 +25,8 @@ def shared(policy: Policy, groups: list[Group], **options: object) -> torch.Tens
     return logits.log_softmax(-1).gather(1, batch.targets[:, None]).squeeze(1)
 
 
-def unshared(policy: Policy, groups: list[Group]) -> torch.Tensor:
-    logps = []
-    for p, members in groups:
-        for member in members:
-            ids = torch.cat([p.input_ids, member])
-            types = torch.cat([p.mm_token_type_ids, torch.zeros_like(member)])
-            images = {}
-            if p.pixel_values is not None:
-                images = {
-                    "pixel_values": p.pixel_values.to(policy.dtype),
-                    "image_grid_thw": p.image_grid_thw,
-                    "mm_token_type_ids": types[None].int(),
-                }
-            logits = policy.model(input_ids=ids[None], **images).logits[0]
-            scored = logits[len(p.input_ids) - 1 : -1].log_softmax(-1)
-            logps.append(scored.gather(1, member[:, None]).squeeze(1))
-    return torch.cat(logps)
-
-
-def gradients(policy: Policy, logps: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Gradient of a sum with a different weight on every token."""
-    policy.model.zero_grad()
-    weights = torch.linspace(-1.0, 2.0, len(logps)).cos()
-    (logps * weights).sum().backward()
-    return {n: p.grad.clone() for n, p in policy.model.named_parameters() if p.grad is not None}
-
-
 def assert_equal_computation(policy: Policy, groups: list[Group], **options: object) -> None:
-    ours, theirs = shared(policy, groups, **options), unshared(policy, groups)
-    close, close_gradient = {torch.float64: (1e-10, 1e-6), torch.float32: (1e-5, 1e-5)}[
-        policy.dtype
-    ]
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=close)
-    left, right = gradients(policy, ours), gradients(policy, theirs)
-    trained = {n for n, p in policy.model.named_parameters() if p.requires_grad}
-    assert set(left) == set(right) <= trained
-    assert left, "nothing has a gradient: the comparison would be empty"
-    for name, gradient in left.items():
-        scale = float(right[name].abs().max())
-        torch.testing.assert_close(
-            gradient,
-            right[name],
-            rtol=0,
-            atol=close_gradient * max(1.0, scale),
-            msg=lambda m, n=name: n + m,
-        )
+    assert_equal(policy.model, shared(policy, groups, **options), unshared(policy.model, groups))
 
 
 def exact_policy(**options: object) -> Policy:
@@ -105,9 +57,28 @@ def test_equals_it_with_several_groups_per_row(attn: str) -> None:
     total = sum(len(p.input_ids) + sum(map(len, members)) for p, members in groups)
     prompts, members = zip(*groups, strict=True)
     _, batch = hidden_states(policy, prompts, members, token_budget=total)
-    assert batch.input_ids.shape[0] == 1
+    assert batch.input_ids.shape == (1, total)
     assert_equal_computation(policy, groups, token_budget=total)
     assert_equal_computation(policy, groups, token_budget=total // 2)
+
+
+def test_equals_it_by_flex_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    uncompiled(monkeypatch)
+    policy = exact_policy(attn="flex")
+    groups = groups_for(policy, [1, 3, 0])
+    _, batch = hidden_states(policy, *zip(*groups, strict=True))
+    assert batch.input_ids.shape[0] == 1 and batch.input_ids.shape[1] % 128 == 0
+    assert_equal_computation(policy, groups)
+
+
+def test_groups_share_one_row_unless_a_dense_mask_would_span_it() -> None:
+    policy = tiny_policy()
+    groups = groups_for(policy, [1, 2, 0])
+    prompts, members = zip(*groups, strict=True)
+    total = sum(len(p.input_ids) + sum(map(len, own)) for p, own in groups)
+    assert hidden_states(policy, prompts, members)[1].input_ids.shape == (1, total)
+    policy.attn = "dense"
+    assert hidden_states(policy, prompts, members)[1].input_ids.shape[0] == 3
 
 
 def test_equals_it_in_fp32() -> None:
@@ -199,11 +170,22 @@ def test_a_model_that_would_ignore_the_layout_is_refused() -> None:
 
 
 def test_bfloat16_is_as_close_as_transformers_own() -> None:
+    """Log-probs, and the gradient of each parameter, against fp32 of the same weights."""
     policy, exact = tiny_policy(dtype=torch.bfloat16), tiny_policy()
     groups = groups_for(policy, [1, 2])
-    with torch.no_grad():
-        exact.model.load_state_dict(policy.model.state_dict())
-        truth = unshared(exact, groups)
-        ours = (shared(policy, groups) - truth).abs().mean()
-        theirs = (unshared(policy, groups) - truth).abs().mean()
-    assert ours <= 2 * theirs
+    exact.model.load_state_dict(policy.model.state_dict())
+    truth, ours, theirs = (
+        unshared(exact.model, groups),
+        shared(policy, groups),
+        unshared(policy.model, groups),
+    )
+    assert (ours - truth).abs().mean() <= 2 * (theirs - truth).abs().mean()
+    true, left, right = (
+        gradients(model, logps)
+        for model, logps in ((exact.model, truth), (policy.model, ours), (policy.model, theirs))
+    )
+    assert left.keys() == right.keys() == true.keys()
+    for name, gradient in true.items():
+        mine, other = (float((g[name].float() - gradient).norm()) for g in (left, right))
+        # The prompt's gradient is summed over members before it is rounded, not after.
+        assert mine <= 2 * other + 1e-6 * float(gradient.norm()), name

@@ -1,0 +1,91 @@
+"""`Network`: a Qwen2.5-VL or Qwen2 of transformers, as the packed forward calls it."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+SHARED_ATTENTION = ("auto", "blocks", "flex", "dense")
+ARCHITECTURES = {
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
+    "qwen2": "Qwen2ForCausalLM",
+}
+
+
+@dataclass(kw_only=True)
+class Network:
+    """model: one of ARCHITECTURES, or a PEFT model around one.
+
+    pad_id: fills unused places; attn: one of SHARED_ATTENTION; vision_cache: embeddings of images
+    by `EncodedPrompt.key`, for a vision tower that is frozen.
+
+    What `attn` does with a shared prefix: "blocks" computes the visible blocks with SDPA, "flex"
+    with FlexAttention (its backward needs a GPU), "dense" all of each row under a mask; "auto" is
+    "flex" on a GPU and "blocks" on a CPU. Results are equal up to rounding.
+    """
+
+    model: nn.Module
+    device: torch.device
+    pad_id: int
+    attn: str = "auto"
+    vision_cache: MutableMapping[str, Tensor] | None = None
+
+    @property
+    def backbone(self) -> Any:
+        """The model of transformers itself, LoRA layers included."""
+        model: Any = self.model
+        return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+    @property
+    def language_model(self) -> Any:
+        """The decoder, without the head."""
+        inner = self.backbone.model
+        return getattr(inner, "language_model", inner)
+
+    @property
+    def visual(self) -> Any:
+        """The vision tower, its merger included; None in a model of text alone."""
+        return getattr(self.backbone.model, "visual", None)
+
+    @property
+    def config(self) -> Any:
+        return self.backbone.config
+
+    @property
+    def text_config(self) -> Any:
+        return self.config.get_text_config()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.language_model.embed_tokens.weight.dtype
+
+    @property
+    def vision_frozen(self) -> bool:
+        """No parameter of the vision tower (merger included) takes a gradient."""
+        return self.visual is None or not any(p.requires_grad for p in self.visual.parameters())
+
+    @property
+    def shared_attention(self) -> str:
+        """`attn`, with "auto" decided."""
+        if self.attn != "auto":
+            return self.attn
+        # FlexAttention's kernels have no fp64.
+        fast = self.device.type == "cuda" and self.dtype != torch.float64
+        return "flex" if fast else "blocks"
+
+
+def cannot_share(config: Any) -> str | None:
+    """Why a model of this configuration cannot share prefixes; None where it can."""
+    if config.model_type not in ARCHITECTURES:
+        seen = ", ".join(getattr(config, "architectures", None) or [config.model_type])
+        return f"it is a {seen}, wanted {' or '.join(ARCHITECTURES.values())}"
+    text = config.get_text_config()
+    if "sliding_attention" in (getattr(text, "layer_types", None) or ()):
+        return "it uses sliding-window attention; set use_sliding_window to false in its config"
+    if text.attention_dropout:
+        return "it drops attention weights; set attention_dropout to 0 in its config"
+    return None

@@ -1,0 +1,93 @@
+"""FlexAttention over packed groups: a block mask found without any [L, L] mask, and the call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from rrgkern.shared_prefix.batch import SharedPrefixBatch
+
+
+@functools.cache
+def compiled() -> Callable[..., Tensor]:
+    """FlexAttention as a kernel; called as it is, it computes and keeps every score of a row."""
+    return torch.compile(flex_attention, dynamic=True)
+
+
+def shared_prefix_block_mask(batch: SharedPrefixBatch, *, block_size: int = 128) -> BlockMask:
+    """The rule of `batch.mask_mod()` by blocks of `block_size` places, for every layer.
+
+    A token sees at most two runs of keys: its prefix, and its own segment up to itself. Which
+    blocks those touch and which they cover is read off their ends, R L² / block_size comparisons,
+    where `create_block_mask` asks for each of the R L² pairs.
+
+    Raises:
+        ValueError: rows of no places.
+    """
+    rows, length = batch.group.shape
+    if rows * length == 0:
+        raise ValueError("the batch has no places: FlexAttention needs at least one")
+    device = batch.group.device
+    here = torch.arange(length, device=device)
+    padding = batch.group < 0
+    used = (~padding).sum(1, keepdim=True)
+    # [R, L]: where a token's own segment begins, and the ends of its prefix where that is another.
+    own = torch.where(padding, used, here - batch.depth)
+    group = batch.group.clamp(min=0)
+    begin = batch.start_of_group[group] % length
+    apart = batch.member >= 0
+    end = torch.where(apart, begin + batch.prefix_lengths[group], begin)
+
+    first = torch.arange(0, length, block_size, device=device)
+    behind = first + block_size
+    begin, end, own = (t[:, :, None] for t in (begin, end, own))
+    last = here[:, None]
+    seen = (begin < end) & (begin < behind) & (end > first) | (own < behind) & (last >= first)
+    # A member right behind its prefix sees both as one run.
+    start = torch.where((begin < end) & (end == own), begin, own)
+    covered = (begin <= first) & (end >= behind) | (start <= first) & (last >= behind - 1)
+
+    blocks = len(first)
+    missing = blocks * block_size - length
+    seen, covered = (
+        torch.nn.functional.pad(t, (0, 0, 0, missing)).view(rows, blocks, block_size, blocks)
+        for t in (seen, covered)
+    )
+    full = covered.all(2)
+    partial = seen.any(2) & ~full
+    return BlockMask.from_kv_blocks(
+        *_ordered(partial),
+        *_ordered(full),
+        BLOCK_SIZE=block_size,
+        mask_mod=batch.mask_mod(),
+        seq_lengths=(length, length),
+    )
+
+
+def shared_prefix_flex_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, *, scale: float | None = None
+) -> Tensor:
+    """What `shared_prefix_attention` gives, by FlexAttention, for batches of any shape.
+
+    Args:
+        query: [R, heads, L, D]; key, value: [R, key heads, L, D], where the number of key heads
+            divides that of heads. Not fp64 on a GPU.
+        mask: of the batch, on the same device.
+        scale: of the scores; 1 / sqrt(D) by default.
+
+    Returns:
+        [R, heads, L, D]. Differentiable on a GPU only (PyTorch has no other backward). On padding
+        the values are finite and mean nothing.
+    """
+    grouped = query.shape[1] != key.shape[1]
+    return compiled()(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
+
+
+def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many blocks of [R, Q, K] each row of blocks has, and their indices, those first."""
+    order = blocks.int().argsort(dim=-1, descending=True, stable=True)
+    return blocks.sum(-1, dtype=torch.int32)[:, None], order.to(torch.int32)[:, None]

@@ -1,0 +1,159 @@
+"""`vllm serve` as its client sees it, in threads of this process, and mortal.
+
+It samples with the trainer's own `generate` from the weights that it was last told, so what a
+client gets differs from the trainer's rollouts only by what the client asked for.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import threading
+from collections import Counter
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.positions import mrope_positions
+from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout import Rollout, generate
+
+RELOAD, CHAT = "/collective_rpc", "/v1/chat/completions"
+
+
+class Served:
+    """A server of the checkpoint at `checkpoint`; it keeps its port through all its lives.
+
+    dies: at which request of a path, counted over a life, it goes away without an answer.
+    back: seconds after which it is started again, None for never.
+    says: statuses with which the first requests of a path are answered.
+    short: tokens that it keeps of each report.
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.checkpoint = checkpoint
+        self.dies: list[tuple[str, int]] = []
+        self.back: float | None = None
+        self.says: dict[str, list[int]] = {}
+        self.short: int | None = None
+        self.lives, self.port = 0, 0
+        self.asked: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.lives += 1
+        self.asked.clear()
+        self.policy = load_policy(self.checkpoint, freeze_vision=True)
+        self.server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self, self.lives))
+        self.port = self.server.server_port
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    def __enter__(self) -> Served:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.back = None
+        self.stop()
+
+    def answer(self, path: str, body: dict[str, Any], life: int) -> tuple[int, Any] | None:
+        """Status and content; None from the dead."""
+        with self._lock:
+            if life != self.lives:
+                return None
+            self.asked[path] += 1
+            if self.dies and self.dies[0] == (path, self.asked[path]):
+                self.dies.pop(0)
+                self.lives += 1  # whatever else is under way gets no answer either
+                self.stop()
+                if self.back is not None:
+                    threading.Timer(self.back, self.start).start()
+                return None
+            if self.says.get(path):
+                return self.says[path].pop(0), {"error": "said so"}
+            if path == RELOAD:
+                assert body["method"] == "reload_weights"
+                self.policy = load_policy(body["kwargs"]["weights_path"], freeze_vision=True)
+            return 200, self._complete(body) if path == CHAT else None
+
+    def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        prompt, images = self._prompt(body["messages"])
+        assert body["ignore_eos"] and body["logprobs"] and body["return_token_ids"]
+        self.policy.eos_ids = tuple(body["stop_token_ids"])
+        ((made,),) = generate(
+            self.policy,
+            [prompt],
+            group=1,
+            temperature=body["temperature"] or 1.0,
+            top_p=body["top_p"],
+            max_new_tokens=body["max_tokens"],
+            seeds=[[body["seed"]]],
+            greedy=body["temperature"] == 0,
+            vision_cache=images,
+        )
+        made = Rollout(made.ids[: self.short], made.logps[: self.short], made.finished)
+        content = [{"logprob": value} for value in made.logps.tolist()]
+        choice = {"token_ids": made.ids.tolist(), "logprobs": {"content": content}}
+        return {"prompt_token_ids": prompt.input_ids.tolist(), "choices": [choice]}
+
+    def _prompt(self, messages: list[dict[str, Any]]) -> tuple[EncodedPrompt, dict[str, Any]]:
+        ((*images, text),) = [m["content"] for m in messages]
+        shown = [{"type": "image"} for _ in images] + [text]
+        rendered = self.policy.tokenizer.apply_chat_template(
+            [{"role": "user", "content": shown}], tokenize=False, add_generation_prompt=True
+        )
+        embeddings = [_tensor(i["image_embeds"]["image_embeds"]) for i in images]
+        sizes = iter([len(e) for e in embeddings])
+        image_id = self.policy.config.image_token_id
+        ids = self.policy.tokenizer(rendered)["input_ids"]
+        expanded = [t for i in ids for t in ([i] * next(sizes) if i == image_id else [i])]
+        tokens = torch.tensor(expanded)
+        marks = tokens == image_id
+        if not images:
+            positions = mrope_positions(marks, None, 2)
+            return EncodedPrompt(tokens, positions, None, None, marks.long()), {}
+        grid = torch.stack([_tensor(i["image_embeds"]["image_grid_thw"]) for i in images])
+        positions = mrope_positions(marks, grid, 2)
+        seen = EncodedPrompt(tokens, positions, torch.zeros(1), grid, marks.long(), key="given")
+        return seen, {"given": torch.cat(embeddings)}
+
+
+def _tensor(text: str) -> torch.Tensor:
+    return torch.load(io.BytesIO(base64.b64decode(text)))
+
+
+def _handler(served: Served, life: int) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._reply({})
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self._reply(json.loads(body) if body else {})
+
+        def _reply(self, body: dict[str, Any]) -> None:
+            answer = served.answer(self.path, body, life)
+            if answer is None:
+                return  # the connection closes without a word
+            content = b"" if answer[1] is None else json.dumps(answer[1]).encode()
+            self.send_response(answer[0])
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    return Handler
