@@ -7,12 +7,14 @@ Both train the same Qwen2.5-VL (random weights; tiny on a CPU, the 3B configurat
 on a GPU) on the same images, completions and rewards with Dr. GRPO's loss and a KL to a frozen
 reference. First losses and gradients are compared, and nothing is timed if they differ. Then:
 
-- update: reference log-probabilities, loss, backward and the optimiser's step;
+- update: reference log-probabilities, loss, backward and the optimiser's step; by TRL's
+  trainer also with `rrgtrain.policy.trl.SharedPrefix`;
 - generation: `generate` of transformers with num_return_sequences, and ours;
 - step: generation and update together, as each trainer runs them;
 - peak memory of the update, above what was allocated before it.
 
-`--sweep` repeats the update over group sizes and prompt lengths. On a CPU only ratios are kept.
+`--sweep` repeats the update over group sizes and prompt lengths. On a CPU only ratios are kept:
+`update_time` and `update_time_trl` are in units of our own update in the first case of the run.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import numpy as np
@@ -45,6 +48,7 @@ from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import encode_prompt, prompt_text
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
+from rrgtrain.policy.trl import SharedPrefix
 from rrgtrain.rollout import generate
 from rrgtrain.schema import Rl
 
@@ -214,6 +218,15 @@ class Theirs:
         self._backward()
         self._optimise()
 
+    def update_shared(self) -> None:
+        """The same with shared prefixes."""
+        shared = MethodType(SharedPrefix._get_per_token_logps_and_entropies, self.trainer)
+        self.trainer._get_per_token_logps_and_entropies = shared
+        try:
+            self.update()
+        finally:
+            del self.trainer._get_per_token_logps_and_entropies
+
     def step(self) -> None:
         fixed, self.fixed = self.fixed, None
         try:
@@ -379,8 +392,10 @@ def transformers_generate(ours: Ours) -> None:
         )
 
 
-def compare(case: Case, size: str, rounds: int, *, everything: bool) -> dict[str, Any]:
-    """One case: equality, then the times and peaks as ratios of TRL's to ours."""
+def compare(
+    case: Case, size: str, rounds: int, *, everything: bool
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """One case: equality, then times and peaks as ratios of TRL's to ours; and the seconds."""
     cuda = torch.cuda.is_available()
     device, dtype = ("cuda", torch.bfloat16) if cuda else ("cpu", torch.float32)
     with tempfile.TemporaryDirectory() as home:
@@ -392,6 +407,7 @@ def compare(case: Case, size: str, rounds: int, *, everything: bool) -> dict[str
         work: dict[str, Callable[[], Any]] = {"update": ours.update, "update_trl": theirs.update}
         if everything:
             work |= {
+                "update_trl_shared": theirs.update_shared,
                 "step": ours.step,
                 "step_trl": theirs.step,
                 "generation": ours.generate,
@@ -401,6 +417,7 @@ def compare(case: Case, size: str, rounds: int, *, everything: bool) -> dict[str
         found["prompt_tokens"] = len(ours.prompts[0].input_ids)
         found["update_ratio"] = seconds["update_trl"] / seconds["update"]
         if everything:
+            found["update_ratio_trl_shared"] = seconds["update_trl"] / seconds["update_trl_shared"]
             found["step_ratio"] = seconds["step_trl"] / seconds["step"]
             found["generation_ratio"] = seconds["generation_transformers"] / seconds["generation"]
         if cuda:
@@ -409,7 +426,7 @@ def compare(case: Case, size: str, rounds: int, *, everything: bool) -> dict[str
         peak = timing.peak_mib(lambda _: ours.update(), (anchor,))
         peak_trl = timing.peak_mib(lambda _: theirs.update(), (anchor,))
         found |= {"peak_mib": peak, "peak_mib_trl": peak_trl, "peak_ratio": peak / peak_trl}
-    return found
+    return found, seconds
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -428,8 +445,12 @@ def main(arguments: list[str] | None = None) -> int:
     if args.sweep:
         cases += [(replace(case, members=m), False) for m in (2, 4, 8, 16)]
         cases += [(replace(case, pixels=p), False) for p in (112, 280, 560, 840)]
+    unit = None
     for this, everything in cases:
-        found = compare(this, args.size, args.rounds, everything=everything)
+        found, seconds = compare(this, args.size, args.rounds, everything=everything)
+        unit = unit or seconds["update"]
+        found["update_time"] = seconds["update"] / unit
+        found["update_time_trl"] = seconds["update_trl"] / unit
         row = {"bench": "update_step", "size": args.size, **vars(this), **found}
         rows.append(torch.device("cuda" if torch.cuda.is_available() else "cpu"), row)
         print(json.dumps(row), flush=True)

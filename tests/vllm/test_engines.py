@@ -253,7 +253,7 @@ def test_a_report_that_the_engines_own_limit_cuts_is_refused(engine: RolloutEngi
     policy = tiny_policy()
     policy.eos_ids = (policy.end_of_turn,)
     engine.update(policy)
-    with pytest.raises(UserError, match="max_model_len|refused"):
+    with pytest.raises(UserError, match="max_model_len=|refused .* status 400"):
         engine.generate(
             policy,
             prompts_of(policy)[:1],

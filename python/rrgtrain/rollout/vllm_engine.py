@@ -63,6 +63,7 @@ class VllmEngine:
         from vllm import LLM
 
         cuda = policy.device.type == "cuda"
+        self._max_model_len = max_model_len
         self._sleeps = cuda
         self._asleep = False
         # vLLM seeds every generator of the process it lives in.
@@ -107,6 +108,7 @@ class VllmEngine:
         from vllm import SamplingParams
 
         check_request(prompts, group, temperature, top_p, max_new_tokens, seeds)
+        self._check_room(prompts, max_new_tokens)
         self._wake()
         encoded = vllm_prompts(policy, prompts, vision_cache)
         parameters = [
@@ -134,6 +136,15 @@ class VllmEngine:
             seen = output.prompt_token_ids
             flat.append(rollout(policy, prompt, seen, ids, logps, max_new_tokens))
         return [flat[b * group : (b + 1) * group] for b in range(len(prompts))]
+
+    def _check_room(self, prompts: Sequence[EncodedPrompt], max_new_tokens: int) -> None:
+        longest = max((len(prompt.input_ids) for prompt in prompts), default=0)
+        if longest + max_new_tokens > self._max_model_len:
+            raise UserError(
+                f"a prompt of {longest} tokens and a report of up to {max_new_tokens} do not fit "
+                f"rollout.max_model_len={self._max_model_len}; wanted at least "
+                f"{longest + max_new_tokens}"
+            )
 
     def release(self) -> None:
         """Level 2: the weights are thrown away too, since the next update brings new ones."""

@@ -241,7 +241,8 @@ def test_a_vllm_server_that_dies_is_waited_for_and_the_run_goes_on(tmp_path: Pat
         served.dies, served.back = [(CHAT, per_step + 2)], 0.3
         done = command(*GO_ON, "rollout.wait=60", cwd=homes[1])
         assert done.status == 0 and served.dies == [], done.err
-    assert differences(*(home / "run" for home in homes)) == []
+    # no more than the longer wait
+    assert differences(*(home / "run" for home in homes)) == ["config.yaml"]
 
 
 def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path) -> None:
