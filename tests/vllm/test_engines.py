@@ -251,17 +251,14 @@ def test_stop_and_length_are_the_trainers_token_by_token(
 
 def test_a_report_that_the_engines_own_limit_cuts_is_refused(engine: RolloutEngine) -> None:
     policy = tiny_policy()
-    policy.eos_ids = (policy.end_of_turn,)
+    prompts = prompts_of(policy)[:1]
+    arguments = {"group": 1, "max_new_tokens": LENGTH, "seeds": [[1]], "greedy": True}
+    policy.eos_ids = (-1,)
+    said = set(generate(policy, prompts, **arguments)[0][0].ids.tolist())
+    policy.eos_ids = (next(i for i in range(len(said) + 1) if i not in said),)
     engine.update(policy)
-    with pytest.raises(UserError, match="max_model_len=|refused .* status 400"):
-        engine.generate(
-            policy,
-            prompts_of(policy)[:1],
-            group=1,
-            max_new_tokens=LENGTH,
-            seeds=[[1]],
-            greedy=True,
-        )
+    with pytest.raises(UserError, match="max_model_len|refused .* status 400"):
+        engine.generate(policy, prompts, **arguments)
 
 
 def test_the_loop_trains_on_what_vllm_samples(engine: RolloutEngine, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from rrgtrain.engine.stop import stopping
 from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
@@ -177,7 +178,9 @@ class VllmServerEngine:
                         f"no answer from vLLM at {self._url}{path} for {self._wait:g} s ({error}); "
                         f"start it with `{serve_command('CHECKPOINT')}` and resume"
                     ) from error
-            time.sleep(pause)
+            # The step has changed nothing yet: a signal need not wait for the server.
+            with stopping.interruptible():
+                time.sleep(pause)
             pause = min(2 * pause, 10.0)
 
     def _post(self, path: str, body: dict[str, Any] | None) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -10,7 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from rrgtrain.errors import UserError
+from rrgtrain.engine.stop import stopping
+from rrgtrain.errors import Stopped, UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
@@ -101,6 +105,18 @@ def test_one_that_stays_away_is_waited_for_and_named(
         engine.generate(policy, prompts, group=3, max_new_tokens=4, seeds=SEEDS)
     with pytest.raises(UserError, match="no answer from vLLM"):
         client(served, tmp_path, wait=0.3)
+    served.start()
+
+
+def test_a_signal_does_not_wait_for_it(served: Served, policy: Policy, tmp_path: Path) -> None:
+    engine, prompts = client(served, tmp_path, wait=600.0), prompts_of(policy)
+    served.dies = [(CHAT, 2)]
+    terminate = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGTERM])
+    with stopping.installed(), stopping.deferred():
+        terminate.start()
+        with pytest.raises(Stopped, match="stopped by SIGTERM"):
+            engine.generate(policy, prompts, group=3, max_new_tokens=4, seeds=SEEDS)
+    terminate.join()
     served.start()
 
 
