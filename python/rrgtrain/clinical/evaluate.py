@@ -15,6 +15,8 @@ from rrgtrain.clinical.backends import build_labeller
 from rrgtrain.clinical.human import MENTIONED, STATED, Agreement, agreement, load_coded_reports
 from rrgtrain.errors import UserError
 
+_WIDTH = 100
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table; 0 on success, 2 on bad input (one line on standard error)."""
@@ -28,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     started = time.perf_counter()
     labels = labeller.label(coded.reports)
     seconds = time.perf_counter() - started
-    console = Console()
+    # a file or a pipe has no width of its own, and the default would break every cell
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     for title, positive in (("stated", STATED), ("stated or uncertain", MENTIONED)):
         result = agreement(labels, coded.truth, positive=positive, resamples=options.resamples)
         console.print(_table(result, f"{options.labeller}, {options.split}: positive = {title}"))

@@ -93,3 +93,13 @@ def test_rules_agree_with_the_curators_of_iu_xray(split):
     labels = build_labeller("rules").label(coded.reports)
     assert agreement(labels, coded.truth).scores["f1"]["micro"][0] >= 0.88
     assert agreement(labels, coded.truth, positive=MENTIONED).scores["f1"]["micro"][0] >= 0.83
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no IU X-Ray at {IU_XRAY}; set RRG_DATA")
+def test_no_common_observation_is_read_badly():
+    coded = load_coded_reports(IU_XRAY, "train+val")
+    found = agreement(build_labeller("rules").label(coded.reports), coded.truth, resamples=2)
+    common = [n for n, count in zip(CODED, found.positives, strict=True) if count >= 20]
+    assert len(common) >= 6
+    assert min((found.scores["f1"][name][0], name) for name in common) >= (0.7, "")

@@ -225,6 +225,32 @@ def test_reading_ahead_asks_for_references_alone_and_scores_nothing(
     assert counted.asked == [("label", "Pneumothorax.", "Fracture.")]
 
 
+def test_references_of_earlier_runs_are_on_disk(tmp_path: Path) -> None:
+    """By the digest of the model: another one's readings are not taken for its own."""
+
+    class Model(Counted):
+        def __init__(self, fingerprint: str) -> None:
+            super().__init__()
+            self.fingerprint = fingerprint
+
+    settings = Reward(terms={"label_f1": 1.0, "entity_f1": 1.0}, cache=str(tmp_path))
+
+    def scored(fingerprint: str) -> tuple[dict[str, list[float]], Model, dict[str, float]]:
+        model = Model(fingerprint)
+        service = RewardService(settings, model, model)  # type: ignore[arg-type]
+        values = service(REPORTS, STUDIES)
+        return {k: v.tolist() for k, v in values.items()}, model, service.statistics()
+
+    first, *_ = scored("one")
+    again, model, row = scored("one")
+    assert again == first
+    assert sorted(model.asked) == [("extract", *REPORTS), ("label", *REPORTS)]
+    for name in ("labeller", "extractor"):
+        assert row[f"texts/{name}_from_disk"] == row[f"texts/{name}_computed"] == 2
+    other, model, row = scored("two")
+    assert other == first and len(model.asked) == 4 and row["texts/labeller_from_disk"] == 0
+
+
 def test_what_fails_in_reading_ahead_is_raised_where_it_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -216,7 +216,12 @@ def test_the_term_keeps_facts_and_verdicts_and_never_scores_a_failure() -> None:
         settings = Reward(terms={"facts": 1.0}, options={"facts": options(server)})
         service = RewardService(settings)
         assert service(["Edema. Fracture", ""], studies)["facts"][0] == pytest.approx(5 / 6)
-        assert service.statistics()["endpoint/facts_requests"] == 3.0
+        before = service.statistics()
+        assert before["endpoint/facts_requests"] == 3.0
+        service(["Edema. Fracture", "Fracture."], studies)
+        step = service.since(before)
+        assert step["endpoint/facts_requests"] == 2.0 and step["endpoint/facts_seconds"] > 0
+        assert step["texts/facts_asked"] == 2.0 and step["texts/facts_computed"] == 1.0
 
     down = Reward(terms={"facts": 1.0}, options={"facts": options(server)})
     with pytest.raises(UserError, match=r"reward term facts failed: .*refused.*is it up"):

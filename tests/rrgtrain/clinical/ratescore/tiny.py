@@ -76,10 +76,13 @@ def write_ner(folder: Path, texts: Sequence[str], seed: int = 0) -> Path:
         label2id={label: index for index, label in enumerate(LABELS)},
     )
     model = DebertaV2ForTokenClassification(config).eval()
-    encoded = tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
-    mask = encoded["attention_mask"]
     with torch.no_grad():
-        logits = model(encoded["input_ids"], attention_mask=mask).logits[mask.bool()]
+        read = []
+        # All at once, padded to the longest, would take gigabytes.
+        for text in texts:
+            encoded = tokenizer(text, truncation=True, return_tensors="pt")
+            read.append(model(encoded["input_ids"]).logits[0])
+        logits = torch.cat(read)
         model.classifier.bias -= logits.mean(0)
         rest = (logits - logits.mean(0))[:, 1:].max(1).values
         model.classifier.bias[0] += rest.median()
