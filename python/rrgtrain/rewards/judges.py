@@ -43,7 +43,8 @@ class CachedGraphs:
 
 
 def open_model(name: str, settings: Reward) -> Any:
-    """The model of a term: `facts`, `green`, `radgraph`, or the extractor of that name.
+    """The model of a term: `facts`, `green`, `radgraph`, an official package, or the extractor of
+    that name.
 
     It is built with `reward.options.<name>`. UserError for options it cannot take.
     """
@@ -62,4 +63,19 @@ def open_model(name: str, settings: Reward) -> Any:
         given = {"device": device_of(settings), **options}
         check_options("radgraph", RadGraph, given)
         return CachedGraphs(RadGraph(**given), settings)
+    if name in ("radgraph-official", "ratescore-official"):
+        return _official(name, settings)
     return open_extractor(settings, name)
+
+
+def _official(name: str, settings: Reward) -> Any:
+    from rrgtrain.clinical.official import OfficialRadGraph, OfficialRaTEScore
+
+    target: Any = OfficialRadGraph
+    given: dict[str, Any] = {"case": settings.radgraph_case}
+    if name == "ratescore-official":
+        target = OfficialRaTEScore
+        given = {"affinity": settings.rate_affinity, "neg_weight": settings.neg_weight}
+    given |= settings.options.get(name, {})
+    check_options(name, target, given)
+    return target(**given)

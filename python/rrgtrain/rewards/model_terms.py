@@ -70,6 +70,23 @@ def rate_score(batch: RewardBatch) -> np.ndarray:
     return found.score.double().numpy()
 
 
+def official_radgraph(batch: RewardBatch) -> np.ndarray:
+    """The term `radgraph` by the radgraph package itself, in its own process."""
+    settings = batch.settings
+    # the package stops at a report of white space alone
+    reports, references = (
+        [text if text.strip() else "" for text in texts]
+        for texts in (batch.reports, batch.references)
+    )
+    found = batch.open("radgraph-official").f1(reports, references)
+    return np.array([getattr(one, settings.radgraph_level) for one in found], dtype=np.float64)
+
+
+def official_rate(batch: RewardBatch) -> np.ndarray:
+    """The term `ratescore` by the RaTEScore package itself, in its own process."""
+    return batch.open("ratescore-official").score(batch.reports, batch.references)
+
+
 def _with_kinds(entities: Entities) -> ReportEntities:
     return ReportEntities(
         offsets=torch.as_tensor(entities.offsets),

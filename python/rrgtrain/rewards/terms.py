@@ -21,7 +21,14 @@ from rrgtrain.clinical.metrics import single_report_f1
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.blocks import parse_blocks
-from rrgtrain.rewards.model_terms import fact_score, green_score, radgraph_score, rate_score
+from rrgtrain.rewards.model_terms import (
+    fact_score,
+    green_score,
+    official_radgraph,
+    official_rate,
+    radgraph_score,
+    rate_score,
+)
 from rrgtrain.rewards.text_terms import bleu, consensus, meteor_stem, overlap, rouge
 
 Term = Callable[[RewardBatch], np.ndarray]
@@ -127,6 +134,8 @@ TERMS: dict[str, Term] = {
     "green": green_score,
     "radgraph": radgraph_score,
     "ratescore": rate_score,
+    "radgraph-official": official_radgraph,
+    "ratescore-official": official_rate,
 }
 
 
