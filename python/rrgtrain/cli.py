@@ -71,6 +71,7 @@ def parser() -> argparse.ArgumentParser:
     # "" and not None: a random draw needs no policy, and the diverse one asks for it itself
     selection.add_argument("--from", dest="start", default="", help="fine-tuned checkpoint")
     selection.add_argument("--out", type=Path, required=True, help="goes on where it stopped")
+    _replicate_options(verb("replicate", "the papers' claims in miniature, on phantoms"))
     data = verb("data", "write the phantom radiographs of a recipe")
     data.add_argument("--out", type=Path, required=True)
     report = verb("report", "draw report.html of a finished run again")
@@ -79,6 +80,27 @@ def parser() -> argparse.ArgumentParser:
     replay.add_argument("batch", type=Path, help="its directory, RUN/failures/...")
     verb("doctor", "versions, devices and who serves each op")
     return top
+
+
+def _replicate_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--out", type=Path, help="goes on where it stopped; runs/replicate")
+    verb.add_argument("--seeds", type=int, nargs="+", help="0 1 2 if left out, 0 with --quick")
+    verb.add_argument(
+        "--claims", nargs="+", metavar="CLAIM", help="letters (a b c d) or names, all if left out"
+    )
+    verb.add_argument("--workers", type=int, default=2, help="jobs at a time, a thread each")
+    verb.add_argument("--quick", action="store_true", help="minutes; claims nothing")
+    verb.add_argument("--list", action="store_true", help="claims, jobs and estimate, no run")
+    verb.add_argument(
+        "--again", action="store_true", help="compute anew what other settings left in --out"
+    )
+    verb.add_argument("--job", help="this job alone, of one seed, in this process")
+    verb.add_argument(
+        "--slice",
+        type=float,
+        metavar="SECONDS",
+        help="after which a job writes its checkpoint and is started again, 480 if left out",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

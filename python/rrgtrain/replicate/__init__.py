@@ -1,0 +1,1 @@
+"""The papers' claims in miniature: `rrgtrain replicate`; README.md has the table of claims."""

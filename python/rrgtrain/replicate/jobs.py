@@ -1,0 +1,222 @@
+"""Every job of a seed: which recipe, from whose checkpoint. One line each."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rrgtrain.config import load_config
+from rrgtrain.data.phantom.write import VERSION as PHANTOM_VERSION
+from rrgtrain.errors import UserError
+from rrgtrain.report.provenance import versions
+from rrgtrain.schema import Recipe
+from rrgtrain.select.draw import SUBSET
+
+DATA = "data"
+QUICK = "replicate/quick"
+
+
+@dataclass(frozen=True)
+class Job:
+    """`kind` is what runs: data, sft, rl, select or masking.
+
+    `recipe` is laid upon `replicate/common`. `start` names the job whose checkpoint it starts
+    from, `subset` the job that drew its training studies. `quick` are settings that `--quick`
+    adds where its small size asks for them.
+    """
+
+    name: str
+    kind: str
+    recipe: str = ""
+    start: str = ""
+    subset: str = ""
+    quick: tuple[str, ...] = ()
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The jobs of the same seed that come before it."""
+        before = () if self.name == DATA else (DATA, self.start, self.subset)
+        return tuple(name for name in before if name)
+
+
+FEW = "replicate/few_prompts"
+LAST = "replicate/last_step"
+BROKEN_OFF = "replicate/base_model"
+BALANCED = ("data.balanced=60",)
+
+_LISTED = (
+    Job(DATA, "data"),
+    # Starts, shared by the jobs that name them.
+    Job("sft", "sft"),
+    Job("base", "sft", BROKEN_OFF),
+    Job("base_blocks", "sft", f"mrg_r1_sft+{BROKEN_OFF}"),
+    # EditGRPO, tables 1 and 4.
+    Job("grpo", "rl", "grpo", "sft"),
+    Job("dr_grpo", "rl", "dr_grpo", "sft"),
+    Job("editgrpo", "rl", "editgrpo", "sft"),
+    # MRG-R1, table II.
+    Job("mrg_r1", "rl", f"mrg_r1+{FEW}", "base_blocks"),
+    Job("mrg_r1_ce_f1", "rl", f"mrg_r1_ce_f1+{FEW}", "base"),
+    # DEER with its gradient weights on all studies, OraPO.
+    Job("ditpo", "rl", f"deer+{LAST}", "sft"),
+    Job("orapo", "rl", f"orapo+{FEW}", "base", quick=BALANCED),
+    # What the eight above are compared with.
+    Job("editgrpo_para", "rl", "editgrpo_para", "sft"),
+    Job("editgrpo_exact", "rl", "editgrpo_exact", "sft"),
+    Job("mrg_r1_format", "rl", f"mrg_r1_format+{FEW}", "base_blocks"),
+    Job("mrg_r1_nlg", "rl", f"mrg_r1_nlg+{FEW}", "base"),
+    Job("mrg_r1_mccs", "rl", f"mrg_r1_mccs+{FEW}", "base"),
+    Job("mrg_r1_ce_f1_format", "rl", f"mrg_r1_ce_f1_format+{FEW}", "base_blocks"),
+    Job("masking", "masking", "deer", "sft"),
+    Job("select", "select", "deer_f1", "sft"),
+    Job("deer", "rl", f"deer+{LAST}", "sft", "select"),
+    Job("ditpo_f1", "rl", f"deer_f1+{LAST}", "sft"),
+    Job("ditpo_mixed", "rl", f"deer_mixed+{LAST}", "sft"),
+    Job("orapo_grpo", "rl", f"orapo_grpo+{FEW}", "base", quick=BALANCED),
+    Job("orapo_400", "rl", f"orapo_400+{FEW}", "base", quick=("data.balanced=24",)),
+)
+JOBS: dict[str, Job] = {job.name: job for job in _LISTED}
+HEADLINE = ("sft", "grpo", "dr_grpo", "editgrpo", "mrg_r1", "mrg_r1_ce_f1", "ditpo", "orapo")
+
+
+def with_needs(names: Iterable[str]) -> list[str]:
+    """The jobs and all that they need, in the order of the table."""
+    wanted: set[str] = set()
+
+    def add(name: str) -> None:
+        if name not in JOBS:
+            raise UserError(f"--job {name} is unknown; jobs are: {', '.join(JOBS)}")
+        wanted.add(name)
+        for before in JOBS[name].needs:
+            add(before)
+
+    for name in names:
+        add(name)
+    return [name for name in JOBS if name in wanted]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job of one seed below the directory `out`; `quick` is the size that claims nothing."""
+
+    job: Job
+    seed: int
+    out: Path
+    quick: bool = False
+
+    @property
+    def label(self) -> str:
+        return f"{self.job.name} of seed {self.seed}"
+
+    @property
+    def home(self) -> Path:
+        """Where the jobs of this seed lie."""
+        return self.out / f"seed{self.seed}"
+
+    @property
+    def directory(self) -> Path:
+        """What the job writes: a run's directory, or the phantoms."""
+        return self.home / self.job.name
+
+    @property
+    def result(self) -> Path:
+        """There when the job has finished."""
+        return self.home / f"{self.job.name}.json"
+
+    @property
+    def log(self) -> Path:
+        return self.home / f"{self.job.name}.log"
+
+    def other(self, name: str) -> Task:
+        """Another job of the same seed."""
+        return Task(JOBS[name], self.seed, self.out, self.quick)
+
+    @property
+    def recipe_name(self) -> str:
+        """As a command takes it: recipes one upon the other."""
+        parts = ("replicate/common", self.job.recipe, QUICK if self.quick else "")
+        return "+".join(part for part in parts if part)
+
+    @property
+    def settings(self) -> list[str]:
+        """Seeds, data, and what stands in the table for the small size."""
+        found = [f"seed={self.seed}", f"policy.seed={self.seed}", f"data.phantom.seed={self.seed}"]
+        if self.job.name != DATA:
+            found.append(f"data.root={self.home / DATA}")
+        if self.job.subset:
+            found.append(f"data.subset={self.home / self.job.subset / SUBSET}")
+        return [*found, *(self.job.quick if self.quick else ())]
+
+    @property
+    def start(self) -> Path | None:
+        """The checkpoint it starts from."""
+        if not self.job.start:
+            return None
+        return self.home / self.job.start / "checkpoints" / "sft"
+
+    def recipe(self) -> Recipe:
+        """All its settings."""
+        recipe = load_config(Recipe, self.recipe_name, self.settings)
+        if self.start is not None:
+            recipe.policy.path = str(self.start)
+        return recipe
+
+    @property
+    def command(self) -> str:
+        """The command that gives the same numbers."""
+        if self.job.kind == "masking":
+            words = ["replicate", "--job", self.job.name, "--seeds", str(self.seed)]
+            words += ["--out", str(self.out), *(["--quick"] if self.quick else [])]
+        else:
+            words = [self.job.kind, self.recipe_name, "--out", str(self.directory)]
+            words += ["--from", str(self.start)] if self.start is not None else []
+            words += self.settings
+        return shlex.join(["rrgtrain", *words])
+
+
+@functools.cache
+def _identity(task: Task) -> str:
+    recipe = asdict(task.recipe())
+    for section, key in (("data", "root"), ("data", "subset"), ("policy", "path")):
+        recipe[section].pop(key)
+    installed = {k: v for k, v in versions().items() if k not in ("python", "triton")}
+    found = {
+        "recipe": recipe,
+        "versions": {**installed, "phantom": PHANTOM_VERSION},
+        "needs": {name: digest(identity(task.other(name))) for name in task.job.needs},
+    }
+    return json.dumps(found, sort_keys=True)
+
+
+def identity(task: Task) -> dict[str, Any]:
+    """What its result depends on: settings without paths, versions, the jobs before it."""
+    return json.loads(_identity(task))
+
+
+def digest(identity: dict[str, Any]) -> str:
+    """16 hex digits of what a result depends on."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What differs between two identities, as `rl.lr 0.0002 -> 0.0001`."""
+    old, new = dict(_flat(before, "")), dict(_flat(now, ""))
+    return [
+        f"{key.removeprefix('recipe.')} {old.get(key, 'unset')} -> {new.get(key, 'unset')}"
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _flat(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

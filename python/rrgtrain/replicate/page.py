@@ -1,0 +1,48 @@
+"""The page of a replication: verdict, table and figure of each claim, each row with its command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from rrgtrain.engine.rundir import atomic_write
+from rrgtrain.replicate.claims import MEASURES
+from rrgtrain.replicate.figure import figure_of
+from rrgtrain.replicate.outcome import Outcome
+from rrgtrain.replicate.text import check_line
+from rrgtrain.report.provenance import versions
+
+
+def write_page(
+    outcomes: Sequence[Outcome], path: Path, *, command: str, notes: Sequence[str]
+) -> None:
+    """Writes one HTML file that needs nothing else."""
+    environment = Environment(
+        loader=PackageLoader("rrgtrain.replicate"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = resources.files("rrgtrain.report") / "templates" / "report.css"
+    page = environment.get_template("replicate.html.j2").render(
+        style=Markup(style.read_text(encoding="utf-8")),
+        command=command,
+        notes=notes,
+        measures=MEASURES,
+        versions=", ".join(f"{k} {v}" for k, v in versions().items()),
+        claims=[
+            {
+                "outcome": outcome,
+                "figure": figure_of(outcome),
+                "figured": MEASURES[outcome.claim.figure],
+                "checks": [(check_line(check), check.outcome) for check in outcome.checks],
+            }
+            for outcome in outcomes
+        ],
+    )
+    atomic_write(path, page)

@@ -1,0 +1,95 @@
+"""What a finished job leaves: one JSON file, with all that the tables are made of."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rrgtrain.engine.rundir import atomic_write
+from rrgtrain.errors import UserError
+from rrgtrain.replicate.jobs import Task, changes, digest, identity
+from rrgtrain.replicate.measures import Ratios
+
+
+@dataclass(frozen=True)
+class Result:
+    """`identity` is what it depends on, `facts` what a reader may ask: steps, seconds, sizes.
+
+    `measures` are by name; `commit` is the code's.
+    """
+
+    identity: dict[str, Any]
+    command: str
+    commit: str | None
+    measures: dict[str, Ratios] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Writes the file, whole or not at all."""
+        content = {
+            **{k: v for k, v in vars(self).items() if k != "measures"},
+            "measures": {name: found.as_json() for name, found in self.measures.items()},
+        }
+        atomic_write(path, json.dumps(content) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Result:
+        """Reads the file. UserError where it is something else."""
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            measures = {k: Ratios.from_json(v) for k, v in content.pop("measures").items()}
+            return cls(**content, measures=measures)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UserError(
+                f"{path} is no result of `rrgtrain replicate` ({error}); delete it, and its job "
+                "runs again"
+            ) from error
+
+
+def finished(task: Task) -> bool:
+    """Whether the job has left its result, of whatever settings."""
+    return task.result.is_file()
+
+
+def stale(task: Task) -> str | None:
+    """Why what the job left, finished or begun, is of other settings or versions; None if not."""
+    if finished(task):
+        before = Result.load(task.result).identity
+    elif _begun(task).is_file():
+        before = json.loads(_begun(task).read_text(encoding="utf-8"))
+    else:
+        return None
+    now = identity(task)
+    if digest(before) == digest(now):
+        return None
+    listed = changes(before, now)
+    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    return f"{task.label}: {', '.join(listed[:3])}{more}"
+
+
+def begin(task: Task) -> None:
+    """Notes, before anything is computed, what the job's result will depend on."""
+    task.home.mkdir(parents=True, exist_ok=True)
+    if not _begun(task).is_file():
+        atomic_write(_begun(task), json.dumps(identity(task)) + "\n")
+
+
+def end(task: Task, result: Result) -> None:
+    """Leaves the result, which says that the job has finished."""
+    result.save(task.result)
+    _begun(task).unlink(missing_ok=True)
+
+
+def forget(task: Task) -> None:
+    """Removes what the job has left, finished or begun."""
+    _begun(task).unlink(missing_ok=True)
+    task.result.unlink(missing_ok=True)
+    if task.directory.is_dir():
+        shutil.rmtree(task.directory)
+
+
+def _begun(task: Task) -> Path:
+    return task.home / f"{task.job.name}.begun.json"

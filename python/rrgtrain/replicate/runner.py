@@ -1,0 +1,146 @@
+"""Runs jobs in processes of their own, a few at a time, until all have left their results.
+
+A process gets a slice of time; what has not ended by then writes its checkpoint, ends with status
+75 and is started again, ahead of what has not begun. So no process runs longer than a slice and
+nothing is lost when this one is killed: the same command goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rrgtrain.engine.progress import Bar, progress
+from rrgtrain.engine.rundir import RunDir
+from rrgtrain.errors import Stopped, UserError
+from rrgtrain.replicate.cost import seconds_of
+from rrgtrain.replicate.jobs import Task
+from rrgtrain.replicate.results import finished
+from rrgtrain.select.draw import RECORDS
+
+SLICE = 8 * 60.0
+"""Seconds after which a job writes its checkpoint: with the step it is in, under nine minutes."""
+PAUSE = 0.2
+
+
+class Process(Protocol):
+    """What the runner asks of a process; `subprocess.Popen` gives it."""
+
+    def poll(self) -> int | None: ...
+
+    def terminate(self) -> None: ...
+
+    def wait(self) -> int: ...
+
+
+Launch = Callable[[Task], Process]
+
+
+@dataclass
+class _Running:
+    task: Task
+    process: Process
+    mark: tuple[str, ...]
+    began: float
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    workers: int,
+    launch: Launch,
+    *,
+    pause: float = PAUSE,
+    tell: Callable[[str], None] = print,
+) -> None:
+    """Runs every task without a result, those they need first.
+
+    Raises UserError for a job that fails, or that a slice brings no further; Stopped when this
+    process is asked to end, after its children have. What has finished stays in either case.
+    """
+    waiting = [task for task in tasks if not finished(task)]
+    running: list[_Running] = []
+    costs = {task: seconds_of(task) for task in waiting}
+    bar: Bar[int] = progress(round(sum(costs.values())), "replicate, estimated seconds")
+    with bar:
+        try:
+            while waiting or running:
+                for task in [t for t in waiting if _ready(t)][: workers - len(running)]:
+                    waiting.remove(task)
+                    running.append(_Running(task, launch(task), _mark(task), time.monotonic()))
+                    tell(f"{time.strftime('%H:%M:%S')} begin {task.label}")
+                if not running:
+                    raise ValueError(f"{waiting[0].label} waits for a job that is not to run")
+                ended = [(r, code) for r in running if (code := r.process.poll()) is not None]
+                for one, code in ended:
+                    running.remove(one)
+                    if _ended(one, code, tell):
+                        bar.advance(round(costs[one.task]))
+                    else:
+                        waiting.insert(0, one.task)
+                if not ended:
+                    time.sleep(pause)
+        finally:
+            for one in running:
+                one.process.terminate()
+            for one in running:
+                one.process.wait()
+
+
+def child(task: Task, slice_seconds: float) -> Process:
+    """The job as a command of its own, on one thread, its output in its log."""
+    words = ["replicate", "--job", task.job.name, "--seeds", str(task.seed)]
+    words += ["--out", str(task.out), "--slice", str(slice_seconds)]
+    words += ["--quick"] if task.quick else []
+    task.home.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with task.log.open("a") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "rrgtrain.cli", *words],
+            env=environment,
+            stdout=log,
+            stderr=log,
+            stdin=subprocess.DEVNULL,
+            # Ctrl-C is for this process, which passes it on once.
+            start_new_session=True,
+        )
+
+
+def _ready(task: Task) -> bool:
+    return all(finished(task.other(name)) for name in task.job.needs)
+
+
+def _ended(one: _Running, code: int, tell: Callable[[str], None]) -> bool:
+    """Whether the job is done; False for one that goes on in another slice."""
+    task, took = one.task, time.monotonic() - one.began
+    if code == 0 and finished(task):
+        tell(f"{time.strftime('%H:%M:%S')} done  {task.label} ({took:.0f} s)")
+        return True
+    if code == Stopped.status:
+        if _mark(task) == one.mark:
+            raise UserError(
+                f"{task.label}: {took:.0f} s brought it no further; give more time by --slice "
+                f"(see {task.log})"
+            )
+        tell(f"{time.strftime('%H:%M:%S')} pause {task.label} ({took:.0f} s)")
+        return False
+    raise UserError(
+        f"{task.label} ended with status {code}: {_last_line(task)} (see {task.log}); the same "
+        "command goes on where it stopped"
+    )
+
+
+def _mark(task: Task) -> tuple[str, ...]:
+    """Changes whenever the job has come further."""
+    kept, sampled = RunDir(task.directory).resume, task.directory / RECORDS
+    names = sorted(path.name for path in kept.iterdir()) if kept.is_dir() else []
+    return (*names, str(sampled.stat().st_size if sampled.is_file() else 0))
+
+
+def _last_line(task: Task) -> str:
+    lines = task.log.read_text(errors="replace").strip().splitlines() if task.log.exists() else []
+    return lines[-1] if lines else "it said nothing"

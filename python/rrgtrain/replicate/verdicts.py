@@ -1,0 +1,96 @@
+"""Whether a claim holds in what was measured: differences with their intervals, and a verdict.
+
+The interval is a percentile bootstrap of two levels: seeds are drawn with replacement, and within
+each the held-out studies, the same for both sides. With three seeds the outer level is coarse; with
+one the interval is over studies alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rrgtrain.replicate.measures import Ratios
+
+LEVEL, RESAMPLES = 0.9, 2000
+MARGIN = 0.02
+"""Two points: how near "about the same" is."""
+HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
+REPRODUCES = "reproduces here"
+NOT_REPRODUCED = "does not reproduce here"
+OPEN = "undecided here"
+NOT_JUDGED = "not judged"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds with its 90 % interval, and the value of each seed."""
+
+    value: float
+    low: float
+    high: float
+    seeds: tuple[float, ...]
+
+
+def estimate(first: Sequence[Ratios], second: Sequence[Ratios] = (), factor: float = 1) -> Estimate:
+    """`first` minus `factor` times `second`, one of each a seed; `first` alone without `second`.
+
+    Raises ValueError where the two were not measured on the same units.
+    """
+    pairs = list(zip(first, second, strict=True)) if second else [(one, None) for one in first]
+    observed, draws = [], []
+    for seed, (one, other) in enumerate(pairs):
+        if other is not None and one.units != other.units:
+            raise ValueError(f"seed {seed}: {one.units} units against {other.units}; wanted equal")
+        rng = np.random.default_rng((seed, one.units))
+        share = np.full(one.units, 1.0 / one.units)
+        weights = rng.multinomial(one.units, share, size=RESAMPLES).astype(np.float64)
+        observed.append(_difference(one, other, factor, None)[0])
+        draws.append(_difference(one, other, factor, weights))
+    rng = np.random.default_rng(len(pairs))
+    # A seed that is drawn twice brings two resamplings of its studies.
+    seeds = rng.integers(0, len(pairs), size=(RESAMPLES, len(pairs)))
+    own = rng.integers(0, RESAMPLES, size=seeds.shape)
+    means = np.stack(draws)[seeds, own].mean(1)
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(np.mean(observed)), float(low), float(high), tuple(map(float, observed)))
+
+
+def _difference(
+    one: Ratios, other: Ratios | None, factor: float, weights: np.ndarray | None
+) -> np.ndarray:
+    value = one.value(weights)
+    return value if other is None else value - factor * other.value(weights)
+
+
+def judge(kind: str, found: Estimate) -> str:
+    """Whether a difference is what a check of this kind asks for.
+
+    more: above zero. less: below zero. about: within two points either way. kept: at most two
+    points below. It fails when the difference itself is not there, holds when the whole interval
+    is, and with more and less every single seed too; else it is undecided.
+    """
+    low, high = _BOUNDS[kind]
+    if not low < found.value < high:
+        return FAILS
+    # Of three seeds one may point the other way, and the interval still leave zero out.
+    single = found.seeds if kind in ("more", "less") else ()
+    ends = (found.low, found.high, *single)
+    return HOLDS if all(low < end < high for end in ends) else UNDECIDED
+
+
+_BOUNDS = {
+    "more": (0.0, np.inf),
+    "less": (-np.inf, 0.0),
+    "about": (-MARGIN, MARGIN),
+    "kept": (-MARGIN, np.inf),
+}
+
+
+def verdict(outcomes: Sequence[str]) -> str:
+    """A claim reproduces when all its checks hold, and does not when one fails."""
+    if FAILS in outcomes:
+        return NOT_REPRODUCED
+    return OPEN if UNDECIDED in outcomes else REPRODUCES

@@ -1,0 +1,32 @@
+"""How many sampled reports earn nothing at all, step by step (OraPO, figure 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rrgtrain.algorithms import Group
+from rrgtrain.algorithms.orapo import zero_shares
+
+
+@dataclass
+class ZeroRecorder:
+    """A recorder of the loop: per step the share of zero rewards, and of groups with no other."""
+
+    shares: list[float] = field(default_factory=list)
+    whole_groups: list[float] = field(default_factory=list)
+
+    def __call__(self, step: int, groups: list[Group], rewards: torch.Tensor) -> None:
+        shares = zero_shares(groups, rewards)
+        self.shares.append(sum(shares) / len(shares))
+        self.whole_groups.append(sum(share == 1.0 for share in shares) / len(shares))
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"shares": list(self.shares), "whole_groups": list(self.whole_groups)}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Puts back what `state_dict` gave."""
+        self.shares, self.whole_groups = list(state["shares"]), list(state["whole_groups"])

@@ -1,0 +1,241 @@
+"""The scheduler with processes that are played: order, slices, kills between jobs, failures."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.engine.rundir import RunDir
+from rrgtrain.engine.stop import stopping
+from rrgtrain.errors import Stopped, UserError
+from rrgtrain.replicate import runner
+from rrgtrain.replicate.jobs import Task, with_needs
+from rrgtrain.replicate.results import finished
+from rrgtrain.replicate.runner import child, run_tasks
+from tests.rrgtrain.replicate.common import leave, task
+
+
+@pytest.fixture(autouse=True)
+def _no_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "seconds_of", lambda task: 60.0)
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+@dataclass
+class Played:
+    """A process that ends at its first poll, having done `act`."""
+
+    act: Callable[[], int]
+    ended: list[str] = field(default_factory=list)
+
+    def poll(self) -> int | None:
+        return self.act()
+
+    def terminate(self) -> None:
+        self.ended.append("terminate")
+
+    def wait(self) -> int:
+        self.ended.append("wait")
+        return 0
+
+
+@dataclass
+class Stage:
+    """Launches played jobs and remembers which, and how many ran at once."""
+
+    scripts: dict[str, list[int]] = field(default_factory=dict)
+    begun: list[str] = field(default_factory=list)
+
+    def __call__(self, one: Task) -> Played:
+        self.begun.append(one.job.name)
+
+        def act() -> int:
+            script = self.scripts.get(one.job.name)
+            code = script.pop(0) if script else 0
+            if code == 0:
+                leave(one)
+            if code == 75:
+                kept = RunDir(one.directory).resume
+                kept.mkdir(parents=True, exist_ok=True)
+                (kept / f"{len(list(kept.iterdir())):06d}-step").mkdir()
+            return code
+
+        return Played(act)
+
+
+def tasks_for(name: str, out: Path, seeds: tuple[int, ...] = (0,)) -> list[Task]:
+    return [task(n, seed, out) for n in with_needs([name]) for seed in seeds]
+
+
+def test_each_job_runs_once_after_what_it_needs(tmp_path: Path) -> None:
+    stage = Stage()
+    run_tasks(tasks_for("deer", tmp_path), 2, stage, pause=0, tell=quiet)
+    assert stage.begun == ["data", "sft", "select", "deer"]
+    run_tasks(tasks_for("deer", tmp_path), 2, stage, pause=0, tell=quiet)
+    assert len(stage.begun) == 4, "what has finished is skipped"
+
+
+def test_workers_are_kept_busy_and_never_exceeded(tmp_path: Path) -> None:
+    busy, most = [0], [0]
+
+    class Counted(Stage):
+        def __call__(self, one: Task) -> Played:
+            made = super().__call__(one)
+            busy[0] += 1
+            most[0] = max(most[0], busy[0])
+            inner, polls = made.act, [0]
+
+            def later() -> int | None:
+                polls[0] += 1
+                if polls[0] < 3:
+                    return None
+                busy[0] -= 1
+                return inner()
+
+            made.act = later  # type: ignore[assignment]
+            return made
+
+    run_tasks(tasks_for("editgrpo", tmp_path, (0, 1, 2)), 2, Counted(), pause=0, tell=quiet)
+    assert most == [2]
+
+
+def test_a_slice_goes_on_before_anything_new_begins(tmp_path: Path) -> None:
+    stage, told = Stage({"sft": [75, 75]}), []
+    run_tasks(tasks_for("editgrpo", tmp_path, (0, 1)), 1, stage, pause=0, tell=told.append)
+    assert stage.begun == ["data", "data", "sft", "sft", "sft", "sft", "editgrpo", "editgrpo"]
+    assert [line.split()[1] for line in told].count("pause") == 2
+
+
+def test_a_slice_without_progress_is_told(tmp_path: Path) -> None:
+    stage = Stage()
+    stuck = Played(lambda: 75)
+    leave(task("data", 0, tmp_path))
+    with pytest.raises(UserError, match="sft of seed 0: 0 s brought it no further; give more"):
+        run_tasks(tasks_for("sft", tmp_path), 1, lambda _: stuck, pause=0, tell=quiet)
+    assert not stage.begun
+
+
+def test_a_failure_names_the_job_ends_the_others_and_keeps_what_has_finished(
+    tmp_path: Path,
+) -> None:
+    leave(task("data", 0, tmp_path))
+    made = task("sft", 0, tmp_path)
+    made.log.write_text("some lines\nrrgtrain: sft, step 3: the loss is nan\n")
+    endless = Played(lambda: None)  # type: ignore[arg-type, return-value]
+
+    def launch(one: Task) -> Played:
+        return Played(lambda: 2) if one.job.name == "sft" else endless
+
+    both = [*tasks_for("sft", tmp_path), *tasks_for("base", tmp_path)]
+    with pytest.raises(UserError, match="sft of seed 0 ended with status 2: rrgtrain: sft, step 3"):
+        run_tasks(list(dict.fromkeys(both)), 2, launch, pause=0, tell=quiet)
+    assert endless.ended == ["terminate", "wait"]
+    assert finished(task("data", 0, tmp_path)) and not finished(made)
+
+
+def test_a_kill_between_jobs_costs_nothing(tmp_path: Path) -> None:
+    """Killed after each number of jobs, the rest is run by the next and nothing twice."""
+    wanted = tasks_for("deer", tmp_path, (0, 1))
+    seen: list[str] = []
+    for _ in wanted:
+        stage = Stage()
+
+        def launch(one: Task, stage: Stage = stage) -> Played:
+            if len(stage.begun) == 1:
+                raise KeyboardInterrupt  # as if this process had died here
+            return stage(one)
+
+        with contextlib.suppress(KeyboardInterrupt):
+            run_tasks(wanted, 1, launch, pause=0, tell=quiet)
+        seen += stage.begun
+    assert sorted(seen) == sorted(one.job.name for one in wanted)
+    assert all(map(finished, wanted))
+
+
+def test_a_job_that_waits_for_ever_is_no_endless_loop(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="sft of seed 0 waits for a job that is not to run"):
+        run_tasks([task("sft", 0, tmp_path)], 1, Stage(), pause=0, tell=quiet)
+
+
+def test_a_signal_stops_the_children_before_it_ends(tmp_path: Path) -> None:
+    endless = Played(lambda: None)  # type: ignore[arg-type, return-value]
+
+    def launch(one: Task) -> Played:
+        signal.raise_signal(signal.SIGTERM) if one.job.name == "sft" else None
+        return endless if one.job.name == "base" else Stage()(one)
+
+    leave(task("data", 0, tmp_path))
+    wanted = [task(n, 0, tmp_path) for n in ("data", "base", "sft")]
+    with stopping.installed(), pytest.raises(Stopped, match="stopped by SIGTERM"):
+        run_tasks(wanted, 2, launch, pause=0, tell=quiet)
+    assert endless.ended == ["terminate", "wait"]
+
+
+def test_a_child_is_the_command_of_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {}
+
+    def popen(words: list[str], **options: object) -> str:
+        given.update(options, words=words)
+        return "process"
+
+    monkeypatch.setattr(runner.subprocess, "Popen", popen)
+    assert child(task("sft", 3, tmp_path), 60.0) == "process"
+    assert given["words"][1:] == [
+        *("-m", "rrgtrain.cli", "replicate", "--job", "sft", "--seeds", "3"),
+        *("--out", str(tmp_path), "--slice", "60.0", "--quick"),
+    ]
+    assert given["env"]["OMP_NUM_THREADS"] == "1" and given["start_new_session"]
+    assert task("sft", 3, tmp_path).log.exists()
+
+
+WATCHED = """
+import signal, sys, time
+from rrgtrain.replicate.watch import stop_after
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
+stop_after({seconds})
+print("ready", flush=True)
+time.sleep(300)
+"""
+
+
+def test_a_process_ends_itself_after_its_slice_or_its_parent() -> None:
+    own = subprocess.run(
+        [sys.executable, "-c", WATCHED.format(seconds=0.2)], timeout=300, check=False
+    )
+    assert own.returncode == 75
+    # a parent that starts the watched process, waits until it is watched, and is gone
+    parent = (
+        "import subprocess, sys\n"
+        f"p = subprocess.Popen([sys.executable, '-c', {WATCHED.format(seconds=None)!r}], "
+        "stdout=subprocess.PIPE)\n"
+        "p.stdout.readline(); print(p.pid, flush=True)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", parent], capture_output=True, text=True, timeout=300, check=True
+    )
+    orphan = int(done.stdout)
+    for _ in range(600):
+        if _gone(orphan):
+            break
+        time.sleep(0.1)
+    assert _gone(orphan)
+
+
+def _gone(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return True
