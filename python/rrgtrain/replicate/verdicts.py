@@ -7,6 +7,7 @@ one the interval is over studies alone.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,9 +45,7 @@ def estimate(first: Sequence[Ratios], second: Sequence[Ratios] = (), factor: flo
     for seed, (one, other) in enumerate(pairs):
         if other is not None and one.units != other.units:
             raise ValueError(f"seed {seed}: {one.units} units against {other.units}; wanted equal")
-        rng = np.random.default_rng((seed, one.units))
-        share = np.full(one.units, 1.0 / one.units)
-        weights = rng.multinomial(one.units, share, size=RESAMPLES).astype(np.float64)
+        weights = _weights(seed, one.units)
         observed.append(_difference(one, other, factor, None)[0])
         draws.append(_difference(one, other, factor, weights))
     rng = np.random.default_rng(len(pairs))
@@ -56,6 +55,13 @@ def estimate(first: Sequence[Ratios], second: Sequence[Ratios] = (), factor: flo
     means = np.stack(draws)[seeds, own].mean(1)
     low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Estimate(float(np.mean(observed)), float(low), float(high), tuple(map(float, observed)))
+
+
+@functools.lru_cache(maxsize=8)
+def _weights(seed: int, units: int) -> np.ndarray:
+    """How often each unit is drawn in each resampling, the same for all that is compared."""
+    rng = np.random.default_rng((seed, units))
+    return rng.multinomial(units, np.full(units, 1.0 / units), size=RESAMPLES).astype(np.float64)
 
 
 def _difference(
