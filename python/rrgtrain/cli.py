@@ -76,8 +76,8 @@ def parser() -> argparse.ArgumentParser:
     data.add_argument("--out", type=Path, required=True)
     report = verb("report", "draw report.html of a finished run again")
     report.add_argument("run", type=Path)
-    replay = verb("replay", "compute a batch again whose numbers were not finite")
-    replay.add_argument("batch", type=Path, help="its directory, RUN/failures/...")
+    replay = verb("replay", "make a recorded step, or a batch that was not finite, again")
+    replay.add_argument("batch", type=Path, help="RUN/steps/NUMBER.json.gz, or RUN/failures/...")
     verb("doctor", "versions, devices and who serves each op")
     return top
 
@@ -106,8 +106,8 @@ def _replicate_options(verb: argparse.ArgumentParser) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
-    0 on success; one line on standard error and 2 on bad input, 75 where the run was stopped and
-    can be resumed, 130 after an interrupt from the keyboard.
+    0 on success, 1 where a replayed step differs; one line on standard error and 2 on bad input,
+    75 where the run was stopped and can be resumed, 130 after an interrupt from the keyboard.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with warnings.catch_warnings():

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from rrgtrain.config import load_config
 from rrgtrain.data.phantom import PhantomConfig, write_phantom
-from rrgtrain.engine.outcome import EditRecorder, draw, finish
+from rrgtrain.engine.keepsakes import Keepsakes
+from rrgtrain.engine.outcome import draw, finish
 from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.replay import replay_batch
+from rrgtrain.engine.replay_step import replay_step
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.stages import Stages
 from rrgtrain.engine.wandb_log import require_wandb
@@ -106,17 +108,17 @@ def demo(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """SFT, then reinforcement learning from it, both judged on the held-out studies."""
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
-    recorder = EditRecorder()
+    kept = Keepsakes()
     with Stages.open(recipe, out, sft=True, rl=True, verb="demo", resume=resume) as stages:
         tuned = stages.sft()
         before = stages.evaluate("SFT")
-        trained = stages.rl(recorder)
+        trained = stages.rl(kept)
         after = stages.evaluate(name)
         finish(
             stages,
             f"SFT, then {name}",
             {"SFT": (before, tuned), name: (after, trained)},
-            recorder,
+            kept,
             began - stages.keeper.earlier,
         )
 
@@ -135,13 +137,13 @@ def rl(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Reinforcement learning from `policy.path`, judged beside its start."""
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
-    recorder = EditRecorder()
+    kept = Keepsakes()
     with Stages.open(recipe, out, rl=True, verb="rl", resume=resume) as stages:
         before = stages.evaluate("start")
-        trained = stages.rl(recorder)
+        trained = stages.rl(kept)
         after = stages.evaluate(name)
         systems = {"start": (before, None), name: (after, trained)}
-        finish(stages, name, systems, recorder, began - stages.keeper.earlier)
+        finish(stages, name, systems, kept, began - stages.keeper.earlier)
         print(f"checkpoint: {trained.best}")
 
 
@@ -176,7 +178,13 @@ def report(path: Path) -> int:
 
 
 def replay(path: Path) -> int:
-    """Computes a kept batch again and says where its numbers stop being finite."""
-    for line in replay_batch(path):
-        print(line)
-    return 0
+    """Computes a recorded step, or a kept batch of a failure, again; 1 where a step differs."""
+    if not path.is_file():
+        for line in replay_batch(path):
+            print(line)
+        return 0
+    findings = []
+    for finding in replay_step(path):
+        findings.append(finding)
+        print(finding)
+    return int(any(finding.checked and not finding.same for finding in findings))

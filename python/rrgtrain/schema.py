@@ -97,6 +97,8 @@ class Sft:
     With `drops`, the first so many of those plateaus do not stop it: the best weights come back
     and the learning rate is multiplied by `drop_factor`.
 
+    `choose`: the checkpoint that is kept, the best by micro-F1 or the validation before the last
+    one that brought `min_delta` (EditGRPO starts RL from the epoch before convergence).
     `train: vision` freezes the language model (DEER). `template` is what the policy learns to
     write: `{report}` and, where studies have labels, `{findings}`, the positive ones by name.
     """
@@ -113,6 +115,7 @@ class Sft:
     min_delta: float = at_least(0.003, 0.0)
     drops: int = at_least(0, 0)
     drop_factor: float = at_least(0.25, 0.0)
+    choose: str = one_of("best", "before_convergence")
     wall_seconds: float | None = None
     train: str = one_of("all", "vision")
     template: str = "{report}"
@@ -299,8 +302,13 @@ class Checkpoint:
 
 @dataclass
 class Log:
-    """Beside metrics.jsonl and TensorBoard: `wandb` names a project of Weights & Biases."""
+    """Beside metrics.jsonl and TensorBoard: `wandb` names a project of Weights & Biases.
 
+    `records`: each so many steps of reinforcement learning, all that the step was made of is kept
+    for `rrgtrain replay`; 0 keeps none.
+    """
+
+    records: int = at_least(1, 0)
     wandb: str | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,8 @@ from rrgtrain.rollout import generate
 class Evaluation:
     """What a policy wrote for R studies, and how it compares.
 
-    `predicted` and `truth` are [R, 14] class ids; `rewards` maps terms to [R] arrays.
+    `predicted` and `truth` are [R, 14] class ids; `rewards` maps terms to [R] arrays, `notes` to
+    what a term kept of each report (FactS: facts and verdicts).
     """
 
     studies: list[Study]
@@ -30,6 +31,7 @@ class Evaluation:
     predicted: np.ndarray
     truth: np.ndarray
     rewards: dict[str, np.ndarray]
+    notes: dict[str, list[Any]] = field(default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; the studies stay with the data."""
@@ -38,6 +40,7 @@ class Evaluation:
             "predicted": torch.as_tensor(self.predicted),
             "truth": torch.as_tensor(self.truth),
             "rewards": {name: torch.as_tensor(value) for name, value in self.rewards.items()},
+            "notes": {name: list(notes) for name, notes in self.notes.items()},
         }
 
     @classmethod
@@ -49,6 +52,7 @@ class Evaluation:
             state["predicted"].numpy(),
             state["truth"].numpy(),
             {name: value.numpy() for name, value in state["rewards"].items()},
+            state.get("notes", {}),
         )
 
     def metrics(self) -> dict[str, float]:
@@ -126,4 +130,4 @@ def score(reports: list[str], studies: list[Study], rewards: RewardService) -> E
         truth = rewards.labeller.label([study.report or "" for study in studies], keep=True)
     else:
         truth = np.asarray([study.labels for study in studies], dtype=np.int8)
-    return Evaluation(studies, reports, predicted, truth, values)
+    return Evaluation(studies, reports, predicted, truth, values, dict(values.notes))

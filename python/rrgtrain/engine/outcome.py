@@ -7,17 +7,13 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import torch
-
-from rrgtrain.algorithms import Group
-from rrgtrain.algorithms.group import members
 from rrgtrain.clinical.labels import OBSERVATIONS
 from rrgtrain.clinical.metrics import bootstrap_intervals, per_label_f1
 from rrgtrain.data.images import read_image
 from rrgtrain.engine.evaluate import Evaluation
+from rrgtrain.engine.keepsakes import Keepsakes
 from rrgtrain.engine.logs import read_metrics
 from rrgtrain.engine.preflight import validation_split
 from rrgtrain.engine.rl import RlResult
@@ -27,7 +23,7 @@ from rrgtrain.engine.speed import Speed
 from rrgtrain.engine.stages import Stages
 from rrgtrain.report.html import write_report
 from rrgtrain.report.provenance import commit, versions
-from rrgtrain.report.samples import EditSample, Sample, read_samples, write_samples
+from rrgtrain.report.samples import AnySample, Sample, read_samples, write_samples
 from rrgtrain.report.summary import Metric, RunSummary, System
 from rrgtrain.report.table import print_summary
 
@@ -40,50 +36,6 @@ SHOWN = (
     "micro_precision",
     "micro_recall",
 )
-
-
-@dataclass
-class EditRecorder:
-    """Keeps edits worth reading: the first of each rule, then some from along the run."""
-
-    keep: int = 12
-    kept: list[EditSample] = field(default_factory=list)
-
-    def __call__(self, step: int, groups: list[Group], rewards: torch.Tensor) -> None:
-        flat = members(groups)
-        begin = 0
-        for group in groups:
-            for k, member in enumerate(group.members):
-                if member.parent is not None and self._wanted(member.steps, step):
-                    parent = begin + member.parent
-                    self.kept.append(
-                        EditSample(
-                            group.study.id,
-                            flat[parent].text,
-                            member.text,
-                            member.steps,
-                            group.study.report or "",
-                            float(rewards[parent]),
-                            float(rewards[begin + k]),
-                            step=step,
-                        )
-                    )
-            begin += len(group.members)
-
-    def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {"kept": [asdict(sample) for sample in self.kept]}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` gave."""
-        self.kept = [EditSample(**sample) for sample in state["kept"]]
-
-    def _wanted(self, steps: tuple[tuple[str, str, str], ...], step: int) -> bool:
-        if len(self.kept) >= self.keep or not steps:
-            return False
-        seen = {rule for sample in self.kept for rule, _, _ in sample.steps}
-        late = not self.kept or step > (self.kept[-1].step or 0) + 10
-        return late or any(rule not in seen for rule, _, _ in steps)
 
 
 def system_of(
@@ -116,7 +68,7 @@ def finish(
     stages: Stages,
     title: str,
     evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]],
-    edits: EditRecorder | None = None,
+    kept: Keepsakes | None = None,
     began: float | None = None,
 ) -> RunSummary:
     """Prints the table and writes summary.json, samples.jsonl and report.html of the run.
@@ -137,8 +89,8 @@ def finish(
         commit=commit(),
         versions=versions(),
     )
-    samples: list[Sample | EditSample] = [*_samples(evaluations, recipe.eval.samples)]
-    samples += edits.kept if edits else []
+    samples: list[AnySample] = [*_samples(evaluations, recipe.eval.samples)]
+    samples += kept.samples() if kept else []
     # In this order: a run with a summary lacks nothing but the page that is drawn from it.
     write_samples(run.samples, samples)
     summary.save(run.summary)
@@ -150,8 +102,7 @@ def finish(
 
 def draw(run: RunDir, summary: RunSummary) -> None:
     """Writes report.html of a run from what it left in its directory."""
-    rows, kept = read_metrics(run.metrics), read_samples(run.samples)
-    write_report(run, summary, rows, kept, run.report)
+    write_report(run, summary, read_metrics(run.metrics), read_samples(run.samples), run.report)
 
 
 def _samples(
@@ -177,9 +128,18 @@ def _samples(
                 indication=study.indication,
                 views=[("prior " if i.prior else "") + i.view for i in study.images],
                 labels=first.truth[i].tolist(),
+                facts=_facts(evaluations, i),
             )
         )
     return samples
+
+
+def _facts(
+    evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]], study: int
+) -> dict[str, Any] | None:
+    """What FactS read in each system's report of a study; None where it was not asked."""
+    read = {name: found.notes.get("facts") for name, (found, _) in evaluations.items()}
+    return {name: notes[study] for name, notes in read.items() if notes} or None
 
 
 def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:

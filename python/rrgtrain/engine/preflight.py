@@ -62,6 +62,11 @@ def check_data(
     train = split_of(studies, "train") if tiny or trained else []
     fitted = with_reports(train) if sft else []
     if sft:
+        if recipe.sft.drops and recipe.sft.choose != "best":
+            raise UserError(
+                f"sft.drops={recipe.sft.drops} goes on from the best weights, but sft.choose="
+                f"{recipe.sft.choose} keeps others; use sft.drops=0 or sft.choose=best"
+            )
         check_template(recipe.sft.template)
         for study in fitted:
             target_text(study, recipe.sft.template)

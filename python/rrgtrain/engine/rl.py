@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
 
 from rrgkern import philox_seed
 from rrgtrain.algorithms import Algorithm, Context, Group, Member
+from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.data.study import Study
 from rrgtrain.engine.best import Best
@@ -25,6 +25,7 @@ from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.optim import learning_rate, optimizer_of
 from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.progress import Bar, progress
+from rrgtrain.engine.record import Batch, Recorder
 from rrgtrain.engine.reference import reference_of
 from rrgtrain.engine.rows import reward_rows, spread, surprise, zero_variance
 from rrgtrain.engine.rundir import atomic_directory
@@ -39,16 +40,6 @@ from rrgtrain.schema import Recipe
 
 Validate = Callable[[], dict[str, float]]
 PHASES = ("rollout", "edit", "reward", "update", "validate")
-
-
-class Recorder(Protocol):
-    """Sees every batch before its update, and goes on where it stood after a resume."""
-
-    def __call__(self, step: int, groups: list[Group], rewards: torch.Tensor) -> None: ...
-
-    def state_dict(self) -> State: ...
-
-    def load_state_dict(self, state: State) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -154,8 +145,8 @@ def run_rl(
     """Trains `policy` in place for `rl.steps` steps; keeps the best by micro-F1 in `out`.
 
     With one update per batch of rollouts the policy is the one that sampled, and every ratio is
-    exactly 1, which is looked at once; see `steps` for several updates. `record(step, groups,
-    rewards)` sees every batch before its update.
+    exactly 1, which is looked at once; see `steps` for several updates. `record` sees every batch
+    before its update.
     `keeper` makes it resumable. `engine` samples; without one, transformers.
     """
     settings, keeper = recipe.rl, keeper or Unkept()
@@ -224,11 +215,14 @@ def run_rl(
         total = spread(groups, scores["total"])
         if not np.isfinite(scores["total"]).all():
             raise NotFinite(f"a reward of step {step} is not finite; look at its terms")
-        advantages = algorithm.advantages(groups, total)
+        past = algorithm.state_dict() if record is not None else {}
+        advantages = as_objective(algorithm.advantages(groups, total))
         lap("reward")
         keeper.describe(partial(describe_groups, groups, total, advantages))
         if record is not None:
-            record(step, groups, total)
+            done, notes = step / settings.steps, getattr(scores, "notes", {})
+            codec = policy.codec
+            record(Batch(step, done, groups, scores, total, advantages, past, codec, notes))
         if step == 0 and not engine.own_kernels and on_policy(settings, len(groups)):
             check_ratio(policy, sampled, algorithm, settings)
         lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)

@@ -37,7 +37,8 @@ def surprise(sampled: list[Group]) -> dict[str, float]:
 
 
 def reward_rows(groups: list[Group], scores: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Means of every reward and of the total by origin, and the mean length of a report.
+    """Means of every reward and of the total by origin, the share of sampled reports that earn
+    nothing at all (OraPO, figure 2), and the mean length of a report.
 
     `scores` are those of the members that compete, in their order.
     """
@@ -46,6 +47,9 @@ def reward_rows(groups: list[Group], scores: Mapping[str, np.ndarray]) -> dict[s
     for origin in sorted(set(origins)):
         chosen = [v for v, o in zip(scores["total"], origins, strict=True) if o == origin]
         rows[f"reward_{origin}"] = float(sum(chosen) / len(chosen))
+    drawn = [v for v, o in zip(scores["total"], origins, strict=True) if o == "sampled"]
+    if drawn:
+        rows["zero_reward"] = sum(v == 0 for v in drawn) / len(drawn)
     tokens = sum(len(m.ids) for m in members(groups) if m.competes)
     rows["report_tokens"] = float(tokens / len(origins))
     return rows

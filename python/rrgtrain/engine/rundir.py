@@ -112,6 +112,7 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.resume = self.path / "resume"
         self.failures = self.path / "failures"
+        self.steps = self.path / "steps"
         self.summary = self.path / "summary.json"
         self.report = self.path / "report.html"
         self.lock = self.path / "run.lock"

@@ -12,7 +12,7 @@ import torch
 
 from rrgkern import linear_token_logps
 from rrgtrain.data.study import Study
-from rrgtrain.engine.best import Best
+from rrgtrain.engine.best import chosen_of
 from rrgtrain.engine.describe import describe_references
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.keeper import State, Unkept
@@ -34,8 +34,9 @@ Validate = Callable[[], dict[str, float]]
 
 @dataclass(frozen=True)
 class SftResult:
-    """`best` is the directory of the checkpoint with the best validation micro-F1; `lr` is the
-    peak learning rate after the drops that were made."""
+    """`best` is the directory of the checkpoint that `sft.choose` chose, by default the one with
+    the best validation micro-F1; `best_f1` and `best_step` are that checkpoint's. `lr` is the peak
+    learning rate after the drops that were made."""
 
     best: Path
     best_f1: float
@@ -78,11 +79,11 @@ def run_sft(
     until_plateau: bool = True,
     keeper: Unkept | None = None,
 ) -> SftResult:
-    """Trains `policy` in place; keeps the best checkpoint by validation micro-F1 in `out`.
+    """Trains `policy` in place; keeps the checkpoint that `sft.choose` asks for in `out`.
 
     Stops after `sft.steps`, after `sft.wall_seconds`, or, with `until_plateau`, when
     `sft.patience` validations in a row bring less than `sft.min_delta` and no `sft.drops` is
-    left. The policy ends with the best checkpoint's weights. `keeper` makes it resumable.
+    left. The policy ends with that checkpoint's weights. `keeper` makes it resumable.
     """
     settings, keeper = recipe.sft, keeper or Unkept()
     usable = with_reports(studies)
@@ -91,7 +92,7 @@ def run_sft(
     def peak() -> float:
         return settings.lr * settings.drop_factor**at.drops
 
-    best, clock, at = Best(policy), Stopwatch(("train", "validate")), _Place()
+    best, clock, at = chosen_of(policy, settings), Stopwatch(("train", "validate")), _Place()
 
     def state() -> State:
         return {

@@ -15,7 +15,8 @@ from rrgtrain.config import dump_config
 from rrgtrain.engine.evaluate import Evaluation
 from rrgtrain.engine.keeper import Keeper, State, Unkept, load_weights, require_verb
 from rrgtrain.engine.logs import RunLog
-from rrgtrain.engine.rl import Recorder, RlResult, run_rl
+from rrgtrain.engine.record import Recorder, StepRecords
+from rrgtrain.engine.rl import RlResult, run_rl
 from rrgtrain.engine.rundir import RunDir, remove_partial
 from rrgtrain.engine.session import Session, open_session
 from rrgtrain.engine.sft import SftResult, run_sft
@@ -144,7 +145,7 @@ class Stages:
                 session.validator(),
                 self.run.checkpoints / name.replace(":", "."),
                 self.log,
-                record=record,
+                record=StepRecords(self.run.steps, recipe.log.records, record),
                 keeper=self.keeper,
                 engine=engine,
             )

@@ -2,7 +2,13 @@
 
 from rrgtrain.report.html import write_report
 from rrgtrain.report.provenance import commit, versions
-from rrgtrain.report.samples import EditSample, Sample, read_samples, write_samples
+from rrgtrain.report.samples import (
+    EditSample,
+    Sample,
+    WeightSample,
+    read_samples,
+    write_samples,
+)
 from rrgtrain.report.summary import Metric, RunSummary, System
 from rrgtrain.report.table import print_summary
 
@@ -12,6 +18,7 @@ __all__ = [
     "RunSummary",
     "Sample",
     "System",
+    "WeightSample",
     "commit",
     "print_summary",
     "read_samples",

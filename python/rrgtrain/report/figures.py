@@ -62,8 +62,11 @@ def training_figures(rows: Rows) -> list[Figure]:
         figures.append(_lines(_of("Reward terms", phase, rl), _parts(rows, phase, parts)))
     figures += [
         across("Groups without variance", rl, "zero_variance", from_zero=True, percent=True),
+        across("Reports that earn nothing", rl, "zero_reward", from_zero=True, percent=True),
         across("KL to the reference", rl, "kl", from_zero=True),
     ]
+    figures += [_oracle(rows, p, keys[p], _of("The oracle's part", p, rl)) for p in rl]
+    figures += [_weights(rows, p, keys[p], _of("Token weights", p, rl)) for p in rl]
     for phase in rl:
         sides = {k: k for k in keys[phase] if "clip" in k}
         named = _parts(rows, phase, sides)
@@ -111,6 +114,22 @@ def _validation(rows: Rows, phases: Sequence[str], colour: Mapping[str, str]) ->
     ]
     rule = (start, "RL") if sft is not None and len(named) > 1 else None
     return _lines("Validation micro-F1", named, rule=rule, smooth=False)
+
+
+def _oracle(rows: Rows, phase: str, keys: Sequence[str], title: str) -> Figure | None:
+    """Zero-reward rate and mixing weight, as OraPO's figure 2 shows them over steps."""
+    named = {
+        "oracle/zero_rate": "zero-reward rate of a group",
+        "oracle/weight": "mixing weight of the preference",
+    }
+    shown = {key: name for key, name in named.items() if key in keys}
+    return _lines(title, _parts(rows, phase, shown), from_zero=True, percent=True)
+
+
+def _weights(rows: Rows, phase: str, keys: Sequence[str], title: str) -> Figure | None:
+    shown = {k: k.removeprefix("token_weight/") for k in keys if k.startswith("token_weight/")}
+    shown.pop("token_weight/above_1", None)  # a share, and no weight
+    return _lines(title, _parts(rows, phase, shown))
 
 
 def _edits(rows: Rows, phase: str, keys: Sequence[str], title: str) -> Figure | None:

@@ -16,11 +16,14 @@ from markupsafe import Markup
 from rrgtrain.clinical import OBSERVATIONS, ClassId, Extractor, build_extractor
 from rrgtrain.engine.rundir import RunDir, atomic_write
 from rrgtrain.report import numbers
+from rrgtrain.report.facts import FactsRead, read_facts
 from rrgtrain.report.figures import training_figures
+from rrgtrain.report.heat import Scale, heat_scale, heaviest_words, shaded
 from rrgtrain.report.marks import Marked, mark_reports
+from rrgtrain.report.missing import unrecorded
 from rrgtrain.report.names import GROUPS, METRICS, RULES, in_order, metric_name
-from rrgtrain.report.redline import redline
-from rrgtrain.report.samples import EditSample, Sample, png
+from rrgtrain.report.redline import quoted, redline
+from rrgtrain.report.samples import AnySample, EditSample, Sample, WeightSample, png
 from rrgtrain.report.summary import Metric, RunSummary
 
 
@@ -28,7 +31,7 @@ def write_report(
     run_dir: str | Path | RunDir,
     summary: RunSummary,
     metrics_rows: Sequence[Mapping[str, Any]],
-    samples: Sequence[Sample | EditSample],
+    samples: Sequence[AnySample],
     out: str | Path | None = None,
     *,
     extractor: str | Extractor = "rules",
@@ -49,6 +52,8 @@ def write_report(
     )
     studies = [s for s in samples if isinstance(s, Sample)]
     edits = [s for s in samples if isinstance(s, EditSample)]
+    weighed = [s for s in samples if isinstance(s, WeightSample)]
+    scale = heat_scale(weighed)
     found = build_extractor(extractor) if isinstance(extractor, str) else extractor
     figures = training_figures(metrics_rows)
     style = resources.files("rrgtrain.report") / "templates" / "report.css"
@@ -64,6 +69,9 @@ def write_report(
         flat=[f.title.lower() for f in figures if f.flat],
         studies=_studies(studies, list(summary.systems), found, tau),
         edits=[_edit(e) for e in edits],
+        weighed=[_weighed(s, scale) for s in weighed],
+        heat=scale.legend() if weighed else [],
+        unrecorded=unrecorded(metrics_rows, samples),
         rules=RULES,
         config=run.config.read_text(encoding="utf-8") if run.config.exists() else "",
     )
@@ -187,10 +195,25 @@ def _studies(
                 "reference": sample.reference,
                 "images": _images(sample),
                 "findings": _labels(sample),
-                "outputs": [(name, outputs[name]) for name in order],
+                "outputs": [(name, outputs[name], _facts_read(sample, name)) for name in order],
             }
         )
     return shown
+
+
+def _facts_read(sample: Sample, system: str) -> FactsRead | None:
+    note = (sample.facts or {}).get(system)
+    return None if note is None else read_facts(note, sample.labels)
+
+
+def _weighed(sample: WeightSample, scale: Scale) -> dict[str, Any]:
+    return {
+        **{f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)},
+        "pieces": shaded(sample.pieces, scale),
+        "heaviest": heaviest_words(sample.pieces),
+        "reward": numbers.value(sample.reward),
+        "advantage": numbers.value(sample.advantage),
+    }
 
 
 def _images(sample: Sample) -> list[tuple[str, str, str]]:
@@ -222,6 +245,7 @@ def _edit(sample: EditSample) -> dict[str, Any]:
     return {
         **{f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)},
         "pieces": redline(sample.before, sample.after, sample.steps),
+        "source": quoted(sample.reference, [added for _, _, added in sample.steps]),
         "used": [
             (rule, RULES.get(rule, rule)) for rule in dict.fromkeys(s[0] for s in sample.steps)
         ],

@@ -33,6 +33,21 @@ def redline(before: str, after: str, steps: Sequence[tuple[str, str, str]]) -> l
     return _compare(before, after)
 
 
+def quoted(reference: str, added: Sequence[str]) -> list[tuple[str, bool]]:
+    """The reference cut into pieces that join to it, and whether each is one that an edit took."""
+    bounds = [
+        (at, at + len(s)) for s in dict.fromkeys(added) if s and (at := reference.find(s)) >= 0
+    ]
+    pieces, end = [], 0
+    for begin, stop in sorted(bounds):
+        if begin < end:
+            continue
+        pieces += [(reference[end:begin], False), (reference[begin:stop], True)]
+        end = stop
+    pieces.append((reference[end:], False))
+    return [piece for piece in pieces if piece[0]]
+
+
 def _replay(pieces: list[Piece], rule: str, removed: str, added: str) -> list[Piece]:
     new = [Piece(added, ADDED, rule)] if added else []
     if not removed:

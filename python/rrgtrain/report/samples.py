@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,9 @@ class Sample:
     """One study: what stands in its reference and what each system wrote.
 
     `images` are PNG bytes or PIL images, `views` their names in the same order; `outputs` maps
-    systems, in the order of the summary, to reports; `labels` are the reference's 14 class ids.
+    systems, in the order of the summary, to reports; `labels` are the reference's 14 class ids;
+    `facts` maps systems to what FactS read in their report (facts, and verdict and deciding fact
+    of the labels that it mentions), None where FactS was not asked.
     """
 
     id: str
@@ -34,6 +36,19 @@ class Sample:
     indication: str = ""
     views: Sequence[str] = ()
     labels: Sequence[int] | None = None
+    facts: Mapping[str, Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class WeightSample:
+    """One sampled report with the weight of each of its pieces (DiTPO), in reading order."""
+
+    id: str
+    pieces: Sequence[tuple[str, float]]
+    reference: str
+    step: int
+    reward: float
+    advantage: float
 
 
 @dataclass(frozen=True)
@@ -48,6 +63,9 @@ class EditSample:
     reward_before: float | None = None
     reward_after: float | None = None
     step: int | None = field(default=None, kw_only=True)
+
+
+AnySample = Sample | EditSample | WeightSample
 
 
 def png(image: bytes | Image.Image, longest_side: int = LONGEST_SIDE) -> bytes:
@@ -76,12 +94,14 @@ def png(image: bytes | Image.Image, longest_side: int = LONGEST_SIDE) -> bytes:
     return buffer.getvalue()
 
 
-def write_samples(path: str | Path, samples: Iterable[Sample | EditSample]) -> None:
+def write_samples(path: str | Path, samples: Iterable[AnySample]) -> None:
     """One JSON line a sample, images inside as base64 PNG."""
     lines = []
     for sample in samples:
         if isinstance(sample, EditSample):
             row: dict[str, Any] = {"kind": "edit", **asdict(sample)}
+        elif isinstance(sample, WeightSample):
+            row = {"kind": "weights", **asdict(sample)}
         else:
             row = {"kind": "study", **vars(sample), "views": list(sample.views)}
             row["labels"] = None if sample.labels is None else [int(x) for x in sample.labels]
@@ -90,7 +110,7 @@ def write_samples(path: str | Path, samples: Iterable[Sample | EditSample]) -> N
     atomic_write(path, "".join(lines))
 
 
-def read_samples(path: str | Path) -> list[Sample | EditSample]:
+def read_samples(path: str | Path) -> list[AnySample]:
     """What `write_samples` wrote; none when the file does not exist.
 
     Raises `UserError` with the line that is not a sample.
@@ -98,7 +118,7 @@ def read_samples(path: str | Path) -> list[Sample | EditSample]:
     path = Path(path)
     if not path.exists():
         return []
-    samples: list[Sample | EditSample] = []
+    samples: list[AnySample] = []
     # Not splitlines(): reports may hold line separators that JSON leaves as they are.
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line:
@@ -110,12 +130,15 @@ def read_samples(path: str | Path) -> list[Sample | EditSample]:
     return samples
 
 
-def _sample(row: dict[str, Any]) -> Sample | EditSample:
+def _sample(row: dict[str, Any]) -> AnySample:
     kind = row.pop("kind")
     if kind == "edit":
         row["steps"] = [(rule, removed, added) for rule, removed, added in row["steps"]]
         return EditSample(**row)
+    if kind == "weights":
+        row["pieces"] = [(text, float(weight)) for text, weight in row["pieces"]]
+        return WeightSample(**row)
     if kind != "study":
-        raise ValueError(f"kind is {kind!r}; wanted study or edit")
+        raise ValueError(f"kind is {kind!r}; wanted study, edit or weights")
     row["images"] = [base64.b64decode(text, validate=True) for text in row["images"]]
     return Sample(**row)

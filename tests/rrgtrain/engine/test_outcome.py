@@ -1,4 +1,4 @@
-"""What a run leaves: the edits worth reading, the rows of its table, its samples and notes."""
+"""What a run leaves: the rows of its table, its samples and notes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from rrgtrain.algorithms import Group, Member
 from rrgtrain.data.study import Study
 from rrgtrain.engine.evaluate import Evaluation, score
 from rrgtrain.engine.logs import RunLog
-from rrgtrain.engine.outcome import EditRecorder, finish, system_of
+from rrgtrain.engine.outcome import finish, system_of
 from rrgtrain.engine.rl import RlResult
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.session import Session
@@ -24,45 +22,6 @@ from rrgtrain.report.summary import RunSummary
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.engine.common import recipe, studies
-
-NO_IDS = torch.zeros(0, dtype=torch.int64)
-
-
-def edited_group(index: int, *letters: str) -> Group:
-    """A group of as many sampled members as letters, each with an edit by that rule."""
-    sampled = [Member(NO_IDS, f"report {k}") for k in range(len(letters))]
-    edited = [
-        Member(NO_IDS, f"edit {k}", "edited", parent=k, steps=((letter, "out", "in"),))
-        for k, letter in enumerate(letters)
-    ]
-    study = Study(f"s{index}", "train", "reference", None, ())
-    return Group(index, study, None, (*sampled, *edited))  # type: ignore[arg-type]
-
-
-def test_an_edit_is_kept_with_both_rewards() -> None:
-    recorder = EditRecorder()
-    groups = [edited_group(0, "a", "b"), edited_group(1, "d")]
-    recorder(4, groups, torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]))
-    first, second, third = recorder.kept
-    assert (first.id, first.before, first.after) == ("s0", "report 0", "edit 0")
-    assert (first.reward_before, first.reward_after) == (1.0, 3.0)
-    assert (second.reward_before, second.reward_after) == (2.0, 4.0)
-    assert (third.id, third.reward_before, third.reward_after) == ("s1", 5.0, 6.0)
-    assert first.step == 4 and first.reference == "reference"
-    assert [s.steps[0][0] for s in recorder.kept] == ["a", "b", "d"]
-
-
-def test_the_first_of_each_rule_then_some_along_the_run() -> None:
-    recorder = EditRecorder(keep=4)
-    for step, letters in ((0, "ddd"), (1, "dc"), (5, "d"), (12, "dd"), (30, "d"), (60, "d")):
-        groups = [edited_group(0, *letters)]
-        recorder(step, groups, torch.zeros(2 * len(letters)))
-    assert [(s.step, s.steps[0][0]) for s in recorder.kept] == [
-        (0, "d"),
-        (1, "c"),
-        (12, "d"),
-        (30, "d"),
-    ]
 
 
 def evaluated(given: list[Study], reports: list[str], **reward: object) -> Evaluation:

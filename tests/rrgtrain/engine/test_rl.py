@@ -18,6 +18,7 @@ from rrgtrain.clinical import build_labeller
 from rrgtrain.data.study import Study
 from rrgtrain.engine import rl as rl_module
 from rrgtrain.engine.logs import RunLog, read_metrics
+from rrgtrain.engine.record import Batch
 from rrgtrain.engine.rl import RlResult, run_rl, sample_groups, zero_variance
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.update import accumulate_gradients
@@ -143,16 +144,18 @@ def test_every_step_is_logged_with_names_that_say_what_they_are(tmp_path: Path) 
 
 def test_rewards_edits_and_rollouts_are_counted(tmp_path: Path) -> None:
     cfg = recipe("rl.algorithm=editgrpo", "rl.group=6", "rl.steps=2")
-    batches: list[tuple[int, list[Group], torch.Tensor]] = []
-    result, _, rows, _ = trained(tmp_path, cfg, record=lambda *batch: batches.append(batch))
+    batches: list[Batch] = []
+    result, _, rows, _ = trained(tmp_path, cfg, record=batches.append)
     assert result.rollouts == 2 * 3 * 3
-    assert [step for step, _, _ in batches] == [0, 1]
-    members = [m for _, groups, _ in batches for g in groups for m in g.members]
+    assert [batch.step for batch in batches] == [0, 1]
+    assert [batch.progress for batch in batches] == [0.0, 0.5]
+    members = [m for batch in batches for g in batch.groups for m in g.members]
     made = sum(m.origin == "edited" for m in members)
     unchanged = result.edits.get("edits/unchanged", 0)
     assert made + unchanged == 18 and made > 0
     assert sum(result.edits.values()) == 18
-    for (step, groups, total), row in zip(batches, rows, strict=False):
+    for batch, row in zip(batches, rows, strict=False):
+        step, groups, total = batch.step, batch.groups, batch.rewards
         assert row["step"] == step
         assert row["reward/total"] == pytest.approx(float(total.mean()))
         flat = [m for g in groups for m in g.members]

@@ -121,7 +121,7 @@ def test_whole_page(tmp_path: Path) -> None:
         value for tag, name, value in page.attributes if (tag, name) == ("mark", "class")
     )
     # One of each in the legend.
-    assert marks == {"correct": 2, "partly": 1, "spurious": 2, "missing": 1 + 1 + 2}
+    assert marks == {"correct": 2, "partly": 1, "spurious": 2, "missing": 1 + 1 + 2, "source": 1}
     assert page.tags["del"] == page.tags["ins"] == 2
     assert "reward 0.250 → 0.750 +0.500" in " ".join(page.text.split())
     alts = [value for tag, name, value in page.attributes if (tag, name) == ("img", "alt")]

@@ -1,0 +1,68 @@
+"""What FactS read in a report and what each label counts as, in words and signs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rrgtrain.clinical.labels import OBSERVATIONS, ClassId
+
+TRUTH = {
+    ClassId.BLANK: "not mentioned",
+    ClassId.POSITIVE: "positive",
+    ClassId.NEGATIVE: "negative",
+    ClassId.UNCERTAIN: "uncertain",
+}
+# (verdict of the facts, whether the reference is positive) -> (class of the cell, sign, words)
+OUTCOMES = {
+    ("entailed", True): ("right", "\N{CHECK MARK}", "found"),
+    ("entailed", False): ("wrong", "\N{MULTIPLICATION X}", "false alarm"),
+    ("denied", True): ("wrong", "\N{MULTIPLICATION X}", "contradiction: missed and false alarm"),
+    ("denied", False): ("free", "\N{EN DASH}", "costs nothing"),
+    ("not mentioned", True): ("lost", "\N{WHITE CIRCLE}", "missed"),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One label: what the facts say, what the reference says, what it counts as in the reward."""
+
+    label: str
+    verdict: str
+    truth: str
+    fact: str
+    kind: str
+    symbol: str
+    outcome: str
+
+
+@dataclass(frozen=True)
+class FactsRead:
+    """The facts of one report in order, and the labels that they or the reference mention."""
+
+    statements: list[str]
+    verdicts: list[Verdict]
+
+
+def read_facts(note: Mapping[str, Any], truth: Sequence[int] | None) -> FactsRead:
+    """The note that FactS keeps of a report beside the 14 class ids of its reference.
+
+    Labels that the facts do not mention and the reference does not hold count for nothing and are
+    left out. Without class ids only what the facts say is shown.
+    """
+    verdicts = []
+    for index, label in enumerate(OBSERVATIONS):
+        found = note["labels"].get(label, {})
+        verdict, fact = found.get("verdict", "not mentioned"), found.get("fact") or ""
+        if truth is None:
+            if found:
+                verdicts.append(Verdict(label, verdict, "unknown", fact, "free", "", "not judged"))
+            continue
+        wanted = ClassId(truth[index])
+        positive = wanted in (ClassId.POSITIVE, ClassId.UNCERTAIN)
+        if (verdict, positive) in OUTCOMES:
+            kind, symbol, outcome = OUTCOMES[verdict, positive]
+            said = TRUTH[wanted]
+            verdicts.append(Verdict(label, verdict, said, fact, kind, symbol, outcome))
+    return FactsRead(list(note["facts"]), verdicts)

@@ -1,0 +1,101 @@
+"""Which checkpoint fine-tuning hands to reinforcement learning, as `sft.choose` says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from rrgtrain.config import load_config
+from rrgtrain.engine.best import BeforeConvergence, Best, chosen_of
+from rrgtrain.engine.logs import RunLog
+from rrgtrain.engine.rundir import RunDir
+from rrgtrain.engine.sft import run_sft
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Recipe, Sft
+from tests.rrgtrain.engine.common import policy_and_prompts, recipe, studies
+from tests.rrgtrain.policy.common import tiny_policy
+
+
+def offered(keeper: Best, scores: Sequence[float], first: int = 0) -> Best:
+    """Validations of a policy whose weights all hold the number of the validation."""
+    for k, f1 in enumerate(scores, start=first):
+        fill(keeper.policy, float(k))
+        keeper.offer(10 * (k + 1), f1)
+    return keeper
+
+
+@torch.no_grad()
+def fill(policy: Policy, value: float) -> None:
+    for parameter in policy.model.parameters():
+        parameter.fill_(value)
+
+
+def restored(keeper: Best) -> float:
+    keeper.restore()
+    values = {float(v) for p in keeper.policy.model.parameters() for v in (p.min(), p.max())}
+    assert len(values) == 1
+    return values.pop()
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [
+        ([0.3, 0.6, 0.62, 0.63], 0),  # converged at the second: the others bring less than 0.05
+        ([0.3, 0.6, 0.62, 0.7, 0.71], 2),  # what came before 0.7, though it was no progress itself
+        ([0.3, 0.6, 0.4, 0.66, 0.6], 2),  # and though it was worse
+        ([0.5, 0.4, 0.3], 0),  # nothing came before the first
+        ([0.5], 0),
+        ([0.2, 0.4, 0.6], 1),  # still climbing at the end
+    ],
+)
+def test_the_validation_before_the_last_that_brought_something(
+    scores: list[float], kept: int
+) -> None:
+    keeper = offered(BeforeConvergence(tiny_policy(), 0.05), scores)
+    assert (keeper.step, keeper.f1) == (10 * (kept + 1), scores[kept])
+    assert restored(keeper) == kept
+
+
+@pytest.mark.parametrize("cut", range(1, 5))
+def test_it_goes_on_after_a_resume(cut: int) -> None:
+    scores = [0.3, 0.6, 0.62, 0.7, 0.71]
+    first = offered(BeforeConvergence(tiny_policy(), 0.05), scores[:cut])
+    later = BeforeConvergence(tiny_policy(), 0.05)
+    later.load_state_dict(first.state_dict())
+    offered(later, scores[cut:], first=cut)
+    assert (later.step, later.f1, restored(later)) == (30, 0.62, 2)
+
+
+def test_the_recipe_says_which() -> None:
+    policy = tiny_policy()
+    assert type(chosen_of(policy, Sft())) is Best
+    for name in ("editgrpo_sft", "paper/editgrpo_sft"):
+        assert isinstance(chosen_of(policy, load_config(Recipe, name, []).sft), BeforeConvergence)
+    paper = load_config(Recipe, "paper/editgrpo_sft", []).sft
+    assert paper.eval_every == 146_893 // paper.batch, "one validation an epoch"
+
+
+@pytest.mark.parametrize(("choose", "step"), [("best", 6), ("before_convergence", 2)])
+def test_reinforcement_learning_starts_from_what_was_chosen(
+    choose: str, step: int, tmp_path: Path
+) -> None:
+    """The policy ends with those weights, and they are what the checkpoint holds."""
+    policy, prompts = policy_and_prompts()
+    scores, seen = [0.2, 0.6, 0.61, 0.3], []
+
+    def validate() -> dict[str, float]:
+        seen.append({n: p.detach().clone() for n, p in policy.model.named_parameters()})
+        return {"micro_f1": scores[len(seen) - 1]}
+
+    cfg = recipe("sft.steps=8", "sft.eval_every=2", "sft.min_delta=0.05", f"sft.choose={choose}")
+    with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
+        out = run.checkpoints / "sft"
+        result = run_sft(policy, prompts, studies(5), cfg, validate, out, log)
+    assert result.best_step == step and result.best_f1 == scores[step // 2 - 1]
+    for found in (policy, load_policy(result.best)):
+        wanted = seen[step // 2 - 1]
+        assert all(torch.equal(p, wanted[n]) for n, p in found.model.named_parameters())
