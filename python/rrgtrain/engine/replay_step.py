@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ from rrgtrain.engine.rows import spread
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.session import Session, open_session
 from rrgtrain.engine.steps import ROUNDING
-from rrgtrain.engine.store import load_checkpoint
+from rrgtrain.engine.store import MANIFEST, load_checkpoint
 from rrgtrain.engine.update import fixed_logps
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
@@ -114,6 +115,10 @@ def made_again(
     for name in dict.fromkeys([*record["notes"], *scores.notes]):
         yield compared(f"notes {name}", record["notes"].get(name), scores.notes.get(name))
 
+    told = len(record["rewards"]["total"])
+    if told != len(able):
+        yield Finding("advantages", f"{told} rewards are recorded, but {len(able)} members compete")
+        return
     algorithm.load_state_dict(record["state"])
     total = spread(recorded_groups, torch.tensor(record["rewards"]["total"]).double().numpy())
     objective = as_objective(algorithm.advantages(recorded_groups, total))
@@ -196,8 +201,11 @@ def _log_probabilities(
     record: Mapping[str, Any], session: Session, algorithm: Algorithm, run: RunDir
 ) -> Finding:
     """Those that the reports were sampled with, where the weights of that step are kept."""
-    field, name = "log-probabilities", f"{algorithm.name}-{record['step']}"
-    kept = [p for p in run.resume.glob("*-*") if p.name.partition("-")[2] == name]
+    field, here = "log-probabilities", (algorithm.name, record["step"])
+    about = {
+        p.parent: json.loads(p.read_bytes())["about"] for p in run.resume.glob(f"*/{MANIFEST}")
+    }
+    kept = [p for p, found in about.items() if (found.get("stage"), found.get("step")) == here]
     told = [
         m["sampler_logps"] for g in record["groups"] for m in g["members"] if m["sampler_logps"]
     ]

@@ -23,8 +23,11 @@ from rrgtrain.engine.sft import SftResult, run_sft
 from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.trainable import training_only
-from rrgtrain.rollout.engine import build_engine
+from rrgtrain.rollout.engine import build_engine, require_engine
 from rrgtrain.schema import Recipe
+
+SERVED = "served"
+"""Where a run keeps what vLLM reads of its policy."""
 
 Result = TypeVar("Result", SftResult, RlResult)
 
@@ -67,6 +70,8 @@ class Stages:
             reward = dataclasses.replace(recipe.reward, cache=str(out / "cache"))
             recipe = dataclasses.replace(recipe, reward=reward)
         algorithm = build_algorithm(recipe) if rl else None
+        if rl:
+            require_engine(recipe, out / SERVED)
         run = RunDir.create(out, resume=resume)
         log: RunLog | None = None
         try:
@@ -133,7 +138,7 @@ class Stages:
         recipe, policy = session.recipe, session.policy
         with (
             self.keeper.running(),
-            closing(build_engine(recipe, policy, self.run.path / "served")) as engine,
+            closing(build_engine(recipe, policy, self.run.path / SERVED)) as engine,
         ):
             result = run_rl(
                 session.policy,

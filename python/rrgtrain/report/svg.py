@@ -16,8 +16,9 @@ LEFT, RIGHT, TOP, BOTTOM = 44.0, 12.0, 10.0, 34.0
 
 def ticks(low: float, high: float, wanted: int = 4) -> list[float]:
     """Round numbers (1, 2, 2.5 or 5 times a power of ten) that enclose [low, high]."""
-    # Below the smallest normal numbers a step has no logarithm.
-    if high - low < 1e-300:
+    # Below the smallest normal numbers a step has no logarithm, and far below the values
+    # themselves two ticks are the same number.
+    if high - low < max(1e-300, 1e-9 * max(abs(low), abs(high))):
         pad = abs(low) * 0.1
         low, high = (low - pad, high + pad) if pad else (0.0, 1.0)
     raw = (high - low) / wanted

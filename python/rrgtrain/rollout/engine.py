@@ -70,6 +70,20 @@ class TransformersEngine:
         pass
 
 
+def require_engine(recipe: Recipe, directory: Path) -> None:
+    """UserError where the engine of `rollout.engine` is not to be had: asked before anything is
+    trained, since fine-tuning may come before the first rollout."""
+    settings = recipe.rollout
+    if settings.engine == "vllm":
+        from rrgtrain.rollout.vllm_engine import require_vllm
+
+        require_vllm()
+    if settings.engine == "vllm_server":
+        from rrgtrain.rollout.vllm_server import VllmServerEngine
+
+        VllmServerEngine(settings.url, directory, wait=settings.wait)
+
+
 def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
     """The engine of `rollout.engine`; what vLLM reads of the policy goes to `directory`.
 

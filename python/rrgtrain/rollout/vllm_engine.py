@@ -27,6 +27,15 @@ from rrgtrain.rollout.vllm_prompts import (
 )
 
 
+def require_vllm() -> None:
+    """UserError where vLLM is not installed."""
+    if find_spec("vllm") is None:
+        raise UserError(
+            "rollout.engine=vllm, but vllm is not installed; `pip install vllm`, or use "
+            "rollout.engine=transformers"
+        )
+
+
 class VllmEngine:
     """An `LLM` of vLLM beside the policy."""
 
@@ -53,11 +62,7 @@ class VllmEngine:
         Raises:
             UserError: vLLM is not installed.
         """
-        if find_spec("vllm") is None:
-            raise UserError(
-                "rollout.engine=vllm, but vllm is not installed; `pip install vllm`, or use "
-                "rollout.engine=transformers"
-            )
+        require_vllm()
         # One process: the workers share the trainer's tensors, and an update needs no copy.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
         from vllm import LLM

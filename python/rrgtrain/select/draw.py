@@ -173,7 +173,9 @@ def _read(
     judged = all(getattr(study, truth) is not None for study in studies)
     totals = None
     if judged:
-        totals = rewards(flat, [s for s, g in zip(studies, reports, strict=True) for _ in g])
+        # as training begins: DEER's table 7 counts groups by F1 alone, before BLEU-2 joins it
+        told = [s for s, g in zip(studies, reports, strict=True) for _ in g]
+        totals = rewards(flat, told, progress=0.0)
     found, at = [], 0
     for study, group in zip(studies, reports, strict=True):
         part = slice(at, at + len(group))

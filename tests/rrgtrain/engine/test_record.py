@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from rrgtrain.algorithms import Context, build_algorithm
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.logs import RunLog
-from rrgtrain.engine.record import StepRecords, read_record
+from rrgtrain.engine.record import StepRecords, packed, read_record
 from rrgtrain.engine.replay_step import Finding, compared, made_again
 from rrgtrain.engine.rl import run_rl
 from rrgtrain.engine.rundir import RunDir
@@ -22,7 +21,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.engine.common import recipe, studies
-from tests.rrgtrain.engine.runs import command, finished_demo
+from tests.rrgtrain.engine.runs import command, started
 from tests.rrgtrain.policy.common import tiny_policy
 
 SALIENCY = ["token_weights.labeller=distilled", "token_weights.distil_steps=2"]
@@ -137,6 +136,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "edit's rule": (_edit("edit", [["a", "x", "y"]]), "members"),
     "edit's parent": (_edit("parent", 1), "members"),
     "edit's place": (_edit("competes", False), "members"),
+    "who competes": (_edit("competes", False), "advantages"),
     "oracle's ids": (_retold_oracle, "members"),
     "reward of a term": (_change("rewards.facts.1"), "reward facts"),
     "total reward": (_change("rewards.total.1"), "reward total"),
@@ -227,29 +227,27 @@ def test_where_two_values_differ(a: Any, b: Any, told: str) -> None:
 def test_the_command_says_what_is_the_same_and_ends_with_1_where_something_is_not(
     tmp_path: Path,
 ) -> None:
-    run, _ = finished_demo()
-    path = run / "steps" / "000003.json.gz"
+    done = command(*started("checkpoint.keep=9"), cwd=tmp_path)
+    assert done.status == 0, done.err
+    path = tmp_path / "run" / "steps" / "000003.json.gz"
     done = command("replay", str(path), cwd=tmp_path)
     assert done.status == 0, done.err
     lines = done.out.splitlines()
     assert lines[:3] == ["prompts: same", "texts: same", "members: same"]
     assert "advantages: same" in lines and "reward total: same" in lines
     assert lines[-1].startswith("log-probabilities: same"), lines[-1]
-    from rrgtrain.engine.record import packed
-
     record = read_record(path)
     record["advantages"][0] += 0.5
     for group in record["groups"]:
         for member in group["members"]:
             if member["sampler_logps"]:
                 member["sampler_logps"] = [v - 0.5 for v in member["sampler_logps"]]
-    spoilt = run / "steps" / "spoilt.json.gz"
-    spoilt.write_bytes(packed(record))
-    done = command("replay", str(spoilt), cwd=tmp_path)
-    spoilt.unlink()
+    path.write_bytes(packed(record))
+    done = command("replay", str(path), cwd=tmp_path)
     assert done.status == 1
-    assert [x for x in done.out.splitlines() if not x.endswith(": same")] == [
-        line for line in done.out.splitlines() if line.startswith(("advantages", "log-prob"))
-    ]
-    assert "log-probabilities: differs, by 0.5" in done.out
-    assert json.dumps(record)
+    first, second = (x for x in done.out.splitlines() if not x.endswith(": same"))
+    assert first.startswith("advantages: differs, at [0]: recorded")
+    assert second.startswith("log-probabilities: differs, by 0.5")
+    (tmp_path / "run" / "resume").rename(tmp_path / "gone")
+    done = command("replay", str(path), cwd=tmp_path)
+    assert "log-probabilities: not checked, no checkpoint of this step is kept" in done.out

@@ -64,6 +64,7 @@ def test_thinned_and_smoothed_keep_means_gaps_and_ends() -> None:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.floats(-1e9, 1e9), st.floats(0, 1e9))
 @example(0.0, 5e-324)
+@example(268435456.0, 1.192092896e-07)
 def test_ticks_enclose_the_data_and_are_few(low: float, width: float) -> None:
     high = low + width
     marks = ticks(low, high)

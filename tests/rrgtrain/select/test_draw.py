@@ -10,6 +10,7 @@ import pytest
 
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
+from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.schema import Recipe
 from rrgtrain.select import draw as draw_module
 from rrgtrain.select.draw import RECORDS, SUBSET, random_draw, select
@@ -62,6 +63,22 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(
     assert len(calls) == sampled, "nothing is sampled twice"
     with pytest.raises(UserError, match="holds another selection or run; name another directory"):
         select(settings("select.share=0.25"), tmp_path / "broken")
+
+
+def length(batch: RewardBatch) -> np.ndarray:
+    """A reward that differs between the reports of an untrained policy."""
+    return np.array([(len(report) % 7) / 7 for report in batch.reports])
+
+
+def test_a_draw_is_judged_by_the_rewards_that_training_begins_with(tmp_path: Path) -> None:
+    """DEER's table 7: F1 alone, although another term (there BLEU-2) joins it later."""
+    name = f"'{__name__}:length'"
+    both, starts = f"reward.terms={{sample_f1: 1.0, {name}: 1.0}}", f"reward.starts={{{name}: 0.8}}"
+    later = select(settings(both, starts), tmp_path / "later").statistics
+    alone = select(settings("reward.terms={sample_f1: 1.0}"), tmp_path / "alone").statistics
+    mixed = select(settings(both), tmp_path / "mixed").statistics
+    assert later == alone
+    assert mixed["all"]["unique_rewards"] > alone["all"]["unique_rewards"]
 
 
 def test_a_random_draw_samples_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

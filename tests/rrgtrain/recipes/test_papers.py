@@ -1,0 +1,66 @@
+"""PAPERS.md names every recipe, and every recipe and setting that it names exists."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rrgtrain.config import load_config
+from rrgtrain.recipe_files import recipe_folder, recipe_names
+from rrgtrain.schema import Recipe
+
+TEXT = (recipe_folder() / "PAPERS.md").read_text(encoding="utf-8")
+ROWS = [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in TEXT.splitlines()
+    if line.startswith("|") and not line.startswith(("|---", "| where", "| what"))
+]
+NAMES = recipe_names()
+# What others build on, and what belongs to no paper.
+BASES = {"paper/qwen_3b", "paper/huatuo_7b", "paper/editgrpo_common", "sft", "learning", "demo"}
+
+
+def named(cell: str) -> list[str]:
+    """The recipes of a cell: quoted alone, or after the verb of a quoted command."""
+    quoted = re.findall(r"`([^`]+)`", cell)
+    words = [q.split()[2] if q.startswith("rrgtrain ") and " " in q[9:] else q for q in quoted]
+    return [w for w in words if "=" not in w and "." not in w and not w.startswith("rrgtrain")]
+
+
+def test_every_recipe_that_is_named_exists() -> None:
+    found = {name for row in ROWS for name in named(row[-1])}
+    assert len(found) > 35
+    assert found <= set(NAMES), found - set(NAMES)
+
+
+def test_every_recipe_is_named() -> None:
+    shown = {name.removeprefix("paper/") for row in ROWS for name in named(row[-1])}
+    left = [n for n in NAMES if n.removeprefix("paper/") not in shown and n not in BASES]
+    assert [n for n in left if not n.startswith("replicate/")] == []
+
+
+def test_every_demonstration_has_its_papers_size() -> None:
+    of_this_project = {"sft", "learning", "demo", "iu_xray", "nih"}
+    small = {n for n in NAMES if "/" not in n} - of_this_project
+    assert {n for n in small if f"paper/{n}" not in NAMES} == set()
+
+
+def test_its_settings_can_be_given() -> None:
+    settings = set(re.findall(r"\b((?:sft|select)\.\w+=[\w.]+)", TEXT))
+    assert len(settings) >= 3
+    for setting in settings:
+        load_config(Recipe, None, [setting])
+
+
+@pytest.mark.parametrize("paper", ["EditGRPO", "MRG-R1", "DEER", "OraPO"])
+def test_every_table_with_trainings_is_there(paper: str) -> None:
+    section = TEXT.split(f"## {paper}\n", 1)[1].split("\n## ", 1)[0]
+    places = {
+        "EditGRPO": ["table 1", "table 4", "table 5", "tables 2 and 6", "figure 3", "figure 4"],
+        "MRG-R1": ["table II", "tables I and II", "eq. 1"],
+        "DEER": ["table 1", "tables 1, 2 and 4", "table 3", "table 5", "table 7", "figure 1a"],
+        "OraPO": [f"table 4, row {row}" for row in range(1, 6)] + ["figure 2"],
+    }
+    for place in places[paper]:
+        assert place in section, place

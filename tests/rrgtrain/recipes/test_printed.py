@@ -1,0 +1,190 @@
+"""Every number that a paper prints stands in the recipe of its size, with the place it is from.
+
+"released" is the authors' code, "decided" what neither says and the recipe had to settle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rrgtrain.config import load_config
+from rrgtrain.schema import Recipe
+
+APPENDIX_E, SECTION_4_1, SECTION_IV_B = "appendix E", "section 4.1", "section IV.B"
+
+# recipe, key, value, where it is printed
+PRINTED: list[tuple[str, str, Any, str]] = [
+    ("editgrpo", "policy.path", "Qwen/Qwen2.5-VL-3B-Instruct", "section 3.1, Models"),
+    ("editgrpo", "policy.freeze_vision", True, "released"),
+    ("editgrpo", "policy.gradient_checkpointing", True, APPENDIX_E),
+    ("editgrpo", "policy.max_pixels", 401_408, APPENDIX_E),
+    ("editgrpo", "policy.min_pixels", 262_144, APPENDIX_E),
+    ("editgrpo", "policy.prompt", "editgrpo", APPENDIX_E),
+    ("editgrpo", "data.images", "all", "section 3.1 and appendix F"),
+    ("editgrpo", "rl.steps", 1000, "section 3.1, Training"),
+    ("editgrpo", "rl.prompts", 32, APPENDIX_E),
+    ("editgrpo", "rl.group", 10, "appendix E, G/2 = 5"),
+    ("editgrpo", "rl.lr", 1e-6, APPENDIX_E),
+    ("editgrpo", "rl.weight_decay", 1e-2, APPENDIX_E),
+    ("editgrpo", "rl.optimizer", "adamw", APPENDIX_E),
+    ("editgrpo", "rl.temperature", 1.0, APPENDIX_E),
+    ("editgrpo", "rl.std", "none", "section 2"),
+    ("editgrpo", "rl.aggregation", "dr_grpo", "section 2"),
+    ("editgrpo", "rl.surrogate", "clip", "eq. 2"),
+    ("editgrpo", "rl.eps_low", 0.2, "released"),
+    ("editgrpo", "rl.eps_high", 0.2, "released"),
+    ("editgrpo", "rl.beta", 0.01, "released"),
+    ("editgrpo", "rl.clip", 1.0, "released"),
+    ("editgrpo", "rl.kl", "k3", "decided"),
+    ("editgrpo", "rl.schedule", "constant", "decided"),
+    ("editgrpo", "rl.max_new_tokens", 512, "decided"),
+    ("editgrpo", "edit.tau", 0.6, APPENDIX_E),
+    ("editgrpo", "edit.rule", "paper", "section 2"),
+    ("editgrpo", "edit.max_edits", 1, "released"),
+    ("editgrpo", "reward.extractor", "ratescore", "section 2, RaTE-NER"),
+    (
+        "editgrpo",
+        "reward.terms",
+        {"radgraph": 1.0, "label_f1": 1.0, "ratescore": 1.0},
+        "appendix D, without weights",
+    ),
+    ("editgrpo", "reward.neg_weight", 0.3612, "appendix D, RaTEScore 0.5.0"),
+    ("editgrpo_sft", "sft.choose", "before_convergence", "appendix E, stage 2"),
+    ("editgrpo_norm", "rl.std", "sample", "table 1 and eq. 1"),
+    ("editgrpo_para", "edit.level", "paragraph", "table 1"),
+    ("editgrpo_exact", "edit.match", "exact", "table 4"),
+    ("editgrpo_exact", "edit.extractor", "radgraph", "table 4"),
+    ("editgrpo_rexgradient", "rl.steps", 600, "section 3.1, Training"),
+    ("editgrpo_iu_xray", "rl.steps", 74, "one epoch of table 3"),
+    ("editgrpo_padchest", "rl.steps", 114, "one epoch of table 3"),
+    ("grpo", "rl.std", "sample", "eq. 1"),
+    ("grpo", "rl.aggregation", "grpo", "eq. 2"),
+    ("dr_grpo", "rl.std", "none", "section 2"),
+    ("dr_grpo_rate", "reward.terms", {"ratescore": 1.0}, "figure 3"),
+    ("dr_grpo_rate_rg", "reward.terms", {"ratescore": 1.0, "radgraph": 1.0}, "figure 3"),
+    (
+        "dr_grpo_rate_rg_f1_if",
+        "reward.terms",
+        {"ratescore": 1.0, "radgraph": 1.0, "label_f1": 1.0, "inverse_frequency": 1.0},
+        "figure 3",
+    ),
+    ("mrg_r1", "policy.path", "FreedomIntelligence/HuatuoGPT-Vision-7B-Qwen2.5VL", SECTION_IV_B),
+    ("mrg_r1", "policy.dtype", "bfloat16", SECTION_IV_B),
+    ("mrg_r1", "policy.lora.rank", 128, SECTION_IV_B),
+    ("mrg_r1", "policy.lora.alpha", 256.0, SECTION_IV_B),
+    ("mrg_r1", "policy.lora.dropout", 0.05, SECTION_IV_B),
+    ("mrg_r1", "policy.prompt", "think", "section III.B.1"),
+    ("mrg_r1", "data.images", "frontal", "section III.A, one image"),
+    ("mrg_r1", "rl.optimizer", "adamw_8bit", SECTION_IV_B),
+    ("mrg_r1", "rl.lr", 5e-6, SECTION_IV_B),
+    ("mrg_r1", "rl.beta1", 0.9, SECTION_IV_B),
+    ("mrg_r1", "rl.beta2", 0.99, SECTION_IV_B),
+    ("mrg_r1", "rl.weight_decay", 0.1, SECTION_IV_B),
+    ("mrg_r1", "rl.schedule", "cosine", SECTION_IV_B),
+    ("mrg_r1", "rl.clip", 0.1, SECTION_IV_B),
+    ("mrg_r1", "rl.group", 4, SECTION_IV_B),
+    ("mrg_r1", "rl.prompts", 4, "section IV.B, batch 16 over G = 4"),
+    ("mrg_r1", "rl.std", "population", "eq. 2"),
+    ("mrg_r1", "reward.terms", {"mccs": 0.75, "format": 0.25}, SECTION_IV_B),
+    ("mrg_r1", "reward.blocks", "think_report", "section III.B.1"),
+    ("mrg_r1", "reward.margin", 0.0, "decided; eq. 6 leaves m open"),
+    ("mrg_r1", "rl.aggregation", "grpo", "decided"),
+    ("mrg_r1", "rl.beta", 0.04, "decided"),
+    ("mrg_r1", "rl.max_new_tokens", 768, "decided"),
+    ("mrg_r1_sequence", "rl.aggregation", "sum", "eq. 1"),
+    ("mrg_r1_sequence", "rl.ratio_level", "sequence", "eq. 1"),
+    ("mrg_r1_mccs", "reward.terms", {"mccs": 1.0}, "table II"),
+    ("mrg_r1_ce_f1", "reward.terms", {"ce_f1": 1.0}, "table II"),
+    ("mrg_r1_ce_f1_format", "reward.terms", {"ce_f1": 0.75, "format": 0.25}, "table II"),
+    ("mrg_r1_format", "reward.terms", {"format": 1.0}, "table II"),
+    ("mrg_r1_nlg", "reward.terms", {"nlg": 1.0}, "table II"),
+    ("mrg_r1_nlg", "reward.blocks", "none", "table II"),
+    ("deer", "policy.path", "Qwen/Qwen2.5-VL-3B-Instruct", SECTION_4_1),
+    ("deer", "policy.freeze_vision", False, "section 4.1, the entire model"),
+    ("deer", "rl.algorithm", "ditpo", "section 3.3"),
+    ("deer", "rl.lr", 1e-6, SECTION_4_1),
+    ("deer", "rl.prompts", 64, SECTION_4_1),
+    ("deer", "rl.group", 8, SECTION_4_1),
+    ("deer", "token_weights.kind", "saliency", SECTION_4_1),
+    ("deer", "token_weights.alpha", 4.0, SECTION_4_1),
+    ("deer", "token_weights.beta", 1.0, SECTION_4_1),
+    ("deer", "token_weights.labeller", "chexbert", "eqs. 9 to 12"),
+    ("deer", "reward.labeller", "chexbert", "eq. 1"),
+    ("deer", "reward.terms", {"sample_f1": 1.0, "bleu2": 0.25}, "eq. 1 and section 4.1"),
+    ("deer", "reward.starts", {"bleu2": 0.8}, "decided; section 4.1 says when F1 is learned"),
+    ("deer", "select.samples", 10, SECTION_4_1),
+    ("deer", "select.share", 0.2, "table 1"),
+    ("deer", "select.method", "diversity", "section 3.2"),
+    ("deer", "select.top_p", 0.95, "decided; section 3.2 says nucleus"),
+    ("deer", "rl.std", "population", "decided"),
+    ("deer", "rl.aggregation", "grpo", "decided"),
+    ("deer", "rl.beta", 0.01, "decided"),
+    ("deer", "rl.weight_decay", 0.01, "decided"),
+    ("deer", "rl.clip", 1.0, "decided"),
+    ("deer", "rl.max_new_tokens", 512, "decided"),
+    ("deer_tfidf", "token_weights.kind", "tfidf", "table 4"),
+    ("deer_f1", "reward.terms", {"sample_f1": 1.0}, "table 5"),
+    ("deer_mixed", "reward.starts", {}, "table 5"),
+    ("deer_random", "select.method", "random", "table 1"),
+    ("deer_sft", "sft.train", "vision", SECTION_4_1),
+    ("deer_sft", "sft.lr", 1e-5, SECTION_4_1),
+    ("deer_sft", "sft.batch", 64, SECTION_4_1),
+    ("orapo", "policy.path", "Qwen/Qwen2.5-VL-3B-Instruct", "section 4.1"),
+    ("orapo", "data.balanced", 1000, "section 4.1"),
+    ("orapo", "rl.algorithm", "orapo", "eq. 11"),
+    ("orapo", "reward.terms", {"facts": 1.0}, "section 3.3"),
+    ("orapo", "rl.group", 8, "table 6"),
+    ("orapo", "oracle.momentum", 0.5, "table 6 and eq. 9"),
+    ("orapo", "oracle.low", 0.05, "table 6 and eq. 10"),
+    ("orapo", "oracle.high", 0.15, "table 6 and eq. 10"),
+    ("orapo", "oracle.sharpness", 2.0, "table 6 and eq. 10"),
+    ("orapo", "oracle.loss", "dpo", "eqs. 7 and 12"),
+    ("orapo", "oracle.length_normalized", True, "appendix A, LN-DPO"),
+    ("orapo", "rl.std", "none", "appendix A, Dr. GRPO"),
+    ("orapo", "rl.aggregation", "dr_grpo", "appendix A, Dr. GRPO"),
+    ("orapo", "reward.fact_beta", 2.0, "decided; section 3.3 weighs recall more"),
+    ("orapo", "oracle.tau", 0.1, "decided"),
+    ("orapo", "rl.prompts", 4, "decided"),
+    ("orapo", "rl.lr", 1e-6, "decided"),
+    ("orapo", "rl.beta", 0.01, "decided"),
+    ("orapo", "rl.max_new_tokens", 512, "decided"),
+    ("orapo_400", "data.balanced", 400, "table 4"),
+    ("orapo_sft", "oracle.loss", "sft", "table 4"),
+    ("orapo_grpo", "rl.algorithm", "dr_grpo", "table 4"),
+    ("orapo_grpo_accuracy", "reward.terms", {"accuracy": 1.0}, "table 4"),
+]
+
+
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, Recipe]:
+    names = dict.fromkeys(name for name, *_ in PRINTED)
+    return {name: load_config(Recipe, f"paper/{name}", []) for name in names}
+
+
+@pytest.mark.parametrize("name", dict.fromkeys(row[0] for row in PRINTED))
+def test_a_papers_size_holds_its_numbers(name: str, loaded: dict[str, Recipe]) -> None:
+    for _, key, wanted, source in (row for row in PRINTED if row[0] == name):
+        value: Any = loaded[name]
+        for part in key.split("."):
+            value = getattr(value, part)
+        assert value == wanted and type(value) is type(wanted), f"{key}: {source}"
+
+
+def test_every_paper_size_is_for_a_gpu(loaded: dict[str, Recipe]) -> None:
+    for recipe in loaded.values():
+        assert recipe.policy.dtype == "bfloat16" and recipe.policy.gradient_checkpointing
+
+
+def test_a_tenth_of_the_steps_warms_up(loaded: dict[str, Recipe]) -> None:
+    """MRG-R1, section IV.B."""
+    rl = loaded["mrg_r1"].rl
+    assert rl.warmup == round(rl.steps / 10)
+
+
+def test_an_epoch_of_the_small_data_sets(loaded: dict[str, Recipe]) -> None:
+    """EditGRPO, table 3: 2,365 and 3,640 training studies, 32 a step."""
+    for name, studies in (("editgrpo_iu_xray", 2365), ("editgrpo_padchest", 3640)):
+        rl = loaded[name].rl
+        assert (rl.steps - 1) * rl.prompts < studies <= rl.steps * rl.prompts
