@@ -100,7 +100,8 @@ class Sft:
     `choose`: the checkpoint that is kept, the best by micro-F1 or the validation before the last
     one that brought `min_delta` (EditGRPO starts RL from the epoch before convergence).
     `train: vision` freezes the language model (DEER). `template` is what the policy learns to
-    write: `{report}` and, where studies have labels, `{findings}`, the positive ones by name.
+    write: `{report}` and, if it asks for them, `{findings}`, the positive labels by name: the
+    study's own, or those that `reward.labeller` reads in its report.
     """
 
     steps: int = at_least(400, 1)

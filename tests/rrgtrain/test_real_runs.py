@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 
@@ -61,6 +62,33 @@ def test_reports_of_iu_xray_without_images(
     assert sum(v for row in steps for k, v in row.items() if k.startswith("edits/")) == 8
     assert any(row["grad_norm"] > 0 for row in steps)
     load_policy("runs/rl/checkpoints/editgrpo")
+
+
+@pytest.mark.parametrize("system", ["editgrpo", "mrg_r1", "deer", "orapo"])
+def test_each_system_on_reports_of_iu_xray(
+    system: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two steps here; PAPERS.md has the command for 20 and what came of them."""
+    data = ["data.source=iu_xray", f"data.root={DATA / 'iu_xray'}", "data.images=none"]
+    small = [*FEW_STEPS, "data.limit=24", "token_weights.distil_steps=3"]
+    small += ["data.balanced=12"] if system == "orapo" else []
+    _, rows, _ = run(capsys, "demo", system, "--out", "runs/a", *data, *small)
+    name = {"editgrpo": "editgrpo", "mrg_r1": "grpo", "deer": "ditpo", "orapo": "orapo"}[system]
+    steps = [row for row in rows if row["phase"] == name]
+    assert len(steps) == 2 and all(math.isfinite(row["reward/total"]) for row in steps)
+    own = {
+        "editgrpo": "reward/entity_f1",
+        "mrg_r1": "reward/format",
+        "deer": "token_weight/mean",
+        "orapo": "oracle/weight",
+    }[system]
+    assert own in steps[0]
+    assert main(["replay", "runs/a/steps/000001.json.gz"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "members: same" in lines and "advantages: same" in lines
+    samples = [json.loads(x) for x in Path("runs/a/samples.jsonl").read_text().splitlines()]
+    facts = [s["facts"] for s in samples if s["kind"] == "study"]
+    assert all((f is not None) == (system == "orapo") for f in facts)
 
 
 def test_radiographs_of_the_nih_with_labels_alone(

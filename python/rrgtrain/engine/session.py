@@ -21,6 +21,7 @@ from rrgtrain.engine.images import check_images
 from rrgtrain.engine.preflight import check_data, held_back, split_of, validation_split
 from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.rundir import atomic_directory
+from rrgtrain.engine.target import with_findings
 from rrgtrain.engine.warmup import warm_up_vision
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy, refuse_missing
@@ -192,6 +193,8 @@ def open_session(
     with held_back():
         studies = open_data(recipe, work)
         train = studies.get("train") or []
+        if sft and recipe.reward.against == "report":
+            train = studies["train"] = with_findings(train, recipe.sft.template, rewards.labeller)
         rewards.fit(train)
         chosen = train if algorithm is None else narrow(recipe, train, rewards.labeller)
         used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm, chosen=chosen)

@@ -196,7 +196,7 @@ class Stages:
 def _clear(run: RunDir) -> None:
     """What an earlier process was writing when it was killed; the lock says it is gone."""
     remove_partial(run.path)
-    for folder in (run.checkpoints, run.failures):
+    for folder in (run.checkpoints, run.failures, run.steps):
         if folder.is_dir():
             remove_partial(folder)
     for left in run.path.glob(".data.*"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from rrgtrain.clinical import Labeller
 from rrgtrain.clinical.labels import NO_FINDING, OBSERVATIONS, to_binary
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
@@ -32,6 +35,22 @@ def target_text(study: Study, template: str = PLAIN) -> str:
         positive = to_binary(np.asarray([study.labels]))[0, :NO_FINDING].nonzero()[0]
         findings = ", ".join(OBSERVATIONS[c] for c in positive) or OBSERVATIONS[NO_FINDING]
     return template.format(report=report, findings=findings)
+
+
+def with_findings(studies: Sequence[Study], template: str, labeller: Labeller) -> list[Study]:
+    """The studies with the labels that the template asks for.
+
+    They keep their own; one that has none gets what `labeller` reads in its report.
+    """
+    bare = [study for study in studies if study.labels is None and study.report]
+    if "findings" not in fields(template) or not bare:
+        return list(studies)
+    read = labeller.label([study.report or "" for study in bare])
+    found = dict(zip((study.id for study in bare), read.tolist(), strict=True))
+    return [
+        replace(study, labels=tuple(found[study.id])) if study.id in found else study
+        for study in studies
+    ]
 
 
 def check_template(template: str) -> None:

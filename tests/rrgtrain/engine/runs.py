@@ -216,6 +216,8 @@ def differences(one: Path, two: Path) -> list[str]:
     steps = [(row["phase"], row["step"]) for row in rows(two)]
     if len(set(steps)) != len(steps):
         found.append("metrics: a step stands twice")
+    taken, again = ({p.name: p.read_bytes() for p in run.glob("steps/*")} for run in (one, two))
+    found += [f"steps/{n}" for n in sorted(taken | again) if taken.get(n) != again.get(n)]
     for name in ("samples.jsonl", "config.yaml"):
         if (one / name).read_bytes() != (two / name).read_bytes():
             found.append(name)

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rrgtrain.clinical import build_labeller
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.optim import optimizer_of
 from rrgtrain.engine.sft import sft_loss
-from rrgtrain.engine.target import check_template, target_text
+from rrgtrain.engine.target import check_template, target_text, with_findings
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.blocks import parse_blocks
 from tests.rrgtrain.engine.common import recipe, studies
@@ -80,3 +81,14 @@ def test_eight_bits_train_the_same_parameters() -> None:
     optimizer.step()
     changed = [n for n, p in policy.model.named_parameters() if not torch.equal(p, before[n])]
     assert any(n.endswith("mlp.up_proj.weight") for n in changed)
+
+
+def test_findings_that_nobody_gave_are_read_in_the_report() -> None:
+    labeller = build_labeller("rules")
+    given = studies(3)
+    bare = [replace(given[0], labels=None), given[1], replace(given[2], labels=None, report=None)]
+    assert with_findings(bare, "{report}", labeller) == bare
+    found = with_findings(bare, THINK, labeller)
+    assert found == [given[0], given[1], bare[2]], "the rules read what the rules had labelled"
+    own = replace(given[1], labels=(1,) * 14)
+    assert with_findings([own], THINK, labeller) == [own], "a study keeps its own"

@@ -66,7 +66,11 @@ TEXT = "data.images=none"
     ("recipe", "more", "told"),
     [
         ("editgrpo", [], "not found"),
-        ("mrg_r1", [TEXT], "sft.template asks for findings, but study phantom_train_000000 has no"),
+        (
+            "mrg_r1",
+            [TEXT, "reward.against=labels"],
+            "sft.template asks for findings, but study phantom_train_000000 has no",
+        ),
         ("nih", [TEXT, "data.source=iu_xray"], "has no labels, but reward.against=labels"),
         (
             "deer",
