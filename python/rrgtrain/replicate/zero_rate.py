@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
-from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.orapo import zero_shares
+from rrgtrain.engine.record import Batch
 
 
 @dataclass
@@ -18,8 +16,8 @@ class ZeroRecorder:
     shares: list[float] = field(default_factory=list)
     whole_groups: list[float] = field(default_factory=list)
 
-    def __call__(self, step: int, groups: list[Group], rewards: torch.Tensor) -> None:
-        shares = zero_shares(groups, rewards)
+    def __call__(self, batch: Batch) -> None:
+        shares = zero_shares(batch.groups, batch.rewards)
         self.shares.append(sum(shares) / len(shares))
         self.whole_groups.append(sum(share == 1.0 for share in shares) / len(shares))
 
