@@ -191,7 +191,7 @@ def show(found: dict) -> None:
 def main() -> int:
     top = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     top.add_argument("--out", type=Path, default=Path("runs/learning"))
-    top.add_argument("--seeds", type=int, nargs="+", default=[6, 7, 8])
+    top.add_argument("--seeds", type=int, nargs="+", default=[3, 4, 5])
     top.add_argument("--workers", type=int, default=2)
     top.add_argument("--recipe", default="learning")
     top.add_argument("--job", choices=list(NEEDS), help=argparse.SUPPRESS)
