@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch.fx.experimental import _config as shapes
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
@@ -14,8 +15,11 @@ from rrgkern.shared_prefix.batch import SharedPrefixBatch
 
 @functools.cache
 def compiled() -> Callable[..., Tensor]:
-    """FlexAttention as a kernel; called as it is, it computes and keeps every score of a row."""
-    return torch.compile(flex_attention, dynamic=True)
+    """FlexAttention as a kernel; called as it is, it computes and keeps every score of a row.
+
+    `fullgraph` for that not to happen in silence, should PyTorch give up compiling.
+    """
+    return torch.compile(flex_attention, dynamic=True, fullgraph=True)
 
 
 def shared_prefix_block_mask(batch: SharedPrefixBatch, *, block_size: int = 128) -> BlockMask:
@@ -84,7 +88,9 @@ def shared_prefix_flex_attention(
         the values are finite and mean nothing.
     """
     grouped = query.shape[1] != key.shape[1]
-    return compiled()(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
+    # Else a length of as many blocks as there are heads would be taken for a constant as they are.
+    with shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
+        return compiled()(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
 
 
 def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:

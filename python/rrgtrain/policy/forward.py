@@ -55,7 +55,7 @@ def hidden_states(
     packed = pack_shared_prefix(
         [prompt.input_ids for prompt in prompts],
         suffixes,
-        token_budget=token_budget or _row(network, prompts, suffixes),
+        token_budget=_row(network, prompts, suffixes) if token_budget is None else token_budget,
         pad_id=network.pad_id,
         # FlexAttention's kernels are compiled once for lengths of whole blocks.
         multiple_of=FLEX_BLOCK if network.shared_attention == "flex" else 1,

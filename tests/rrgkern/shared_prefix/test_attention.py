@@ -33,12 +33,12 @@ def pack(
     )
 
 
-def inputs(batch: SharedPrefixBatch, dtype: torch.dtype) -> list[torch.Tensor]:
+def inputs(batch: SharedPrefixBatch, dtype: torch.dtype, width: int = WIDTH) -> list[torch.Tensor]:
     """Query, key and value as a model makes them: the heads are the inner axis in memory."""
     rows, length = batch.input_ids.shape
     generator = torch.Generator().manual_seed(1)
     return [
-        torch.randn(rows, length, heads, WIDTH, generator=generator, dtype=torch.float64)
+        torch.randn(rows, length, heads, width, generator=generator, dtype=torch.float64)
         .to(dtype)
         .transpose(1, 2)
         .requires_grad_()

@@ -17,7 +17,7 @@ from rrgkern.shared_prefix import (
     shared_prefix_flex_attention,
 )
 from tests.rrgkern.shared_prefix.eager_flex import uncompiled
-from tests.rrgkern.shared_prefix.test_attention import SIZES, dense, outcome, pack
+from tests.rrgkern.shared_prefix.test_attention import SIZES, dense, inputs, outcome, pack, scored
 
 GROUPS = st.lists(
     st.tuples(st.integers(1, 9), st.lists(st.integers(0, 7), max_size=4)), min_size=1, max_size=4
@@ -79,6 +79,19 @@ def test_it_attends_as_the_dense_mask_does(
     torch.testing.assert_close(ours[0], wanted[0])
     for left, right in zip(ours[1], wanted[1], strict=True):
         torch.testing.assert_close(left, right)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not torch.cpu._is_avx2_supported(), reason="no kernel for this CPU")
+def test_it_is_compiled_once_for_batches_of_any_length() -> None:
+    """The forward; PyTorch compiles the backward for a GPU only."""
+    with torch.no_grad(), torch._dynamo.config.patch(error_on_recompile=True):
+        for sizes in ([(150, [60])], [(200, [60, 50]), (90, [40])], [(30, [45] * 9)]):
+            batch = pack(sizes, 10**4, 128)
+            tensors = [t.detach() for t in inputs(batch, torch.float32, width=32)]
+            found = shared_prefix_flex_attention(*tensors, shared_prefix_block_mask(batch))
+            wanted = dense(tensors, batch, torch.float32)
+            torch.testing.assert_close(scored(found, batch), scored(wanted, batch))
 
 
 def test_the_mask_goes_to_the_batchs_device_and_needs_a_place() -> None:

@@ -204,6 +204,8 @@ def test_prompts_that_do_not_fit_are_told() -> None:
             shared_prefix_logps(model, [{**whole, **change}], members)
     with pytest.raises(ValueError, match="prompt 0 has images, and the model has no vision tower"):
         shared_prefix_logps(qwen2(), [whole], members)
+    with pytest.raises(ValueError, match="token_budget is 0"):
+        shared_prefix_logps(model, [whole], members, token_budget=0)
     with pytest.raises(ValueError, match="1 prefixes and 0 lists"):
         shared_prefix_logps(model, [whole], [])
 
