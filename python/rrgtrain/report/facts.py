@@ -18,7 +18,7 @@ TRUTH = {
 OUTCOMES = {
     ("entailed", True): ("right", "\N{CHECK MARK}", "found"),
     ("entailed", False): ("wrong", "\N{MULTIPLICATION X}", "false alarm"),
-    ("denied", True): ("wrong", "\N{MULTIPLICATION X}", "contradiction: missed and false alarm"),
+    ("denied", True): ("wrong", "\N{MULTIPLICATION X}", "contradicted, counts twice"),
     ("denied", False): ("free", "\N{EN DASH}", "costs nothing"),
     ("not mentioned", True): ("lost", "\N{WHITE CIRCLE}", "missed"),
 }

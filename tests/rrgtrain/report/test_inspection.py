@@ -98,7 +98,7 @@ def test_every_way_a_verdict_can_count() -> None:
     assert {n: (v.verdict, v.truth, v.outcome) for n, v in found.items()} == {
         "Cardiomegaly": ("entailed", "positive", "found"),
         "Pneumothorax": ("entailed", "negative", "false alarm"),
-        "Pleural Effusion": ("denied", "uncertain", "contradiction: missed and false alarm"),
+        "Pleural Effusion": ("denied", "uncertain", "contradicted, counts twice"),
         "Edema": ("not mentioned", "positive", "missed"),
     }
     assert found["Pneumothorax"].fact == "There is a pneumothorax"
@@ -124,6 +124,8 @@ def test_facts_and_verdicts_stand_below_the_report(tmp_path: Path) -> None:
     assert "Cardiomegaly entailed positive ✓ found" in text
     assert "Pneumothorax entailed not mentioned ✕ false alarm" in text
     assert "Edema not mentioned positive ○ missed" in text
+    panels = [v for t, n, v in found.attributes if n == "class" and v.startswith("panels")]
+    assert panels == ["panels bare"], "without radiographs the texts have the whole width"
     hidden = [v for _, n, v in found.attributes if n == "aria-hidden"]
     assert hidden and "FactS verdicts of OraPO on study s" in text
 
