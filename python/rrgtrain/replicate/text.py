@@ -10,7 +10,7 @@ from rrgtrain.replicate.claims import MEASURES, Claim
 from rrgtrain.replicate.cost import clock, seconds_of
 from rrgtrain.replicate.jobs import JOBS, Task
 from rrgtrain.replicate.outcome import CheckOutcome, Outcome
-from rrgtrain.replicate.verdicts import Estimate
+from rrgtrain.replicate.verdicts import NOT_REPRODUCED, OPEN, Estimate
 from rrgtrain.report import numbers
 
 QUICK_NOTE = (
@@ -32,7 +32,7 @@ def listing(claims: Sequence[Claim], tasks: Sequence[Task]) -> list[str]:
 
 
 def spoken(outcome: Outcome) -> list[str]:
-    """A claim, its verdict, its table and its checks."""
+    """A claim, its verdict, table and checks; where it is not reproduced, what was tried."""
     claim = outcome.claim
     seeds = f"{len(outcome.seeds)} seed{'s' if len(outcome.seeds) > 1 else ''}"
     lines = [f"{claim.name} ({claim.paper}): {claim.says}", f"  {outcome.verdict}; {seeds}", ""]
@@ -42,6 +42,10 @@ def spoken(outcome: Outcome) -> list[str]:
         rows.append([row.row.label, *(cell(row.values.get(m)) for m in claim.measures)])
     lines += [f"  {line}" for line in aligned(rows, right=range(1, len(header)))]
     lines += ["", *(f"  {check_line(check)}" for check in outcome.checks)]
+    if outcome.verdict in (NOT_REPRODUCED, OPEN):
+        tried = [f"{row.row.label}: {row.tried}" for row in outcome.rows if row.tried]
+        lines += ["", "  tried", *(f"    {line}" for line in tried)]
+        lines += [f"    {line}" for line in claim.differs]
     return lines
 
 

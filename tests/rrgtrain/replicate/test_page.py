@@ -34,6 +34,8 @@ def test_a_claim_that_fails_is_told_with_its_numbers(failed: Outcome, tmp_path: 
     said = "\n".join(spoken(failed))
     assert "does not reproduce here; 2 seeds" in said
     assert "sentences is above paragraph (micro-F1): -0.050 [-0.050, -0.050]; seeds" in said
+    assert "  tried\n    SFT: 80 steps, of 16 prompts\n    paragraph: 80 steps" in said
+    assert "not CheXbert" in said.partition("  tried\n")[2]
     page = tmp_path / "page.html"
     write_page([failed], page, command="rrgtrain replicate", notes=["a <note>"])
     text = page.read_text()
@@ -74,6 +76,7 @@ def test_curves_are_means_over_seeds(tmp_path: Path) -> None:
     for label, job in (("without", "orapo_grpo"), ("with oracle", "orapo")):
         assert found.curves[label].shape == (2, 400)
         assert found.curves[label].mean() == pytest.approx(jobs[job], abs=0.02)
+    assert "tried" not in "\n".join(spoken(found))
     chart, legend = figure_of(found)
     assert [name for _, name in legend] == ["without", "with oracle"]
     assert chart.count("<polyline") == 4, "a faint and a smoothed line each"
