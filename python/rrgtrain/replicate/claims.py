@@ -78,6 +78,12 @@ STARTED = (
     "The tiny policy starts from a short fine-tuning, where the paper starts from a base model."
 )
 
+MASKED = (
+    Row("random", "masking", "random"),
+    Row("TF-IDF", "masking", "tfidf"),
+    Row("gradient", "masking", "gradient"),
+)
+
 CLAIMS: tuple[Claim, ...] = (
     Claim(
         "edits",
@@ -162,21 +168,31 @@ CLAIMS: tuple[Claim, ...] = (
         "DEER, table 6",
         "Masking the tenth of the tokens that weigh most changes the labels more under gradient "
         "weights than under TF-IDF, and under TF-IDF more than at random.",
+        MASKED,
         (
-            Row("random", "masking", "random"),
-            Row("TF-IDF", "masking", "tfidf"),
-            Row("gradient", "masking", "gradient"),
+            Check("gradient", "less", "TF-IDF", "post_f1_own"),
+            Check("TF-IDF", "less", "random", "post_f1_own"),
         ),
+        ("post_f1_own", "modified_own"),
+        "post_f1_own",
+        differs=(
+            "As in the paper the labeller whose gradient weighs the tokens judges; here it is a "
+            "small one, distilled from the rules.",
+        ),
+    ),
+    Claim(
+        "masking_rules",
+        "c",
+        "DEER, table 6, another judge",
+        "The same, judged by a labeller that the weights know nothing of.",
+        MASKED,
         (
             Check("gradient", "less", "TF-IDF", "post_f1"),
             Check("TF-IDF", "less", "random", "post_f1"),
         ),
-        ("post_f1", "modified", "post_f1_own", "modified_own"),
+        ("post_f1", "modified"),
         "post_f1",
-        differs=(
-            "The paper judges by the CheXbert whose gradient it takes: here the columns by the "
-            "distilled labeller. Judged is by the rules, which the weights know nothing of.",
-        ),
+        differs=("The judge is the rules that also give the reward; the paper has no such judge.",),
     ),
     Claim(
         "ddsampling",
@@ -202,7 +218,11 @@ CLAIMS: tuple[Claim, ...] = (
         (Check("selected fifth", "about", "all", "sample_f1"),),
         ("sample_f1", "micro_f1", "macro_f1"),
         "sample_f1",
-        differs=(RULES, "Both take as many steps; each is judged as it ends."),
+        differs=(
+            RULES,
+            "All are 1,600 studies, seen once; the fifth is seen five times, in as many steps.",
+            "Each is judged as it ends.",
+        ),
     ),
     Claim(
         "phases",

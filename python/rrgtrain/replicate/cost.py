@@ -86,7 +86,9 @@ def _rl(recipe: Recipe) -> float:
 
 
 def _select(recipe: Recipe) -> float:
-    return A_SAMPLED_REPORT * _sizes(recipe).train * recipe.select.samples
+    train = _sizes(recipe).train
+    studies = train if recipe.data.limit is None else min(train, recipe.data.limit)
+    return A_SAMPLED_REPORT * studies * recipe.select.samples
 
 
 def _masking(recipe: Recipe) -> float:

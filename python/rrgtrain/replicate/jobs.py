@@ -46,7 +46,7 @@ class Job:
 
 
 FEW = "replicate/few_prompts"
-LAST = "replicate/last_step"
+DEER = "replicate/deer_size"
 BROKEN_OFF = "replicate/base_model"
 BALANCED = ("data.balanced=60",)
 
@@ -64,7 +64,7 @@ _LISTED = (
     Job("mrg_r1", "rl", f"mrg_r1+{FEW}", "base_blocks"),
     Job("mrg_r1_ce_f1", "rl", f"mrg_r1_ce_f1+{FEW}", "base"),
     # DEER with its gradient weights on all studies, OraPO.
-    Job("ditpo", "rl", f"deer+{LAST}", "sft"),
+    Job("ditpo", "rl", f"deer+{DEER}", "sft"),
     Job("orapo", "rl", f"orapo+{FEW}", "base", quick=BALANCED),
     # What the eight above are compared with.
     Job("editgrpo_para", "rl", "editgrpo_para", "sft"),
@@ -73,11 +73,11 @@ _LISTED = (
     Job("mrg_r1_nlg", "rl", f"mrg_r1_nlg+{FEW}", "base"),
     Job("mrg_r1_mccs", "rl", f"mrg_r1_mccs+{FEW}", "base"),
     Job("mrg_r1_ce_f1_format", "rl", f"mrg_r1_ce_f1_format+{FEW}", "base_blocks"),
-    Job("masking", "masking", "deer", "sft"),
-    Job("select", "select", "deer_f1", "sft"),
-    Job("deer", "rl", f"deer+{LAST}", "sft", "select"),
-    Job("ditpo_f1", "rl", f"deer_f1+{LAST}", "sft"),
-    Job("ditpo_mixed", "rl", f"deer_mixed+{LAST}", "sft"),
+    Job("masking", "masking", f"deer+{DEER}", "sft"),
+    Job("select", "select", f"deer_f1+{DEER}", "sft"),
+    Job("deer", "rl", f"deer+{DEER}", "sft", "select"),
+    Job("ditpo_f1", "rl", f"deer_f1+{DEER}", "sft"),
+    Job("ditpo_mixed", "rl", f"deer_mixed+{DEER}", "sft"),
     Job("orapo_grpo", "rl", f"orapo_grpo+{FEW}", "base", quick=BALANCED),
     Job("orapo_400", "rl", f"orapo_400+{FEW}", "base", quick=("data.balanced=24",)),
 )

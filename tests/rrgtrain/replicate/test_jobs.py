@@ -139,7 +139,7 @@ def test_what_was_begun_by_another_recipe_is_not_gone_on_with(
 def test_commands_of_the_table_are_the_trainers_own(tmp_path: Path) -> None:
     made = Task(JOBS["deer"], 1, Path("out"))
     assert made.command == (
-        "rrgtrain rl replicate/common+deer+replicate/last_step --out out/seed1/deer "
+        "rrgtrain rl replicate/common+deer+replicate/deer_size --out out/seed1/deer "
         "--from out/seed1/sft/checkpoints/sft seed=1 policy.seed=1 data.phantom.seed=1 "
         "data.root=out/seed1/data data.subset=out/seed1/select/subset.json"
     )

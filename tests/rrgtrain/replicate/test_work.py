@@ -57,6 +57,14 @@ def test_claims_end_to_end_and_again_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "child", in_this_process)
+    real, weighed = masking.mask_top, []
+
+    def seen(text: str, spans: list, weights: np.ndarray, *rest: float) -> str:
+        assert len(spans) == len(weights)
+        weighed.append(weights)
+        return real(text, spans, weights, *rest)
+
+    monkeypatch.setattr(masking, "mask_top", seen)
     words = ["replicate", "--quick", "--out", str(tmp_path / "out")]
     words += ["--claims", "masking", "ddsampling", "fifth", "oracle"]
     assert main(words) == 0
@@ -85,6 +93,17 @@ def test_claims_end_to_end_and_again_for_nothing(
     assert "0 jobs to run, 9 finished before" in capsys.readouterr().out
     assert {path.name: path.stat().st_mtime_ns for path in seed.glob("*.json")} == kept
     _deer_saw_the_selected_studies(seed)
+    _three_kinds_of_weights(weighed)
+
+
+def _three_kinds_of_weights(weighed: list[np.ndarray]) -> None:
+    count = len(weighed) // 3
+    assert count == masking.STUDIES * 4
+    even, tfidf, gradient = (weighed[i * count : (i + 1) * count] for i in range(3))
+    assert all((w == 1).all() for w in even)
+    for kind in (tfidf, gradient):
+        assert all((w >= 1).all() for w in kind) and any(np.ptp(w) > 0 for w in kind)
+    assert not all(np.array_equal(a, b) for a, b in zip(tfidf, gradient, strict=True))
 
 
 def _deer_saw_the_selected_studies(seed: Path) -> None:
