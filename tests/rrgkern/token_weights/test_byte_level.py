@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from itertools import pairwise
-
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rrgkern import byte_level_spans, byte_vocabulary
 from rrgkern.token_weights import reference as reference_module
 from rrgkern.token_weights.vocabulary import byte_alphabet
 from tests.mutants import mutate
-
-many = settings(max_examples=int(os.environ.get("RRGKERN_EXAMPLES", "300")), deadline=None)
-SPELLING = {byte: character for character, byte in byte_alphabet().items()}
-
-# Bytes at the edges of every row of Unicode's table of well-formed sequences.
-EDGES = [0x00, 0x41, 0x7F, 0x80, 0x8F, 0x90, 0x9F, 0xA0, 0xBF, 0xC0, 0xC1, 0xC2, 0xDF, 0xE0, 0xE1]
-EDGES += [0xEC, 0xED, 0xEE, 0xEF, 0xF0, 0xF1, 0xF3, 0xF4, 0xF5, 0xFF]
-wild = st.lists(st.sampled_from(EDGES), max_size=12).map(bytes)
-written = st.text(max_size=6).map(lambda text: text.encode("utf-8", errors="surrogatepass"))
-byte_strings = st.one_of(wild, written)
-
-
-def spell(data: bytes) -> str:
-    return "".join(SPELLING[byte] for byte in data)
+from tests.rrgkern.many_cases import for_all
+from tests.rrgkern.token_weights.cases import token_reports
+from tests.rrgkern.token_weights.cases import token_tensors as tensors
 
 
 def by_decoder(tokens: list[bytes]) -> list[tuple[int, int]]:
@@ -46,27 +30,8 @@ def by_decoder(tokens: list[bytes]) -> list[tuple[int, int]]:
     return spans
 
 
-@st.composite
-def cut_reports(draw: st.DrawFn) -> list[list[bytes]]:
-    """Reports cut into tokens anywhere, inside characters too."""
-    reports = []
-    for data in draw(st.lists(byte_strings, max_size=3)):
-        cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=5)))
-        edges = [0, *cuts, len(data)]
-        reports.append([data[a:b] for a, b in pairwise(edges)])
-    return reports
-
-
-def tensors(reports: list[list[bytes]]) -> tuple:
-    tokens = [token for report in reports for token in report]
-    vocabulary = byte_vocabulary([spell(token) for token in tokens])
-    offsets = torch.tensor([0, *map(len, reports)]).cumsum(0)
-    return torch.arange(len(tokens)), offsets, vocabulary
-
-
-@given(cut_reports())
-@many
-def test_spans_count_the_characters_of_the_decoded_text(reports: list[list[bytes]]) -> None:
+@for_all(token_reports)
+def test_spans_count_the_characters_of_the_decoded_text(reports: list[tuple[bytes, ...]]) -> None:
     ids, offsets, vocabulary = tensors(reports)
     spans = byte_level_spans(ids, offsets, vocabulary)
     assert spans.dtype == torch.int32

@@ -2,33 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rrgkern import span_max
 from rrgkern.token_weights import reference as reference_module
 from tests.mutants import mutate
-
-many = settings(max_examples=int(os.environ.get("RRGKERN_EXAMPLES", "300")), deadline=None)
-spans = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda s: (s[0], s[0] + s[1]))
-pieces = st.lists(st.tuples(spans, st.floats(0, 8, width=32)), max_size=6)
-reports = st.lists(st.tuples(pieces, st.lists(spans, max_size=6)), max_size=4)
-
-
-def tensors(batch: list) -> tuple[torch.Tensor, ...]:
-    flat_pieces = [piece for found, _ in batch for piece in found]
-    flat_tokens = [token for _, tokens in batch for token in tokens]
-    return (
-        torch.tensor([value for _, value in flat_pieces], dtype=torch.float32),
-        torch.tensor([span for span, _ in flat_pieces], dtype=torch.int32).reshape(-1, 2),
-        torch.tensor([0, *(len(found) for found, _ in batch)]).cumsum(0),
-        torch.tensor(flat_tokens, dtype=torch.int32).reshape(-1, 2),
-        torch.tensor([0, *(len(tokens) for _, tokens in batch)]).cumsum(0),
-    )
+from tests.rrgkern.many_cases import for_all
+from tests.rrgkern.token_weights.cases import alignment_tensors as tensors
+from tests.rrgkern.token_weights.cases import alignments
 
 
 def by_search(batch: list) -> list[float]:
@@ -42,8 +24,7 @@ def by_search(batch: list) -> list[float]:
     ]
 
 
-@given(reports)
-@many
+@for_all(alignments)
 def test_every_token_takes_the_largest_it_touches(batch: list) -> None:
     saliency = span_max(*tensors(batch))
     assert saliency.dtype == torch.float32

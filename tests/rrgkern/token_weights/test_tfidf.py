@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrgkern import tfidf_weights
 from rrgkern.token_weights import reference as reference_module
 from tests.mutants import mutate
-
-many = settings(max_examples=int(os.environ.get("RRGKERN_EXAMPLES", "300")), deadline=None)
-reports = st.lists(st.integers(-3, 4) | st.just(2**40), max_size=7)
-groups = st.lists(st.lists(reports, max_size=4), max_size=4)
-Groups = list[list[list[int]]]
+from tests.rrgkern.many_cases import for_all
+from tests.rrgkern.token_weights.cases import Group, groups
+from tests.rrgkern.token_weights.cases import group_tensors as tensors
 
 
-def tensors(batch: Groups) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    flat = [report for group in batch for report in group]
-    return (
-        torch.tensor([token for report in flat for token in report], dtype=torch.int64),
-        torch.tensor([0, *map(len, flat)]).cumsum(0),
-        torch.tensor([0, *map(len, batch)]).cumsum(0),
-    )
-
-
-def by_definition(batch: Groups, alpha: float) -> list[float]:
+def by_definition(batch: list[Group], alpha: float) -> list[float]:
     weights = []
     for group in batch:
         for report in group:
@@ -42,9 +29,8 @@ def by_definition(batch: Groups, alpha: float) -> list[float]:
     return weights
 
 
-@given(groups, st.sampled_from([0.0, 1.0, 4.0, -2.5]))
-@many
-def test_weights_follow_the_definition(batch: Groups, alpha: float) -> None:
+@for_all(groups, alpha=st.sampled_from([0.0, 1.0, 4.0, -2.5]))
+def test_weights_follow_the_definition(batch: list[Group], alpha: float) -> None:
     weights = tfidf_weights(*tensors(batch), alpha=alpha)
     assert weights.dtype == torch.float32
     torch.testing.assert_close(
@@ -55,9 +41,8 @@ def test_weights_follow_the_definition(batch: Groups, alpha: float) -> None:
     )
 
 
-@given(groups)
-@many
-def test_a_token_that_every_report_holds_weighs_exactly_one(batch: Groups) -> None:
+@for_all(groups)
+def test_a_token_that_every_report_holds_weighs_exactly_one(batch: list[Group]) -> None:
     weights = iter(tfidf_weights(*tensors(batch)).tolist())
     for group in batch:
         shared = set.intersection(*map(set, group)) if group else set()
