@@ -77,7 +77,7 @@ class _Build(build_ext):
             with ThreadPoolExecutor(os.cpu_count()) as pool:
                 objects = list(pool.map(build, sources))
             extra = os.environ.get("RRGKERN_LDFLAGS", "").split()
-            subprocess.run([*link, *objects, "-ltvm_ffi", *extra], check=True)
+            subprocess.run([*link, *objects, "-ltvm_ffi", "-lpthread", *extra], check=True)
         except subprocess.CalledProcessError as error:
             sys.exit(f"rrgkern: {error.cmd[0]} failed on csrc/, its message stands above"
                      + (" (RRGKERN_BUILD=cpu leaves CUDA out)" if nvcc else ""))  # fmt: skip

@@ -1,9 +1,13 @@
 """Matching the entities of one step's reports: 320 pairs, of 20 entities each and of 1 to 40.
 
 RaTEScore's own loop is measured where the package is installed (`pip install --no-deps
-RaTEScore==0.6.0`): the embeddings are given, so neither of its models is needed.
+RaTEScore==0.6.0`): the embeddings are given, so neither of its models is needed. On a CPU two
+floors are measured beside it: to read the embeddings once, and one fp32 matrix product of as many
+FLOPs. Everything runs on one thread but what names all cores.
 
-    python bench/entity_match.py --plot FILE.svg        # cost against the number of pairs
+    python bench/entity_match.py --plot FILE.svg
+
+draws the cost against the number of pairs, up to 100,000, and exits 1 unless it is linear.
 """
 
 from __future__ import annotations
@@ -11,9 +15,12 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.util
+import math
+import os
 import sys
 import time
 import types
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -23,6 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from bench import harness
 from bench.harness import Bench
 from rrgkern import EntityMatch, ReportEntities, entity_match
 
@@ -33,15 +41,44 @@ PRESENCE = torch.tensor([1, 0, 1, 0, -1], dtype=torch.int8)
 # Like RaTEScore's table: no two weights equal, none zero.
 AFFINITY = torch.rand(len(TYPES), len(TYPES), generator=torch.Generator().manual_seed(0)) + 0.01
 
+PACKAGE = "RaTEScore 0.6.0"
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+EVERY_CORE = f"on {CORES} cores"
+
 bench = Bench("entity_match", baseline="rrgkern")
+Provider = Callable[[ReportEntities, ReportEntities], Any]
 
 
-@bench.provider("rrgkern")
+def register(name: str, *, cores: bool = False, **options: Any) -> Callable[[Provider], Provider]:
+    """Register a provider on one thread of a CPU, and where `cores` on all of them beside it."""
+
+    def on(threads: int, function: Provider) -> Provider:
+        def run(x: ReportEntities, y: ReportEntities) -> Any:
+            before = torch.get_num_threads()
+            torch.set_num_threads(threads)
+            try:
+                return function(x, y)
+            finally:
+                torch.set_num_threads(before)
+
+        return run
+
+    def decorate(function: Provider) -> Provider:
+        bench.provider(name, **options)(on(1, function))
+        if cores and CORES > 1:
+            options["device"] = "cpu"
+            bench.provider(f"{name} {EVERY_CORE}", **options)(on(CORES, function))
+        return function
+
+    return decorate
+
+
+@register("rrgkern", cores=True)
 def ours(x: ReportEntities, y: ReportEntities) -> EntityMatch:
     return entity_match(x, y, affinity=AFFINITY.to(DEVICE), neg_weight=NEG_WEIGHT)
 
 
-@bench.provider("RaTEScore 0.6.0", needs="RaTEScore", device="cpu")
+@register(PACKAGE, needs="RaTEScore", device="cpu")
 def package(x: ReportEntities, y: ReportEntities) -> list[float]:
     """The package's loop over pairs and its own `compute`, as `RaTEScore.compute_score` has it."""
     compute, weights = package_loop()
@@ -89,7 +126,7 @@ def names(z: ReportEntities, first: int, last: int) -> list[str]:
     return [TYPES[kind] for kind in z.kinds()[first:last].tolist()]
 
 
-@bench.provider("pair by pair")
+@register("pair by pair")
 def pair_by_pair(x: ReportEntities, y: ReportEntities) -> Tensor:
     """Eager fp32, one product a pair; the score only."""
     scores = []
@@ -115,7 +152,7 @@ def crosses(own: Tensor, other: Tensor) -> Tensor:
     return (mine >= 0) & (theirs >= 0) & (mine != theirs)
 
 
-@bench.provider("padded bmm")
+@register("padded bmm")
 def padded(x: ReportEntities, y: ReportEntities) -> Tensor:
     """All pairs at once in fp32, padded to the longest report; the score only."""
     (a, own, has_x), (b, other, has_y) = pad(x), pad(y)
@@ -142,10 +179,48 @@ def pad(z: ReportEntities) -> tuple[Tensor, Tensor, Tensor]:
     return embedding, kinds, places < counts[:, None]
 
 
-@bench.provider("bmm alone")
+@register("bmm alone")
 def product_alone(x: ReportEntities, y: ReportEntities) -> Tensor:
     """The product of reports padded as above and nothing else: neither matches nor scores."""
     return torch.bmm(pad(x)[0], pad(y)[0].transpose(1, 2))
+
+
+@register("floor: read once", cores=True, device="cpu")
+def read_once(x: ReportEntities, y: ReportEntities) -> list[Tensor]:
+    """Every embedding once from memory, and nothing that takes time beside that."""
+    return [z.embedding.sum() for z in (x, y)]
+
+
+@register("floor: fp32 product", cores=True, device="cpu")
+def square_product(x: ReportEntities, y: ReportEntities) -> Tensor:
+    """One square product with the FLOPs of all dot products, its operands in the cache."""
+    products = int((x.offsets.diff() * y.offsets.diff()).sum()) * x.embedding.shape[1]
+    operand = square_operand(math.ceil(products ** (1 / 3)))
+    return operand @ operand
+
+
+@functools.cache
+def square_operand(side: int) -> Tensor:
+    return torch.randn(side, side, generator=torch.Generator().manual_seed(0))
+
+
+FLOORS = ("floor: read once", "floor: fp32 product")
+
+
+def against_package(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many times as long the package's loop takes, by provider; the floor is the higher one."""
+    times = {row["provider"]: row["p50_vs_rrgkern"] for row in rows}
+    if PACKAGE not in times:
+        return []
+    for suffix in ("", f" {EVERY_CORE}"):
+        floors = [times[name + suffix] for name in FLOORS if name + suffix in times]
+        if floors:
+            times[f"floor{suffix}"] = max(floors)
+    return [
+        {"provider": name, "times": times[PACKAGE] / time}
+        for name, time in times.items()
+        if name != PACKAGE
+    ]
 
 
 def reports(count: int, counts: Tensor, width: int, seed: int) -> ReportEntities:
@@ -180,10 +255,10 @@ def test_entity_match(benchmark, entities):
     x, y = make_inputs(0)
     scores = ours(x, y).score.cpu()
     rivals = [provider for name, provider in bench.available(x.offsets.device)[0].items()
-              if name not in ("rrgkern", "bmm alone")]  # fmt: skip
+              if name != "bmm alone" and not name.startswith(("rrgkern", "floor"))]  # fmt: skip
     for rival in rivals:
         torch.testing.assert_close(torch.as_tensor(rival(x, y)).float().cpu(), scores)
-    bench.compare(
+    rows = bench.compare(
         benchmark,
         make_inputs,
         shape={"pairs": count, "entities": entities, "width": width},
@@ -192,6 +267,8 @@ def test_entity_match(benchmark, entities):
         flops=2 * width * count * 20 * 20,
         rounds=10,
     )
+    if times := against_package(rows):
+        harness.tables.append((f"{PACKAGE}'s loop takes so many times as long, {entities}", times))
 
 
 def linear(path: Path) -> list[tuple[int, float]]:
@@ -225,8 +302,17 @@ def linear(path: Path) -> list[tuple[int, float]]:
     return points
 
 
+def is_linear(points: list[tuple[int, float]]) -> bool:
+    """Whether from 1,000 pairs on none costs half as much again as another."""
+    each = [seconds / pairs for pairs, seconds in points if pairs >= 1000]
+    return max(each) <= 1.5 * min(each)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--plot", required=True, type=Path)
-    for pairs, seconds in linear(parser.parse_args().plot):
-        print(f"{pairs:7d} pairs {1e6 * seconds / pairs:8.2f} us a pair")
+    measured = linear(parser.parse_args().plot)
+    for pairs, seconds in measured:
+        each = seconds / pairs / (measured[0][1] / measured[0][0])
+        print(f"{pairs:7d} pairs, cost of one relative to that among {measured[0][0]}: {each:5.2f}")
+    sys.exit(0 if is_linear(measured) else "the cost is not linear in the number of pairs")

@@ -3,6 +3,7 @@
 
 #include "common/tensors.h"
 #include "edit_plan/edit_plan.h"
+#include "edit_plan/released.h"
 
 namespace rrgkern {
 
@@ -21,7 +22,8 @@ inline SentenceRows sentence_rows(const tvm::ffi::TensorView& sentence_offsets,
           elements<const int64_t>(entity_sentence, "entity_sentence", {entities}),
           elements<const int8_t>(presence, "presence", {entities}),
           elements<const int64_t>(key, "key", {entities}),
-          elements<const float>(embedding, "embedding", {entities, width})};
+          elements<const float>(embedding, "embedding", {entities, width}),
+          width};
 }
 
 // Where the scripts of all pairs go, [R, M] each, and how long they are, [R].
@@ -46,6 +48,13 @@ inline Scripts scripts(const tvm::ffi::TensorView& rule, const tvm::ffi::TensorV
           elements<int32_t>(count, "count", {reports}),
           reports,
           width};
+}
+
+inline ReleasedOptions released_options(const tvm::ffi::TensorView& affinity, double tau,
+                                        double tau_replace, double neg_weight) {
+  const int64_t kinds = affinity.size(0);
+  return {tau, tau_replace, neg_weight,
+          elements<const double>(affinity, "affinity", {kinds, kinds}), kinds};
 }
 
 }  // namespace rrgkern

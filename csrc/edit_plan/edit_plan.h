@@ -14,7 +14,7 @@
 
 namespace rrgkern {
 
-enum Rule : int8_t { kConflict = 1, kReplacement, kDeletion, kAddition, kFill };
+enum Rule : int8_t { kConflict = 1, kReplacement, kDeletion, kAddition, kFill, kDeletionOfCopies };
 
 struct SentenceRows {
   const int64_t* sentence_offsets;  // [R+1]
@@ -24,6 +24,7 @@ struct SentenceRows {
   const int8_t* presence;           // [E] 1, 0 or -1 for no part
   const int64_t* key;               // [E] text and type
   const float* embedding;           // [E, width]
+  int64_t width;
 };
 
 struct EditOptions {
@@ -104,9 +105,9 @@ class EditedPair {
 
   // Entities that take part, and the embedding of each.
   RRGKERN_HD int64_t count() const { return counts_[kCount]; }
-  RRGKERN_HD const float* embedding(int64_t k, int64_t width) const {
-    return of_report(k) ? x_.embedding + (x_entity_ + entity_[k]) * width
-                        : y_.embedding + (y_entity_ + entity_[k] - x_entities_) * width;
+  RRGKERN_HD const float* embedding(int64_t k) const {
+    return of_report(k) ? x_.embedding + (x_entity_ + entity_[k]) * x_.width
+                        : y_.embedding + (y_entity_ + entity_[k] - x_entities_) * y_.width;
   }
   // [count, count], symmetric.
   RRGKERN_HD float* cosine() const { return cosine_; }

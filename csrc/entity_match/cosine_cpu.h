@@ -55,6 +55,19 @@ __attribute__((always_inline)) inline void add_halves(double* lanes) {
   }
 }
 
+// The sum of kLanes doubles in the order of cosine.h; writes over them.
+template <typename Lanes>
+__attribute__((always_inline)) inline float sum_of_lanes(double* lanes) {
+  add_halves<Lanes, 16>(lanes);
+  add_halves<Lanes, 8>(lanes);
+  add_halves<Four, 4>(lanes);
+  add_halves<Two, 2>(lanes);
+  return static_cast<float>(lanes[0] + lanes[1]);
+}
+
+// Whether a row of this squared length is of length 1, give or take a hundredth; NaN is not.
+inline bool is_unit(double square) { return square > 0.99 * 0.99 && square < 1.01 * 1.01; }
+
 // The 4 x 4 cosines of two tiles. `Lanes` fills a register; the sums of `kRows` rows of a with all
 // of b fill the register file.
 template <typename Lanes, int kRows>
@@ -88,12 +101,7 @@ __attribute__((always_inline)) inline void tile_cosines(const double* a, const d
     }
   }
   for (int pair = 0; pair < kTile * kTile; ++pair) {
-    double* lanes = sums[0][0] + pair * kLanes;
-    add_halves<Lanes, 16>(lanes);
-    add_halves<Lanes, 8>(lanes);
-    add_halves<Four, 4>(lanes);
-    add_halves<Two, 2>(lanes);
-    out[pair] = static_cast<float>(lanes[0] + lanes[1]);
+    out[pair] = sum_of_lanes<Lanes>(sums[0][0] + pair * kLanes);
   }
 }
 
@@ -114,7 +122,7 @@ struct CpuKernels {
 RRGKERN_CPU_KERNELS(portable, , Two, 2)
 #if defined(__x86_64__)
 RRGKERN_CPU_KERNELS(avx2, __attribute__((target("avx2"))), Four, 2)
-RRGKERN_CPU_KERNELS(avx512, __attribute__((target("avx512f"))), Eight, 4)
+RRGKERN_CPU_KERNELS(avx512, __attribute__((target("avx512f,avx512bw"))), Eight, 4)
 #endif
 #undef RRGKERN_CPU_KERNELS
 
@@ -124,7 +132,9 @@ inline const std::vector<CpuKernels>& cpu_kernels() {
     std::vector<CpuKernels> found{{widen_portable, tile_portable}};
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2")) found.push_back({widen_avx2, tile_avx2});
-    if (__builtin_cpu_supports("avx512f")) found.push_back({widen_avx512, tile_avx512});
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) {
+      found.push_back({widen_avx512, tile_avx512});
+    }
 #endif
     return found;
   }();
@@ -155,7 +165,7 @@ class Panel {
       double* out = begin_ + k / kTile * tile_size() + k % kTile * kGroup;
       const bool there = k < rows;
       const double square = kernels.widen(there ? row(k) : nullptr, there ? width : 0, chunks_, out);
-      unit &= !there || (square > 0.99 * 0.99 && square < 1.01 * 1.01);  // false for NaN
+      unit &= !there || is_unit(square);
     }
     return unit;
   }

@@ -22,6 +22,16 @@ struct EntityRows {
   const int8_t* kind;       // [E] below K
   float* cosine;            // [E, 3], filled here
   int32_t* index;           // [E, 3], filled here
+
+  // Whether the integers are what they must be before anything is read by them.
+  bool fine(int64_t reports, int64_t entities, int64_t kinds) const {
+    bool good = offsets[0] == 0 && offsets[reports] == entities;
+    for (int64_t r = 0; r < reports; ++r) good &= offsets[r] <= offsets[r + 1];
+    for (int64_t e = 0; e < entities; ++e) {
+      good &= presence[e] >= -1 && presence[e] <= 1 && kind[e] >= 0 && kind[e] < kinds;
+    }
+    return good;
+  }
 };
 
 struct Affinity {
@@ -35,6 +45,14 @@ struct Affinity {
       found = fmaxf(found, fmaxf(fabsf(weight[place]), fabsf(crossed[place])));
     }
     return found;
+  }
+
+  // Whether every weight is finite and not negative.
+  bool fine() const {
+    for (int64_t place = 0; place < kinds * kinds; ++place) {
+      if (!(weight[place] >= 0.0f && crossed[place] >= 0.0f)) return false;
+    }
+    return largest() < INFINITY;
   }
 };
 

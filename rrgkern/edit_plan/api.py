@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -37,6 +38,8 @@ def edit_plan(
 
     A plan depends on its own pair and its own seed alone: batch size and order change nothing.
 
+    On a GPU the offsets of both sides may stay on the host: then nothing waits for the device.
+
     Args:
         x: R reports as written.
         y: R references, pair by pair; equal sentence keys mean equal text across the two.
@@ -51,8 +54,9 @@ def edit_plan(
         conflict_requires_spurious: False takes rule (a) by the letter, where an entity that
             another reference sentence supports conflicts too. It edits even a correct report when
             the reference says "small left effusion" and "no right effusion".
-        affinity: [K, K] weights over kinds, the report's kind first; 1 everywhere by default.
-            Read by "released" only, which reproduces the published runs with RaTEScore's table.
+        affinity: [K, K] finite weights >= 0 over kinds, the report's kind first; 1 everywhere by
+            default. Read by "released" only, which reproduces the published runs with RaTEScore's
+            table.
         neg_weight: what "released" multiplies the likeness of opposite findings with.
 
     Returns:
@@ -91,13 +95,19 @@ def edit_plan(
             x, y = x._replace(kind=None), y._replace(kind=None)
         elif x.kind is None or y.kind is None:
             raise ValueError("x.kind or y.kind is None, wanted int8 [E]: affinity weighs kinds")
+        elif affinity.ndim != 2 or affinity.shape[0] != affinity.shape[1] or not len(affinity):
+            raise ValueError(f"affinity is {list(affinity.shape)}, wanted square [K, K]")
+        elif affinity.device != seeds.device:
+            raise ValueError(f"affinity is on {affinity.device}, wanted {seeds.device} of seeds")
+        if not math.isfinite(neg_weight):
+            raise ValueError(f"neg_weight is {neg_weight}, wanted a finite number")
         x, y = (z._replace(kind=z.kinds().contiguous()) for z in (x, y))
         weights = affinity.double().contiguous()
         thresholds = float(tau), float(tau_replace), float(neg_weight)
         return EditScript(*edit_plan_released_op(*x, *y, seeds, weights, *thresholds))
     width = max_edits
     if width is None:
-        lengths = x.sentence_offsets.diff() + y.sentence_offsets.diff()
+        lengths = x.sentence_offsets.cpu().diff() + y.sentence_offsets.cpu().diff()
         width = int(lengths.max()) if len(lengths) else 0
     return EditScript(
         *edit_plan_op(
@@ -136,7 +146,7 @@ def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
             want not in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
         ):
             raise ValueError(f"{name}.{field} is {describe(tensor)}, wanted shape {list(shape)}")
-        if tensor.device != seeds.device:
+        if tensor.device != seeds.device and not (field.endswith("offsets") and tensor.is_cpu):
             raise ValueError(
                 f"{name}.{field} is on {tensor.device}, wanted {seeds.device} of seeds"
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -44,37 +46,39 @@ def entity_match_op(
     """(cosine_x, index_x [Ex, 3], cosine_y, index_y [Ey, 3], scores [R, 3])."""
     x = ReportEntities(x_offsets, x_presence, x_embedding, x_kind)
     y = ReportEntities(y_offsets, y_presence, y_embedding, y_kind)
+    check_inputs(x, y, weight, crossed)
+    return entity_match_reference(x, y, weight, crossed)
+
+
+def check_inputs(x: ReportEntities, y: ReportEntities, weight: Tensor, crossed: Tensor) -> None:
+    """Raise ValueError where an input breaks a promise, and name it."""
     check_entities("x", x, len(weight))
     check_entities("y", y, len(weight))
     check_weights("affinity", weight)
     check_weights("affinity * neg_weight", crossed)
     check_embeddings(x, y)
-    return entity_match_reference(x, y, weight, crossed)
 
 
-def _prepared(inputs: tuple[Tensor, ...]) -> tuple[ReportEntities, ReportEntities, Results]:
-    *entities, weight, _ = (tensor.contiguous() for tensor in inputs)
+def _prepared(inputs: tuple[Tensor, ...]) -> tuple[tuple[Any, ...], Results]:
+    *entities, weight, crossed = (tensor.contiguous() for tensor in inputs)
     x, y = ReportEntities(*entities[:4]), ReportEntities(*entities[4:])
-    check_entities("x", x, len(weight))
-    check_entities("y", y, len(weight))
-    check_weights("affinity", weight)
-    check_weights("affinity * neg_weight", inputs[-1])
-    return x, y, empty_results(x.offsets, x.presence, y.presence)
+    return (x, y, weight, crossed), empty_results(x.offsets, x.presence, y.presence)
 
 
 def _launch_cpu(*inputs: Tensor) -> Results:
-    x, y, results = _prepared(inputs)
-    tables = (tensor.contiguous() for tensor in inputs[-2:])
-    # The kernel measures the rows as it reads them; they are read again only to name a wrong one.
-    if not csrc.load().entity_match_cpu(*x, *y, *tables, *results):
-        check_embeddings(x, y)
+    arguments, results = _prepared(inputs)
+    x, y, *tables = arguments
+    # The kernel looks at every input as it reads it; they are read again only to name a wrong one.
+    threads = torch.get_num_threads()
+    if not csrc.load().entity_match_cpu(*x, *y, *tables, *results, threads, -1):
+        check_inputs(*arguments)
     return results
 
 
 def _launch_cuda(*inputs: Tensor) -> Results:
-    x, y, results = _prepared(inputs)
-    check_embeddings(x, y)
-    tables = (tensor.contiguous() for tensor in inputs[-2:])
+    arguments, results = _prepared(inputs)
+    check_inputs(*arguments)
+    x, y, *tables = arguments
     csrc.load().entity_match_cuda(*x, *y, *tables, *results)
     return results
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from rrgkern import SentenceEntities, edit_plan
+from rrgkern import SentenceEntities, csrc, edit_plan
+from rrgkern.edit_plan import op
 from tests.rrgkern.edit_plan.cases import Entity, Sentence, random_pair, tensors
 
 REPORTS = [random_pair(seed) for seed in range(24)]
@@ -138,3 +140,48 @@ def test_wrong_options_are_named(options, message) -> None:
 def test_wrong_seeds_are_named() -> None:
     with pytest.raises(TypeError, match=r"seeds is int32 \[1\], wanted int64 \[R\]"):
         edit_plan(X1, X1, seeds=torch.tensor([0], dtype=torch.int32))
+
+
+class FakeLibrary:
+    """The extension of a GPU machine as far as a launch needs it; it remembers the call."""
+
+    edit_plan_space = staticmethod(lambda *arguments: csrc.load().edit_plan_space(*arguments))
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def edit_plan_cuda(self, *arguments: Any) -> None:
+        self.calls.append(arguments)
+
+    edit_plan_released_cuda = edit_plan_cuda
+
+
+@pytest.mark.skipif(csrc.why_not("edit_plan", "cpu") is not None, reason="needs the extension")
+@pytest.mark.parametrize("rule", ["paper", "released"])
+def test_with_offsets_on_the_host_nothing_waits_for_the_device(monkeypatch, rule) -> None:
+    """Tensors of the meta device hold no values: to read one is an error."""
+    library = FakeLibrary()
+    monkeypatch.setattr(op, "csrc", SimpleNamespace(load=lambda: library))
+    x, y = (tensors(reports) for reports in (X, Y))
+    x, y = (z._replace(kind=torch.zeros_like(z.presence)) for z in (x, y))
+    fields = 8 if rule == "released" else 7
+
+    def launch(where: str) -> None:
+        sides = [
+            tensor.to(where if name.endswith("offsets") else "meta")
+            for z in (x, y)
+            for name, tensor in zip(z._fields[:fields], z[:fields], strict=True)
+        ]
+        if rule == "released":
+            affinity = torch.ones(1, 1, dtype=torch.float64, device="meta")
+            op._launch_released_cuda(*sides, SEEDS.to("meta"), affinity, 0.6, 0.6, 0.4)
+        else:
+            op._launch_cuda(*sides, SEEDS.to("meta"), 0.6, 0.6, 1, 1, True)
+
+    launch("cpu")
+    (arguments,) = library.calls
+    assert all(a.device.type == "meta" for a in arguments if isinstance(a, torch.Tensor))
+    bytes_needed, slabs = arguments[-6], arguments[-5]
+    assert bytes_needed > 0 and slabs.numel() == 0
+    with pytest.raises(NotImplementedError):
+        launch("meta")

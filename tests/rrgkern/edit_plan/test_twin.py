@@ -8,8 +8,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from rrgkern import SentenceEntities, csrc, edit_plan
+from rrgkern.edit_plan import released as released_module
 from rrgkern.edit_plan.philox import uniform_below
 from rrgkern.edit_plan.reference import edit_plan_reference
+from rrgkern.edit_plan.released import released_reference
+from tests.mutants import mutate
 from tests.rrgkern.edit_plan.cases import (
     Case,
     Entity,
@@ -86,6 +89,93 @@ def test_scripts_are_equal(
         assert torch.equal(field, wanted)
 
 
+KINDS = 3
+
+
+def with_kinds(reports: list[tuple[Sentence, ...]], seed: int) -> SentenceEntities:
+    """The reports for the published rule: every entity has an embedding, and a kind."""
+    z = tensors(reports, garbage=0.5**0.5)
+    generator = torch.Generator().manual_seed(seed)
+    return z._replace(kind=torch.randint(KINDS, z.key.shape, generator=generator).to(torch.int8))
+
+
+def table(seed: int) -> Tensor:
+    """Affinities in sixteenths: with them many likenesses are equal."""
+    sixteenths = torch.randint(6, 17, (KINDS, KINDS), generator=torch.Generator().manual_seed(seed))
+    return sixteenths.double() / 16
+
+
+@for_all(
+    any_cases,
+    tau=st.sampled_from([-1.0, 0.3, 0.6, 0.9]),
+    tau_replace=st.sampled_from([-1.0, 0.5, 0.6, 0.97, 1.0]),
+    neg_weight=st.sampled_from([0.0, 0.3612, 0.8717, 1.0]),
+    width=st.sampled_from([2, 31, 33, 100]),
+    seed=st.integers(0, 2**20),
+)
+def test_released_scripts_are_equal(
+    cases: list[Case], tau: float, tau_replace: float, neg_weight: float, width: int, seed: int
+) -> None:
+    x, y = with_kinds([c.x for c in cases], seed), with_kinds([c.y for c in cases], seed + 1)
+    if width > 2:
+        x, y = scattered(x, width, seed), scattered(y, width, seed + 1)
+    keys = torch.tensor([case.seed for case in cases])
+    thresholds = {"tau": tau, "tau_replace": tau_replace, "neg_weight": neg_weight}
+    script = edit_plan(x, y, seeds=keys, rule="released", affinity=table(seed), **thresholds)
+    expected = released_reference(x, y, keys, table(seed), *thresholds.values())
+    for field, wanted in zip(script, expected, strict=True):
+        assert field.dtype == wanted.dtype
+        assert torch.equal(field, wanted)
+
+
+RELEASED_CASES = 1200
+
+
+def released_right(reference: object) -> bool:
+    """Whether a reference of the published rule plans as the compiled one does."""
+    pairs = [random_pair(seed, sentences=4, texts=8) for seed in range(RELEASED_CASES)]
+    x, y = (with_kinds([pair[k] for pair in pairs], k) for k in (0, 1))
+    keys = torch.arange(RELEASED_CASES)
+    for tau, tau_replace in ((0.6, 0.6), (0.5, 0.9), (0.9, 1.0), (0.9, -0.5)):
+        options = {"tau": tau, "tau_replace": tau_replace, "neg_weight": 0.8717}
+        script = edit_plan(x, y, seeds=keys, rule="released", affinity=table(0), **options)
+        expected = reference.released_reference(x, y, keys, table(0), *options.values())
+        if not all(torch.equal(*fields) for fields in zip(script, expected, strict=True)):
+            return False
+    return True
+
+
+def test_the_published_rule_itself_is_right() -> None:
+    assert released_right(released_module)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("    if not x.texts:\n        return NO_EDIT\n", ""),
+        ("cosine[e][f] * affinity", "affinity"),
+        ("affinity[x.kind[e]][y.kind[f]]", "affinity[y.kind[f]][x.kind[e]]"),
+        ("neg_weight if crosses else", "1.0 if crosses else"),
+        ("any(s >= tau for s in row)", "any(s > tau for s in row)"),
+        ("and cosine[e][f] >= tau:", "and cosine[e][f] >= 2:"),
+        ("contradicted.add((y.key[f], y.text_of(f)))", "contradicted.add(f)"),
+        ("not any(row[f] >= tau for row in score)", "True"),
+        ("max(0.0, *(cosine[e][f] for f in group))", "max(cosine[e][f] for f in group)"),
+        ("            if other != text\n", ""),
+        ("max(best.values()) >= tau_replace", "max(best.values()) > tau_replace"),
+        ("max(best, key=best.__getitem__)", "max(reversed(best), key=best.__getitem__)"),
+        ("text = x.text_of(spurious[0])", "text = x.text_of(spurious[-1])"),
+        ("[f for f in missing if y.text_of(f) != text]", "missing"),
+        ("if set(x.texts) != {text} or not donors:", "if not donors:"),
+        ("donors[uniform_below(len(donors), seed, 0)]", "donors[0]"),
+        ("missing[uniform_below(len(missing), seed, 0)]", "missing[0]"),
+        ("        if text not in x.texts:\n    ", "        if True:\n    "),
+    ],
+)
+def test_faults_in_the_published_rule_die(old: str, new: str) -> None:
+    assert not released_right(mutate(released_module, old, new))
+
+
 def test_long_reports_are_equal() -> None:
     batch = [random_pair(seed, sentences=40, texts=60) for seed in range(6)]
     x, y = (scattered(tensors([pair[k] for pair in batch]), 96, k) for k in (0, 1))
@@ -98,6 +188,21 @@ def test_long_reports_are_equal() -> None:
         assert script.count.sum() > 12
         expected = reference(x, y, keys, tau, tau, max_edits, strict)
         assert all(torch.equal(*pair) for pair in zip(script, expected, strict=True))
+    x, y = (scattered(with_kinds([pair[k] for pair in batch], k), 96, k) for k in (0, 1))
+    script = edit_plan(x, y, seeds=keys, rule="released", affinity=table(1))
+    expected = released_reference(x, y, keys, table(1), 0.6, 0.6, 0.3612)
+    assert all(torch.equal(*pair) for pair in zip(script, expected, strict=True))
+
+
+def test_the_number_of_threads_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = [random_pair(seed, sentences=20) for seed in range(60)]
+    x, y = (scattered(with_kinds([pair[k] for pair in batch], k), 200, k) for k in (0, 1))
+    for rule in ("paper", "released"):
+        scripts = []
+        for threads in (1, 3):
+            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+            scripts.append(edit_plan(x, y, seeds=torch.arange(60), rule=rule))
+        assert all(torch.equal(*fields) for fields in zip(*scripts, strict=True))
 
 
 draws = Cases(

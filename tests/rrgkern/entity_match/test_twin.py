@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rrgkern import ReportEntities, csrc, entity_match
 from rrgkern.entity_match.cosines import cosines, lanes_of
+from rrgkern.entity_match.op import empty_results
 from rrgkern.entity_match.reference import entity_match_reference
 from tests.rrgkern.many_cases import Cases, for_all
 
@@ -92,3 +93,35 @@ def test_every_kind_of_processor_takes_the_same_cosines(width: int) -> None:
             kinds = csrc.load().entity_match_cosines(a, b, found, kind) - 1
             assert torch.equal(found, expected), f"kind {kind} of {kinds + 1}"
             kind += 1
+
+
+def clustered(sizes: list[int], width: int, generator: torch.Generator) -> ReportEntities:
+    """Six directions, each left by anything between nothing and itself: many cosines differ by less
+    than 16 bits can tell, and a few are equal."""
+    total = sum(sizes)
+    directions = torch.randn(6, width, generator=generator, dtype=torch.float64) / width**0.5
+    distance = 10.0 ** (-9 * torch.rand(total, 1, generator=generator, dtype=torch.float64))
+    rows = directions[torch.randint(0, 6, (total,), generator=generator)]
+    rows += distance * torch.randn(total, width, generator=generator) / width**0.5
+    return side(sizes, width, 3, generator)._replace(
+        embedding=torch.nn.functional.normalize(rows, dim=1).float()
+    )
+
+
+@pytest.mark.parametrize("width", [96, 97, 300, 768, 2047])
+def test_the_screen_changes_no_bit_on_any_processor_and_any_number_of_threads(width: int) -> None:
+    generator = torch.Generator().manual_seed(width)
+    sizes = torch.randint(0, 41, (2, 24), generator=generator).tolist()
+    x, y = (clustered(counts, width, generator) for counts in sizes)
+    # Half of y turned away: what is far from all leaves much to choose among.
+    away = torch.rand(len(y.presence), 1, generator=generator) < 0.5
+    y = y._replace(embedding=torch.where(away, y.embedding.flip(1), y.embedding))
+    affinity = torch.rand(3, 3, generator=generator)
+    tables = affinity, (affinity.double() * 0.3612).float()
+    wanted = entity_match_reference(x, y, *tables)
+    one = torch.ones(1, 1)
+    for kind in range(csrc.load().entity_match_cosines(one, one, torch.empty(1, 1), 0)):
+        for threads in (1, 3):
+            found = empty_results(x.offsets, x.presence, y.presence)
+            assert csrc.load().entity_match_cpu(*x, *y, *tables, *found, threads, kind)
+            assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
