@@ -116,14 +116,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             with stopping.installed():
                 return _run(_understood(arguments))
         except Stopped as stopped:
-            print(f"rrgtrain: {stopped}", file=sys.stderr)
+            _tell(str(stopped), stopped)
             return stopped.status
         except UserError as error:
-            print(f"rrgtrain: {error}", file=sys.stderr)
+            _tell(str(error), error)
             return 2
-        except KeyboardInterrupt:
-            print("rrgtrain: interrupted", file=sys.stderr)
+        except KeyboardInterrupt as interrupt:
+            _tell("interrupted", interrupt)
             return 130
+        finally:
+            if (ranks := _ranks()) is not None:
+                ranks.close()
+
+
+def _ranks() -> Any:
+    """The module of that name, where a command has come as far as to import it."""
+    return sys.modules.get("rrgtrain.engine.ranks")
+
+
+def _tell(line: str, error: BaseException) -> None:
+    """On several ranks, once: rank 0 tells what all know."""
+    ranks = _ranks()
+    if os.environ.get("RANK", "0") == "0":
+        print(f"rrgtrain: {line}", file=sys.stderr)
+    elif ranks is not None and ranks.broken():
+        print(f"rrgtrain: rank {ranks.rank()}: {line}", file=sys.stderr)
 
 
 def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -167,7 +184,8 @@ def _complete(options: argparse.Namespace) -> None:
 
 
 def _one_line(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"rrgtrain: warning: {' '.join(str(message).split())}", file=sys.stderr)
+    if os.environ.get("RANK", "0") == "0":
+        print(f"rrgtrain: warning: {' '.join(str(message).split())}", file=sys.stderr)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import errno
+import os
 import shlex
 import time
 from pathlib import Path
 
+import torch
+
 from rrgtrain.config import load_config
 from rrgtrain.data.phantom import PhantomConfig, write_phantom
+from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.keepsakes import Keepsakes
 from rrgtrain.engine.outcome import draw, finish
 from rrgtrain.engine.progress import Bar, progress
@@ -43,6 +47,8 @@ MOVABLE = ("data.root", "policy.path", "policy.device", "policy.vision_cache_mib
 
 def run(options: argparse.Namespace) -> int:
     """Loads the recipe and runs the verb; 0 on success. Bad input is a `UserError`."""
+    if ranks.processes() > 1 and options.verb not in parallel.VERBS:
+        raise UserError(f"rrgtrain {options.verb} is one process; start it without torchrun")
     if options.verb == "report":
         return report(options.run)
     if options.verb == "replay":
@@ -62,21 +68,30 @@ def run(options: argparse.Namespace) -> int:
             recipe.policy.path = options.start
     if recipe.log.wandb is not None:
         require_wandb()
-    if options.verb in RESUMABLE:
+    parallel.check(recipe, options.verb)
+    cuda = recipe.policy.device == "cuda" or (
+        recipe.policy.device == "auto" and torch.cuda.is_available()
+    )
+    with ranks.opened(recipe.scale.mode, recipe.scale.timeout, cuda=cuda), ranks.together():
+        _run(options.verb, recipe, out, resume=resume is not None)
+    return 0
+
+
+def _run(verb: str, recipe: Recipe, out: Path, *, resume: bool) -> None:
+    if verb in RESUMABLE:
         verbs = {"demo": demo, "sft": sft, "rl": rl}
         try:
-            verbs[options.verb](recipe, out, resume=resume is not None)
+            verbs[verb](recipe, out, resume=resume)
         except Stopped as stopped:
-            stopped.args = (f"{stopped}; {_how_to_go_on(options.verb, out)}",)
+            stopped.args = (f"{stopped}; {_how_to_go_on(verb, out)}",)
             raise
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             line = f"{error.strerror}: make room for {error.filename or out}"
-            raise Stopped(f"{line}; {_how_to_go_on(options.verb, out)}") from error
+            raise Stopped(f"{line}; {_how_to_go_on(verb, out)}") from error
     else:
-        {"eval": evaluation, "data": data, "select": select}[options.verb](recipe, out)
-    return 0
+        {"eval": evaluation, "data": data, "select": select}[verb](recipe, out)
 
 
 def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
@@ -100,8 +115,16 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
 
 def _how_to_go_on(verb: str, out: Path) -> str:
     if RunDir(out).config.is_file():
-        return f"go on with: rrgtrain {verb} --resume {shlex.quote(str(out))}"
+        return f"go on with: {_started()} {verb} --resume {shlex.quote(str(out))}"
     return "nothing was begun: give the same command again"
+
+
+def _started() -> str:
+    """How the command was started; a resume wants as many processes."""
+    if ranks.processes() == 1:
+        return "rrgtrain"
+    here = os.environ.get("LOCAL_WORLD_SIZE", str(ranks.processes()))
+    return f"torchrun --nproc-per-node {here} -m rrgtrain"
 
 
 def demo(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
@@ -130,7 +153,7 @@ def sft(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
         tuned = stages.sft()
         systems = {"SFT": (stages.evaluate("SFT"), tuned)}
         finish(stages, "SFT", systems, began=began - stages.keeper.earlier)
-        print(f"checkpoint: {tuned.best}")
+        _say(f"checkpoint: {tuned.best}")
 
 
 def rl(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
@@ -144,7 +167,12 @@ def rl(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
         after = stages.evaluate(name)
         systems = {"start": (before, None), name: (after, trained)}
         finish(stages, name, systems, kept, began - stages.keeper.earlier)
-        print(f"checkpoint: {trained.best}")
+        _say(f"checkpoint: {trained.best}")
+
+
+def _say(line: str) -> None:
+    if ranks.first():
+        print(line)
 
 
 def evaluation(recipe: Recipe, out: Path) -> None:

@@ -67,7 +67,8 @@ class Policy:
     `prompt: think` asks for <think> and <report> blocks (MRG-R1). `min_pixels` and `max_pixels`
     bound the area of an image, null as the checkpoint says.
     `vision_cache_mib`: embeddings of images that are kept while the vision tower is frozen.
-    `attn`: how a shared prefix is attended (`policy/README.md`).
+    `attn`: how a shared prefix is attended (`policy/README.md`). `vision_attn`: the vision tower's
+    attention; `auto` is flash-attn where it is installed and can run.
     """
 
     path: str = "tiny"
@@ -88,6 +89,7 @@ class Policy:
     dtype: str = one_of("float32", "bfloat16")
     device: str = one_of("auto", "cpu", "cuda")
     attn: str = one_of("auto", "blocks", "flex", "dense")
+    vision_attn: str = one_of("auto", "sdpa", "flash_attention_2")
 
 
 @dataclass
@@ -120,6 +122,7 @@ class Sft:
     wall_seconds: float | None = None
     train: str = one_of("all", "vision")
     template: str = "{report}"
+    token_budget: int | None = at_least(None, 1)
 
 
 @dataclass
@@ -302,6 +305,18 @@ class Checkpoint:
 
 
 @dataclass
+class Scale:
+    """How a run is spread over the processes of torchrun, one a GPU.
+
+    `ddp`: the whole model on each; `fsdp2`: weights, gradients and optimiser in parts. `timeout`:
+    seconds until a process that does not answer counts as lost.
+    """
+
+    mode: str = one_of("none", "ddp", "fsdp2")
+    timeout: float = at_least(1800.0, 1.0)
+
+
+@dataclass
 class Log:
     """Beside metrics.jsonl and TensorBoard: `wandb` names a project of Weights & Biases.
 
@@ -334,4 +349,5 @@ class Recipe:
     reward: Reward = field(default_factory=Reward)
     eval: Eval = field(default_factory=Eval)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    scale: Scale = field(default_factory=Scale)
     log: Log = field(default_factory=Log)

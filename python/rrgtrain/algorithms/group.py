@@ -36,12 +36,16 @@ class Member:
 
 @dataclass(frozen=True)
 class Group:
-    """A study, its encoded prompt and its members, in a fixed order."""
+    """A study, its encoded prompt and its members, in a fixed order.
+
+    `rank`: the process that computes it; the prompt has its pixels there only.
+    """
 
     index: int
     study: Study
     prompt: EncodedPrompt
     members: tuple[Member, ...] = field(default=())
+    rank: int = 0
 
     def with_members(self, extra: list[Member]) -> Group:
         return replace(self, members=self.members + tuple(extra))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rrgtrain.engine.parallel import as_parameter
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Sft
 
@@ -46,7 +47,7 @@ class Best:
 
     def _placed(self, weights: Weights) -> Weights:
         parameters = dict(self.policy.model.named_parameters())
-        return {n: value.to(parameters[n].device) for n, value in weights.items()}
+        return {n: as_parameter(value, parameters[n]) for n, value in weights.items()}
 
 
 class BeforeConvergence(Best):

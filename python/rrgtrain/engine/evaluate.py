@@ -11,6 +11,7 @@ import torch
 
 from rrgtrain.clinical.metrics import label_report
 from rrgtrain.data.study import Study
+from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.progress import progress
 from rrgtrain.policy.policy import Policy
@@ -79,9 +80,9 @@ def write_reports(
     reports: list[str] = []
     was_training = policy.model.training
     policy.model.eval()
-    for chunk in progress(chunks, description) if description else chunks:
-        encoded = [prompts(study) for study in chunk]
-        with torch.no_grad():
+    with torch.no_grad(), parallel.gathered(policy):
+        for chunk in progress(chunks, description) if description else chunks:
+            encoded = [prompts(study) for study in chunk]
             rollouts = generate(
                 policy,
                 encoded,
@@ -91,7 +92,7 @@ def write_reports(
                 seeds=[[0]] * len(encoded),
                 greedy=True,
             )
-        reports.extend(policy.codec.decode(r[0].ids) for r in rollouts)
+            reports.extend(policy.codec.decode(r[0].ids) for r in rollouts)
     policy.model.train(was_training)
     return reports
 
@@ -106,27 +107,56 @@ def evaluate(
     max_new_tokens: int,
     description: str | None = None,
 ) -> Evaluation:
-    """Writes a report for each study and scores it."""
+    """Writes a report for each study and scores it; each of several ranks its share of them."""
+    own = ranks.share(studies)
     reports = write_reports(
         policy,
         prompts,
-        studies,
+        own,
         batch=batch,
         max_new_tokens=max_new_tokens,
         description=description,
     )
-    return score(reports, list(studies), rewards)
+    if ranks.size() == 1:
+        return score(reports, own, rewards)
+    read = all(study.report is not None for study in studies)
+    part = score(reports, own, rewards, references=read) if own else None
+    return _whole(list(studies), [p.state_dict() for p in ranks.gather(part) if p is not None])
 
 
-def score(reports: list[str], studies: list[Study], rewards: RewardService) -> Evaluation:
+def _whole(studies: list[Study], parts: list[dict[str, Any]]) -> Evaluation:
+    """Of all studies, from the parts of the ranks that had any."""
+
+    def merged(tensors: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(ranks.merged([list(t) for t in tensors]))
+
+    names = parts[0]["rewards"]
+    state = {
+        "reports": ranks.merged([part["reports"] for part in parts]),
+        "predicted": merged([part["predicted"] for part in parts]),
+        "truth": merged([part["truth"] for part in parts]),
+        "rewards": {name: merged([part["rewards"][name] for part in parts]) for name in names},
+    }
+    return Evaluation.from_state(studies, state)
+
+
+def score(
+    reports: list[str],
+    studies: list[Study],
+    rewards: RewardService,
+    *,
+    references: bool | None = None,
+) -> Evaluation:
     """Labels and rewards of given reports.
 
     The truth is what the labeller reads in the references; where not every study has one, it is
-    the studies' own labels.
+    the studies' own labels. `references` says which, where these studies are a part of the data.
     """
+    if references is None:
+        references = all(study.report is not None for study in studies)
     values = rewards(reports, studies)
     predicted = rewards.labeller.label(rewards.scored_text(reports))
-    if all(study.report is not None for study in studies):
+    if references:
         truth = rewards.labeller.label([study.report or "" for study in studies], keep=True)
     else:
         truth = np.asarray([study.labels for study in studies], dtype=np.int8)

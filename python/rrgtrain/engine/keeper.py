@@ -23,11 +23,12 @@ from typing import Any
 
 import torch
 
+from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.rng import random_states, set_random_states
 from rrgtrain.engine.rundir import RunDir, atomic_write
 from rrgtrain.engine.stop import stopping
-from rrgtrain.engine.store import CheckpointStore, write_checkpoint
+from rrgtrain.engine.store import CheckpointStore, load_checkpoint, write_checkpoint
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Checkpoint
@@ -101,7 +102,8 @@ class Keeper(Unkept):
     ) -> None:
         self._run, self._policy, self._log = run, policy, log
         self._verb, self._settings, self._clock = verb, settings, clock
-        self._store = CheckpointStore(run.resume, settings.keep)
+        # of several ranks, one may write
+        self._store = CheckpointStore(run.resume, settings.keep) if ranks.first() else None
         self._began, self.earlier = clock(), 0.0
         self._done: dict[str, State] = {}
         self._saved: State | None = None
@@ -117,11 +119,12 @@ class Keeper(Unkept):
 
         Returns where the run goes on, for a person.
         """
-        found = self._store.newest()
-        if found is None:
+        found = self._store.newest() if self._store else None
+        path = ranks.from_first(found.path if found else None)
+        if path is None:
             self._log.rewind_to(0)
             return "from the beginning: no checkpoint was written yet"
-        state = found.state
+        state = (found or load_checkpoint(path)).state
         self._log.rewind_to(state["metrics"])
         self.earlier = state["seconds"]
         self._done = state["done"]
@@ -140,6 +143,7 @@ class Keeper(Unkept):
             yield
         # one that came after the last step
         stopping.check()
+        ranks.gate()
 
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:
         self._stage, self._state = stage, state
@@ -155,7 +159,7 @@ class Keeper(Unkept):
         with stopping.deferred(), self._guarded(step):
             stopping.check()
             late = self._clock() - self._written >= self._settings.seconds
-            if late or self._steps >= self._settings.steps:
+            if ranks.from_first(late or self._steps >= self._settings.steps):
                 self._save(f"{self._stage}-{step}")
             yield
         self._steps += 1
@@ -183,7 +187,8 @@ class Keeper(Unkept):
         self._before = self._take(step)
         self._batch, self._clean = None, True
         try:
-            yield
+            with ranks.together():
+                yield
         except _NoCheckpoint:
             raise
         except Exception as error:
@@ -205,37 +210,50 @@ class Keeper(Unkept):
 
     def _put_back(self, state: State) -> None:
         load_weights(self._policy, state["weights"])
-        set_random_states(state["random"])
+        # Those of other ranks stand behind rank 0's; a rank that is new keeps what it was given.
+        random = [state["random"], *state.get("random_of_others", [])]
+        if ranks.rank() < len(random):
+            set_random_states(random[ranks.rank()])
 
     def _save(self, label: str) -> None:
+        """All ranks together; rank 0 writes."""
         seconds = self.earlier + self._clock() - self._began
-        about = {name: self._before[name] for name in ("verb", "stage", "step")}
+        whole = parallel.full(self._before)
+        others = ranks.gather(self._before["random"])[1:]
+        with ranks.together():
+            if self._store is not None:
+                more = {"random_of_others": others} if others else {}
+                self._write(self._store, label, {**whole, "seconds": seconds, **more})
+            ranks.gate()
+        self._steps, self._written = 0, self._clock()
+
+    def _write(self, store: CheckpointStore, label: str, state: State) -> None:
+        about = {name: state[name] for name in ("verb", "stage", "step")}
         try:
             self._log.sync()
-            self._store.save(_safe(label), {**self._before, "seconds": seconds}, about)
+            store.save(_safe(label), state, about)
         except OSError as error:
-            names = self._store.names()
+            names = store.names()
             kept = f"the last one is {names[-1]}" if names else "there is none before it"
             raise _NoCheckpoint(
-                f"no checkpoint could be written to {self._store.directory}: {error.strerror}; "
+                f"no checkpoint could be written to {store.directory}: {error.strerror}; "
                 f"{kept}; make room"
             ) from error
-        self._steps, self._written = 0, self._clock()
 
     def _failed(self, step: int, error: Exception) -> Exception:
         """What the run ends with, once the state before the step is safe."""
-        place = f"{self._stage}, step {step}"
+        place = f"{self._stage}, step {step}{ranks.whose(error)}"
         if isinstance(error, Stopped):
             line = f"{error} after {step} steps of {self._stage}"
         elif isinstance(error, NotFinite):
-            line = f"{place}: {error}{self._kept_batch(step)}"
+            line = f"{place}: {error}{self._kept_batch(step, error)}"
         elif isinstance(error, UserError):
             line = f"{place}: {error}"
         elif isinstance(error, OSError) and error.strerror:
             line = f"{place}: {error.strerror} ({error.filename or self._run.path})"
         else:
             line = f"{place}: {_first_line(error)}{self._kept_trace(step, error)}"
-        if not self._clean:
+        if not self._all_before(step):
             return Stopped(f"{line}; the step was half done, so the last checkpoint counts")
         try:
             self._save(f"{self._stage}-{step}")
@@ -250,19 +268,30 @@ class Keeper(Unkept):
         stopped.status = getattr(error, "status", stopped.status)
         return stopped
 
-    def _kept_batch(self, step: int) -> str:
-        if self._batch is None:
+    def _all_before(self, step: int) -> bool:
+        """Whether every rank has the state from before this step still."""
+        if ranks.broken():
+            return False
+        return all(clean and at == step for clean, at in ranks.gather((self._clean, step)))
+
+    def _kept_batch(self, step: int, error: Exception) -> str:
+        batches = ranks.gather(self._batch and self._batch())
+        weights = parallel.full(self._before["weights"])
+        batch = batches[ranks.culprit(error)]
+        if batch is None or not ranks.first():
             return ""
         path = self._run.failures / f"{_safe(self._stage)}-{step}"
-        state = {"stage": self._stage, "step": step, "weights": self._before["weights"]}
+        state = {"stage": self._stage, "step": step, "weights": weights}
         try:
             self._run.failures.mkdir(exist_ok=True)
-            write_checkpoint(path, {**state, "batch": self._batch()})
-        except OSError as error:
-            return f"; its batch could not be kept ({error.strerror})"
+            write_checkpoint(path, {**state, "batch": batch})
+        except OSError as full:
+            return f"; its batch could not be kept ({full.strerror})"
         return f"; its batch is kept for: rrgtrain replay {path}"
 
     def _kept_trace(self, step: int, error: Exception) -> str:
+        if not ranks.first():
+            return ""
         path = self._run.failures / f"{_safe(self._stage)}-{step}.txt"
         try:
             self._run.failures.mkdir(exist_ok=True)
@@ -299,7 +328,7 @@ def load_weights(policy: Policy, weights: dict[str, torch.Tensor]) -> None:
                 f"the checkpoint holds {name} {list(value.shape)}, but the policy {seen}; resume "
                 "with the policy the run began with"
             )
-        parameter.copy_(value)
+        parameter.copy_(parallel.as_parameter(value, parameter))
 
 
 def _first_line(error: Exception) -> str:

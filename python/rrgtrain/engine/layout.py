@@ -10,7 +10,9 @@ from torch import Tensor
 from rrgkern import PreferencePairs, loss_scale
 from rrgtrain.algorithms.group import Group, competing, group_offsets, token_offsets
 from rrgtrain.algorithms.objective import Objective
+from rrgtrain.engine import parallel
 from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Rl
 
 
@@ -69,8 +71,9 @@ class Layout:
 
     def part(self, rows: list[int]) -> Part:
         """What concerns the members `rows`."""
-        index = torch.cat([torch.arange(self._bounds[s], self._bounds[s + 1]) for s in rows])
-        chosen = torch.tensor(rows)
+        spans = [torch.arange(self._bounds[s], self._bounds[s + 1]) for s in rows]
+        index = torch.cat([torch.zeros(0, dtype=torch.int64), *spans])
+        chosen = torch.tensor(rows, dtype=torch.int64)
         objective = self.objective
         return Part(
             index,
@@ -81,6 +84,13 @@ class Layout:
             self._pairs(chosen),
             None if objective.likelihood is None else objective.likelihood[chosen],
         )
+
+    def asks_reference(self, part: Part, reference: Policy) -> bool:
+        """Whether the preference needs the reference's log-probabilities for `part`; where its
+        weights are sharded, the ranks compute them all or none."""
+        if part.pairs is not None:
+            return True
+        return self.objective.preference is not None and parallel.sharded(reference)
 
     def _needed(self, member: Tensor, count: int) -> Tensor:
         """[N], not 0 at the tokens of members that carry gradient even without a KL term."""

@@ -126,6 +126,29 @@ class RunLog:
         self.close()
 
 
+class NoLog(RunLog):
+    """The log of a rank that writes none: rank 0 does."""
+
+    def __init__(self) -> None:
+        pass
+
+    def write(self, phase: str, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
+        pass
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    def sync(self) -> None:
+        pass
+
+    def rewind_to(self, size: int) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
 def read_metrics(path: str | Path) -> list[dict[str, Any]]:
     """The rows of a metrics file, in the order written.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -35,6 +36,7 @@ def optimizer_of(model: torch.nn.Module, settings: Rl) -> torch.optim.Optimizer:
     require_8bit()
     from bitsandbytes.optim import AdamW8bit
 
+    _try_8bit(next(model.parameters()).device)
     groups = adamw(model, settings.lr, settings.weight_decay, betas).param_groups
     return AdamW8bit(
         [{"params": g["params"], "weight_decay": g["weight_decay"]} for g in groups],
@@ -50,6 +52,24 @@ def require_8bit() -> None:
             "rl.optimizer=adamw_8bit needs the package bitsandbytes; pip install bitsandbytes, "
             "or use rl.optimizer=adamw"
         )
+
+
+def _try_8bit(device: torch.device) -> None:
+    """UserError where the installed bitsandbytes has no 8-bit AdamW for the device."""
+    import bitsandbytes
+
+    # smaller tensors are kept in 32 bits
+    weight = torch.nn.Parameter(torch.zeros(64, 64, device=device))
+    weight.grad = torch.zeros_like(weight)
+    try:
+        bitsandbytes.optim.AdamW8bit([weight], lr=0.0).step()
+    except Exception as error:
+        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise UserError(
+            f"rl.optimizer=adamw_8bit: bitsandbytes {bitsandbytes.__version__} cannot run on "
+            f"{device.type} ({reason[0]}); pip install -U bitsandbytes (0.50.2 runs on a CPU), or "
+            "use rl.optimizer=adamw"
+        ) from error
 
 
 def learning_rate(step: int, steps: int, peak: float, warmup: int, schedule: str) -> float:
@@ -77,7 +97,9 @@ def apply_step(
     for group in optimizer.param_groups:
         group["lr"] = lr
     limit = clip if clip > 0 else float("inf")
-    norm = torch.nn.utils.clip_grad_norm_(list(parameters), limit)
+    norm: Any = torch.nn.utils.clip_grad_norm_(list(parameters), limit)
+    if hasattr(norm, "full_tensor"):  # of sharded gradients (FSDP2)
+        norm = norm.full_tensor()
     if not torch.isfinite(norm):
         raise NotFinite(
             f"the norm of the gradient is {norm.item()}; lower the learning rate (sft.lr, rl.lr)"

@@ -12,6 +12,7 @@ from typing import Any
 from rrgtrain.clinical.labels import OBSERVATIONS
 from rrgtrain.clinical.metrics import bootstrap_intervals, per_label_f1
 from rrgtrain.data.images import read_image
+from rrgtrain.engine import ranks
 from rrgtrain.engine.evaluate import Evaluation
 from rrgtrain.engine.keepsakes import Keepsakes
 from rrgtrain.engine.logs import read_metrics
@@ -70,11 +71,14 @@ def finish(
     evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]],
     kept: Keepsakes | None = None,
     began: float | None = None,
-) -> RunSummary:
-    """Prints the table and writes summary.json, samples.jsonl and report.html of the run.
+) -> RunSummary | None:
+    """Prints the table and writes summary.json, samples.jsonl and report.html of the run; of
+    several ranks, rank 0 does.
 
     `evaluations` maps systems, in the order of the story, to what they wrote and what they cost.
     """
+    if not ranks.first():
+        return None
     recipe, run = stages.session.recipe, stages.run
     summary = RunSummary(
         title=title,

@@ -27,6 +27,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from rrgtrain.engine import ranks
+
 T = TypeVar("T")
 
 LINE_EVERY_SHARE = 0.1
@@ -118,9 +120,9 @@ def progress(
 
     On a terminal a bar with rate, remaining time and live values, on stderr; elsewhere a line
     about every tenth of the work or every 15 seconds. `done` of a number were done before, by a
-    run that is resumed. `quiet` (ranks other than 0) shows nothing.
+    run that is resumed. `quiet` shows nothing, as on ranks other than 0.
     """
-    shown = console or Console(stderr=True, quiet=quiet)
+    shown = console or Console(stderr=True, quiet=quiet or not ranks.first())
     if isinstance(work, int):
         return Bar(None, work, description, shown, clock, done)
     total = len(work) if isinstance(work, Sized) else None

@@ -29,15 +29,15 @@ class Reference(Policy):
     release: Callable[[], None] = lambda: None
 
 
-def reference_of(policy: Policy) -> Reference:
+def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
     """The policy as it is now, kept from what training will do to it.
 
+    shares: a copy of the model shares with it what does not train.
     Call `release()` before the policy is saved: a second adapter goes with it.
     """
     model = policy.model
     if not isinstance(model, PeftModel):
-        # What does not train is shared: it will be the same for both.
-        shared = {id(p): p for p in model.parameters() if not p.requires_grad}
+        shared = {id(p): p for p in model.parameters() if shares and not p.requires_grad}
         return _view(policy, copy.deepcopy(model, shared).requires_grad_(False).eval())
     if _is_base(model):
         return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))

@@ -17,9 +17,11 @@ from rrgtrain.algorithms import Algorithm, Context, Group, Member
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.data.study import Study
+from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.best import Best
 from rrgtrain.engine.describe import describe_groups
 from rrgtrain.engine.encode import PromptCache
+from rrgtrain.engine.exchange import Rollouts, of_all_ranks
 from rrgtrain.engine.keeper import State, Unkept
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.optim import learning_rate, optimizer_of
@@ -27,8 +29,7 @@ from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.record import Batch, Recorder
 from rrgtrain.engine.reference import reference_of
-from rrgtrain.engine.rows import reward_rows, spread, surprise, zero_variance
-from rrgtrain.engine.rundir import atomic_directory
+from rrgtrain.engine.rows import reward_rows, spread, surprise, unfinished, zero_variance
 from rrgtrain.engine.speed import Speed
 from rrgtrain.engine.steps import check_ratio, on_policy, optimise
 from rrgtrain.engine.stopwatch import Stopwatch
@@ -72,12 +73,14 @@ def sample_groups(
     step: int,
     engine: RolloutEngine,
 ) -> list[Group]:
-    """Groups of `algorithm.sampled` members drawn by `engine`, each from its own seed.
+    """Groups of `algorithm.sampled` members drawn by `engine`, each from its own seed; of several
+    ranks, each draws its share of the batch.
 
     Raises NotFinite where the policy's log-probabilities are not finite.
     """
     settings = recipe.rl
-    encoded = [prompts(studies[i]) for i in indices]
+    own = ranks.share(indices)
+    encoded = [prompts(studies[i]) for i in own]
     # A study that comes twice in a batch (few studies, the border of an epoch) draws new reports.
     turns: Counter[int] = Counter()
     seeds = []
@@ -86,9 +89,14 @@ def sample_groups(
         # An edit has a seed of its own kind: sampling and editing never share a draw.
         seeds.append([philox_seed(~recipe.seed, step, i, k) for k in places])
         turns[i] += 1
+    seeds = ranks.share(seeds)
     policy.model.eval()
-    with torch.no_grad():
-        engine.update(policy)
+    with torch.no_grad(), parallel.gathered(policy):
+        if ranks.first():
+            engine.update(policy)
+        ranks.gate()
+        if not ranks.first():
+            engine.follow()
         rollouts = engine.generate(
             policy,
             encoded,
@@ -123,7 +131,7 @@ def sample_groups(
                 for r in group
             ),
         )
-        for index, prompt, group in zip(indices, encoded, rollouts, strict=True)
+        for index, prompt, group in zip(own, encoded, rollouts, strict=True)
     ]
 
 
@@ -155,7 +163,8 @@ def run_rl(
     algorithm.prepare(Context(policy.codec, studies))
     reference = None
     if settings.beta > 0 or algorithm.needs_reference:
-        reference = reference_of(policy)
+        reference = reference_of(policy, shares=recipe.scale.mode != "fsdp2")
+    parallel.place(recipe.scale.mode, policy, reference)
     optimizer = optimizer_of(policy.model, settings)
     best, clock, at, speed = Best(policy), Stopwatch(PHASES), _Place(), Speed(policy)
 
@@ -171,7 +180,7 @@ def run_rl(
 
     if (saved := keeper.begin(algorithm.name, state)) is not None:
         at = _Place(**{f.name: saved[f.name] for f in dataclasses.fields(_Place)})
-        optimizer.load_state_dict(saved["optimizer"])
+        parallel.load_optimizer(optimizer, saved["optimizer"])
         best.load_state_dict(saved["best"])
         algorithm.load_state_dict(saved["algorithm"])
         if record:
@@ -202,16 +211,23 @@ def run_rl(
 
         before = rewards.statistics()
         indices = batch_indices(len(studies), settings.prompts, step, recipe.seed)
-        ahead = rewards.prefetch([studies[i] for i in indices])
+        ahead = rewards.prefetch([studies[i] for i in ranks.share(indices)])
         sampled = sample_groups(policy, prompts, studies, indices, algorithm, recipe, step, engine)
         lap("rollout")
         ahead.result()
         lap("reward")
-        groups, counts = algorithm.complete(sampled, step, policy.codec.reencode_from)
-        keeper.describe(partial(describe_groups, groups))
-        lap("edit")
-        flat = [(group.study, m) for group in groups for m in group.members if m.competes]
-        scores = rewards([m.text for _, m in flat], [s for s, _ in flat], step / settings.steps)
+        own = Rollouts(sampled)
+        if sampled:
+            groups, counts = algorithm.complete(sampled, step, policy.codec.reencode_from)
+            keeper.describe(partial(describe_groups, groups))
+            lap("edit")
+            flat = [(group.study, m) for group in groups for m in group.members if m.competes]
+            texts, written_for = [m.text for _, m in flat], [study for study, _ in flat]
+            given = rewards(texts, written_for, step / settings.steps)
+            noted = getattr(given, "notes", {})
+            own = Rollouts(sampled, groups, counts, given, noted)
+        everything = of_all_ranks(own)
+        sampled, groups, scores = everything.sampled, everything.groups, everything.scores
         total = spread(groups, scores["total"])
         if not np.isfinite(scores["total"]).all():
             raise NotFinite(f"a reward of step {step} is not finite; look at its terms")
@@ -220,8 +236,7 @@ def run_rl(
         lap("reward")
         keeper.describe(partial(describe_groups, groups, total, advantages))
         if record is not None:
-            done, notes = step / settings.steps, getattr(scores, "notes", {})
-            codec = policy.codec
+            done, codec, notes = step / settings.steps, policy.codec, everything.notes
             record(Batch(step, done, groups, scores, total, advantages, past, codec, notes))
         if step == 0 and not engine.own_kernels and on_policy(settings, len(groups)):
             check_ratio(policy, sampled, algorithm, settings)
@@ -243,18 +258,18 @@ def run_rl(
         zero = zero_variance(groups, total)
         at.rollouts += len(members(sampled))
         at.flat_groups, at.all_groups = at.flat_groups + zero, at.all_groups + len(groups)
-        for name, value in counts.items():
+        for name, value in everything.counts.items():
             at.edits[name] = at.edits.get(name, 0.0) + value
         log.write(
             algorithm.name,
             step,
             {
                 **reward_rows(groups, scores),
-                **counts,
+                **everything.counts,
                 **update,
                 "zero_variance": zero / len(groups),
                 **surprise(sampled),
-                "unfinished": sum(not m.finished for _, m in flat) / len(flat),
+                "unfinished": unfinished(groups),
                 "lr": lr,
                 **speed.row(
                     spent,
@@ -280,8 +295,8 @@ def run_rl(
     best.restore()
     if reference is not None:
         reference.release()
-    with keeper.between(at.step), atomic_directory(out) as partial_out:
-        policy.save(partial_out)
+    with keeper.between(at.step):
+        parallel.save_policy(policy, out)
     clock.lap("validate")
     return RlResult(
         out,

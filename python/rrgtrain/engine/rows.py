@@ -36,6 +36,12 @@ def surprise(sampled: list[Group]) -> dict[str, float]:
     return {"entropy": -float(torch.cat(told).mean())} if told else {}
 
 
+def unfinished(groups: list[Group]) -> float:
+    """Share of the members that compete and have no end."""
+    ended = [m.finished for m in members(groups) if m.competes]
+    return sum(not e for e in ended) / len(ended)
+
+
 def reward_rows(groups: list[Group], scores: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Means of every reward and of the total by origin, the share of sampled reports that earn
     nothing at all (OraPO, figure 2), and the mean length of a report.

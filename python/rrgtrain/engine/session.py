@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rrgtrain.algorithms import Algorithm
 from rrgtrain.data import load_studies
 from rrgtrain.data.phantom import PhantomConfig, write_phantom
 from rrgtrain.data.study import Study
+from rrgtrain.engine import ranks
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.evaluate import Evaluation, evaluate
 from rrgtrain.engine.images import check_images
@@ -166,6 +168,7 @@ def _load(recipe: Recipe, path: str) -> Policy:
         freeze_vision=settings.freeze_vision,
         gradient_checkpointing=settings.gradient_checkpointing,
         attn=settings.attn,
+        vision_attn=settings.vision_attn,
     )
     bound_images(policy, settings.min_pixels, settings.max_pixels)
     return policy
@@ -191,14 +194,15 @@ def open_session(
         refuse_missing(recipe.policy.path)
     fresh = recipe.data.source == "phantom" and not holds_files(phantom_root(recipe, work))
     with held_back():
-        studies = open_data(recipe, work)
+        with ranks.first_first():
+            studies = open_data(recipe, work)
         train = studies.get("train") or []
         if sft and recipe.reward.against == "report":
             train = studies["train"] = with_findings(train, recipe.sft.template, rewards.labeller)
         rewards.fit(train)
         chosen = train if algorithm is None else narrow(recipe, train, rewards.labeller)
         used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm, chosen=chosen)
-        if not fresh:
+        if not fresh and ranks.first():
             source, root = recipe.data.source, recipe.data.root
             check_images(used, None if source == "phantom" or root is None else Path(root))
     checked()
@@ -206,11 +210,16 @@ def open_session(
         # cuBLAS reads it when it is first used
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    policy, prompts = start_policy(recipe, studies, work, resume=resume)
+    built = recipe.policy.path == "tiny"
+    with ranks.first_first() if built else nullcontext():
+        # the others read what rank 0 has built
+        resume = resume or not ranks.first()
+        policy, prompts = start_policy(recipe, studies, work, resume=resume)
     add_lora(policy, recipe.policy.lora, recipe.policy.seed)
     if policy.vision_frozen and recipe.policy.vision_cache_mib:
         policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)
-    _seed(recipe.seed)
+    # dropout draws anew on every rank
+    _seed(recipe.seed + ranks.rank())
     return Session(recipe, studies, policy, prompts, rewards, chosen)
 
 

@@ -12,22 +12,24 @@ import torch
 
 from rrgkern import linear_token_logps
 from rrgtrain.data.study import Study
+from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.best import chosen_of
 from rrgtrain.engine.describe import describe_references
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.keeper import State, Unkept
 from rrgtrain.engine.logs import RunLog
+from rrgtrain.engine.micro import idle_prompt, with_images, within_budget
 from rrgtrain.engine.optim import adamw, apply_step, learning_rate
 from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.progress import Bar, progress
-from rrgtrain.engine.rundir import atomic_directory
 from rrgtrain.engine.speed import peak_memory
 from rrgtrain.engine.stopwatch import Stopwatch
 from rrgtrain.engine.target import PLAIN, target_text
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Recipe
+from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.schema import Recipe, Sft
 
 Validate = Callable[[], dict[str, float]]
 
@@ -49,14 +51,68 @@ class SftResult:
 
 
 def sft_loss(
-    policy: Policy, prompts: PromptCache, studies: Sequence[Study], template: str = PLAIN
+    policy: Policy,
+    prompts: PromptCache,
+    studies: Sequence[Study],
+    template: str = PLAIN,
+    among: int | None = None,
 ) -> tuple[torch.Tensor, int]:
-    """Mean cross-entropy of the references' tokens (end of turn included), and their number."""
-    targets = [[policy.codec.encode(target_text(study, template))] for study in studies]
-    hidden, batch = hidden_states(policy, [prompts(study) for study in studies], targets)
-    weight, bias = head(policy)
-    logps = linear_token_logps(hidden, weight, batch.targets, bias=bias).logps
-    return -logps.mean(), int(batch.targets.numel())
+    """Mean cross-entropy of the references' tokens (end of turn included), and their number.
+
+    among: tokens of the batch that the studies are a part of; the losses of its parts add up.
+    """
+    targets = references(policy, studies, template)
+    tokens = sum(map(len, targets))
+    loss = -_logps(policy, [prompts(study) for study in studies], targets).mean()
+    return loss * (tokens / (among or tokens)), tokens
+
+
+def sft_gradients(
+    policy: Policy, prompts: PromptCache, studies: Sequence[Study], settings: Sft, step: int
+) -> tuple[float, int]:
+    """Adds the gradient of `sft_loss` over `studies` into the parameters' `.grad`.
+
+    Each rank computes its share of the studies, in micro-batches of `sft.token_budget` tokens.
+    Returns the loss and the number of scored tokens of all. Raises NotFinite.
+    """
+    own = ranks.share(studies)
+    lengths = list(map(len, references(policy, own, settings.template)))
+    tokens = sum(ranks.gather(sum(lengths)))
+    sizes = [len(prompts(study).input_ids) + n for study, n in zip(own, lengths, strict=True)]
+    chunks = within_budget(own, sizes, settings.token_budget)
+    total = 0.0
+    for chunk in parallel.in_step(policy, chunks, []):
+        if chunk:
+            loss, _ = sft_loss(policy, prompts, chunk, settings.template, tokens)
+        else:
+            idle = idle_prompt(prompts(studies[0]))
+            loss = 0.0 * _logps(policy, [idle], [idle.input_ids]).sum()
+        if not torch.isfinite(loss):
+            raise NotFinite(f"the loss is {loss.item()} at step {step}; lower sft.lr")
+        parallel.backward(policy, loss)
+        total += loss.item()
+    everywhere = sum(ranks.gather(total))
+    seen = any(prompts(study).pixel_values is not None for study in own)
+    parallel.reduce_gradients(policy, images=seen)
+    return everywhere, tokens
+
+
+def references(policy: Policy, studies: Sequence[Study], template: str) -> list[torch.Tensor]:
+    """What the policy shall write about each study, as ids, the end of turn included."""
+    return [policy.codec.encode(target_text(study, template)) for study in studies]
+
+
+def _logps(
+    policy: Policy, prompts: list[EncodedPrompt], targets: list[torch.Tensor]
+) -> torch.Tensor:
+    """[T] log-probabilities of all the targets' tokens."""
+
+    def compute() -> torch.Tensor:
+        hidden, batch = hidden_states(policy, prompts, [[target] for target in targets])
+        weight, bias = head(policy)
+        return linear_token_logps(hidden, weight, batch.targets, bias=bias).logps
+
+    return parallel.through(policy, compute, images=with_images(prompts))
 
 
 def with_reports(studies: Sequence[Study]) -> list[Study]:
@@ -87,6 +143,7 @@ def run_sft(
     """
     settings, keeper = recipe.sft, keeper or Unkept()
     usable = with_reports(studies)
+    parallel.place(recipe.scale.mode, policy)
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
 
     def peak() -> float:
@@ -104,7 +161,7 @@ def run_sft(
 
     if (saved := keeper.begin("sft", state)) is not None:
         at = _Place(**{f.name: saved[f.name] for f in dataclasses.fields(_Place)})
-        optimizer.load_state_dict(saved["optimizer"])
+        parallel.load_optimizer(optimizer, saved["optimizer"])
         best.load_state_dict(saved["best"])
         clock.load(saved["seconds"])
         saved = None  # as large as weights and optimiser together
@@ -113,7 +170,8 @@ def run_sft(
 
     def ended() -> bool:
         """Validates where that is due; whether the training has come to its end."""
-        over = settings.wall_seconds is not None and clock.total > settings.wall_seconds
+        late = settings.wall_seconds is not None and clock.total > settings.wall_seconds
+        over = ranks.from_first(late)
         last = at.step == settings.steps or over
         if at.step == 0 or (at.step % settings.eval_every and not last):
             return False
@@ -149,10 +207,7 @@ def run_sft(
                 chosen = [usable[i] for i in indices]
                 template = settings.template
                 keeper.describe(partial(describe_references, policy, chosen, template))
-                loss, tokens = sft_loss(policy, prompts, chosen, template)
-                if not torch.isfinite(loss):
-                    raise NotFinite(f"the loss is {loss.item()} at step {at.step}; lower sft.lr")
-                loss.backward()
+                loss, tokens = sft_gradients(policy, prompts, chosen, settings, at.step)
                 lr = learning_rate(
                     at.step, settings.steps, peak(), settings.warmup, settings.schedule
                 )
@@ -160,15 +215,15 @@ def run_sft(
                     optimizer, policy.model.parameters(), lr, settings.clip, keeper.changing
                 )
                 spent = clock.lap("train")
-                row = {"loss": loss.item(), "lr": lr, "grad_norm": norm, "tokens": tokens}
+                row = {"loss": loss, "lr": lr, "grad_norm": norm, "tokens": tokens}
                 pace = {"seconds/train": spent, "speed/scored_tokens": tokens / spent}
-                memory = {"memory/peak_mib": peak_memory(policy.device) / 2**20}
+                memory = {"memory/peak_mib": max(ranks.gather(peak_memory(policy.device))) / 2**20}
                 log.write("sft", at.step, {**row, **pace, **memory})
                 at.step += 1
             bar.advance(loss=row["loss"])
     best.restore()
-    with keeper.between(at.step), atomic_directory(out) as partial_out:
-        policy.save(partial_out)
+    with keeper.between(at.step):
+        parallel.save_policy(policy, out)
     clock.lap("train")
     return SftResult(out, best.f1, best.step, at.step, clock.total, dict(clock.seconds), peak())
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
+from rrgtrain.engine import ranks
 from rrgtrain.policy.policy import Policy
 
 # Dense bf16 FLOP/s of the tensor cores, from the vendors' data sheets. The first name that is
@@ -82,14 +83,15 @@ class Speed:
     ) -> dict[str, float]:
         """seconds: of this step's phases, "rollout" and "update" among them. generated: tokens
         sampled; trained: tokens through the update's forward, prompts included; scored: those
-        whose log-probability was asked for."""
+        whose log-probability was asked for. Of several ranks: tokens of all, seconds of rank 0, the
+        largest peak of memory."""
         row = {f"seconds/{name}": value for name, value in seconds.items()}
         row["speed/generated_tokens"] = generated / seconds["rollout"]
         row["speed/trained_tokens"] = trained / seconds["update"]
         if self.peak is not None:
             flops = update_flops(self.policy, trained, scored, reference=reference)
-            row["speed/flop_utilisation"] = flops / seconds["update"] / self.peak
-        row["memory/peak_mib"] = peak_memory(self.policy.device) / 2**20
+            row["speed/flop_utilisation"] = flops / seconds["update"] / self.peak / ranks.size()
+        row["memory/peak_mib"] = max(ranks.gather(peak_memory(self.policy.device))) / 2**20
         return row
 
     def note(self) -> str | None:

@@ -12,9 +12,10 @@ from typing import Any, TypeVar
 
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
+from rrgtrain.engine import ranks
 from rrgtrain.engine.evaluate import Evaluation
 from rrgtrain.engine.keeper import Keeper, State, Unkept, load_weights, require_verb
-from rrgtrain.engine.logs import RunLog
+from rrgtrain.engine.logs import NoLog, RunLog
 from rrgtrain.engine.record import Recorder, StepRecords
 from rrgtrain.engine.rl import RlResult, run_rl
 from rrgtrain.engine.rundir import RunDir, remove_partial
@@ -72,10 +73,12 @@ class Stages:
         algorithm = build_algorithm(recipe) if rl else None
         if rl:
             require_engine(recipe, out / SERVED)
-        run = RunDir.create(out, resume=resume)
+        with ranks.first_first():
+            run = RunDir.create(out, resume=resume) if ranks.first() else RunDir(out)
         log: RunLog | None = None
         try:
-            _clear(run)
+            if ranks.first():
+                _clear(run)
             if resume and verb is not None:
                 require_verb(run, verb)
             session = open_session(
@@ -84,16 +87,19 @@ class Stages:
                 sft=sft,
                 algorithm=algorithm,
                 resume=resume,
-                checked=lambda: dump_config(asked, run.config),
+                checked=lambda: dump_config(asked, run.config) if ranks.first() else None,
             )
-            log = RunLog(run, recipe.log.wandb)
+            log = RunLog(run, recipe.log.wandb) if ranks.first() else NoLog()
             keeper: Unkept = Unkept()
             if verb is not None:
                 keeper = Keeper(run, session.policy, log, verb, recipe.checkpoint)
                 if resume:
-                    print(f"rrgtrain: resuming {out} {keeper.resume()}", file=sys.stderr)
+                    where = keeper.resume()
+                    if ranks.first():
+                        print(f"rrgtrain: resuming {out} {where}", file=sys.stderr)
         except BaseException as error:
-            if not resume and not isinstance(error, Stopped | KeyboardInterrupt):
+            passing = isinstance(error, Stopped | KeyboardInterrupt)
+            if ranks.first() and not resume and not passing:
                 run.config.unlink(missing_ok=True)
             if log is not None:
                 log.close()
@@ -136,6 +142,7 @@ class Stages:
                 record.load_state_dict(found["record"])
             return self._result(RlResult, found)
         recipe, policy = session.recipe, session.policy
+        every = recipe.log.records if ranks.first() else 0
         with (
             self.keeper.running(),
             closing(build_engine(recipe, policy, self.run.path / SERVED)) as engine,
@@ -150,7 +157,7 @@ class Stages:
                 session.validator(),
                 self.run.checkpoints / name.replace(":", "."),
                 self.log,
-                record=StepRecords(self.run.steps, recipe.log.records, record),
+                record=StepRecords(self.run.steps, every, record),
                 keeper=self.keeper,
                 engine=engine,
             )

@@ -10,6 +10,7 @@ from rrgtrain.algorithms import Algorithm, Group
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.algorithms.objective import Objective
+from rrgtrain.engine import ranks
 from rrgtrain.engine.keeper import Unkept
 from rrgtrain.engine.minibatch import minibatches
 from rrgtrain.engine.optim import apply_step
@@ -87,12 +88,18 @@ def check_ratio(policy: Policy, sampled: list[Group], algorithm: Algorithm, sett
     then not the one that sampled.
     """
     told = [m.sampler_logps for m in members(sampled)]
+    own = [g.rank == ranks.rank() or ranks.size() == 1 for g in sampled for _ in g.members]
     if settings.top_p < 1.0 or any(logps is None for logps in told):
         return math.nan
     everything = torch.ones(len(told))
     found = fixed_logps(policy, None, sampled, everything, algorithm.loss, settings)
     sampler = torch.cat([logps for logps in told if logps is not None])
-    gap = float((found.old - sampler).abs().mean())
+    computed = torch.tensor(own).repeat_interleave(
+        torch.tensor([len(t) for t in told if t is not None])
+    )
+    apart = (found.old - sampler).abs()[computed]
+    everywhere = ranks.summed({"sum": float(apart.sum()), "tokens": len(apart)})
+    gap = everywhere["sum"] / everywhere["tokens"]
     limit = ROUNDING.get(policy.dtype, ROUNDING[torch.bfloat16])
     if not gap <= limit:
         raise UserError(

@@ -1,8 +1,12 @@
-"""The update: every member of every group through the shared prefix and the fused losses."""
+"""The update: every member of every group through the shared prefix and the fused losses.
+
+On several ranks the groups are those of all, and each rank computes its own: normalisers are those
+of the whole batch, and losses and gradients add up to what one process has.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -18,7 +22,9 @@ from rrgkern import (
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import Group, group_offsets
 from rrgtrain.algorithms.objective import Objective
+from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.layout import Layout, Part
+from rrgtrain.engine.micro import idle_chunk, with_images, within_budget
 from rrgtrain.engine.reference import computing
 from rrgtrain.errors import NotFinite
 from rrgtrain.policy.forward import head, hidden_states
@@ -57,26 +63,30 @@ def accumulate_gradients(
     batch = Layout(groups, as_objective(advantages), settings)
     keep_all = reference is not None and spec.beta > 0
     loss, tokens, metrics = 0.0, 0, _Metrics(with_reference=reference is not None)
-    for chunk in micro_batches(groups, settings.token_budget):
-        kept, rows = _needed(chunk, groups, batch.needed, batch.offsets, keep_all=keep_all)
-        if not rows:
-            continue
+    chunks = _chunks(groups, batch, settings, keep_all=keep_all)
+    for kept, rows in parallel.in_step(policy, chunks, idle_chunk(groups)):
         part = batch.part(rows)
-        out, packed = _forward(policy, kept, settings.temperature)
+        out, offsets = _forward(policy, kept, settings.temperature)
         old = ref = None
         if fixed is not None:
             old = fixed.old[part.index].to(out)
-        if reference is not None and (keep_all or part.pairs is not None):
+        if reference is not None and (keep_all or batch.asks_reference(part, reference)):
             ref = _reference_logps(reference, kept, part, fixed, settings.temperature).to(out)
-        value = _chunk_loss(
-            out, old, ref, packed.offsets, kept, part, spec, batch.objective, metrics
-        )
+        if rows:
+            value = _chunk_loss(out, old, ref, offsets, kept, part, spec, batch.objective, metrics)
+            tokens += sum(map(_size, kept))
+        else:
+            value = 0.0 * out.sum()
         if not torch.isfinite(value):
             raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
-        value.backward()
+        parallel.backward(policy, value)
         loss += value.item()
-        tokens += sum(map(_size, kept))
-    return Update(loss, {"loss": loss, **metrics.values(), **batch.objective.metrics}, tokens)
+    seen = any(with_images(g.prompt for g in kept) for kept, _ in chunks)
+    everywhere = ranks.gather((loss, tokens, metrics))
+    parallel.reduce_gradients(policy, images=seen)
+    loss, tokens = sum(e[0] for e in everywhere), sum(e[1] for e in everywhere)
+    values = _Metrics.of_all([e[2] for e in everywhere]).values()
+    return Update(loss, {"loss": loss, **values, **batch.objective.metrics}, tokens)
 
 
 def _reference_logps(
@@ -121,16 +131,16 @@ def fixed_logps(
     )
     ref = None if reference is None else torch.zeros_like(old)
     was_training = policy.model.training
-    for chunk in micro_batches(groups, settings.token_budget):
-        kept, rows = _needed(chunk, groups, batch.needed, batch.offsets, keep_all=keep_all)
-        if not rows:
-            continue
+    chunks = _chunks(groups, batch, settings, keep_all=keep_all)
+    for kept, rows in parallel.in_step(policy, chunks, idle_chunk(groups)):
         index = batch.part(rows).index
         policy.model.eval()
-        old[index] = _forward(policy, kept, settings.temperature)[0].cpu().to(old)
+        found = _forward(policy, kept, settings.temperature)[0].cpu()
+        old[index] = found[: len(index)].to(old)
         if reference is not None and ref is not None:
             with computing(reference):
-                ref[index] = _forward(reference, kept, settings.temperature)[0].cpu().to(ref)
+                found = _forward(reference, kept, settings.temperature)[0].cpu()
+            ref[index] = found[: len(index)].to(ref)
     policy.model.train(was_training)
     return FixedLogps(old, ref)
 
@@ -234,6 +244,21 @@ class _Metrics:
             so_far = self._preference.get(name, 0.0)
             self._preference[name] = so_far + float(metrics[name]) * pairs
 
+    @classmethod
+    def of_all(cls, parts: Sequence[_Metrics]) -> _Metrics:
+        """What one process would have counted, from what each rank has."""
+        whole, *others = parts
+        for other in others:
+            whole._tokens += other._tokens
+            whole._pairs += other._pairs
+            for name, value in other._sums.items():
+                so_far = whole._sums.get(name, 0.0)
+                both = (so_far, value)
+                whole._sums[name] = max(both) if name == "ratio_max" else sum(both)
+            for name, value in other._preference.items():
+                whole._preference[name] = whole._preference.get(name, 0.0) + value
+        return whole
+
     def values(self) -> dict[str, float]:
         whole = ("ratio_max", "active_tokens")
         means = {k: v if k in whole else v / self._tokens for k, v in sorted(self._sums.items())}
@@ -247,16 +272,7 @@ class _Metrics:
 
 def micro_batches(groups: list[Group], token_budget: int) -> list[list[Group]]:
     """Consecutive groups whose packed tokens stay within the budget; never a split group."""
-    chunks: list[list[Group]] = []
-    used = 0
-    for group in groups:
-        size = _size(group)
-        if not chunks or used + size > token_budget:
-            chunks.append([])
-            used = 0
-        chunks[-1].append(group)
-        used += size
-    return chunks
+    return within_budget(groups, list(map(_size, groups)), token_budget)
 
 
 def _size(group: Group) -> int:
@@ -264,13 +280,31 @@ def _size(group: Group) -> int:
     return len(group.prompt.input_ids) + sum(len(m.ids) for m in group.members)
 
 
-def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple:
-    hidden, batch = hidden_states(
-        policy, [g.prompt for g in groups], [[m.ids for m in g.members] for g in groups]
+def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probabilities [T] of the members' tokens, and where each member's begin."""
+    prompts, offsets = [g.prompt for g in groups], []
+
+    def compute() -> Tensor:
+        hidden, batch = hidden_states(policy, prompts, [[m.ids for m in g.members] for g in groups])
+        offsets.append(batch.offsets)
+        weight, bias = head(policy)
+        return linear_token_logps(
+            hidden, weight, batch.targets, bias=bias, temperature=temperature
+        ).logps
+
+    return parallel.through(policy, compute, images=with_images(prompts)), offsets[0]
+
+
+def _chunks(
+    groups: list[Group], batch: Layout, settings: Rl, *, keep_all: bool
+) -> list[tuple[list[Group], list[int]]]:
+    """This rank's micro-batches, of groups with the members that are needed, and their rows."""
+    own = [g for g in groups if g.rank == ranks.rank()] if ranks.size() > 1 else groups
+    found = (
+        _needed(chunk, groups, batch.needed, batch.offsets, keep_all=keep_all)
+        for chunk in micro_batches(own, settings.token_budget)
     )
-    weight, bias = head(policy)
-    logps = linear_token_logps(hidden, weight, batch.targets, bias=bias, temperature=temperature)
-    return logps.logps, batch
+    return [(kept, rows) for kept, rows in found if rows]
 
 
 def _needed(

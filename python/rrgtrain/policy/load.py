@@ -21,6 +21,7 @@ from rrgtrain.policy.attention import ATTENTION
 from rrgtrain.policy.network import ARCHITECTURES, SHARED_ATTENTION, cannot_share
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.progress import no_progress_bars
+from rrgtrain.policy.vision_attention import vision_attention
 
 __all__ = ["Policy", "load_policy"]
 
@@ -33,6 +34,7 @@ def load_policy(
     freeze_vision: bool = False,
     gradient_checkpointing: bool = False,
     attn: str = "auto",
+    vision_attn: str = "auto",
 ) -> Policy:
     """Loads a Qwen2.5-VL checkpoint with its tokenizer and image processor.
 
@@ -45,6 +47,7 @@ def load_policy(
         freeze_vision: the vision tower and its merger take no gradient.
         gradient_checkpointing: recompute each layer in the backward pass.
         attn: how a shared prefix is attended, see `Network`.
+        vision_attn: that of the vision tower, see `vision_attention`.
 
     Raises:
         UserError: nothing at that path, the hub cannot be reached, another architecture, an
@@ -54,6 +57,7 @@ def load_policy(
     if attn not in SHARED_ATTENTION:
         raise UserError(f"policy.attn={attn}; use one of {', '.join(SHARED_ATTENTION)}")
     dtype = _dtype(dtype)
+    tower = vision_attention(vision_attn, device, dtype)
     if (Path(name) / "adapter_config.json").is_file():
         policy = load_policy(
             _base_of(name),
@@ -62,6 +66,7 @@ def load_policy(
             freeze_vision=freeze_vision,
             gradient_checkpointing=gradient_checkpointing,
             attn=attn,
+            vision_attn=vision_attn,
         )
         policy.model = _fetch(
             name, lambda: PeftModel.from_pretrained(policy.model, name, is_trainable=True).eval()
@@ -79,7 +84,7 @@ def load_policy(
                 name,
                 config=config,
                 dtype=dtype,
-                attn_implementation={"text_config": ATTENTION, "vision_config": "sdpa"},
+                attn_implementation={"text_config": ATTENTION, "vision_config": tower},
             ),
         )
     model.to(device)

@@ -52,14 +52,17 @@ class Policy(Network):
         """Ids of an edited report that keep the sampled beginning; see `ReportCodec`."""
         return self.codec.reencode_from(ids, new_text, first_changed_char)
 
-    def save(self, directory: str | Path) -> Path:
-        """Write a checkpoint directory that `load_policy` takes (for PEFT, the adapter only)."""
+    def save(self, directory: str | Path, weights: dict[str, Tensor] | None = None) -> Path:
+        """Write a checkpoint directory that `load_policy` takes (for PEFT, the adapter only).
+
+        weights: the model's state where it cannot be asked for it, its parameters being sharded.
+        """
         directory = Path(directory)
         if directory.is_file():
             raise UserError(f"cannot save the policy to the file {directory}; name a directory")
         model: Any = self.model
         with no_progress_bars():
-            model.save_pretrained(directory)
+            model.save_pretrained(directory, state_dict=weights)
         self.tokenizer.save_pretrained(directory)
         self.image_processor.save_pretrained(directory)
         return directory

@@ -29,6 +29,11 @@ class RolloutEngine(Protocol):
         """Takes over the policy's present weights; before each batch of rollouts."""
         ...
 
+    def follow(self) -> None:
+        """Another process has called `update` with this policy's weights, for an engine that both
+        ask."""
+        ...
+
     def generate(
         self,
         policy: Policy,
@@ -61,6 +66,9 @@ class TransformersEngine:
     generate = staticmethod(generate)
 
     def update(self, policy: Policy) -> None:
+        pass
+
+    def follow(self) -> None:
         pass
 
     def release(self) -> None:

@@ -97,6 +97,9 @@ class VllmEngine:
         self._llm.llm_engine.reset_encoder_cache()
         self._llm.reset_prefix_cache()
 
+    def follow(self) -> None:
+        """Nothing: an engine in this process is nobody else's."""
+
     def generate(
         self,
         policy: Policy,

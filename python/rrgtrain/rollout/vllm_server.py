@@ -85,6 +85,10 @@ class VllmServerEngine:
         self._saved, self._told = True, False
         self._whole(self._tell)
 
+    def follow(self) -> None:
+        """The weights in the directory are the server's; told again where it goes away."""
+        self._saved = self._told = True
+
     def _tell(self) -> None:
         """The weights in the directory, unless the server has them or there are none yet."""
         if self._told or not self._saved:

@@ -14,6 +14,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -125,13 +126,62 @@ def command(*words: str, cwd: Path, at: At | None = None, kill_at: float | None 
     return Done(process.exitcode, texts[0], texts[1], seconds)
 
 
-def _start(words: tuple[str, ...], cwd: Path, at: At | None) -> BaseProcess:
+def on_ranks(
+    *words: str,
+    cwd: Path,
+    count: int = 2,
+    at: At | None = None,
+    rank: int = 1,
+    main: str = "rrgtrain.cli",
+    patience: float = 600.0,
+) -> list[Done]:
+    """The same command in as many processes as torchrun would start; `at` acts on one of them.
+
+    What a rank prints goes to `cwd`/<rank>. `seconds` are those of the clock, and a process that
+    takes more than `patience` of them is killed. main: the module whose `main` takes the words.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    began = time.monotonic()
+    processes = []
+    for r in range(count):
+        world = {"RANK": r, "LOCAL_RANK": r, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}
+        world |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        (cwd / str(r)).mkdir(exist_ok=True)
+        processes.append(
+            _start(
+                words,
+                cwd,
+                at if r == rank else None,
+                {name: str(value) for name, value in world.items()},
+                main,
+            )
+        )
+    found = []
+    for r, process in enumerate(processes):
+        process.join(max(0.0, began + patience - time.monotonic()))
+        if process.is_alive():
+            process.kill()
+            process.join()
+        assert process.exitcode is not None
+        texts = [(cwd / str(r) / name).read_text() for name in ("out.txt", "err.txt")]
+        found.append(Done(process.exitcode, *texts, time.monotonic() - began))
+    return found
+
+
+def _start(
+    words: tuple[str, ...],
+    cwd: Path,
+    at: At | None,
+    world: dict[str, str] | None = None,
+    main: str = "rrgtrain.cli",
+) -> BaseProcess:
     context = multiprocessing.get_context("forkserver")
     if forkserver._forkserver._forkserver_pid is None:  # type: ignore[attr-defined]
         context.set_forkserver_preload(["pytest", "rrgtrain.commands", __name__])
         with _environment():
             forkserver.ensure_running()
-    process = context.Process(target=_child, args=(words, cwd, at))
+    process = context.Process(target=_child, args=(words, cwd, at, world or {}, main))
     process.start()
     return process
 
@@ -152,17 +202,20 @@ def _environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-def _child(words: tuple[str, ...], cwd: Path, at: At | None) -> None:
+def _child(
+    words: tuple[str, ...], cwd: Path, at: At | None, world: dict[str, str], main: str
+) -> None:
     os.chdir(cwd)
     os.environ["XDG_CACHE_HOME"] = str(cwd / "cache")
+    os.environ.update(world)
     for number, name in ((1, "out.txt"), (2, "err.txt")):
+        name = os.path.join(world.get("RANK", ""), name)
         handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(handle, number)
-    from rrgtrain.cli import main
-
+    called = importlib.import_module(main).main
     if at is not None:
         at.plant()
-    raise SystemExit(main(list(words)))
+    raise SystemExit(called(list(words)))
 
 
 @functools.lru_cache(maxsize=1)
@@ -193,7 +246,7 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 def rows(run: Path) -> list[dict]:
     """The metrics without what measures time or the machine."""
-    measured = ("seconds/", "speed/", "memory/", "reward_seconds/", "texts/")
+    measured = ("seconds/", "speed/", "memory/", "reward_seconds/", "texts/", "endpoint/")
     return [
         {k: v for k, v in row.items() if k != "time" and not k.startswith(measured)}
         for row in read_metrics(run / "metrics.jsonl")

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
 
 from rrgtrain.clinical import build_labeller
 from rrgtrain.engine.encode import PromptCache
+from rrgtrain.engine.keeper import load_weights
 from rrgtrain.engine.optim import optimizer_of
+from rrgtrain.engine.parallel import load_optimizer
 from rrgtrain.engine.sft import sft_loss
+from rrgtrain.engine.store import load_checkpoint, write_checkpoint
 from rrgtrain.engine.target import check_template, target_text, with_findings
 from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards.blocks import parse_blocks
 from tests.rrgtrain.engine.common import recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
@@ -92,3 +100,48 @@ def test_findings_that_nobody_gave_are_read_in_the_report() -> None:
     assert found == [given[0], given[1], bare[2]], "the rules read what the rules had labelled"
     own = replace(given[1], labels=(1,) * 14)
     assert with_findings([own], THINK, labeller) == [own], "a study keeps its own"
+
+
+def test_eight_bits_go_on_from_a_checkpoint(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    rl = recipe("rl.optimizer=adamw_8bit", "rl.lr=0.01").rl
+
+    def stepped(optimizer: torch.optim.Optimizer, policy: Policy) -> None:
+        loss, _ = sft_loss(policy, PromptCache(policy, "short"), studies(2))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    policy = tiny_policy()
+    optimizer = optimizer_of(policy.model, rl)
+    stepped(optimizer, policy)
+    weights = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+    write_checkpoint(tmp_path / "kept", {"optimizer": optimizer.state_dict(), "weights": weights})
+    stepped(optimizer, policy)
+
+    again = tiny_policy()
+    saved = load_checkpoint(tmp_path / "kept").state
+    load_weights(again, saved["weights"])
+    second = optimizer_of(again.model, rl)
+    load_optimizer(second, saved["optimizer"])
+    stepped(second, again)
+    for (name, one), two in zip(
+        policy.model.named_parameters(), again.model.parameters(), strict=True
+    ):
+        assert torch.equal(one, two), name
+
+
+def test_eight_bits_where_bitsandbytes_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise NotImplementedError("no kernel for cpu\nand a second line")
+
+    fake = ModuleType("bitsandbytes")
+    fake.__spec__ = ModuleSpec("bitsandbytes", None)
+    fake.__version__ = "0.1"  # type: ignore[attr-defined]
+    fake.optim = ModuleType("bitsandbytes.optim")  # type: ignore[attr-defined]
+    fake.optim.AdamW8bit = refuse  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bitsandbytes", fake)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", fake.optim)  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match=r"bitsandbytes 0.1 cannot run on cpu \(no kernel") as told:
+        optimizer_of(tiny_policy().model, recipe("rl.optimizer=adamw_8bit").rl)
+    assert "\n" not in str(told.value)
