@@ -123,8 +123,10 @@ def _started() -> str:
     """How the command was started; a resume wants as many processes."""
     if ranks.processes() == 1:
         return "rrgtrain"
-    here = os.environ.get("LOCAL_WORLD_SIZE", str(ranks.processes()))
-    return f"torchrun --nproc-per-node {here} -m rrgtrain"
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.processes()))
+    nodes = ranks.processes() // here
+    several = f"--nnodes {nodes} ... " if nodes > 1 else ""
+    return f"torchrun {several}--nproc-per-node {here} -m rrgtrain"
 
 
 def demo(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
