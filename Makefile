@@ -77,7 +77,7 @@ bench-peers: $(PARITY)/.installed
 		bench/against_peers.py bench/token_logps.py bench/linear_token_logps.py bench/policy_loss.py
 
 bench-step: $(PARITY)/.installed
-	RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m bench.update_step --sweep
+	OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m bench.update_step --sweep
 
 $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 	$(PY) -m venv --clear $(PARITY)

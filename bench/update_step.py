@@ -357,16 +357,21 @@ def same(ours: Ours, theirs: Theirs) -> dict[str, float]:
 
 
 def measure(work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Median seconds of each, taken in turns after one warm-up of each."""
+    """Median seconds of each, taken in turns after one warm-up of each.
+
+    On a CPU they are the process's own, which a busy machine does not lengthen: give it one thread
+    (OMP_NUM_THREADS=1, as `make bench-step` does), since threads that wait for others count too.
+    """
+    clock = time.perf_counter if torch.cuda.is_available() else time.process_time
     seconds: dict[str, list[float]] = {name: [] for name in work}
     for number in range(rounds + 1):
         for name, run in work.items():
             _synchronize()
-            begin = time.perf_counter()
+            begin = clock()
             run()
             _synchronize()
             if number:
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append(clock() - begin)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
