@@ -41,7 +41,7 @@ class Stopping:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self._installed = False
+            self.requested, self._installed = None, False
 
     @contextmanager
     def deferred(self) -> Iterator[None]:

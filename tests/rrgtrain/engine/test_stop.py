@@ -36,6 +36,7 @@ def test_a_signal_waits_for_the_end_of_a_step(capfd: pytest.CaptureFixture[str])
             with pytest.raises(Stopped), stopping.interruptible():
                 reached.append("long work is not begun")
         assert reached == ["rest of the step"]
+    stopping.check()  # the next command is not stopped by what stopped this one
     assert capfd.readouterr().err == "rrgtrain: SIGTERM: finishing the step\n"
 
 
