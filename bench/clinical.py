@@ -58,6 +58,9 @@ LARGE_PROMPTS, LARGE_ROLLOUTS = 32, 10
 SENTENCES, LONGEST_SENTENCE = 8, 15
 SHARED = 0.6
 
+# A round of the packages may take longer than any test may.
+pytestmark = pytest.mark.timeout(7200)
+
 Score = Callable[[list[str], list[str]], Any]
 
 ROWS: list[dict[str, object]] = []
