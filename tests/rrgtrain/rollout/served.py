@@ -43,6 +43,7 @@ class Served:
         self.lives, self.port = 0, 0
         self.asked: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._restart: threading.Timer | None = None
 
     @property
     def url(self) -> str:
@@ -66,6 +67,10 @@ class Served:
 
     def __exit__(self, *_: object) -> None:
         self.back = None
+        if self._restart is not None:
+            # Loading in two threads at once leaves transformers in its meta device for good.
+            self._restart.cancel()
+            self._restart.join()
         self.stop()
 
     def answer(self, path: str, body: dict[str, Any], life: int) -> tuple[int, Any] | None:
@@ -79,7 +84,8 @@ class Served:
                 self.lives += 1  # whatever else is under way gets no answer either
                 self.stop()
                 if self.back is not None:
-                    threading.Timer(self.back, self.start).start()
+                    self._restart = threading.Timer(self.back, self.start)
+                    self._restart.start()
                 return None
             if self.says.get(path):
                 return self.says[path].pop(0), {"error": "said so"}
