@@ -11,11 +11,12 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 CASES = int(os.environ.get("RRGKERN_CASES", "2000"))
 BATCH = 25
+SAME_CASES = os.environ.get("RRGKERN_SAME_CASES") == "1"
 SPARE = 10  # lists beyond what is needed: hypothesis repeats some, and tries all zeros
 ROUNDS = 6  # at most: beside several options it repeats more
 
@@ -78,7 +79,7 @@ def for_all(
         @settings(
             max_examples=-(-CASES // batch) + SPARE,
             phases=[Phase.reuse, Phase.generate],
-            derandomize=False,  # on a server hypothesis would draw the same in every round
+            derandomize=False,  # it would draw the same in every round
             deadline=None,
             suppress_health_check=list(HealthCheck),
         )
@@ -95,8 +96,8 @@ def for_all(
 
         def counted() -> None:
             checked.clear()
-            for _ in range(ROUNDS):
-                run()
+            for number in range(ROUNDS):
+                (seed(number)(run) if SAME_CASES else run)()
                 if len(checked) >= CASES:
                     break
             assert len(checked) >= CASES, f"only {len(checked)} cases were checked, not {CASES}"
