@@ -124,7 +124,8 @@ def start_policy(
         policy = _load(recipe, path)
         return policy, PromptCache(policy, style)
     with atomic_directory(kept) as partial:
-        policy = _load(recipe, str(_built_tiny(recipe, studies, partial)))
+        # The warm-up stands in for a tower's pretraining: it comes before any freezing.
+        policy = _load(recipe, str(_built_tiny(recipe, studies, partial)), freeze_vision=False)
         prompts = PromptCache(policy, style)
         warm_up_vision(
             policy,
@@ -156,8 +157,10 @@ def _built_tiny(recipe: Recipe, studies: dict[str, list[Study]], directory: Path
     return build_tiny(config, texts, directory)
 
 
-def _load(recipe: Recipe, path: str) -> Policy:
+def _load(recipe: Recipe, path: str, *, freeze_vision: bool | None = None) -> Policy:
+    """The policy of a checkpoint; its tower is frozen as the recipe says, or as told."""
     settings = recipe.policy
+    frozen = settings.freeze_vision if freeze_vision is None else freeze_vision
     device = settings.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -165,7 +168,7 @@ def _load(recipe: Recipe, path: str) -> Policy:
         path,
         dtype=DTYPES[settings.dtype],
         device=device,
-        freeze_vision=settings.freeze_vision,
+        freeze_vision=frozen,
         gradient_checkpointing=settings.gradient_checkpointing,
         attn=settings.attn,
         vision_attn=settings.vision_attn,

@@ -107,6 +107,29 @@ def test_a_thorough_report_says_all_of_one_checklist_and_nothing_beside():
     assert any(unsaid - hidden for unsaid in said[0.0])
 
 
+def test_a_templated_report_tells_what_is_normal_in_one_way():
+    said = {}
+    for templated in (0.0, 0.5, 1.0):
+        config = PhantomConfig(seed=4, thorough=1.0, templated=templated)
+        by_case = {}
+        for case in cases(config, 300):
+            if not case.findings:
+                ways = by_case.setdefault((case.negated, case.lateral), set())
+                sentences = re.split(r"(?<=\.) ", clean(case, config).lower())
+                openings = phrases.OPENING[case.lateral]
+                ways.add(frozenset(s for s in sentences if s not in openings))
+        said[templated] = max(map(len, by_case.values()))
+    assert said[1.0] == 1 < said[0.5] <= said[0.0]
+
+
+def test_a_template_leaves_positive_findings_their_wordings():
+    config = PhantomConfig(seed=4, templated=1.0)
+    finding = Finding("effusion", side="right", severity=1)
+    reports = [clean(Case((i,), (finding,), ()), config) for i in range(150)]
+    sentences = {s for r in reports for s in re.split(r"(?<=\.) ", r) if "effusion" in s}
+    assert len(sentences) == 12
+
+
 def test_paraphrases_bound_the_wordings():
     finding = Finding("effusion", side="right", severity=1)
 
@@ -294,6 +317,8 @@ def test_absent_side_never_contradicts():
     prior=st.floats(0, 1),
     prevalence=st.floats(0.05, 5),
     uncertain=st.floats(0, 1),
+    thorough=st.floats(0, 1),
+    templated=st.floats(0, 1),
     paraphrases=st.integers(1, 12),
     omit=st.floats(0, 1),
     garble=st.floats(0, 1),
@@ -318,6 +343,7 @@ def test_any_configuration_writes_a_consistent_case(**knobs):
         ("lateral", 1.5),
         ("omit", -0.1),
         ("thorough", 1.5),
+        ("templated", -0.5),
         ("paraphrases", 0),
         ("paraphrases", 13),
         ("findings", 0),

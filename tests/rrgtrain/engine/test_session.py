@@ -73,6 +73,18 @@ def test_the_tiny_policy_is_built_from_seed_and_data_alone(tmp_path: Path) -> No
     assert any(not torch.equal(v, states[0][k]) for k, v in other.model.state_dict().items())
 
 
+def test_a_frozen_tower_has_seen_as_much_as_one_that_trains(tmp_path: Path) -> None:
+    towers = []
+    for frozen in ("false", "true"):
+        asked = ["policy.warmup_steps=2", f"policy.freeze_vision={frozen}"]
+        cfg = recipe(*SMALL, f"data.root={phantoms()}", *asked)
+        studies = open_data(cfg, tmp_path)
+        policy, _ = start_policy(cfg, studies, tmp_path / frozen, resume=False)
+        assert policy.vision_frozen == (frozen == "true")
+        towers.append(policy.visual.state_dict())
+    assert all(torch.equal(value, towers[1][name]) for name, value in towers[0].items())
+
+
 def test_a_session_evaluates_and_validates(tmp_path: Path) -> None:
     cfg = recipe(*SMALL, f"data.root={phantoms()}", "eval.limit=2")
     session = open_session(cfg, tmp_path, sft=True)

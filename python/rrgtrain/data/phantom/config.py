@@ -28,7 +28,9 @@ class PhantomConfig:
     Difficulty of the text: `paraphrases` is the number of wordings per positive finding,
     `thorough` how firmly a report follows one checklist: 0 as loosely as real reports (what is
     normal is mentioned or not, remarks without a label come in between), 1 always the same
-    negatives and no such remarks, so that the report is a function of the case but for wording.
+    negatives and no such remarks, so that the report is a function of the case but for wording,
+    `templated` how firmly what is normal is told in one sentence of a template: 0 in two or three
+    wordings, observations denied singly or together, 1 always in the same words and together.
 
     Damage, to train reports only: `omit` is the probability that a report leaves out a finding,
     `garble` that it states it wrongly (other side, negated, or another finding in its place). The
@@ -51,14 +53,17 @@ class PhantomConfig:
     noise: float = 1.0
     paraphrases: int = MAX_PARAPHRASES
     thorough: float = 0.0
+    templated: float = 0.0
     omit: float = 0.0
     garble: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("train", "val", "test", "seed"):
             self._check(name, getattr(self, name) >= 0, "0 or more")
-        for name in ("lateral", "prior", "normal", "uncertain", "thorough", "omit", "garble"):
+        for name in ("lateral", "prior", "normal", "uncertain", "omit", "garble"):
             self._check(name, 0.0 <= getattr(self, name) <= 1.0, "a probability in [0, 1]")
+        for name in ("thorough", "templated"):
+            self._check(name, 0.0 <= getattr(self, name) <= 1.0, "in [0, 1]")
         self._check("size", 28 <= self.size <= 2048, "28 to 2048 pixels")
         self._check("prevalence", 0.0 < self.prevalence <= 5.0, "in (0, 5]")
         self._check("findings", 1 <= self.findings <= MAX_FINDINGS, f"1 to {MAX_FINDINGS}")

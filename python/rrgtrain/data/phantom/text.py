@@ -56,7 +56,7 @@ def write_report(
     if rng.random() < 0.6:
         sentences.insert(0, _pick(phrases.OPENING[case.lateral], config, rng))
     if not findings and rng.random() < 0.8 + 0.2 * config.thorough:
-        sentences.append(_pick(phrases.CLOSING_NORMAL, config, rng))
+        sentences.append(_normal(phrases.CLOSING_NORMAL, config, rng))
     return " ".join(text[0].upper() + text[1:] for text in sentences)
 
 
@@ -87,6 +87,12 @@ def _group(name: str) -> str:
 
 def _pick(choices: Sequence[str], config: PhantomConfig, rng: np.random.Generator) -> str:
     return choices[int(rng.integers(min(config.paraphrases, len(choices))))]
+
+
+def _normal(choices: Sequence[str], config: PhantomConfig, rng: np.random.Generator) -> str:
+    if config.templated and rng.random() < config.templated:
+        return choices[0]
+    return _pick(choices, config, rng)
 
 
 def _positive(finding: Finding, config: PhantomConfig, rng: np.random.Generator) -> str:
@@ -158,10 +164,11 @@ def _negatives(
             out.append((_group(name), text.format(thing=side + phrases.THING[gone.name])))
             left.discard(name)
     for together, probability, choices in phrases.NEGATIVE_TOGETHER:
-        if left >= set(together) and rng.random() < probability:
-            out.append((_group(together[-1]), _pick(choices, config, rng)))
+        often = probability + config.templated * (1 - probability)
+        if left >= set(together) and rng.random() < often:
+            out.append((_group(together[-1]), _normal(choices, config, rng)))
             left -= set(together)
     for name in negated:
         if name in left:
-            out.append((_group(name), _pick(phrases.NEGATIVE[name], config, rng)))
+            out.append((_group(name), _normal(phrases.NEGATIVE[name], config, rng)))
     return out
