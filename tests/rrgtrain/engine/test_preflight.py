@@ -168,6 +168,22 @@ def test_a_template_that_asks_for_labels_that_are_not_there() -> None:
         checked(from_checkpoint("sft.template=nothing"), given, sft=True)
 
 
+def test_drops_go_on_from_the_best_weights_and_want_them_kept() -> None:
+    """EditGRPO's choice keeps others; the drop would train on from those."""
+    given = data(train=4, val=2, test=2)
+    asked = ["sft.drops=2", "sft.choose=before_convergence"]
+    cfg = from_checkpoint(*asked)
+    told = "sft.drops=2 goes on from the best weights, but sft.choose=before_convergence keeps oth"
+    with pytest.raises(UserError, match=told) as caught:
+        checked(cfg, given, sft=True)
+    assert "\n" not in str(caught.value) and str(caught.value).endswith(
+        "use sft.drops=0 or sft.choose=best"
+    )
+    assert checked(cfg, given, rl=True), "nothing is fine-tuned"
+    for mended in ("sft.drops=0", "sft.choose=best"):
+        assert checked(from_checkpoint(*asked, mended), given, sft=True)
+
+
 def test_an_endpoint_that_is_down_is_told_before_the_first_step() -> None:
     """A port that nobody listens on: the fact reader is really asked."""
     with socket.socket() as free:
