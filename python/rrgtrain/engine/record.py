@@ -98,7 +98,7 @@ def recorded(batch: Batch) -> dict[str, Any]:
                 "index": group.index,
                 "study": group.study.id,
                 "prompt": group.prompt.input_ids.tolist(),
-                "members": [_member(m) for m in group.members],
+                "members": [record_of(m) for m in group.members],
             }
             for group in batch.groups
         ],
@@ -115,7 +115,8 @@ def recorded(batch: Batch) -> dict[str, Any]:
     }
 
 
-def _member(member: Member) -> dict[str, Any]:
+def record_of(member: Member) -> dict[str, Any]:
+    """What a record holds of a member."""
     return {
         "ids": member.ids.tolist(),
         "text": member.text,

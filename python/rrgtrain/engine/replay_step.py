@@ -24,7 +24,7 @@ from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
 from rrgtrain.engine.keeper import load_weights
-from rrgtrain.engine.record import Batch, member_of, read_record, recorded
+from rrgtrain.engine.record import Batch, member_of, read_record, record_of, recorded
 from rrgtrain.engine.rows import spread
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.session import Session, open_session
@@ -102,8 +102,8 @@ def made_again(
         for g in recorded_groups
     ]
     completed, _ = algorithm.complete(sampled, record["step"], codec.reencode_from)
-    again = [[_added(m) for m in g.members] for g in completed]
-    yield compared("members", [[_added(m) for m in g.members] for g in recorded_groups], again)
+    again = [[record_of(m) for m in g.members] for g in completed]
+    yield compared("members", [g["members"] for g in record["groups"]], again)
 
     able = [(g.study, m) for g in recorded_groups for m in g.members if m.competes]
     scores = session.rewards(
@@ -183,18 +183,6 @@ def _short(value: Any, longest: int = 60) -> str:
 
 def _sampled(group: Group) -> tuple[Member, ...]:
     return tuple(m for m in group.members if m.origin == "sampled")
-
-
-def _added(member: Member) -> dict[str, Any]:
-    return {
-        "ids": member.ids.tolist(),
-        "text": member.text,
-        "origin": member.origin,
-        "finished": member.finished,
-        "parent": member.parent,
-        "edit": [list(step) for step in member.steps],
-        "competes": member.competes,
-    }
 
 
 def _log_probabilities(

@@ -135,6 +135,8 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "edit's text": (_edit("text", "Something else."), "members"),
     "edit's rule": (_edit("edit", [["a", "x", "y"]]), "members"),
     "edit's parent": (_edit("parent", 1), "members"),
+    "edit's sampler": (_edit("sampler_logps", [-0.5]), "members"),
+    "edit's correction": (_edit("corrected", True), "members"),
     "edit's place": (_edit("competes", False), "members"),
     "who competes": (_edit("competes", False), "advantages"),
     "oracle's ids": (_retold_oracle, "members"),
