@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from rrgtrain.replicate.claims import MEASURES
 from rrgtrain.replicate.outcome import Outcome
 from rrgtrain.report import numbers
 from rrgtrain.report.series import Series, smoothed, thinned
-from rrgtrain.report.svg import line_chart, ticks
+from rrgtrain.report.svg import dot, drawing, line_chart, segment, text, ticks
 
 WIDTH, LABELS, RIGHT, ROW, TOP, BOTTOM = 560.0, 150.0, 20.0, 30.0, 8.0, 36.0
 COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
@@ -37,25 +37,21 @@ def interval_chart(outcome: Outcome) -> Markup:
 
     parts = []
     for mark in marks:
-        parts.append(_segment("grid", x(mark), TOP, x(mark), foot))
-        parts.append(_text("tick", x(mark), foot + 14, numbers.tick(mark), "middle"))
+        parts.append(segment("grid", x(mark), TOP, x(mark), foot))
+        parts.append(text("tick", x(mark), foot + 14, numbers.tick(mark), "middle"))
     middle = (LABELS + WIDTH - RIGHT) / 2
-    parts.append(_text("axis", middle, height - 4, MEASURES[measure], "middle"))
+    parts.append(text("axis", middle, height - 4, MEASURES[measure], "middle"))
     for i, (label, found) in enumerate(shown):
         y, colour = TOP + ROW * (i + 0.5), "c0" if i == 0 else "c1"
-        parts.append(_text("tick", LABELS - 10, y + 3.5, label, "end"))
+        parts.append(text("tick", LABELS - 10, y + 3.5, label, "end"))
         points = f"{x(found.low):.1f},{y:.1f} {x(found.high):.1f},{y:.1f}"
         parts.append(f'<polyline class="line {colour}" points="{points}"/>')
         for value in found.seeds:
-            parts.append(_dot(f"dot faint {colour}", x(value), y, 3.0))
-        parts.append(_dot(f"dot {colour}", x(found.value), y, 4.5))
+            parts.append(dot(f"dot faint {colour}", x(value), y, 3.0))
+        parts.append(dot(f"dot {colour}", x(found.value), y, 4.5))
     spoken = ", ".join(f"{label} {found.value:.3f}" for label, found in shown)
     name = f"{MEASURES[measure]} with 90 % intervals: {spoken}"
-    return Markup(
-        f'<svg viewBox="0 0 {WIDTH:g} {height:g}" role="img" aria-label="{escape(name)}">'
-        + "".join(parts)
-        + "</svg>"
-    )
+    return drawing(parts, name, WIDTH, height)
 
 
 def _curves(outcome: Outcome) -> tuple[Markup, list[tuple[str, str]]]:
@@ -71,18 +67,3 @@ def _curves(outcome: Outcome) -> tuple[Markup, list[tuple[str, str]]]:
     label = f"{name} over steps, mean over seeds: {', '.join(outcome.curves)}"
     chart = line_chart(faint, strong, colours, label=label, from_zero=True, percent=True)
     return chart, legend
-
-
-def _segment(style: str, x1: float, y1: float, x2: float, y2: float) -> str:
-    return f'<line class="{style}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
-
-
-def _dot(style: str, x: float, y: float, radius: float) -> str:
-    return f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"/>'
-
-
-def _text(style: str, x: float, y: float, content: str, anchor: str) -> str:
-    return (
-        f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
-        f"{escape(content)}</text>"
-    )

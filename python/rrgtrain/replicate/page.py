@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from rrgtrain.engine.rundir import atomic_write
 from rrgtrain.replicate.claims import MEASURES
 from rrgtrain.replicate.figure import figure_of
 from rrgtrain.replicate.outcome import Outcome
 from rrgtrain.replicate.text import check_line
+from rrgtrain.report.page import rendered
 from rrgtrain.report.provenance import versions
 
 
@@ -21,16 +18,9 @@ def write_page(
     outcomes: Sequence[Outcome], path: Path, *, command: str, notes: Sequence[str]
 ) -> None:
     """Writes one HTML file that needs nothing else."""
-    environment = Environment(
-        loader=PackageLoader("rrgtrain.replicate"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = resources.files("rrgtrain.report") / "templates" / "report.css"
-    page = environment.get_template("replicate.html.j2").render(
-        style=Markup(style.read_text(encoding="utf-8")),
+    page = rendered(
+        "rrgtrain.replicate",
+        "replicate.html.j2",
         command=command,
         notes=notes,
         measures=MEASURES,

@@ -6,12 +6,8 @@ import base64
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from rrgtrain.clinical import OBSERVATIONS, ClassId, Extractor, build_extractor
 from rrgtrain.engine.rundir import RunDir, atomic_write
@@ -22,6 +18,7 @@ from rrgtrain.report.heat import Scale, heat_scale, heaviest_words, shaded
 from rrgtrain.report.marks import Marked, mark_reports
 from rrgtrain.report.missing import unrecorded
 from rrgtrain.report.names import GROUPS, METRICS, RULES, in_order, metric_name
+from rrgtrain.report.page import rendered
 from rrgtrain.report.redline import quoted, redline
 from rrgtrain.report.samples import AnySample, EditSample, Sample, WeightSample, png
 from rrgtrain.report.summary import Metric, RunSummary
@@ -43,22 +40,15 @@ def write_report(
     by the entities `extractor` finds, matched at cosine > `tau`.
     """
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
-    environment = Environment(
-        loader=PackageLoader("rrgtrain.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     studies = [s for s in samples if isinstance(s, Sample)]
     edits = [s for s in samples if isinstance(s, EditSample)]
     weighed = [s for s in samples if isinstance(s, WeightSample)]
     scale = heat_scale(weighed)
     found = build_extractor(extractor) if isinstance(extractor, str) else extractor
     figures = training_figures(metrics_rows)
-    style = resources.files("rrgtrain.report") / "templates" / "report.css"
-    page = environment.get_template("report.html.j2").render(
-        style=Markup(style.read_text(encoding="utf-8")),
+    page = rendered(
+        "rrgtrain.report",
+        "report.html.j2",
         summary=summary,
         facts=_facts(summary),
         headline=_headline(summary),

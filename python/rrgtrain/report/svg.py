@@ -48,16 +48,14 @@ class _Axes:
         for value in self.y_ticks:
             y = self.y(value)
             label = f"{100 * value:g} %" if percent else numbers.tick(value)
-            parts.append(_segment("grid", LEFT, y, WIDTH - RIGHT, y))
-            parts.append(_text("tick", LEFT - 6, y + 3.5, label, "end"))
+            parts.append(segment("grid", LEFT, y, WIDTH - RIGHT, y))
+            parts.append(text("tick", LEFT - 6, y + 3.5, label, "end"))
         for value in ticks(self.x_low, self.x_high):
             if self.x_low <= value <= self.x_high:
                 parts.append(
-                    _text(
-                        "tick", self.x(value), HEIGHT - BOTTOM + 14, numbers.tick(value), "middle"
-                    )
+                    text("tick", self.x(value), HEIGHT - BOTTOM + 14, numbers.tick(value), "middle")
                 )
-        parts.append(_text("axis", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_label, "middle"))
+        parts.append(text("axis", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_label, "middle"))
         return parts
 
 
@@ -87,12 +85,12 @@ def line_chart(
     parts = axes.draw(x_label, percent)
     if rule is not None:
         x = axes.x(rule[0])
-        parts.append(_segment("rule", x, TOP, x, HEIGHT - BOTTOM))
-        parts.append(_text("axis", x + 4, TOP + 8, rule[1], "start"))
+        parts.append(segment("rule", x, TOP, x, HEIGHT - BOTTOM))
+        parts.append(text("axis", x + 4, TOP + 8, rule[1], "start"))
     for name, group in (("faint", faint), ("line", strong)):
         for series, colour in zip(group, colours, strict=False):
             parts += _line(axes, series, f"{name} {colour}")
-    return _svg(parts, label)
+    return drawing(parts, label)
 
 
 def stacked_chart(
@@ -112,7 +110,7 @@ def stacked_chart(
         points = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in outline)
         parts.append(f'<polygon class="area {colour}" points="{points}"/>')
         base = top
-    return _svg(parts, label)
+    return drawing(parts, label)
 
 
 def _line(axes: _Axes, series: Series, style: str) -> list[str]:
@@ -125,29 +123,37 @@ def _line(axes: _Axes, series: Series, style: str) -> list[str]:
     parts = []
     for run in runs:
         if len(run) == 1:
-            parts.append(
-                f'<circle class="dot {style}" cx="{run[0][0]:.1f}" cy="{run[0][1]:.1f}" r="2.5"/>'
-            )
+            parts.append(dot(f"dot {style}", *run[0], 2.5))
         elif run:
             points = " ".join(f"{x:.1f},{y:.1f}" for x, y in run)
             parts.append(f'<polyline class="{style}" points="{points}"/>')
     return parts
 
 
-def _segment(style: str, x1: float, y1: float, x2: float, y2: float) -> str:
+def segment(style: str, x1: float, y1: float, x2: float, y2: float) -> str:
+    """A straight line of the class `style`."""
     return f'<line class="{style}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
 
 
-def _text(style: str, x: float, y: float, content: str, anchor: str) -> str:
+def dot(style: str, x: float, y: float, radius: float) -> str:
+    """A disc of the class `style`."""
+    return f'<circle class="{style}" cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}"/>'
+
+
+def text(style: str, x: float, y: float, content: str, anchor: str) -> str:
+    """Words, escaped; `anchor` (start, middle, end) is what of them stands at x."""
     return (
         f'<text class="{style}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">'
         f"{escape(content)}</text>"
     )
 
 
-def _svg(parts: list[str], label: str) -> Markup:
+def drawing(
+    parts: Sequence[str], label: str, width: float = WIDTH, height: float = HEIGHT
+) -> Markup:
+    """The parts as one picture; `label` is what a screen reader says."""
     return Markup(
-        f'<svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" role="img" aria-label="{escape(label)}">'
+        f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">'
         + "".join(parts)
         + "</svg>"
     )
