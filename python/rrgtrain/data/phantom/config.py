@@ -29,8 +29,9 @@ class PhantomConfig:
     `thorough` how firmly a report follows one checklist: 0 as loosely as real reports (what is
     normal is mentioned or not, remarks without a label come in between), 1 always the same
     negatives and no such remarks, so that the report is a function of the case but for wording,
-    `templated` how firmly what is normal is told in one sentence of a template: 0 in two or three
-    wordings, observations denied singly or together, 1 always in the same words and together.
+    `templated` how firmly a report is one template with findings filled in: 0 regions in any of
+    three orders, what is normal in two or three wordings, singly or together; 1 always in one
+    order, in the same words and together.
 
     Damage, to train reports only: `omit` is the probability that a report leaves out a finding,
     `garble` that it states it wrongly (other side, negated, or another finding in its place). The

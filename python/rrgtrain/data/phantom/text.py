@@ -47,11 +47,10 @@ def write_report(
     for group, probability, text in phrases.FILLERS:
         if rng.random() < probability * (1 - config.thorough):
             groups[group].append(text)
-    if rng.random() < 0.3:
+    if rng.random() < 0.3 * (1 - config.templated):
         for sentences in groups.values():
             rng.shuffle(sentences)
-    orders = [order for order, _ in _ORDERS]
-    order = orders[int(rng.choice(len(orders), p=[p for _, p in _ORDERS]))]
+    order = _order(config, rng)
     sentences = [text for group in order for text in groups[group]]
     if rng.random() < 0.6:
         sentences.insert(0, _pick(phrases.OPENING[case.lateral], config, rng))
@@ -87,6 +86,13 @@ def _group(name: str) -> str:
 
 def _pick(choices: Sequence[str], config: PhantomConfig, rng: np.random.Generator) -> str:
     return choices[int(rng.integers(min(config.paraphrases, len(choices))))]
+
+
+def _order(config: PhantomConfig, rng: np.random.Generator) -> tuple[str, ...]:
+    orders = [order for order, _ in _ORDERS]
+    if config.templated and rng.random() < config.templated:
+        return orders[0]
+    return orders[int(rng.choice(len(orders), p=[p for _, p in _ORDERS]))]
 
 
 def _normal(choices: Sequence[str], config: PhantomConfig, rng: np.random.Generator) -> str:
