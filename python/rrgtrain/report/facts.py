@@ -45,13 +45,14 @@ class FactsRead:
     verdicts: list[Verdict]
 
 
-def read_facts(note: Mapping[str, Any], truth: Sequence[int] | None) -> FactsRead:
-    """The note that FactS keeps of a report beside the 14 class ids of its reference.
+def read_facts(note: Mapping[str, Any], truth: Sequence[int] | None = None) -> FactsRead:
+    """The note that FactS keeps of a report beside the 14 class ids that it was judged by.
 
-    Labels that the facts do not mention and the reference does not hold count for nothing and are
-    left out. Without class ids only what the facts say is shown.
+    Those are the note's own; `truth` stands in where an older run kept none. Labels that the facts
+    do not mention and the reference does not hold count for nothing and are left out. Without
+    class ids only what the facts say is shown.
     """
-    verdicts = []
+    truth, verdicts = note.get("truth", truth), []
     for index, label in enumerate(OBSERVATIONS):
         found = note["labels"].get(label, {})
         verdict, fact = found.get("verdict", "not mentioned"), found.get("fact") or ""

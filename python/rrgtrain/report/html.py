@@ -20,6 +20,7 @@ from rrgtrain.report.missing import unrecorded
 from rrgtrain.report.names import GROUPS, METRICS, RULES, in_order, metric_name
 from rrgtrain.report.page import rendered
 from rrgtrain.report.redline import quoted, redline
+from rrgtrain.report.rollouts import last_rollouts
 from rrgtrain.report.samples import AnySample, EditSample, Sample, WeightSample, png
 from rrgtrain.report.summary import Metric, RunSummary
 
@@ -36,8 +37,9 @@ def write_report(
 ) -> Path:
     """Writes the report and returns where: `out`, or `report.html` of the run.
 
-    The configuration shown is the run's `config.yaml`, where there is one. Sentences are marked
-    by the entities `extractor` finds, matched at cosine > `tau`.
+    The configuration shown is the run's `config.yaml`, where there is one, and rollouts are those
+    of its last recorded step. Sentences are marked by the entities `extractor` finds, matched at
+    cosine > `tau`.
     """
     run = run_dir if isinstance(run_dir, RunDir) else RunDir(run_dir)
     studies = [s for s in samples if isinstance(s, Sample)]
@@ -59,6 +61,7 @@ def write_report(
         flat=[f.title.lower() for f in figures if f.flat],
         studies=_studies(studies, list(summary.systems), found, tau),
         edits=[_edit(e) for e in edits],
+        rollouts=last_rollouts(run.steps),
         weighed=[_weighed(s, scale) for s in weighed],
         heat=scale.legend() if weighed else [],
         unrecorded=unrecorded(metrics_rows, samples),

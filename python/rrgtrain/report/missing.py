@@ -18,7 +18,7 @@ def unrecorded(rows: Sequence[Mapping[str, Any]], samples: Sequence[AnySample]) 
     if "token_weight/mean" in keys and not _any(samples, WeightSample):
         lines.append("Tokens were weighed, but this run kept no report with its weights.")
     if "reward/facts" in keys and studies and not any(s.facts for s in studies):
-        lines.append("FactS was a reward, but this run kept no facts and verdicts.")
+        lines.append("FactS was a reward, but this run kept no facts and verdicts of its studies.")
     if "zero_variance" in keys and "zero_reward" not in keys:
         lines.append("How many reports earned nothing was not recorded by this run.")
     return lines

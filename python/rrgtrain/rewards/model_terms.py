@@ -13,15 +13,19 @@ from rrgtrain.rewards.batch import RewardBatch
 def fact_score(batch: RewardBatch) -> np.ndarray:
     """FactS: F_beta of the labels that the report's facts entail (OraPO).
 
-    By rules without `reward.options.facts`; with it by the model behind its `endpoint`. Facts and
-    verdicts are kept as notes.
+    By rules without `reward.options.facts`; with it by the model behind its `endpoint`. Facts,
+    verdicts and the class ids that they are held against are kept as notes.
     """
     from rrgtrain.clinical.facts import fact_scores
 
     reader = batch.open("facts")
     readings = batch.once("facts read", lambda: reader.read(batch.reports))
-    batch.notes["facts"] = [reading.as_note() for reading in readings]
-    return fact_scores(readings, batch.reference_labels, beta=batch.settings.fact_beta)
+    truth = batch.reference_labels
+    batch.notes["facts"] = [
+        {**reading.as_note(), "truth": row.tolist()}
+        for reading, row in zip(readings, truth, strict=True)
+    ]
+    return fact_scores(readings, truth, beta=batch.settings.fact_beta)
 
 
 def green_score(batch: RewardBatch) -> np.ndarray:

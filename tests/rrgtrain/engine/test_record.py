@@ -144,6 +144,7 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "total reward": (_change("rewards.total.1"), "reward total"),
     "another term": (_change("rewards.extra", [0.0]), "reward extra"),
     "facts": (_change("notes.facts.0.facts", ["Edema."]), "notes facts"),
+    "truth of facts": (_change("notes.facts.0.truth.3", 9), "notes facts"),
     "advantages": (_change("advantages.0"), "advantages"),
     "token weights": (_change("weight.0"), "weight"),
     "mask": (_change("mask", [True]), "mask"),

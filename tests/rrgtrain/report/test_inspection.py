@@ -107,6 +107,8 @@ def test_every_way_a_verdict_can_count() -> None:
     ]
     signs = {v.symbol for v in found.values()}
     assert len(signs) == 3 and "" not in signs
+    own = read_facts({**note, "truth": truth}, labels(Lung_Lesion=1)).verdicts
+    assert own == list(found.values()), "what the reward was judged by, not what is found later"
     denied = read_facts(note, labels(Pleural_Effusion=2))
     assert "costs nothing" in {v.outcome for v in denied.verdicts}
     untold = read_facts(note, None).verdicts

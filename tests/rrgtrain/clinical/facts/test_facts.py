@@ -205,7 +205,10 @@ def test_the_term_keeps_facts_and_verdicts_and_never_scores_a_failure() -> None:
     settings = Reward(terms={"facts": 1.0})
     found = RewardService(settings)(["Edema.", "Edema."], studies)
     assert found["facts"].tolist() == [1.0, 0.0]
-    assert found.notes["facts"][0]["labels"] == {"Edema": {"verdict": "entailed", "fact": "Edema"}}
+    note = found.notes["facts"][0]
+    assert note["labels"] == {"Edema": {"verdict": "entailed", "fact": "Edema"}}
+    assert [note["truth"][COLUMN[name]] for name in ("Edema", "Fracture")] == [1, 2]
+    assert json.loads(json.dumps(note)) == note
 
     with serving(lambda *_: Reply(status=500)) as server:
         settings = Reward(terms={"facts": 1.0}, options={"facts": options(server)})
