@@ -130,12 +130,13 @@ def _whole(studies: list[Study], parts: list[dict[str, Any]]) -> Evaluation:
     def merged(tensors: list[torch.Tensor]) -> torch.Tensor:
         return torch.stack(ranks.merged([list(t) for t in tensors]))
 
-    names = parts[0]["rewards"]
+    names, noted = parts[0]["rewards"], parts[0]["notes"]
     state = {
         "reports": ranks.merged([part["reports"] for part in parts]),
         "predicted": merged([part["predicted"] for part in parts]),
         "truth": merged([part["truth"] for part in parts]),
         "rewards": {name: merged([part["rewards"][name] for part in parts]) for name in names},
+        "notes": {name: ranks.merged([part["notes"][name] for part in parts]) for name in noted},
     }
     return Evaluation.from_state(studies, state)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rrgtrain.clinical.labels import OBSERVATIONS
-from rrgtrain.engine.evaluate import evaluate, score, write_reports
+from rrgtrain.engine.evaluate import _whole, evaluate, score, write_reports
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import generate
@@ -67,3 +67,21 @@ def test_a_study_with_neither_is_refused() -> None:
     given = [replace(studies(1)[0], report=None, labels=None)]
     with pytest.raises(UserError, match="has no labels"):
         score([""], given, RewardService(Reward(terms={"mccs": 1.0}, against="labels")))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_parts_of_ranks_make_the_whole(size: int) -> None:
+    """With what the terms kept of each report, for the page that rank 0 draws."""
+    given = studies(5)
+    reports = ["Edema.", "", "No edema. Effusion.", "The heart is enlarged.", "Edema. Fracture."]
+    rewards = RewardService(Reward(terms={"facts": 1.0, "label_f1": 0.5}))
+    alone = score(reports, given, rewards)
+    parts = [score(reports[r::size], given[r::size], rewards).state_dict() for r in range(size)]
+    whole = _whole(given, parts)
+    assert whole.reports == reports and whole.studies == given
+    assert whole.notes == alone.notes and len(alone.notes["facts"]) == 5
+    np.testing.assert_array_equal(whole.predicted, alone.predicted)
+    np.testing.assert_array_equal(whole.truth, alone.truth)
+    assert set(whole.rewards) == set(alone.rewards) == {"total", "facts", "label_f1"}
+    for name, values in alone.rewards.items():
+        np.testing.assert_array_equal(whole.rewards[name], values)
