@@ -7,12 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-from rrgtrain.algorithms import Context, build_algorithm
+from rrgtrain.algorithms import Context, Objective, build_algorithm
+from rrgtrain.algorithms.group import members
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.logs import RunLog
-from rrgtrain.engine.record import StepRecords, packed, read_record
+from rrgtrain.engine.record import Batch, StepRecords, packed, read_record, recorded
 from rrgtrain.engine.replay_step import Finding, compared, made_again
 from rrgtrain.engine.rl import run_rl
 from rrgtrain.engine.rundir import RunDir
@@ -20,7 +23,7 @@ from rrgtrain.engine.session import Session
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
-from tests.rrgtrain.engine.common import recipe, studies
+from tests.rrgtrain.engine.common import groups_of, recipe, studies
 from tests.rrgtrain.engine.runs import command, started
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -199,6 +202,27 @@ def test_how_often_and_what_is_written(tmp_path: Path) -> None:
         assert path.read_bytes() == (again / path.name).read_bytes()
 
 
+def test_what_is_recorded_stands_in_the_order_of_the_members() -> None:
+    """Replay writes by the same function, so an order of its own would look right to it."""
+    policy = tiny_policy()
+    groups = groups_of(policy, [["Edema.", "No edema."], ["Effusion."]], edited=True)
+    flat = members(groups)
+    tokens = sum(len(m.ids) for m in flat)
+    generator = torch.Generator().manual_seed(0)
+    advantages, weight = (torch.randn(n, generator=generator) for n in (len(flat), tokens))
+    objective = Objective(advantages, weight=weight, group_weight=torch.tensor([0.25, 0.75]))
+    scores = {"total": np.arange(float(len(flat)))}
+    batch = Batch(3, 0.5, groups, scores, advantages, objective, {}, policy.codec)
+    record = recorded(batch)
+    assert torch.equal(torch.tensor(record["advantages"]), advantages)
+    assert torch.equal(torch.tensor(record["weight"]), weight)
+    assert record["group_weight"] == [0.25, 0.75]
+    assert record["rewards"]["total"] == list(range(len(flat)))
+    assert [g["index"] for g in record["groups"]] == [10, 11]
+    texts = [m["text"] for g in record["groups"] for m in g["members"]]
+    assert texts == [m.text for m in flat] and len(set(texts)) == len(flat) == 4
+
+
 @pytest.mark.parametrize("content", [b"", b"x", b"{}"])
 def test_a_file_that_is_no_record(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "run" / "steps" / "000000.json.gz"
@@ -230,9 +254,10 @@ def test_where_two_values_differ(a: Any, b: Any, told: str) -> None:
 def test_the_command_says_what_is_the_same_and_ends_with_1_where_something_is_not(
     tmp_path: Path,
 ) -> None:
-    done = command(*started("checkpoint.keep=9"), cwd=tmp_path)
+    done = command(*started("checkpoint.keep=9", "log.records=3"), cwd=tmp_path)
     assert done.status == 0, done.err
     path = tmp_path / "run" / "steps" / "000003.json.gz"
+    assert [p.name[:6] for p in sorted(path.parent.iterdir())] == ["000000", "000003"]
     done = command("replay", str(path), cwd=tmp_path)
     assert done.status == 0, done.err
     lines = done.out.splitlines()
