@@ -165,6 +165,15 @@ def test_of_equal_cosines_the_score_takes_one_that_does_not_cross_then_the_heavi
         assert match.index_x[:, ANY].tolist() == [0, 0]
 
 
+def test_of_equal_cosines_and_weights_the_larger_crossed_weight_counts() -> None:
+    """With the tables of `entity_match` equal weights are equal when crossed; the op takes any."""
+    x, (one, other) = single(Entity(0, 1, 0)), (Entity(0, 0, 0), Entity(0, 0, 1))
+    weight, crossed = torch.ones(2, 2), torch.tensor([[0.25, 0.75], [0.5, 0.5]])
+    for order in ((one, other), (other, one)):
+        *_, scores = torch.ops.rrgkern.entity_match(*x, *single(*order), weight, crossed)
+        assert scores[0, 0] == 0.75
+
+
 def test_ties_go_to_the_lowest_index() -> None:
     assert cases.COSINE[0][1] == cases.COSINE[0][11]
     match = entity_match(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -116,12 +118,88 @@ def test_the_screen_changes_no_bit_on_any_processor_and_any_number_of_threads(wi
     # Half of y turned away: what is far from all leaves much to choose among.
     away = torch.rand(len(y.presence), 1, generator=generator) < 0.5
     y = y._replace(embedding=torch.where(away, y.embedding.flip(1), y.embedding))
-    affinity = torch.rand(3, 3, generator=generator)
+    assert_every_processor_agrees(x, y, torch.rand(3, 3, generator=generator))
+
+
+def assert_every_processor_agrees(
+    x: ReportEntities, y: ReportEntities, affinity: torch.Tensor
+) -> None:
     tables = affinity, (affinity.double() * 0.3612).float()
     wanted = entity_match_reference(x, y, *tables)
+    for fine, found in on_every_processor(x, y, tables):
+        assert fine
+        assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
+
+
+def on_every_processor(
+    x: ReportEntities, y: ReportEntities, tables: tuple[torch.Tensor, torch.Tensor]
+) -> Iterator[tuple[bool, tuple[torch.Tensor, ...]]]:
+    """Whether the inputs were fine and what was found, by each kind of processor here."""
     one = torch.ones(1, 1)
     for kind in range(csrc.load().entity_match_cosines(one, one, torch.empty(1, 1), 0)):
         for threads in (1, 3):
             found = empty_results(x.offsets, x.presence, y.presence)
-            assert csrc.load().entity_match_cpu(*x, *y, *tables, *found, threads, kind)
-            assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))
+            fine = csrc.load().entity_match_cpu(*x, *y, *tables, *found, threads, kind)
+            yield fine, found
+
+
+def one_report(rows: torch.Tensor) -> ReportEntities:
+    """A report of present entities of one kind with these embeddings."""
+    ones = torch.ones(len(rows), dtype=torch.int8)
+    return ReportEntities(torch.tensor([0, len(rows)]), ones, rows.float(), 0 * ones)
+
+
+@pytest.mark.parametrize("width", [96, 768])
+def test_the_screen_keeps_what_rounding_turns_around(width: int) -> None:
+    """Rows whose 16-bit products differ by nearly all that rounding can do, the other way round
+    than their cosines: `best` is nearer to `row` than `next_best` is."""
+    scale, off = 32000.0, 0.49
+    sign = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat(width // 2)
+    along, across = 0.3 * scale / width**0.5, 0.95 * scale / width**0.5
+    # The integer that each component is rounded to, and what rounding takes from it.
+    row = (torch.full_like(sign, scale / width**0.5).round() - off * sign) / scale
+    next_best = ((along + across * sign).round() - off) / scale
+    best = ((along - across * sign).round() + off) / scale
+    steps = int((row @ (best - next_best)) / row.mean() * scale) - 2
+    best -= steps // width / scale
+    best[: steps % width] -= 1 / scale
+    assert 0 < row @ (best - next_best) < 6 * row.mean() / scale
+    integers = [(scale * z.float()).round().double() for z in (row, best, next_best)]
+    turned = integers[0] @ (integers[2] - integers[1])
+    assert turned > 0.92 * 2.04 * scale * width**0.5
+    # Near neither: they make it a choice, and one that pays.
+    others = torch.randn(12, width, generator=torch.Generator().manual_seed(width)).double()
+    others -= others.reshape(12, -1, 2).mean(1).repeat(1, width // 2)
+    others = torch.nn.functional.normalize(others, dim=1)
+    x = one_report(torch.cat([row[None], best[None], others[:6]]))
+    y = one_report(torch.cat([next_best[None], best[None], others[6:]]))
+    assert entity_match(x, y).index_x[:2, 0].tolist() == [1, 1]
+    assert_every_processor_agrees(x, y, torch.ones(1, 1))
+
+
+@pytest.mark.parametrize("width", [96, 97])
+def test_the_longest_component_fits_sixteen_bits(width: int) -> None:
+    """The last is rounded on its own where the columns do not fill a register."""
+    axes = torch.eye(width)
+    mixed, near = 0.8 * axes[0] + 0.6 * axes[-1], 0.75 * axes[0] + 0.6614 * axes[1]
+    longest = 1.005 * axes[-1] + 0.09 * axes[5]  # of length 1.009
+    # Each of the others is one row's match alone, or all would be taken and none screened.
+    x = one_report(torch.cat([mixed[None], axes[-1:], axes[2:8]]))
+    y = one_report(torch.cat([near[None], longest[None], axes[2:8]]))
+    # Cut down to 16 bits, `longest` would be less like `mixed` than `near` is: 0.603 and 0.600.
+    assert entity_match(x, y).index_x[0, 0] == 1
+    assert_every_processor_agrees(x, y, torch.ones(1, 1))
+
+
+@pytest.mark.parametrize("width", [8, 96])
+@pytest.mark.parametrize(
+    ("length", "fine"), [(0.985, False), (0.995, True), (1.005, True), (1.015, False)]
+)
+def test_a_hundredth_is_what_a_length_may_be_off(width: int, length: float, fine: bool) -> None:
+    """With 96 columns it is the screen that measures."""
+    rows = torch.eye(width)[:8]
+    changed = rows * torch.ones(8, 1).index_fill(0, torch.tensor([5]), length)
+    tables = torch.ones(1, 1), torch.ones(1, 1)
+    for x, y in ((rows, changed), (changed, rows)):
+        runs = on_every_processor(one_report(x), one_report(y), tables)
+        assert {said for said, _ in runs} == {fine}
