@@ -62,7 +62,8 @@ class Lora:
 
 @dataclass
 class Policy:
-    """`path` is a checkpoint directory or a hub name; `tiny` builds one from the data.
+    """`path` is a checkpoint directory or a hub name, of a Qwen2.5-VL or, for data without images,
+    of a Qwen2; `tiny` builds a Qwen2.5-VL from the data.
 
     `prompt: think` asks for <think> and <report> blocks (MRG-R1). `min_pixels` and `max_pixels`
     bound the area of an image, null as the checkpoint says.

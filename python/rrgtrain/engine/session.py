@@ -26,10 +26,11 @@ from rrgtrain.engine.rundir import atomic_directory
 from rrgtrain.engine.target import with_findings
 from rrgtrain.engine.warmup import warm_up_vision
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy, refuse_missing
+from rrgtrain.policy.load import load_policy, read_config
 from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.network import ARCHITECTURES, sees_images
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import bound_images, prompt_text
+from rrgtrain.policy.prompt import bound_images, prompt_text, refuse_images
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.rewards import RewardService
@@ -193,8 +194,8 @@ def open_session(
     uses the starting policy that the run has kept.
     """
     rewards = RewardService(recipe.reward)
-    if recipe.policy.path != "tiny":
-        refuse_missing(recipe.policy.path)
+    built = recipe.policy.path == "tiny"
+    config = None if built else read_config(recipe.policy.path)
     fresh = recipe.data.source == "phantom" and not holds_files(phantom_root(recipe, work))
     with held_back():
         with ranks.first_first():
@@ -205,6 +206,8 @@ def open_session(
         rewards.fit(train)
         chosen = train if algorithm is None else narrow(recipe, train, rewards.labeller)
         used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm, chosen=chosen)
+        if config is not None and not sees_images(config):
+            refuse_images(used, ARCHITECTURES[config.model_type])
         if not fresh and ranks.first():
             source, root = recipe.data.source, recipe.data.root
             check_images(used, None if source == "phantom" or root is None else Path(root))
@@ -213,7 +216,6 @@ def open_session(
         # cuBLAS reads it when it is first used
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    built = recipe.policy.path == "tiny"
     with ranks.first_first() if built else nullcontext():
         # the others read what rank 0 has built
         resume = resume or not ranks.first()

@@ -8,22 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from peft import PeftModel
-from transformers import (
-    AutoConfig,
-    AutoTokenizer,
-    Qwen2_5_VLForConditionalGeneration,
-    Qwen2VLImageProcessorPil,
-)
+from transformers import AutoConfig, AutoTokenizer, Qwen2VLImageProcessorPil
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.attention import ATTENTION
-from rrgtrain.policy.network import ARCHITECTURES, SHARED_ATTENTION, cannot_share
+from rrgtrain.policy.network import ARCHITECTURES, SHARED_ATTENTION, cannot_share, sees_images
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.progress import no_progress_bars
 from rrgtrain.policy.vision_attention import vision_attention
 
-__all__ = ["Policy", "load_policy"]
+__all__ = ["Policy", "load_policy", "read_config"]
 
 
 def load_policy(
@@ -36,7 +32,7 @@ def load_policy(
     attn: str = "auto",
     vision_attn: str = "auto",
 ) -> Policy:
-    """Loads a Qwen2.5-VL checkpoint with its tokenizer and image processor.
+    """Loads a Qwen2.5-VL or Qwen2 checkpoint with its tokenizer and, if any, image processor.
 
     A directory with a LoRA adapter is loaded onto the base that the adapter names, and trains on.
 
@@ -44,7 +40,7 @@ def load_policy(
         name_or_path: a directory written by `Policy.save` or `save_pretrained`, or a hub name.
         dtype: of the parameters; a torch dtype or its name.
         device: where the model goes.
-        freeze_vision: the vision tower and its merger take no gradient.
+        freeze_vision: the vision tower and its merger, where there is one, take no gradient.
         gradient_checkpointing: recompute each layer in the backward pass.
         attn: how a shared prefix is attended, see `Network`.
         vision_attn: that of the vision tower, see `vision_attention`.
@@ -72,24 +68,21 @@ def load_policy(
             name, lambda: PeftModel.from_pretrained(policy.model, name, is_trainable=True).eval()
         )
         return policy
-    refuse_missing(name)
-    config = _fetch(name, lambda: AutoConfig.from_pretrained(name))
-    _refuse_foreign(name, config)
+    config = read_config(name)
     tokenizer = _fetch(name, lambda: AutoTokenizer.from_pretrained(name))
-    image_processor = _fetch(name, lambda: Qwen2VLImageProcessorPil.from_pretrained(name))
+    image_processor: Any = None
+    attention: Any = ATTENTION
+    if sees_images(config):
+        image_processor = _fetch(name, lambda: Qwen2VLImageProcessorPil.from_pretrained(name))
+        attention = {"text_config": ATTENTION, "vision_config": tower}
     with no_progress_bars() if _is_small(name) else nullcontext():
         model = _fetch(
             name,
-            lambda: Qwen2_5_VLForConditionalGeneration.from_pretrained(
-                name,
-                config=config,
-                dtype=dtype,
-                attn_implementation={"text_config": ATTENTION, "vision_config": tower},
+            lambda: getattr(transformers, ARCHITECTURES[config.model_type]).from_pretrained(
+                name, config=config, dtype=dtype, attn_implementation=attention
             ),
         )
     model.to(device)
-    if freeze_vision:
-        model.model.visual.requires_grad_(False)
     if gradient_checkpointing:
         # Renamed in transformers 5.23; the older name still works there, with a warning.
         enable = getattr(model, "activation_checkpointing_enable", None)
@@ -99,10 +92,10 @@ def load_policy(
     pad_id = tokenizer.pad_token_id
     if end_of_turn is None or pad_id is None:
         raise UserError(
-            f"the tokenizer of {name} lacks <|im_end|> or a pad token; use the one that Qwen2.5-VL "
-            "comes with"
+            f"the tokenizer of {name} lacks <|im_end|> or a pad token; use the one that "
+            f"{type(model).__name__} comes with"
         )
-    return Policy(
+    policy = Policy(
         model=model,
         tokenizer=tokenizer,
         image_processor=image_processor,
@@ -112,6 +105,22 @@ def load_policy(
         pad_id=pad_id,
         attn=attn,
     )
+    if freeze_vision and policy.visual is not None:
+        policy.visual.requires_grad_(False)
+    return policy
+
+
+def read_config(name: str) -> Any:
+    """transformers' configuration of a checkpoint, of its base for an adapter; no weights are read.
+
+    Raises UserError as `load_policy` does where there is none, or it is no model for the trainer.
+    """
+    if (Path(name) / "adapter_config.json").is_file():
+        return read_config(_base_of(name))
+    _refuse_missing(name)
+    config = _fetch(name, lambda: AutoConfig.from_pretrained(name))
+    _refuse_foreign(name, config)
+    return config
 
 
 def _dtype(dtype: torch.dtype | str) -> torch.dtype:
@@ -121,7 +130,7 @@ def _dtype(dtype: torch.dtype | str) -> torch.dtype:
     return found
 
 
-def refuse_missing(name: str) -> None:
+def _refuse_missing(name: str) -> None:
     """UserError for a path that can be no checkpoint; a hub name passes."""
     path = Path(name).expanduser()
     looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1
@@ -140,10 +149,13 @@ def refuse_missing(name: str) -> None:
 
 
 def _refuse_foreign(name: str, config: Any) -> None:
-    if config.model_type != "qwen2_5_vl":
-        seen = ", ".join(getattr(config, "architectures", None) or [config.model_type])
-        wanted = ARCHITECTURES["qwen2_5_vl"]
-        raise UserError(f"{name} is a {seen}; the trainer takes a {wanted}")
+    wanted = ARCHITECTURES.get(config.model_type, "")
+    seen = getattr(config, "architectures", None) or [wanted or config.model_type]
+    if wanted not in seen:
+        raise UserError(
+            f"{name} is a {', '.join(seen)}, whose shared prefixes were never held against its own "
+            f"forward; the trainer takes a {' or a '.join(ARCHITECTURES.values())}"
+        )
     if reason := cannot_share(config):
         raise UserError(f"{name} cannot be trained with a shared prefix: {reason}")
 

@@ -12,7 +12,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Lora
 
 PROJECTIONS = (
-    r".*language_model\.layers\.\d+\."
+    r"model\.(language_model\.)?layers\.\d+\."
     r"(self_attn\.(q|k|v|o)_proj|mlp\.(gate|up|down)_proj)"
 )
 

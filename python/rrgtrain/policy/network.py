@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rrgtrain.policy.positions import mrope_positions
+
 SHARED_ATTENTION = ("auto", "blocks", "flex", "dense")
 ARCHITECTURES = {
     "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
@@ -60,6 +62,11 @@ class Network:
         return self.config.get_text_config()
 
     @property
+    def image_token_id(self) -> int | None:
+        """The id of an image's tokens; None in a model of text alone."""
+        return getattr(self.config, "image_token_id", None)
+
+    @property
     def dtype(self) -> torch.dtype:
         return self.language_model.embed_tokens.weight.dtype
 
@@ -67,6 +74,17 @@ class Network:
     def vision_frozen(self) -> bool:
         """No parameter of the vision tower (merger included) takes a gradient."""
         return self.visual is None or not any(p.requires_grad for p in self.visual.parameters())
+
+    def places(self, input_ids: Tensor, grid_thw: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Positions int64 [A, P] of a prompt's tokens, and int64 [P] with 1 on image tokens.
+
+        A is 3 where the model sees images (mRoPE) and 1 in a model of text alone; see
+        `mrope_positions` for grid_thw [images, 3] and what is raised.
+        """
+        if self.visual is None:
+            return torch.arange(len(input_ids))[None], torch.zeros_like(input_ids)
+        is_image = input_ids == self.config.image_token_id
+        return mrope_positions(is_image, grid_thw, self.visual.spatial_merge_size), is_image.long()
 
     @property
     def shared_attention(self) -> str:
@@ -76,6 +94,11 @@ class Network:
         # FlexAttention's kernels have no fp64.
         fast = self.device.type == "cuda" and self.dtype != torch.float64
         return "flex" if fast else "blocks"
+
+
+def sees_images(config: Any) -> bool:
+    """Whether a model of this configuration has a vision tower."""
+    return config.get_text_config() is not config
 
 
 def cannot_share(config: Any) -> str | None:

@@ -1,4 +1,4 @@
-"""`Policy`: a Qwen2.5-VL with its tokenizer and image processor, as the trainer handles it."""
+"""`Policy`: a Qwen2.5-VL or Qwen2 with what reads its input, as the trainer handles it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from rrgtrain.policy.progress import no_progress_bars
 
 @dataclass(kw_only=True)
 class Policy(Network):
-    """A Qwen2.5-VL in `model`.
+    """A Qwen2.5-VL, or a Qwen2 for text alone, in `model`.
 
-    eos_ids: every token that ends a report when sampled; end_of_turn: the one that training
-    appends to a report.
+    image_processor: None in a policy of text alone. eos_ids: every token that ends a report when
+    sampled; end_of_turn: the one that training appends to a report.
     """
 
     tokenizer: Any
@@ -63,6 +63,11 @@ class Policy(Network):
         model: Any = self.model
         with no_progress_bars():
             model.save_pretrained(directory, state_dict=weights)
-        self.tokenizer.save_pretrained(directory)
-        self.image_processor.save_pretrained(directory)
+        self.save_preprocessing(directory)
         return directory
+
+    def save_preprocessing(self, directory: Path) -> None:
+        """Writes what a checkpoint directory holds beside the model."""
+        self.tokenizer.save_pretrained(directory)
+        if self.image_processor is not None:
+            self.image_processor.save_pretrained(directory)

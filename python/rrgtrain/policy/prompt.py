@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,6 @@ from torch import Tensor
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.positions import mrope_positions
 
 THINK = (
     "First reason about what the images show, inside <think> and </think>. "
@@ -26,10 +25,10 @@ STYLES = ("short", "editgrpo", "think")
 class EncodedPrompt:
     """One prompt of P tokens.
 
-    input_ids int64 [P]; positions int64 [3, P]; mm_token_type_ids int64 [P], 1 on image tokens;
-    pixel_values fp32 [patches, values per patch] and image_grid_thw int64 [images, 3], both None
-    without images; key: names the images in a cache of vision embeddings; text: what the user's
-    turn says after the images.
+    input_ids int64 [P]; positions int64 [3, P], of a model of text alone [1, P];
+    mm_token_type_ids int64 [P], 1 on image tokens; pixel_values fp32 [patches, values per patch]
+    and image_grid_thw int64 [images, 3], both None without images; key: names the images in a
+    cache of vision embeddings; text: what the user's turn says after the images.
     """
 
     input_ids: Tensor
@@ -83,52 +82,66 @@ def encode_prompt(
         style: see `prompt_text`.
 
     Raises:
-        UserError: another number of images than the study has, or a chat template that does not
-            place them.
+        UserError: another number of images than the study has, a chat template that does not
+            place them, or a policy that cannot see any.
     """
+    if policy.visual is None:
+        refuse_images([study], type(policy.backbone).__name__)
     if len(images) != len(study.images):
         raise UserError(
             f"study {study.id}: {len(images)} pictures for {len(study.images)} images; "
             "read one picture per image"
         )
     text = prompt_text(study, style=style)
-    content: Any = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
+    # The templates of models of text alone take nothing but a string.
+    content: Any = text
+    if images:
+        content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
     rendered = policy.tokenizer.apply_chat_template(
         [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
     )
     ids = policy.tokenizer(rendered, add_special_tokens=False)["input_ids"]
-    image_id = policy.config.image_token_id
+    image_id = policy.image_token_id
     if ids.count(image_id) != len(images):
         raise UserError(
             f"study {study.id}: the chat template placed {ids.count(image_id)} of {len(images)} "
             "images; use a tokenizer whose template writes <|image_pad|> for each"
         )
     pixel_values = grid = None
-    merge = policy.image_processor.merge_size
     if images:
         encoded = policy.image_processor(list(images), return_tensors="pt")
         pixel_values, grid = encoded["pixel_values"], encoded["image_grid_thw"]
-        tokens = iter((grid.prod(1) // merge**2).tolist())
+        tokens = iter((grid.prod(1) // policy.image_processor.merge_size**2).tolist())
         ids = [t for i in ids for t in ([i] * next(tokens) if i == image_id else [i])]
     input_ids = torch.tensor(ids, dtype=torch.int64)
-    is_image = input_ids == image_id
+    positions, is_image = policy.places(input_ids, grid)
     return EncodedPrompt(
         input_ids=input_ids,
-        positions=mrope_positions(is_image, grid, merge),
+        positions=positions,
         pixel_values=pixel_values,
         image_grid_thw=grid,
-        mm_token_type_ids=is_image.long(),
+        mm_token_type_ids=is_image,
         key=study.id,
         text=text,
     )
 
 
+def refuse_images(studies: Iterable[Study], architecture: str) -> None:
+    """UserError for the first study with images, of which a model of text alone can see nothing."""
+    for study in studies:
+        if study.images:
+            raise UserError(
+                f"study {study.id} has {len(study.images)} image(s), but a {architecture} reads "
+                "text alone; pass data.images=none, or name a Qwen2.5-VL as policy.path"
+            )
+
+
 def bound_images(policy: Policy, low: int | None, high: int | None) -> None:
     """Sets the area in pixels that images are scaled into; None leaves a bound as it is.
 
-    Raises UserError for bounds that leave no room.
+    A policy of text alone has none. Raises UserError for bounds that leave no room.
     """
-    if low is None and high is None:
+    if policy.image_processor is None or (low is None and high is None):
         return
     size = {
         "shortest_edge": low or int(policy.image_processor.size["shortest_edge"]),

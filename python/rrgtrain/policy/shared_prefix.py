@@ -14,8 +14,13 @@ from torch import Tensor, nn
 from rrgkern import linear_token_logps
 from rrgtrain.policy.attention import ATTENTION
 from rrgtrain.policy.forward import VisionCache, head, hidden_states
-from rrgtrain.policy.network import ARCHITECTURES, SHARED_ATTENTION, Network, cannot_share
-from rrgtrain.policy.positions import mrope_positions
+from rrgtrain.policy.network import (
+    ARCHITECTURES,
+    SHARED_ATTENTION,
+    Network,
+    cannot_share,
+    sees_images,
+)
 from rrgtrain.policy.prompt import EncodedPrompt
 
 # What a processor returns; mm_token_type_ids are found again from the ids.
@@ -114,7 +119,7 @@ def _network(model: nn.Module, attn: str) -> Network:
     text = backbone.config.get_text_config()
     if text._attn_implementation == "sdpa":
         # For good: a backward pass with gradient checkpointing looks it up once more.
-        within = {"text_config": ATTENTION} if text is not backbone.config else ATTENTION
+        within = {"text_config": ATTENTION} if sees_images(backbone.config) else ATTENTION
         backbone.set_attn_implementation(within)
     elif text._attn_implementation != ATTENTION:
         raise ValueError(
@@ -147,9 +152,6 @@ def _encoded(
     if pixels is not None and cached and not prompt.get("key"):
         raise ValueError(f"prompt {number} has images without a key: the cache keeps them by it")
     ids = ids.long()
-    positions, is_image = torch.arange(len(ids))[None], torch.zeros_like(ids)
-    if network.visual is not None:
-        grid = None if grid is None else grid.cpu()
-        is_image = ids == network.config.image_token_id
-        positions = mrope_positions(is_image, grid, network.visual.spatial_merge_size)
-    return EncodedPrompt(ids, positions, pixels, grid, is_image.long(), key=prompt.get("key", ""))
+    grid = None if grid is None else grid.cpu()
+    positions, is_image = network.places(ids, grid)
+    return EncodedPrompt(ids, positions, pixels, grid, is_image, key=prompt.get("key", ""))

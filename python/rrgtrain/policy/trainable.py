@@ -19,6 +19,11 @@ def training_only(policy: Policy, part: str) -> Iterator[None]:
     if part == "all":
         yield
         return
+    if policy.visual is None:
+        raise UserError(
+            f"sft.train=vision, but a {type(policy.backbone).__name__} has no vision tower; use "
+            "sft.train=all"
+        )
     inside = {id(p) for p in policy.visual.parameters()}
     frozen = [p for p in policy.model.parameters() if p.requires_grad and id(p) not in inside]
     if policy.vision_frozen:

@@ -101,7 +101,8 @@ class _Loop:
         lengths = torch.tensor([len(p.input_ids) for p in prompts])
         longest = int(lengths.max())
         ids = torch.full((self.count, longest), policy.pad_id)
-        positions = torch.zeros(3, self.count, longest, dtype=torch.int64)
+        axes = len(prompts[0].positions)
+        positions = torch.zeros(axes, self.count, longest, dtype=torch.int64)
         for b, prompt in enumerate(prompts):
             ids[b, : lengths[b]] = prompt.input_ids
             positions[:, b, : lengths[b]] = prompt.positions
@@ -114,7 +115,7 @@ class _Loop:
         # Padding is on the right, so plain causal attention never lets a prompt see it.
         states = policy.language_model(
             inputs_embeds=embeddings,
-            position_ids=positions.to(device),
+            position_ids=positions.squeeze(0).to(device),
             attention_mask={"full_attention": None},
             past_key_values=self.cache,
             use_cache=True,
@@ -157,7 +158,8 @@ class _Loop:
         model = self.policy.language_model
         self.hidden = model(
             inputs_embeds=model.embed_tokens(token)[:, None],
-            position_ids=(self.next_position + t).view(1, -1, 1).expand(3, -1, 1),
+            # text counts up on all axes alike
+            position_ids=(self.next_position + t)[:, None],
             attention_mask={"full_attention": None},
             past_key_values=self.cache,
             use_cache=True,

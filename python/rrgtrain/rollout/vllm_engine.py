@@ -182,8 +182,7 @@ def save_for_serving(policy: Policy, directory: str | Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     backbone = policy.backbone
     backbone.config.save_pretrained(directory)
-    policy.tokenizer.save_pretrained(directory)
-    policy.image_processor.save_pretrained(directory)
+    policy.save_preprocessing(directory)
     tensors = {
         name: tensor.contiguous().cpu() for name, tensor in checkpoint_tensors(policy).items()
     }

@@ -48,8 +48,6 @@ def vllm_prompts(
         everything = vision_embeddings(policy, prompts, cache)
     finally:
         policy.model.train(was_training)
-    merge = policy.image_processor.merge_size**2
-    image_id = int(policy.config.image_token_id)
     found, at = [], 0
     for prompt in prompts:
         ids = prompt.input_ids.tolist()
@@ -59,10 +57,11 @@ def vllm_prompts(
                 VllmPrompt(ids, ids, [], torch.zeros(0, 3, dtype=torch.int64), prompt.text)
             )
             continue
+        merge = policy.image_processor.merge_size**2
         sizes = [int(size) for size in (grid.prod(1) // merge).tolist()]
         images = list(everything[at : at + sum(sizes)].cpu().split(sizes))
         at += sum(sizes)
-        once = _one_placeholder(ids, image_id, sizes)
+        once = _one_placeholder(ids, policy.config.image_token_id, sizes)
         found.append(VllmPrompt(once, ids, images, grid, prompt.text))
     return found
 
@@ -156,7 +155,7 @@ def checkpoint_tensors(policy: Policy) -> Mapping[str, Tensor]:
     if adapters is not None:
         adapters.merge_adapter()
     try:
-        tied = bool(policy.config.text_config.tie_word_embeddings)
+        tied = bool(policy.text_config.tie_word_embeddings)
         for name, value in backbone.state_dict().items():
             if ".lora_" in name or (tied and name == "lm_head.weight"):
                 continue

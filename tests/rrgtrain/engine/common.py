@@ -54,8 +54,11 @@ def member(policy: Policy, text: str, origin: str = "sampled", **fields: object)
     return Member(policy.codec.encode(text), text, origin, **fields)  # type: ignore[arg-type]
 
 
-def groups_of(policy: Policy, sampled: Sequence[Sequence[str]], *, edited: bool) -> list[Group]:
-    """A group for each list of sampled reports; prompts of unequal length, with and without image.
+def groups_of(
+    policy: Policy, sampled: Sequence[Sequence[str]], *, edited: bool, images: bool = True
+) -> list[Group]:
+    """A group for each list of sampled reports; prompts of unequal length, with and without image
+    (or all without).
 
     With `edited`, every other report also has an edit: so some groups have members that others
     lack.
@@ -68,7 +71,8 @@ def groups_of(policy: Policy, sampled: Sequence[Sequence[str]], *, edited: bool)
             if edited and (g + k) % 2 == 0:
                 changed = f"{text} {REFERENCES[g % len(REFERENCES)]}"
                 members.append(member(policy, changed, "edited", parent=k))
-        encoded = prompt(policy, "s" * (g + 1), g % 3, indication="dyspnea" * g)
+        views = g % 3 if images else 0
+        encoded = prompt(policy, "s" * (g + 1), views, indication="dyspnea" * g)
         made.append(Group(10 + g, study, encoded, tuple(members)))
     return made
 

@@ -18,7 +18,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.engine.common import gradients, groups_of, recipe
-from tests.rrgtrain.policy.common import REPORTS, tiny_policy
+from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
 
 # Four groups of unequal prompts and reports; the third has members that all earn the same.
 TEXTS = [
@@ -53,8 +53,8 @@ def rewards_of(groups: list[Group]) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def reference_of() -> Policy:
-    other = tiny_policy(dtype=torch.float64)
+def reference_of(policy: Callable[..., Policy] = tiny_policy) -> Policy:
+    other = policy(dtype=torch.float64)
     with torch.no_grad():
         for n, p in enumerate(other.model.parameters()):
             p.mul_(1.0 + 0.02 * (n % 5))
@@ -178,6 +178,16 @@ def ours(
 )
 def test_loss_and_gradient_equal_the_plain_ones(name: str, beta: float, edited: bool) -> None:
     assert_equal(ours(name, beta, edited), the_plain_one(name, beta, edited))
+
+
+def test_they_do_for_a_policy_of_text_alone() -> None:
+    policy, reference = text_policy(dtype=torch.float64), reference_of(text_policy)
+    groups = groups_of(policy, TEXTS, edited=True, images=False)
+    cfg = variant("dr_grpo", 0.01, "rl.token_budget=150")
+    assert len(micro_batches(groups, 150)) > 1
+    wanted = plain(policy, reference, groups, cfg)
+    assert wanted[1].keys() == dict(policy.model.named_parameters()).keys()
+    assert_equal(fused(policy, reference, groups, cfg), wanted)
 
 
 @pytest.mark.parametrize("budget", [1, 120, 200, 10**6])

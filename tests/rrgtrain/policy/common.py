@@ -9,6 +9,7 @@ from tempfile import mkdtemp
 import numpy as np
 import torch
 from PIL import Image
+from transformers import AutoTokenizer, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.policy.load import Policy, load_policy
@@ -29,10 +30,57 @@ def tiny_directory() -> Path:
     return build_tiny(CONFIG, REPORTS * 5, Path(mkdtemp(prefix="tiny-")))
 
 
+# As Qwen2.5's own, it takes content that is a string and nothing else.
+TEXT_TEMPLATE = (
+    "{% for m in messages %}"
+    "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>' + '\n' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+@lru_cache(maxsize=1)
+def text_directory() -> Path:
+    """A Qwen2 of random weights as an ordinary checkpoint: a model of text alone, its head untied,
+    with the tiny tokenizer."""
+    directory = Path(mkdtemp(prefix="text-"))
+    tokenizer = AutoTokenizer.from_pretrained(tiny_directory())
+    tokenizer.chat_template = TEXT_TEMPLATE
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        tie_word_embeddings=False,
+        initializer_range=0.1,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model = Qwen2ForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        eos_token_id=tokenizer.convert_tokens_to_ids(["<|im_end|>", "<|endoftext|>"]),
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    for part in (model, tokenizer):
+        part.save_pretrained(directory)
+    return directory
+
+
 def tiny_policy(**options: object) -> Policy:
-    """A fresh policy. Weights are scaled up: at initialisation attention is nearly uniform, and
-    a wrong mask would hardly show in the log-probs."""
-    policy = load_policy(tiny_directory(), **options)  # type: ignore[arg-type]
+    """A fresh policy, its weights scaled up."""
+    return _scaled(load_policy(tiny_directory(), **options))  # type: ignore[arg-type]
+
+
+def text_policy(**options: object) -> Policy:
+    """A fresh Qwen2, its weights scaled up."""
+    return _scaled(load_policy(text_directory(), **options))  # type: ignore[arg-type]
+
+
+def _scaled(policy: Policy) -> Policy:
+    """At initialisation attention is nearly uniform, and a wrong mask would hardly show in the
+    log-probs."""
     with torch.no_grad():
         for name, weight in policy.backbone.named_parameters():
             if weight.dim() > 1 and "embed_tokens" not in name:

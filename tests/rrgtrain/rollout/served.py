@@ -18,7 +18,6 @@ from typing import Any
 import torch
 
 from rrgtrain.policy.load import load_policy
-from rrgtrain.policy.positions import mrope_positions
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rollout import Rollout, generate
 
@@ -116,23 +115,23 @@ class Served:
 
     def _prompt(self, messages: list[dict[str, Any]]) -> tuple[EncodedPrompt, dict[str, Any]]:
         ((*images, text),) = [m["content"] for m in messages]
-        shown = [{"type": "image"} for _ in images] + [text]
+        # vLLM gives text alone as a string to a template that takes nothing else
+        shown: Any = [*({"type": "image"} for _ in images), text] if images else text["text"]
         rendered = self.policy.tokenizer.apply_chat_template(
             [{"role": "user", "content": shown}], tokenize=False, add_generation_prompt=True
         )
         embeddings = [_tensor(i["image_embeds"]["image_embeds"]) for i in images]
         sizes = iter([len(e) for e in embeddings])
-        image_id = self.policy.config.image_token_id
+        image_id = self.policy.image_token_id
         ids = self.policy.tokenizer(rendered)["input_ids"]
         expanded = [t for i in ids for t in ([i] * next(sizes) if i == image_id else [i])]
         tokens = torch.tensor(expanded)
-        marks = tokens == image_id
-        if not images:
-            positions = mrope_positions(marks, None, 2)
-            return EncodedPrompt(tokens, positions, None, None, marks.long()), {}
-        grid = torch.stack([_tensor(i["image_embeds"]["image_grid_thw"]) for i in images])
-        positions = mrope_positions(marks, grid, 2)
-        seen = EncodedPrompt(tokens, positions, torch.zeros(1), grid, marks.long(), key="given")
+        grids = [_tensor(i["image_embeds"]["image_grid_thw"]) for i in images]
+        grid = torch.stack(grids) if grids else None
+        positions, marks = self.policy.places(tokens, grid)
+        if grid is None:
+            return EncodedPrompt(tokens, positions, None, None, marks), {}
+        seen = EncodedPrompt(tokens, positions, torch.zeros(1), grid, marks, key="given")
         return seen, {"given": torch.cat(embeddings)}
 
 
