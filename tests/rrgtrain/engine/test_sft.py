@@ -14,12 +14,12 @@ from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.logs import RunLog, read_metrics
 from rrgtrain.engine.optim import adamw
 from rrgtrain.engine.rundir import RunDir
-from rrgtrain.engine.sft import SftResult, run_sft, sft_loss
+from rrgtrain.engine.sft import SftResult, run_sft, sft_gradients, sft_loss
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
-from tests.rrgtrain.engine.common import policy_and_prompts, recipe, studies
+from tests.rrgtrain.engine.common import gradients, policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 
 
@@ -74,6 +74,26 @@ def test_the_loss_is_the_cross_entropy_of_one_report_at_a_time() -> None:
     plain = torch.cat(losses)
     assert tokens == len(plain)
     assert loss.item() == pytest.approx(plain.mean().item(), rel=1e-10)
+
+
+@pytest.mark.parametrize("budget", [1, 60])
+def test_a_micro_batch_counts_by_its_tokens_among_those_of_the_batch(budget: int) -> None:
+    """Reports of unequal length: a mean of the micro-batches' own means would be another loss."""
+    policy = tiny_policy(dtype=torch.float64)
+    prompts, chosen = PromptCache(policy, "short"), studies(4)
+    found = []
+    for tokens in (None, budget):
+        settings = replace(recipe().sft, token_budget=tokens)
+        found.append((*sft_gradients(policy, prompts, chosen, settings, 0), gradients(policy)))
+    (loss, tokens, wanted), (other, scored, cut) = found
+    lengths = [len(policy.codec.encode(study.report or "")) for study in chosen]
+    assert tokens == scored == sum(lengths) and len(set(lengths)) > 1
+    assert other == pytest.approx(loss, rel=1e-10)
+    assert loss == pytest.approx(sft_loss(policy, prompts, chosen)[0].item(), rel=1e-10)
+    assert wanted.keys() == cut.keys()
+    largest = max(float(value.abs().max()) for value in wanted.values())
+    for name, value in wanted.items():
+        torch.testing.assert_close(cut[name], value, rtol=0, atol=1e-9 * largest)
 
 
 def test_it_learns_and_logs_every_step(tmp_path: Path, log: RunLog) -> None:
