@@ -45,13 +45,13 @@ def free_port() -> int:
 
 
 class Server:
-    """A real `vllm serve` of the tiny policy, started by the command that errors print."""
+    """A real `vllm serve` of a tiny policy, started by the command that errors print."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, policy: Policy) -> None:
         self.log = work / "log"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        checkpoint = save_for_serving(tiny_policy(), work / "checkpoint")
+        checkpoint = save_for_serving(policy, work / "checkpoint")
         self.command = serve_command(checkpoint, port=self.port, dtype="float32")
         self.command += f" --max-model-len {LENGTH} --gpu-memory-utilization 0.1 --enforce-eager"
         self.command += """ --limit-mm-per-prompt '{"image": 3}'"""
@@ -85,7 +85,7 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("server"))
+    made = Server(tmp_path_factory.mktemp("server"), tiny_policy())
     made.start()
     try:
         made.wait()
