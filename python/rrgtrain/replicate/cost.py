@@ -18,6 +18,7 @@ STARTUP = 8.0
 A_PHANTOM = 0.016
 A_WARMUP_IMAGE = 0.0073
 AN_SFT_REPORT = 0.0155
+AN_SFT_REPORT_OF_A_FROZEN_TOWER = 0.0095
 A_STEP = 0.3
 A_SAMPLED_REPORT = 0.004
 A_TRAINED_REPORT = 0.0085
@@ -68,7 +69,8 @@ def _evaluations(recipe: Recipe, validations: float) -> float:
 def _sft(recipe: Recipe) -> float:
     steps = recipe.sft.steps
     warm = A_WARMUP_IMAGE * recipe.policy.warmup_steps * recipe.sft.batch
-    train = AN_SFT_REPORT * steps * recipe.sft.batch * _longer(recipe)
+    a_report = AN_SFT_REPORT_OF_A_FROZEN_TOWER if recipe.policy.freeze_vision else AN_SFT_REPORT
+    train = a_report * steps * recipe.sft.batch * _longer(recipe)
     return warm + train + _evaluations(recipe, steps / recipe.sft.eval_every)
 
 
