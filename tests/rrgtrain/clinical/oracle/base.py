@@ -62,10 +62,10 @@ def write_ratescore(folder: Path, texts: Sequence[str]) -> tuple[Path, Path]:
     )
     torch.manual_seed(0)
     model = DebertaV2ForTokenClassification(config).eval()
-    encoded = tokens(list(texts[-30:]), padding=True, return_tensors="pt")
     with torch.no_grad():
-        mask = encoded["attention_mask"]
-        logits = model(encoded["input_ids"], attention_mask=mask).logits[mask.bool()]
+        # One by one: padded to the longest of them, thirty take minutes.
+        read = [tokens(text, return_tensors="pt")["input_ids"] for text in texts[-30:]]
+        logits = torch.cat([model(ids[:, :512]).logits[0] for ids in read])
         model.classifier.bias -= logits.mean(0)
         model.classifier.bias[0] += (logits - logits.mean(0))[:, 1:].max(1).values.median()
     model.save_pretrained(ner)
