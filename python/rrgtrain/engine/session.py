@@ -125,8 +125,9 @@ def start_policy(
         policy = _load(recipe, path)
         return policy, PromptCache(policy, style)
     with atomic_directory(kept) as partial:
+        policy = _load(recipe, str(_built_tiny(recipe, studies, partial)))
         # The warm-up stands in for a tower's pretraining: it comes before any freezing.
-        policy = _load(recipe, str(_built_tiny(recipe, studies, partial)), freeze_vision=False)
+        policy.visual.requires_grad_(True)
         prompts = PromptCache(policy, style)
         warm_up_vision(
             policy,
@@ -158,10 +159,8 @@ def _built_tiny(recipe: Recipe, studies: dict[str, list[Study]], directory: Path
     return build_tiny(config, texts, directory)
 
 
-def _load(recipe: Recipe, path: str, *, freeze_vision: bool | None = None) -> Policy:
-    """The policy of a checkpoint; its tower is frozen as the recipe says, or as told."""
+def _load(recipe: Recipe, path: str) -> Policy:
     settings = recipe.policy
-    frozen = settings.freeze_vision if freeze_vision is None else freeze_vision
     device = settings.device
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -169,7 +168,7 @@ def _load(recipe: Recipe, path: str, *, freeze_vision: bool | None = None) -> Po
         path,
         dtype=DTYPES[settings.dtype],
         device=device,
-        freeze_vision=frozen,
+        freeze_vision=settings.freeze_vision,
         gradient_checkpointing=settings.gradient_checkpointing,
         attn=settings.attn,
         vision_attn=settings.vision_attn,

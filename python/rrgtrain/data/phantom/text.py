@@ -88,15 +88,20 @@ def _pick(choices: Sequence[str], config: PhantomConfig, rng: np.random.Generato
     return choices[int(rng.integers(min(config.paraphrases, len(choices))))]
 
 
+def _by_template(config: PhantomConfig, rng: np.random.Generator) -> bool:
+    # Without a template nothing is drawn: such reports are the same as before there was one.
+    return config.templated > 0 and rng.random() < config.templated
+
+
 def _order(config: PhantomConfig, rng: np.random.Generator) -> tuple[str, ...]:
     orders = [order for order, _ in _ORDERS]
-    if config.templated and rng.random() < config.templated:
+    if _by_template(config, rng):
         return orders[0]
     return orders[int(rng.choice(len(orders), p=[p for _, p in _ORDERS]))]
 
 
 def _normal(choices: Sequence[str], config: PhantomConfig, rng: np.random.Generator) -> str:
-    if config.templated and rng.random() < config.templated:
+    if _by_template(config, rng):
         return choices[0]
     return _pick(choices, config, rng)
 

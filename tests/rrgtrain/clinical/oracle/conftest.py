@@ -14,6 +14,7 @@ from rrgtrain.clinical.official import Worker
 from rrgtrain.errors import UserError
 
 REPORTS = 220
+SIZE = os.environ.get("RRGKERN_ORACLE_SIZE", "tiny")
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +33,6 @@ def oracle():
 @pytest.fixture(scope="session")
 def base():
     """Whether encoders have the real size."""
-    size = os.environ.get("RRGKERN_ORACLE_SIZE", "tiny")
-    if size not in ("tiny", "base"):
-        pytest.fail(f"RRGKERN_ORACLE_SIZE is {size!r}, wanted tiny or base")
-    return size == "base"
+    if SIZE not in ("tiny", "base"):
+        pytest.fail(f"RRGKERN_ORACLE_SIZE is {SIZE!r}, wanted tiny or base")
+    return SIZE == "base"

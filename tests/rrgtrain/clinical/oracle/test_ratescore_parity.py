@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 
 import numpy as np
@@ -15,13 +14,13 @@ from rrgtrain.clinical.entities import join_entities
 from rrgtrain.clinical.official import OfficialRaTEScore
 from rrgtrain.clinical.ratescore import RaTEExtractor, affinity
 from tests.rrgtrain.clinical.oracle.base import name_tokenizers, write_ratescore
-from tests.rrgtrain.clinical.oracle.conftest import REPORTS
+from tests.rrgtrain.clinical.oracle.conftest import REPORTS, SIZE
 from tests.rrgtrain.clinical.radgraph import texts
 from tests.rrgtrain.clinical.ratescore import tiny
 
 # At the real size the package takes a quarter of a minute for one report: fewer of them there, and
 # fewer scores.
-BASE = os.environ.get("RRGKERN_ORACLE_SIZE") == "base"
+BASE = SIZE == "base"
 EDGES = ["", " ", "a", "a. b.", "ok", *texts.ADVERSARIAL[1:]]
 TEXTS = [*EDGES, *texts.random_reports((60 if BASE else REPORTS) - len(EDGES), seed=7)]
 # Reports that are scored against the next one.
