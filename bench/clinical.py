@@ -163,7 +163,7 @@ MODELS = {
         {("distinct", "fp32"): 1.5},
     ),
     "ratescore": Model(
-        lambda folder, texts: _named(base.write_ratescore(folder, texts)),
+        lambda folder, texts: _named(base.write_ratescore(folder, texts, texts[-30:])),
         ratescore_package,
         ratescore_native,
         {("distinct", "fp32"): 4, ("group", "fp32"): 10},

@@ -26,12 +26,16 @@ def damage(
     on the other side, denied, or replaced by a finding the case does not have.
     """
     rng = np.random.default_rng([*case.seed, 4])
+    overlooks = np.random.default_rng([*case.seed, 5]).random() < config.overlook
     findings: list[Finding] = []
     negated = list(case.negated)
     log: list[dict[str, str]] = []
     for finding in case.findings:
         draw = rng.random()
-        if draw < config.omit:
+        if overlooks and finding.name in config.overlooked:
+            negated.append(FINDINGS[finding.name][0])
+            log.append({"finding": finding.name, "how": "overlooked"})
+        elif draw < config.omit:
             log.append({"finding": finding.name, "how": "omitted"})
         elif draw < config.omit + (1 - config.omit) * config.garble:
             log.append(

@@ -42,8 +42,10 @@ def write_radgraph(folder: Path, dataset: str) -> Path:
     )
 
 
-def write_ratescore(folder: Path, texts: Sequence[str]) -> tuple[Path, Path]:
-    """Folders of DeBERTa-v3-base with a head calibrated on `texts`, and of MPNet-base."""
+def write_ratescore(
+    folder: Path, texts: Sequence[str], sentences: Sequence[str]
+) -> tuple[Path, Path]:
+    """Folders of DeBERTa-v3-base with a head calibrated on `sentences`, and of MPNet-base."""
     ner, embedder = folder / "ner", folder / "embedder"
     tokens = ratescore.write_tokenizer(ner, texts, lower=False)
     config = DebertaV2Config(
@@ -63,8 +65,8 @@ def write_ratescore(folder: Path, texts: Sequence[str]) -> tuple[Path, Path]:
     torch.manual_seed(0)
     model = DebertaV2ForTokenClassification(config).eval()
     with torch.no_grad():
-        # One by one: padded to the longest of them, thirty take minutes.
-        read = [tokens(text, return_tensors="pt")["input_ids"] for text in texts[-30:]]
+        # One by one: padded to the longest of them, they take minutes.
+        read = [tokens(text, return_tensors="pt")["input_ids"] for text in sentences]
         logits = torch.cat([model(ids[:, :512]).logits[0] for ids in read])
         model.classifier.bias -= logits.mean(0)
         model.classifier.bias[0] += (logits - logits.mean(0))[:, 1:].max(1).values.median()
