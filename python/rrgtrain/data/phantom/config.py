@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
-import json
 from dataclasses import dataclass
 
 from rrgtrain.errors import UserError
@@ -52,9 +49,9 @@ class PhantomConfig:
 
     Damage, to train reports only: `omit` is the probability that a report leaves out a finding,
     `garble` that it states it wrongly (other side, negated, or another finding in its place);
-    `overlook` is the share of reports whose author never mentions the types `overlooked`. The
-    reports of val and test are always clean, and labels always tell the truth of the case, never
-    the damaged text. Raises UserError for a value out of its range.
+    `overlook` is the share of reports whose author denies all findings of the types `overlooked`.
+    The reports of val and test are always clean, and labels always tell the truth of the case,
+    never the damaged text. Raises UserError for a value out of its range.
     """
 
     train: int = 2000
@@ -95,14 +92,10 @@ class PhantomConfig:
             "paraphrases", 1 <= self.paraphrases <= MAX_PARAPHRASES, f"1 to {MAX_PARAPHRASES}"
         )
 
+        object.__setattr__(self, "overlooked", tuple(self.overlooked))
         unknown = [name for name in self.overlooked if name not in FINDING_NAMES]
         self._check("overlooked", not unknown, f"names among {', '.join(FINDING_NAMES)}")
 
     def _check(self, name: str, good: bool, wanted: str) -> None:
         if not good:
             raise UserError(f"phantom: {name}={getattr(self, name)!r}, wanted {wanted}")
-
-    def digest(self) -> str:
-        """Names the content: equal configurations of one generator version write equal bytes."""
-        fields = json.dumps(dataclasses.asdict(self), sort_keys=True)
-        return hashlib.sha256(fields.encode()).hexdigest()

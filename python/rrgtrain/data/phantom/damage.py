@@ -22,7 +22,8 @@ def damage(
 ) -> tuple[list[Finding], list[str], list[dict[str, str]]]:
     """Findings and denials as a careless author would state them, and what was done to which.
 
-    Each finding is left out with probability `omit`, else told wrongly with probability `garble`:
+    A share `overlook` of the reports denies every finding of the types `overlooked`. Of the other
+    findings each is left out with probability `omit`, else told wrongly with probability `garble`:
     on the other side, denied, or replaced by a finding the case does not have.
     """
     rng = np.random.default_rng([*case.seed, 4])
