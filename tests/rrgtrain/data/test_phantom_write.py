@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -85,27 +84,6 @@ def test_the_same_phantom_is_reused(written):
     assert {p: p.stat().st_mtime_ns for p in written.rglob("*")} == before
 
 
-def test_a_phantom_from_before_a_knob_is_one_without_it(written, tmp_path):
-    copy = tmp_path / "copy"
-    shutil.copytree(written, copy)
-    stamp = json.loads((copy / "phantom.json").read_text())
-    del stamp["overlook"], stamp["overlooked"], stamp["structured"]
-    (copy / "phantom.json").write_text(json.dumps(stamp))
-    assert write_phantom(SMALL, copy) == copy / "annotation.json"
-    with pytest.raises(UserError, match="another overlook; choose"):
-        write_phantom(PhantomConfig(**{**vars(SMALL), "overlook": 0.5}), copy)
-    (copy / "phantom.json").write_text(json.dumps({**stamp, "version": 1}))
-    with pytest.raises(UserError, match="another version; choose"):
-        write_phantom(SMALL, copy)
-
-
-def test_overlooked_types_are_the_same_as_a_list(tmp_path):
-    asked = {**vars(SMALL), "overlook": 0.5}
-    for kind in (list, tuple):
-        config = PhantomConfig(**{**asked, "overlooked": kind(["device", "edema"])})
-        assert write_phantom(config, tmp_path / "same") == tmp_path / "same" / "annotation.json"
-
-
 def test_another_phantom_is_refused_by_name(written):
     with pytest.raises(UserError, match="another seed, omit") as caught:
         write_phantom(PhantomConfig(**{**vars(SMALL), "seed": 9, "omit": 0.1}), written)
@@ -121,9 +99,8 @@ def test_foreign_content_is_refused(tmp_path):
         write_phantom(SMALL, tmp_path / "notes.txt")
 
 
-@pytest.mark.parametrize("content", ["{", "3", "[1]"])
-def test_a_broken_stamp_is_told(tmp_path, content):
-    (tmp_path / "phantom.json").write_text(content)
+def test_a_broken_stamp_is_told(tmp_path):
+    (tmp_path / "phantom.json").write_text("{")
     with pytest.raises(UserError, match=r"phantom\.json cannot be read"):
         write_phantom(SMALL, tmp_path)
 

@@ -138,7 +138,7 @@ def sample_case(config: PhantomConfig, seed: tuple[int, ...]) -> Case:
             gone = draw_finding(str(rng.choice(choices)), config, rng)
             resolved = [replace(gone, uncertain=False, cause="", cause_certain=False)]
             earlier += resolved
-    negated = _draw_negated(findings, resolved, config, rng)
+    negated = _draw_negated(findings, resolved, config.thorough, rng)
     absent_sides = tuple(
         (f.name, other_side(f.side))
         for f in findings
@@ -239,7 +239,7 @@ def _look_back(
 def _draw_negated(
     findings: list[Finding],
     resolved: list[Finding],
-    config: PhantomConfig,
+    thorough: float,
     rng: np.random.Generator,
 ) -> tuple[str, ...]:
     present = {name for f in findings for name in f.observations()}
@@ -248,14 +248,11 @@ def _draw_negated(
         present |= {"Lung Opacity", "Pneumonia"}
     if names & {"consolidation", "pneumonia"}:
         present.add("Consolidation")
-    if config.structured:
-        asked = {observation for observation, _ in list(FINDINGS.values())[: config.findings]}
-        return tuple(name for name in OBSERVATIONS if name in asked - present)
     gone = {FINDINGS[f.name][0] for f in resolved}
     return tuple(
         name
         for name in OBSERVATIONS
-        if name not in present and (rng.random() < _stated(name, config.thorough) or name in gone)
+        if name not in present and (rng.random() < _stated(name, thorough) or name in gone)
     )
 
 

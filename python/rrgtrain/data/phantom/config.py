@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
+import json
 from dataclasses import dataclass
 
 from rrgtrain.errors import UserError
 
 MAX_PARAPHRASES = 12
-FINDING_NAMES = (
-    "cardiomegaly",
-    "effusion",
-    "opacity",
-    "atelectasis",
-    "device",
-    "consolidation",
-    "edema",
-    "pneumothorax",
-    "pneumonia",
-    "mediastinum",
-    "lesion",
-    "fracture",
-    "thickening",
-)
-MAX_FINDINGS = len(FINDING_NAMES)
+MAX_FINDINGS = 13
 
 
 @dataclass(frozen=True)
@@ -43,15 +31,12 @@ class PhantomConfig:
     negatives and no such remarks, so that the report is a function of the case but for wording,
     `templated` how firmly a report is one template with findings filled in: 0 regions in any of
     three orders, what is normal in two or three wordings, singly or together; 1 always in one
-    order, in the same words and together. `structured` is stricter still: one sentence for each
-    finding type, always in the same order, which states it in one of its wordings or denies it in
-    the same words.
+    order, in the same words and together.
 
     Damage, to train reports only: `omit` is the probability that a report leaves out a finding,
-    `garble` that it states it wrongly (other side, negated, or another finding in its place);
-    `overlook` is the share of reports whose author denies all findings of the types `overlooked`.
-    The reports of val and test are always clean, and labels always tell the truth of the case,
-    never the damaged text. Raises UserError for a value out of its range.
+    `garble` that it states it wrongly (other side, negated, or another finding in its place). The
+    reports of val and test are always clean, and labels always tell the truth of the case, never
+    the damaged text. Raises UserError for a value out of its range.
     """
 
     train: int = 2000
@@ -70,16 +55,13 @@ class PhantomConfig:
     paraphrases: int = MAX_PARAPHRASES
     thorough: float = 0.0
     templated: float = 0.0
-    structured: bool = False
     omit: float = 0.0
     garble: float = 0.0
-    overlook: float = 0.0
-    overlooked: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("train", "val", "test", "seed"):
             self._check(name, getattr(self, name) >= 0, "0 or more")
-        for name in ("lateral", "prior", "normal", "uncertain", "omit", "garble", "overlook"):
+        for name in ("lateral", "prior", "normal", "uncertain", "omit", "garble"):
             self._check(name, 0.0 <= getattr(self, name) <= 1.0, "a probability in [0, 1]")
         for name in ("thorough", "templated"):
             self._check(name, 0.0 <= getattr(self, name) <= 1.0, "in [0, 1]")
@@ -92,10 +74,11 @@ class PhantomConfig:
             "paraphrases", 1 <= self.paraphrases <= MAX_PARAPHRASES, f"1 to {MAX_PARAPHRASES}"
         )
 
-        object.__setattr__(self, "overlooked", tuple(self.overlooked))
-        unknown = [name for name in self.overlooked if name not in FINDING_NAMES]
-        self._check("overlooked", not unknown, f"names among {', '.join(FINDING_NAMES)}")
-
     def _check(self, name: str, good: bool, wanted: str) -> None:
         if not good:
             raise UserError(f"phantom: {name}={getattr(self, name)!r}, wanted {wanted}")
+
+    def digest(self) -> str:
+        """Names the content: equal configurations of one generator version write equal bytes."""
+        fields = json.dumps(dataclasses.asdict(self), sort_keys=True)
+        return hashlib.sha256(fields.encode()).hexdigest()

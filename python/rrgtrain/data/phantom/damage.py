@@ -22,21 +22,16 @@ def damage(
 ) -> tuple[list[Finding], list[str], list[dict[str, str]]]:
     """Findings and denials as a careless author would state them, and what was done to which.
 
-    A share `overlook` of the reports denies every finding of the types `overlooked`. Of the other
-    findings each is left out with probability `omit`, else told wrongly with probability `garble`:
+    Each finding is left out with probability `omit`, else told wrongly with probability `garble`:
     on the other side, denied, or replaced by a finding the case does not have.
     """
     rng = np.random.default_rng([*case.seed, 4])
-    overlooks = np.random.default_rng([*case.seed, 5]).random() < config.overlook
     findings: list[Finding] = []
     negated = list(case.negated)
     log: list[dict[str, str]] = []
     for finding in case.findings:
         draw = rng.random()
-        if overlooks and finding.name in config.overlooked:
-            negated.append(FINDINGS[finding.name][0])
-            log.append({"finding": finding.name, "how": "overlooked"})
-        elif draw < config.omit:
+        if draw < config.omit:
             log.append({"finding": finding.name, "how": "omitted"})
         elif draw < config.omit + (1 - config.omit) * config.garble:
             log.append(

@@ -34,9 +34,6 @@ def write_report(
 ) -> str:
     """The report that states `findings` and denies `negated`; clean when both are the case's."""
     rng = np.random.default_rng([*case.seed, 2])
-    if config.structured:
-        told = _checklist(findings, negated, config, rng)
-        return _sentences(told or [phrases.OPENING[case.lateral][0]])
     groups: dict[str, list[str]] = {g: [] for g in ("heart", "lungs", "pleura", "bones", "devices")}
     for finding in findings:
         groups[_group(finding.name)].append(_positive(finding, config, rng))
@@ -59,7 +56,7 @@ def write_report(
         sentences.insert(0, _pick(phrases.OPENING[case.lateral], config, rng))
     if not findings and rng.random() < 0.8 + 0.2 * config.thorough:
         sentences.append(_normal(phrases.CLOSING_NORMAL, config, rng))
-    return _sentences(sentences)
+    return " ".join(text[0].upper() + text[1:] for text in sentences)
 
 
 def write_context(case: Case) -> tuple[str, str, str]:
@@ -73,25 +70,6 @@ def write_context(case: Case) -> tuple[str, str, str]:
     technique = phrases.TECHNIQUE[case.lateral, projection]
     comparison = "None." if case.earlier is None else "Prior chest radiograph."
     return indication[0].upper() + indication[1:], technique, comparison
-
-
-def _checklist(
-    findings: Sequence[Finding],
-    negated: Sequence[str],
-    config: PhantomConfig,
-    rng: np.random.Generator,
-) -> list[str]:
-    """A sentence for each finding type that is stated or denied."""
-    stated = {finding.name: _positive(finding, config, rng) for finding in findings}
-    return [
-        stated.get(name) or phrases.NEGATIVE[observation][0]
-        for name, (observation, _) in FINDINGS.items()
-        if name in stated or observation in negated
-    ]
-
-
-def _sentences(parts: Sequence[str]) -> str:
-    return " ".join(text[0].upper() + text[1:] for text in parts)
 
 
 def _group(name: str) -> str:

@@ -42,7 +42,7 @@ def write_phantom(
     are for analysis only.
     """
     target = Path(directory)
-    stamp = _stamp(config)
+    stamp = {"version": VERSION, "digest": config.digest(), **dataclasses.asdict(config)}
     if target.is_file():
         raise UserError(f"{target} is a file; wanted a directory for the phantom")
     if target.is_dir() and any(target.iterdir()):
@@ -72,29 +72,22 @@ def write_phantom(
     return target / "annotation.json"
 
 
-def _stamp(config: PhantomConfig) -> dict[str, Any]:
-    """What phantom.json holds: lists where the configuration has tuples."""
-    fields: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
-    return {"version": VERSION, **fields}
-
-
 def _check_same(target: Path, stamp: dict[str, Any]) -> None:
     path = target / STAMP
     if not path.is_file():
         raise UserError(f"{target} is not empty and holds no phantom; choose an empty directory")
     try:
-        there = dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        there = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path} cannot be read ({reason}); delete {target}") from None
-    # a knob that is younger than the phantom is one it was written without
-    before = {**_stamp(PhantomConfig()), "version": None, **there}
-    changed = [k for k in stamp if before[k] != stamp[k]]
-    if changed:
-        raise UserError(
-            f"{target} holds a phantom with another {', '.join(changed)}; "
-            "choose another directory or delete it"
-        )
+    if there.get("digest") == stamp["digest"] and there.get("version") == VERSION:
+        return
+    changed = [k for k in stamp if k != "digest" and there.get(k) != stamp[k]]
+    raise UserError(
+        f"{target} holds a phantom with another {', '.join(changed) or 'content'}; "
+        "choose another directory or delete it"
+    )
 
 
 def _write_study(
