@@ -27,11 +27,6 @@ from rrgtrain.schema import Recipe
 
 def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) -> Algorithm:
     """EditGRPO; UserError for a group that cannot be paired or edits that make no sense."""
-    if recipe.reward.against == "labels":
-        raise UserError(
-            "rl.algorithm=editgrpo edits towards a reference report, but reward.against=labels "
-            "means the data has none; use rl.algorithm=dr_grpo"
-        )
     own: Complete
     if recipe.edit.level == "paragraph":
         sampled, own = inner.sampled - 1, whole_reference

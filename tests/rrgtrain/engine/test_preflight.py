@@ -100,8 +100,13 @@ def test_labels_alone() -> None:
         checked(recipe(*LABELS), given)
     with pytest.raises(UserError, match=r"has no reference report.*use reward.against=labels"):
         checked(from_checkpoint("rl.algorithm=dr_grpo"), given, rl=True)
-    with pytest.raises(UserError, match=r"study train-0 has none; use rl.algorithm=dr_grpo"):
-        checked(from_checkpoint("rl.algorithm=editgrpo"), given, rl=True)
+    for truth in ([], LABELS):
+        with pytest.raises(UserError, match=r"study train-0 has none; use rl.algorithm=dr_grpo"):
+            checked(from_checkpoint("rl.algorithm=editgrpo", *truth), given, rl=True)
+    told = [replace(study, report="No edema.") for study in given["train"]]
+    assert checked(
+        from_checkpoint("rl.algorithm=editgrpo", *LABELS), {**given, "train": told}, rl=True
+    )
     assert checked(from_checkpoint("rl.algorithm=dr_grpo", *LABELS), given, rl=True)
 
 
