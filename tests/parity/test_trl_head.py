@@ -15,8 +15,6 @@ kernels = peer("trl.kernels")
 
 ROWS, WIDTH, VOCABULARY, SLICE = 9, 8, 37, 8
 FP32 = {"rtol": 1e-4, "atol": 2e-6}
-# TRL's own distance from fp64 here is up to 4e-6, and depends on the machine's matrix product
-TRL = {"rtol": 1e-4, "atol": 1e-5}
 
 
 def draw(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -49,7 +47,9 @@ def by_trl(
     [(False, 1.0, None), (True, 0.7, None), (False, 1.3, 5.0), (True, 0.7, 2.0)],
 )
 def test_chunked_head(with_bias: bool, temperature: float, softcap: float | None) -> None:
-    *numbers, targets = draw(1)
+    hidden, *head, targets = draw(1)
+    # At twice these logits TRL's fp32 gradient is 4e-6 from fp64 on some machines, ours 1.6e-6.
+    numbers = [hidden / 2, *head]
     generator = torch.Generator().manual_seed(2)
     coef = torch.randn(2, ROWS, generator=generator)
     coef[:, :3] = 0.0
@@ -74,7 +74,7 @@ def test_chunked_head(with_bias: bool, temperature: float, softcap: float | None
 
     for mine, theirs, exact in zip(run(True), run(False), run(True, torch.float64), strict=True):
         assert theirs.any()
-        torch.testing.assert_close(mine, theirs, **TRL)
+        torch.testing.assert_close(mine, theirs, **FP32)
         torch.testing.assert_close(mine.double(), exact.double(), **FP32)
 
 
