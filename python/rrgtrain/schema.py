@@ -38,8 +38,9 @@ class Data:
     """Where studies come from; `limit` keeps the first of each split.
 
     Of the training studies, reinforcement learning sees all; with `subset` those that a file of
-    `rrgtrain select` names, with `balanced` that many, so that the 14 labels are as even as they
-    can be (OraPO).
+    `rrgtrain select` names, with `agreeing` those whose report says what their labels say (positive
+    or uncertain against neither, read by `reward.labeller`), with `balanced` that many, so that the
+    14 labels are as even as they can be (OraPO).
     """
 
     source: str = one_of("phantom", "iu_xray", "nih")
@@ -48,6 +49,7 @@ class Data:
     limit: int | None = None
     subset: str | None = None
     balanced: int | None = None
+    agreeing: bool = False
     phantom: Phantom = field(default_factory=Phantom)  # type: ignore[valid-type]
 
 

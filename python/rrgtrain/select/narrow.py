@@ -14,14 +14,17 @@ from rrgtrain.select.subset import Subset
 
 
 def narrow(recipe: Recipe, train: list[Study], labeller: Labeller) -> list[Study]:
-    """Those of `train` in `data.subset`, and of these `data.balanced` with even labels.
+    """Those of `train` in `data.subset`, of these what agrees, of these `data.balanced` evenly.
 
-    Labels are the studies' own, or what `labeller` reads in the reports. Raises UserError for a
-    subset of other data, a number that cannot be drawn, or studies with neither.
+    Labels to balance are the studies' own, or what `labeller` reads in the reports; agreement needs
+    both. Raises UserError for a subset of other data, a number that cannot be drawn, or studies
+    that lack what is compared.
     """
     data = recipe.data
     if data.subset is not None:
         train = _listed(Subset.load(data.subset), train, data.subset)
+    if data.agreeing:
+        train = _agreeing(train, labeller)
     if data.balanced is not None:
         if not 1 <= data.balanced <= len(train):
             raise UserError(
@@ -56,3 +59,21 @@ def _listed(subset: Subset, train: list[Study], path: str) -> list[Study]:
         )
     wanted = set(subset.chosen)
     return [study for study in train if study.id in wanted]
+
+
+def _agreeing(train: list[Study], labeller: Labeller) -> list[Study]:
+    bare = next((s.id for s in train if s.labels is None or s.report is None), None)
+    if bare is not None:
+        raise UserError(
+            f"data.agreeing compares reports with labels, but study {bare} lacks one of them; "
+            "use data.agreeing=false"
+        )
+    told = to_binary(labeller.label([study.report or "" for study in train])).astype(bool)
+    true = to_binary(np.asarray([study.labels for study in train], dtype=np.int8)).astype(bool)
+    agree = (told == true).all(axis=1)
+    if not agree.any():
+        raise UserError(
+            f"data.agreeing: none of {len(train)} reports states the labels of its study; look at "
+            "the labels, or use data.agreeing=false"
+        )
+    return [study for study, same in zip(train, agree, strict=True) if same]

@@ -130,6 +130,34 @@ def test_a_template_leaves_positive_findings_their_wordings():
     assert len(sentences) == 12
 
 
+def test_a_terse_report_opens_and_says_what_is_abnormal_in_any_order(labeller):
+    config = PhantomConfig(seed=4, lateral=0.4, terse=True)
+    drawn = cases(config)
+    told = [re.split(r"(?<=[.]) ", clean(case, config)) for case in drawn]
+    assert [len(said) for said in told] == [1 + len(case.findings) for case in drawn]
+    assert {said[0] for said in told} == {
+        phrases.OPENING[lateral][0].capitalize() for lateral in (False, True)
+    }
+    truth = np.array([case.labels() for case in drawn])
+    assert (labeller.label([" ".join(said) for said in told]) == truth).mean() >= 0.99
+    assert not any(case.negated for case in drawn)
+    pair = (Finding("effusion", side="left"), Finding("device", kind="pacemaker", side="left"))
+    told = [clean(Case((seed,), pair, ()), config).lower() for seed in range(20)]
+    assert {said.index("effusion") < said.index("pacemaker") for said in told} == {False, True}
+
+
+def test_only_a_garbled_terse_report_denies(labeller):
+    config = PhantomConfig(seed=4, terse=True, garble=1.0)
+    spoilt = [damage(case, config)[:2] for case in cases(config)]
+    read = labeller.label(
+        [write_report(case, *told, config) for case, told in zip(cases(config), spoilt, strict=True)]
+    )
+    denies = np.array([bool(negated) for _, negated in spoilt])
+    assert 0.2 < denies.mean() < 0.8
+    assert ((read == 2).any(1) == denies).mean() > 0.97
+    assert (labeller.label([clean(case, config) for case in cases(config)]) != 2).all()
+
+
 def test_paraphrases_bound_the_wordings():
     finding = Finding("effusion", side="right", severity=1)
 
@@ -272,6 +300,32 @@ def test_omit_leaves_findings_out_at_its_rate(labeller):
     assert missed > 50 and said == 0
 
 
+def test_a_careful_author_spoils_nothing():
+    _, careless = spoilt(omit=0.5, garble=0.5)
+    config, drawn = spoilt(omit=0.5, garble=0.5, careful=0.4)
+    kept = [
+        (list(case.findings), list(case.negated), []) == told
+        for case, *rest in drawn
+        if case.findings
+        for told in [tuple(rest)]
+    ]
+    by_chance = np.mean([not log for case, *_, log in careless if case.findings])
+    assert abs(np.mean(kept) - (0.4 + 0.6 * by_chance)) < 0.1
+    for before, after in zip(careless, drawn, strict=True):
+        clean_now = list(after[0].findings) == after[1] and not after[3]
+        assert clean_now or after == before, "the others are spoilt as they were"
+    assert all(not log for *_, log in spoilt(omit=1.0, careful=1.0)[1])
+
+
+def test_the_most_common_types_are_never_left_out():
+    always = set(list(FINDINGS)[:2])
+    for case, findings, _, log in spoilt(omit=1.0, reported=2)[1]:
+        assert {f.name for f in findings} == {f.name for f in case.findings} & always
+        assert {entry["finding"] for entry in log} == {f.name for f in case.findings} - always
+    garbled = [e["finding"] for *_, log in spoilt(omit=1.0, garble=0.5, reported=2)[1] for e in log]
+    assert always <= set(garbled), "what is always reported may still be told wrongly"
+
+
 def test_everything_omitted_leaves_no_positive_statement(labeller):
     config, drawn = spoilt(omit=1.0)
     read = labeller.label([write_report(c, f, n, config) for c, f, n, _ in drawn])
@@ -319,9 +373,12 @@ def test_absent_side_never_contradicts():
     uncertain=st.floats(0, 1),
     thorough=st.floats(0, 1),
     templated=st.floats(0, 1),
+    terse=st.booleans(),
     paraphrases=st.integers(1, 12),
     omit=st.floats(0, 1),
     garble=st.floats(0, 1),
+    careful=st.floats(0, 1),
+    reported=st.integers(0, 13),
     seed=st.integers(0, 2**31),
 )
 def test_any_configuration_writes_a_consistent_case(**knobs):
@@ -342,6 +399,8 @@ def test_any_configuration_writes_a_consistent_case(**knobs):
         ("train", -1),
         ("lateral", 1.5),
         ("omit", -0.1),
+        ("careful", 1.1),
+        ("reported", 14),
         ("thorough", 1.5),
         ("templated", -0.5),
         ("paraphrases", 0),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rrgtrain.clinical import build_labeller
+from rrgtrain.clinical.labels import OBSERVATIONS
 from rrgtrain.errors import UserError
 from rrgtrain.select import narrow
 from rrgtrain.select.subset import Subset
@@ -80,3 +81,42 @@ def test_no_labels_and_no_report() -> None:
     bare = [replace(study, labels=None, report=None) for study in studies(3)]
     with pytest.raises(UserError, match="study train-0 has neither labels nor a report"):
         narrow(recipe("data.balanced=2"), bare, RULES)
+
+
+def test_reports_that_say_what_their_labels_say() -> None:
+    given = studies(12)
+    silent = replace(given[2], report="The heart is normal in size.")
+    wrong = replace(given[3], report=f"{given[3].report} Displaced right rib fracture.")
+    spoilt = [*given[:2], silent, wrong, *given[4:]]
+    told = RULES.label([silent.report or "", wrong.report or ""]).tolist()
+    assert told != [list(given[2].labels or ()), list(given[3].labels or ())]
+    found = narrow(recipe("data.agreeing=true"), spoilt, RULES)
+    assert [s.id for s in found] == [s.id for s in given if s.id not in ("train-2", "train-3")]
+    assert narrow(recipe("data.agreeing=true"), given, RULES) == given
+    both = narrow(recipe("data.agreeing=true", "data.balanced=4"), spoilt, RULES)
+    assert both == narrow(recipe("data.balanced=4"), found, RULES)
+
+
+def test_a_negative_label_agrees_with_silence_and_an_uncertain_one_with_a_positive() -> None:
+    one = studies(1)[0]
+    report = "Possible left pleural effusion."
+    labels = [0] * 14
+    labels[OBSERVATIONS.index("Pleural Effusion")] = 1
+    labels[OBSERVATIONS.index("Edema")] = 2
+    study = replace(one, report=report, labels=tuple(labels))
+    assert narrow(recipe("data.agreeing=true"), [study], RULES) == [study]
+
+
+@pytest.mark.parametrize("lost", ["labels", "report"])
+def test_agreement_needs_both(lost: str) -> None:
+    given = studies(4)
+    bare = [*given[:2], replace(given[2], **{lost: None}), given[3]]
+    told = "data.agreeing compares reports with labels, but study train-2 lacks one of them"
+    with pytest.raises(UserError, match=told):
+        narrow(recipe("data.agreeing=true"), bare, RULES)
+
+
+def test_nothing_agrees() -> None:
+    swapped = [replace(s, report="Displaced right rib fracture.") for s in studies(3)]
+    with pytest.raises(UserError, match="none of 3 reports states the labels of its study"):
+        narrow(recipe("data.agreeing=true"), swapped, RULES)

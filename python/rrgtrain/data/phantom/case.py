@@ -138,7 +138,7 @@ def sample_case(config: PhantomConfig, seed: tuple[int, ...]) -> Case:
             gone = draw_finding(str(rng.choice(choices)), config, rng)
             resolved = [replace(gone, uncertain=False, cause="", cause_certain=False)]
             earlier += resolved
-    negated = _draw_negated(findings, resolved, config.thorough, rng)
+    negated = () if config.terse else _draw_negated(findings, resolved, config.thorough, rng)
     absent_sides = tuple(
         (f.name, other_side(f.side))
         for f in findings

@@ -31,12 +31,14 @@ class PhantomConfig:
     negatives and no such remarks, so that the report is a function of the case but for wording,
     `templated` how firmly a report is one template with findings filled in: 0 regions in any of
     three orders, what is normal in two or three wordings, singly or together; 1 always in one
-    order, in the same words and together.
+    order, in the same words and together. A `terse` report denies nothing: one opening sentence,
+    then what is abnormal, in any order, so that a finding can be added at its end.
 
     Damage, to train reports only: `omit` is the probability that a report leaves out a finding,
-    `garble` that it states it wrongly (other side, negated, or another finding in its place). The
-    reports of val and test are always clean, and labels always tell the truth of the case, never
-    the damaged text. Raises UserError for a value out of its range.
+    which never happens to the `reported` most common types, `garble` that it states it wrongly
+    (other side, negated, or another finding in its place), and `careful` the share of reports
+    that are spared both. The reports of val and test are always clean, and labels always tell the
+    truth of the case, never the damaged text. Raises UserError for a value out of its range.
     """
 
     train: int = 2000
@@ -55,19 +57,23 @@ class PhantomConfig:
     paraphrases: int = MAX_PARAPHRASES
     thorough: float = 0.0
     templated: float = 0.0
+    terse: bool = False
     omit: float = 0.0
     garble: float = 0.0
+    careful: float = 0.0
+    reported: int = 0
 
     def __post_init__(self) -> None:
         for name in ("train", "val", "test", "seed"):
             self._check(name, getattr(self, name) >= 0, "0 or more")
-        for name in ("lateral", "prior", "normal", "uncertain", "omit", "garble"):
+        for name in ("lateral", "prior", "normal", "uncertain", "omit", "garble", "careful"):
             self._check(name, 0.0 <= getattr(self, name) <= 1.0, "a probability in [0, 1]")
         for name in ("thorough", "templated"):
             self._check(name, 0.0 <= getattr(self, name) <= 1.0, "in [0, 1]")
         self._check("size", 28 <= self.size <= 2048, "28 to 2048 pixels")
         self._check("prevalence", 0.0 < self.prevalence <= 5.0, "in (0, 5]")
         self._check("findings", 1 <= self.findings <= MAX_FINDINGS, f"1 to {MAX_FINDINGS}")
+        self._check("reported", 0 <= self.reported <= MAX_FINDINGS, f"0 to {MAX_FINDINGS}")
         self._check("contrast", 0.0 <= self.contrast <= 3.0, "in [0, 3]")
         self._check("noise", 0.0 <= self.noise <= 10.0, "in [0, 10]")
         self._check(

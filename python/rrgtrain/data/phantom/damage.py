@@ -20,20 +20,26 @@ from rrgtrain.data.phantom.config import PhantomConfig
 def damage(
     case: Case, config: PhantomConfig
 ) -> tuple[list[Finding], list[str], list[dict[str, str]]]:
-    """Findings and denials as a careless author would state them, and what was done to which.
+    """Findings and denials as the study's author states them, and what was done to which.
 
-    Each finding is left out with probability `omit`, else told wrongly with probability `garble`:
-    on the other side, denied, or replaced by a finding the case does not have.
+    A share `careful` of the authors spoils nothing. The others leave each finding out with
+    probability `omit`, unless it is of the `reported` most common types; what they do not leave
+    out they tell wrongly with probability `garble`: on the other side, denied, or replaced by a
+    finding the case does not have.
     """
+    if np.random.default_rng([*case.seed, 5]).random() < config.careful:
+        return list(case.findings), list(case.negated), []
     rng = np.random.default_rng([*case.seed, 4])
     findings: list[Finding] = []
     negated = list(case.negated)
     log: list[dict[str, str]] = []
+    always = tuple(FINDINGS)[: config.reported]
     for finding in case.findings:
         draw = rng.random()
-        if draw < config.omit:
+        omit = 0.0 if finding.name in always else config.omit
+        if draw < omit:
             log.append({"finding": finding.name, "how": "omitted"})
-        elif draw < config.omit + (1 - config.omit) * config.garble:
+        elif draw < omit + (1 - omit) * config.garble:
             log.append(
                 {
                     "finding": finding.name,

@@ -34,6 +34,8 @@ def write_report(
 ) -> str:
     """The report that states `findings` and denies `negated`; clean when both are the case's."""
     rng = np.random.default_rng([*case.seed, 2])
+    if config.terse:
+        return _in_any_order(case, findings, negated, config, rng)
     groups: dict[str, list[str]] = {g: [] for g in ("heart", "lungs", "pleura", "bones", "devices")}
     for finding in findings:
         groups[_group(finding.name)].append(_positive(finding, config, rng))
@@ -56,7 +58,7 @@ def write_report(
         sentences.insert(0, _pick(phrases.OPENING[case.lateral], config, rng))
     if not findings and rng.random() < 0.8 + 0.2 * config.thorough:
         sentences.append(_normal(phrases.CLOSING_NORMAL, config, rng))
-    return " ".join(text[0].upper() + text[1:] for text in sentences)
+    return _join(sentences)
 
 
 def write_context(case: Case) -> tuple[str, str, str]:
@@ -70,6 +72,24 @@ def write_context(case: Case) -> tuple[str, str, str]:
     technique = phrases.TECHNIQUE[case.lateral, projection]
     comparison = "None." if case.earlier is None else "Prior chest radiograph."
     return indication[0].upper() + indication[1:], technique, comparison
+
+
+def _in_any_order(
+    case: Case,
+    findings: Sequence[Finding],
+    negated: Sequence[str],
+    config: PhantomConfig,
+    rng: np.random.Generator,
+) -> str:
+    sentences = [_positive(finding, config, rng) for finding in findings]
+    # a clean case of this kind denies nothing, but a garbled one may
+    sentences += [text for _, text in _negatives(case, negated, config, rng)]
+    rng.shuffle(sentences)
+    return _join([phrases.OPENING[case.lateral][0], *sentences])
+
+
+def _join(sentences: Sequence[str]) -> str:
+    return " ".join(text[0].upper() + text[1:] for text in sentences)
 
 
 def _group(name: str) -> str:
