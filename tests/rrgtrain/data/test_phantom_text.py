@@ -148,11 +148,9 @@ def test_a_terse_report_opens_and_says_what_is_abnormal_in_any_order(labeller):
 
 def test_only_a_garbled_terse_report_denies(labeller):
     config = PhantomConfig(seed=4, terse=True, garble=1.0)
-    spoilt = [damage(case, config)[:2] for case in cases(config)]
-    read = labeller.label(
-        [write_report(case, *told, config) for case, told in zip(cases(config), spoilt, strict=True)]
-    )
-    denies = np.array([bool(negated) for _, negated in spoilt])
+    told = [(case, *damage(case, config)[:2]) for case in cases(config)]
+    read = labeller.label([write_report(*parts, config) for parts in told])
+    denies = np.array([bool(negated) for *_, negated in told])
     assert 0.2 < denies.mean() < 0.8
     assert ((read == 2).any(1) == denies).mean() > 0.97
     assert (labeller.label([clean(case, config) for case in cases(config)]) != 2).all()
@@ -302,19 +300,12 @@ def test_omit_leaves_findings_out_at_its_rate(labeller):
 
 def test_a_careful_author_spoils_nothing():
     _, careless = spoilt(omit=0.5, garble=0.5)
-    config, drawn = spoilt(omit=0.5, garble=0.5, careful=0.4)
-    kept = [
-        (list(case.findings), list(case.negated), []) == told
-        for case, *rest in drawn
-        if case.findings
-        for told in [tuple(rest)]
-    ]
-    by_chance = np.mean([not log for case, *_, log in careless if case.findings])
-    assert abs(np.mean(kept) - (0.4 + 0.6 * by_chance)) < 0.1
-    for before, after in zip(careless, drawn, strict=True):
-        clean_now = list(after[0].findings) == after[1] and not after[3]
-        assert clean_now or after == before, "the others are spoilt as they were"
-    assert all(not log for *_, log in spoilt(omit=1.0, careful=1.0)[1])
+    _, drawn = spoilt(omit=0.5, garble=0.5, careful=0.4)
+    abnormal = [(before, after) for before, after in zip(careless, drawn, strict=True) if before[3]]
+    changed = [after for before, after in abnormal if after != before]
+    assert all((list(c.findings), list(c.negated), []) == (f, n, log) for c, f, n, log in changed)
+    assert abs(len(changed) / len(abnormal) - 0.4) < 0.1
+    assert not any(log for *_, log in spoilt(omit=1.0, careful=1.0)[1])
 
 
 def test_the_most_common_types_are_never_left_out():
