@@ -1,6 +1,6 @@
 """What a job is estimated to take on one core, from what its parts took when they were measured.
 
-The rates are CPU seconds of one thread with the tiny policy of `learning`; another machine has
+The rates are CPU seconds of one thread with the tiny policy; another machine has
 others, so the progress bar corrects them by what has finished.
 """
 
