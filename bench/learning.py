@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -131,10 +132,21 @@ def schedule(args: argparse.Namespace) -> None:
                 print(f"{time.strftime('%H:%M:%S')} done  {name} seed {seed}", flush=True)
 
 
+def sentences(report: str) -> list[str]:
+    return re.split(r"(?<=\.) ", report)
+
+
+def told_in_training(out: Path, seed: int) -> set[str]:
+    """Every sentence of a seed's training reports."""
+    studies = json.loads((out / f"seed{seed}" / "data" / "annotation.json").read_text())["train"]
+    return {sentence for study in studies for sentence in sentences(study["report"])}
+
+
 def verdict(out: Path, seeds: list[int]) -> dict:
     """The table, and what EditGRPO has over each system, with a paired bootstrap interval.
 
-    `passed` is None for the system that is told and not judged.
+    `passed` is None for the system that is told and not judged. `unheard` is the share of a
+    system's sentences that no training report has: no label says when language falls apart.
     """
     from rrgtrain.clinical.metrics import label_report, paired_bootstrap
 
@@ -150,7 +162,12 @@ def verdict(out: Path, seeds: list[int]) -> dict:
         for name, runs in results.items()
     }
     table = {}
+    known = [told_in_training(out, seed) for seed in seeds]
     for name, runs in results.items():
+        unheard = [
+            np.mean([said not in heard for report in run["reports"] for said in sentences(report)])
+            for run, heard in zip(runs, known, strict=True)
+        ]
         pooled = label_report(*stacked[name])
         table[name] = {
             "micro_f1": pooled["micro_f1"],
@@ -160,6 +177,7 @@ def verdict(out: Path, seeds: list[int]) -> dict:
             "seconds": float(np.mean([r["seconds"] for r in runs])),
             "rollouts": int(np.mean([r["rollouts"] for r in runs])),
             "best_step": [r["best_step"] for r in runs],
+            "unheard": [float(share) for share in unheard],
         }
     edit, truth = stacked["editgrpo"]
     comparisons = {}
@@ -186,11 +204,13 @@ def show(found: dict) -> None:
     print(f"\n{len(found['seeds'])} seeds, {found['studies']} held-out studies each")
     print(
         f"{'system':<15}{'micro-F1':>9}{'macro-F1':>9}{'reward':>8}{'seconds':>9}{'rollouts':>10}"
+        f"{'unheard':>9}"
     )
     for name, row in found["systems"].items():
         print(
             f"{name:<15}{row['micro_f1']:>9.3f}{row['macro_f1']:>9.3f}{row['reward']:>8.3f}"
             f"{row['seconds']:>9.0f}{row['rollouts']:>10d}"
+            f"{np.mean(row['unheard']):>9.3f}"
         )
     for name, row in found["editgrpo_minus"].items():
         low, high = row["interval"]

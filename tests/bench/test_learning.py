@@ -50,7 +50,9 @@ def written(out: Path, right: dict[str, float]) -> Path:
     effusion[9] = 1
     for seed in SEEDS:
         home = out / f"seed{seed}"
-        home.mkdir(parents=True)
+        (home / "data").mkdir(parents=True)
+        train = [{"report": "Small left effusion. Clear lungs."}, {"report": "Clear lungs."}]
+        (home / "data" / "annotation.json").write_text(json.dumps({"train": train}))
         for name, share in right.items():
             good = round(100 * share)
             f1 = 2 * good / (good + 100)
@@ -58,6 +60,7 @@ def written(out: Path, right: dict[str, float]) -> Path:
                 "test": {"micro_f1": f1, "reward": share},
                 "predicted": [effusion] * good + [none] * (100 - good),
                 "truth": [effusion] * 100,
+                "reports": ["Clear lungs. Small left effusion.", "Clear lung. Clear lungs."],
                 **{"seconds": 1.0, "rollouts": 8, "best_step": 3},
             }
             (home / f"{name}.json").write_text(json.dumps(result))
@@ -82,6 +85,7 @@ def test_the_verdict(tmp_path: Path, change: dict[str, float], failing: set[str]
     assert {name for name, row in rows.items() if row["passed"] is False} == failing
     assert {name for name, row in rows.items() if row["passed"] is None} == {"sft_on_chosen"}
     assert rows["sft_on_chosen"]["difference"] < 0
+    assert found["systems"]["editgrpo"]["unheard"] == [0.25, 0.25]
     learning.show(found)
     lines = capsys.readouterr().out.splitlines()
     assert sum("FAILS" in line for line in lines) == len(failing)
