@@ -93,7 +93,14 @@ def phantoms() -> Path:
 
 
 PHANTOM = PhantomConfig(train=8, val=3, test=4, size=56)
-OF_PHANTOM = [f"data.phantom.{k}={getattr(PHANTOM, k)}" for k in ("train", "val", "test", "size")]
+# Too few to choose among.
+ALL_STUDIES = ["data.agreeing=false", "data.balanced=null"]
+# The reports are PHANTOM's in every recipe.
+OF_PHANTOM = [
+    *(f"data.phantom.{k}={getattr(PHANTOM, k)}" for k in ("train", "val", "test", "size")),
+    *(f"data.phantom.{k}={getattr(PHANTOM, k)}" for k in ("terse", "omit", "careful", "reported")),
+    *ALL_STUDIES,
+]
 # A policy of 0.2 million parameters, trained for hardly a step.
 SMALL_POLICY = [
     "policy.width=64",

@@ -32,6 +32,7 @@ from tests.rrgtrain.engine.common import OF_PHANTOM, SMALL_POLICY
 
 TINY_RUN = [
     *OF_PHANTOM,
+    *("data.phantom.thorough=1", "data.phantom.templated=1", "data.phantom.contrast=1.4"),
     *SMALL_POLICY,
     *("sft.steps=4", "sft.batch=2", "sft.eval_every=2", "sft.warmup=0"),
     *("rl.steps=4", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=10", "rl.eval_every=2"),

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from rrgtrain.policy.load import load_policy
-from tests.rrgtrain.engine.common import phantoms
+from tests.rrgtrain.engine.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.engine.runs import At, command, differences, rows
 from tests.rrgtrain.policy.common import text_directory
 
-DATA = ["data.source=iu_xray", f"data.root={phantoms()}"]
+DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
 TEXT = [
     *("data.images=none", "eval.max_new_tokens=10", "eval.bootstrap=20", "eval.samples=2"),
     *("sft.steps=2", "sft.batch=2", "sft.eval_every=2", "sft.warmup=0", "rl.eval_every=2"),
