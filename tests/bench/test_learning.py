@@ -26,7 +26,9 @@ def test_only_sft_on_chosen_and_rl_see_the_studies_that_the_recipe_chooses(
             return real(policy, prompts, studies, recipe, *rest, **options)
 
         monkeypatch.setattr(stages, loop, spy)
-    settings = [*TINY_RUN, "data.balanced=3", "sft.wall_seconds=0.1"]
+    # in this process, whose settings other tests share
+    own = ["data.balanced=3", "sft.wall_seconds=0.1", "deterministic=false"]
+    settings = [*TINY_RUN, *own]
     for job in learning.NEEDS:
         learning.run_job(job, 1, tmp_path, "learning", settings)
     assert {job: studies for (_, job), studies in seen.items()} == {
