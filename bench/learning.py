@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -133,7 +132,9 @@ def schedule(args: argparse.Namespace) -> None:
 
 
 def sentences(report: str) -> list[str]:
-    return re.split(r"(?<=\.) ", report)
+    from rrgtrain.clinical.rules.sentences import split_sentences
+
+    return [report[begin:end] for begin, end in split_sentences(report)]
 
 
 def told_in_training(out: Path, seed: int) -> set[str]:

@@ -17,7 +17,7 @@ SEEDS = [1, 2]
 def test_only_sft_on_chosen_and_rl_see_the_studies_that_the_recipe_chooses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: dict[str, int] = {}
+    seen: dict[tuple[str, str], int] = {}
     for loop in ("run_sft", "run_rl"):
         real = getattr(stages, loop)
 
