@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from peft.tuners.lora import LoraLayer
+from peft.utils import ModulesToSaveWrapper
 from torch import Tensor
 
 from rrgtrain.errors import UserError
@@ -144,26 +147,37 @@ def rollout(
     )
 
 
-def checkpoint_tensors(policy: Policy) -> Mapping[str, Tensor]:
-    """The policy's parameters by their names in a checkpoint, LoRA merged in (merged copies).
+@torch.no_grad()
+def checkpoint_tensors(policy: Policy) -> dict[str, Tensor]:
+    """The policy's parameters by their names in a checkpoint, its adapter merged into copies.
 
-    A tied head is left out, as in the checkpoint.
+    The parameters themselves are only read: in bf16 a merge that is undone leaves other weights
+    behind. An adapted layer is a new tensor, W + scale * B @ A in fp32 rounded once to W's dtype;
+    the others are the parameters' own storage. A tied head is left out, as in the checkpoint.
+    Raises UserError for an adapter that replaces whole modules.
     """
-    backbone = policy.backbone
-    merged = {}
-    adapters: Any = policy.model if policy.model is not backbone else None
-    if adapters is not None:
-        adapters.merge_adapter()
-    try:
-        tied = bool(policy.text_config.tie_word_embeddings)
-        for name, value in backbone.state_dict().items():
-            if ".lora_" in name or (tied and name == "lm_head.weight"):
-                continue
-            # A merge writes into the parameter itself and is undone below.
-            copy = adapters is not None and ".base_layer." in name
-            tensor = value.detach()
-            merged[name.replace(".base_layer.", ".")] = tensor.clone() if copy else tensor
-    finally:
-        if adapters is not None:
-            adapters.unmerge_adapter()
-    return merged
+    backbone: Any = policy.backbone
+    merged: dict[str, Tensor] = {}
+    for name, module in backbone.named_modules():
+        if isinstance(module, ModulesToSaveWrapper):
+            raise UserError(
+                f"the adapter keeps a whole copy of {name} (modules_to_save), which cannot be "
+                "merged for vLLM; use rollout.engine=transformers"
+            )
+        if isinstance(module, LoraLayer):
+            merged.update({f"{name}.{key}": value for key, value in _merged(module).items()})
+    tied = bool(policy.text_config.tie_word_embeddings)
+    found = {}
+    for name, value in backbone.state_dict().items():
+        plain = name.replace(".base_layer.", ".")
+        if ".lora_" not in name and not (tied and name == "lm_head.weight"):
+            found[plain] = merged.get(plain, value.detach())
+    return found
+
+
+def _merged(layer: LoraLayer) -> dict[str, Tensor]:
+    """The state of the layer that an adapted one stands for, which stays as it is."""
+    alone: Any = copy.deepcopy(layer)
+    dtype = alone.get_base_layer().weight.dtype
+    alone.to(torch.promote_types(dtype, torch.float32)).merge()
+    return {name: value.to(dtype) for name, value in alone.get_base_layer().state_dict().items()}

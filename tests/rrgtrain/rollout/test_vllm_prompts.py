@@ -1,0 +1,122 @@
+"""Weights on their way to vLLM: an adapter merged into copies, the policy itself left as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from rrgtrain.engine.reference import reference_of
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
+from rrgtrain.rollout.engine import RolloutEngine
+from rrgtrain.rollout.vllm_engine import VllmEngine
+from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
+from rrgtrain.rollout.vllm_server import VllmServerEngine
+from rrgtrain.schema import Lora
+from tests.rrgtrain.engine.test_reference import logps, reference_logps
+from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
+from tests.rrgtrain.rollout import stub_vllm
+from tests.rrgtrain.rollout.served import Served
+
+PUSHES = 50
+
+
+@contextmanager
+def in_process(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
+    stub_vllm.install(monkeypatch)
+    yield VllmEngine(policy, work, max_model_len=512)
+
+
+@contextmanager
+def over_http(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
+    with Served(tiny_directory()) as served:
+        yield VllmServerEngine(served.url, work)
+
+
+def grow(policy: Policy, step: int) -> None:
+    """An optimiser step's worth of change in every adapter weight."""
+    generator = torch.Generator().manual_seed(step)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.003 * torch.randn(parameter.shape, generator=generator))
+
+
+@pytest.mark.parametrize("engine_of", [in_process, over_http])
+def test_fifty_pushes_leave_the_base_and_the_reference_as_their_file(
+    engine_of: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
+    add_lora(policy, Lora(rank=4, alpha=8.0), seed=0)
+    reference = reference_of(policy)
+    engine: RolloutEngine
+    with engine_of(policy, tmp_path, monkeypatch) as engine:
+        for step in range(PUSHES):
+            grow(policy, step)
+            adapter = {n: p.clone() for n, p in policy.model.named_parameters() if "lora_" in n}
+            engine.update(policy)
+    now = policy.backbone.state_dict()
+    start = load_policy(tiny_directory(), dtype=torch.bfloat16)
+    for name, value in start.backbone.state_dict().items():
+        layer, _, last = name.rpartition(".")
+        own = now[name] if name in now else now[f"{layer}.base_layer.{last}"]
+        assert torch.equal(own, value), name
+    parameters = dict(policy.model.named_parameters())
+    assert all(torch.equal(parameters[name], value) for name, value in adapter.items())
+    assert torch.equal(reference_logps(reference), logps(start))
+    assert not torch.equal(logps(policy), logps(start)), "the adapter has learned something"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"target_modules": ["q_proj", "down_proj"]},
+        {"target_modules": ["k_proj", "up_proj"], "rank_pattern": {"k_proj": 2}, "lora_alpha": 3},
+        {"target_modules": ["v_proj"], "lora_bias": True},
+        {"target_modules": ["o_proj", "gate_proj"], "use_dora": True},
+    ],
+    ids=["plain", "ranks", "bias", "dora"],
+)
+def test_the_merged_copy_samples_as_the_adapter(options: dict, tmp_path: Path) -> None:
+    policy, plain = tiny_policy(), tiny_policy()
+    torch.manual_seed(0)
+    config = LoraConfig(r=4, init_lora_weights=False, lora_dropout=0.5, **options)
+    policy.model = get_peft_model(policy.model, config).train()
+    merged = checkpoint_tensors(policy)
+    start = logps(plain)
+    missing = plain.backbone.load_state_dict(merged, strict=False)
+    assert (missing.missing_keys, missing.unexpected_keys) == (["lm_head.weight"], [])
+    policy.model.eval()
+    torch.testing.assert_close(logps(plain), logps(policy), rtol=1e-4, atol=1e-4)
+    assert (logps(plain) - start).abs().max() > 0.1
+
+
+def test_the_merge_rounds_once() -> None:
+    policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
+    add_lora(policy, Lora(rank=4, alpha=8.0), seed=0)
+    for step in range(100):
+        grow(policy, step)
+    layer = policy.language_model.layers[0].mlp.up_proj
+    exact = layer.base_layer.weight.double() + layer.get_delta_weight("default").double()
+    name = "model.language_model.layers.0.mlp.up_proj.weight"
+    found = checkpoint_tensors(policy)
+    half = (exact.bfloat16().double() - exact).abs() + 1e-9
+    assert ((found[name].double() - exact).abs() <= half).all()
+    kept = "model.language_model.norm.weight"
+    own = policy.language_model.norm.weight
+    assert found[kept].data_ptr() == own.data_ptr(), "what is not adapted is not copied"
+
+
+def test_an_adapter_with_modules_of_its_own_is_refused() -> None:
+    policy = tiny_policy()
+    config = LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["norm"])
+    policy.model = get_peft_model(policy.model, config)
+    with pytest.raises(UserError, match=r"whole copy of .*norm \(modules_to_save\).*; use rollout"):
+        checkpoint_tensors(policy)
