@@ -1,7 +1,9 @@
 """Overlap of words with a reference: BLEU, ROUGE-L, CIDEr, METEOR, each by a kept library.
 
-BLEU and CIDEr are pycocoevalcap's, which the field reports; ROUGE-L is rouge-score's (its own
-tokens, no stemming, F1); METEOR is nltk's. Tokens are PTB-like: sentences of this project's
+BLEU and CIDEr are pycocoevalcap's, which the field reports; ROUGE-L is rouge-score's (no stemming,
+F1; of ASCII text its own tokens, which of other text keep only the letters a to z); METEOR is
+nltk's. Texts are composed (NFC) first, so that an accented letter is one and the same however it
+was typed. Tokens are PTB-like: sentences of this project's
 splitter, nltk's Treebank tokenizer, lower case, without the punctuation that pycocoevalcap drops.
 pycocoevalcap itself calls a Java program for that, which is not run here (see README.md).
 """
@@ -9,6 +11,8 @@ pycocoevalcap itself calls a Java program for that, which is not run here (see R
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -35,12 +39,33 @@ _BRACKETS = {
 }  # fmt: skip
 _TREEBANK = NLTKWordTokenizer()
 _STEMMER = PorterStemmer()
-_ROUGE = RougeScorer(["rougeL"], use_stemmer=False)
+_ASCII_WORD = re.compile("[a-z0-9]+")
+_LETTERS_NUMBERS_MARKS = frozenset("LNM")
+# Han and kana are written without spaces: each character counts as a word.
+_UNSPACED = re.compile("([\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])")
+
+
+class _Words:
+    """A tokenizer for rouge-score: its own words in ASCII text, Unicode's in any other."""
+
+    def tokenize(self, text: str) -> list[str]:
+        lowered = text.lower()
+        if lowered.isascii():
+            return _ASCII_WORD.findall(lowered)
+        kept = (
+            char if unicodedata.category(char)[0] in _LETTERS_NUMBERS_MARKS else " "
+            for char in unicodedata.normalize("NFC", lowered)
+        )
+        return _UNSPACED.sub(r" \1 ", "".join(kept)).split()
+
+
+_ROUGE = RougeScorer(["rougeL"], tokenizer=_Words())
 
 
 @lru_cache(maxsize=50_000)
 def tokens(report: str) -> tuple[str, ...]:
     """Lower-cased PTB-like tokens without punctuation."""
+    report = unicodedata.normalize("NFC", report)
     words: list[str] = []
     for start, end in split_sentences(report):
         words.extend(_TREEBANK.tokenize(report[start:end]))

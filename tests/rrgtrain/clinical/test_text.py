@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import math
 import shutil
+import unicodedata
 from collections import Counter
 
 import numpy as np
 import pytest
 import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+from rouge_score.rouge_scorer import RougeScorer
 
 from rrgtrain.clinical.text import (
     cider,
@@ -93,6 +97,43 @@ def test_rouge_l_by_hand() -> None:
     # longest common subsequence "no effusion": 2 of 3 and 2 of 4 words
     value = rouge_l(["No pleural effusion."], ["No effusion or edema."])[0]
     assert value == pytest.approx(2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4))
+
+
+@given(st.text("aZ09 _-.,'\n\t/", max_size=60), st.text("aZ09 _-.,'\n\t/", max_size=60))
+def test_rouge_l_of_ascii_is_rouge_scores_own(report, reference) -> None:
+    wanted = RougeScorer(["rougeL"], use_stemmer=False).score(reference, report)["rougeL"].fmeasure
+    assert rouge_l([report], [reference])[0] == wanted
+
+
+@pytest.mark.parametrize(
+    ("report", "reference", "shared", "words"),
+    [
+        ("Легкие чистые", "Легкие не чистые", 2, (2, 3)),
+        ("Épanchement pleural à gauche.", "Pas d'épanchement pleural", 2, (4, 4)),
+        ("Kein Pleuraerguß", "kein pleuraerguß links", 2, (2, 3)),
+        ("左侧胸腔积液", "右侧胸腔积液", 5, (6, 6)),
+        ("फेफड़े साफ हैं", "फेफड़े साफ", 2, (3, 2)),
+        ("Herzgröße: groß", "Herzgrosse: gross", 0, (2, 2)),
+    ],
+)
+def test_rouge_l_of_words_outside_ascii(report, reference, shared, words) -> None:
+    assert rouge_l([report], [reference])[0] == pytest.approx(2 * shared / sum(words))
+
+
+def test_no_score_depends_on_how_an_accent_was_typed() -> None:
+    reference = "Petit épanchement pleural à gauche, cœur élargi."
+    typed = [unicodedata.normalize(form, reference) for form in ("NFC", "NFD")]
+    assert typed[0] != typed[1]
+    counts = count_ngrams(tokens(reference))
+    scores = (
+        lambda x, y: sentence_bleu(x, y)[:, 3],
+        rouge_l,
+        meteor,
+        lambda x, y: cider(x, y, counts, 2),
+    )
+    for score in scores:
+        composed, decomposed = score(typed, [reference] * 2)
+        assert composed == decomposed > 0
 
 
 def test_cider_over_its_own_references_is_pycocoevalcaps() -> None:
