@@ -37,6 +37,10 @@ Phantom = _phantom()
 class Data:
     """Where studies come from; `limit` keeps the first of each split.
 
+    `splits` joins some: `{train: train+val}` trains on both, and nothing is left to choose by but
+    the training studies. `max_images` leaves out studies with more, `each_image` makes every image
+    a sample of its own with the report of its study (MRG-R1).
+
     Of the training studies, reinforcement learning sees all; with `subset` those that a file of
     `rrgtrain select` names, with `agreeing` those whose report says what their labels say (positive
     or uncertain against neither, read by `reward.labeller`), with `balanced` that many, so that the
@@ -46,6 +50,9 @@ class Data:
     source: str = one_of("phantom", "iu_xray", "nih")
     root: str | None = None
     images: str = one_of("all", "frontal", "none")
+    splits: dict[str, str] = field(default_factory=dict)
+    max_images: int | None = at_least(None, 1)
+    each_image: bool = False
     limit: int | None = None
     subset: str | None = None
     balanced: int | None = None

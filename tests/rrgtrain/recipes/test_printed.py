@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from rrgtrain.config import load_config
+from rrgtrain.recipe_files import recipe_names
 from rrgtrain.schema import Recipe
 
 APPENDIX_E, SECTION_4_1, SECTION_IV_B = "appendix E", "section 4.1", "section IV.B"
@@ -23,6 +24,7 @@ PRINTED: list[tuple[str, str, Any, str]] = [
     ("editgrpo", "policy.min_pixels", 262_144, APPENDIX_E),
     ("editgrpo", "policy.prompt", "editgrpo", APPENDIX_E),
     ("editgrpo", "data.images", "all", "section 3.1 and appendix F"),
+    ("editgrpo", "data.max_images", 6, "table 3"),
     ("editgrpo", "rl.steps", 1000, "section 3.1, Training"),
     ("editgrpo", "rl.prompts", 32, APPENDIX_E),
     ("editgrpo", "rl.group", 10, "appendix E, G/2 = 5"),
@@ -52,12 +54,14 @@ PRINTED: list[tuple[str, str, Any, str]] = [
     ),
     ("editgrpo", "reward.neg_weight", 0.3612, "appendix D, RaTEScore 0.5.0"),
     ("editgrpo_sft", "sft.choose", "before_convergence", "appendix E, stage 2"),
+    ("editgrpo_sft", "policy.freeze_vision", False, "appendix E, stage 1 trains theta"),
     ("editgrpo_norm", "rl.std", "sample", "table 1 and eq. 1"),
     ("editgrpo_para", "edit.level", "paragraph", "table 1"),
     ("editgrpo_exact", "edit.match", "exact", "table 4"),
     ("editgrpo_exact", "edit.extractor", "radgraph", "table 4"),
     ("editgrpo_rexgradient", "rl.steps", 600, "section 3.1, Training"),
     ("editgrpo_iu_xray", "rl.steps", 74, "one epoch of table 3"),
+    ("editgrpo_iu_xray", "data.splits", {"train": "train+val"}, "table 3, 2,365 of 2,955"),
     ("editgrpo_padchest", "rl.steps", 114, "one epoch of table 3"),
     ("grpo", "rl.std", "sample", "eq. 1"),
     ("grpo", "rl.aggregation", "grpo", "eq. 2"),
@@ -76,7 +80,8 @@ PRINTED: list[tuple[str, str, Any, str]] = [
     ("mrg_r1", "policy.lora.alpha", 256.0, SECTION_IV_B),
     ("mrg_r1", "policy.lora.dropout", 0.05, SECTION_IV_B),
     ("mrg_r1", "policy.prompt", "think", "section III.B.1"),
-    ("mrg_r1", "data.images", "frontal", "section III.A, one image"),
+    ("mrg_r1", "data.images", "all", "section IV.A, every image of a study"),
+    ("mrg_r1", "data.each_image", True, "section IV.A, each a sample with the same report"),
     ("mrg_r1", "rl.optimizer", "adamw_8bit", SECTION_IV_B),
     ("mrg_r1", "rl.lr", 5e-6, SECTION_IV_B),
     ("mrg_r1", "rl.beta1", 0.9, SECTION_IV_B),
@@ -177,14 +182,48 @@ def test_every_paper_size_is_for_a_gpu(loaded: dict[str, Recipe]) -> None:
         assert recipe.policy.dtype == "bfloat16" and recipe.policy.gradient_checkpointing
 
 
-def test_a_tenth_of_the_steps_warms_up(loaded: dict[str, Recipe]) -> None:
+@pytest.mark.parametrize("name", ["mrg_r1", "mrg_r1_mimic"])
+def test_a_tenth_of_the_steps_warms_up(name: str) -> None:
     """MRG-R1, section IV.B."""
-    rl = loaded["mrg_r1"].rl
+    rl = load_config(Recipe, f"paper/{name}", []).rl
     assert rl.warmup == round(rl.steps / 10)
 
 
-def test_an_epoch_of_the_small_data_sets(loaded: dict[str, Recipe]) -> None:
-    """EditGRPO, table 3: 2,365 and 3,640 training studies, 32 a step."""
-    for name, studies in (("editgrpo_iu_xray", 2365), ("editgrpo_padchest", 3640)):
-        rl = loaded[name].rl
-        assert (rl.steps - 1) * rl.prompts < studies <= rl.steps * rl.prompts
+# recipe, samples of its training data, and where they are counted
+EPOCHS = [
+    ("editgrpo_iu_xray", 2365, "EditGRPO, table 3"),
+    ("editgrpo_padchest", 3640, "EditGRPO, table 3"),
+    ("mrg_r1", 2 * 2069, "MRG-R1, section IV.A: 70 % of 2,955 studies, two images each"),
+    ("mrg_r1_mimic", 222_800, "MRG-R1, section IV.A"),
+    ("deer", 270_790, "DEER, section 4.1, rows 100 %"),
+    ("deer_grpo", 270_790, "DEER, section 4.1, rows 100 %"),
+    ("deer_tfidf", 270_790, "DEER, table 4"),
+    ("deer_fifth", 54_158, "DEER, rows 20 %"),
+    ("deer+paper/deer_fifth", 54_158, "DEER, rows 20 %"),
+]
+
+
+@pytest.mark.parametrize(("name", "samples", "source"), EPOCHS)
+def test_one_pass_over_the_data(name: str, samples: int, source: str) -> None:
+    rl = load_config(Recipe, f"paper/{name}", []).rl
+    assert (rl.steps - 1) * rl.prompts < samples <= rl.steps * rl.prompts, source
+
+
+def test_a_fifth_of_the_data_is_the_same_training_otherwise() -> None:
+    whole, fifth = (
+        load_config(Recipe, f"paper/{n}", []) for n in ("deer", "deer+paper/deer_fifth")
+    )
+    fifth.rl.steps = whole.rl.steps
+    assert fifth == whole
+
+
+@pytest.mark.parametrize("name", [n for n in recipe_names() if n.startswith("paper/")])
+def test_an_image_and_a_micro_batch_are_bounded(name: str) -> None:
+    """A radiograph of MIMIC-CXR at its own size is 9,919 image tokens of 28 x 28 pixels."""
+    recipe = load_config(Recipe, name, [])
+    assert recipe.policy.max_pixels is not None and recipe.policy.max_pixels // 28**2 <= 512
+    one_image = recipe.data.each_image or recipe.data.images == "frontal"
+    assert one_image or recipe.data.max_images or name in ("paper/qwen_3b", "paper/huatuo_7b")
+    prompt = (recipe.data.max_images or 1) * recipe.policy.max_pixels // 28**2
+    assert recipe.sft.token_budget is not None and recipe.sft.token_budget >= prompt
+    assert recipe.rl.token_budget >= prompt + (recipe.rl.group + 1) * recipe.rl.max_new_tokens
