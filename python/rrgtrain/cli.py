@@ -29,11 +29,21 @@ class _Parser(argparse.ArgumentParser):
         raise UserError(f"{message}; see `{self.prog} --help`")
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        # imported when asked for: it takes torch along, and two seconds
+        from rrgkern import __version__
+
+        print(f"rrgtrain {__version__}")
+        parser.exit()
+
+
 def parser() -> argparse.ArgumentParser:
     """The verbs and their options."""
     top = _Parser(
         prog="rrgtrain", description="Reinforcement learning of chest X-ray report generation."
     )
+    top.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
     def verb(name: str, text: str) -> argparse.ArgumentParser:

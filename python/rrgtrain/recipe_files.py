@@ -13,10 +13,10 @@ from omegaconf import OmegaConf
 
 from rrgtrain.errors import UserError
 
-# A checkout keeps recipes beside the packages; an installed wheel carries them inside.
+# An installed wheel carries recipes inside the package; a checkout keeps them beside the packages.
 _FOLDERS = (
-    Path(__file__).resolve().parents[2] / "recipes",
     Path(__file__).resolve().parent / "recipes",
+    Path(__file__).resolve().parents[2] / "recipes",
 )
 
 

@@ -1,0 +1,75 @@
+"""A wheel made from the source distribution and installed away from the checkout runs a demo."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import house
+from tests.rrgtrain.engine.runs import TINY_RUN
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.slow
+
+
+def succeeds(*command: str | Path, cwd: Path, **environment: str) -> str:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RRGKERN_", "PYTHON"))}
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=cwd,
+        env=inherited | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the wheel of the source distribution of this tree installs, and nothing else of it."""
+    home = tmp_path_factory.mktemp("wheel")
+    for path in house.files(ROOT):
+        copy = home / "tree" / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, copy)
+    succeeds(sys.executable, "setup.py", "-q", "sdist", "--dist-dir", home, cwd=home / "tree")
+    (source,) = home.glob("*.tar.gz")
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
+    alone = ("--no-deps", "--no-index", "--no-build-isolation")
+    succeeds(*pip, "wheel", *alone, "-w", home, source, cwd=home, RRGKERN_BUILD="cpu")
+    (wheel,) = home.glob("*.whl")
+    succeeds(*pip, "install", *alone, "--target", home / "site", wheel, cwd=home)
+    return home / "site"
+
+
+def test_a_wheel_runs_a_demo_away_from_the_checkout(site: Path, tmp_path: Path) -> None:
+    environment = {"PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    imported = "import rrgkern, rrgtrain; print(rrgkern.__file__, rrgtrain.__file__, sep='\\n')"
+    paths = succeeds(sys.executable, "-c", imported, cwd=tmp_path, **environment).splitlines()
+    assert [Path(p).parents[1] for p in paths] == [site, site]
+    command = (sys.executable, site / "bin" / "rrgtrain")
+    shown = succeeds(*command, "demo", "--out", "run", *TINY_RUN, cwd=tmp_path, **environment)
+    assert shown.startswith("SFT, then EditGRPO") and "report: run/report.html" in shown
+    assert "</html>" in (tmp_path / "run" / "report.html").read_text()
+    name, version = succeeds(*command, "--version", cwd=tmp_path, **environment).split()
+    assert name == "rrgtrain" and (site / f"rrgkern-{version}.dist-info").is_dir()
+
+
+def test_a_wheel_holds_every_recipe_and_template_of_the_checkout(site: Path) -> None:
+    packages = {"rrgkern": "rrgkern", "python/rrgtrain": "rrgtrain", "recipes": "rrgtrain/recipes"}
+    wanted = [
+        site / package / path.relative_to(ROOT / folder)
+        for folder, package in packages.items()
+        for path in house.files(ROOT)
+        if path.is_relative_to(ROOT / folder)
+    ]
+    assert len(wanted) > 300
+    assert [path for path in wanted if not path.is_file()] == []
+    assert (site / "rrgkern" / "_C.so").is_file()
