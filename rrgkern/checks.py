@@ -27,6 +27,7 @@ def check_offsets(name: str, offsets: Tensor, total: int, counted: str) -> None:
         total: the number of `counted` things that the offsets divide.
         counted: "tokens", "sequences": for the message.
     """
+    check_rising(name, offsets)
     if not values_may_be_read(offsets):
         return
     first, last = int(offsets[0]), int(offsets[-1])
@@ -35,8 +36,20 @@ def check_offsets(name: str, offsets: Tensor, total: int, counted: str) -> None:
             f"{name} runs from {first} to {last}; it must start at 0 and end at the number of "
             f"{counted}, {total}"
         )
-    if bool((offsets.diff() < 0).any()):
-        at = int((offsets.diff() < 0).nonzero()[0])
+
+
+def check_rising(name: str, offsets: Tensor) -> None:
+    """Raise ValueError for offsets [S+1] int64 without an element, or that go down."""
+    if offsets.ndim != 1 or offsets.numel() == 0:
+        raise ValueError(
+            f"{name} has shape {tuple(offsets.shape)}; wanted one axis and at least one element"
+        )
+    if not values_may_be_read(offsets):
+        return
+    # Neighbours are compared: a difference of two int64 may wrap around and look positive.
+    down = offsets[1:] < offsets[:-1]
+    if bool(down.any()):
+        at = int(down.nonzero()[0])
         raise ValueError(
             f"{name} goes down after position {at} ({int(offsets[at])} to {int(offsets[at + 1])}); "
             "it must be a running sum of lengths"

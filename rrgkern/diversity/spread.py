@@ -46,6 +46,8 @@ def reward_spread(
     """
     check(rewards, group_offsets, valid)
     sizes = group_offsets.diff()
+    if not len(sizes):
+        return RewardSpread(*rewards.new_full((3,), torch.nan, dtype=torch.float64))
     group = torch.arange(len(sizes), device=rewards.device).repeat_interleave(
         sizes, output_size=len(rewards)
     )

@@ -10,7 +10,12 @@ from torch import Tensor
 from rrgkern import csrc
 from rrgkern.checks import check_offsets
 from rrgkern.dispatch import register_csrc
-from rrgkern.entity_match.checks import check_range, check_unit_rows, check_weights
+from rrgkern.entity_match.checks import (
+    UNIT_TOLERANCE,
+    check_range,
+    check_unit_rows,
+    check_weights,
+)
 from rrgkern.entity_match.reference import entity_match_reference
 from rrgkern.entity_match.types import ReportEntities
 
@@ -72,6 +77,11 @@ def _launch_cpu(*inputs: Tensor) -> Results:
     threads = torch.get_num_threads()
     if not csrc.load().entity_match_cpu(*x, *y, *tables, *results, threads, -1):
         check_inputs(*arguments)
+        # The lengths are summed in another order there, and differ in the last bits.
+        raise ValueError(
+            f"the length of an embedding is 1 ± {UNIT_TOLERANCE} only as it is rounded: divide "
+            "each row by its length"
+        )
     return results
 
 

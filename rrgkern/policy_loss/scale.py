@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rrgkern.checks import check_rising
 from rrgkern.policy_loss.segments import sequence_of_token, sum_per_sequence
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
@@ -46,7 +47,8 @@ def loss_scale(
 
     Raises:
         TypeError: offsets is not int64, or mask not bool.
-        ValueError: an unknown aggregation, a missing or needless option, a wrong shape.
+        ValueError: an unknown aggregation, a missing or needless option, a wrong shape; on CPU,
+            or with RRGKERN_CHECK=1, also offsets that go down.
     """
     if aggregation not in AGGREGATIONS:
         raise ValueError(
@@ -54,8 +56,7 @@ def loss_scale(
         )
     if offsets.dtype != torch.int64:
         raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
-    if offsets.ndim != 1 or offsets.numel() == 0:
-        raise ValueError(f"offsets has shape {tuple(offsets.shape)}; wanted [S+1], at least [0]")
+    check_rising("offsets", offsets)
     _only_for("dr_grpo", aggregation, "max_length", max_length)
     _only_for("dapo", aggregation, "total_tokens", total_tokens)
     if world_size < 1 or (world_size > 1 and aggregation != "dapo"):

@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from rrgkern.checks import values_may_be_read
 from rrgkern.token_weights.op import byte_level_spans_op, span_max_op, tfidf_weights_op
 from rrgkern.token_weights.vocabulary import ByteVocabulary
 
@@ -76,9 +77,9 @@ def span_max(
 
     Raises:
         TypeError: a tensor has the wrong dtype.
-        ValueError: shapes or devices disagree, offsets do not cut their rows, or a saliency is
-            negative, NaN or infinite. Values on a GPU are device assertions, or this error under
-            RRGKERN_CHECK=1.
+        ValueError: shapes or devices disagree, offsets do not cut their rows, a span is outside
+            the range of int32, or a saliency is negative, NaN or infinite. Values on a GPU are
+            device assertions, or this error under RRGKERN_CHECK=1.
     """
     floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
     integers = (torch.int32, torch.int64)
@@ -89,9 +90,9 @@ def span_max(
     _check("token_offsets", token_offsets, (torch.int64,), (piece_offsets.shape[0],), saliency)
     return span_max_op(
         saliency.detach().float().contiguous(),
-        piece_spans.int().contiguous(),
+        _narrowed("piece_spans", piece_spans),
         piece_offsets.contiguous(),
-        token_spans.int().contiguous(),
+        _narrowed("token_spans", token_spans),
         token_offsets.contiguous(),
     )
 
@@ -114,9 +115,9 @@ def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabul
 
     Raises:
         TypeError: a tensor has the wrong dtype.
-        ValueError: shapes or devices disagree, offsets do not cut the tokens, or an id is outside
-            the vocabulary. Ids on a GPU are device assertions, or this error under
-            RRGKERN_CHECK=1.
+        ValueError: shapes or devices disagree, offsets do not cut the tokens or the bytes of the
+            vocabulary, or an id is outside it. Ids on a GPU are device assertions, or this error
+            under RRGKERN_CHECK=1.
     """
     _check("token_ids", token_ids, (torch.int32, torch.int64), (-1,), token_ids)
     _check("offsets", offsets, (torch.int64,), (-1,), token_ids)
@@ -128,6 +129,21 @@ def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabul
         vocabulary.bytes.contiguous(),
         vocabulary.offsets.contiguous(),
     )
+
+
+def _narrowed(name: str, spans: Tensor) -> Tensor:
+    """Spans as int32, which holds every position of a text below 2 GiB; others are refused."""
+    narrow = spans.int()
+    fine = narrow == spans
+    if not values_may_be_read(spans):
+        torch._assert_async(fine.all(), f"span_max: {name} is outside the range of int32")
+    elif not fine.all():
+        row, side = (~fine).nonzero()[0].tolist()
+        raise ValueError(
+            f"{name} is {int(spans[row, side])} at row {row}, wanted a character's position of at "
+            "most 2147483647"
+        )
+    return narrow.contiguous()
 
 
 def _check(

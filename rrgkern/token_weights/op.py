@@ -116,7 +116,7 @@ def byte_level_spans_op(
     token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
 ) -> Tensor:
     """[N], [S+1] int64, [total] uint8, [V+1] int64 -> [N, 2] int32."""
-    check_ids(token_ids, offsets, vocabulary_offsets)
+    check_ids(token_ids, offsets, vocabulary_bytes, vocabulary_offsets)
     return reference.byte_level_spans_reference(
         token_ids, offsets, vocabulary_bytes, vocabulary_offsets
     )
@@ -125,7 +125,7 @@ def byte_level_spans_op(
 def _launch_spans(
     token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
 ) -> Tensor:
-    check_ids(token_ids, offsets, vocabulary_offsets)
+    check_ids(token_ids, offsets, vocabulary_bytes, vocabulary_offsets)
     spans = token_ids.new_empty((len(token_ids), 2), dtype=torch.int32)
     inputs = (token_ids, offsets, vocabulary_bytes, vocabulary_offsets)
     _entry("byte_level_spans", spans)(*(t.contiguous() for t in inputs), spans)
@@ -142,9 +142,12 @@ def _(
     return token_ids.new_empty((token_ids.shape[0], 2), dtype=torch.int32)
 
 
-def check_ids(token_ids: Tensor, offsets: Tensor, vocabulary_offsets: Tensor) -> None:
-    """Raise ValueError for offsets that do not cut the tokens and for ids without a token."""
+def check_ids(
+    token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
+) -> None:
+    """Raise ValueError for offsets that do not cut their rows and for ids without a token."""
     check_offsets("offsets", offsets, len(token_ids), "tokens")
+    check_offsets("vocabulary.offsets", vocabulary_offsets, len(vocabulary_bytes), "bytes")
     size = len(vocabulary_offsets) - 1
     fine = (token_ids >= 0) & (token_ids < size)
     if not values_may_be_read(token_ids):

@@ -1,0 +1,157 @@
+"""Offsets that would lead outside of memory are refused by every function that takes offsets."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from rrgkern import (
+    ByteVocabulary,
+    PolicyLoss,
+    PreferencePairs,
+    ReportEntities,
+    SentenceEntities,
+    byte_level_spans,
+    edit_plan,
+    entity_match,
+    group_advantages,
+    grpo_loss,
+    linear_grpo_loss,
+    loss_scale,
+    oracle_pairs,
+    policy_loss,
+    preference_loss,
+    reward_spread,
+    span_max,
+    tfidf_weights,
+    zero_variance_share,
+)
+from rrgkern.checks import check_offsets
+
+# From 0 to 4, and every difference of two neighbours is positive once it has wrapped around.
+WRAPPED = torch.tensor([0, 2**62, 2**63 - 1, -(2**63), -(2**62), 0, 4])
+SIX = torch.zeros(6)
+FOUR = torch.zeros(4)
+IDS = torch.zeros(4, dtype=torch.int64)
+BYTES = torch.zeros(4, dtype=torch.uint8)
+UNIT = torch.tensor([[1.0, 0.0]] * 4)
+
+
+def _sentences(offsets: torch.Tensor) -> SentenceEntities:
+    presence = torch.ones(4, dtype=torch.int8)
+    return SentenceEntities(offsets, IDS, offsets, IDS, presence, IDS, UNIT)
+
+
+def _entities(offsets: torch.Tensor) -> ReportEntities:
+    return ReportEntities(offsets, torch.ones(4, dtype=torch.int8), UNIT)
+
+
+PAIRS = PreferencePairs(IDS[:1], IDS[:1], torch.ones(1))
+SPANS = torch.zeros(4, 2, dtype=torch.int64)
+ALL = torch.tensor([0, 4])
+LOSS = {"scale": SIX, "ref": FOUR, "spec": PolicyLoss()}
+
+
+def _edits(w: torch.Tensor, **options: object) -> object:
+    return edit_plan(_sentences(w), _sentences(w), seeds=SIX.long(), **options)
+
+
+CALLS = {
+    "tfidf_weights": lambda w: tfidf_weights(IDS, w, torch.tensor([0, 6])),
+    "tfidf_weights, groups": lambda w: tfidf_weights(IDS, torch.arange(5), w),
+    "span_max": lambda w: span_max(FOUR, SPANS, w, SPANS, w),
+    "policy_loss": lambda w: policy_loss(FOUR, SIX, w, **LOSS),
+    "group_advantages": lambda w: group_advantages(FOUR, w),
+    "zero_variance_share": lambda w: zero_variance_share(FOUR, w),
+    "preference_loss": lambda w: preference_loss(FOUR, FOUR, w, PAIRS),
+    "grpo_loss": lambda w: grpo_loss(torch.zeros(4, 8), IDS, SIX, w, **LOSS),
+    "linear_grpo_loss": lambda w: linear_grpo_loss(UNIT, torch.zeros(8, 2), IDS, SIX, w, **LOSS),
+    "edit_plan": _edits,
+    "edit_plan, no limit": lambda w: _edits(w, max_edits=None),
+    "edit_plan, released": lambda w: _edits(w, rule="released"),
+    "entity_match": lambda w: entity_match(_entities(w), _entities(w)),
+    "loss_scale": lambda w: loss_scale("grpo", w),
+    "reward_spread": lambda w: reward_spread(FOUR, w),
+    "oracle_pairs": lambda w: oracle_pairs(IDS.bool(), w),
+    "byte_level_spans": lambda w: byte_level_spans(IDS, w, ByteVocabulary(BYTES, ALL)),
+    "byte_level_spans, vocabulary": lambda w: byte_level_spans(IDS, ALL, ByteVocabulary(BYTES, w)),
+}
+OUTSIDE = {
+    "far outside": torch.tensor([0, 2**33]),
+    "outside": torch.tensor([0, 10**5]),
+    "short": torch.tensor([0, 3]),
+    "empty": torch.tensor([], dtype=torch.int64),
+}
+
+
+def _said(call: object, offsets: torch.Tensor) -> str:
+    try:
+        return f"returned {call(offsets)}"
+    except ValueError as error:
+        return str(error)
+
+
+def _children() -> None:
+    """What every call with wrapped offsets says, each in a child: a memory error ends only that."""
+    said = {}
+    for name, call in CALLS.items():
+        read, write = os.pipe()
+        if (child := os.fork()) == 0:
+            os.write(write, _said(call, WRAPPED).encode())
+            os._exit(0)
+        os.close(write)
+        with os.fdopen(read) as pipe:
+            text = pipe.read()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said[name] = text if status == 0 else f"died of signal {-status}"
+    print(json.dumps(said))
+
+
+def test_differences_that_wrap_around_are_refused_by_every_function() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from tests.rrgkern import test_checks; test_checks._children()"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said = json.loads(done.stdout)
+    assert set(said) == set(CALLS)
+    wrong = {name: text for name, text in said.items() if "goes down after position 2" not in text}
+    assert not wrong
+
+
+@pytest.mark.parametrize("offsets", OUTSIDE.values(), ids=OUTSIDE)
+def test_a_vocabulary_lies_in_its_bytes(offsets: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="vocabulary.offsets"):
+        byte_level_spans(IDS[:1], torch.tensor([0, 1]), ByteVocabulary(BYTES, offsets))
+
+
+def test_offsets_have_one_axis_and_an_element() -> None:
+    for offsets in (torch.zeros(0, dtype=torch.int64), torch.zeros(1, 1, dtype=torch.int64)):
+        with pytest.raises(ValueError, match="wanted one axis and at least one element"):
+            check_offsets("offsets", offsets, 0, "tokens")
+
+
+def test_spans_that_do_not_fit_are_refused() -> None:
+    """Narrowed to 32 bits, this span would share characters with the token's."""
+    far = torch.tensor([[2**32, 2**32 + 5]])
+    token = torch.tensor([[0, 3]])
+    one = torch.tensor([0, 1])
+    with pytest.raises(ValueError, match=r"piece_spans is 4294967296 at row 0.*2147483647"):
+        span_max(torch.ones(1), far, one, token, one)
+    with pytest.raises(ValueError, match="token_spans is 4294967296 at row 0"):
+        span_max(torch.ones(1), token, one, far, one)
+
+
+def test_no_group_has_no_spread() -> None:
+    assert all(value.isnan() for value in reward_spread(torch.zeros(0), torch.tensor([0])))
+
+
+def test_loss_scale_refuses_lengths_below_zero() -> None:
+    with pytest.raises(ValueError, match="goes down after position 1"):
+        loss_scale("grpo", torch.tensor([0, 5, 3]))
