@@ -32,9 +32,9 @@ class _Parser(argparse.ArgumentParser):
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
         # imported when asked for: it takes torch along, and two seconds
-        from rrgkern import __version__
+        import rrgkern
 
-        print(f"rrgtrain {__version__}")
+        print(f"rrgtrain {rrgkern.__version__}")
         parser.exit()
 
 
