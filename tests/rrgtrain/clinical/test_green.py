@@ -27,7 +27,7 @@ def answer(significant: list[int], matched: str = "2. Edema; effusion.") -> str:
 
 
 def options(server: Server, **more: object) -> dict[str, object]:
-    return {"endpoint": server.url, "model": "green", "backoff": 0.01, "timeout": 5.0, **more}
+    return {"endpoint": server.url, "model": "green", "timeout": 5.0, **more}
 
 
 @pytest.fixture(autouse=True)

@@ -200,7 +200,7 @@ def test_a_reward_endpoint_that_dies_is_asked_again_and_the_run_goes_on(tmp_path
     for home in homes:
         home.mkdir()
     with serving(answer) as server:
-        told = {"endpoint": server.url, "model": "tiny", "backoff": 0.01, "tries": 3}
+        told = {"endpoint": server.url, "model": "tiny", "tries": 3}
         words = started(
             "reward.terms.facts=1", *(f"reward.options.facts.{k}={v}" for k, v in told.items())
         )

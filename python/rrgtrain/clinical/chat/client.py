@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import random
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from rrgtrain.clinical.chat.answers import parse_json
-from rrgtrain.clinical.chat.transport import Answer, PassingFailure, post_chat
 from rrgtrain.clinical.store import Store
 from rrgtrain.errors import UserError
+from rrgtrain.redact import shown_url
+
+if TYPE_CHECKING:
+    from rrgtrain.clinical.chat.transport import Answer, Endpoint
 
 T = TypeVar("T")
 Message = dict[str, str]
-
-_LONGEST_WAIT = 60.0
 
 
 class Question(NamedTuple, Generic[T]):
@@ -66,7 +65,6 @@ class Chat:
         concurrency: int = 16,
         timeout: float = 60.0,
         tries: int = 5,
-        backoff: float = 1.0,
         max_tokens: int = 1024,
         json_mode: bool = True,
         input_price: float = 0.0,
@@ -77,13 +75,14 @@ class Chat:
         """Nothing is sent yet.
 
         Args:
-            endpoint: address up to and with the version, as in http://localhost:8000/v1.
+            endpoint: address up to and with the version, as in http://localhost:8000/v1. A query is
+                sent with every request; messages show neither it nor a user and password.
             model: the name that the endpoint knows it by.
             key_variable: environment variable with the key; none is sent where it is not set.
-            concurrency: requests in flight at most.
+            concurrency: conversations at a time at most.
             timeout: seconds for one whole answer.
-            tries: requests for one answer at most; the wait between them doubles from `backoff`
-                seconds, or is what the server asks for.
+            tries: requests for one answer at most; the wait between them doubles from half a second
+                to eight, or is what the server asks for, up to two minutes.
             max_tokens: longest answer.
             json_mode: ask the server for JSON where JSON is wanted; off for servers that refuse it.
             input_price, output_price: per million tokens.
@@ -93,20 +92,21 @@ class Chat:
         Raises:
             UserError: an address or number that cannot be.
         """
-        if not endpoint.startswith(("http://", "https://")):
-            raise UserError(f"endpoint {endpoint!r}; wanted an address such as http://host:8000/v1")
+        self.shown = shown_url(endpoint)
+        if not _is_address(endpoint):
+            wanted = "an address such as http://host:8000/v1"
+            raise UserError(f"endpoint {self.shown!r}; wanted {wanted}")
         for name, value in (("concurrency", concurrency), ("timeout", timeout), ("tries", tries)):
             if not value > 0:
-                raise UserError(f"endpoint {endpoint}: {name} is {value}; wanted more than 0")
+                raise UserError(f"endpoint {self.shown}: {name} is {value}; wanted more than 0")
         self.endpoint, self.model = endpoint.rstrip("/"), model
         self.usage = Usage()
         self._key_variable, self._concurrency = key_variable, concurrency
-        self._timeout, self._tries, self._backoff = timeout, tries, backoff
+        self._timeout, self._tries = timeout, tries
         self._max_tokens, self._json_mode = max_tokens, json_mode
         self._prices = (input_price, output_price)
         self._log = Path(log).expanduser() if log is not None else None
         self._lock = threading.Lock()
-        self._jitter = random.Random(0)
         self._store = Store(cache, f"chat-{_digest(model)}") if cache is not None else None
 
     def ask(self, questions: Sequence[Question[T]]) -> list[T]:
@@ -119,69 +119,95 @@ class Chat:
             UserError: an endpoint that fails `tries` times, or refuses, or answers in the wrong
                 form twice.
         """
-        stop = threading.Event()
-        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="chat") as pool:
-            futures = [pool.submit(self._one, question, stop) for question in questions]
-            wait(futures, return_when=FIRST_EXCEPTION)
-            stop.set()
-            for future in futures:
-                future.cancel()
-            failed = [f.exception() for f in futures if f.done() and not f.cancelled()]
-        for error in failed:
-            if error is not None:
-                raise error
-        return [future.result() for future in futures]
+        kept = [self._kept(question) for question in questions]
+        missing = [q for q, held in zip(questions, kept, strict=True) if held is None]
+        fresh = iter(self._converse(missing) if missing else [])
+        return [next(fresh) if held is None else held[0] for held in kept]
 
     def check(self) -> None:
         """Asks for one word, so that an endpoint that is down, or refuses, is known beforehand.
 
         Raises as `ask`. The answer is not looked at, and nothing is kept.
         """
-        body = self._body([{"role": "user", "content": "Answer with the word ok."}], False)
-        self._request(body, threading.Event())
+        messages = [{"role": "user", "content": "Answer with the word ok."}]
+        self._converse([Question(messages, str)], keep=False)
 
-    def _one(self, question: Question[T], stop: threading.Event) -> T:
-        body = self._body(question.messages, question.json_wanted)
-        key = json.dumps(body, sort_keys=True)
-        held = self._store.get(key) if self._store is not None else None
-        if held is not None:
-            try:
-                value = question.read(held.decode())
-            except ValueError:
-                pass  # kept by a version that wanted another form: asked again below
-            else:
-                self._count(cached=1)
-                return value
-        text = self._request(body, stop)
+    def _kept(self, question: Question[T]) -> tuple[T] | None:
+        held = None if self._store is None else self._store.get(self._name(question))
+        if held is None:
+            return None
         try:
-            value = question.read(text)
-        except ValueError as error:
-            text, value = self._repair(question, text, error, stop)
-        if self._store is not None:
-            self._store.put(key, text.encode())
-        return value
+            value = question.read(held.decode())
+        except ValueError:
+            return None  # kept by a version that wanted another form: asked again
+        self._count(cached=1)
+        return (value,)
 
-    def _repair(
-        self, question: Question[T], text: str, error: ValueError, stop: threading.Event
-    ) -> tuple[str, T]:
+    def _converse(self, questions: Sequence[Question[T]], *, keep: bool = True) -> list[T]:
+        """Asks in an event loop of a thread of its own: the caller may be in a loop already."""
+        from anyio.from_thread import start_blocking_portal
+
+        with start_blocking_portal() as portal:
+            return portal.call(self._all, questions, keep)
+
+    async def _all(self, questions: Sequence[Question[T]], keep: bool) -> list[T]:
+        # the openai package takes most of a second to import: only where an endpoint is asked
+        from anyio import CapacityLimiter, create_task_group
+
+        from rrgtrain.clinical.chat.transport import Endpoint
+
+        limiter = CapacityLimiter(self._concurrency)
+        found: dict[int, T] = {}
+
+        async def one(place: int, question: Question[T]) -> None:
+            async with limiter:
+                text, found[place] = await self._one(endpoint, question)
+            if keep and self._store is not None:
+                self._store.put(self._name(question), text.encode())
+
+        endpoint = Endpoint(
+            self.endpoint, self._key_variable, self._timeout, self._tries, self._record
+        )
+        try:
+            async with endpoint, create_task_group() as group:
+                for place, question in enumerate(questions):
+                    group.start_soon(one, place, question)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [found[place] for place in range(len(questions))]
+
+    async def _one(self, endpoint: Endpoint, question: Question[T]) -> tuple[str, T]:
+        """The answer and what is read in it; in another form it is asked for once more."""
+        text = await self._send(endpoint, question.messages, question.json_wanted)
+        try:
+            return text, question.read(text)
+        except ValueError as error:
+            reason = error
         self._count(repairs=1)
         again = [
             *question.messages,
             {"role": "assistant", "content": text},
             {
                 "role": "user",
-                "content": f"That answer cannot be used: {error}. Give the whole answer again, "
+                "content": f"That answer cannot be used: {reason}. Give the whole answer again, "
                 "in the form asked for and with nothing around it.",
             },
         ]
-        second = self._request(self._body(again, question.json_wanted), stop)
+        second = await self._send(endpoint, again, question.json_wanted)
         try:
             return second, question.read(second)
         except ValueError as still:
             raise UserError(
-                f"{self.endpoint}: {self.model} answered twice in a form that cannot be used "
+                f"{self.shown}: {self.model} answered twice in a form that cannot be used "
                 f"({still}): {second[:120]!r}; use another model, or raise max_tokens"
             ) from still
+
+    async def _send(self, endpoint: Endpoint, messages: list[Message], json_wanted: bool) -> str:
+        return (await endpoint.post(self._body(messages, json_wanted))).text
+
+    def _name(self, question: Question[Any]) -> str:
+        """The name that an answer is kept by: all that is asked."""
+        return json.dumps(self._body(question.messages, question.json_wanted), sort_keys=True)
 
     def _body(self, messages: list[Message], json_wanted: bool) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -194,59 +220,16 @@ class Chat:
             body["response_format"] = {"type": "json_object"}
         return body
 
-    def _request(self, body: dict[str, Any], stop: threading.Event) -> str:
-        key = os.environ.get(self._key_variable)
-        pause = self._backoff
-        for attempt in range(1, self._tries + 1):
-            began = time.perf_counter()
-            try:
-                answer = post_chat(self.endpoint, body, key, self._timeout)
-            except PassingFailure as failure:
-                self._record(began, attempt, failure=str(failure))
-                if attempt == self._tries:
-                    raise UserError(
-                        f"{self.endpoint} failed {self._tries} times, last with {failure}; "
-                        "is it up, and is the address right?"
-                    ) from failure
-                asked = failure.wait if failure.wait is not None else pause * self._spread()
-                pause *= 2
-                if stop.wait(min(asked, _LONGEST_WAIT)):
-                    raise UserError(f"{self.endpoint}: stopped after another failure") from failure
-            else:
-                self._record(began, attempt, answer)
-                return answer.text
-        raise AssertionError("the last try returns or raises")
-
-    def _spread(self) -> float:
-        """Between 1/2 and 1, so that clients that failed together do not return together."""
-        with self._lock:
-            return self._jitter.uniform(0.5, 1.0)
-
     def _record(
-        self, began: float, attempt: int, answer: Answer | None = None, failure: str | None = None
+        self, number: int, seconds: float, answer: Answer | None, failure: str | None
     ) -> None:
-        seconds = time.perf_counter() - began
         tokens = (answer.prompt_tokens, answer.completion_tokens) if answer else (0, 0)
         cost = sum(n * price for n, price in zip(tokens, self._prices, strict=True)) / 1e6
-        self._count(
-            requests=1,
-            retries=int(attempt > 1),
-            prompt_tokens=tokens[0],
-            completion_tokens=tokens[1],
-            cost=cost,
-            seconds=seconds,
-        )
+        told = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "cost": cost}
+        self._count(requests=1, retries=int(number > 1), seconds=seconds, **told)
         if self._log is not None:
-            row = {
-                "time": time.time(),
-                "model": self.model,
-                "try": attempt,
-                "seconds": round(seconds, 4),
-                "prompt_tokens": tokens[0],
-                "completion_tokens": tokens[1],
-                "cost": cost,
-                "failure": failure,
-            }
+            about = {"time": time.time(), "model": self.model, "try": number}
+            row = {**about, "seconds": round(seconds, 4), **told, "failure": failure}
             with self._lock, self._log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
 
@@ -255,10 +238,13 @@ class Chat:
             for name, value in more.items():
                 setattr(self.usage, name, getattr(self.usage, name) + value)
 
-    def statistics(self) -> dict[str, float]:
-        """`usage` as numbers for a log."""
-        with self._lock:
-            return {name: float(value) for name, value in asdict(self.usage).items()}
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        return False
 
 
 def _digest(text: str) -> str:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from unittest.mock import patch
 
 
 @dataclass(frozen=True)
 class Reply:
     """text: the model's answer. cut: bytes of the body that are sent. hang: seconds before it.
-    drip: seconds between its bytes. body: sent instead of a chat completion.
+    drip: seconds between its bytes; drip_head: between those of the headers. body: sent instead of
+    a chat completion. usage: what the server says that it counted.
     """
 
     text: str = "ok"
@@ -24,7 +25,9 @@ class Reply:
     cut: int | None = None
     hang: float = 0.0
     drip: float = 0.0
+    drip_head: float = 0.0
     body: bytes | None = None
+    usage: Any = field(default_factory=lambda: {"prompt_tokens": 100, "completion_tokens": 10})
 
     def content(self) -> bytes:
         if self.body is not None:
@@ -32,19 +35,22 @@ class Reply:
         return json.dumps(
             {
                 "choices": [{"message": {"role": "assistant", "content": self.text}}],
-                "usage": {"prompt_tokens": 100, "completion_tokens": 10},
+                "usage": self.usage,
             }
         ).encode()
 
 
 @dataclass
 class Server:
-    """url: the endpoint. asked: the bodies received, in order. at_once: most at the same time."""
+    """url: the endpoint. asked: the bodies received, in order. at_once: most at the same time.
+    waits: seconds that the client paused before it tried again, none of which were slept.
+    """
 
     url: str
     asked: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
     at_once: int = 0
 
 
@@ -63,7 +69,7 @@ def serving(answer: Callable[[int, dict[str, Any]], Reply]) -> Iterator[Server]:
                 number = len(server.asked)
                 server.asked.append(body)
                 server.keys.append(self.headers.get("Authorization"))
-                server.times.append(time.monotonic())
+                server.paths.append(self.path)
                 now += 1
                 server.at_once = max(server.at_once, now)
             try:
@@ -79,6 +85,9 @@ def serving(answer: Callable[[int, dict[str, Any]], Reply]) -> Iterator[Server]:
 
         def _send(self, reply: Reply) -> None:
             content = reply.content()
+            if reply.drip_head:
+                self._drip(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 1000, reply.drip_head)
+                return
             self.send_response(reply.status)
             for name, value in reply.headers.items():
                 self.send_header(name, value)
@@ -88,9 +97,12 @@ def serving(answer: Callable[[int, dict[str, Any]], Reply]) -> Iterator[Server]:
             if not reply.drip:
                 self.wfile.write(sent)
                 return
-            for byte in sent:
+            self._drip(sent, reply.drip)
+
+        def _drip(self, content: bytes, pause: float) -> None:
+            for byte in content:
                 self.wfile.write(bytes([byte]))
-                if closing.wait(reply.drip):
+                if closing.wait(pause):
                     return
 
         def log_message(self, *_: object) -> None:
@@ -101,8 +113,13 @@ def serving(answer: Callable[[int, dict[str, Any]], Reply]) -> Iterator[Server]:
     server = Server(f"http://127.0.0.1:{httpd.server_address[1]}/v1")
     thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
+
+    async def sleep(seconds: float) -> None:
+        server.waits.append(seconds)
+
     try:
-        yield server
+        with patch("anyio.sleep", sleep):
+            yield server
     finally:
         closing.set()
         httpd.shutdown()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import re
 import socket
 import time
 from pathlib import Path
@@ -24,7 +26,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chat(url: str, **options: Any) -> Chat:
-    return Chat(url, "m", **{"timeout": 5.0, "backoff": 0.01, "tries": 3, **options})
+    return Chat(url, "m", **{"timeout": 5.0, "tries": 3, **options})
 
 
 def plain(count: int = 1) -> list[Question[str]]:
@@ -79,6 +81,8 @@ def test_answers_come_in_order_and_no_more_at_once_than_allowed() -> None:
         Reply(body=b'{"choices": []}'),
         Reply(body=b"[]"),
         Reply(body=b'{"choices": [{"message": {"content": null}}]}'),
+        Reply(body=b"[" * 100_000),
+        Reply(body=b" " * ((1 << 24) + 1)),
     ],
 )
 def test_what_passes_is_tried_again(bad: Reply) -> None:
@@ -89,13 +93,94 @@ def test_what_passes_is_tried_again(bad: Reply) -> None:
     assert (client.usage.requests, client.usage.retries) == (3, 2)
 
 
-@pytest.mark.parametrize("bad", [Reply(hang=20.0), Reply(drip=0.05)])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Reply(hang=20.0),
+        Reply(drip=0.05),
+        Reply(drip_head=0.05),
+        Reply(drip=0.05, status=500),
+        Reply(drip=0.05, status=401),
+    ],
+)
 def test_a_server_that_hangs_or_drips_is_left(bad: Reply) -> None:
     began = time.monotonic()
     with serving(lambda number, _: bad if number < 1 else Reply()) as server:
         assert chat(server.url, timeout=0.3).ask(plain()) == ["ok"]
     assert len(server.asked) == 2
     assert 0.25 < time.monotonic() - began < 5.0
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_no_redirect_is_followed(status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    with serving(lambda *_: Reply()) as other:
+        there = other.url.replace("127.0.0.1", "localhost") + "/chat/completions?x=sk-secret"
+        gone = Reply(status=status, headers={"Location": there})
+        with (
+            serving(lambda *_: gone) as server,
+            pytest.raises(UserError, match=rf"{server.url} redirects to localhost; .*set endpoint"),
+        ):
+            chat(server.url).ask(plain())
+    assert len(server.asked) == 1
+    assert other.asked == []
+
+
+@pytest.mark.parametrize(
+    "usage",
+    [{"prompt_tokens": None}, [1], "many", None, {"prompt_tokens": "7", "completion_tokens": -1}],
+)
+def test_a_usage_without_counts_counts_nothing(usage: Any) -> None:
+    with serving(lambda *_: Reply(usage=usage)) as server:
+        client = chat(server.url)
+        assert client.ask(plain()) == ["ok"]
+    assert len(server.asked) == 1
+    assert (client.usage.prompt_tokens, client.usage.completion_tokens) == (0, 0)
+
+
+def test_a_key_is_stripped_of_its_line_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret\n")
+    with serving(lambda *_: Reply()) as server:
+        chat(server.url).ask(plain())
+    assert server.keys == ["Bearer sk-secret"]
+
+
+@pytest.mark.parametrize("key", ["sk-sec\nret", "sk-sec\x00ret", "sk-sec ret", "sk-sec\xe9ret"])
+def test_a_key_that_is_none_is_refused_by_its_variable(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "\x00" in key:  # no environment takes it, a container's secret file may
+        monkeypatch.setattr("os.environ", {"MY_KEY": key})
+    else:
+        monkeypatch.setenv("MY_KEY", key)
+    with serving(lambda *_: Reply()) as server, pytest.raises(UserError) as told:
+        chat(server.url, key_variable="MY_KEY").ask(plain())
+    assert re.match(r"the key in MY_KEY holds '.{1,4}' as its character 7", str(told.value))
+    assert "sec" not in str(told.value) and server.asked == []
+
+
+def test_a_key_in_the_place_of_its_variable_is_not_told() -> None:
+    with pytest.raises(UserError, match="key_variable is no name of") as told:
+        chat("http://127.0.0.1:9/v1", key_variable="sk-secret").ask(plain())
+    assert "secret" not in str(told.value)
+
+
+@pytest.mark.parametrize("status", [200, 401, 403])
+def test_nothing_shows_the_key_or_what_the_address_carries(
+    status: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    echo = b'{"error": "no sk-secret, pass/word or q-secret here"}'
+    log = tmp_path / "chat.jsonl"
+    with serving(lambda *_: Reply(status=status, body=echo)) as server:
+        carrying = server.url.replace("127.0.0.1", "me:pass%2Fword@127.0.0.1") + "?api-key=q-secret"
+        with pytest.raises(UserError) as told:
+            chat(carrying, log=log).ask(plain())
+    assert str(told.value).startswith(server.url)
+    assert "no ***, *** or *** here" in str(told.value)
+    for text in (str(told.value), log.read_text()):
+        assert not any(secret in text for secret in ("sk-secret", "pass", "q-secret"))
+    assert server.paths[0] == "/v1/chat/completions?api-key=q-secret"
 
 
 def test_a_server_that_keeps_failing_is_named() -> None:
@@ -111,21 +196,22 @@ def test_a_server_that_is_down_is_named() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{held.getsockname()[1]}/v1"
-        with pytest.raises(UserError, match=r"failed 2 times.*refused.*is it up"):
+        with pytest.raises(
+            UserError, match=r"failed 2 times, last with .*connection attempts failed.*is it up"
+        ):
             chat(url, tries=2).ask(plain())
 
 
 def test_waits_double_and_the_server_may_set_them() -> None:
     with serving(lambda number, _: Reply(status=500) if number < 2 else Reply()) as server:
-        chat(server.url, backoff=0.1).ask(plain())
-    first, second = (b - a for a, b in zip(server.times, server.times[1:], strict=False))
-    assert first >= 0.05
-    assert second >= 0.1
+        chat(server.url).ask(plain())
+    first, second = server.waits
+    assert 0.25 <= first <= 0.5 < 0.75 <= second <= 1.0
 
-    held = Reply(status=429, headers={"Retry-After": "0.2"})
+    held = Reply(status=429, headers={"Retry-After": "7"})
     with serving(lambda number, _: held if number < 1 else Reply()) as server:
-        chat(server.url, backoff=0.0).ask(plain())
-    assert server.times[1] - server.times[0] >= 0.2
+        chat(server.url).ask(plain())
+    assert server.waits == [7.0]
 
 
 def test_a_refusal_is_not_tried_again() -> None:
@@ -196,13 +282,24 @@ def test_cost_and_latency_are_logged(tmp_path: Path) -> None:
     cost = 2 * (100 * 2.0 + 10 * 30.0) / 1e6
     assert client.usage.cost == pytest.approx(cost) == pytest.approx(sum(r["cost"] for r in rows))
     assert (client.usage.prompt_tokens, client.usage.completion_tokens) == (200, 20)
-    assert client.statistics()["seconds"] >= sum(row["seconds"] for row in rows) * 0.99
+    assert client.usage.seconds == pytest.approx(sum(row["seconds"] for row in rows), rel=0.01)
+
+
+def test_a_question_may_be_asked_inside_a_running_loop() -> None:
+    async def loop(url: str) -> list[str]:
+        return chat(url).ask(plain(2))
+
+    with serving(lambda *_: Reply()) as server:
+        assert asyncio.run(loop(server.url)) == ["ok", "ok"]
 
 
 @pytest.mark.parametrize(
     ("url", "options", "message"),
     [
         ("localhost:8000", {}, "wanted an address such as http://host:8000/v1"),
+        ("http://", {}, "wanted an address"),
+        ("http://host:port/v1", {}, "wanted an address"),
+        ("me:pw@host?k=v", {}, "endpoint 'host'; wanted an address"),
         ("http://x", {"concurrency": 0}, "concurrency is 0; wanted more than 0"),
         ("http://x", {"timeout": float("nan")}, "timeout is nan"),
     ],
