@@ -92,11 +92,9 @@ def sample_groups(
     seeds = ranks.share(seeds)
     policy.model.eval()
     with torch.no_grad(), parallel.gathered(policy):
-        if ranks.first():
-            engine.update(policy)
-        ranks.gate()
+        pushed = ranks.from_first(engine.update(policy, step) if ranks.first() else None)
         if not ranks.first():
-            engine.follow()
+            engine.follow(pushed)
         rollouts = engine.generate(
             policy,
             encoded,

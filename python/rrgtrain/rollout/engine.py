@@ -9,6 +9,7 @@ from typing import Protocol
 from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout.pushed import Pushed
 from rrgtrain.rollout.transformers_engine import Rollout, generate
 from rrgtrain.schema import Recipe
 
@@ -25,11 +26,15 @@ class RolloutEngine(Protocol):
 
     own_kernels: bool
 
-    def update(self, policy: Policy) -> None:
-        """Takes over the policy's present weights; before each batch of rollouts."""
+    def update(self, policy: Policy, step: int = 0) -> Pushed | None:
+        """Takes over the policy's present weights; before each batch of rollouts.
+
+        Returns what was pushed, None where the policy itself samples. From then on `generate`
+        raises UserError where another push, or none, is what the engine samples from.
+        """
         ...
 
-    def follow(self) -> None:
+    def follow(self, pushed: Pushed | None) -> None:
         """Another process has called `update` with this policy's weights, for an engine that both
         ask."""
         ...
@@ -65,10 +70,10 @@ class TransformersEngine:
     own_kernels = False
     generate = staticmethod(generate)
 
-    def update(self, policy: Policy) -> None:
+    def update(self, policy: Policy, step: int = 0) -> None:
         pass
 
-    def follow(self) -> None:
+    def follow(self, pushed: Pushed | None) -> None:
         pass
 
     def release(self) -> None:

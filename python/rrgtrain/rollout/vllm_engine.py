@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.transformers_engine import Rollout, check_request
 from rrgtrain.rollout.vllm_prompts import (
     VllmPrompt,
@@ -25,6 +27,10 @@ from rrgtrain.rollout.vllm_prompts import (
     sampling_arguments,
     vllm_prompts,
 )
+from rrgtrain.vllm_worker import WEIGHTS, PushedWeights, digest_of
+
+EXTENSION = f"{PushedWeights.__module__}.{PushedWeights.__qualname__}"
+SAMPLER = "vLLM in this process"
 
 
 def require_vllm() -> None:
@@ -71,6 +77,7 @@ class VllmEngine:
         self._max_model_len = max_model_len
         self._sleeps = cuda
         self._asleep = False
+        self._pushed: Pushed | None = None
         # vLLM seeds every generator of the process it lives in.
         with _random_states_kept():
             self._llm = LLM(
@@ -80,6 +87,7 @@ class VllmEngine:
                 gpu_memory_utilization=memory,
                 limit_mm_per_prompt={"image": images, "video": 0},
                 enable_mm_embeds=True,
+                worker_extension_cls=EXTENSION,
                 enable_sleep_mode=cuda,
                 enforce_eager=not cuda,
                 logprobs_mode="processed_logprobs",
@@ -87,17 +95,20 @@ class VllmEngine:
                 disable_log_stats=True,
             )
 
-    def update(self, policy: Policy) -> None:
+    def update(self, policy: Policy, step: int = 0) -> Pushed:
         self._wake()
         tensors = checkpoint_tensors(policy)
-        self._llm.collective_rpc(
-            "reload_weights", kwargs={"weights_iterator": iter(tensors.items())}
+        pushed = Pushed(step, digest_of(tensors.items()))
+        reports = self._llm.collective_rpc(
+            "take_weights", kwargs={"step": step, "tensors": iter(tensors.items())}
         )
+        self._pushed = require_taken(pushed, reports, self._pushed, SAMPLER)
         # The workers drop their caches with a reload; the scheduler has to learn of it.
         self._llm.llm_engine.reset_encoder_cache()
         self._llm.reset_prefix_cache()
+        return self._pushed
 
-    def follow(self) -> None:
+    def follow(self, pushed: Pushed | None) -> None:
         """Nothing: an engine in this process is nobody else's."""
 
     def generate(
@@ -143,6 +154,8 @@ class VllmEngine:
             prompt = encoded[k // group]
             seen = output.prompt_token_ids
             flat.append(rollout(policy, prompt, seen, ids, logps, max_new_tokens))
+        if self._pushed is not None:
+            require_kept(self._pushed, self._llm.collective_rpc("weights_taken"), SAMPLER)
         return [flat[b * group : (b + 1) * group] for b in range(len(prompts))]
 
     def _check_room(self, prompts: Sequence[EncodedPrompt], max_new_tokens: int) -> None:
@@ -171,9 +184,12 @@ class VllmEngine:
             self._asleep = False
 
 
-def save_for_serving(policy: Policy, directory: str | Path) -> Path:
+def save_for_serving(
+    policy: Policy, directory: str | Path, tensors: Mapping[str, Tensor] | None = None
+) -> Path:
     """A whole checkpoint (LoRA merged in) that vLLM starts or reloads from.
 
+    tensors: the policy's `checkpoint_tensors`, where they are known already.
     The weights come last and appear at once, so a reader never sees a part of them.
     """
     from safetensors.torch import save_file
@@ -183,12 +199,11 @@ def save_for_serving(policy: Policy, directory: str | Path) -> Path:
     backbone = policy.backbone
     backbone.config.save_pretrained(directory)
     policy.save_preprocessing(directory)
-    tensors = {
-        name: tensor.contiguous().cpu() for name, tensor in checkpoint_tensors(policy).items()
-    }
-    partial = directory / "model.safetensors.partial"
-    save_file(tensors, partial, metadata={"format": "pt"})
-    partial.replace(directory / "model.safetensors")
+    tensors = checkpoint_tensors(policy) if tensors is None else tensors
+    whole = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+    partial = directory / f"{WEIGHTS}.partial"
+    save_file(whole, partial, metadata={"format": "pt"})
+    partial.replace(directory / WEIGHTS)
     return directory
 
 

@@ -22,9 +22,17 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.transformers_engine import Rollout, check_request
-from rrgtrain.rollout.vllm_engine import save_for_serving
-from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments, vllm_prompts
+from rrgtrain.rollout.vllm_engine import EXTENSION, save_for_serving
+from rrgtrain.rollout.vllm_prompts import (
+    VllmPrompt,
+    checkpoint_tensors,
+    rollout,
+    sampling_arguments,
+    vllm_prompts,
+)
+from rrgtrain.vllm_worker import digest_of
 
 # from a proxy before a server that is gone or loads
 GONE = (502, 503, 504)
@@ -47,7 +55,8 @@ class VllmServerEngine:
     """Client of `vllm serve`.
 
     Weights go over as a checkpoint in a directory that server and trainer share: the server is
-    told to reload it. Its prefix cache is emptied with that. A server that goes away is waited for,
+    told to load it, with `PushedWeights` in its workers, and says which weights it took, after
+    every batch too. Its prefix cache is emptied with that. A server that goes away is waited for,
     told the weights again, and asked for the whole batch again, whose seeds give the same reports.
     """
 
@@ -72,29 +81,51 @@ class VllmServerEngine:
 
         Raises:
             UserError: nothing answers at the url for `wait` seconds, or the server lacks the
-                development endpoints through which weights are pushed.
+                development endpoints or the workers' extension through which weights are pushed.
         """
         self._url = url.rstrip("/")
+        self._name = f"vLLM at {self._url}"
         self._directory = Path(directory).absolute()
         self._concurrency, self._timeout, self._wait = concurrency, timeout, wait
-        self._saved = self._told = False
-        self._whole(lambda: self._post("/reset_prefix_cache", None))
+        self._pushed: Pushed | None = None
+        self._told = False
+        self._whole(self._try)
 
-    def update(self, policy: Policy) -> None:
-        save_for_serving(policy, self._directory)
-        self._saved, self._told = True, False
-        self._whole(self._tell)
+    def update(self, policy: Policy, step: int = 0) -> Pushed | None:
+        tensors = checkpoint_tensors(policy)
+        save_for_serving(policy, self._directory, tensors)
+        before = self._pushed
+        self._pushed, self._told = Pushed(step, digest_of(tensors.items())), False
+        self._whole(lambda: self._tell(before))
+        return self._pushed
 
-    def follow(self) -> None:
+    def follow(self, pushed: Pushed | None) -> None:
         """The weights in the directory are the server's; told again where it goes away."""
-        self._saved = self._told = True
+        self._pushed, self._told = pushed, True
 
-    def _tell(self) -> None:
-        """The weights in the directory, unless the server has them or there are none yet."""
-        if self._told or not self._saved:
+    def _try(self) -> None:
+        """UserError for a server that cannot be pushed to."""
+        self._post("/reset_prefix_cache", None)
+        try:
+            self._ask(self._request("/collective_rpc", {"method": "weights_taken"}))
+        except _Gone:
+            raise
+        except _NotNow as failed:
+            raise UserError(
+                f"the workers of vLLM at {self._url} do not say which weights they have ({failed}"
+                f"); start it where rrgtrain is on the path, with `{serve_command('CHECKPOINT')}`"
+            ) from failed
+
+    def _tell(self, before: Pushed | None = None) -> None:
+        """The weights in the directory, unless the server has them or there are none yet.
+
+        before: what was pushed to the same server before them.
+        """
+        if self._told or self._pushed is None:
             return
-        reload = {"method": "reload_weights", "kwargs": {"weights_path": str(self._directory)}}
-        self._post("/collective_rpc", reload)
+        step, directory = self._pushed.step, str(self._directory)
+        reports = self._workers("take_weights", step=step, directory=directory)
+        self._pushed = require_taken(self._pushed, reports, before, self._name)
         # The workers drop their caches with a reload; the scheduler has to learn of it.
         self._post("/reset_encoder_cache", None)
         self._post("/reset_prefix_cache", None)
@@ -142,9 +173,12 @@ class VllmServerEngine:
             with ThreadPoolExecutor(self._concurrency) as pool:
                 asked = [pool.submit(one, k) for k in range(len(prompts) * group)]
                 try:
-                    return [future.result() for future in asked]
+                    found = [future.result() for future in asked]
                 finally:
                     pool.shutdown(cancel_futures=True)
+            if self._pushed is not None:
+                require_kept(self._pushed, self._workers("weights_taken"), self._name)
+            return found
 
         flat = self._whole(batch)
         return [flat[b * group : (b + 1) * group] for b in range(len(prompts))]
@@ -187,15 +221,22 @@ class VllmServerEngine:
                 time.sleep(pause)
             pause = min(2 * pause, 10.0)
 
-    def _post(self, path: str, body: dict[str, Any] | None) -> Any:
-        """The answer; a server that is busy is asked again for `wait` seconds."""
+    def _workers(self, method: str, **options: Any) -> list[dict[str, Any]]:
+        """What each worker of the server returns from `method`."""
+        answer = self._post("/collective_rpc", {"method": method, "kwargs": options})
+        return list((answer or {}).get("results", []))
+
+    def _request(self, path: str, body: dict[str, Any] | None) -> urllib.request.Request:
         data = b"" if body is None else json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
+        return urllib.request.Request(self._url + path, data, headers, method="POST")
+
+    def _post(self, path: str, body: dict[str, Any] | None) -> Any:
+        """The answer; a server that is busy is asked again for `wait` seconds."""
         begin, pause = time.monotonic(), 0.2
         while True:
-            request = urllib.request.Request(self._url + path, data, headers, method="POST")
             try:
-                return self._ask(request)
+                return self._ask(self._request(path, body))
             except _Gone:
                 raise
             except _NotNow as error:
@@ -235,7 +276,8 @@ def serve_command(checkpoint: str | Path, *, port: int = 8000, dtype: str = "bfl
     """The command that starts a server this client can use."""
     return (
         f"VLLM_SERVER_DEV_MODE=1 vllm serve {checkpoint} --port {port} --dtype {dtype} "
-        "--enable-mm-embeds --logprobs-mode processed_logprobs --generation-config vllm"
+        f"--worker-extension-cls {EXTENSION} --enable-mm-embeds "
+        "--logprobs-mode processed_logprobs --generation-config vllm"
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 from rrgtrain.commands import _started
 from rrgtrain.engine import ranks
 from rrgtrain.errors import RewardError
+from rrgtrain.rollout.pushed import Pushed
 from rrgtrain.rollout.vllm_server import VllmServerEngine
 
 
@@ -66,13 +67,22 @@ def test_the_way_to_go_on_names_processes_and_nodes(monkeypatch: pytest.MonkeyPa
 
 def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights() -> None:
     engine = VllmServerEngine.__new__(VllmServerEngine)
-    engine._directory, engine._saved, engine._told = Path("/served"), False, False
+    engine._directory, engine._name = Path("/served"), "vLLM"
     posted: list[tuple[str, Any]] = []
-    engine._post = lambda path, body: posted.append((path, body))  # type: ignore[method-assign]
-    engine.follow()
+    report = {"step": 4, "digest": "0a", "held": "0b"}
+
+    def post(path: str, body: Any) -> Any:
+        posted.append((path, body))
+        return {"results": [report]}
+
+    engine._post = post  # type: ignore[method-assign]
+    engine.follow(Pushed(4, "0a", ("0b",)))
     engine._tell()
     assert posted == []
     engine._told = False  # it does not answer any more
     engine._tell()
     assert posted[0][0] == "/collective_rpc"
-    assert posted[0][1]["kwargs"] == {"weights_path": "/served"}
+    assert posted[0][1] == {
+        "method": "take_weights",
+        "kwargs": {"step": 4, "directory": "/served"},
+    }

@@ -11,17 +11,36 @@ import io
 import json
 import threading
 from collections import Counter
+from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rollout import Rollout, generate
+from rrgtrain.vllm_worker import PushedWeights
 
-RELOAD, CHAT = "/collective_rpc", "/v1/chat/completions"
+WORKERS, CHAT = "/collective_rpc", "/v1/chat/completions"
+
+
+class Worker(PushedWeights):
+    """A worker of vLLM with a policy for its model."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.model_runner = SimpleNamespace(get_model=lambda: policy.backbone)
+
+    def reload_weights(self, weights_iterator: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """As vLLM: into its own parameters, in their dtype; what is missing stays as it was."""
+        own = dict(self.policy.backbone.named_parameters())
+        with torch.no_grad():
+            for name, value in weights_iterator:
+                own[name].copy_(value)
 
 
 class Served:
@@ -31,6 +50,7 @@ class Served:
     back: seconds after which it is started again, None for never.
     says: statuses with which the first requests of a path are answered.
     short: tokens that it keeps of each report.
+    workers: makes what takes the weights; None for a server without the extension.
     """
 
     def __init__(self, checkpoint: Path) -> None:
@@ -39,6 +59,7 @@ class Served:
         self.back: float | None = None
         self.says: dict[str, list[int]] = {}
         self.short: int | None = None
+        self.workers: Callable[[Policy], Worker] | None = Worker
         self.lives, self.port = 0, 0
         self.asked: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -52,6 +73,7 @@ class Served:
         self.lives += 1
         self.asked.clear()
         self.policy = load_policy(self.checkpoint, freeze_vision=True)
+        self.worker = None if self.workers is None else self.workers(self.policy)
         self.server = ThreadingHTTPServer(("127.0.0.1", self.port), _handler(self, self.lives))
         self.port = self.server.server_port
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
@@ -88,9 +110,11 @@ class Served:
                 return None
             if self.says.get(path):
                 return self.says[path].pop(0), {"error": "said so"}
-            if path == RELOAD:
-                assert body["method"] == "reload_weights"
-                self.policy = load_policy(body["kwargs"]["weights_path"], freeze_vision=True)
+            if path == WORKERS:
+                if self.worker is None:
+                    return 500, {"error": f"no method {body['method']}"}
+                method = getattr(self.worker, body["method"])
+                return 200, {"results": [method(**body.get("kwargs", {}))]}
             return 200, self._complete(body) if path == CHAT else None
 
     def _complete(self, body: dict[str, Any]) -> dict[str, Any]:

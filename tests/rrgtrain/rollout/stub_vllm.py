@@ -1,4 +1,4 @@
-"""A package `vllm` whose LLM takes weights as vLLM's does and samples with the trainer's code."""
+"""A package `vllm` whose LLM takes weights as vLLM's does."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import types
 from typing import Any
 
 import pytest
+import torch
+
+from rrgtrain.policy.load import load_policy
+from tests.rrgtrain.rollout.served import Worker
 
 
 class LLM:
-    """Keeps the tensors of the last reload as `weights`, and the arguments it was made with."""
+    """One worker with a policy of the checkpoint that it is started from, and the arguments."""
 
-    def __init__(self, **options: Any) -> None:
-        self.options = options
+    def __init__(self, *, model: str, worker_extension_cls: str, dtype: str, **_: Any) -> None:
+        assert worker_extension_cls == "rrgtrain.vllm_worker.PushedWeights"
+        self.worker = Worker(load_policy(model, dtype=getattr(torch, dtype)))
         self.llm_engine = types.SimpleNamespace(reset_encoder_cache=lambda: None)
-        self.weights: dict[str, Any] = {}
 
-    def collective_rpc(self, method: str, kwargs: dict[str, Any]) -> list[Any]:
-        assert method == "reload_weights"
-        self.weights = {name: value.clone() for name, value in kwargs["weights_iterator"]}
-        return [None]
+    def collective_rpc(self, method: str, kwargs: dict[str, Any] | None = None) -> list[Any]:
+        return [getattr(self.worker, method)(**(kwargs or {}))]
 
     def reset_prefix_cache(self) -> None:
         pass

@@ -22,7 +22,7 @@ from rrgtrain.rollout import Rollout, generate
 from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout
 from rrgtrain.rollout.vllm_server import VllmServerEngine
 from tests.rrgtrain.policy.common import prompt, tiny_directory, tiny_policy
-from tests.rrgtrain.rollout.served import CHAT, RELOAD, Served
+from tests.rrgtrain.rollout.served import CHAT, WORKERS, Served
 
 SEEDS = [[11, 12, 13], [21, 22, 23], [31, 32, 33]]
 
@@ -77,7 +77,14 @@ def test_stop_and_length_are_the_trainers_token_by_token(
 
 @pytest.mark.parametrize(
     "dies",
-    [[(CHAT, 1)], [(CHAT, 5)], [(RELOAD, 1)], [("/reset_prefix_cache", 2)], [(CHAT, 3), (CHAT, 2)]],
+    [
+        [(CHAT, 1)],
+        [(CHAT, 5)],
+        [(WORKERS, 2)],
+        [(WORKERS, 3)],
+        [("/reset_prefix_cache", 2)],
+        [(CHAT, 3), (CHAT, 2)],
+    ],
     ids=str,
 )
 def test_a_server_that_comes_back_has_the_weights_again(
@@ -140,7 +147,7 @@ def test_a_busy_server_is_asked_again_and_a_refusal_is_told(
     found = engine.generate(policy, prompts, group=3, max_new_tokens=3, seeds=SEEDS)
     wanted = generate(policy, prompts, group=3, max_new_tokens=3, seeds=SEEDS)
     assert tokens(found) == tokens(wanted)
-    assert served.asked[RELOAD] == 2, "behind a 503 there may be another server"
+    assert served.asked[WORKERS] == 4, "behind a 503 there may be another server"
     served.says = {CHAT: [400]}
     with pytest.raises(
         UserError, match="vLLM refused /v1/chat/completions with status 400: .*said"
