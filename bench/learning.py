@@ -74,7 +74,7 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
         "seconds": done.seconds,
         "steps": done.steps,
         "best_step": done.best_step,
-        "best_val_f1": done.best_f1,
+        "best_val_f1": done.best_value,
         "lr": done.lr if name.startswith("sft") else config.rl.lr,
         "rollouts": done.rollouts,
         "test": evaluation.metrics(),

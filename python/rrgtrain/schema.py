@@ -104,13 +104,14 @@ class Policy:
 
 @dataclass
 class Sft:
-    """Cross-entropy on the findings; stops at `patience` validations without `min_delta`.
+    """Cross-entropy on the findings; stops at `patience` validations without `min_delta`, which
+    is in units of `eval.best_by`.
 
     With `drops`, the first so many of those plateaus do not stop it: the best weights come back
     and the learning rate is multiplied by `drop_factor`.
 
-    `choose`: the checkpoint that is kept, the best by micro-F1 or the validation before the last
-    one that brought `min_delta` (EditGRPO starts RL from the epoch before convergence).
+    `choose`: the checkpoint that is kept, the best by `eval.best_by` or the validation before the
+    last one that brought `min_delta` (EditGRPO starts RL from the epoch before convergence).
     `train: vision` freezes the language model (DEER). `template` is what the policy learns to
     write: `{report}` and, if it asks for them, `{findings}`, the positive labels by name: the
     study's own, or those that `reward.labeller` reads in its report.
@@ -292,12 +293,19 @@ class Reward:
 
 @dataclass
 class Eval:
-    """Greedy reports of `split`, scored; `samples` of them are kept to be read."""
+    """Greedy reports of `split`, scored; `samples` of them are kept to be read.
+
+    `best_by` is the metric of the validation that chooses the checkpoint of a training: one of
+    `label_report` (micro_f1, micro_f1_13, macro_f1, sample_f1, ...), `reward`, or `reward/TERM`. By
+    default micro-F1 of the 13 findings: with No Finding among the labels a report that is normal
+    whatever it is given has a micro-F1 of 0.62 on IU X-Ray, and of 0 without it.
+    """
 
     split: str = one_of("test", "val", "train")
     limit: int | None = None
     batch: int = at_least(64, 1)
     max_new_tokens: int = at_least(128, 1)
+    best_by: str = "micro_f1_13"
     bootstrap: int = at_least(1000, 1)
     samples: int = at_least(6, 0)
 

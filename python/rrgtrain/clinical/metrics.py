@@ -1,7 +1,7 @@
 """Label metrics of two systems of `[R, 14]` class ids, with bootstrap intervals.
 
 Positive means positive or uncertain, as f1chexbert's `rrg` mode. An undefined ratio is 0, as
-scikit-learn's `zero_division=0`. `_5` are the five CheXpert observations.
+scikit-learn's `zero_division=0`. `_5` are the five CheXpert observations, `_13` all but No Finding.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rrgtrain.clinical.labels import CHEXPERT_5, OBSERVATIONS, to_binary
+from rrgtrain.clinical.labels import CHEXPERT_5, NO_FINDING, OBSERVATIONS, to_binary
 
 _CHUNK_CELLS = 1 << 22
 """Largest resample-by-report matrix held at once."""
@@ -20,7 +20,8 @@ _CHUNK_CELLS = 1 << 22
 def label_report(pred: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     """Every metric by name, from class ids `[R, 14]`, R >= 1.
 
-    `{micro,macro}_{precision,recall,f1}` over 14 and, with suffix `_5`, over five observations;
+    `{micro,macro}_{precision,recall,f1}` over 14 observations and, with suffix `_13` and `_5`, over
+    13 and five;
     `sample_f1`, the mean of `single_report_f1` (DEER's reward); `accuracy`, the share of cells
     right; `exact_5`, the share of reports with all five right (f1chexbert's accuracy).
     Raises ValueError for no report or differing shapes.
@@ -143,7 +144,9 @@ class _Counts:
         """Metrics `[B]` under report weights `[B, R]`, rows summing to R."""
         hit, spurious, missed = (weights @ c for c in (self.hit, self.spurious, self.missed))
         values: dict[str, np.ndarray] = {}
-        for columns, suffix in ((range(len(OBSERVATIONS)), ""), (CHEXPERT_5, "_5")):
+        every = range(len(OBSERVATIONS))
+        findings = [c for c in every if c != NO_FINDING]
+        for columns, suffix in ((every, ""), (findings, "_13"), (CHEXPERT_5, "_5")):
             chosen = [c[:, list(columns)] for c in (hit, spurious, missed)]
             pooled = [c.sum(1) for c in chosen]
             for name, value in _rates(*pooled).items():

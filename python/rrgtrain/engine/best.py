@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from typing import Any
 
 import torch
@@ -14,26 +16,41 @@ Weights = dict[str, torch.Tensor]
 
 
 class Best:
-    """Keeps a copy of the trainable weights of the best validation; `restore` puts them back."""
+    """Keeps a copy of the trainable weights of the validation that is best by the metric `by`;
+    `restore` puts them back."""
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.f1, self.step = -1.0, 0
+    def __init__(self, policy: Policy, by: str) -> None:
+        self.policy, self.by = policy, by
+        self.value, self.step = -math.inf, 0
         self._kept: Weights = {}
 
-    def offer(self, step: int, f1: float) -> None:
+    def offer(self, step: int, value: float) -> None:
         """A validation after `step` steps; ties keep the earlier weights."""
-        if f1 > self.f1:
-            self.f1, self.step, self._kept = f1, step, self._copy()
+        if value > self.value:
+            self.value, self.step, self._kept = value, step, self._copy()
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; the tensors are not copied, since they never change."""
-        return {"f1": self.f1, "step": self.step, "kept": dict(self._kept)}
+        return {"by": self.by, "value": self.value, "step": self.step, "kept": dict(self._kept)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Puts back what `state_dict` gave."""
-        self.f1, self.step = state["f1"], state["step"]
-        self._kept = self._placed(state["kept"])
+        """Puts back what `state_dict` gave.
+
+        Values of another metric are not comparable: `value` is then minus infinity, with a warning,
+        and the kept weights stay until the next validation.
+        """
+        # Checkpoints of before eval.best_by chose by micro-F1 and say so by the name of the value.
+        by = state.get("by", "micro_f1")
+        self.value = state["value"] if "value" in state else state["f1"]
+        self.step, self._kept = state["step"], self._placed(state["kept"])
+        if by != self.by:
+            self.value = -math.inf
+            if self._kept:
+                warnings.warn(
+                    f"the checkpoint chose its best weights by {by}; from the next validation on "
+                    f"eval.best_by={self.by} chooses",
+                    stacklevel=2,
+                )
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -59,17 +76,17 @@ class BeforeConvergence(Best):
     kept itself: nothing came before it.
     """
 
-    def __init__(self, policy: Policy, min_delta: float) -> None:
-        super().__init__(policy)
-        self._min_delta, self._plateau = min_delta, -1.0
+    def __init__(self, policy: Policy, by: str, min_delta: float) -> None:
+        super().__init__(policy, by)
+        self._min_delta, self._plateau = min_delta, -math.inf
         self._last: tuple[int, float, Weights] | None = None
 
-    def offer(self, step: int, f1: float) -> None:
+    def offer(self, step: int, value: float) -> None:
         """A validation after `step` steps."""
-        now = step, f1, self._copy()
-        if f1 > self._plateau + self._min_delta:
-            self._plateau = f1
-            self.step, self.f1, self._kept = self._last or now
+        now = step, value, self._copy()
+        if value > self._plateau + self._min_delta:
+            self._plateau = value
+            self.step, self.value, self._kept = self._last or now
         self._last = now
 
     def state_dict(self) -> dict[str, Any]:
@@ -80,12 +97,14 @@ class BeforeConvergence(Best):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Puts back what `state_dict` gave."""
         super().load_state_dict(state)
+        if math.isinf(self.value):  # chosen by another metric: what follows is judged anew
+            return
         self._plateau, last = state["plateau"], state["last"]
         self._last = None if last is None else (last[0], last[1], self._placed(last[2]))
 
 
-def chosen_of(policy: Policy, settings: Sft) -> Best:
-    """What keeps the checkpoint that `sft.choose` asks for."""
+def chosen_of(policy: Policy, settings: Sft, by: str) -> Best:
+    """What keeps the checkpoint that `sft.choose` asks for, by the metric `by`."""
     if settings.choose == "before_convergence":
-        return BeforeConvergence(policy, settings.min_delta)
-    return Best(policy)
+        return BeforeConvergence(policy, by, settings.min_delta)
+    return Best(policy, by)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
+from rrgtrain.clinical.labels import OBSERVATIONS
 from rrgtrain.clinical.metrics import label_report
 from rrgtrain.data.study import Study
 from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.progress import progress
+from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import generate
+from rrgtrain.schema import Reward
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,29 @@ class Evaluation:
         )
         values["words"] = float(np.mean([len(r.split()) for r in self.reports]))
         return values
+
+
+def metric_names(terms: Iterable[str]) -> list[str]:
+    """What a checkpoint can be chosen by where the reward has these terms (`eval.best_by`)."""
+    one = np.zeros((1, len(OBSERVATIONS)), dtype=np.int8)
+    return [*label_report(one, one), "reward", *(f"reward/{term}" for term in terms)]
+
+
+def require_metric(by: str, names: Iterable[str]) -> None:
+    """UserError, naming the nearest, where `by` is none of the metrics `names`."""
+    known = list(names)
+    if by not in known:
+        nearest = difflib.get_close_matches(by, known, n=1, cutoff=0.0)[0]
+        raise UserError(
+            f"eval.best_by={by} is no metric of an evaluation; did you mean {nearest}? There are "
+            f"{', '.join(known)}"
+        )
+
+
+def chosen_value(values: Mapping[str, float], by: str) -> float:
+    """The metric that a checkpoint is chosen by; UserError where the validation has none such."""
+    require_metric(by, values)
+    return values[by]
 
 
 def write_reports(
@@ -119,7 +146,7 @@ def evaluate(
     )
     if ranks.size() == 1:
         return score(reports, own, rewards)
-    read = all(study.report is not None for study in studies)
+    read = truth_is_read(studies, rewards.settings)
     part = score(reports, own, rewards, references=read) if own else None
     return _whole(list(studies), [p.state_dict() for p in ranks.gather(part) if p is not None])
 
@@ -141,6 +168,16 @@ def _whole(studies: list[Study], parts: list[dict[str, Any]]) -> Evaluation:
     return Evaluation.from_state(studies, state)
 
 
+def truth_is_read(studies: Sequence[Study], settings: Reward) -> bool:
+    """Whether the truth is what the labeller reads in the references.
+
+    With `reward.against=labels`, or where a study has no reference, it is the labels that came with
+    the data: an expert's reading of the image is the truth although there is a report (OraPO,
+    table 5).
+    """
+    return settings.against == "report" and all(study.report is not None for study in studies)
+
+
 def score(
     reports: list[str],
     studies: list[Study],
@@ -150,11 +187,11 @@ def score(
 ) -> Evaluation:
     """Labels and rewards of given reports.
 
-    The truth is what the labeller reads in the references; where not every study has one, it is
-    the studies' own labels. `references` says which, where these studies are a part of the data.
+    The truth is what the labeller reads in the references, or the studies' own labels; see
+    `truth_is_read`. `references` says which, where these studies are a part of the data.
     """
     if references is None:
-        references = all(study.report is not None for study in studies)
+        references = truth_is_read(studies, rewards.settings)
     values = rewards(reports, studies)
     predicted = rewards.labeller.label(rewards.scored_text(reports))
     if references:

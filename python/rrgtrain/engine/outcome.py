@@ -23,6 +23,7 @@ from rrgtrain.engine.sft import SftResult
 from rrgtrain.engine.speed import Speed
 from rrgtrain.engine.stages import Stages
 from rrgtrain.report.html import write_report
+from rrgtrain.report.names import METRICS
 from rrgtrain.report.provenance import commit, versions
 from rrgtrain.report.samples import AnySample, Sample, read_samples, write_samples
 from rrgtrain.report.summary import Metric, RunSummary, System
@@ -30,6 +31,7 @@ from rrgtrain.report.table import print_summary
 
 SHOWN = (
     "micro_f1",
+    "micro_f1_13",
     "macro_f1",
     "micro_f1_5",
     "macro_f1_5",
@@ -148,6 +150,7 @@ def _facts(
 
 def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
     recipe = stages.session.recipe
+    by = recipe.eval.best_by
     trained = stages.run.checkpoints.is_dir() and any(stages.run.checkpoints.iterdir())
     chosen_on = validation_split(stages.session.studies) if trained else None
     kind = "held-out"
@@ -158,6 +161,8 @@ def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
     notes = [f"{len(evaluation.studies)} {kind} studies; greedy reports; 95 % bootstrap intervals."]
     if chosen_on == "train":
         notes.append("The data has no val studies: checkpoints were chosen on train.")
+    if trained:
+        notes.append(f"Checkpoints were chosen by {METRICS[by].label if by in METRICS else by}.")
     if recipe.data.source == "phantom":
         notes.append("Procedural phantoms, not patients: no number here is a clinical result.")
     speed = Speed(stages.session.policy).note() if trained and stages.session.policy else None

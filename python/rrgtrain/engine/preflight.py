@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from rrgtrain.algorithms import Algorithm
 from rrgtrain.data.study import Study
+from rrgtrain.engine.evaluate import metric_names, require_metric
 from rrgtrain.engine.optim import require_8bit
 from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.rl import require_reports
@@ -59,6 +60,8 @@ def check_data(
     if limit is not None and limit < 1:
         raise UserError(f"eval.limit={limit}; give at least 1, or null for all studies")
     tiny, trained = recipe.policy.path == "tiny", sft or algorithm is not None
+    if trained:
+        require_metric(recipe.eval.best_by, metric_names(recipe.reward.terms))
     train = split_of(studies, "train") if tiny or trained else []
     fitted = with_reports(train) if sft else []
     if sft:

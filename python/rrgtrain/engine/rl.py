@@ -21,6 +21,7 @@ from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.best import Best
 from rrgtrain.engine.describe import describe_groups
 from rrgtrain.engine.encode import PromptCache
+from rrgtrain.engine.evaluate import chosen_value
 from rrgtrain.engine.exchange import Rollouts, of_all_ranks
 from rrgtrain.engine.keeper import State, Unkept
 from rrgtrain.engine.logs import RunLog
@@ -45,7 +46,7 @@ PHASES = ("rollout", "edit", "reward", "update", "validate")
 
 @dataclass(frozen=True)
 class RlResult:
-    """`best` is the checkpoint with the best validation micro-F1.
+    """`best` is the checkpoint whose validation is best by `eval.best_by`, with `best_value`.
 
     `seconds` is the whole wall time and `phases` where it went; `edits` counts the edits by
     rule; `zero_variance` is the mean share of groups whose members all earned the same;
@@ -53,7 +54,7 @@ class RlResult:
     """
 
     best: Path
-    best_f1: float
+    best_value: float
     best_step: int
     steps: int
     seconds: float
@@ -148,14 +149,14 @@ def run_rl(
     keeper: Unkept | None = None,
     engine: RolloutEngine | None = None,
 ) -> RlResult:
-    """Trains `policy` in place for `rl.steps` steps; keeps the best by micro-F1 in `out`.
+    """Trains `policy` in place for `rl.steps` steps; keeps the best by `eval.best_by` in `out`.
 
     With one update per batch of rollouts the policy is the one that sampled, and every ratio is
     exactly 1, which is looked at once; see `steps` for several updates. `record` sees every batch
     before its update.
     `keeper` makes it resumable. `engine` samples; without one, transformers.
     """
-    settings, keeper = recipe.rl, keeper or Unkept()
+    settings, keeper, by = recipe.rl, keeper or Unkept(), recipe.eval.best_by
     engine = engine or TransformersEngine()
     require_reports(algorithm, studies)
     algorithm.prepare(Context(policy.codec, studies))
@@ -164,7 +165,7 @@ def run_rl(
         reference = reference_of(policy, shares=recipe.scale.mode != "fsdp2")
     parallel.place(recipe.scale.mode, policy, reference)
     optimizer = optimizer_of(policy.model, settings)
-    best, clock, at, speed = Best(policy), Stopwatch(PHASES), _Place(), Speed(policy)
+    best, clock, at, speed = Best(policy, by), Stopwatch(PHASES), _Place(), Speed(policy)
 
     def state() -> State:
         return {
@@ -195,8 +196,9 @@ def run_rl(
             values = validate()
             log.write(f"{algorithm.name}_val", at.step - 1, values)
         clock.lap("validate")
-        best.offer(at.step, values["micro_f1"])
-        bar.show(f1=values["micro_f1"])
+        value = chosen_value(values, by)
+        best.offer(at.step, value)
+        bar.show(**{by: value})
         at.validated = at.step
 
     def train(step: int) -> float:
@@ -298,7 +300,7 @@ def run_rl(
     clock.lap("validate")
     return RlResult(
         out,
-        best.f1,
+        best.value,
         best.step,
         settings.steps,
         clock.total,

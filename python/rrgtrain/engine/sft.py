@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.best import chosen_of
 from rrgtrain.engine.describe import describe_references
 from rrgtrain.engine.encode import PromptCache
+from rrgtrain.engine.evaluate import chosen_value
 from rrgtrain.engine.keeper import State, Unkept
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.micro import idle_prompt, with_images, within_budget
@@ -36,12 +38,12 @@ Validate = Callable[[], dict[str, float]]
 
 @dataclass(frozen=True)
 class SftResult:
-    """`best` is the directory of the checkpoint that `sft.choose` chose, by default the one with
-    the best validation micro-F1; `best_f1` and `best_step` are that checkpoint's. `lr` is the peak
-    learning rate after the drops that were made."""
+    """`best` is the directory of the checkpoint that `sft.choose` chose, by default the one whose
+    validation is best by `eval.best_by`; `best_value` and `best_step` are that checkpoint's. `lr`
+    is the peak learning rate after the drops that were made."""
 
     best: Path
-    best_f1: float
+    best_value: float
     best_step: int
     steps: int
     seconds: float
@@ -141,7 +143,7 @@ def run_sft(
     `sft.patience` validations in a row bring less than `sft.min_delta` and no `sft.drops` is
     left. The policy ends with that checkpoint's weights. `keeper` makes it resumable.
     """
-    settings, keeper = recipe.sft, keeper or Unkept()
+    settings, keeper, by = recipe.sft, keeper or Unkept(), recipe.eval.best_by
     usable = with_reports(studies)
     parallel.place(recipe.scale.mode, policy)
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
@@ -149,7 +151,7 @@ def run_sft(
     def peak() -> float:
         return settings.lr * settings.drop_factor**at.drops
 
-    best, clock, at = chosen_of(policy, settings), Stopwatch(("train", "validate")), _Place()
+    best, clock, at = chosen_of(policy, settings, by), Stopwatch(("train", "validate")), _Place()
 
     def state() -> State:
         return {
@@ -160,9 +162,13 @@ def run_sft(
         }
 
     if (saved := keeper.begin("sft", state)) is not None:
+        # checkpoints of before eval.best_by
+        saved.setdefault("plateau", saved.get("plateau_f1"))
         at = _Place(**{f.name: saved[f.name] for f in dataclasses.fields(_Place)})
         parallel.load_optimizer(optimizer, saved["optimizer"])
         best.load_state_dict(saved["best"])
+        if math.isinf(best.value):  # chosen by another metric
+            at.plateau = -math.inf
         clock.load(saved["seconds"])
         saved = None  # as large as weights and optimiser together
     policy.model.train()
@@ -180,10 +186,11 @@ def run_sft(
                 values = validate()
                 log.write("sft_val", at.step - 1, values)
             clock.lap("validate")
-            bar.show(f1=values["micro_f1"])
-            best.offer(at.step, values["micro_f1"])
-            if values["micro_f1"] > at.plateau_f1 + settings.min_delta:
-                at.plateau_f1, at.stale = values["micro_f1"], 0
+            value = chosen_value(values, by)
+            bar.show(**{by: value})
+            best.offer(at.step, value)
+            if value > at.plateau + settings.min_delta:
+                at.plateau, at.stale = value, 0
             else:
                 at.stale += 1
             at.validated = at.step
@@ -225,7 +232,7 @@ def run_sft(
     with keeper.between(at.step):
         parallel.save_policy(policy, out)
     clock.lap("train")
-    return SftResult(out, best.f1, best.step, at.step, clock.total, dict(clock.seconds), peak())
+    return SftResult(out, best.value, best.step, at.step, clock.total, dict(clock.seconds), peak())
 
 
 @dataclass
@@ -234,6 +241,6 @@ class _Place:
 
     step: int = 0
     validated: int = 0
-    plateau_f1: float = -1.0
+    plateau: float = -math.inf
     stale: int = 0
     drops: int = 0

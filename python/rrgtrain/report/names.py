@@ -26,6 +26,7 @@ class MetricName:
 METRICS: dict[str, MetricName] = {
     "micro_f1": MetricName("micro-F1, 14 findings", CLINICAL),
     "macro_f1": MetricName("macro-F1, 14 findings", CLINICAL),
+    "micro_f1_13": MetricName("micro-F1, 13 findings", CLINICAL),
     "micro_f1_5": MetricName("micro-F1, 5 findings", CLINICAL),
     "macro_f1_5": MetricName("macro-F1, 5 findings", CLINICAL),
     "sample_f1": MetricName("sample-wise F1", CLINICAL),

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 from rrgtrain.clinical.labels import OBSERVATIONS
-from rrgtrain.engine.evaluate import _whole, evaluate, score, write_reports
+from rrgtrain.engine import evaluate as evaluation
+from rrgtrain.engine.evaluate import (
+    _whole,
+    chosen_value,
+    evaluate,
+    metric_names,
+    require_metric,
+    score,
+    write_reports,
+)
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import generate
@@ -54,6 +63,36 @@ def test_the_truth_is_read_in_the_references() -> None:
     assert values["reward"] == pytest.approx(3.0) and values["words"] > 3
 
 
+def test_the_truth_is_the_labels_that_the_reward_is_against() -> None:
+    """An expert's labels, which the report does not say (OraPO, table 5)."""
+    expert = tuple(1 if name == "Edema" else 0 for name in OBSERVATIONS)
+    given = [replace(s, labels=expert) for s in studies(3)]
+    rewards = RewardService(Reward(terms={"accuracy": 1.0}, against="labels"))
+    found = score([s.report or "" for s in given], given, rewards)
+    np.testing.assert_array_equal(found.truth, np.array([expert] * 3))
+    assert score(["There is edema."] * 3, given, rewards).metrics()["micro_f1"] == 1.0
+    against_reports = score(found.reports, given, RewardService(Reward()))
+    assert (against_reports.truth != found.truth).any()
+
+
+@pytest.mark.parametrize("against", ["report", "labels"])
+def test_ranks_agree_on_the_truth(against: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank whose share has all its reports reads labels where another's has not."""
+    given = [replace(s, report=None) if i == 2 else s for i, s in enumerate(studies(3))]
+    asked = []
+    monkeypatch.setattr(evaluation.ranks, "size", lambda: 2)
+    monkeypatch.setattr(evaluation.ranks, "share", lambda of: of[:2])
+    monkeypatch.setattr(evaluation, "write_reports", lambda *_, **__: ["", ""])
+    monkeypatch.setattr(evaluation, "score", lambda *_, references: asked.append(references))
+    monkeypatch.setattr(evaluation, "_whole", lambda studies, parts: None)
+    monkeypatch.setattr(evaluation.ranks, "gather", lambda part: [])
+    rewards = RewardService(Reward(terms={"accuracy": 1.0}, against=against))
+    policy, prompts = policy_and_prompts()
+    evaluate(policy, prompts, given, rewards, batch=2, max_new_tokens=5)
+    evaluate(policy, prompts, given[:2], rewards, batch=2, max_new_tokens=5)
+    assert asked == [False, against == "report"]
+
+
 def test_the_truth_is_the_labels_where_there_is_no_report() -> None:
     given = [replace(s, report=None) for s in studies(3)]
     rewards = RewardService(Reward(terms={"mccs": 1.0}, against="labels"))
@@ -67,6 +106,22 @@ def test_a_study_with_neither_is_refused() -> None:
     given = [replace(studies(1)[0], report=None, labels=None)]
     with pytest.raises(UserError, match="has no labels"):
         score([""], given, RewardService(Reward(terms={"mccs": 1.0}, against="labels")))
+
+
+def test_every_metric_that_a_checkpoint_can_be_chosen_by_is_there() -> None:
+    given = studies(3)
+    values = score(["Edema."] * 3, given, RewardService(Reward())).metrics()
+    names = metric_names(Reward().terms)
+    assert set(values) == {*names, "words"}
+    for name in names:
+        assert chosen_value(values, name) == values[name]
+    # the positive labels alone decide, and No Finding is none of the 13
+    assert values["micro_f1_13"] != values["micro_f1"]
+    with pytest.raises(
+        UserError, match="eval.best_by=micro_f is no metric .* mean micro_f1"
+    ) as bad:
+        require_metric("micro_f", names)
+    assert "\n" not in str(bad.value)
 
 
 @pytest.mark.parametrize("size", [2, 3])

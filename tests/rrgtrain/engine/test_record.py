@@ -63,7 +63,7 @@ def run_and_record(name: str, out: Path, *more: str) -> tuple[Recipe, Path]:
             cfg,
             build_algorithm(cfg),
             session.rewards,
-            lambda: {"micro_f1": 0.5},
+            lambda: {"micro_f1_13": 0.5},
             run.checkpoints / "rl",
             log,
             record=StepRecords(run.steps, cfg.log.records),

@@ -70,7 +70,8 @@ def trained(
 
     def validate() -> dict[str, float]:
         seen.append({n: p.detach().clone() for n, p in policy.model.named_parameters()})
-        return {"micro_f1": scores[len(seen) - 1]}
+        score = scores[len(seen) - 1]
+        return {"micro_f1_13": score, "micro_f1": 1.0 - score, "reward": -2.0 - score}
 
     with RunDir.create(out) as run, RunLog(run) as log:
         result = run_rl(
@@ -165,10 +166,19 @@ def test_rewards_edits_and_rollouts_are_counted(tmp_path: Path) -> None:
     assert 0 < sum(result.phases.values()) <= result.seconds
 
 
+def test_the_metric_of_the_recipe_chooses(tmp_path: Path) -> None:
+    """Also one that is negative throughout."""
+    for by, value in (("micro_f1", 0.9), ("reward", -2.1)):
+        cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=1", f"eval.best_by={by}")
+        scores = [0.2, 0.6, 0.6, 0.1]
+        result, _, _, _ = trained(tmp_path / by, cfg, scores=scores, rewards=Length())
+        assert (result.best_step, result.best_value) == (4, pytest.approx(value))
+
+
 def test_the_best_weights_are_restored_and_saved(tmp_path: Path) -> None:
     cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=1", "rl.lr=0.01")
     result, policy, _, seen = trained(tmp_path, cfg, scores=[0.2, 0.6, 0.6, 0.1], rewards=Length())
-    assert (result.best_step, result.best_f1, result.steps) == (2, 0.6, 4)
+    assert (result.best_step, result.best_value, result.steps) == (2, 0.6, 4)
     assert any(not torch.equal(seen[1][n], seen[3][n]) for n in seen[1])
     for found in (policy, load_policy(result.best)):
         assert all(torch.equal(p, seen[1][n]) for n, p in found.model.named_parameters())

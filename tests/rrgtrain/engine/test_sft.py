@@ -46,7 +46,7 @@ class Validation:
 
     def __call__(self) -> dict[str, float]:
         self.seen.append(weights(self.policy))
-        return {"micro_f1": self.scores[len(self.seen) - 1]}
+        return {"micro_f1_13": self.scores[len(self.seen) - 1]}
 
 
 def trained(
@@ -109,11 +109,11 @@ def test_the_best_weights_are_restored_and_saved(tmp_path: Path, log: RunLog) ->
     cfg = recipe("sft.steps=8", "sft.eval_every=2")
     result, policy, validate = trained(tmp_path, log, [0.1, 0.9, 0.9, 0.3], cfg)
     best = validate.seen[1]
-    assert (result.best_step, result.best_f1, result.steps) == (4, 0.9, 8)
+    assert (result.best_step, result.best_value, result.steps) == (4, 0.9, 8)
     assert any(not torch.equal(best[n], validate.seen[3][n]) for n in best)
     for found in (policy, load_policy(result.best)):
         assert all(torch.equal(p, best[n]) for n, p in found.model.named_parameters())
-    assert [row["micro_f1"] for row in rows(tmp_path, "sft_val")] == [0.1, 0.9, 0.9, 0.3]
+    assert [row["micro_f1_13"] for row in rows(tmp_path, "sft_val")] == [0.1, 0.9, 0.9, 0.3]
 
 
 def test_it_stops_where_validation_stands_still(tmp_path: Path, log: RunLog) -> None:
@@ -122,7 +122,7 @@ def test_it_stops_where_validation_stands_still(tmp_path: Path, log: RunLog) -> 
     scores = [0.5, 0.52, 0.6, 0.61, 0.62, 0.9]
     result, _, validate = trained(tmp_path, log, scores, cfg)
     assert len(validate.seen) == 5 and result.steps == 10
-    assert (result.best_step, result.best_f1) == (10, 0.62)
+    assert (result.best_step, result.best_value) == (10, 0.62)
 
 
 def test_a_plateau_drops_the_rate_and_goes_on_from_the_best(tmp_path: Path, log: RunLog) -> None:

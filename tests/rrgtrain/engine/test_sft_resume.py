@@ -3,16 +3,21 @@ weights so far. In one process; `test_resume` does the same with whole commands.
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
 from rrgtrain.engine.encode import PromptCache
-from rrgtrain.engine.keeper import Keeper
+from rrgtrain.engine.keeper import Keeper, State, Unkept
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.sft import SftResult, run_sft
+from rrgtrain.engine.stages import Stages
 from rrgtrain.errors import Stopped
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
@@ -35,7 +40,7 @@ class Validation:
         if score == CUT:
             raise Stopped("cut off")
         self.seen.append(adapter(self.policy))
-        return {"micro_f1": score}
+        return {"micro_f1_13": score}
 
 
 def adapter(policy: Policy) -> Weights:
@@ -87,3 +92,29 @@ def test_the_steps_after_a_resume_and_the_weights_that_are_kept(
     assert equal(after[1], seen[2]), "two steps later"
     assert resumed is not None and (resumed.best_step, resumed.steps) == (2, 6)
     assert equal(adapter(again), seen[0]) and equal(adapter(policy), seen[0]), "the best"
+
+
+class Before(Unkept):
+    """Gives the state as checkpoints held it before the metric could be chosen."""
+
+    def begin(self, stage: str, state: Callable[[], State]) -> State:
+        old = {**state(), "step": 2, "validated": 2, "plateau_f1": 0.5}
+        best = {"f1": 0.5, "step": 2, "kept": old["best"]["kept"]}
+        return {**{k: v for k, v in old.items() if k != "plateau"}, "best": best}
+
+
+@pytest.mark.parametrize(("by", "step"), [("micro_f1", 2), ("micro_f1_13", 4)])
+def test_a_checkpoint_of_before_the_metric_could_be_chosen(
+    by: str, step: int, tmp_path: Path
+) -> None:
+    """By the same metric 0.4 brings nothing; by another it is the first that counts."""
+    policy = tiny_policy()
+    cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}")
+    with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
+        given = policy, PromptCache(policy, "short"), studies(5), cfg, lambda: {by: 0.4}
+        done = run_sft(*given, run.checkpoints / "sft", log, keeper=Before())
+    assert done.best_step == step and done.steps == step + 2
+    state = {**dataclasses.asdict(done), "best": "checkpoints/sft"}
+    state["best_f1"] = state.pop("best_value")
+    stages = cast(Any, SimpleNamespace(run=run))
+    assert Stages._result(stages, SftResult, state) == done

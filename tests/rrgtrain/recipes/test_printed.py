@@ -189,6 +189,25 @@ def test_a_tenth_of_the_steps_warms_up(name: str) -> None:
     assert rl.warmup == round(rl.steps / 10)
 
 
+@pytest.mark.parametrize(
+    ("name", "by"),
+    [
+        *((n, "reward") for n in ("editgrpo", "editgrpo_sft", "dr_grpo", "grpo", "combined")),
+        *((n, "micro_f1_13") for n in ("mrg_r1", "mrg_r1_sft", "mrg_r1_mimic")),
+        *((n, "sample_f1") for n in ("deer", "deer_sft", "deer_fifth")),
+        *((n, "macro_f1") for n in ("orapo", "orapo_grpo")),
+    ],
+)
+def test_a_checkpoint_is_chosen_by_what_its_paper_reports(name: str, by: str) -> None:
+    assert load_config(Recipe, f"paper/{name}", []).eval.best_by == by
+
+
+def test_no_paper_chooses_by_micro_f1_over_14() -> None:
+    """A report that is always normal has 0.62 of it on IU X-Ray, and finds nothing."""
+    names = [None, *(n for n in recipe_names() if n.startswith("paper/"))]
+    assert "micro_f1" not in {load_config(Recipe, n, []).eval.best_by for n in names}
+
+
 # recipe, samples of its training data, and where they are counted
 EPOCHS = [
     ("editgrpo_iu_xray", 2365, "EditGRPO, table 3"),

@@ -51,7 +51,7 @@ def trained(recipe: Recipe, out: Path, *, sft: bool) -> list[dict]:
     check_data(recipe, given, rewards, sft=sft, algorithm=algorithm, chosen=chosen)
 
     def validate() -> dict[str, float]:
-        return {"micro_f1": 0.5}
+        return {recipe.eval.best_by: 0.5}
 
     with RunDir.create(out) as run, RunLog(run) as log:
         best = run.checkpoints / "best"

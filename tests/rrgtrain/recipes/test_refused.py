@@ -82,6 +82,11 @@ TEXT = "data.images=none"
         ("editgrpo", [TEXT, "rl.group=7"], "rl.group=7 is odd, but EditGRPO pairs"),
         ("combined", [TEXT, "rl.group=7"], "rl.group=7 is odd, but EditGRPO pairs"),
         ("orapo", [TEXT, "data.balanced=100000"], "data.balanced=100000, but there are"),
+        (
+            "deer",
+            [TEXT, "eval.best_by=sample_f"],
+            "eval.best_by=sample_f is no metric of an evaluation; did you mean sample_f1?",
+        ),
         ("deer", [TEXT, "data.subset=none.json"], "data.subset: no file none.json; make one"),
     ],
     ids=str,
