@@ -70,6 +70,7 @@ SUBJECTS: tuple[Subject, ...] = (
         {"normal": "-opacity", "expanded": "-low lung volumes", "hazy": "+opacity"},
         """
         lung, lung field|parenchyma|base|apex|apices|zone, pulmonary parenchyma, airspaces,
+        remainder of the? lung, remaining lung,
         lung fields and bases, hemithorax
         """,
     ),
@@ -113,7 +114,21 @@ SUBJECTS: tuple[Subject, ...] = (
         {"normal": "-bone abnormality"},
         """
         bone, bony|osseous|skeletal structure|thorax|element, bony|osseous, skeleton, rib,
-        bones of the thorax, thoracic cage, bony thoracic|rib cage, visualized skeleton
+        bones of the thorax, thoracic cage, bony thoracic|rib cage, visualized skeleton, sternum,
+        spine, thoracic|lumbar|cervical|thoracolumbar spine, vertebral body|column, vertebra
+        """,
+    ),
+    _subject(
+        "soft tissue",
+        {"normal": "-soft tissue abnormality"},
+        "soft tissue, soft tissue structure",
+    ),
+    _subject(
+        "lymph node",
+        {"calcified": "+granuloma", "large": "+lymphadenopathy", "normal": "-lymphadenopathy"},
+        """
+        lymph node, lymph, node, hilar|mediastinal|paratracheal|subcarinal|perihilar node|lymph,
+        hilar|mediastinal|paratracheal|subcarinal|perihilar lymph node
         """,
     ),
     _subject(
@@ -151,7 +166,8 @@ SUBJECTS: tuple[Subject, ...] = (
         "lung",
         {"normal": "-acute cardiopulmonary abnormality"},
         """
-        chest, chest x ray?, chest radiograph|exam|examination|film|study, exam, radiograph
+        chest, chest x ray?, chest radiograph|exam|examination|film|study, exam, radiograph,
+        examination|exam of the? chest
         """,
     ),
 )
@@ -162,17 +178,23 @@ PREDICATES: dict[str, str] = {
         not enlarged, non enlarged, nonenlarged, intact, sharp, midline, negative,
         upper limit of? normal size?, top normal limit?, upper|high normal limit?,
         top limit of? normal, wnl, normal in? size|contour|appearance|caliber, preserved,
-        upper? within normal limits, no abnormality
+        upper? within normal limits, no abnormality, normal and stable|unchanged,
+        stable|unchanged and normal, normal size|contour|shape|configuration of the?,
+        normal size and configuration|contour|shape of the?
     """,
     "large": """
         enlarged, enlargement, large, widened, widening, wide, dilated, dilatation, dilation, big,
-        increased, prominence
+        increased, prominence, slightly|mildly|minimally|moderately|markedly|severely increased,
+        grossly|massively enlarged
     """,
     "borderline": """
         borderline, borderline enlarged|large|enlargement|prominent, borderline in? size
     """,
     "expanded": "well|normally aerated|expanded|inflated, expanded, aerated, inflated",
-    "low": "low, decreased, reduced, diminished, small volume",
+    "low": """
+        low, decreased, reduced, diminished, small volume,
+        slightly|mildly|minimally|moderately|markedly|severely decreased|low|reduced|diminished
+    """,
     "hazy": "hazy",
     "blunted": "blunted, obscured, effaced, obliterated",
     "tortuous": "tortuous, ectatic, unfolded, uncoiled",

@@ -9,6 +9,13 @@ from rrgtrain.clinical.rules.anatomy import Subject
 from rrgtrain.clinical.rules.cues import Cue
 from rrgtrain.clinical.rules.lexicon import Event, Role, find_events
 from rrgtrain.clinical.rules.mention import Draft, Mention, Named
+from rrgtrain.clinical.rules.scope import (
+    coordinated,
+    looks_back,
+    modifies_what_follows,
+    opens_statement,
+    or_follows,
+)
 
 _CACHE_SENTENCES = 1 << 16
 _NEXT = 3
@@ -19,8 +26,6 @@ _LIST = 3
 """Tokens allowed between structures that share a predicate ("heart size and the hila")."""
 _LOCATIVE = 3
 """Tokens between a preposition and the structure it makes a place ("in the left lung")."""
-
-_STARTS_STATEMENT = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, Cue.BREAK, Cue.DOUBT})
 
 
 @lru_cache(maxsize=_CACHE_SENTENCES)
@@ -33,23 +38,27 @@ class _Reader:
     """One pass over the events of a sentence, left to right.
 
     What is open at an event: `negate`, `doubt`, `unasserted` hold for findings to come, and
-    `negate_until` for those up to a token. `clause` and `comma` are where, among the drafts, a
-    cue that looks back stops; `joined` says that an "and" or "or" carries it past the comma.
-    `named` are structures waiting for a predicate, `pending` a predicate waiting for structures
-    and `bound_last` the end of the last it took. `pool` are attributes not yet given; they go to
-    the next finding or, `after` a preposition, to the `anchor` before it.
+    `negate_until` for those up to a token; `advice` says that an examination is asked for.
+    `clause` and `comma` are where, among the drafts, a cue that looks back stops; `joined` says
+    that an "and" or "or" carries it past the comma. `named` are structures waiting for a
+    predicate, `told` that they had one, `parted` the last comma or "with"; `pending` are
+    predicates waiting for structures and `bound_last` the end of the last they took. `pool` are
+    attributes not yet given; they go to the next finding or, `after` a preposition, to the
+    `anchor` before it.
     """
 
     def __init__(self, events: list[Event]) -> None:
         self.events = events
         self.drafts: list[Draft] = []
-        self.negate = self.doubt = self.unasserted = False
+        self.negate = self.doubt = self.unasserted = self.advice = False
         self.negate_until = -1
         self.clause = self.comma = 0
+        self.parted = -1
         self.joined = False
         self.versus: int | None = None
         self.named: list[Named] = []
-        self.pending: tuple[str, Event] | None = None
+        self.told = False
+        self.pending: list[tuple[str, Event]] = []
         self.bound_last = -1
         self.pool: list[tuple[Cue, int]] = []
         self.pool_end = -1
@@ -57,6 +66,7 @@ class _Reader:
         self.after = False
         self.preposition = -9
         self.verb = -1
+        self.finding = -1
 
     def read(self) -> tuple[Mention, ...]:
         handlers = _HANDLERS
@@ -71,15 +81,18 @@ class _Reader:
     # Findings and structures.
 
     def _finding(self, index: int, event: Event, role: Role) -> None:
-        if self.named and event.first == self.named[-1].last:
+        if self.named and event.first == self.named[-1].last:  # "left lung nodule"
+            self.pool = [*self.named[-1].attributes, *self.pool]
             self.named = []
-        pending, self.pending = self.pending, None
+        pending, self.pending = self.pending, []
+        self.finding = event.first
         if self.unasserted:
             self.pool = []
             return
         status = self._status(event)
-        if pending is not None and pending[1].last == event.first:
-            status = _weaken(status, pending[0])
+        for predicate, source in pending:
+            if source.last == event.first:
+                status = _weaken(status, predicate)
         draft = Draft(role.value, status, event.start, event.end)
         draft.attributes.extend(role.attributes)
         if self.after and self.pool and self.pool_end < event.first and self.anchor is not None:
@@ -100,35 +113,49 @@ class _Reader:
             Draft(subject.anatomy, ClassId.BLANK, event.start, event.end, list(self.pool))
         )
         named = Named(subject, event.first, event.last, event.start, event.end, list(self.pool))
-        if self.pending is not None:
-            predicate, source = self.pending
-            gap = event.first - max(source.last, self.bound_last)
-            if gap <= (_ATTRIBUTIVE if self.bound_last < source.last else _LIST):
-                self._bind(predicate, source, named)
+        if self.pending:
+            last = self.pending[-1][1].last
+            gap = event.first - max(last, self.bound_last)
+            if gap <= (_ATTRIBUTIVE if self.bound_last < last else _LIST):
+                for predicate, source in self.pending:
+                    self._bind(predicate, source, named)
+                    if predicate in subject.meanings:
+                        self.pool = []
                 self.bound_last = event.last
-                self.pool = []
                 return
-            self.pending = None
+            self.pending = []
         if event.first - self.preposition <= _LOCATIVE and self.preposition >= 0:
             return
         if self.named:
             previous = self.named[-1]
-            if event.first - previous.last > _LIST or self.verb >= previous.first:
+            if self.told or event.first - previous.last > _LIST or self.verb >= previous.first:
                 self.named = []
+        self.told = False
+        if self.after and self.pool_end < event.first:
+            self._place()
         self.named.append(named)
         self.pool = []
 
     def _predicate(self, index: int, event: Event, role: Role) -> None:
         predicate: str = role.value
         known = [n for n in self.named if predicate in n.subject.meanings]
+        if known and self._is_parted(known[-1]) and modifies_what_follows(self.events, index):
+            known = []
         if known:
             for named in known:
                 self._bind(predicate, event, named)
+            self.told = True
             self.pool = []
-            self.pending = None
+            self.pending = []
         else:
-            self.pending = (predicate, event)
+            if not (self.pending and coordinated(self.events, index)):
+                self.pending = []
+            self.pending.append((predicate, event))
             self.bound_last = -1
+
+    def _is_parted(self, named: Named) -> bool:
+        """True when a comma or "with" came after `named`, and no verb since."""
+        return named.last <= self.parted and self.verb < self.parted
 
     def _bind(self, predicate: str, source: Event, named: Named) -> None:
         if self.unasserted:
@@ -142,7 +169,8 @@ class _Reader:
             else:
                 status = ClassId.NEGATIVE
             start, end = min(named.start, source.start), max(named.end, source.end)
-            draft = Draft(concept, status, start, end, named.attributes + self.pool)
+            graded = [pair for role in source.roles for pair in role.attributes]
+            draft = Draft(concept, status, start, end, named.attributes + self.pool + graded)
             self.drafts.append(draft)
             self.anchor = draft
 
@@ -162,6 +190,23 @@ class _Reader:
     def _doubt(self, index: int, event: Event, role: Role) -> None:
         if not self.negate:
             self.doubt = True
+
+    def _negate_either(self, index: int, event: Event, role: Role) -> None:
+        back = looks_back(self.events, index)
+        (self._negated_before if back else self._negate)(index, event, role)
+
+    def _doubt_either(self, index: int, event: Event, role: Role) -> None:
+        back = looks_back(self.events, index)
+        (self._doubted_before if back else self._doubt)(index, event, role)
+
+    def _advice(self, index: int, event: Event, role: Role) -> None:
+        self.advice = True
+
+    def _purpose(self, index: int, event: Event, role: Role) -> None:
+        if self.advice:
+            self._unasserted(index, event, role)
+        else:
+            self._doubt(index, event, role)
 
     def _unasserted(self, index: int, event: Event, role: Role) -> None:
         self.unasserted = True
@@ -183,6 +228,7 @@ class _Reader:
     def _reset(self, index: int, event: Event, role: Role) -> None:
         self.negate = self.doubt = self.unasserted = False
         self.versus = None
+        self.parted = event.first
 
     def _cause(self, index: int, event: Event, role: Role) -> None:
         self.negate = self.unasserted = False
@@ -192,17 +238,20 @@ class _Reader:
         self._flush()
         self.anchor = None
         self.clause = self.comma = len(self.drafts)
-        self.joined = False
+        self.joined = self.advice = False
         self.negate_until = -1
 
     def _comma(self, index: int, event: Event, role: Role) -> None:
-        self._end_statement(index)
+        # "no effusion seen, ...": the verb has closed the list of what is denied
+        closed = self.negate and self.verb > self.finding >= 0
+        self._end_statement(index, closed)
         self._place()
         self.comma = len(self.drafts)
+        self.parted = event.first
         self.joined = False
 
     def _and(self, index: int, event: Event, role: Role) -> None:
-        self._end_statement(index)
+        self._end_statement(index, False)
         self._place()
         self.joined = True
 
@@ -224,39 +273,18 @@ class _Reader:
             draft.status = ClassId.UNCERTAIN
         self.versus = None
 
-    def _end_statement(self, index: int) -> None:
-        """Close denial, doubt and predicate at a comma or "and" that opens a statement."""
+    def _end_statement(self, index: int, closed: bool) -> None:
+        """Close denial, doubt and predicates at a comma or "and" that opens a statement."""
         if not (self.negate or self.doubt or self.unasserted or self.pending):
             return
-        if index + 1 >= len(self.events) or not self._opens_statement(index + 1):
+        if index + 1 >= len(self.events):
             return
-        self.pending = None
-        if self.negate and self._or_follows(index + 1):
+        if not (closed or opens_statement(self.events, index + 1)):
+            return
+        self.pending = []
+        if self.negate and or_follows(self.events, index + 1):
             return
         self.negate = self.doubt = self.unasserted = False
-
-    def _opens_statement(self, index: int) -> bool:
-        cues = {role.cue for role in self.events[index].roles}
-        if cues & _STARTS_STATEMENT:
-            return True
-        if Cue.SUBJECT not in cues:
-            return False
-        for event in self.events[index + 1 : index + 5]:
-            following = {role.cue for role in event.roles}
-            if Cue.VERB in following or Cue.PREDICATE in following:
-                return True
-            if Cue.FINDING in following:
-                return False
-        return False
-
-    def _or_follows(self, index: int) -> bool:
-        for event in self.events[index:]:
-            for role in event.roles:
-                if role.cue in (Cue.BREAK, Cue.NEGATE):
-                    return False
-                if role.cue == Cue.OR:
-                    return True
-        return False
 
     # Attributes.
 
@@ -313,6 +341,11 @@ _HANDLERS = {
     Cue.ZONE: _Reader._attribute,
     Cue.SEVERITY: _Reader._attribute,
     Cue.IDLE: None,
+    Cue.NEGATE_EITHER: _Reader._negate_either,
+    Cue.DOUBT_EITHER: _Reader._doubt_either,
+    Cue.FINITE: None,
+    Cue.ADVICE: _Reader._advice,
+    Cue.PURPOSE: _Reader._purpose,
 }
 
 

@@ -29,6 +29,9 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             cardiomegaly, cardiac enlargement, heart enlargement, cardiac dilation|dilatation,
             enlarged heart|cardiac, megalocardia, enlarged heart|cardiac size|silhouette|shadow,
             increase|increased in? heart|cardiac size|silhouette,
+            interval? increase in size of the? heart|cardiac silhouette?,
+            slight|mild|moderate|marked|significant interval? increase in heart|cardiac size,
+            slight|mild|moderate|marked interval? increase in size of the? heart|cardiac,
             ventricular|atrial|biventricular|biatrial enlargement|hypertrophy|dilation|dilatation,
             left|right ventricular|atrial enlargement|hypertrophy, cardiomyopathy
         """,
@@ -74,14 +77,15 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         PLAIN,
         phrases="""
             scoliosis, dextroscoliosis, levoscoliosis, scoliotic curvature, rotoscoliosis,
-            s shaped curvature
+            s shaped curvature, dextrocurvature, levocurvature, dextro|levo curvature,
+            dextroconvex|levoconvex|thoracolumbar curvature
         """,
     ),
     finding(
         "kyphosis",
         "spine",
         PLAIN,
-        phrases="kyphosis, kyphotic, exaggerated kyphosis",
+        phrases="kyphosis, kyphotic curvature?, exaggerated kyphosis",
     ),
     finding(
         "osteopenia",
@@ -99,7 +103,9 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             tortuosity, ectasia, aortic? tortuosity|ectasia|unfolding|uncoiling,
             tortuous|ectatic|unfolded|uncoiled|dilated thoracic|descending|ascending? aorta,
-            aortic aneurysm|dilation|dilatation|enlargement, aneurysm
+            aortic aneurysm|dilation|dilatation|enlargement, aneurysm,
+            tortuous|ectatic and? calcified|atherosclerotic thoracic? aorta,
+            calcified|atherosclerotic and? tortuous|ectatic thoracic? aorta
         """,
     ),
     finding(
@@ -113,7 +119,11 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             calcified|atherosclerotic thoracic|descending? aorta|arch|knob,
             atherosclerotic change|disease,
             atherosclerotic vascular|calcific disease|calcification|change,
-            aortic arch calcification
+            aortic arch calcification, calcified vasculature|vessel|artery,
+            calcified left? coronary artery,
+            calcification of|in|within the? thoracic? aorta|aortic arch|knob?,
+            tortuous|ectatic and? calcified|atherosclerotic thoracic? aorta,
+            calcified|atherosclerotic and? tortuous|ectatic thoracic? aorta
         """,
     ),
     finding(
@@ -122,7 +132,9 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         SIDED,
         phrases="""
             lymphadenopathy, adenopathy, hilar|mediastinal adenopathy|lymphadenopathy|enlargement,
-            enlarged lymph node, hilar mass|prominence|fullness, prominent|enlarged hila|hilum
+            enlarged lymph node, hilar mass|prominence|fullness, prominent|enlarged hila|hilum,
+            enlarged hilar|mediastinal|paratracheal lymph? node, bihilar prominence|fullness,
+            prominence|fullness of the? left|right? hilum|hila
         """,
     ),
     finding(
@@ -131,7 +143,9 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         PLAIN,
         disease=True,
         phrases="""
-            pulmonary arterial? hypertension, prominent|enlarged main? pulmonary artery
+            pulmonary arterial|artery? hypertension,
+            prominent|enlarged main|central? pulmonary artery,
+            prominence|enlargement of the? main|central? pulmonary artery
         """,
     ),
     finding(
@@ -232,7 +246,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             tube, balloon pump, valve replacement|prosthesis, lvad, hardware, line and tube,
             prosthetic|mechanical|aortic|mitral|bioprosthetic valve, stent, generator,
             tube and line, fixation|orthopedic|spinal hardware|plate|device|screw|rod,
-            spinal fusion, arthroplasty,
+            spinal|cervical|lumbar|thoracic fusion, anterior cervical fusion, arthroplasty,
             cardiac|implanted|support|monitoring device|apparatus|equipment|line, stimulator,
             cannula, vagal nerve stimulator, anchor, shunt catheter|tubing, embolization coil,
             ekg|ecg lead, loop recorder, external? cardiac? monitor lead, cardiac monitor,
@@ -247,8 +261,35 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             sternotomy, sternotomy wire|change, median sternotomy, cabg,
             surgical clip|staple|change, postsurgical|postoperative change, cholecystectomy clip?,
             clip, suture, surgical suture, lobectomy, mastectomy, bypass graft, thoracotomy,
-            sternal wire, postsurgical|postoperative, resection
+            sternal wire, postsurgical|postoperative, resection, vertebroplasty, kyphoplasty
         """,
+    ),
+    finding(
+        "foreign body",
+        "foreign body",
+        SIDED,
+        phrases="""
+            foreign body, radiopaque|metallic|retained foreign body|object, bullet fragment?,
+            shrapnel, gunshot pellet, metallic|ballistic fragment
+        """,
+    ),
+    finding(
+        "chest wall deformity",
+        "chest wall",
+        PLAIN,
+        phrases="pectus, pectus excavatum|carinatum|deformity, chest wall deformity",
+    ),
+    finding(
+        "azygos lobe",
+        "azygos lobe",
+        PLAIN,
+        phrases="azygos lobe|fissure, azygous lobe|fissure",
+    ),
+    finding(
+        "soft tissue abnormality",
+        "soft tissue",
+        SIDED,
+        phrases="soft tissue abnormality|swelling|injury",
     ),
     finding(
         "acute cardiopulmonary abnormality",

@@ -19,6 +19,8 @@ STRUCTURES: tuple[Concept, ...] = tuple(
         "hilum",
         "diaphragm",
         "trachea",
+        "lymph node",
+        "soft tissue",
     )
 )
 

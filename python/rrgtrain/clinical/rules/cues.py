@@ -36,32 +36,60 @@ class Cue(IntEnum):
     PREPOSITION = 21
     VERB = 22
     IDLE = 23
+    NEGATE_EITHER = 24
+    DOUBT_EITHER = 25
+    FINITE = 26
+    ADVICE = 27
+    PURPOSE = 28
 
 
 CUES: dict[Cue, str] = {
     # Deny what follows, until the scope ends.
     Cue.NEGATE: """
         no, without, no evidence of, no sign of, negative for, free of, free from, clear of,
-        absence of, lack of, devoid of, denies, nor, neither, rather than, resolution of,
-        interval? resolution of, resolved, clearing of, never, none, interval? removal of, absent,
-        no definite|convincing|radiographic? evidence of, fail to demonstrate|show,
-        failed to demonstrate|show, not show|demonstrate|see|identify,
-        do|does|did not show|demonstrate|see|identify|have, exclude any, instead of,
-        no longer any?, not have|consistent|suggestive|compatible|include|contain|represent
+        absence of, lack of, devoid of, deny, denied, denying, nor, neither, rather than, nothing,
+        clearance|disappearance of, complete? interval? resolution|clearing of, never, none,
+        interval? removal of, no definite|convincing|radiographic? evidence of, exclude any,
+        fail|failed|failure to demonstrate|show|reveal|identify, instead of, no longer any?,
+        not show|demonstrate|see|identify|reveal|visualize|appreciate|note|detect|find|confirm,
+        not have|include|contain|represent|reflect|indicate|support|suggest|favor|constitute,
+        not have|meet the? appearance|criteria of|for,
+        not definitely|clearly|convincingly|specifically show|demonstrate|see|identify|reveal,
+        not definitely|clearly|convincingly|specifically represent|support|suggest|indicate,
+        do|does|did not show|demonstrate|see|identify|have,
+        not consistent|compatible with, not in keeping with,
+        not suggestive|indicative|diagnostic|characteristic|typical,
+        not suspicious|concerning|worrisome, cannot see|identify|appreciate|find|detect|visualize,
+        can|could not see|identify|appreciate|find|detect|visualize,
+        not appear|seem|look like|consistent|compatible|suggestive?,
+        not appear|seem to be|represent|have|show|contain|reflect|indicate|suggest,
+        not definitely|clearly|really appear|seem to be|represent|have|show|reflect|indicate,
+        is|are? not felt|thought|believed|considered|likely|suspected to be|represent|reflect,
+        is|are? unlikely to be|represent|reflect|indicate,
+        unable to see|identify|appreciate|find|detect,
+        argue|arguing|argued|evidence against, against a? diagnosis of?
     """,
     # Deny a finding or predicate a few words ahead.
-    Cue.NEGATE_NEXT: "not, non, isn, aren",
+    Cue.NEGATE_NEXT: "not, non, isn, aren, wasn, weren, hasn, haven, doesn, don, didn",
+    # Deny what follows where a finding follows in the segment, what precedes where none does.
+    Cue.NEGATE_EITHER: "resolved, cleared, absent, unlikely",
+    # Doubt in the same two directions.
+    Cue.DOUBT_EITHER: """
+        possible, probable, suspected, questionable, questioned, equivocal, doubtful
+    """,
     # Doubt what follows.
     Cue.DOUBT: """
-        possible, possibly, probable, probably, likely, may, might, could, questionable, question,
-        question of, suspected, suspect, suspicious for|of?, suspicion of|for?, concern for|of,
+        possibly, probably, likely, may, might, could, question, may represent|reflect|indicate,
+        question of, suspect, suspicious for|of?, suspicion of|for?, concern for|of,
         concerning for?, worrisome for, suggest, suggesting, suggested, suggestion of,
-        suggestive of, potential, potentially, presumed, presumably, perhaps, equivocal, consider,
+        suggestive of, potential, potentially, presumed, presumably, perhaps, consider,
         considered, favor, favored, favoring, cannot exclude, can not exclude, cannot rule out,
-        exclude, cannot completely|entirely|definitely exclude, to exclude, difficult to exclude,
-        not exclude, not excluded, rule out, to rule out, apparent, maybe,
+        cannot completely|entirely|definitely|absolutely exclude, difficult|hard to exclude,
+        not exclude, not excluded, exclude, apparent, maybe, possibility|likelihood of,
+        raise|raises|raising the? question|possibility|suspicion|concern of|for,
+        can t exclude, could not exclude, unable|impossible to exclude, not possible to exclude,
         in the|an? appropriate|correct|right|proper clinical setting|context|scenario,
-        cannot be certain, indeterminate for, differential,
+        cannot be certain, indeterminate for, differential, to suggest,
         differential diagnosis? includes|considerations?, would be, versus less likely,
         can be seen with|in, either
     """,
@@ -69,33 +97,54 @@ CUES: dict[Cue, str] = {
     Cue.NEGATED_BEFORE: """
         not seen|identified|visualized|appreciated|evident|present|demonstrated|noted|detected,
         not definitely|clearly|well? seen|identified|visualized|appreciated|evident,
+        not definitely|clearly|convincingly demonstrated|detected|noted|present|visible|confirmed,
+        cannot be seen|identified|visualized|appreciated|detected|demonstrated|found,
+        can|could not be seen|identified|visualized|appreciated|detected|demonstrated|found,
         no longer seen|identified|visualized|appreciated|evident|present|visible, not visible,
+        no longer apparent|noted|demonstrated|detected|appreciable|shown|found,
         has|have resolved|cleared, has|have been removed|resolved, was|were removed,
-        has|have completely|since|now|essentially|fully resolved|cleared, ruled out, none, absent,
+        has|have completely|since|now|essentially|fully|subsequently resolved|cleared, ruled out,
+        complete? interval? resolution, none,
         removal, has|have not developed|occurred|recurred|accumulated, is|are absent,
-        is|are unlikely, is|are excluded, is|are resolved, unlikely,
+        is|are unlikely, is|are excluded, is|are resolved, felt|thought|considered unlikely,
         is|are less|not|very|felt? likely, has|have disappeared, is|are gone, not suspected,
-        not apparent, is|are ruled out, not observed|found|suggested, resolved since
+        not apparent, is|are ruled out, not observed|found|suggested, resolved since,
+        not shown|confirmed|revealed|discernible|appreciable, is|are very|highly unlikely,
+        has|have been excluded|resected|evacuated, has|have regressed|vanished
     """,
     # Doubt what precedes.
     Cue.DOUBTED_BEFORE: """
-        cannot be excluded|ruled, can not be excluded|ruled, not excluded,
+        cannot be excluded|ruled, can not be excluded|ruled, not excluded, not ruled out,
         cannot be completely|entirely|totally|definitely|confidently|reliably|fully excluded|ruled,
+        cannot be absolutely|certainly|definitively|radiographically excluded|ruled,
+        can|could not be completely|entirely|definitely excluded|ruled, could not be excluded,
+        can t be excluded|ruled, not be excluded|ruled out?,
         in the|an? appropriate|correct|right|proper clinical setting|context|scenario,
         not entirely|completely excluded, is|are not excluded, is|are possible, is|are suspected,
         is|are questioned, is|are questionable, is|are likely, is|are probable,
         may|might|could be present|seen|considered, is|are considered,
-        is|are not entirely|completely excluded, should be considered, difficult to exclude,
-        difficult to entirely|completely exclude,
+        is|are not entirely|completely excluded, should be considered, difficult|hard to exclude,
+        difficult|hard to entirely|completely exclude, impossible|unable to exclude,
         is|are in the differential, is|are a possibility|consideration, would be difficult,
-        is|are difficult to exclude
+        is|are difficult|hard to exclude, would be a? possibility|consideration
     """,
+    # An examination is asked for; "to exclude pneumonia" behind it is its purpose.
+    Cue.ADVICE: """
+        recommend, recommended, recommendation, recommending, advise, advised, advisable, helpful,
+        useful, beneficial, ct, mri, ultrasound, fluoroscopy, imaging, followup, follow up
+    """,
+    # The purpose of an examination where one is asked for, a doubt elsewhere.
+    Cue.PURPOSE: "to exclude, rule out, to rule out, for exclusion of",
     # Nothing is asserted of what follows: history, a question, a hypothesis.
     Cue.UNASSERTED: """
         history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
         indication, clinical concern for, if there is|are, if clinical, screening for,
         rule out history, risk of, risk for, treated for, known history of, workup for|of,
-        symptom of,
+        symptom|sign of, suspicion for, sensitive|insensitive|sensitivity|specific in|for|to|than?,
+        detection of, detect, detecting, to evaluate|assess|detect, in evaluating|assessing, if,
+        in case of, whether, document|ensure|confirm|assure|show|until|to resolution|clearing of?,
+        follow to? resolution of?, documenting|ensuring resolution|clearing of?,
+        may|could|can|might mask|simulate|mimic, mimic, mimicking, simulating, r / o, h / o,
         if concern for, treatment of|for, if clinically|there, sequela|sequelae of prior|old?,
         surveillance for, correlate for, monitoring for, assessment for|of, reason for,
         correlate|correlation clinically? for|with, clinical correlation for, may|could obscure,
@@ -144,7 +193,12 @@ CUES: dict[Cue, str] = {
     """,
     Cue.VERB: """
         is, are, was, were, appear, has, have, remain, demonstrate, show, seen, noted, identified,
-        reveal, contain, be, been, present, visualized, look, measure
+        reveal, contain, be, been, present, visualized, look, measure, evident, appreciated
+    """,
+    # A verb that can make a clause of its own after a comma.
+    Cue.FINITE: """
+        is, are, was, were, has, have, remain, appear, may, might, could, suggest, represent,
+        indicate, reflect, may represent|reflect|indicate
     """,
     # Phrases that hold a word of another table and mean nothing here.
     Cue.IDLE: """
@@ -153,16 +207,22 @@ CUES: dict[Cue, str] = {
         thoracic|chest|abdominal|peritoneal|nasal cavity, air fluid level, no prior|previous,
         prior|previous|remote|treated pneumonia|infection|tuberculosis, not available,
         prior|old|previous|remote|treated tuberculosis|tuberculous|fungal infection,
-        prior|old granulomatous infection, no change exam, bowel|abdominal mass|air,
-        has|have nearly|almost|largely|partially|mostly|incompletely resolved|cleared,
-        nearly|almost|largely|partially|mostly|incompletely resolved, heart rate,
-        near complete|partial|incomplete interval? resolution|clearing of?, heart disease,
+        no change exam, bowel|abdominal mass|air,
+        has|have? nearly|almost|largely|partially|mostly|incompletely resolved|cleared,
+        almost|nearly completely resolved|cleared, not completely? resolved|cleared, heart rate,
+        near complete interval? resolution|clearing of?, heart disease,
+        partial|incomplete|some|continued|further|ongoing|gradual interval? resolution|clearing of?,
+        not seen|present|identified|visualized|noted|evident|demonstrated previously|before,
+        not seen|present|identified|visualized|noted|evident on|in the? prior|previous|comparison,
+        not definitely|clearly seen|present|identified on|in the? prior|previous|comparison,
+        not previously seen|present|identified|visualized|noted|evident|described,
+        respiratory|renal|hepatic|hardware|treatment failure,
         left|right heart border|margin, heart border, dr, may of, not limited, costal cartilage,
         bone density|island|mineralization,
         no additional|further imaging|evaluation|views|followup, cardiac apex|border,
         aortic valve, aortic valve disease, bone scan, breast mass|shadow|tissue, mediastinal fat,
         thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma,
-        soft tissue|laryngeal|subcutaneous|peripheral edema|oedema|mass|density|nodule|swelling,
+        soft tissue|laryngeal|subcutaneous|peripheral edema|oedema|mass|density|nodule,
         lung cancer screening, side port, port of entry, tip,
         not well seen|visualized|evaluated|assessed|included,
         not optimally|fully|completely|adequately seen|visualized|evaluated|included|assessed,
@@ -196,7 +256,7 @@ ATTRIBUTES: dict[Cue, dict[str, str]] = {
     },
     Cue.ZONE: {
         "upper": """
-            upper, upper lobe|lung|zone, apex, apical, apices, superior, upper lung zone|field,
+            upper, upper lobe|lung|zone, lung? apex|apices, apical, superior, upper lung zone|field,
             suprahilar, rul, lul
         """,
         "middle": """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ _TOKEN = re.compile(r"[^\W_]+|[,;:()/?]")
 class Role(NamedTuple):
     """What a phrase does: its cue, and the concept id, subject, predicate or attribute value.
 
-    attributes: (cue, value) pairs that a finding's own words carry ("bibasilar density").
+    attributes: (cue, value) pairs that the phrase's own words carry ("bibasilar density").
     """
 
     cue: Cue
@@ -60,11 +60,12 @@ def phrase_table() -> PhraseTable:
     for identity, concept in enumerate(CONCEPTS):
         for phrase in concept.phrases:
             for reading in expand(phrase):
-                carried = tuple(pair for word in reading for pair in words.get(word, ()))
-                table.add(" ".join(reading), Role(Cue.FINDING, identity, carried))
+                table.add(" ".join(reading), Role(Cue.FINDING, identity, _carried(reading, words)))
     for predicate, text in PREDICATES.items():
         for phrase in phrases_of(text):
-            table.add(phrase, Role(Cue.PREDICATE, predicate))
+            for reading in expand(phrase):
+                graded = tuple(p for p in _carried(reading, words) if p[0] == Cue.SEVERITY)
+                table.add(" ".join(reading), Role(Cue.PREDICATE, predicate, graded))
     for subject in SUBJECTS:
         for phrase in subject.phrases:
             table.add(phrase, Role(Cue.SUBJECT, subject))
@@ -104,6 +105,13 @@ def _attribute_words() -> dict[str, tuple[tuple[Cue, int], ...]]:
             if len(reading) == 1:
                 words[reading[0]] = (*words.get(reading[0], ()), (axis, value))
     return words
+
+
+def _carried(
+    reading: Iterable[str], words: dict[str, tuple[tuple[Cue, int], ...]]
+) -> tuple[tuple[Cue, int], ...]:
+    """What the words of a phrase say of side, zone and severity."""
+    return tuple(pair for word in reading for pair in words.get(word, ()))
 
 
 def _lower(text: str) -> str:

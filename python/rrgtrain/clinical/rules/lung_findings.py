@@ -105,8 +105,27 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         phrases="""
             granuloma, granulomata, granulomatous disease|change|infection|process|calcification,
-            calcified granuloma|granulomata|granulomatous, ghon complex, calcified lymph node,
-            calcified hilar|mediastinal|paratracheal lymph? node|adenopathy|lymphadenopathy
+            calcified granuloma|granulomata|granulomatous, ghon complex|lesion, ranke complex,
+            granulomatous sequela|residual|scar|scarring,
+            sequela|sequelae|residual of|to|from prior|old|previous? granulomatous disease,
+            sequela|sequelae|residual of|to|from prior|old|previous granulomatous infection,
+            sequela prior|old granulomatous disease, calcified lymph? node,
+            calcified hilar|mediastinal|paratracheal|subcarinal lymph? node|lymph,
+            calcified adenopathy|lymphadenopathy, calcified hilar|mediastinal adenopathy,
+            calcified left|right|bilateral hilar|mediastinal|paratracheal|perihilar lymph? node,
+            calcified left|right|bilateral hilar|mediastinal|paratracheal lymph|lymphadenopathy,
+            calcified left|right|bilateral hilar|mediastinal adenopathy, nodal calcification,
+            left|right|bilateral hilar|mediastinal|paratracheal|perihilar calcification,
+            hilar|mediastinal|paratracheal|perihilar|subcarinal lymph? node? calcification,
+            lymph node calcification
+        """,
+    ),
+    finding(
+        "calcification",
+        "granuloma",
+        LUNG,
+        phrases="""
+            calcification, calcific|calcified focus|foci
         """,
     ),
     finding(
@@ -118,7 +137,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             edema, oedema, lung|pulmonary|interstitial|alveolar edema|oedema, chf, heart failure,
             congestive heart failure, cardiac failure|decompensation, congestive failure|change,
-            fluid overload, volume overload, cardiogenic edema
+            fluid overload, volume overload, cardiogenic edema, acute|early|mild|overt? failure
         """,
     ),
     finding(
@@ -171,6 +190,12 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             plate like atelectasis, platelike|discoid opacity|density, microatelectasis,
             lobe volume loss
         """,
+    ),
+    finding(
+        "volume loss",
+        "volume",
+        LUNG,
+        phrases="volume loss, loss of? lung? volume",
     ),
     finding(
         "low lung volumes",
