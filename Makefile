@@ -33,8 +33,10 @@ demo: $(VENV)/.installed
 	$(VENV)/bin/rrgtrain demo
 
 # One thread per worker: more only makes the workers wait for each other.
+# ORDER=SEED shuffles modules and the tests in each.
+SHUFFLED = --random-order-bucket=module --random-order-seed=$(ORDER)
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal tests
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(if $(ORDER),$(SHUFFLED)) tests
 
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .

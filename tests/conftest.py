@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import settings
+
+from tests.global_state import unchanged
 
 # Time limits per example fail on a busy machine, and nowhere else.
 same_cases = os.environ.get("RRGKERN_SAME_CASES") == "1"
@@ -15,6 +18,13 @@ settings.load_profile("project")
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+
+@pytest.fixture(autouse=True)
+def _global_state_stays() -> Iterator[None]:
+    """Fails a test that leaves settings of torch, NumPy, locale or process changed."""
+    with unchanged():
+        yield
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -149,3 +149,10 @@ def test_the_hub_is_asked_only_when_told(folder, monkeypatch):
     with pytest.raises(UserError, match=r"cannot download chexbert.pth of .*\(no route\)") as told:
         load_network("hub", tiny.CONFIG)
     assert "`rules` needs no file" in str(told.value)
+
+
+def test_a_changed_copy_leaves_the_network_of_the_tests_alone(tmp_path):
+    before = {k: v.clone() for k, v in tiny.official_network().state_dict().items()}
+    tiny.write_folder(tmp_path, lambda s: [value.zero_() for value in s.values()])
+    for key, value in tiny.official_network().state_dict().items():
+        assert torch.equal(value, before[key]), key

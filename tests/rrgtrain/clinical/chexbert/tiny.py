@@ -108,8 +108,9 @@ def random_network(config: BertConfig, seed: int, std: float) -> OfficialNetwork
 
 
 def official_state(network: OfficialNetwork) -> dict[str, Tensor]:
-    """Keys as the authors' training under DataParallel saved them."""
-    return nn.DataParallel(network).state_dict()
+    """Keys as the authors' training under DataParallel saved them; copies of the tensors."""
+    state = nn.DataParallel(network).state_dict()
+    return {name: value.clone() for name, value in state.items()}
 
 
 def write_folder(
