@@ -27,6 +27,10 @@ def _global_state_stays() -> Iterator[None]:
         yield
 
 
+# As the command line sets it; in a test that calls it, a change of the environment.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
