@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from rrgtrain.engine.stop import stopping
 from rrgtrain.errors import Stopped, UserError
+from rrgtrain.shown import one_line
 
 DEFAULT_RECIPES = {
     "demo": "demo",
@@ -148,9 +149,9 @@ def _tell(line: str, error: BaseException) -> None:
     """On several ranks, once: rank 0 tells what all know."""
     ranks = _ranks()
     if os.environ.get("RANK", "0") == "0":
-        print(f"rrgtrain: {line}", file=sys.stderr)
+        print(f"rrgtrain: {one_line(line)}", file=sys.stderr)
     elif ranks is not None and ranks.broken():
-        print(f"rrgtrain: rank {ranks.rank()}: {line}", file=sys.stderr)
+        print(f"rrgtrain: rank {ranks.rank()}: {one_line(line)}", file=sys.stderr)
 
 
 def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -195,7 +196,8 @@ def _complete(options: argparse.Namespace) -> None:
 
 def _one_line(message: Warning | str, *_: Any, **__: Any) -> None:
     if os.environ.get("RANK", "0") == "0":
-        print(f"rrgtrain: warning: {' '.join(str(message).split())}", file=sys.stderr)
+        line = one_line(" ".join(str(message).split()))
+        print(f"rrgtrain: warning: {line}", file=sys.stderr)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.keepsakes import Keepsakes
 from rrgtrain.engine.outcome import draw, finish
 from rrgtrain.engine.progress import Bar, progress
+from rrgtrain.engine.remembered import FILE, as_trained
 from rrgtrain.engine.replay import replay_batch
 from rrgtrain.engine.replay_step import replay_step
 from rrgtrain.engine.rundir import RunDir
@@ -63,9 +64,7 @@ def run(options: argparse.Namespace) -> int:
     if resume is not None:
         out, recipe = resume, resumed_recipe(resume, options.overrides)
     else:
-        recipe = load_config(Recipe, options.recipe, options.overrides)
-        if getattr(options, "start", None):
-            recipe.policy.path = options.start
+        recipe = _recipe(options)
     if recipe.log.wandb is not None:
         require_wandb()
     parallel.check(recipe, options.verb)
@@ -75,6 +74,22 @@ def run(options: argparse.Namespace) -> int:
     with ranks.opened(recipe.scale.mode, recipe.scale.timeout, cuda=cuda), ranks.together():
         _run(options.verb, recipe, out, resume=resume is not None)
     return 0
+
+
+def _recipe(options: argparse.Namespace) -> Recipe:
+    """The recipe with its overrides; with `--from`, what the checkpoint was trained with below."""
+    start = getattr(options, "start", None)
+    if not start:
+        return load_config(Recipe, options.recipe, options.overrides)
+    origin = f"{start}/{FILE}"
+    recipe = as_trained(
+        start,
+        lambda kept: load_config(
+            Recipe, options.recipe, options.overrides, defaults=kept, origin=origin
+        ),
+    )
+    recipe.policy.path = start
+    return recipe
 
 
 def _run(verb: str, recipe: Recipe, out: Path, *, resume: bool) -> None:

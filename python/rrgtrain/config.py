@@ -28,6 +28,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import find_recipe, read_recipe
 
 T = TypeVar("T")
+_WRITTEN = "_written"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,8 +40,18 @@ class _Setting:
     place: str
 
 
-def load_config(schema: type[T], recipe: str | Path | None, overrides: list[str]) -> T:
+def load_config(
+    schema: type[T],
+    recipe: str | Path | None,
+    overrides: list[str],
+    *,
+    defaults: Mapping[str, Any] | None = None,
+    origin: str = "default",
+) -> T:
     """An instance of the dataclass `schema`: its defaults, then the recipe, then the overrides.
+
+    `defaults` are values by dotted key that go before the schema's own; `origin` is where they
+    stand, for messages.
 
     `recipe` is a name under `recipes/`, a path, several of them joined by `+` (the last one wins),
     or None for the defaults alone. Schema fields
@@ -51,6 +62,8 @@ def load_config(schema: type[T], recipe: str | Path | None, overrides: list[str]
     """
     config = OmegaConf.structured(schema)
     places: dict[str, str] = {}
+    for key, value in (defaults or {}).items():
+        _apply(schema, config, _Setting(key, value, origin), places)
     for path, tree, lines in _chain(_named(recipe)) if recipe is not None else []:
         for key, value in _settings(schema, tree, ""):
             setting = _Setting(key, value, f"{path}:{lines[key]}")
@@ -67,12 +80,32 @@ def load_config(schema: type[T], recipe: str | Path | None, overrides: list[str]
         ) from error
     for key, value, field in _leaves(built):
         _check_allowed(key, value, field.metadata, places.get(key, f"{schema.__name__} (default)"))
+    # Not a field: what was written is no setting, and two recipes of equal values are equal.
+    vars(built)[_WRITTEN] = tuple(
+        OmegaConf.to_container(config, resolve=resolve) for resolve in (False, True)
+    )
     return typing.cast(T, built)
 
 
 def dump_config(cfg: Any, path: str | Path) -> None:
-    """Writes every setting of the dataclass instance `cfg` as YAML that `load_config` reads."""
-    atomic_write(path, OmegaConf.to_yaml(OmegaConf.structured(cfg)))
+    """Writes every setting of the dataclass instance `cfg` as YAML that `load_config` reads.
+
+    A value that was written as `${...}` stays so: what `${oc.env:KEY}` stands for is not written.
+    """
+    values = OmegaConf.to_container(OmegaConf.structured(cfg))
+    written, resolved = vars(cfg).get(_WRITTEN, (None, None))
+    atomic_write(path, OmegaConf.to_yaml(OmegaConf.create(_as_written(values, written, resolved))))
+
+
+def _as_written(value: Any, written: Any, resolved: Any) -> Any:
+    """`value` with what was written where that still says the same."""
+    if isinstance(written, str) and "${" in written and value == resolved:
+        return written
+    if isinstance(value, dict) and isinstance(written, dict) and isinstance(resolved, dict):
+        return {k: _as_written(v, written.get(k), resolved.get(k)) for k, v in value.items()}
+    if isinstance(value, list) and isinstance(written, list) and len(value) == len(written):
+        return [_as_written(*each) for each in zip(value, written, resolved, strict=True)]
+    return value
 
 
 def _named(recipe: str | Path) -> list[Path]:

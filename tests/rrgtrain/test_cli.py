@@ -55,11 +55,11 @@ def iu_xray(root: Path) -> list[str]:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """The one line of a command that ends with status 2."""
+    """The one line of a command that ends with status 2, beside what its checkpoint remembers."""
     capsys.readouterr()
     assert main(list(words)) == 2
     captured = capsys.readouterr()
-    lines = captured.err.splitlines()
+    lines = [line for line in captured.err.splitlines() if " was trained" not in line]
     assert len(lines) == 1 and lines[0].startswith("rrgtrain: "), captured.err
     assert captured.out == ""
     return lines[0]
@@ -151,6 +151,9 @@ def test_reinforcement_learning_and_evaluation_of_its_checkpoint(
     assert "GRPO" in out and "start" in out and "checkpoint: runs/rl/checkpoints/grpo" in out
     trained = "runs/rl/checkpoints/grpo"
     load_policy(trained)
+    kept = json.loads(Path(trained, "rrgtrain.json").read_text())
+    assert (kept["data.source"], kept["data.root"]) == ("iu_xray", str(run / "data"))
+    assert load_config(Recipe, "runs/rl/config.yaml", []).policy.path == start
     again = [str(run / "config.yaml"), "--from", trained, "--out", "runs/eval"]
     out = works(capsys, "eval", *again, f"data.root={run / 'data'}")
     assert "evaluation of grpo" in out
@@ -158,6 +161,13 @@ def test_reinforcement_learning_and_evaluation_of_its_checkpoint(
     Path("runs/eval/report.html").unlink()
     assert "micro-F1" in works(capsys, "report", "runs/eval")
     assert Path("runs/eval/report.html").exists()
+
+
+def test_a_message_cannot_forge_a_line_or_clear_the_screen(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = refused(capsys, "sft", "a\x1b[2J\nrrgtrain: done.yaml", "--out", "run")
+    assert "a\\x1b[2J\\nrrgtrain: done.yaml" in line
 
 
 OWN = """

@@ -231,6 +231,33 @@ def test_dumped_config_loads_equal(
     assert load_config(Tiny, path, []) == cfg
 
 
+def test_a_dumped_config_keeps_what_an_interpolation_stands_for_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SECRET", "sk-secret")
+    text = """
+        data: {root: here}
+        reward:
+          cache: "${data.root}/cache"
+          options: {facts: {endpoint: "http://me:${oc.env:MY_SECRET}@h/v1", model: m}}
+    """
+    path, dumped = write(tmp_path, "mine", textwrap.dedent(text)), tmp_path / "config.yaml"
+    recipe = load_config(Recipe, path, ["reward.options.green.key=${oc.env:MY_SECRET}"])
+    assert recipe.reward.options["facts"]["endpoint"] == "http://me:sk-secret@h/v1"
+    recipe.policy.path = "elsewhere"
+    dump_config(recipe, dumped)
+    assert "sk-secret" not in dumped.read_text()
+    assert load_config(Recipe, dumped, []) == recipe
+    assert load_config(Recipe, dumped, ["data.root=there"]).reward.cache == "there/cache"
+    # what was set since goes before what was written
+    recipe.reward.cache = "mine"
+    dump_config(recipe, dumped)
+    assert load_config(Recipe, dumped, []) == recipe
+    monkeypatch.delenv("MY_SECRET")
+    with pytest.raises(UserError, match="Environment variable 'MY_SECRET' not found"):
+        load_config(Recipe, dumped, [])
+
+
 @pytest.mark.parametrize("name", recipe_names())
 def test_shipped_recipes_load(name: str) -> None:
     assert isinstance(load_config(Recipe, name, []), Recipe)

@@ -28,6 +28,7 @@ from rrgtrain.report.provenance import commit, versions
 from rrgtrain.report.samples import AnySample, Sample, read_samples, write_samples
 from rrgtrain.report.summary import Metric, RunSummary, System
 from rrgtrain.report.table import print_summary
+from rrgtrain.shown import redacted
 
 SHOWN = (
     "micro_f1",
@@ -89,7 +90,7 @@ def finish(
             for name, (evaluation, result) in evaluations.items()
         },
         notes=_notes(stages, next(iter(evaluations.values()))[0]),
-        command=shlex.join(["rrgtrain", *sys.argv[1:]]),
+        command=redacted(shlex.join(["rrgtrain", *sys.argv[1:]])),
         finished=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         seconds=None if began is None else time.perf_counter() - began,
         commit=commit(),

@@ -25,6 +25,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rrgtrain.engine import ranks
+from rrgtrain.engine.remembered import remember
 from rrgtrain.engine.rundir import atomic_directory
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
@@ -243,14 +244,18 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
     optimizer.load_state_dict(saved)
 
 
-def save_policy(policy: Policy, directory: Path) -> None:
-    """The policy as a checkpoint directory, whole or not at all; rank 0 writes it."""
+def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:
+    """The policy, and what `recipe` trained it for, as a checkpoint directory, whole or not at all.
+
+    Rank 0 writes it.
+    """
     root = _root(policy)
     names = None if root is None else list(policy.model.state_dict())
     with gathered(policy):
         if ranks.first():
             with atomic_directory(directory) as partial:
                 policy.save(partial, None if names is None else _weights(policy, names))
+                remember(recipe, partial)
         ranks.gate()
 
 

@@ -296,7 +296,7 @@ def run_rl(
     if reference is not None:
         reference.release()
     with keeper.between(at.step):
-        parallel.save_policy(policy, out)
+        parallel.save_policy(policy, out, recipe)
     clock.lap("validate")
     return RlResult(
         out,

@@ -230,7 +230,7 @@ def run_sft(
             bar.advance(loss=row["loss"])
     best.restore()
     with keeper.between(at.step):
-        parallel.save_policy(policy, out)
+        parallel.save_policy(policy, out, recipe)
     clock.lap("train")
     return SftResult(out, best.value, best.step, at.step, clock.total, dict(clock.seconds), peak())
 

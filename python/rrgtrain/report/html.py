@@ -23,6 +23,7 @@ from rrgtrain.report.redline import quoted, redline
 from rrgtrain.report.rollouts import last_rollouts
 from rrgtrain.report.samples import AnySample, EditSample, Sample, WeightSample, png
 from rrgtrain.report.summary import Metric, RunSummary
+from rrgtrain.shown import redacted
 
 
 def write_report(
@@ -66,7 +67,7 @@ def write_report(
         heat=scale.legend() if weighed else [],
         unrecorded=unrecorded(metrics_rows, samples),
         rules=RULES,
-        config=run.config.read_text(encoding="utf-8") if run.config.exists() else "",
+        config=redacted(run.config.read_text(encoding="utf-8")) if run.config.exists() else "",
     )
     path = Path(out) if out is not None else run.report
     atomic_write(path, page)
@@ -75,7 +76,7 @@ def write_report(
 
 def _facts(summary: RunSummary) -> list[tuple[str, str]]:
     facts = [
-        ("Command", summary.command),
+        ("Command", redacted(summary.command)),
         ("Finished", summary.finished),
         ("Wall time", numbers.duration(summary.seconds) if summary.seconds is not None else ""),
         ("Commit", summary.commit or ""),

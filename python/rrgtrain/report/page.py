@@ -8,11 +8,14 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from rrgtrain.shown import printable
+
 
 def rendered(package: str, template: str, **shown: Any) -> str:
     """A page from `templates/` of a package, which finds the style sheet as `style`.
 
-    What is shown is escaped, unless it is Markup; a name that has no value is an error.
+    What is shown is escaped, unless it is Markup, and so are control characters; a name that has no
+    value is an error.
     """
     environment = Environment(
         loader=PackageLoader(package),
@@ -23,4 +26,4 @@ def rendered(package: str, template: str, **shown: Any) -> str:
     )
     sheet = resources.files("rrgtrain.report") / "templates" / "report.css"
     style = Markup(sheet.read_text(encoding="utf-8"))
-    return environment.get_template(template).render(style=style, **shown)
+    return printable(environment.get_template(template).render(style=style, **shown))

@@ -32,6 +32,7 @@ from rrgtrain.rollout.vllm_prompts import (
     sampling_arguments,
     vllm_prompts,
 )
+from rrgtrain.shown import shown_url
 from rrgtrain.vllm_worker import digest_of
 
 # from a proxy before a server that is gone or loads
@@ -83,8 +84,8 @@ class VllmServerEngine:
             UserError: nothing answers at the url for `wait` seconds, or the server lacks the
                 development endpoints or the workers' extension through which weights are pushed.
         """
-        self._url = url.rstrip("/")
-        self._name = f"vLLM at {self._url}"
+        self._url, self._shown = url.rstrip("/"), shown_url(url)
+        self._name = f"vLLM at {self._shown}"
         self._directory = Path(directory).absolute()
         self._concurrency, self._timeout, self._wait = concurrency, timeout, wait
         self._pushed: Pushed | None = None
@@ -112,7 +113,7 @@ class VllmServerEngine:
             raise
         except _NotNow as failed:
             raise UserError(
-                f"the workers of vLLM at {self._url} do not say which weights they have ({failed}"
+                f"the workers of vLLM at {self._shown} do not say which weights they have ({failed}"
                 f"); start it where rrgtrain is on the path, with `{serve_command('CHECKPOINT')}`"
             ) from failed
 
@@ -199,7 +200,7 @@ class VllmServerEngine:
             except _Gone as gone:
                 self._told, reason = False, str(gone)
         raise UserError(
-            f"vLLM at {self._url} went away {TRIES} times in one batch ({reason}); look at its "
+            f"vLLM at {self._shown} went away {TRIES} times in one batch ({reason}); look at its "
             "log, then resume"
         )
 
@@ -213,8 +214,8 @@ class VllmServerEngine:
             except _NotNow as error:
                 if time.monotonic() - begin + pause > self._wait:
                     raise UserError(
-                        f"no answer from vLLM at {self._url}{path} for {self._wait:g} s ({error}); "
-                        f"start it with `{serve_command('CHECKPOINT')}` and resume"
+                        f"no answer from vLLM at {self._shown}{path} for {self._wait:g} s "
+                        f"({error}); start it with `{serve_command('CHECKPOINT')}` and resume"
                     ) from error
             # The step has changed nothing yet: a signal need not wait for the server.
             with stopping.interruptible():
@@ -242,8 +243,8 @@ class VllmServerEngine:
             except _NotNow as error:
                 if time.monotonic() - begin + pause > self._wait:
                     raise UserError(
-                        f"vLLM at {self._url}{path} was busy for {self._wait:g} s ({error}); look "
-                        "at its log, then resume"
+                        f"vLLM at {self._shown}{path} was busy for {self._wait:g} s ({error}); "
+                        "look at its log, then resume"
                     ) from error
             time.sleep(pause)
             pause = min(2 * pause, 10.0)
@@ -257,7 +258,7 @@ class VllmServerEngine:
             said = error.read().decode(errors="replace")[:300].replace("\n", " ")
             if error.code == 404:
                 raise UserError(
-                    f"the server at {self._url} has no {request.selector}; start it with "
+                    f"the server at {self._shown} has no {request.selector}; start it with "
                     f"`{serve_command('CHECKPOINT')}`"
                 ) from error
             reason = f"status {error.code}: {said}"

@@ -181,6 +181,17 @@ def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
     assert "{{ 7*7 }}" in page.text and "49" not in page.text.replace("{{ 7*7 }}", "")
 
 
+def test_control_characters_and_secrets_of_addresses_do_not_reach_the_page(tmp_path: Path) -> None:
+    whole = summary()
+    whole.command = "rrgtrain eval reward.options.facts.endpoint=http://me:pass@h/v1?api-key=sk-1"
+    study = Sample("a\x1b[2J\x00b", [], "one\x07two", {"EditGRPO": "three\x85"})
+    page = render(tmp_path, whole, [], [study], config="endpoint: http://me:pass@h/v1?api-key=sk-1")
+    assert "a\\x1b[2J\\x00b" in page.text and "one\\x07two" in page.text
+    assert not any((ord(c) < 32 and c != "\n") or 127 <= ord(c) < 160 for c in page.text)
+    assert page.text.count("http://***@h/v1?api-key=***") == 2
+    assert "pass@" not in page.text and "sk-1" not in page.text
+
+
 def test_nan_metrics_and_unicode(tmp_path: Path) -> None:
     whole = RunSummary(
         "Größe 肺 🫁", {"Modèle": System({"micro_f1": Metric(math.nan, -math.inf, math.inf)})}

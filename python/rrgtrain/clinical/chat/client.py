@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from urllib.parse import urlsplit
 from rrgtrain.clinical.chat.answers import parse_json
 from rrgtrain.clinical.store import Store
 from rrgtrain.errors import UserError
-from rrgtrain.redact import shown_url
+from rrgtrain.shown import shown_url
 
 if TYPE_CHECKING:
     from rrgtrain.clinical.chat.transport import Answer, Endpoint
@@ -96,6 +97,11 @@ class Chat:
         if not _is_address(endpoint):
             wanted = "an address such as http://host:8000/v1"
             raise UserError(f"endpoint {self.shown!r}; wanted {wanted}")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_variable):
+            raise UserError(
+                f"endpoint {self.shown}: key_variable is no name of an environment variable; "
+                "wanted a name such as OPENAI_API_KEY, and the key itself in that variable"
+            )
         for name, value in (("concurrency", concurrency), ("timeout", timeout), ("tries", tries)):
             if not value > 0:
                 raise UserError(f"endpoint {self.shown}: {name} is {value}; wanted more than 0")

@@ -161,7 +161,7 @@ def test_a_key_that_is_none_is_refused_by_its_variable(
 
 def test_a_key_in_the_place_of_its_variable_is_not_told() -> None:
     with pytest.raises(UserError, match="key_variable is no name of") as told:
-        chat("http://127.0.0.1:9/v1", key_variable="sk-secret").ask(plain())
+        chat("http://127.0.0.1:9/v1", key_variable="sk-secret")
     assert "secret" not in str(told.value)
 
 

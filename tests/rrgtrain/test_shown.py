@@ -1,0 +1,40 @@
+"""What a person sees: no secret of an address, no character that a terminal obeys."""
+
+from __future__ import annotations
+
+import pytest
+
+from rrgtrain.shown import one_line, printable, redacted, shown_url
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://h:8000/v1/", "http://h:8000/v1"),
+        ("http://me:p@ss@h/v1?api-key=x#y", "http://h/v1"),
+        ("me:pw@h/a@b", "h/a@b"),
+    ],
+)
+def test_an_address_is_shown_without_what_it_carries(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a: 'http://me:pw@h/v1'\nmail@h", "a: 'http://***@h/v1'\nmail@h"),
+        ("https://h/v1?v=2&api-key=abc&x=1 rest", "https://h/v1?v=2&api-key=***&x=1 rest"),
+        ('"http://h?sig=abc", "sk"', '"http://h?sig=***", "sk"'),
+        ("http://${oc.env:U}:${oc.env:P}@h", "http://***@h"),
+        ("https://h?monkey=1&X-Amz-Signature=b", "https://h?monkey=1&X-Amz-Signature=***"),
+        ("reward.cache=a@b key=1", "reward.cache=a@b key=1"),
+    ],
+)
+def test_addresses_in_a_text_lose_their_secrets(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+def test_control_characters_become_escapes() -> None:
+    text = "é\x1b[2J\x00\x85\u202e\u2028\t\n\r"
+    assert printable(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\t\n\\r"
+    assert one_line(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\\t\\n\\r"
