@@ -231,8 +231,15 @@ class TokenWeights:
 class Oracle:
     """OraPO's reference report: w = clip(low + (high - low) * zero_rate**sharpness, low, high).
 
-    `momentum` smooths the zero-reward rate, `tau` is DPO's temperature. `loss: sft` puts the
-    oracle's cross-entropy in the place of the preference loss.
+    `momentum` smooths the zero-reward rate from step to step, that of each prompt or, with
+    `smooth: batch`, that of the whole batch: a prompt that is seen once is never smoothed. `tau` is
+    DPO's temperature, which the paper does not print: with log-probabilities per token, the 0.1
+    that is usual for sums leaves the oracle nearly without effect. `loss: sft` puts the oracle's
+    cross-entropy in the place of the preference loss.
+
+    `log_ratio` logs the norm of the oracle's gradient over that of the rest of the loss, as they
+    enter it (w and 1 - w included), at each update. That takes a second forward and backward of
+    the policy and a copy of the gradients.
     """
 
     loss: str = one_of("dpo", "sft")
@@ -240,8 +247,10 @@ class Oracle:
     high: float = at_least(0.15, 0.0, 1.0)
     sharpness: float = at_least(2.0, 0.0)
     momentum: float = at_least(0.5, 0.0, 1.0)
-    tau: float = at_least(0.1, 1e-6)
+    smooth: str = one_of("prompt", "batch")
+    tau: float = at_least(1.0, 1e-6)
     length_normalized: bool = True
+    log_ratio: bool = True
 
 
 @dataclass

@@ -15,8 +15,9 @@ class Member:
     """One report of a group.
 
     `ids` [T] int64 are the completion's tokens, end of turn included when it stopped there.
-    `origin` says where it came from; anything but "sampled" was not drawn from the policy and
-    is trained at ratio 1 (`on_policy` of the policy loss). `parent` is the index of the member
+    `origin` says where it came from; anything but "sampled" was not drawn from the policy
+    and is trained at ratio 1 (`on_policy` of the policy loss), in several updates on a batch at the
+    ratio to its log-probability at rollout. `parent` is the index of the member
     an edit was made from, `steps` what the edit did: (rule, removed text, added text). A member
     that does not compete is in the packed forward only: it has no reward and no advantage, and
     counts in no mean and no length of the policy loss (OraPO's oracle). `corrected` asks for the

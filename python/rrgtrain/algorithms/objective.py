@@ -25,7 +25,7 @@ class Preference:
     """
 
     pairs: PreferencePairs
-    tau: float = 0.1
+    tau: float = 1.0
     length_normalized: bool = True
 
 
@@ -41,6 +41,8 @@ class Objective:
     group_weight: [B] factor of each group's policy loss, KL included. None: 1.
     preference: adds its loss; needs a reference model.
     likelihood: [S] weight of each member's mean cross-entropy. None: 0.
+    measured_apart: whether the gradient of preference and likelihood is compared with that of the
+        policy loss; see `engine.apart`.
     metrics: numbers for the log.
     """
 
@@ -50,4 +52,5 @@ class Objective:
     group_weight: Tensor | None = None
     preference: Preference | None = None
     likelihood: Tensor | None = None
+    measured_apart: bool = False
     metrics: Mapping[str, float] = field(default_factory=dict)

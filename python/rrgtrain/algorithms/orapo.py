@@ -39,7 +39,7 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
         raise UserError(
             f"oracle.low={settings.low} is above oracle.high={settings.high}; swap them"
         )
-    rates = ZeroRate(settings.momentum)
+    rates = ZeroRate(settings.momentum, batch=settings.smooth == "batch")
     return replace(
         inner,
         complete=one_after_the_other(inner.complete, with_oracle),
@@ -69,12 +69,13 @@ def mixed(inner: Advantages, settings: Oracle, rates: ZeroRate) -> Advantages:
     def advantages(groups: list[Group], rewards: torch.Tensor) -> Objective:
         objective = as_objective(inner(groups, rewards))
         shares = zero_shares(groups, rewards)
-        smooth = [rates(g.study.id, z) for g, z in zip(groups, shares, strict=True)]
+        smooth = rates.of([g.study.id for g in groups], shares)
         weight = torch.tensor([mixing_weight(z, settings) for z in smooth], dtype=torch.float64)
         outer = 1.0 if objective.group_weight is None else objective.group_weight
         mixture = replace(
             objective,
             group_weight=(1.0 - weight) * outer,
+            measured_apart=settings.log_ratio,
             metrics={
                 **objective.metrics,
                 "oracle/zero_rate": sum(shares) / len(shares),

@@ -1,19 +1,31 @@
-"""How often a prompt's reports earn nothing at all, smoothed over the steps that saw it (OraPO)."""
+"""How often reports earn nothing at all, smoothed over the steps that saw a prompt (OraPO)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+# No study has this id.
+BATCH = ""
 
 
 class ZeroRate:
-    """OraPO eq. 9: z ← m·z + (1 - m)·share, per prompt; the first share initialises it."""
+    """OraPO eq. 9: z ← m·z + (1 - m)·share, per prompt or, with `batch`, per minibatch.
 
-    def __init__(self, momentum: float) -> None:
-        self.momentum = momentum
+    The first share initialises it: a prompt that is seen once is not smoothed.
+    """
+
+    def __init__(self, momentum: float, *, batch: bool = False) -> None:
+        self.momentum, self.batch = momentum, batch
         self._rates: dict[str, float] = {}
 
-    def __call__(self, prompt: str, share: float) -> float:
-        """Takes in the share of zero rewards of one group; the smoothed rate after it."""
+    def of(self, prompts: Sequence[str], shares: Sequence[float]) -> list[float]:
+        """Takes in the shares of zero rewards of a batch of groups; their smoothed rates after."""
+        if self.batch:
+            return [self._after(BATCH, sum(shares) / len(shares))] * len(shares)
+        return [self._after(p, share) for p, share in zip(prompts, shares, strict=True)]
+
+    def _after(self, prompt: str, share: float) -> float:
         before = self._rates.get(prompt, share)
         self._rates[prompt] = self.momentum * before + (1.0 - self.momentum) * share
         return self._rates[prompt]

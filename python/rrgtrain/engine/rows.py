@@ -44,7 +44,8 @@ def unfinished(groups: list[Group]) -> float:
 
 def reward_rows(groups: list[Group], scores: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Means of every reward and of the total by origin, the share of sampled reports that earn
-    nothing at all (OraPO, figure 2), and the mean length of a report.
+    nothing at all and that of groups without any that earns something (OraPO, figure 2), and the
+    mean length of a report.
 
     `scores` are those of the members that compete, in their order.
     """
@@ -56,6 +57,18 @@ def reward_rows(groups: list[Group], scores: Mapping[str, np.ndarray]) -> dict[s
     drawn = [v for v, o in zip(scores["total"], origins, strict=True) if o == "sampled"]
     if drawn:
         rows["zero_reward"] = sum(v == 0 for v in drawn) / len(drawn)
+        rows["zero_groups"] = _zero_groups(groups, scores["total"])
     tokens = sum(len(m.ids) for m in members(groups) if m.competes)
     rows["report_tokens"] = float(tokens / len(origins))
     return rows
+
+
+def _zero_groups(groups: list[Group], total: np.ndarray) -> float:
+    """Share of the groups with sampled reports of which all those earn exactly 0."""
+    values, shares = iter(total), []
+    for group in groups:
+        own = [(m.origin, next(values)) for m in group.members if m.competes]
+        drawn = [v for origin, v in own if origin == "sampled"]
+        if drawn:
+            shares.append(all(v == 0 for v in drawn))
+    return sum(shares) / len(shares)

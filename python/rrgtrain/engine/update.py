@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import Group, group_offsets
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.engine import parallel, ranks
+from rrgtrain.engine.apart import measured_apart
 from rrgtrain.engine.layout import Layout, Part
 from rrgtrain.engine.micro import idle_chunk, with_images, within_budget
 from rrgtrain.engine.reference import computing
@@ -64,29 +66,45 @@ def accumulate_gradients(
     keep_all = reference is not None and spec.beta > 0
     loss, tokens, metrics = 0.0, 0, _Metrics(with_reference=reference is not None)
     chunks = _chunks(groups, batch, settings, keep_all=keep_all)
-    for kept, rows in parallel.in_step(policy, chunks, idle_chunk(groups)):
-        part = batch.part(rows)
-        out, offsets = _forward(policy, kept, settings.temperature)
-        old = ref = None
-        if fixed is not None:
-            old = fixed.old[part.index].to(out)
-        if reference is not None and (keep_all or batch.asks_reference(part, reference)):
-            ref = _reference_logps(reference, kept, part, fixed, settings.temperature).to(out)
-        if rows:
-            value = _chunk_loss(out, old, ref, offsets, kept, part, spec, batch.objective, metrics)
-            tokens += sum(map(_size, kept))
-        else:
-            value = 0.0 * out.sum()
-        if not torch.isfinite(value):
-            raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
-        parallel.backward(policy, value)
-        loss += value.item()
     seen = any(with_images(g.prompt for g in kept) for kept, _ in chunks)
+    refs: dict[int, Tensor] = {}
+
+    def add_gradients(*, injected_alone: bool) -> float:
+        """Goes through the micro-batches; returns the loss of this rank's."""
+        nonlocal tokens
+        total = 0.0
+        stepped = parallel.in_step(policy, chunks, idle_chunk(groups))
+        for place, (kept, rows) in enumerate(stepped):
+            part = batch.part(rows)
+            out, offsets = _forward(policy, kept, settings.temperature)
+            old = None if fixed is None else fixed.old[part.index].to(out)
+            asked = reference is not None and (keep_all or batch.asks_reference(part, reference))
+            if asked and reference is not None and place not in refs:
+                found = _reference_logps(reference, kept, part, fixed, settings.temperature)
+                refs[place] = found.to(out)
+            ref = refs.get(place)
+            losses: list[Tensor] = []
+            if rows and not injected_alone:
+                losses.append(_policy_loss(out, old, ref, offsets, kept, part, spec, metrics))
+                tokens += sum(map(_size, kept))
+            if rows:
+                told = None if injected_alone else metrics
+                losses += _injected_losses(out, ref, offsets, part, batch.objective, told)
+            value = sum(losses[1:], losses[0]) if losses else 0.0 * out.sum()
+            if not torch.isfinite(value):
+                raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
+            parallel.backward(policy, value)
+            total += value.item()
+        parallel.reduce_gradients(policy, images=seen)
+        return total
+
+    alone = partial(add_gradients, injected_alone=True) if batch.objective.measured_apart else None
+    with measured_apart(policy, alone) as compared:
+        loss = add_gradients(injected_alone=False)
     everywhere = ranks.gather((loss, tokens, metrics))
-    parallel.reduce_gradients(policy, images=seen)
     loss, tokens = sum(e[0] for e in everywhere), sum(e[1] for e in everywhere)
     values = _Metrics.of_all([e[2] for e in everywhere]).values()
-    return Update(loss, {"loss": loss, **values, **batch.objective.metrics}, tokens)
+    return Update(loss, {"loss": loss, **values, **compared, **batch.objective.metrics}, tokens)
 
 
 def _reference_logps(
@@ -145,6 +163,11 @@ def fixed_logps(
     return FixedLogps(old, ref)
 
 
+def _not_sampled(groups: list[Group]) -> Tensor:
+    """[S] bool, the members that the policy did not draw."""
+    return torch.tensor([m.origin != "sampled" for g in groups for m in g.members])
+
+
 def _any_sampler(groups: list[Group]) -> bool:
     """Whether another engine than the policy drew some member, whose ratio to it is corrected."""
     return any(m.corrected for g in groups for m in g.members)
@@ -162,7 +185,7 @@ def _sampler_logps(groups: list[Group], out: Tensor) -> Tensor:
     return torch.cat(parts).to(out)
 
 
-def _chunk_loss(
+def _policy_loss(
     out: Tensor,
     old: Tensor | None,
     ref: Tensor | None,
@@ -170,10 +193,9 @@ def _chunk_loss(
     kept: list[Group],
     part: Part,
     spec: PolicyLoss,
-    objective: Objective,
     metrics: _Metrics,
 ) -> Tensor:
-    """The loss of one micro-batch, differentiable in the log-probabilities `out` [T]."""
+    """The policy loss of one micro-batch, differentiable in the log-probabilities `out` [T]."""
     result = policy_loss(
         out,
         part.advantages.to(out),
@@ -183,15 +205,27 @@ def _chunk_loss(
         ref=ref,
         sampler=_sampler_logps(kept, out) if _any_sampler(kept) else None,
         weight=None if part.weight is None else part.weight.to(out),
-        on_policy=torch.tensor(
-            [m.origin != "sampled" for g in kept for m in g.members], device=out.device
-        ),
+        # In a single update every ratio is 1. In later ones that of an edited or injected member is
+        # against its log-probability at rollout, and clipped as any other's.
+        on_policy=None if old is not None else _not_sampled(kept).to(out.device),
         mask=None if part.mask is None else part.mask.to(out.device),
         spec=spec,
     )
     tokens = len(out) if part.mask is None else int(part.mask.sum())
     metrics.add(result.metrics, tokens)
-    total = result.loss
+    return result.loss
+
+
+def _injected_losses(
+    out: Tensor,
+    ref: Tensor | None,
+    offsets: Tensor,
+    part: Part,
+    objective: Objective,
+    metrics: _Metrics | None,
+) -> list[Tensor]:
+    """Preference and likelihood of one micro-batch, if any, differentiable in `out` [T]."""
+    losses = []
     if part.pairs is not None and objective.preference is not None:
         if ref is None:
             raise ValueError("a preference needs the reference policy's log-probabilities")
@@ -203,13 +237,14 @@ def _chunk_loss(
             tau=objective.preference.tau,
             length_normalized=objective.preference.length_normalized,
         )
-        total = total + preferred.loss
-        metrics.add_preference(preferred.loss, preferred.metrics)
+        losses.append(preferred.loss)
+        if metrics is not None:
+            metrics.add_preference(preferred.loss, preferred.metrics)
     if part.likelihood is not None:
         lengths = offsets.diff()
         share = part.likelihood.to(out) / lengths.clamp(min=1)
-        total = total - (share.repeat_interleave(lengths) * out).sum()
-    return total
+        losses.append(-(share.repeat_interleave(lengths) * out).sum())
+    return losses
 
 
 class _Metrics:

@@ -63,9 +63,18 @@ def training_figures(rows: Rows) -> list[Figure]:
     figures += [
         across("Groups without variance", rl, "zero_variance", from_zero=True, percent=True),
         across("Reports that earn nothing", rl, "zero_reward", from_zero=True, percent=True),
+        across("Groups that earn nothing", rl, "zero_groups", from_zero=True, percent=True),
         across("KL to the reference", rl, "kl", from_zero=True),
     ]
     figures += [_oracle(rows, p, keys[p], _of("The oracle's part", p, rl)) for p in rl]
+    figures += [
+        across(
+            "Gradient of the oracle over that of the rest",
+            rl,
+            "oracle/gradient_ratio",
+            from_zero=True,
+        ),
+    ]
     figures += [_weights(rows, p, keys[p], _of("Token weights", p, rl)) for p in rl]
     for phase in rl:
         sides = {k: k for k in keys[phase] if "clip" in k}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 
 from rrgtrain.clinical import Labeller
@@ -17,8 +19,9 @@ def narrow(recipe: Recipe, train: list[Study], labeller: Labeller) -> list[Study
     """Those of `train` in `data.subset`, of these what agrees, of these `data.balanced` evenly.
 
     Labels to balance are the studies' own, or what `labeller` reads in the reports; agreement needs
-    both. Raises UserError for a subset of other data, a number that cannot be drawn, or studies
-    that lack what is compared.
+    both. Where some studies have a report, those without one are in no balanced draw. Raises
+    UserError for a subset of other data, a number that cannot be drawn, or studies that lack what
+    is compared.
     """
     data = recipe.data
     if data.subset is not None:
@@ -26,6 +29,7 @@ def narrow(recipe: Recipe, train: list[Study], labeller: Labeller) -> list[Study
     if data.agreeing:
         train = _agreeing(train, labeller)
     if data.balanced is not None:
+        train = _with_findings(train)
         if not 1 <= data.balanced <= len(train):
             raise UserError(
                 f"data.balanced={data.balanced}, but there are {len(train)} training studies; "
@@ -47,6 +51,19 @@ def labels_of(studies: list[Study], labeller: Labeller) -> np.ndarray:
             "use data.balanced=null"
         )
     return labeller.label([study.report or "" for study in studies])
+
+
+def _with_findings(train: list[Study]) -> list[Study]:
+    """The studies with a report, where there are any; a warning counts the others (OraPO, 4.1)."""
+    told = [study for study in train if (study.report or "").strip()]
+    if not told or len(told) == len(train):
+        return train
+    warnings.warn(
+        f"data.balanced leaves out {len(train) - len(told)} of {len(train)} training studies, "
+        "which have no report",
+        stacklevel=2,
+    )
+    return told
 
 
 def _listed(subset: Subset, train: list[Study], path: str) -> list[Study]:

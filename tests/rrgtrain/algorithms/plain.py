@@ -35,21 +35,29 @@ def logps(policy: Policy, group: Group, ids: Tensor) -> Tensor:
 class Reports:
     """Log-probabilities of every member under policy and reference, each computed once."""
 
-    def __init__(self, policy: Policy, reference: Policy, groups: Sequence[Group]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        reference: Policy,
+        groups: Sequence[Group],
+        rollout: Policy | None = None,
+    ) -> None:
+        """rollout: the policy that sampled, where that is another than `policy` by now."""
         self.policy: dict[int, Tensor] = {}
         self.reference: dict[int, Tensor] = {}
+        self.rollout: dict[int, Tensor] = {}
         for group in groups:
             for member in group.members:
                 self.policy[id(member)] = logps(policy, group, member.ids)
                 with torch.no_grad():
                     self.reference[id(member)] = logps(reference, group, member.ids)
+                    if rollout is not None:
+                        self.rollout[id(member)] = logps(rollout, group, member.ids)
 
     def surrogate(self, member: Member, advantages: list[float], eps: float = 0.2) -> Tensor:
-        """[T] -min(r·A, clip(r, 1 ± ε)·A), r = π / sg[π]; an injected report is not clipped."""
+        """[T] -min(r·A, clip(r, 1 ± ε)·A), r = π / π_rollout, of edited reports too."""
         own, a = self.policy[id(member)], torch.tensor(advantages, dtype=torch.float64)
-        ratio = (own - own.detach()).exp()
-        if member.origin != "sampled":
-            return -ratio * a
+        ratio = (own - self.rollout.get(id(member), own.detach())).exp()
         return -torch.minimum(ratio * a, ratio.clamp(1 - eps, 1 + eps) * a)
 
     def k3(self, member: Member) -> Tensor:

@@ -25,7 +25,7 @@ from rrgtrain.clinical.cached import CachedLabeller
 from rrgtrain.clinical.labels import NO_FINDING, to_binary
 from rrgtrain.engine import layout as layout_module
 from rrgtrain.engine import update as update_module
-from rrgtrain.engine.update import accumulate_gradients
+from rrgtrain.engine.update import accumulate_gradients, fixed_logps
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.algorithms import plain
@@ -257,7 +257,7 @@ def orapo(second: str, weigh: Callable[[Group], list[list[float]]] = ones) -> Ca
             if second == "sft":
                 other = -reports.policy[id(oracle)].mean()
             else:
-                other = plain.ln_dpo(reports, oracle, sampled, 0.1)
+                other = plain.ln_dpo(reports, oracle, sampled, 1.0)
             total = total + ((1 - w) * mine + w * other) / len(groups)
         return total
 
@@ -307,6 +307,38 @@ def test_a_step_is_the_papers(system: str) -> None:
     wanted = {"editgrpo": {"edited"}, "orapo": {"oracle"}, "all": {"edited", "oracle"}}
     assert origins == {"sampled"} | wanted.get(system.split("_")[0], set())
     assert_by_the_paper(system, found)
+
+
+@pytest.mark.parametrize("system", ["editgrpo", "editgrpo_para", "orapo", "all_of_it"])
+def test_a_second_update_is_clipped_against_the_policy_at_rollout(system: str) -> None:
+    """EditGRPO recomputes the log-probabilities of an edited report under the policy that sampled:
+    the ratio is to those, and clipped."""
+    cfg, (rollout, reference) = settings_of(system, "rl.epochs=2"), policies()
+    algorithm = build_algorithm(cfg)
+    algorithm.prepare(Context(rollout.codec, studies(4)))
+    groups = sampled_groups(rollout, algorithm.sampled)
+    groups, _ = algorithm.complete(groups, 3, rollout.codec.reencode_from)
+    objective = algorithm.advantages(groups, rewards_of(groups))
+    fixed = fixed_logps(rollout, reference, groups, objective, algorithm.loss, cfg.rl)
+    now = tiny_policy(dtype=torch.float64)
+    with torch.no_grad():
+        for n, p in enumerate(now.model.parameters()):
+            p.mul_(1.0 + 0.05 * (n % 3))
+    given = now, reference, groups, objective, algorithm.loss, cfg.rl
+    update = accumulate_gradients(*given, fixed=fixed)
+    found = gradients(now)
+    assert update.metrics["clip_low"] + update.metrics["clip_high"] > 0
+
+    reports = plain.Reports(now, reference, groups, rollout)
+    edited = [reports.policy[id(m)] - reports.rollout[id(m)] for g in groups for m in g.members]
+    assert max(float(d.detach().abs().max()) for d in edited) > 0.2
+    loss = PAPERS[system](cfg, reports, groups)
+    loss.backward()
+    wanted = gradients(now)
+    assert update.loss == pytest.approx(loss.item(), rel=CLOSE, abs=CLOSE / 10)
+    largest = max(float(g.abs().max()) for g in wanted.values())
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=CLOSE, atol=CLOSE * largest)
 
 
 def lose_the_token_weight(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 
 from rrgtrain.algorithms import Group, Objective, build_algorithm
+from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import competing
 from rrgtrain.algorithms.orapo import mixing_weight, oracle_against_sampled, zero_shares
 from rrgtrain.algorithms.zero_rate import ZeroRate
 from rrgtrain.engine import update as update_module
 from rrgtrain.engine.rl import spread, zero_variance
-from rrgtrain.engine.update import accumulate_gradients
+from rrgtrain.engine.update import Update, accumulate_gradients
 from rrgtrain.errors import UserError
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.schema import Lora
 from tests.rrgtrain.engine.common import gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -72,13 +76,115 @@ def test_the_mixing_weight_by_hand(rate: float, wanted: float) -> None:
 
 def test_the_rate_starts_with_the_first_share_and_knows_its_prompt() -> None:
     rates = ZeroRate(0.5)
-    assert rates("a", 1.0) == 1.0
-    assert rates("a", 0.0) == 0.5
-    assert rates("b", 0.25) == 0.25
-    assert rates("a", 0.5) == 0.5
+    assert rates.of(["a"], [1.0]) == [1.0]
+    assert rates.of(["a", "b"], [0.0, 0.25]) == [0.5, 0.25]
+    assert rates.of(["a"], [0.5]) == [0.5]
     other = ZeroRate(0.5)
     other.load_state_dict(rates.state_dict())
-    assert other("b", 0.75) == rates("b", 0.75) == 0.5
+    assert other.of(["b"], [0.75]) == rates.of(["b"], [0.75]) == [0.5]
+
+
+def test_the_rate_of_a_batch_is_smoothed_though_no_prompt_comes_twice() -> None:
+    rates = ZeroRate(0.5, batch=True)
+    assert rates.of(["a", "b"], [1.0, 0.5]) == [0.75, 0.75]
+    assert rates.of(["c", "d"], [0.25, 0.25]) == [0.5, 0.5]
+    other = ZeroRate(0.5, batch=True)
+    other.load_state_dict(rates.state_dict())
+    assert other.of(["e"], [0.0]) == [0.25]
+    cfg = recipe("rl.algorithm=orapo", "oracle.smooth=batch")
+    algorithm, groups = build_algorithm(cfg), completed()
+    found = algorithm.advantages(groups, spread(groups, torch.tensor([0.0, 0, 0, 1, 1]).numpy()))
+    assert isinstance(found, Objective) and found.group_weight is not None
+    wanted = mixing_weight(0.5, cfg.oracle)
+    assert found.group_weight.tolist() == pytest.approx([1 - wanted] * 2)
+
+
+def norm_of(update: Callable[[], object]) -> float:
+    update()
+    return float(torch.cat([g.double().flatten() for g in gradients(POLICY).values()]).norm())
+
+
+@pytest.mark.parametrize("loss", ["dpo", "sft"])
+@pytest.mark.parametrize("budget", [1, 16384])
+def test_the_ratio_of_the_gradients_is_that_of_each_part_alone(loss: str, budget: int) -> None:
+    given = "rl.algorithm=orapo", "rl.beta=0.1", f"oracle.loss={loss}", f"rl.token_budget={budget}"
+    cfg = recipe(*given)
+    algorithm, groups, reference = build_algorithm(cfg), completed(), tiny_policy()
+    with torch.no_grad():
+        for parameter in reference.model.parameters():
+            parameter.mul_(1.05)
+    rewards = spread(groups, torch.tensor([0.3, 0.0, 0.9, 0.2, 0.7]).numpy())
+    whole = as_objective(algorithm.advantages(groups, rewards))
+    assert whole.measured_apart
+
+    def update(objective: Objective) -> Update:
+        arguments = POLICY, reference, groups, objective, algorithm.loss, cfg.rl
+        return accumulate_gradients(*arguments)
+
+    own = replace(whole, preference=None, likelihood=None, measured_apart=False)
+    policy_part = norm_of(lambda: update(own))
+    assert whole.group_weight is not None
+    alone = replace(whole, group_weight=0 * whole.group_weight, measured_apart=False)
+    oracle_part = norm_of(lambda: update(alone))
+    found = update(whole)
+    measured = gradients(POLICY)
+    assert found.metrics["oracle/gradient_ratio"] == pytest.approx(oracle_part / policy_part, 1e-4)
+    # what is learned is what it was, to the bit, and gradients that were there stay
+    plain = update(replace(whole, measured_apart=False))
+    assert "oracle/gradient_ratio" not in plain.metrics and plain.loss == found.loss
+    assert plain.tokens == found.tokens
+    unmeasured = {
+        n: p.grad.clone() for n, p in POLICY.model.named_parameters() if p.grad is not None
+    }
+    assert all(torch.equal(measured[n], g) for n, g in unmeasured.items())
+    update(whole)
+    for name, gradient in gradients(POLICY).items():
+        torch.testing.assert_close(gradient, 2 * unmeasured[name])
+
+
+def test_at_the_start_the_temperature_is_a_factor_of_the_ratio() -> None:
+    """With the policy its own reference, every margin is 0 and the gradient is tau's."""
+    ratios = []
+    for tau in (0.1, 1.0):
+        cfg = recipe("rl.algorithm=orapo", "rl.beta=0", f"oracle.tau={tau}")
+        algorithm, groups = build_algorithm(cfg), completed()
+        rewards = spread(groups, torch.tensor([0.3, 0.0, 0.9, 0.2, 0.7]).numpy())
+        objective = algorithm.advantages(groups, rewards)
+        update = accumulate_gradients(POLICY, POLICY, groups, objective, algorithm.loss, cfg.rl)
+        ratios.append(update.metrics["oracle/gradient_ratio"])
+        gradients(POLICY)
+    assert ratios[1] == pytest.approx(10 * ratios[0], rel=1e-3)
+
+
+def test_measuring_draws_the_dropout_of_the_update() -> None:
+    """The two passes see the same masks, and the update those that it would have seen."""
+    policy = tiny_policy()
+    add_lora(policy, Lora(rank=2, alpha=8.0, dropout=0.3), 0)
+    policy.model.train()
+    cfg = recipe("rl.algorithm=orapo", "rl.beta=0")
+    algorithm, groups = build_algorithm(cfg), completed()
+    objective = as_objective(
+        algorithm.advantages(groups, spread(groups, torch.tensor([0.3, 0, 0.9, 0.2, 0.7]).numpy()))
+    )
+    found, after = [], []
+    for measure in (True, False):
+        torch.manual_seed(5)
+        asked = replace(objective, measured_apart=measure)
+        accumulate_gradients(policy, tiny_policy(), groups, asked, algorithm.loss, cfg.rl)
+        found.append(gradients(policy))
+        after.append(torch.rand(3))
+    assert any(g.any() for g in found[0].values())
+    assert all(torch.equal(g, found[1][n]) for n, g in found[0].items())
+    assert torch.equal(*after)
+
+
+def test_without_any_gradient_of_the_policy_loss_there_is_no_ratio() -> None:
+    cfg = recipe("rl.algorithm=orapo", "rl.beta=0")
+    algorithm, groups = build_algorithm(cfg), completed()
+    objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
+    update = accumulate_gradients(POLICY, tiny_policy(), groups, objective, algorithm.loss, cfg.rl)
+    assert any(g.any() for g in gradients(POLICY).values())
+    assert "oracle/gradient_ratio" not in update.metrics
 
 
 def test_a_group_without_reward_still_teaches() -> None:
@@ -109,7 +215,7 @@ def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.Mo
         return real(policy, groups, temperature)
 
     monkeypatch.setattr(update_module, "_forward", counted)
-    cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft")
+    cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft", "oracle.log_ratio=false")
     algorithm, groups = build_algorithm(cfg), completed()
     objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
     accumulate_gradients(POLICY, None, groups, objective, algorithm.loss, cfg.rl)

@@ -72,7 +72,8 @@ def objective_of(groups: list[Group], case: Case) -> Objective:
         return Objective(advantages)
     starts = torch.tensor([0, *(len(g.members) for g in groups)]).cumsum(0)[1:-1]
     weight = torch.linspace(0.1, 0.3, len(starts))
-    return Objective(advantages, preference=Preference(PreferencePairs(starts, starts + 1, weight)))
+    pairs = PreferencePairs(starts, starts + 1, weight)
+    return Objective(advantages, preference=Preference(pairs), measured_apart=True)
 
 
 def computed(policy: Policy, reference: Policy | None, groups: list[Group], case: Case) -> Found:

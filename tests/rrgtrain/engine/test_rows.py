@@ -33,6 +33,7 @@ def test_the_zero_reward_rate_is_the_share_of_sampled_reports() -> None:
     total = np.array([0.0, 0.0, 0.0, 0.0, 0.5, 1.0, 0.0])
     rows = reward_rows(groups, {"total": total, "facts": total / 2})
     assert rows["zero_reward"] == pytest.approx(3 / 5)
+    assert rows["zero_groups"] == pytest.approx(2 / 3)
     assert rows["reward/total"] == pytest.approx(1.5 / 7)
     assert rows["reward/facts"] == pytest.approx(0.75 / 7)
     assert rows["reward_sampled"] == pytest.approx(1.5 / 5) and rows["reward_edited"] == 0.0
@@ -42,11 +43,14 @@ def test_the_zero_reward_rate_is_the_share_of_sampled_reports() -> None:
 @pytest.mark.parametrize("value", [1e-9, -1e-9])
 def test_only_exactly_nothing_is_nothing(value: float) -> None:
     rows = reward_rows([group(0, "sampled", "sampled")], {"total": np.array([0.0, value])})
-    assert rows["zero_reward"] == 0.5
+    assert rows["zero_reward"] == 0.5 and rows["zero_groups"] == 0.0
 
 
 def test_nothing_sampled_has_no_rate() -> None:
-    assert "zero_reward" not in reward_rows([group(0, "edited")], {"total": np.zeros(1)})
+    rows = reward_rows([group(0, "edited")], {"total": np.zeros(1)})
+    assert not {"zero_reward", "zero_groups"} & set(rows)
+    both = reward_rows([group(0, "edited"), group(1, "sampled")], {"total": np.zeros(2)})
+    assert both["zero_groups"] == 1.0
 
 
 def test_a_group_without_variance_is_one_whose_competing_members_earn_the_same() -> None:

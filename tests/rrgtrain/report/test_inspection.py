@@ -190,7 +190,11 @@ def rows(**values: float) -> list[dict[str, Any]]:
 
 
 def test_zero_reward_rate_and_mixing_weight_are_curves() -> None:
-    given = rows(zero_reward=0.5, **{"oracle/zero_rate": 0.6, "oracle/weight": 0.15})
+    given = rows(
+        zero_reward=0.5,
+        zero_groups=0.3,
+        **{"oracle/zero_rate": 0.6, "oracle/weight": 0.15, "oracle/gradient_ratio": 0.3},
+    )
     found = {f.title: f for f in training_figures(given)}
     legend = [(name, last) for _, name, last in found["The oracle's part"].legend]
     assert legend == [
@@ -198,6 +202,9 @@ def test_zero_reward_rate_and_mixing_weight_are_curves() -> None:
         ("mixing weight of the preference", "5 %"),
     ]
     assert [last for *_, last in found["Reports that earn nothing"].legend] == ["17 %"]
+    assert [last for *_, last in found["Groups that earn nothing"].legend] == ["10 %"]
+    title = "Gradient of the oracle over that of the rest"
+    assert [float(last) for *_, last in found[title].legend] == [0.1]
     lines = re.findall(r'class="line', str(found["The oracle's part"].chart))
     assert len(lines) == 2
 

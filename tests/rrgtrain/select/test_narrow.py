@@ -77,6 +77,16 @@ def test_more_than_there_are(count: int) -> None:
         narrow(recipe(f"data.balanced={count}"), studies(7), RULES)
 
 
+@pytest.mark.parametrize("bare", [None, "", " "])
+def test_a_study_without_findings_is_in_no_balanced_draw(bare: str | None) -> None:
+    given = [replace(s, report=bare) if i % 3 == 0 else s for i, s in enumerate(studies(9))]
+    with pytest.warns(UserWarning, match="data.balanced leaves out 3 of 9 training studies"):
+        found = narrow(recipe("data.balanced=6"), given, RULES)
+    assert [s.id for s in found] == [s.id for s in given if s.report and s.report.strip()]
+    labels_alone = [replace(s, report=None) for s in studies(9)]
+    assert len(narrow(recipe("data.balanced=6"), labels_alone, RULES)) == 6
+
+
 def test_no_labels_and_no_report() -> None:
     bare = [replace(study, labels=None, report=None) for study in studies(3)]
     with pytest.raises(UserError, match="study train-0 has neither labels nor a report"):
