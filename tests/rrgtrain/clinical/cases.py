@@ -287,8 +287,13 @@ Heart: Normal size. Lungs: Clear. | CM- LO-
 
 def cases() -> list[tuple[str, dict[int, int]]]:
     """(sentence, {column: class id}) of every case."""
+    return parse(_TEXT)
+
+
+def parse(text: str) -> list[tuple[str, dict[int, int]]]:
+    """(sentence, {column: class id}) of every line."""
     parsed = []
-    for line in _TEXT.splitlines():
+    for line in text.splitlines():
         sentence, _, labels = line.partition(" |")
         wanted = {COLUMNS[item[:2]]: SIGNS[item[2]] for item in labels.split()}
         parsed.append((sentence, wanted))

@@ -9,8 +9,10 @@ from rrgtrain.clinical import NO_FINDING, OBSERVATIONS, ClassId, build_labeller
 from rrgtrain.clinical.labels import SUPPORT_DEVICES
 from rrgtrain.clinical.rules.__main__ import main
 from tests.rrgtrain.clinical.cases import cases
+from tests.rrgtrain.clinical.cases_of_scope import scope_cases
 
 LABELLER = build_labeller("rules")
+SENTENCES = [*cases(), *scope_cases()]
 
 
 def label(text: str) -> dict[int, int]:
@@ -18,7 +20,7 @@ def label(text: str) -> dict[int, int]:
     return {column: int(value) for column, value in enumerate(row) if value}
 
 
-@pytest.mark.parametrize(("sentence", "wanted"), cases(), ids=[text for text, _ in cases()])
+@pytest.mark.parametrize(("sentence", "wanted"), SENTENCES, ids=[text for text, _ in SENTENCES])
 def test_sentence(sentence, wanted):
     labels = label(sentence)
     finding = labels.pop(NO_FINDING, 0)
@@ -72,7 +74,7 @@ def test_no_reports():
 
 
 def test_case_and_spacing_do_not_matter():
-    texts = [text for text, _ in cases() if "XXXX" not in text]
+    texts = [text for text, _ in SENTENCES if "XXXX" not in text]
     upper = LABELLER.label([text.upper() for text in texts])
     np.testing.assert_array_equal(upper, LABELLER.label(texts))
     wide = LABELLER.label([text.replace(" ", "   ") for text in texts])

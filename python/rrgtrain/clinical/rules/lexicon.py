@@ -27,6 +27,9 @@ VALUES: dict[Cue, tuple[str, ...]] = {
 }
 
 _TOKEN = re.compile(r"[^\W_]+|[,;:()/?]")
+# "isn't" is "is" and "not"
+_NOT = ("n't", "n\u2019t")
+_TOKEN_OR_NOT = re.compile(r"n['\u2019]t\b|[^\W_]+?(?=n['\u2019]t\b)|[^\W_]+|[,;:()/?]")
 
 
 class Role(NamedTuple):
@@ -75,13 +78,17 @@ def phrase_table() -> PhraseTable:
     for mark, cues in PUNCTUATION.items():
         for cue in cues:
             table.add_word(mark, Role(cue))
-    return table.compile()
+    table.compile()
+    table.lemma.update(dict.fromkeys(_NOT, table.lemma["not"]), ca=table.lemma["can"])
+    return table
 
 
 def find_events(sentence: str) -> list[Event]:
     """The phrases of `sentence` in order."""
     table = phrase_table()
-    matches = list(_TOKEN.finditer(_lower(sentence)))
+    lowered = _lower(sentence)
+    contracted = any(mark in lowered for mark in _NOT)
+    matches = list((_TOKEN_OR_NOT if contracted else _TOKEN).finditer(lowered))
     lemma = table.lemma
     words = [lemma.get(match.group()) for match in matches]
     return [

@@ -79,7 +79,9 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             lung|pulmonary nodule|mass|lesion|tumor|tumour|metastasis|malignancy,
             nodular lesion|focus|metastasis|mass, mass, lung|pulmonary neoplasm,
             masslike opacity|consolidation|density|lesion,
-            mass like opacity|consolidation|density,
+            mass like opacity|consolidation|density|opacification|area|focus,
+            masslike opacification|area|focus, noncalcified|uncalcified nodule,
+            non calcified pulmonary|lung? nodule,
             cavitary|cavitating|spiculated|parenchymal lesion|mass|nodule, neoplasm, tumor,
             tumour, carcinoma, malignancy, metastasis, metastatic disease|lesion|focus|process,
             lump, bronchogenic carcinoma, lung cancer, coin lesion, cavitation, cavity,
@@ -96,7 +98,9 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             nodular airspace|lung? opacity|opacification|density|shadow|infiltrate,
             rounded|round|ovoid|oval opacity|density, micronodular opacity|density,
-            nodular like opacity
+            nodular like opacity, nodular left|right upper|middle|lower lobe|lung? opacity|density,
+            nodular left|right basilar|apical|perihilar opacity|density,
+            nodular upper|lower|middle|perihilar|basilar|apical lobe|lung? opacity|density
         """,
     ),
     finding(
@@ -161,7 +165,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         states="Consolidation",
         phrases="""
-            consolidation, consolidative opacity|process|change|disease|density|airspace,
+            consolidation, consolidating airspace? disease|process|opacity|opacification|infiltrate,
+            consolidative opacity|process|change|disease|density|airspace,
             airspace consolidation, air space consolidation, consolidated, consolidate
         """,
     ),
@@ -203,7 +208,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         PLAIN,
         phrases="""
             low|decreased|reduced|small|diminished lung? volume, hypoinflation, hypoinflated,
-            shallow|poor inspiration, hypoventilation, hypoventilatory change, underinflation,
+            shallow|poor inspiration, hypoventilation, hypoventilated, hypoventilatory change,
+            underinflation,
             shallow|low|poor|suboptimal lung? inspiratory|inspiration effort|volume?,
             underinflated, hypoaeration, hypoexpanded, hypoexpansion,
             low inspiratory lung? volume, bronchovascular|vascular crowding, crowding,
@@ -228,7 +234,10 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             effusion, pleural effusion|fluid, pleural fluid collection?, hydrothorax, hemothorax,
             haemothorax, empyema, parapneumonic|subpulmonic|loculated effusion|fluid,
-            effusion layering, fissural|loculated fluid, fluid in the? fissure, pleural collection
+            effusion layering, fissural|loculated fluid, pleural collection,
+            fluid in|within the? minor|major|right|left|oblique|horizontal? fissure,
+            fluid in|within|at the? posterior|lateral|left|right? costophrenic angle|sulcus|recess,
+            fluid is? seen|noted|present in|within the? minor|major|right|left? fissure
         """,
     ),
     finding(

@@ -50,7 +50,7 @@ def looks_back(events: Sequence[Event], index: int) -> bool:
     """True when the cue at `index` tells of a finding before it ("effusion on the left suspected").
 
     It does where no finding or structure follows in its segment and one stands before it, with
-    nothing but its place and a verb between.
+    nothing but its place, a verb or a comma between.
     """
     for event in events[index + 1 :]:
         cues = _cues(event)
@@ -62,7 +62,7 @@ def looks_back(events: Sequence[Event], index: int) -> bool:
         cues = _cues(event)
         if cues & {Cue.FINDING, Cue.PREDICATE}:
             return True
-        if not cues & {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, *_ATTRIBUTES}:
+        if not cues & {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, *_ATTRIBUTES}:
             return False
     return False
 
