@@ -4,16 +4,20 @@
 
 Each training report is edited toward another with the same label vector, or the nearest where no
 other has it. Entities and labels are those of the offline `rules`. Prints how often each rule
-fires, with one edit and to the fixed point, and exits 1 where a fixed point is not clean.
+fires, with one edit and to the fixed point. Then reports are paired at random, as they are written
+and as numbered lists, and each fixed point is read again as text: it must not be edited further
+and must split into its own sentences. Exits 1 where a fixed point fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import random
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,11 +34,15 @@ from rrgkern import (
     edit_plan,
     entity_match,
     philox_seed,
+    sentence_body,
     splice,
 )
-from rrgtrain.algorithms.edits import LETTERS, sentence_entities
+from rrgkern.edit_plan.places import list_marker
+from rrgtrain.algorithms.edits import LETTERS, edit_reports, sentence_entities
 from rrgtrain.clinical import Entities, build_extractor, build_labeller
+from rrgtrain.clinical.rules import split_sentences
 from rrgtrain.data import load_studies
+from rrgtrain.schema import Edit as EditSettings
 
 TAU = 0.6
 
@@ -165,10 +173,10 @@ def unclean(entities: Entities, chosen: np.ndarray, script: EditScript) -> list[
 
 
 def sentence_rows(entities: Entities, report: int) -> list[tuple[str, list[int]]]:
-    """The sentences of a report: text, and the rows of its entities that take part."""
+    """The sentences of a report: body, and the rows of its entities that take part."""
     text = entities.reports[report]
     found: list[tuple[str, list[int]]] = [
-        (text[begin:end], []) for begin, end in entities.sentences[report]
+        (sentence_body(text[begin:end]), []) for begin, end in entities.sentences[report]
     ]
     rows = entities.of_report(report)
     for row in range(rows.start, rows.stop):
@@ -183,6 +191,67 @@ def edited(report: list, reference: list, edit: Edit) -> list:
     if edit.rule in (Rule.ADDITION, Rule.FILL):
         return report + new
     return report[: edit.sentence] + new + report[edit.sentence + 1 :]
+
+
+@dataclass(frozen=True)
+class AsText:
+    """Fixed points read as text again: how many were edited on the way; how many are not edited
+    any further; how many split into the sentences that the script leaves. `failed` are the pairs
+    that fail in either."""
+
+    pairs: int
+    edited: int
+    idempotent: int
+    resplit: int
+    failed: list[int]
+
+
+def as_text(reports: Sequence[str], references: Sequence[str]) -> AsText:
+    """Edit each report toward its reference to the fixed point, and read what comes of it."""
+    extractor = build_extractor("rules")
+    seeds = [philox_seed(0, 0, r, 0) for r in range(len(reports))]
+    settings = EditSettings(max_edits=None)
+    done = edit_reports(reports, references, seeds, extractor, settings)
+    texts = [edit.text for edit in done]
+    again = edit_reports(texts, references, seeds, extractor, settings)
+    x, y = extractor.extract(reports), extractor.extract(references)
+    ids: dict[str, int] = {}
+    rows = sentence_entities(x, ids), sentence_entities(y, ids)
+    script = edit_plan(*rows, seeds=torch.tensor(seeds), tau=TAU, max_edits=None)
+    resplit = []
+    for r, text in enumerate(texts):
+        expected = sentence_rows(x, r)
+        for edit in script.of(r):
+            expected = edited(expected, sentence_rows(y, r), edit)
+        bodies = [sentence_body(text[begin:end]) for begin, end in split_sentences(text)]
+        resplit.append(bodies == [body for body, _ in expected])
+    still = [text == edit.text for text, edit in zip(texts, again, strict=True)]
+    return AsText(
+        pairs=len(texts),
+        edited=sum(bool(edit.steps) for edit in done),
+        idempotent=sum(still),
+        resplit=sum(resplit),
+        failed=[r for r, good in enumerate(zip(still, resplit, strict=True)) if not all(good)],
+    )
+
+
+def numbered(report: str) -> str:
+    """The report as a list: "1. Heart normal. 2. Lungs clear."; numbers that it has give way."""
+    sentences = [report[begin:end] for begin, end in split_sentences(report)]
+    bodies = [sentence[len(list_marker(sentence).text) :] for sentence in sentences]
+    return " ".join(f"{number}. {body}" for number, body in enumerate(filter(None, bodies), 1))
+
+
+def at_random(reports: list[str], seed: int = 0) -> dict[str, AsText]:
+    """The reports paired at random, natural and numbered."""
+    others = random.Random(seed).sample(reports, len(reports))
+    lists, other_lists = list(map(numbered, reports)), list(map(numbered, others))
+    return {
+        "natural": as_text(reports, others),
+        "numbered": as_text(lists, other_lists),
+        "numbered toward natural": as_text(lists, others),
+        "natural toward numbered": as_text(reports, other_lists),
+    }
 
 
 def ragged(entities: Entities, lists: list[list[int]]) -> ReportEntities:
@@ -202,11 +271,23 @@ def main() -> int:
     parser.add_argument("--limit", type=int, help="the first reports only")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    studies = load_studies("iu_xray", options.data, images="none")["train"]
-    result = run([study.report for study in studies if study.report][: options.limit])
+    studies = load_studies("iu_xray", options.data, images="none")
+    result = run([study.report for study in studies["train"] if study.report][: options.limit])
+    texts = {"findings": [study.report for part in studies.values() for study in part]}
+    sections = options.data / "sections.jsonl"
+    if sections.is_file():
+        found = map(json.loads, sections.read_text().splitlines())
+        texts["impressions"] = [section.get("impression") for section in found]
+    read = {
+        f"{name}, {shape}": found
+        for name, reports in texts.items()
+        for shape, found in at_random([text for text in reports if text][: options.limit]).items()
+    }
+    failed = bool(result.unclean or any(found.failed for found in read.values()))
     if options.json:
-        print(json.dumps(result.__dict__))
-        return int(bool(result.unclean))
+        as_text_rows = {name: found.__dict__ for name, found in read.items()}
+        print(json.dumps({**result.__dict__, "as_text": as_text_rows}))
+        return int(failed)
     print(
         f"{result.pairs} pairs, {result.exact} with the same labels; match {result.mean_score:.3f}"
     )
@@ -217,7 +298,13 @@ def main() -> int:
     whole = result.pairs / (times["extract"] + times["plan"] + times["splice"])
     print(f"{whole:.0f} reports/s through extractor, both plans and splice,", end=" ")
     print(f"{result.pairs / times['plan']:.0f} through the plans alone")
-    return int(bool(result.unclean))
+    for name, found in read.items():
+        print(
+            f"{name}: {found.pairs} pairs, {found.edited} edited; idempotent "
+            f"{found.idempotent / found.pairs:.2%}, own sentences {found.resplit / found.pairs:.2%}"
+            + (f"; failed {found.failed}" if found.failed else "")
+        )
+    return int(failed)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from rrgkern.edit_plan import (
     Step,
     edit_plan,
     philox_seed,
+    sentence_body,
     splice,
 )
 from rrgkern.entity_match import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntities, entity_match
@@ -94,6 +95,7 @@ __all__ = [
     "preference_loss",
     "rank_sample",
     "reward_spread",
+    "sentence_body",
     "shared_prefix_attention",
     "shared_prefix_block_mask",
     "shared_prefix_flex_attention",

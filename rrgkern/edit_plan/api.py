@@ -42,7 +42,7 @@ def edit_plan(
 
     Args:
         x: R reports as written.
-        y: R references, pair by pair; equal sentence keys mean equal text across the two.
+        y: R references, pair by pair; equal sentence keys mean equal text (`sentence_body`).
         seeds: [R] int64, one Philox key per pair, see `philox_seed`.
         tau: two entities are the same where their cosine > tau; below 0.97.
         tau_replace: rule (b) replaces where the mean best cosine >= tau_replace; tau by default.

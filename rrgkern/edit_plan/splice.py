@@ -1,17 +1,19 @@
-"""Apply an edit script to the text of a report, touching nothing else in it."""
+"""Apply an edit script to the text of a report, so that it splits into its sentences again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rrgkern.edit_plan.places import Marker, list_marker, sentence_body, with_stop
 from rrgkern.edit_plan.types import Edit, Rule
 
 Span = tuple[int, int]
 
 
 class Step(NamedTuple):
-    """What one rule took out of the text and what it put in; white space is left out of both."""
+    """What one rule took out of the text and what it put in; list markers and the white space
+    around are left out of both."""
 
     rule: str
     removed: str
@@ -24,7 +26,7 @@ class SplicedEdit(NamedTuple):
     Attributes:
         text: the report after all edits.
         first_changed: characters before this index are those of the report as it was: the start
-            of the first sentence touched, or the report's length where text was only appended.
+            of the first text touched, or the report's length where text was only appended.
             A policy keeps its token ids up to here and re-encodes from here on.
         steps: one per edit, in order; a deletion that empties the report is followed by "fill".
     """
@@ -43,15 +45,25 @@ def splice(
 ) -> SplicedEdit:
     """Apply the edits of one report pair (`EditScript.of`) to the report's text.
 
-    A replacement keeps the white space around the sentence; a deletion takes along the white
-    space that follows it; an addition comes after one space, or straight after white space that
-    already ends the report. Every other character stays as it is. A report without sentences
-    becomes the reference sentence; text in it that belongs to no sentence stays before it.
+    A sentence of the reference is put in without its list marker and with a full stop. In
+    detail, a list number belongs to its place in the report:
+
+    - a replacement keeps the marker of its place and the white space around;
+    - a deletion takes along the white space that follows, or that before it where it was the
+      last; the numbers after it in its list go down. What follows it on its line without a marker
+      of its own belongs to the same place and takes over its number;
+    - an addition takes the next number where the last line belongs to a list, on a line of its own
+      where the last place of the report as it was has one. It comes after one space, or straight
+      after white space that ends the report; a number without a sentence at the end is taken.
+
+    A sentence whose successor becomes another gets the full stop that it lacks. Every other
+    character stays as it is. A report without sentences becomes the reference sentence; text in
+    it that belongs to no sentence stays before it.
 
     Args:
         report: text of the edited report.
         sentences: character spans (start, end) of its sentences, in order, as they were when
-            the plan was made.
+            the plan was made; a list marker belongs to the sentence that it introduces.
         reference: text of the reference report.
         reference_sentences: character spans of its sentences.
         script: edits in the order of application.
@@ -61,33 +73,8 @@ def splice(
     """
     check_spans("sentences", sentences, report)
     check_spans("reference_sentences", reference_sentences, reference)
-    text, spans = report, [tuple(span) for span in sentences]
-    first_changed = len(report)
+    draft = _Draft(report, sentences)
     steps: list[Step] = []
-
-    def put(start: int, end: int, new: str) -> None:
-        nonlocal text, first_changed
-        text = text[:start] + new + text[end:]
-        first_changed = min(first_changed, start)
-        shift = len(new) - (end - start)
-        for k, (left, right) in enumerate(spans):
-            if left >= end:
-                spans[k] = (left + shift, right + shift)
-
-    def append(new: str) -> None:
-        if not text.strip():
-            put(0, len(text), new)
-        elif text[-1].isspace():
-            put(len(text), len(text), new)
-        else:
-            put(len(text), len(text), " " + new)
-        spans.append((len(text) - len(new), len(text)))
-
-    def delete(i: int) -> None:
-        start, end = spans.pop(i)
-        after = len(text) - len(text[end:].lstrip())
-        put(start, min(after, spans[i][0]) if i < len(spans) else after, "")
-
     for number, (rule, i, j) in enumerate(script):
         new = ""
         if j >= 0:
@@ -97,33 +84,166 @@ def splice(
                     f"{len(reference_sentences)} given"
                 )
             new = reference[slice(*reference_sentences[j])]
+            new = with_stop(new[len(list_marker(new).text) :])
         old = ""
         if rule in (Rule.CONFLICT, Rule.REPLACEMENT, Rule.DELETION, Rule.DELETION_OF_COPIES):
-            if not 0 <= i < len(spans):
+            if not 0 <= i < len(draft.spans):
                 raise ValueError(
-                    f"edit {number} changes sentence {i}, wanted one of the {len(spans)} there"
+                    f"edit {number} changes sentence {i}, wanted one of the {len(draft.spans)} "
+                    "there"
                 )
-            old = text[slice(*spans[i])]
+            old = draft.sentence(i)[len(draft.marker(i).text) :]
         name = Rule(rule).name.lower()
         if rule in (Rule.CONFLICT, Rule.REPLACEMENT):
-            start, end = spans[i]
-            put(start, end, new)
-            spans[i] = (start, start + len(new))
+            draft.replace(i, new)
             steps.append(Step(name, old, new))
         elif rule in (Rule.DELETION, Rule.DELETION_OF_COPIES):
-            copies = [k for k, span in enumerate(spans) if text[slice(*span)] == old]
-            for k in reversed(copies if rule == Rule.DELETION_OF_COPIES else [i]):
-                delete(k)
+            copies = [i] if rule == Rule.DELETION else draft.copies(i)
+            for k in reversed(copies):
+                draft.delete(k)
             steps.append(Step(name, old, ""))
             if new:
-                append(new)
+                draft.append(new)
                 steps.append(Step(Rule.FILL.name.lower(), "", new))
         elif rule in (Rule.ADDITION, Rule.FILL):
-            append(new)
+            draft.append(new)
             steps.append(Step(name, "", new))
         else:
             raise ValueError(f"edit {number} has rule {rule!r}, wanted one of {list(Rule)[1:]}")
-    return SplicedEdit(text, first_changed, steps)
+    return SplicedEdit(draft.text, draft.first_changed, steps)
+
+
+class _Draft:
+    """A report under edit: its text, and the spans of the sentences as they stand."""
+
+    def __init__(self, text: str, spans: Sequence[Span]) -> None:
+        self.text, self.spans = text, [(start, end) for start, end in spans]
+        self.first_changed = len(text)
+        self.between = " "  # list places
+        for i in range(len(self.spans)):
+            if self.marker(i).text:
+                gap = self._gap(i)
+                before = gap[len(gap.rstrip()) :]
+                self.between = before if "\n" in before else " "
+
+    def sentence(self, i: int) -> str:
+        return self.text[slice(*self.spans[i])]
+
+    def marker(self, i: int) -> Marker:
+        return list_marker(self.sentence(i))
+
+    def copies(self, i: int) -> list[int]:
+        """The sentences that say what sentence i says."""
+        bodies = [sentence_body(self.sentence(k)) for k in range(len(self.spans))]
+        return [k for k, body in enumerate(bodies) if body == bodies[i]]
+
+    def replace(self, i: int, new: str) -> None:
+        """Put `new` behind the marker of sentence i."""
+        marker = self.marker(i).text
+        self._rewrite(i, len(marker), len(self.sentence(i)), _spaced(marker) + new)
+        self._close(i - 1)
+
+    def delete(self, i: int) -> None:
+        """Take out sentence i; the rest of its list place, if any, takes over its marker."""
+        (start, end), marker = self.spans[i], self.marker(i)
+        follows = i + 1 < len(self.spans)
+        if marker.text and follows and self._goes_on(i + 1):
+            self._put(start + len(marker.text), self.spans[i + 1][0], _spaced(marker.text))
+            self.spans[i : i + 2] = [(start, self.spans[i + 1][1])]
+            self._close(i - 1)
+            return
+        blank = len(self.text) - len(self.text[end:].lstrip())
+        if follows:
+            blank = min(blank, self.spans[i + 1][0])
+        elif blank == len(self.text):
+            start = len(self.text[:start].rstrip())
+        del self.spans[i]
+        self._put(start, blank, "")
+        if marker.number is not None:
+            self._renumber(i, marker.number)
+        if follows:
+            self._close(i - 1)
+
+    def append(self, new: str) -> None:
+        """Add `new` at the end, as the next place where a list stands there."""
+        if not self.text.strip():
+            self._put(0, len(self.text), new)
+        else:
+            self._close(len(self.spans) - 1)
+            space, marker = self._next_place()
+            new = marker + _spaced(marker) + new
+            end = len(self.text.rstrip())
+            blank = self.text[end:]
+            if blank and blank.count("\n") >= space.count("\n"):
+                space, end = "", len(self.text)
+            self._put(end, len(self.text), space + new)
+        self.spans.append((len(self.text) - len(new), len(self.text)))
+
+    def _next_place(self) -> tuple[str, str]:
+        """The white space before an added sentence, and its list marker."""
+        place = last = len(self.spans) - 1
+        if last < 0:
+            return " ", ""
+        if self.sentence(last).endswith(":"):
+            return "\n\n", ""  # a heading
+        while place and self._goes_on(place):
+            place -= 1
+        marker = self.marker(place)
+        if not marker.text or not sentence_body(self.sentence(last)):
+            return " ", ""  # no list, or a number that has no sentence yet
+        return self.between, marker.of((marker.number or 0) + 1)
+
+    def _goes_on(self, i: int) -> bool:
+        """True when sentence i belongs to the list place of the sentence before it."""
+        gap = self._gap(i)
+        return not (self.marker(i).text or gap.strip() or "\n" in gap)
+
+    def _gap(self, i: int) -> str:
+        """The text between sentence i and the one before it."""
+        return self.text[self.spans[i - 1][1] if i else 0 : self.spans[i][0]]
+
+    def _renumber(self, i: int, number: int) -> None:
+        """Give the places from sentence i on the numbers from `number` on, to the list's end."""
+        latest = number
+        for k in range(i, len(self.spans)):
+            marker = self.marker(k)
+            if marker.number is None:
+                continue
+            if marker.number < latest:
+                return  # another list
+            latest = marker.number
+            low = marker.text.index(str(marker.number))
+            self._rewrite(k, low, low + len(str(marker.number)), str(number))
+            number += 1
+
+    def _close(self, i: int) -> None:
+        """Give sentence i the full stop that it lacks, unless it is a heading or a mere number."""
+        if i < 0 or self.sentence(i).endswith(":") or not sentence_body(self.sentence(i)):
+            return
+        sentence = self.sentence(i)
+        closed = with_stop(sentence)
+        if closed != sentence:
+            self._rewrite(i, len(closed) - 1, len(sentence), ".")
+
+    def _rewrite(self, i: int, low: int, high: int, new: str) -> None:
+        """Exchange characters low:high of sentence i."""
+        start, end = self.spans[i]
+        self._put(start + low, start + high, new)
+        self.spans[i] = (start, end + len(new) - (high - low))
+
+    def _put(self, start: int, end: int, new: str) -> None:
+        """Exchange characters start:end of the text; the sentences after them move along."""
+        if self.text[start:end] == new:
+            return
+        self.text = self.text[:start] + new + self.text[end:]
+        self.first_changed = min(self.first_changed, start)
+        shift = len(new) - (end - start)
+        self.spans = [(a + shift, b + shift) if a >= end else (a, b) for a, b in self.spans]
+
+
+def _spaced(marker: str) -> str:
+    """The space that a marker lacks before another sentence: "2.8 mm" would be a decimal."""
+    return "" if not marker or marker[-1].isspace() else " "
 
 
 def check_spans(name: str, spans: Sequence[Span], text: str) -> None:

@@ -26,8 +26,9 @@ class SentenceEntities(NamedTuple):
 
     Attributes:
         sentence_offsets: [R+1] int64, report r holds sentences [offsets[r], offsets[r+1]).
-        sentence_key: [T] int64, equal exactly where the text of two sentences is equal. Keys are
-            compared between the two reports of a pair, so one numbering serves a whole batch.
+        sentence_key: [T] int64, equal exactly where two sentences say the same (`sentence_body`:
+            list numbers and the stop at the end do not count). Keys are compared between the two
+            reports of a pair, so one numbering serves a whole batch.
         entity_offsets: [R+1] int64, report r holds entities [offsets[r], offsets[r+1]).
         entity_sentence: [E] int32 or int64, the sentence of the entity, counted in its report.
         presence: [E] int8: 1 present, 0 absent, -1 takes no part (its embedding is never read).

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from rrgkern import SentenceEntities, edit_plan, splice
+from rrgkern import SentenceEntities, edit_plan, sentence_body, splice
 from rrgtrain.clinical import Entities, Extractor
 from rrgtrain.schema import Edit
 
@@ -40,14 +40,15 @@ class Edited:
 def sentence_entities(entities: Entities, sentence_ids: dict[str, int]) -> SentenceEntities:
     """The extractor's output as the tensors `edit_plan` takes.
 
-    `sentence_ids` numbers sentence texts; sharing it between reports and references is what
-    makes equal sentences equal.
+    `sentence_ids` numbers what sentences say, without their list numbers and stops; sharing it
+    between reports and references is what makes equal sentences equal.
     """
     counts, keys = [0], []
     for report, spans in zip(entities.reports, entities.sentences, strict=True):
         counts.append(len(spans))
         for begin, end in spans:
-            keys.append(sentence_ids.setdefault(report[begin:end], len(sentence_ids)))
+            body = sentence_body(report[begin:end])
+            keys.append(sentence_ids.setdefault(body, len(sentence_ids)))
     return SentenceEntities(
         sentence_offsets=torch.tensor(counts, dtype=torch.int64).cumsum(0),
         sentence_key=torch.tensor(keys, dtype=torch.int64),

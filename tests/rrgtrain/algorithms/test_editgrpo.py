@@ -123,10 +123,11 @@ def test_edited_ids_keep_the_sampled_beginning(rule: str, finished: bool) -> Non
     (done,), _ = completed([replace(plain, members=(sampled,))])
     edited = done.members[1]
     removed = edited.steps[0][1]
-    place = report.index(removed) if removed else len(report)
+    # a deleted last sentence takes the space before it along
+    place = len(report[: report.index(removed)].rstrip()) if removed else len(report)
     kept = len(by_characters(report[:place])) - 1
     assert edited.ids[:kept].tolist() == ids[:kept].tolist()
-    assert kept == {"a": 0, "c": 23, "d": 22, "e": 0}[rule]
+    assert kept == {"a": 0, "c": 22, "d": 22, "e": 0}[rule]
     assert policy().codec.decode(edited.ids) == edited.text
     assert edited.ids.tolist().count(policy().end_of_turn) == 1
     assert int(edited.ids[-1]) == policy().end_of_turn

@@ -45,6 +45,33 @@ CASES = {
     "stops only": (". . ! -", []),
     "no stop": ("clear lungs", ["clear lungs"]),
     "question": ("Is it edema? Yes!", ["Is it edema?", "Yes!"]),
+    "a.m. closes": ("Seen at 8 a.m. No edema.", ["Seen at 8 a.m.", "No edema."]),
+    "vertebra": ("Fracture of T. 5 vertebra. Stable.", ["Fracture of T. 5 vertebra.", "Stable."]),
+    "list without stops": (
+        "1. Low lung volumes 2. No pneumothorax.",
+        ["1. Low lung volumes", "2. No pneumothorax."],
+    ),
+    "list, brackets": ("1) Mass 2) Edema", ["1) Mass", "2) Edema"]),
+    "list, two brackets": ("(1) mass (old) (2) edema", ["(1) mass (old)", "(2) edema"]),
+    "list, 1.4 cm": ("1. Mass 2. 1.4 cm nodule", ["1. Mass", "2. 1.4 cm nodule"]),
+    "list, two sentences": ("1. Mass. Edema 2. Knee", ["1. Mass.", "Edema", "2. Knee"]),
+    "list, lines": ("1. mass\n2.No edema\n3. old", ["1. mass", "2.No edema", "3. old"]),
+    "list after vitamin D": ("1. Low vitamin D. 2. Mass", ["1. Low vitamin D.", "2. Mass"]),
+    "rib 2 is no place": ("1. Fracture of rib 2. Edema.", ["1. Fracture of rib 2.", "Edema."]),
+    "rib 2, then 2": (
+        "1. Broken rib 2. 2. Edema. 3. Mass.",
+        ["1. Broken rib 2.", "2. Edema.", "3. Mass."],
+    ),
+    "a rib before a place": (
+        "1. Lucent rib 2. Edema 3. Mass",
+        ["1. Lucent rib", "2. Edema", "3. Mass"],
+    ),
+    "a rib named already": ("1. Lucent 9th rib 2. Edema", ["1. Lucent 9th rib", "2. Edema"]),
+    "number out of turn": ("1. Seen on the left 3. Edema.", ["1. Seen on the left 3.", "Edema."]),
+    "another style": ("1. Mass on series (2) and edema.", ["1. Mass on series (2) and edema."]),
+    "no list": ("Effusion on the right 2. Edema.", ["Effusion on the right 2.", "Edema."]),
+    "nothing follows": ("1. Seen on the left 2.", ["1. Seen on the left 2."]),
+    "two numbers": ("1. Measures 3 2. Edema.", ["1. Measures 3 2.", "Edema."]),
     "time": ("Called at 5 p.m. today. Stable.", ["Called at 5 p.m. today.", "Stable."]),
 }
 

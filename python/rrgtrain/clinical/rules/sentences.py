@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-# A stop, with quotes or brackets that close after it; or a line break. What a candidate really
-# is depends on its neighbours, decided in `_ends_sentence` and `_starts_line`.
-_CANDIDATE = re.compile(r"[.!?]+[\"')\]]*|\n+")
+# A stop, with quotes or brackets that close after it; the bracket of a list number; a line break.
+# What a candidate really is depends on its neighbours, decided in `_ends_sentence`, `_next_place`
+# and `_starts_line`.
+_CANDIDATE = re.compile(r"[.!?]+[\"')\]]*|(?<=\d)\)|\n+")
 _NEEDS_DIGIT = frozenset({"no", "nos", "fig", "figs", "ca"})
 _TITLES = frozenset({"dr", "mr", "mrs", "ms", "prof", "st"})
 _LATIN = frozenset({"vs", "cf", "eg", "ie", "e.g", "i.e", "approx", "incl"})
@@ -15,25 +16,45 @@ _LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
 _LOOK_BACK = 24
 """Characters before a stop that can tell what it is: longer than any abbreviation."""
 _LIST_MARKER = re.compile(r"\(?\d{1,2}[.)]?|[-*\u2022]")
+# The place of a list as `rrgkern.edit_plan` knows it, with what stands around its number.
+_PLACE = re.compile(r"(\(?)(\d{1,2})([.)])(?=\s|[^\W\d_]|$)")
+_NUMBER = re.compile(r"\s(\(?\d{1,2}[.)])$")
+# A number after one of these belongs to it: "fracture of rib 2. No effusion"; not so where the
+# clause has named it already: "the 9th rib 2. No effusion".
+_COUNTED = frozenset({"rib", "ribs", "level", "levels", "grade", "stage", "zone", "type", "class"})
+_PICTURED = frozenset({"view", "views", "image", "images", "series", "slice", "segment", "lead"})
+_LEADS_ON = frozenset(
+    {"least", "and", "or", "to", "of", "than", "through", "with", "in", "at", "by", "for", "is"}
+    | {"are", "was", "about", "approximately", "over", "under", "within", "every", "day", "days"}
+)
+_TAKES_NUMBER = _NEEDS_DIGIT | _COUNTED | _PICTURED | _LEADS_ON
+_ORDINAL = re.compile(r"\d(?:st|nd|rd|th)\b[^.,;]*$")
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:
     """(start, end) of every sentence of `text`: in order, disjoint, without outer white space.
 
-    A list marker ("2.", "-") belongs to the sentence it introduces. Abbreviations ("Dr.",
-    "vs."), initials, decimals and a line wrapped in mid-sentence end nothing; a blank line, or
-    a line that starts like a sentence, does. A sentence holds at least one letter or digit, so
-    text between two sentences may belong to neither.
+    A list marker ("2.", "-") belongs to the sentence it introduces, and the next number of a list
+    begins a sentence where the one before has no stop: "1. Low volumes 2. No edema". Abbreviations
+    ("Dr.", "vs."), initials, decimals and a line wrapped in mid-sentence end nothing; a blank
+    line, or a line that starts like a sentence, does. A sentence holds at least one letter or
+    digit, so text between two sentences may belong to neither.
     """
     spans: list[tuple[int, int]] = []
     start = 0
     for match in _CANDIDATE.finditer(text):
         low, high = match.span()
+        if text[low - 1 : low].isdigit():
+            place = _next_place(text, spans, start, low)
+            if place > start:
+                _append(spans, text, start, place)
+                start = place
+                continue
         if text[low] == "\n":
             if _starts_line(text, start, low, high):
                 _append(spans, text, start, low)
                 start = high
-        elif _ends_sentence(text, start, low, high):
+        elif text[low] != ")" and _ends_sentence(text, start, low, high):
             _append(spans, text, start, high)
             start = high
     _append(spans, text, start, len(text))
@@ -47,6 +68,35 @@ def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> No
         return
     start += len(piece) - len(piece.lstrip())
     spans.append((start, start + len(stripped)))
+
+
+def _next_place(text: str, spans: list[tuple[int, int]], start: int, low: int) -> int:
+    """Where the next place of the running list begins whose number ends at `low`; else 0."""
+    match = _NUMBER.search(text, max(start, low - 4), low + 1)
+    if match is None or not text[low + 1 :].strip() or text[low + 1].isdigit():
+        return 0
+    begun = text[start : match.start()].strip()
+    running = _PLACE.match(begun) or _latest(text, spans)
+    if running is None:
+        return 0
+    opening, number, closing = running.groups()
+    if match[1] != f"{opening}{int(number) + 1}{closing}":
+        return 0
+    before = _LAST_WORD.search(begun.rstrip("\"')]."))
+    if before is None or before[0].isdigit():
+        return 0
+    if before[0].lower() in _TAKES_NUMBER and not _ORDINAL.search(begun):
+        # only where the list would lack this number: the next one follows, and this one does not
+        rest = text[low + 1 :]
+        if f" {match[1]} " in rest or f" {opening}{int(number) + 2}{closing} " not in rest:
+            return 0
+    return match.start(1)
+
+
+def _latest(text: str, spans: list[tuple[int, int]]) -> re.Match[str] | None:
+    """The latest list number among the sentences."""
+    places = (_PLACE.match(text[start:end]) for start, end in reversed(spans))
+    return next(filter(None, places), None)
 
 
 def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
@@ -67,8 +117,8 @@ def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
         return True
     word = match.group()
     if len(word) == 1 and word.isupper():
-        # An initial ("J. Smith"), unless it closes a phrase such as "vitamin D".
-        return not (low + 2 < len(text) and text[low + 2 : low + 3].isalpha())
+        # An initial ("J. Smith", "T. 5"), unless it closes a phrase such as "vitamin D".
+        return not (low + 2 < len(text) and text[low + 2 : low + 3].isalnum())
     if "." in word and all(len(piece) == 1 for piece in word.split(".")):
         # "5 p.m. today" goes on, "5 p.m. No effusion" does not; "e.g." always does.
         goes_on = text[high:].lstrip()[:1].islower() or word.lower() in _ABBREVIATIONS
@@ -88,7 +138,7 @@ def _starts_line(text: str, start: int, low: int, high: int) -> bool:
     line = text[high : high + 40].lstrip(" \t")
     if not line or line[0] == "\n":
         return True
-    if _LIST_MARKER.match(line) and re.match(r"\(?\d{1,2}[.)]\s|[-*\u2022]\s", line):
+    if _PLACE.match(line) or re.match(r"[-*\u2022]\s", line):
         return True
     before = text[start:low].rstrip()
     if before.endswith(":"):

@@ -1,0 +1,52 @@
+"""Sentence = list marker, body, stop: the parts that editing and comparing tell apart."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+# "1.", "2)", "(3)" before white space, a letter or nothing, so that "1.5 cm" has none; "-".
+_AHEAD = r"[.)](?=\s|[^\W\d_]|$)\s*"
+_MARKER = re.compile(rf"\(?(\d{{1,2}}){_AHEAD}(?:\(?\d{{1,2}}{_AHEAD})*|[-*\u2022]\s+")
+_STOPPED = re.compile(r"[.!?][\"')\]]*$")
+
+
+class Marker(NamedTuple):
+    """The mark of a list place at the start of a sentence.
+
+    Attributes:
+        text: as it stands, with the white space that follows it; empty where there is none.
+            Of several in a row, as in "2. 1. No edema", all; the first is that of the place.
+        number: of the place; None for a bullet, or where there is no mark.
+    """
+
+    text: str
+    number: int | None
+
+    def of(self, number: int) -> str:
+        """The mark of another place of the same list; a bullet stays as it is."""
+        if self.number is None:
+            return self.text
+        blank = self.text[len(self.text.rstrip()) :]
+        return re.sub(r"\d+(.).*", rf"{number}\1", self.text.rstrip()) + blank
+
+
+def list_marker(sentence: str) -> Marker:
+    """The list marker that `sentence` starts with; one of empty text where it starts with none."""
+    match = _MARKER.match(sentence)
+    if match is None:
+        return Marker("", None)
+    return Marker(match[0], None if match[1] is None else int(match[1]))
+
+
+def sentence_body(sentence: str) -> str:
+    """What a sentence says: its text without list marker, stop and dangling comma at the end.
+
+    Sentences of equal body are equal to the planner: "2. No edema." in a list and "No edema".
+    """
+    return sentence[len(list_marker(sentence).text) :].rstrip(" \t\n.,;:")
+
+
+def with_stop(sentence: str) -> str:
+    """`sentence` with a full stop where it ends in no stop; a dangling comma makes way for it."""
+    return sentence if _STOPPED.search(sentence) else sentence.rstrip(" \t\n,;:") + "."
