@@ -93,20 +93,22 @@ def _recipe(options: argparse.Namespace) -> Recipe:
 
 
 def _run(verb: str, recipe: Recipe, out: Path, *, resume: bool) -> None:
-    if verb in RESUMABLE:
-        verbs = {"demo": demo, "sft": sft, "rl": rl}
-        try:
-            verbs[verb](recipe, out, resume=resume)
-        except Stopped as stopped:
+    try:
+        if verb in RESUMABLE:
+            {"demo": demo, "sft": sft, "rl": rl}[verb](recipe, out, resume=resume)
+        else:
+            {"eval": evaluation, "data": data, "select": select}[verb](recipe, out)
+    except Stopped as stopped:
+        if verb in RESUMABLE:
             stopped.args = (f"{stopped}; {_how_to_go_on(verb, out)}",)
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            line = f"{error.strerror}: make room for {error.filename or out}"
-            raise Stopped(f"{line}; {_how_to_go_on(verb, out)}") from error
-    else:
-        {"eval": evaluation, "data": data, "select": select}[verb](recipe, out)
+        line = f"{error.strerror}: make room for {error.filename or out}"
+        if verb not in RESUMABLE:
+            raise UserError(f"{line}, and start again with a new --out") from error
+        raise Stopped(f"{line}; {_how_to_go_on(verb, out)}") from error
 
 
 def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:

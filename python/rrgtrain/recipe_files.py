@@ -75,6 +75,8 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise UserError(f"{path}{line}: broken YAML: {problem}") from error
+    except RecursionError as error:
+        raise UserError(f"{path}: nested too deeply; a recipe is a mapping of sections") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
     lines: dict[str, int] = defaultdict(lambda: 1)

@@ -88,7 +88,7 @@ class Policy:
     vocabulary: int = at_least(640, 300)
     warmup_steps: int = at_least(200, 0)
     warmup_lr: float = at_least(1e-3, 0.0)
-    seed: int = 0
+    seed: int = at_least(0, 0, 2**63 - 1)
     freeze_vision: bool = False
     vision_cache_mib: int = at_least(1024, 0)
     gradient_checkpointing: bool = False
@@ -362,7 +362,8 @@ class Recipe:
     `deterministic` refuses every operation of PyTorch that may differ between two runs.
     """
 
-    seed: int = 0
+    # numpy and PyTorch take seeds of 64 bits, and a rank adds its number to this one
+    seed: int = at_least(0, 0, 2**63 - 1)
     deterministic: bool = False
     data: Data = field(default_factory=Data)
     policy: Policy = field(default_factory=Policy)

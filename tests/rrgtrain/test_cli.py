@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -236,16 +237,39 @@ def test_the_doctor_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["sft", "--out", "r", "data.source=iu_xray"], "needs data.root=<directory of the data"),
         (["sft", "--out", "r", "data.source=nih", "data.root=nil"], "nil does not exist; wanted"),
         (["demo", "--out", "r", "data.phantom.normal=7"], "phantom: normal=7.0, wanted"),
+        (["demo", "--out", "r", "policy.device=cuda"], "policy.device=cuda, but PyTorch"),
+        (["demo", "--out", "r", "policy.width=96"], "policy.width=96; use a multiple of 64"),
+        (
+            ["demo", "--out", "r", f"seed={10**26}"],
+            "wanted a value >= 0 and <= 9223372036854775807",
+        ),
     ],
     ids=str,
 )
 def test_wrong_words_are_told_in_one_line(
-    words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (tmp_path / "runs").mkdir()
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert told in refused(capsys, *words)
     left = [p for p in tmp_path.rglob("*") if p.is_file() and p.name != "run.lock"]
     assert not left, "nothing is written"
+    if any(word.startswith(("policy.", "runs/")) for word in words):
+        assert not (tmp_path / "r").exists(), "what the policy starts from comes first"
+
+
+def test_an_evaluation_on_a_full_disk(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "r/report.html")
+
+    monkeypatch.setattr("rrgtrain.commands.evaluation", full)
+    line = refused(capsys, "eval", "--from", "x", "--out", "r")
+    assert "No space left on device: make room for r/report.html, and start again with" in line
 
 
 def test_an_unknown_key_in_a_file_names_the_file_and_line(

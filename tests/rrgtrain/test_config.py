@@ -168,6 +168,7 @@ def test_optional_value_may_be_null() -> None:
         ("optimiser: [1\nedit: 2\n", ":2: broken YAML"),
         ("optimiser:\n\tlr: 1\n", ":2: broken YAML"),
         ("seed: 1\nseed: 2\n", ":2: broken YAML: found duplicate key seed"),
+        ("seed: " + "[" * 20_000, ": nested too deeply"),
         ("- 1\n- 2\n", "holds a sequence"),
         ("just words\n", "holds a scalar"),
     ],

@@ -34,6 +34,7 @@ DESCRIPTION_TAG = 270
 INVERTED = re.compile(
     r"photometric[ _]?(interpretation)?[\s:='\"]+(monochrome1|white[ _]?is[ _]?zero)", re.I
 )
+FORMATS = ("PNG", "JPEG", "TIFF")
 PNG_END = b"IEND\xaeB`\x82"
 
 
@@ -68,7 +69,8 @@ def read_image(path: str | Path) -> Image.Image:
 
 
 def _read_pillow(file: Path) -> Image.Image:
-    with Image.open(file) as image:
+    # Pillow would try all that it knows, whatever the name: PostScript goes to Ghostscript.
+    with Image.open(file, formats=FORMATS) as image:
         frames = getattr(image, "n_frames", 1)
         if frames != 1:
             raise UserError(f"{file}: {frames} frames; wanted a single image")

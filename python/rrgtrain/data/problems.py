@@ -62,6 +62,9 @@ def parse_json(text: str, where: str) -> Any:
             f"{where}: not JSON at line {error.lineno}, column {error.colno} ({error.msg}); "
             "wanted a complete JSON document"
         ) from None
+    except ValueError as error:
+        # Python refuses integers of more digits than this
+        raise UserError(f"{where}: {str(error).partition(':')[0]}; wanted an annotation") from None
     except RecursionError:
         raise UserError(f"{where}: JSON nested too deeply; wanted an annotation") from None
 

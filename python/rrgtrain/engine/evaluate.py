@@ -16,7 +16,7 @@ from rrgtrain.data.study import Study
 from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.progress import progress
-from rrgtrain.errors import UserError
+from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import generate
@@ -119,7 +119,13 @@ def write_reports(
                 seeds=[[0]] * len(encoded),
                 greedy=True,
             )
-            reports.extend(policy.codec.decode(r[0].ids) for r in rollouts)
+            for study, (rollout,) in zip(chunk, rollouts, strict=True):
+                if not torch.isfinite(rollout.logps).all():
+                    raise NotFinite(
+                        f"the policy gives no finite log-probability for study {study.id}: its "
+                        "weights are broken, or have blown up in training"
+                    )
+                reports.append(policy.codec.decode(rollout.ids))
     policy.model.train(was_training)
     return reports
 

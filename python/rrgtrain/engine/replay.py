@@ -12,6 +12,7 @@ import torch
 from rrgkern import linear_token_logps
 from rrgtrain.config import load_config
 from rrgtrain.engine.keeper import load_weights
+from rrgtrain.engine.record import check_ids
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.session import Session, open_session
 from rrgtrain.engine.store import load_checkpoint
@@ -49,6 +50,14 @@ def replay_batch(directory: Path) -> Iterator[str]:
 def _computed(session: Session, members: list[dict[str, Any]], temperature: float) -> Iterator[str]:
     policy = session.policy
     studies = {s.id: s for split in session.studies.values() for s in split}
+    for m in members:
+        if m["study"] not in studies:
+            raise UserError(
+                f"the batch names study {m['study']}, which the data no longer has; give the run's "
+                "data back its studies"
+            )
+        place = f"a report of study {m['study']} in the batch"
+        check_ids(m["ids"], policy.text_config.vocab_size, place)
     prompts = [session.prompts(studies[m["study"]]) for m in members]
     policy.model.train()
     with _first_bad_module(policy) as seen:

@@ -24,7 +24,14 @@ from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
 from rrgtrain.engine.keeper import load_weights
-from rrgtrain.engine.record import Batch, member_of, read_record, record_of, recorded
+from rrgtrain.engine.record import (
+    Batch,
+    check_ids,
+    member_of,
+    read_whole_record,
+    record_of,
+    recorded,
+)
 from rrgtrain.engine.rows import spread
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.session import Session, open_session
@@ -66,7 +73,7 @@ def replay_step(path: Path) -> Iterator[Finding]:
 
     Raises UserError for a file that is no record, or lies in no run.
     """
-    run, record = RunDir(path.parent.parent), read_record(path)
+    run, record = RunDir(path.parent.parent), read_whole_record(path)
     if not run.config.is_file():
         raise UserError(f"{path} lies in no run; name a file RUN/steps/NUMBER.json.gz")
     recipe = load_config(Recipe, run.config, [])
@@ -141,6 +148,9 @@ def groups_of(record: Mapping[str, Any], session: Session) -> list[Group]:
                 "run's data back its studies"
             )
         own = tuple(member_of(m) for m in found["members"])
+        for member in own:
+            place = f"a report of study {study.id} in the record"
+            check_ids(member.ids, session.policy.text_config.vocab_size, place)
         groups.append(Group(found["index"], study, session.prompts(study), own))
     return groups
 

@@ -109,10 +109,10 @@ def sample_groups(
     policy.model.train()
     corrected = engine.own_kernels and recipe.rollout.correction != "none"
     if not all(torch.isfinite(r.logps).all() for group in rollouts for r in group):
-        raise NotFinite(
-            f"the policy gives no finite log-probability at step {step}: its weights have blown "
-            "up; lower rl.lr"
-        )
+        cause = "its weights have blown up; lower rl.lr"
+        if step == 0:
+            cause = f"the checkpoint {recipe.policy.path} is broken; name another one"
+        raise NotFinite(f"the policy gives no finite log-probability at step {step}: {cause}")
     return [
         Group(
             index,

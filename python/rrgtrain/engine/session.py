@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +33,7 @@ from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.network import ARCHITECTURES, sees_images
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import bound_images, prompt_text, refuse_images
-from rrgtrain.policy.tiny import TinyConfig, build_tiny
+from rrgtrain.policy.tiny import TinyConfig, build_tiny, check_sizes
 from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
@@ -154,14 +155,35 @@ def _built_tiny(recipe: Recipe, studies: dict[str, list[Study]], directory: Path
     train = studies.get("train") or []
     texts = [study.report for study in train if study.report]
     texts += [prompt_text(study, style=settings.prompt) for study in train]
-    config = TinyConfig(
+    return build_tiny(_tiny(recipe), texts, directory)
+
+
+def _tiny(recipe: Recipe) -> TinyConfig:
+    settings = recipe.policy
+    return TinyConfig(
         width=settings.width,
         layers=settings.layers,
         vision_layers=settings.vision_layers,
         vocabulary=settings.vocabulary,
         seed=settings.seed,
     )
-    return build_tiny(config, texts, directory)
+
+
+def check_start(recipe: Recipe) -> Any:
+    """Looks at what the policy starts from before anything is written or drawn.
+
+    Returns transformers' configuration of the checkpoint, None where the policy is built. Raises
+    UserError for a device that is not there, a size that cannot be, and as `read_config` does.
+    """
+    if recipe.policy.device == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            f"policy.device=cuda, but PyTorch {torch.__version__} finds no GPU; set "
+            "policy.device=auto, or install a CUDA build of PyTorch"
+        )
+    if recipe.policy.path == "tiny":
+        check_sizes(_tiny(recipe))
+        return None
+    return read_config(recipe.policy.path)
 
 
 def _load(recipe: Recipe, path: str) -> Policy:
@@ -197,9 +219,9 @@ def open_session(
     looked at here, before anything is trained; `checked` is called when that is done. `resume`
     uses the starting policy that the run has kept.
     """
+    config = check_start(recipe)
+    built = config is None
     rewards = RewardService(recipe.reward)
-    built = recipe.policy.path == "tiny"
-    config = None if built else read_config(recipe.policy.path)
     fresh = recipe.data.source == "phantom" and not holds_files(phantom_root(recipe, work))
     with held_back():
         with ranks.first_first():

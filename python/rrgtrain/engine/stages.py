@@ -19,7 +19,7 @@ from rrgtrain.engine.logs import NoLog, RunLog
 from rrgtrain.engine.record import Recorder, StepRecords
 from rrgtrain.engine.rl import RlResult, run_rl
 from rrgtrain.engine.rundir import RunDir, remove_partial
-from rrgtrain.engine.session import Session, open_session
+from rrgtrain.engine.session import Session, check_start, open_session
 from rrgtrain.engine.sft import SftResult, run_sft
 from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.policy.load import load_policy
@@ -65,6 +65,7 @@ class Stages:
         over. `verb` is the command that resumes the run; without one no checkpoints are kept.
         `resume` goes on with a run that is there.
         """
+        check_start(recipe)
         asked = recipe
         if verb is not None and recipe.reward.cache is None:
             # what models read in references is not read again after a resume

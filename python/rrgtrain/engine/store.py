@@ -25,7 +25,7 @@ import torch
 from rrgtrain.engine.rundir import atomic_directory, remove_directory, remove_partial
 from rrgtrain.engine.tensorfile import HashedFile, read_tensors, write_tensors
 from rrgtrain.engine.tree import put_back, take_out
-from rrgtrain.errors import UserError
+from rrgtrain.errors import UserError, unreadable
 
 FORMAT = 1
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.pt", "manifest.json"
@@ -78,7 +78,7 @@ class CheckpointStore:
         for name in reversed(self.names()):
             try:
                 return json.loads((self.directory / name / MANIFEST).read_bytes())["about"]
-            except (OSError, ValueError, KeyError):
+            except (OSError, ValueError, LookupError, TypeError):
                 continue  # `newest` will tell what is wrong with it
         return {}
 
@@ -134,16 +134,26 @@ def load_checkpoint(path: Path) -> Checkpoint:
     manifest = json.loads((path / MANIFEST).read_bytes())
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ValueError(f"{MANIFEST} is not of format {FORMAT}")
+    files = manifest.get("files")
     for name in (TENSORS, STATE):
-        wanted = manifest["files"][name]
+        wanted = files.get(name) if isinstance(files, dict) else None
+        if not isinstance(wanted, dict) or not {"bytes", "sha256"} <= set(wanted):
+            raise ValueError(f"{MANIFEST} does not list {name}")
         size = (path / name).stat().st_size
         if size != wanted["bytes"]:
             raise ValueError(f"{name} has {size} bytes, wanted {wanted['bytes']}")
         if _digest(path / name) != wanted["sha256"]:
             raise ValueError(f"{name} has another SHA-256 than when it was written")
     # Tensors and plain data only: a checkpoint never runs code.
-    skeleton = torch.load(path / STATE, weights_only=True)
-    return Checkpoint(path, put_back(skeleton, read_tensors(path / TENSORS)))
+    try:
+        skeleton = torch.load(path / STATE, weights_only=True)
+        state = put_back(skeleton, read_tensors(path / TENSORS))
+    # What torch.load, safetensors and `put_back` raise depends on the first bytes that are wrong.
+    except Exception as error:
+        raise ValueError(f"its state cannot be read: {unreadable(error)}") from error
+    if not isinstance(state, dict):
+        raise ValueError(f"{STATE} holds no state of a run")
+    return Checkpoint(path, state)
 
 
 def _digest(path: Path) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 import transformers
-from peft import PeftModel
 from transformers import AutoConfig, AutoTokenizer, Qwen2VLImageProcessorPil
 
 from rrgtrain.errors import UserError
@@ -18,6 +17,14 @@ from rrgtrain.policy.network import ARCHITECTURES, SHARED_ATTENTION, cannot_shar
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.progress import no_progress_bars
 from rrgtrain.policy.vision_attention import vision_attention
+from rrgtrain.policy.whole import (
+    check_finite,
+    check_image_processor,
+    check_tokenizer,
+    fetch,
+    load_adapter,
+    load_model,
+)
 
 __all__ = ["Policy", "load_policy", "read_config"]
 
@@ -47,7 +54,7 @@ def load_policy(
 
     Raises:
         UserError: nothing at that path, the hub cannot be reached, another architecture, an
-            unknown dtype or attention.
+            unknown dtype or attention, a checkpoint that is not whole (see `whole`).
     """
     name = str(name_or_path)
     if attn not in SHARED_ATTENTION:
@@ -64,25 +71,31 @@ def load_policy(
             attn=attn,
             vision_attn=vision_attn,
         )
-        policy.model = _fetch(
-            name, lambda: PeftModel.from_pretrained(policy.model, name, is_trainable=True).eval()
-        )
+        policy.model = load_adapter(name, policy.model)
+        check_finite(name, policy.model)
         return policy
     config = read_config(name)
-    tokenizer = _fetch(name, lambda: AutoTokenizer.from_pretrained(name))
+    tokenizer: Any = fetch(
+        name, lambda: AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    )
     image_processor: Any = None
     attention: Any = ATTENTION
     if sees_images(config):
-        image_processor = _fetch(name, lambda: Qwen2VLImageProcessorPil.from_pretrained(name))
+        image_processor = fetch(name, lambda: Qwen2VLImageProcessorPil.from_pretrained(name))
+        check_image_processor(name, image_processor, config.vision_config)
         attention = {"text_config": ATTENTION, "vision_config": tower}
     with no_progress_bars() if _is_small(name) else nullcontext():
-        model = _fetch(
+        model = load_model(
             name,
-            lambda: getattr(transformers, ARCHITECTURES[config.model_type]).from_pretrained(
-                name, config=config, dtype=dtype, attn_implementation=attention
+            lambda **options: getattr(
+                transformers, ARCHITECTURES[config.model_type]
+            ).from_pretrained(
+                name, config=config, dtype=dtype, attn_implementation=attention, **options
             ),
         )
+    check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
     model.to(device)
+    check_finite(name, model)
     if gradient_checkpointing:
         # Renamed in transformers 5.23; the older name still works there, with a warning.
         enable = getattr(model, "activation_checkpointing_enable", None)
@@ -118,7 +131,7 @@ def read_config(name: str) -> Any:
     if (Path(name) / "adapter_config.json").is_file():
         return read_config(_base_of(name))
     _refuse_missing(name)
-    config = _fetch(name, lambda: AutoConfig.from_pretrained(name))
+    config = fetch(name, lambda: AutoConfig.from_pretrained(name, trust_remote_code=False))
     _refuse_foreign(name, config)
     return config
 
@@ -134,8 +147,9 @@ def _refuse_missing(name: str) -> None:
     """UserError for a path that can be no checkpoint; a hub name passes."""
     path = Path(name).expanduser()
     looks_local = path.is_absolute() or name.startswith((".", "~")) or name.count("/") != 1
-    # runs/typo would pass for a hub name, but nobody's hub name begins with a folder that is here
-    looks_local = looks_local or path.parent.is_dir()
+    # runs/typo would pass for a hub name, but nobody's hub name begins with a folder that is here,
+    # nor with the one that runs are written to
+    looks_local = looks_local or path.parent.is_dir() or name.startswith("runs/")
     if path.is_dir():
         if not any((path / f).is_file() for f in ("config.json", "adapter_config.json")):
             raise UserError(f"{name} holds no config.json; name a checkpoint directory")
@@ -161,9 +175,15 @@ def _refuse_foreign(name: str, config: Any) -> None:
 
 
 def _base_of(adapter: str) -> str:
-    base = json.loads((Path(adapter) / "adapter_config.json").read_text()).get(
-        "base_model_name_or_path"
+    settings = fetch(
+        adapter, lambda: json.loads((Path(adapter) / "adapter_config.json").read_text())
     )
+    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    if base and (Path(base) / "adapter_config.json").is_file():
+        raise UserError(
+            f"the adapter in {adapter} is of {base}, another adapter; merge that one into its "
+            "base, and name the result as base_model_name_or_path"
+        )
     if not base:
         raise UserError(
             f"the adapter in {adapter} names no base; set base_model_name_or_path in its "
@@ -176,19 +196,6 @@ def _is_small(name: str) -> bool:
     """A local checkpoint that is read in a blink."""
     path = Path(name)
     return path.is_dir() and sum(f.stat().st_size for f in path.glob("*.safetensors")) < 2**28
-
-
-def _fetch(name: str, get: Any) -> Any:
-    """`get()`, with a failure to find or reach the checkpoint told in one line."""
-    try:
-        return get()
-    except (OSError, ValueError, KeyError) as error:
-        # transformers and the hub client explain themselves over many lines.
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        line = f"cannot load {name}: {reason.rstrip('.')}"
-        if not Path(name).is_dir():
-            line += "; download it where there is a network, or name a checkpoint directory"
-        raise UserError(line) from error
 
 
 def _eos_ids(model: Any, end_of_turn: int) -> tuple[int, ...]:

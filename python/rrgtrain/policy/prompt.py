@@ -13,6 +13,7 @@ from torch import Tensor
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.whole import fetch
 
 THINK = (
     "First reason about what the images show, inside <think> and </think>. "
@@ -97,8 +98,12 @@ def encode_prompt(
     content: Any = text
     if images:
         content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
-    rendered = policy.tokenizer.apply_chat_template(
-        [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+    rendered = fetch(
+        policy.tokenizer.name_or_path,
+        lambda: policy.tokenizer.apply_chat_template(
+            [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
+        ),
+        "the chat template of ",
     )
     ids = policy.tokenizer(rendered, add_special_tokens=False)["input_ids"]
     image_id = policy.image_token_id

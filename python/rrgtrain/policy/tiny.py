@@ -67,7 +67,9 @@ def build_tiny(config: TinyConfig, texts: Sequence[str], directory: str | Path) 
     Raises:
         UserError: a size that the architecture does not allow, or no text.
     """
-    _check(config, texts)
+    check_sizes(config)
+    if not any(text.strip() for text in texts):
+        raise UserError("the tiny tokenizer has no text to learn from; give reports and prompts")
     directory = Path(directory)
     tokenizer = _train_tokenizer(config.vocabulary, texts)
     vocabulary = tokenizer.get_vocab()
@@ -162,7 +164,8 @@ def _model_config(config: TinyConfig, vocabulary: int, ids: dict[str, int]) -> Q
     )
 
 
-def _check(config: TinyConfig, texts: Sequence[str]) -> None:
+def check_sizes(config: TinyConfig) -> None:
+    """Raises UserError for a size that the architecture does not allow."""
     if config.width < 2 * HEAD_WIDTH or config.width % (2 * HEAD_WIDTH):
         raise UserError(f"policy.width={config.width}; use a multiple of {2 * HEAD_WIDTH}")
     if min(config.layers, config.vision_layers) < 1:
@@ -178,5 +181,3 @@ def _check(config: TinyConfig, texts: Sequence[str]) -> None:
             f"policy.vocabulary={config.vocabulary}; use at least {smallest}, every byte and the "
             "special tokens"
         )
-    if not any(text.strip() for text in texts):
-        raise UserError("the tiny tokenizer has no text to learn from; give reports and prompts")

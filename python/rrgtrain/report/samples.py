@@ -12,6 +12,7 @@ from typing import Any
 
 from PIL import Image
 
+from rrgtrain.clinical.labels import OBSERVATIONS
 from rrgtrain.engine.rundir import atomic_write
 from rrgtrain.errors import UserError
 
@@ -73,14 +74,7 @@ def png(image: bytes | Image.Image, longest_side: int = LONGEST_SIDE) -> bytes:
 
     Raises ValueError for bytes that are not an image.
     """
-    if isinstance(image, bytes):
-        try:
-            picture: Image.Image = Image.open(io.BytesIO(image))
-            picture.load()
-        except OSError as error:
-            raise ValueError(f"{len(image)} bytes are not an image; wanted PNG bytes") from error
-    else:
-        picture = image
+    picture = _opened(image) if isinstance(image, bytes) else image
     if picture.mode not in ("L", "RGB"):
         picture = picture.convert("RGB")
     if picture.mode == "RGB":
@@ -92,6 +86,16 @@ def png(image: bytes | Image.Image, longest_side: int = LONGEST_SIDE) -> bytes:
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
+
+
+def _opened(image: bytes) -> Image.Image:
+    try:
+        # No other format is tried: Pillow gives PostScript to Ghostscript.
+        picture: Image.Image = Image.open(io.BytesIO(image), formats=("PNG",))
+        picture.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{len(image)} bytes are not an image; wanted PNG bytes") from error
+    return picture
 
 
 def write_samples(path: str | Path, samples: Iterable[AnySample]) -> None:
@@ -125,7 +129,7 @@ def read_samples(path: str | Path) -> list[AnySample]:
             continue
         try:
             samples.append(_sample(json.loads(line)))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(f"{path}:{number}: not a sample ({error}); delete that line") from error
     return samples
 
@@ -141,4 +145,12 @@ def _sample(row: dict[str, Any]) -> AnySample:
     if kind != "study":
         raise ValueError(f"kind is {kind!r}; wanted study, edit or weights")
     row["images"] = [base64.b64decode(text, validate=True) for text in row["images"]]
+    for image in row["images"]:
+        _opened(image)
+    labels = row.get("labels")
+    if labels is not None and not (
+        len(labels) == len(OBSERVATIONS)
+        and all(type(label) is int and 0 <= label <= 3 for label in labels)
+    ):
+        raise ValueError(f"labels are {labels}; wanted {len(OBSERVATIONS)} class ids, 0 to 3")
     return Sample(**row)

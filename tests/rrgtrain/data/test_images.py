@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 
 import numpy as np
@@ -32,7 +33,7 @@ def refused(path, *parts):
 
 
 def test_8_bit_grey_is_kept(tmp_path):
-    for name in ("a.png", "a.tif", "a.bmp"):
+    for name in ("a.png", "a.tif"):
         Image.fromarray(GREY).save(tmp_path / name)
         assert (read(tmp_path / name) == GREY).all()
 
@@ -196,6 +197,22 @@ def test_missing_empty_and_foreign_files(tmp_path):
     refused(tmp_path / "empty.png", "is empty")
     (tmp_path / "text.png").write_text("not an image")
     refused(tmp_path / "text.png", "wanted PNG, JPEG, TIFF or DICOM")
+    for suffix in ("bmp", "gif", "webp"):
+        Image.fromarray(GREY).save(tmp_path / f"a.{suffix}")
+        (tmp_path / f"a.{suffix}").rename(tmp_path / f"{suffix}.png")
+        refused(tmp_path / f"{suffix}.png", "wanted PNG, JPEG, TIFF or DICOM")
+
+
+def test_postscript_is_not_given_to_ghostscript(tmp_path, monkeypatch):
+    gs = tmp_path / "gs"
+    gs.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    gs.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # looked for anew
+    header = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
+    (tmp_path / "x.png").write_text(header)
+    refused(tmp_path / "x.png", "wanted PNG, JPEG, TIFF or DICOM")
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])

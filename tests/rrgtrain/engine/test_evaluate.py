@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from rrgtrain.clinical.labels import OBSERVATIONS
 from rrgtrain.engine import evaluate as evaluation
@@ -18,7 +19,7 @@ from rrgtrain.engine.evaluate import (
     score,
     write_reports,
 )
-from rrgtrain.errors import UserError
+from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import generate
 from rrgtrain.schema import Reward
@@ -41,6 +42,15 @@ def test_reports_are_the_greedy_ones_whatever_the_batch() -> None:
         assert write_reports(policy, prompts, given, batch=batch, max_new_tokens=15) == wanted
     backwards = write_reports(policy, prompts, given[::-1], batch=2, max_new_tokens=15)
     assert backwards == wanted[::-1]
+
+
+def test_a_policy_without_finite_log_probs_is_not_scored() -> None:
+    """Its likeliest token is the first of the vocabulary, whatever it is shown."""
+    policy, prompts = policy_and_prompts()
+    with torch.no_grad():
+        policy.language_model.norm.weight.fill_(3e38)
+    with pytest.raises(NotFinite, match="no finite log-probability for study train-0: its weights"):
+        write_reports(policy, prompts, studies(2), batch=2, max_new_tokens=3)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -15,7 +15,14 @@ from rrgtrain.algorithms import Context, Objective, build_algorithm
 from rrgtrain.algorithms.group import members
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.logs import RunLog
-from rrgtrain.engine.record import Batch, StepRecords, packed, read_record, recorded
+from rrgtrain.engine.record import (
+    Batch,
+    StepRecords,
+    packed,
+    read_record,
+    read_whole_record,
+    recorded,
+)
 from rrgtrain.engine.replay_step import Finding, compared, made_again
 from rrgtrain.engine.rl import run_rl
 from rrgtrain.engine.rundir import RunDir
@@ -188,6 +195,38 @@ def test_a_study_that_is_gone_is_named(everything: tuple[Recipe, dict]) -> None:
     gone["groups"][0]["study"] = "x9"
     with pytest.raises(UserError, match="names study x9, which the data no longer has"):
         differing(gone, cfg)
+
+
+def test_ids_that_the_policy_does_not_have_are_told(everything: tuple[Recipe, dict]) -> None:
+    cfg, record = everything
+    for wrong in (-1, 10**9):
+        spoilt = copy.deepcopy(record)
+        spoilt["groups"][0]["members"][1]["ids"][0] = wrong
+        with pytest.raises(UserError, match=f"in the record has the token id {wrong}, and the pol"):
+            differing(spoilt, cfg)
+
+
+def test_a_record_that_lacks_something_is_told(
+    everything: tuple[Recipe, dict], tmp_path: Path
+) -> None:
+    _, record = everything
+    path = tmp_path / "000001.json.gz"
+    path.write_bytes(packed(record))
+    assert read_whole_record(path) == record
+
+    def told(change: Callable[[dict[str, Any]], object]) -> None:
+        spoilt = copy.deepcopy(record)
+        change(spoilt)
+        path.write_bytes(packed(spoilt))
+        with pytest.raises(UserError, match="holds no whole step"):
+            read_whole_record(path)
+
+    told(lambda r: r["groups"][0]["members"][0]["ids"].append("x"))
+    told(lambda r: r["groups"][0]["members"][0]["ids"].append(2**70))
+    told(lambda r: r["groups"][0].pop("study"))
+    told(lambda r: r["rewards"].pop("total"))
+    told(lambda r: r.update(groups=3))
+    told(lambda r: r.pop("preference"))
 
 
 def test_how_often_and_what_is_written(tmp_path: Path) -> None:

@@ -317,11 +317,15 @@ def test_a_policy_whose_weights_have_blown_up_stops_in_one_line() -> None:
     with torch.no_grad():
         policy.language_model.norm.weight[0] = float("nan")
     cfg = recipe("rl.algorithm=dr_grpo")
-    with pytest.raises(UserError, match="no finite log-probability at step 3.*lower rl.lr") as e:
-        sample_groups(
-            policy, prompts, studies(5), [0, 1], build_algorithm(cfg), cfg, 3, TransformersEngine()
-        )
-    assert "\n" not in str(e.value)
+    batch = (studies(5), [0, 1], build_algorithm(cfg), cfg)
+    # before the first step no learning rate can have done it
+    for step, told in (
+        (3, "at step 3.*lower rl.lr$"),
+        (0, "at step 0: the checkpoint tiny is bro"),
+    ):
+        with pytest.raises(UserError, match=f"no finite log-probability {told}") as e:
+            sample_groups(policy, prompts, *batch, step, TransformersEngine())
+        assert "\n" not in str(e.value)
 
 
 def test_another_engines_log_probs_weigh_the_tokens_they_differ_on():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -78,12 +80,43 @@ def nonsense(path: Path) -> None:
     path.write_bytes(b'{"format": 1, "files": {}}' if path.name == MANIFEST else b"\x80nonsense")
 
 
+def not_a_mapping(path: Path) -> None:
+    path.write_text("[]")
+
+
+def of_our_own(path: Path, content: object) -> None:
+    """Another pickle in the place of the state, with the hash that the manifest wants."""
+    torch.save(content, path)
+    manifest = path.with_name(MANIFEST)
+    listed = json.loads(manifest.read_text())
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    listed["files"][STATE] = {"bytes": path.stat().st_size, "sha256": sha256}
+    manifest.write_text(json.dumps(listed))
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("echo ran",)
+
+
+def code(path: Path) -> None:
+    of_our_own(path, {"weights": Bomb()})
+
+
+def a_list(path: Path) -> None:
+    of_our_own(path, [1])
+
+
 SPOILT = [(n, how) for n in (TENSORS, STATE, MANIFEST) for how in (flip, cut, empty, nonsense)]
 
 
 @pytest.mark.parametrize(
     ("name", "spoil"),
-    [*SPOILT, (STATE, Path.unlink), (MANIFEST, Path.unlink)],
+    [
+        *SPOILT,
+        *((STATE, Path.unlink), (STATE, code), (STATE, a_list)),
+        *((MANIFEST, Path.unlink), (MANIFEST, not_a_mapping)),
+    ],
     ids=lambda v: getattr(v, "__name__", v),
 )
 def test_a_broken_newest_falls_back_and_says_so(
@@ -93,6 +126,7 @@ def test_a_broken_newest_falls_back_and_says_so(
     for number in (1, 2):
         kept.save("rl", state(number))
     spoil(kept.directory / "000002-rl" / name)
+    assert name != MANIFEST or kept.about() == {}
     with pytest.warns(UserWarning, match=r"000002-rl is broken \(.+\); falling back to 000001-rl"):
         found = kept.newest()
     assert found is not None and same(found.state, 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,23 @@ def test_no_file_means_no_samples_and_a_bad_line_is_named(tmp_path: Path) -> Non
     for line in ('{"kind": "study"}', '{"kind": "other"}', "{", "[]"):
         path.write_text("\n" + line + "\n")
         with pytest.raises(UserError, match=r"s\.jsonl:2: not a sample"):
+            read_samples(path)
+
+
+def test_a_study_without_its_labels_or_image_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    study = Sample("s1", [Image.linear_gradient("L")], "Clear.", {}, labels=[0] * 14)
+    postscript = base64.b64encode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n").decode()
+    for key, value, told in (
+        ("labels", [0] * 13 + [7], r"wanted 14 class ids, 0 to 3"),
+        ("labels", [0] * 13, "wanted 14 class ids"),
+        ("labels", [0.5] * 14, "wanted 14 class ids"),
+        ("images", ["AAAA"], "3 bytes are not an image"),
+        ("images", [postscript], "are not an image; wanted PNG bytes"),
+    ):
+        write_samples(path, [study])
+        path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+        with pytest.raises(UserError, match=rf"s\.jsonl:1: not a sample \(.*{told}"):
             read_samples(path)
 
 

@@ -15,7 +15,7 @@ from transformers import BertConfig
 
 from rrgtrain.clinical import hub
 from rrgtrain.clinical.chexbert.network import CLASSES, CheXbertNetwork
-from rrgtrain.errors import UserError
+from rrgtrain.errors import UserError, unreadable
 
 SOURCE = f"chexbert.pth of the Hugging Face repository {hub.SCORERS}"
 OFFLINE = "the labeller `rules` needs no file"
@@ -85,9 +85,8 @@ def _read(weights: str | Path | None) -> dict[str, Tensor]:
     try:
         content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise UserError(
-            f"{path} is no checkpoint of tensors ({reason}); wanted {SOURCE}"
+            f"{path} is no checkpoint of tensors ({unreadable(error)}); wanted {SOURCE}"
         ) from error
     state = content.get("model_state_dict") if isinstance(content, dict) else None
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rrgtrain.clinical import hub
 from rrgtrain.clinical.radgraph.words import MODEL_TYPES
-from rrgtrain.errors import UserError
+from rrgtrain.errors import UserError, unreadable
 
 SOURCE = (
     f"one of {', '.join(name + '.tar.gz' for name in MODEL_TYPES)} of the Hugging Face repository "
@@ -146,8 +146,7 @@ def _tar(path: Path) -> dict[str, Path | bytes]:
                     if content is not None:
                         files[name] = content.read()
     except _BROKEN as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise UserError(f"{path} is no .tar.gz ({reason}); wanted {SOURCE}") from error
+        raise UserError(f"{path} is no .tar.gz ({unreadable(error)}); wanted {SOURCE}") from error
     return files
 
 
