@@ -64,4 +64,5 @@ def test_group_advantages(benchmark, batch, groups):
         # A reward read and an advantage written, validity read where there is any; of a group its
         # offset, its count and whether it is informative.
         bytes_moved=sequences * (4 + 4 + dropped) + groups * (8 + 8 + 1),
+        agree=(1, 1e-6),
     )

@@ -74,4 +74,5 @@ def test_preference_loss(benchmark, prompts):
         case="LN-DPO, forward+backward",
         # logps and ref read, the coefficient written, read and written again scaled.
         bytes_moved=tokens * 5 * 4,
+        agree=(1, 1e-4),
     )

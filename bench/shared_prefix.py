@@ -134,4 +134,6 @@ def test_decoder_layer(benchmark, shape):
         dtype=DTYPE,
         case="decoder layer, forward+backward",
         rounds=10,
+        # bf16 rounds the attention of each layout by itself.
+        agree=(6, 0.05 if DEVICE == "cuda" else 1e-3),
     )

@@ -13,9 +13,12 @@ import importlib.util
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.library import CustomOpDef
 
 from rrgkern import csrc
@@ -51,10 +54,27 @@ def register_triton(op: CustomOpDef, module: str, launcher: str) -> None:
     """
 
     def kernel(*args: Any) -> Any:
-        return getattr(importlib.import_module(module), launcher)(*args)
+        launch = getattr(importlib.import_module(module), launcher)
+        with _on_device_of(args):
+            return launch(*args)
 
     for device in ("cuda", "cpu") if interpreting() else ("cuda",):
         _register(op, device, kernel, _Kernel(f"triton {module}", _no_triton))
+
+
+def _on_device_of(args: Sequence[Any]) -> AbstractContextManager[Any]:
+    """Make the GPU that holds the tensors among `args` the current one.
+
+    Triton launches on the current device and on its stream, wherever the pointers lead.
+
+    Raises:
+        ValueError: the tensors lie on two GPUs.
+    """
+    devices = {arg.device for arg in args if isinstance(arg, Tensor) and arg.is_cuda}
+    if len(devices) > 1:
+        found = " and ".join(sorted(map(str, devices)))
+        raise ValueError(f"tensors on {found} in one call; move them to one device")
+    return torch.cuda.device(devices.pop()) if devices else nullcontext()
 
 
 def register_csrc(

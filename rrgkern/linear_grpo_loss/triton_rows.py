@@ -16,7 +16,7 @@ NUM_WARPS = 4
 BLOCK = 32 * NUM_WARPS * 8
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["decay_ptr"])
 def rescale_kernel(total_ptr, decay_ptr, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
     """One row per program. Past the first slices most rows keep their maximum: nothing is read."""
     row = tl.program_id(0).to(tl.int64)
@@ -28,7 +28,7 @@ def rescale_kernel(total_ptr, decay_ptr, stride, WIDTH: tl.constexpr, BLOCK: tl.
             tl.store(at, tl.load(at, columns < WIDTH, other=0.0) * decay, columns < WIDTH)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["targets_ptr", "norm_ptr", "at_target_ptr", "coef_ptr"])
 def direction_kernel(
     total_ptr,
     weight_ptr,

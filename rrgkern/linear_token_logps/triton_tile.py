@@ -52,7 +52,16 @@ def _products(z_ptr, bias_ptr, columns, inside, BIAS: tl.constexpr, WIDE: tl.con
     return z
 
 
-@triton.jit
+# A row has one number behind each of these pointers, and a block of rows begins where it may: odd
+# lengths and slices of a larger batch share one compilation.
+PER_ROW = ("targets_ptr", "top_ptr", "mass_ptr", "tilt_ptr", "target_logit_ptr", "decay_ptr")
+PER_ROW_OF_GRADIENT = (
+    *("targets_ptr", "coef_ptr", "coef_entropy_ptr"),
+    *("logps_ptr", "entropy_ptr", "shift_ptr", "lognorm_ptr"),
+)
+
+
+@triton.jit(do_not_specialize_on_alignment=PER_ROW)
 def fold_kernel(
     z_ptr,
     bias_ptr,
@@ -127,6 +136,8 @@ def fold_kernel(
     old_decay = tl.exp2(-old_drop)
     tile_drop = tl.where(mass > 0, (base64 - tile_top) * scale, 0.0)
     tile_decay = tl.exp2(-tile_drop)
+    # No barrier between the loads and stores of the row's sums: the thread that stores them loaded
+    # them, and of another warp, which may load a new one, only the maximum is used, the same then.
     tl.store(top_ptr + row, top)
     tl.store(mass_ptr + row, old_mass * old_decay + mass * tile_decay)
     if ENTROPY:
@@ -159,7 +170,7 @@ def fold_kernel(
             tl.store(out_ptr + columns, e.to(out_ptr.dtype.element_ty), inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=PER_ROW_OF_GRADIENT)
 def gradient_kernel(
     z_ptr,
     bias_ptr,

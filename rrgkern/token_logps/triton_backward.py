@@ -19,7 +19,13 @@ NUM_WARPS = 8
 LOADS_PER_THREAD = 2
 
 
-@triton.jit(do_not_specialize=["rows_per_batch"])
+PER_ROW = (
+    *("coef_ptr", "coef_entropy_ptr", "targets_ptr"),
+    *("logps_ptr", "entropy_ptr", "shift_ptr", "lognorm_ptr"),
+)
+
+
+@triton.jit(do_not_specialize=["rows_per_batch"], do_not_specialize_on_alignment=PER_ROW)
 def token_logps_bwd_kernel(
     coef_ptr,
     coef_entropy_ptr,

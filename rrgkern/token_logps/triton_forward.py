@@ -24,7 +24,10 @@ NUM_WARPS = 8
 WIDE_LOADS, NARROW_LOADS = 2, 4
 
 
-@triton.jit(do_not_specialize=["rows_per_batch"])
+PER_ROW = ("targets_ptr", "logps_ptr", "entropy_ptr", "shift_ptr", "lognorm_ptr")
+
+
+@triton.jit(do_not_specialize=["rows_per_batch"], do_not_specialize_on_alignment=PER_ROW)
 def token_logps_fwd_kernel(
     logits_ptr,
     targets_ptr,

@@ -8,6 +8,7 @@ import warnings
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.library import CustomOpDef
 
 from rrgkern import dispatch
@@ -81,3 +82,37 @@ def test_a_kernel_that_fails_is_never_replaced_by_the_reference(op, monkeypatch)
     dispatch.register_triton(op, "no_such_module", "add_two")
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         op(torch.zeros(1))
+
+
+class TwoDevices:
+    """In the place of `torch.cuda.device` on a machine with two of them."""
+
+    current = 0
+
+    def __init__(self, device: torch.device) -> None:
+        self.index, self.before = device.index, TwoDevices.current
+
+    def __enter__(self) -> None:
+        TwoDevices.current = self.index
+
+    def __exit__(self, *_: object) -> None:
+        TwoDevices.current = self.before
+
+
+def current_device(*_: object) -> int:
+    return TwoDevices.current
+
+
+def test_a_launcher_runs_on_the_device_of_its_tensors(op, monkeypatch):
+    served = {}
+    monkeypatch.setattr(
+        dispatch, "_register", lambda op, on, launch, _: served.update({on: launch})
+    )
+    monkeypatch.setattr(torch.cuda, "device", TwoDevices)
+    dispatch.register_triton(op, __name__, "current_device")
+    with FakeTensorMode():
+        first, second = (torch.empty(1, device=f"cuda:{i}") for i in range(2))
+    assert served["cuda"](0.5, None, second, torch.zeros(1)) == 1
+    assert served["cuda"](first) == TwoDevices.current == 0
+    with pytest.raises(ValueError, match="on cuda:0 and cuda:1 in one call; move them to one"):
+        served["cuda"](first, 2, second)

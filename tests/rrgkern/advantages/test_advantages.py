@@ -13,11 +13,16 @@ from torch import Tensor
 from rrgkern import group_advantages, zero_variance_share
 from rrgkern.advantages.op import group_advantages_op
 from rrgkern.advantages.reference import group_advantages_reference
+from tests.rrgkern.device import DEVICE
 
 # NumPy, under Triton's interpreter, warns of the 0 / 0 that `where` then leaves aside.
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
 STDS = ("none", "population", "sample")
 LENGTHS = (3, 0, 1, 7, 2, 5, 19, 4)
+
+
+def tensor(values: list[float] | float) -> Tensor:
+    return torch.tensor(values, device=DEVICE)
 
 
 def batch(seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor]:
@@ -28,7 +33,7 @@ def batch(seed: int = 0, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Te
     valid = torch.rand(len(rewards), generator=generator) > 0.3
     rewards[offsets[4] : offsets[5]] = 0.1
     valid[offsets[7] : offsets[8]] = False
-    return rewards, offsets, valid
+    return rewards.to(DEVICE), offsets.to(DEVICE), valid.to(DEVICE)
 
 
 def plain_loop(
@@ -53,20 +58,20 @@ def plain_loop(
 
 
 def test_means_by_hand() -> None:
-    offsets = torch.tensor([0, 3, 5])
-    rewards = torch.tensor([1.0, 2.0, 6.0, 0.5, 0.25])
+    offsets = tensor([0, 3, 5])
+    rewards = tensor([1.0, 2.0, 6.0, 0.5, 0.25])
     got = group_advantages(rewards, offsets)
     assert got.tolist() == [-2.0, -1.0, 3.0, 0.125, -0.125]
     assert got.dtype == torch.float32
 
 
 def test_deviations_by_hand() -> None:
-    offsets = torch.tensor([0, 2])
-    rewards = torch.tensor([0.0, 2.0])
+    offsets = tensor([0, 2])
+    rewards = tensor([0.0, 2.0])
     population = group_advantages(rewards, offsets, std="population", eps=3.0)
     assert population.tolist() == [-0.5, 0.5]  # the root of 1 + 3: eps stands inside
     sample = group_advantages(rewards, offsets, std="sample", eps=1.0)
-    torch.testing.assert_close(sample, torch.tensor([-1.0, 1.0]) / (math.sqrt(2.0) + 1.0))
+    torch.testing.assert_close(sample, tensor([-1.0, 1.0]) / (math.sqrt(2.0) + 1.0))
 
 
 @pytest.mark.parametrize("std", STDS)
@@ -77,7 +82,7 @@ def test_agrees_with_the_plain_loop(std: str, dtype: torch.dtype) -> None:
         rewards.double().tolist(), offsets.tolist(), valid.tolist(), std, eps=1e-5
     )
     got = group_advantages(rewards, offsets, valid=valid, std=std, eps=1e-5)
-    torch.testing.assert_close(got, torch.tensor(expected), rtol=2e-7, atol=1e-12)
+    torch.testing.assert_close(got, tensor(expected), rtol=2e-7, atol=1e-12)
 
 
 @pytest.mark.parametrize("std", STDS)
@@ -95,16 +100,16 @@ def test_kernel_equals_reference_bit_for_bit(std: str) -> None:
 def test_equal_rewards_are_exactly_zero(std: str) -> None:
     # The mean of three times 0.1 is not 0.1 in floating point: an answer by subtraction fails.
     for value in (0.1, 1e-30, 3e20, 0.7):
-        rewards = torch.full((3,), value)
-        got = group_advantages(rewards, torch.tensor([0, 3]), std=std, eps=0.0)
+        rewards = tensor([value] * 3)
+        got = group_advantages(rewards, tensor([0, 3]), std=std, eps=0.0)
         assert got.tolist() == [0.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("std", STDS)
 def test_fewer_than_two_members_are_exactly_zero(std: str) -> None:
-    rewards = torch.tensor([5.0, 1.0, 2.0])
-    offsets = torch.tensor([0, 1, 3])
-    valid = torch.tensor([True, False, True])
+    rewards = tensor([5.0, 1.0, 2.0])
+    offsets = tensor([0, 1, 3])
+    valid = tensor([True, False, True])
     assert group_advantages(rewards, offsets, valid=valid, std=std).tolist() == [0.0, 0.0, 0.0]
 
 
@@ -119,31 +124,31 @@ def test_an_invalid_member_is_left_out_and_not_read(std: str) -> None:
 
 
 def test_a_tiny_difference_counts() -> None:
-    rewards = torch.tensor([1.0, 1.0 + 2**-23])
-    got = group_advantages(rewards, torch.tensor([0, 2]), std="population", eps=0.0)
+    rewards = tensor([1.0, 1.0 + 2**-23])
+    got = group_advantages(rewards, tensor([0, 2]), std="population", eps=0.0)
     assert got.tolist() == [-1.0, 1.0]
 
 
 def test_nan_reward_of_a_member_never_becomes_zero() -> None:
-    rewards = torch.tensor([torch.nan, 1.0, 2.0])
-    offsets = torch.tensor([0, 3])
+    rewards = tensor([torch.nan, 1.0, 2.0])
+    offsets = tensor([0, 3])
     for serve in (group_advantages_op, group_advantages_reference):
         assert serve(rewards, offsets, None, "none", 0.0)[0].isnan().all()
 
 
 def test_zero_variance_share() -> None:
-    rewards = torch.tensor([1.0, 1.0, 0.0, 1.0, 4.0, 9.0, 2.0])
-    offsets = torch.tensor([0, 2, 4, 5, 5, 7])
-    valid = torch.tensor([True, True, True, True, True, False, False])
+    rewards = tensor([1.0, 1.0, 0.0, 1.0, 4.0, 9.0, 2.0])
+    offsets = tensor([0, 2, 4, 5, 5, 7])
+    valid = tensor([True, True, True, True, True, False, False])
     # equal, different, single, empty, no member: two of the three that count
     share = zero_variance_share(rewards, offsets, valid=valid)
-    torch.testing.assert_close(share, torch.tensor(2 / 3))
-    assert zero_variance_share(rewards[:0], torch.tensor([0, 0])).isnan()
+    torch.testing.assert_close(share, tensor(2 / 3))
+    assert zero_variance_share(rewards[:0], tensor([0, 0])).isnan()
 
 
 @pytest.mark.parametrize("std", STDS)
 def test_empty_and_strided_inputs(std: str) -> None:
-    empty = group_advantages(torch.zeros(0), torch.tensor([0]), std=std)
+    empty = group_advantages(tensor([0.0])[:0], tensor([0]), std=std)
     assert empty.shape == (0,)
     rewards, offsets, valid = batch()
     wide = torch.stack([rewards, rewards + 1], dim=1)

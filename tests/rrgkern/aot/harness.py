@@ -9,8 +9,9 @@ A room lists its cases in `tests/rrgkern/<room>/aot_cases.py`:
 A case calls the room's own launcher; nothing runs. Each `kernel[grid](...)` it reaches is recorded
 with the signature, constexprs, divisibility attributes and options that Triton's own binder
 derives from the arguments, so what is gated is what a GPU would get, and no second list of
-argument types can go stale. Tensors on the "meta" device cost no memory and count as aligned to 16
-bytes; a launcher that reads values takes CPU tensors (an untouched `torch.empty` costs none).
+argument types can go stale. Tensors on the "meta" device cost no memory and lie where their
+storage offset says, the storage itself at a multiple of 16 bytes; a launcher that reads values
+takes CPU tensors (an untouched `torch.empty` costs none).
 
 `test_gates.py` compiles every case of every room for sm_80, sm_90 and sm_100 and holds it to its
 marks; `python -m tests.rrgkern.aot [module ...]` prints the table. Cases run in a process of their
@@ -31,6 +32,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from tests.rrgkern.aot.sass import Assembly, disassemble, occupancy
 
 TARGETS = (80, 90, 100)
@@ -50,6 +54,23 @@ class Case:
     streaming: bool = True
     matrix: bool = False
     kernels: int = 1
+
+
+def per_row(rows: int, dtype: torch.dtype) -> Tensor:
+    """A number a row, [rows], that begins where a slice may: aligned for some `rows` only."""
+    return torch.empty(2 * rows, dtype=dtype, device="meta")[rows:]
+
+
+class Pointer:
+    """A meta tensor as Triton's binder sees one: a dtype, and an address for its alignment."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.dtype = tensor.dtype
+        self._address = tensor.storage_offset() * tensor.element_size()
+
+    def data_ptr(self) -> int:
+        """The distance from the beginning of the storage."""
+        return self._address
 
 
 @dataclass(frozen=True)
@@ -112,6 +133,7 @@ def recorded_launches(cc: int) -> Iterator[list[Launch]]:
     launches: list[Launch] = []
 
     def record(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        args = tuple(Pointer(x) if isinstance(x, Tensor) and x.is_meta else x for x in args)
         binder = create_function_from_signature(self.signature, self.params, backend)
         bound, specialization, options = binder(*args, **kwargs)
         options, signature, constexprs, attrs = self._pack_args(

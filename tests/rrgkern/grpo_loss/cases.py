@@ -10,9 +10,9 @@ from torch import Tensor
 from rrgkern import PolicyLoss
 from rrgkern.grpo_loss.reference import grpo_loss_reference, is_token_level
 from rrgkern.policy_loss.terms import terms
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import Batch, batch, sampled_variants
 from tests.rrgkern.policy_loss.yardstick import magnitude
-from tests.rrgkern.token_logps.oracle import DEVICE
 from tests.tolerance import assert_close_to_truth
 
 EPS = torch.finfo(torch.float32).eps
@@ -47,7 +47,7 @@ def problem(
     **options: object,
 ) -> Problem:
     """A batch of the policy loss whose log-probabilities come from logits of spread 3."""
-    data = batch(seed, **options)
+    data = batch(seed, **options, device="cpu")
     generator = torch.Generator().manual_seed(seed)
     if logits is None:
         logits = 3 * torch.randn(data.logps.numel(), vocabulary, generator=generator)
@@ -60,8 +60,7 @@ def problem(
         for value in (getattr(data, name),)
     }
     data = data.changed(**moved)
-    on_device = Batch(*(None if t is None else t.to(DEVICE) for t in data.tensors()))
-    return Problem(logits.to(DEVICE), targets.to(DEVICE), on_device, temperature)
+    return Problem(logits.to(DEVICE), targets.to(DEVICE), data.on(DEVICE), temperature)
 
 
 def log_softmax(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -87,7 +86,7 @@ def arguments(given: Problem, spec: PolicyLoss, *, wide: bool = False) -> tuple[
 
 def token_level(stride: int) -> list[tuple[PolicyLoss, dict[str, bool]]]:
     """Every `stride`-th variant that one pass serves, with the options of its batch."""
-    sampled = sampled_variants(stride)
+    sampled = sampled_variants(stride, device="cpu")
     chosen = [(spec, data) for spec, data in sampled if is_token_level(spec, data.sampler)]
     return [
         (

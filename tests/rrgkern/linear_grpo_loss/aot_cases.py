@@ -7,8 +7,8 @@ import torch
 from rrgkern.linear_grpo_loss.triton_rows import direction, rescale, scale
 from rrgkern.linear_token_logps.head import Head
 from rrgkern.linear_token_logps.sums import Sums
-from rrgkern.token_logps.row_stats import Others, RowStats, stats_dtype
-from tests.rrgkern.aot.harness import Case
+from rrgkern.token_logps.row_stats import RowStats, stats_dtype
+from tests.rrgkern.aot.harness import Case, per_row
 
 VOCABULARY = 151936
 
@@ -19,17 +19,16 @@ def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 def rescaling(width: int, dtype: torch.dtype, rows: int = 2048) -> None:
     wide = stats_dtype(dtype)
-    rescale(meta(rows, width, dtype=wide), meta(rows, dtype=wide))
+    rescale(meta(rows, width, dtype=wide), per_row(rows, wide))
 
 
 def directing(width: int, dtype: torch.dtype, rows: int = 8192) -> None:
     wide = stats_dtype(dtype)
     head = Head(meta(VOCABULARY, width, dtype=dtype), None, 0.7, 0.0, dtype)
-    others = Others(*(meta(rows, dtype=torch.float64) for _ in range(3)))
-    stats = RowStats(*(meta(rows, dtype=wide) for _ in range(4)))
+    stats = RowStats(*(per_row(rows, wide) for _ in range(4)))
     direction(
-        *(meta(rows, width, dtype=wide), Sums(others, meta(rows, dtype=wide)), stats),
-        *(meta(rows, dtype=torch.int64), head, meta(rows, dtype=wide)),
+        *(meta(rows, width, dtype=wide), Sums.empty(meta(0, dtype=dtype), rows, wide), stats),
+        *(per_row(rows, torch.int64), head, per_row(rows, wide)),
         meta(rows, width, dtype=dtype),
     )
 

@@ -14,9 +14,9 @@ from rrgkern.linear_token_logps import reference as head_reference
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.segments import sequence_of_token
 from rrgkern.policy_loss.terms import terms
+from tests.rrgkern.device import DEVICE
 from tests.tolerance import assert_close_to_truth
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 LENGTHS = (3, 0, 4, 1, 2)
 WIDTH, VOCABULARY = 16, 200
 

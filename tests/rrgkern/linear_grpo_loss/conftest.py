@@ -10,6 +10,7 @@ from rrgkern.linear_token_logps import op as logps_op
 from rrgkern.linear_token_logps import triton_linear_token_logps
 from rrgkern.linear_token_logps.head import Tiling
 from rrgkern.policy_loss.reference import policy_loss_reference
+from tests.rrgkern.device import DEVICE
 
 TILING = Tiling(columns=128, elements=128 * 8)
 HELD = 200 * 6
@@ -29,7 +30,7 @@ def small_tiles(monkeypatch) -> None:
 def kernel(request, monkeypatch, small_tiles) -> str:
     """Which kernel serves the ops during the test; on CUDA tensors Triton does."""
     if request.param == "torch":
-        if torch.cuda.is_available():
+        if DEVICE != "cpu":
             pytest.skip("on CUDA tensors Triton serves")
         use_torch(monkeypatch)
     return request.param
@@ -38,7 +39,7 @@ def kernel(request, monkeypatch, small_tiles) -> str:
 @pytest.fixture
 def torch_kernel(monkeypatch, small_tiles) -> None:
     """The kernel that serves CPUs, for what does not depend on the kernel."""
-    if not torch.cuda.is_available():
+    if DEVICE == "cpu":
         use_torch(monkeypatch)
 
 

@@ -14,7 +14,7 @@ from rrgkern.linear_token_logps import torch_tile, triton_tile
 from rrgkern.linear_token_logps.head import Head, Tiling
 from rrgkern.linear_token_logps.sums import Sums
 from tests.rrgkern.aot.harness import in_compiling_process
-from tests.rrgkern.linear_grpo_loss.cases import DEVICE
+from tests.rrgkern.device import DEVICE
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
@@ -101,7 +101,7 @@ from tests.rrgkern.aot.harness import distinct_kernels
 from tests.rrgkern.linear_token_logps.aot_cases import slope, sweep
 from tests.rrgkern.linear_grpo_loss.aot_cases import directing, rescaling
 
-rows = [2, 3, 16, 17, 2048, *range(100, 1000, 20)]
+rows = [2, 3, 16, 17, 64, 65, 2048, *range(100, 1000, 20)]
 bf16 = torch.bfloat16
 for call in (
     lambda n: sweep("fold", 151936, bf16, True, n, 0.5 + n / 700),

@@ -13,10 +13,11 @@ from rrgkern import PolicyLoss, linear_grpo_loss
 from rrgkern.linear_grpo_loss import op, torch_rows
 from rrgkern.linear_token_logps import op as logps_op
 from rrgkern.linear_token_logps.head import Tiling
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.linear_grpo_loss.cases import keywords, problem
 from tests.rrgkern.linear_grpo_loss.conftest import open_up, use_torch
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="counts what serves CPUs")
+pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="counts what serves CPUs")
 
 # N·V is 48 times a tile, and everything else is small beside it.
 ROWS, WIDTH, VOCABULARY = 96, 16, 4096

@@ -9,7 +9,8 @@ from rrgkern import PolicyLoss, linear_grpo_loss
 from rrgkern.dispatch import served_by
 from rrgkern.linear_grpo_loss import op
 from rrgkern.linear_token_logps import op as logps_op
-from tests.rrgkern.linear_grpo_loss.cases import DEVICE, check, keywords, ours, problem, truth
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.linear_grpo_loss.cases import check, keywords, ours, problem, truth
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 MODES = ("frozen_head", "grad_in_forward", "recompute")

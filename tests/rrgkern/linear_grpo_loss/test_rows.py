@@ -9,8 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from rrgkern import PolicyLoss, linear_grpo_loss, linear_token_logps
 from rrgkern.linear_grpo_loss.rows import reachable
 from rrgkern.policy_loss.reference import METRICS
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.linear_grpo_loss.cases import (
-    DEVICE,
     LENGTHS,
     VOCABULARY,
     WIDTH,

@@ -14,9 +14,10 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from rrgkern import linear_grpo_loss, linear_token_logps
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.linear_grpo_loss.cases import keywords, ours, problem
 
-pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="a mesh of CPU processes")
+pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="a mesh of CPU processes")
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from rrgkern.linear_token_logps.head import Head
 from rrgkern.linear_token_logps.sums import Sums
 from rrgkern.linear_token_logps.triton_linear_token_logps import TILING
 from rrgkern.linear_token_logps.triton_tile import exponentials, fold, gradient
-from rrgkern.token_logps.row_stats import Others, RowStats, stats_dtype
-from tests.rrgkern.aot.harness import Case
+from rrgkern.token_logps.row_stats import RowStats, stats_dtype
+from tests.rrgkern.aot.harness import Case, per_row
 
 VOCABULARY = 151936
 ODD_VOCABULARY = 151665
@@ -34,7 +34,7 @@ def tile(vocabulary: int, dtype: torch.dtype, rows: int, last: bool) -> Tile:
     return Tile(
         meta(rows, width, dtype=wide),
         meta(rows * width, dtype=dtype),
-        meta(rows, dtype=torch.int64),
+        per_row(rows, torch.int64),
         columns,
     )
 
@@ -56,9 +56,7 @@ def sweep(
 ) -> None:
     """`rich`: with bias, cap and entropy."""
     given, wide = tile(vocabulary, dtype, rows, last), stats_dtype(dtype)
-    sums = Sums(
-        Others(*(meta(rows, dtype=torch.float64) for _ in range(3))), meta(rows, dtype=wide)
-    )
+    sums = Sums.empty(meta(0, dtype=dtype), rows, wide)
     options = (head(vocabulary, dtype, rich, temperature), sums, rich)
     {"fold": fold, "exponentials": exponentials}[step](*given, *options)
 
@@ -72,7 +70,7 @@ def slope(
     last: bool = False,
 ) -> None:
     given, wide = tile(vocabulary, dtype, rows, last), stats_dtype(dtype)
-    coef, *stats = (meta(rows, dtype=wide) for _ in range(5))
+    coef, *stats = (per_row(rows, wide) for _ in range(5))
     gradient(
         *given,
         head(vocabulary, dtype, rich, temperature),

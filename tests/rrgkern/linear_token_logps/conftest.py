@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from rrgkern.linear_token_logps import op, triton_linear_token_logps
+from tests.rrgkern.device import DEVICE
 
 
 @pytest.fixture(params=["triton", "torch"])
 def kernel(request, monkeypatch) -> str:
     """Which kernel serves the ops during the test."""
     if request.param == "torch":
-        if torch.cuda.is_available():
+        if DEVICE != "cpu":
             pytest.skip("on CUDA tensors Triton serves")
         use_torch(monkeypatch)
     return request.param
@@ -21,7 +21,7 @@ def kernel(request, monkeypatch) -> str:
 @pytest.fixture
 def torch_kernel(monkeypatch) -> None:
     """The kernel that serves CPUs, for what does not depend on the kernel."""
-    if not torch.cuda.is_available():
+    if DEVICE == "cpu":
         use_torch(monkeypatch)
 
 

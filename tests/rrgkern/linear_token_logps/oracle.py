@@ -10,9 +10,8 @@ from torch import Tensor
 from rrgkern import linear_token_logps
 from rrgkern.linear_token_logps import reference
 from rrgkern.token_logps import reference as from_logits
+from tests.rrgkern.device import DEVICE
 from tests.tolerance import assert_close_to_truth
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Problem(NamedTuple):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rrgkern import PolicyLoss
 from rrgkern.policy_loss.spec import KLS, RATIO_LEVELS, SAMPLER_LEVELS, SAMPLER_MODES, SURROGATES
+from tests.rrgkern.device import DEVICE
 
 LENGTHS = (5, 0, 6, 1, 8, 0)
 
@@ -48,6 +49,9 @@ class Batch:
             *(t if t is None or not t.is_floating_point() else t.to(dtype) for t in self.tensors())
         )
 
+    def on(self, device: str) -> Batch:
+        return Batch(*(t if t is None else t.to(device) for t in self.tensors()))
+
     def changed(self, **tensors: Tensor | None) -> Batch:
         return replace(self, **tensors)
 
@@ -66,6 +70,7 @@ def batch(
     per_token: bool = False,
     on_policy: bool = True,
     mask: bool = True,
+    device: str = DEVICE,
 ) -> Batch:
     """Log-ratios wide enough to clip on both sides, a NaN sampler value, a zero advantage."""
     generator = torch.Generator().manual_seed(seed)
@@ -86,7 +91,7 @@ def batch(
     advantages[-2:-1] = 0.0
     flags = torch.zeros(sequences, dtype=torch.bool)
     flags[2::5] = True
-    return Batch(
+    made = Batch(
         logps=logps,
         advantages=advantages,
         offsets=offsets,
@@ -98,7 +103,8 @@ def batch(
         entropy=normal(tokens, 1.0).abs(),
         on_policy=flags if on_policy else None,
         mask=(torch.rand(tokens, generator=generator) > 0.2) if mask else None,
-    ).to(dtype)
+    )
+    return made.to(dtype).on(device)
 
 
 def variants() -> Iterator[PolicyLoss]:
@@ -128,7 +134,7 @@ def variants() -> Iterator[PolicyLoss]:
         )
 
 
-def sampled_variants(stride: int) -> list[tuple[PolicyLoss, Batch]]:
+def sampled_variants(stride: int, device: str = DEVICE) -> list[tuple[PolicyLoss, Batch]]:
     """Every `stride`-th variant with a batch whose optional parts cycle independently of it."""
     options = itertools.cycle(
         {
@@ -142,7 +148,7 @@ def sampled_variants(stride: int) -> list[tuple[PolicyLoss, Batch]]:
     )
     chosen = itertools.islice(variants(), 0, None, stride)
     return [
-        (spec, batch(seed, **option))
+        (spec, batch(seed, **option, device=device))
         for seed, (spec, option) in enumerate(zip(chosen, options, strict=False))
     ]
 

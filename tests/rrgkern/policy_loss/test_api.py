@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rrgkern import PolicyLoss, loss_scale, policy_loss
 from rrgkern.policy_loss.reference import METRICS, policy_loss_reference
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import LENGTHS, Batch, batch
 
 TOKENS, SEQUENCES = sum(LENGTHS), len(LENGTHS)
@@ -29,7 +30,7 @@ def test_on_policy_ratios_are_exactly_one() -> None:
         for name in ("ratio_mean", "ratio_max", "effective_sample_size"):
             assert out.metrics[name] == 1
         assert out.metrics["clip_low"] == out.metrics["clip_high"] == 0
-        sequence = torch.arange(SEQUENCES).repeat_interleave(data.offsets.diff())
+        sequence = torch.arange(SEQUENCES, device=DEVICE).repeat_interleave(data.offsets.diff())
         expected = -(data.advantages[sequence] * data.weight) * data.scale[sequence]
         (gradient,) = torch.autograd.grad(out.loss, logps)
         torch.testing.assert_close(gradient, expected, rtol=2e-7, atol=0)
@@ -87,7 +88,7 @@ def test_strided_and_expanded_inputs() -> None:
     }
     assert not wide["logps"].is_contiguous()
     assert torch.equal(call(data, **wide).loss, call(data).loss)
-    one = torch.full((), 0.25, dtype=torch.float64)
+    one = torch.full((), 0.25, dtype=torch.float64, device=DEVICE)
     spread = call(data, scale=one.expand(SEQUENCES), advantages=one.expand(SEQUENCES))
     full = call(data, scale=one.repeat(SEQUENCES), advantages=one.repeat(SEQUENCES))
     assert torch.equal(spread.loss, full.loss)
@@ -108,9 +109,9 @@ def test_half_precision_is_computed_in_fp32(dtype: torch.dtype) -> None:
 def test_where_sequences_and_tokens_are_equal_in_number_the_sequences_win() -> None:
     lengths = (2, 0, 1)  # S == N == 3
     data = batch(3, lengths=lengths, mask=False, on_policy=False)
-    advantages = torch.tensor([1.0, 5.0, 2.0], dtype=torch.float64)
+    advantages = torch.tensor([1.0, 5.0, 2.0], dtype=torch.float64, device=DEVICE)
     spec = PolicyLoss(surrogate="reinforce")
-    per_token = {"weight": None, "sampler": None, "scale": torch.ones(3, dtype=torch.float64)}
+    per_token = {"weight": None, "sampler": None, "scale": torch.ones_like(advantages)}
     got = call(data, spec, advantages=advantages, **per_token)
     by_hand = -(advantages[[0, 0, 2]] * data.logps).sum()
     torch.testing.assert_close(got.loss, by_hand)
@@ -118,7 +119,7 @@ def test_where_sequences_and_tokens_are_equal_in_number_the_sequences_win() -> N
     own = call(
         data,
         spec,
-        advantages=torch.ones(3, dtype=torch.float64),
+        advantages=torch.ones_like(advantages),
         **per_token | {"weight": advantages},
     )
     torch.testing.assert_close(own.loss, -(advantages * data.logps).sum())
@@ -131,7 +132,7 @@ def test_micro_batches_add_up_to_the_batch(aggregation: str) -> None:
     scale = loss_scale(aggregation, data.offsets, mask=data.mask, **limit).double()
     spec = PolicyLoss(ratio_level="sequence", beta=0.1)
     whole = call(data, spec, scale=scale)
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float64, device=DEVICE)
     for first, last in ((0, 3), (3, 4), (4, 6)):
         start, end = int(data.offsets[first]), int(data.offsets[last])
         part = {
@@ -203,5 +204,5 @@ def test_bad_input_is_one_clear_line(
     change: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message) as caught:
-        call(batch(0, dtype=torch.float32), **change)
+        call(batch(0, dtype=torch.float32, device="cpu"), **change)
     assert "\n" not in str(caught.value)

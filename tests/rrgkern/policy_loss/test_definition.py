@@ -12,9 +12,10 @@ from rrgkern.policy_loss.terms import terms
 from tests.rrgkern.policy_loss.cases import Batch, batch, name_of, sampled_variants, variants
 from tests.rrgkern.policy_loss.plain_loop import loop_loss
 
-CASES = sampled_variants(stride=3)
+# The reference alone: no kernel to reach on a GPU.
+CASES = sampled_variants(stride=3, device="cpu")
 # 7 shares no factor with the counts of the choices, so every choice keeps coming up.
-FEWER_CASES = sampled_variants(stride=7)
+FEWER_CASES = sampled_variants(stride=7, device="cpu")
 
 
 @pytest.mark.parametrize(("spec", "data"), CASES, ids=[name_of(spec) for spec, _ in CASES])
@@ -54,7 +55,7 @@ def test_coef_is_the_slope_of_the_plain_loop(spec: PolicyLoss, data: Batch) -> N
 def test_slopes_equal_autograd_of_the_terms(per_token: bool, old: bool) -> None:
     checked = 0
     for seed, spec in enumerate(variants()):
-        data = batch(seed, per_token=per_token, old=old)
+        data = batch(seed, per_token=per_token, old=old, device="cpu")
         logps = data.logps.clone().requires_grad_()
         entropy = data.entropy.clone().requires_grad_()
         moving = data.changed(logps=logps, entropy=entropy)
@@ -75,7 +76,7 @@ def test_gradcheck_where_nothing_is_detached(surrogate: str, level: str) -> None
     spec = PolicyLoss(
         surrogate=surrogate, ratio_level=level, beta=0.2, kl_ratio_weight=True, entropy_coef=0.1
     )
-    data = batch(3, sampler=False, on_policy=False)  # no copy of logps anywhere
+    data = batch(3, sampler=False, on_policy=False, device="cpu")  # no copy of logps anywhere
 
     def loss(logps: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
         moving = data.changed(logps=logps, entropy=entropy)

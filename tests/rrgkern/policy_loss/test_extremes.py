@@ -13,6 +13,7 @@ from rrgkern import PolicyLoss
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import METRICS, policy_loss_reference
 from rrgkern.policy_loss.spec import RATIO_LEVELS, SURROGATES
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import Batch, batch
 
 # NumPy, under Triton's interpreter, warns of the inf - inf that `where` then leaves aside.
@@ -21,16 +22,20 @@ SERVERS = pytest.mark.parametrize("serve", [policy_loss_fwd, policy_loss_referen
 E20 = math.exp(20.0)
 
 
+def double(values: list[float]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64, device=DEVICE)
+
+
 def tokens(log_ratios: list[float], advantages: list[float], **more: Tensor) -> Batch:
     """One sequence a token, all with scale 1."""
     n = len(log_ratios)
-    logps = torch.full((n,), -1.0, dtype=torch.float64)
+    logps = torch.full((n,), -1.0, dtype=torch.float64, device=DEVICE)
     return Batch(
         logps=logps,
-        advantages=torch.tensor(advantages, dtype=torch.float64),
-        offsets=torch.arange(n + 1),
-        scale=torch.ones(n, dtype=torch.float64),
-        old=logps - torch.tensor(log_ratios, dtype=torch.float64),
+        advantages=double(advantages),
+        offsets=torch.arange(n + 1, device=DEVICE),
+        scale=torch.ones_like(logps),
+        old=logps - double(log_ratios),
         **more,
     )
 
@@ -78,12 +83,12 @@ def test_no_far_ratio_makes_a_nan(serve, surrogate: str, level: str, dtype: torc
         d = [far, -far, far, -far, far, 0.1]
         data = tokens(d, [1.0, -1.0, -1.0, 1.0, 0.0, 1.0])
         data = data.changed(
-            offsets=torch.tensor([0, 2, 3, 4, 5, 6, 6]),
-            ref=data.logps + torch.tensor([far, -far, -far, far, 1.0, -1.0], dtype=torch.float64),
-            sampler=data.old + torch.tensor([far, -far, -far, far, 1.0, -1.0]).double(),
+            offsets=torch.tensor([0, 2, 3, 4, 5, 6, 6], device=DEVICE),
+            ref=data.logps + double([far, -far, -far, far, 1.0, -1.0]),
+            sampler=data.old + double([far, -far, -far, far, 1.0, -1.0]),
         )
         if math.isinf(far):  # +inf and -inf in one sequence have no mean
-            data = data.changed(offsets=torch.arange(7))
+            data = data.changed(offsets=torch.arange(7, device=DEVICE))
         loss, coef, _, metrics = serve(*data.to(dtype).arguments(spec))
         assert loss.isfinite() and coef.isfinite().all() and metrics.isfinite().all()
 
@@ -92,7 +97,8 @@ def test_no_far_ratio_makes_a_nan(serve, surrogate: str, level: str, dtype: torc
 @pytest.mark.parametrize("level", ["token", "sequence"])
 def test_a_missing_sampler_value_corrects_nothing(serve, level: str) -> None:
     data = batch(0, mask=False)
-    missing = data.changed(sampler=torch.where(torch.arange(20) % 3 == 0, torch.nan, data.sampler))
+    third = torch.arange(20, device=DEVICE) % 3 == 0
+    missing = data.changed(sampler=torch.where(third, torch.nan, data.sampler))
     matching = data.changed(sampler=torch.where(missing.sampler.isnan(), data.old, data.sampler))
     spec = PolicyLoss(sampler_level=level, sampler_max=1.5)
     for got, want in zip(
@@ -103,7 +109,7 @@ def test_a_missing_sampler_value_corrects_nothing(serve, level: str) -> None:
 
 @SERVERS
 def test_a_token_impossible_under_both_policies_has_ratio_one(serve) -> None:
-    data = tokens([0.0], [2.0]).changed(logps=torch.tensor([-torch.inf]).double())
+    data = tokens([0.0], [2.0]).changed(logps=double([-torch.inf]))
     for old in (None, data.logps):
         _, coef, _, metrics = serve(*data.changed(old=old).arguments(PolicyLoss()))
         assert coef.tolist() == [-2.0]
@@ -114,7 +120,7 @@ def test_a_token_impossible_under_both_policies_has_ratio_one(serve) -> None:
 @pytest.mark.parametrize("surrogate", ["reinforce", "cispo"])
 def test_no_advantage_times_minus_infinity_is_zero(serve, surrogate: str) -> None:
     data = tokens([0.0, 0.0], [0.0, 1.0])
-    data = data.changed(logps=torch.tensor([-torch.inf, -1.0]).double(), old=None)
+    data = data.changed(logps=double([-torch.inf, -1.0]), old=None)
     loss, coef, _, _ = serve(*data.arguments(PolicyLoss(surrogate=surrogate)))
     assert float(loss) == 1.0 and coef.tolist() == [0.0, -1.0]
 
@@ -125,7 +131,7 @@ def test_no_advantage_times_minus_infinity_is_zero(serve, surrogate: str) -> Non
 def test_a_nan_policy_is_never_hidden(serve, surrogate: str, old: bool) -> None:
     level = "sequence" if surrogate == "luspo" else "token"
     data = batch(0, old=old, mask=False)
-    data = data.changed(logps=data.logps.index_fill(0, torch.tensor([5]), torch.nan))
+    data = data.changed(logps=data.logps.index_fill(0, torch.tensor([5], device=DEVICE), torch.nan))
     loss, _, _, metrics = serve(*data.arguments(PolicyLoss(surrogate=surrogate, ratio_level=level)))
     assert loss.isnan()
     assert metrics[METRICS.index("ratio_mean")].isnan()
@@ -176,14 +182,14 @@ def test_cispo_keeps_the_gradient_that_it_bounds(serve) -> None:
 @SERVERS
 @pytest.mark.parametrize(("kl", "value"), [("k1", 20.0), ("k2", 200.0), ("k3", 19.0)])
 def test_a_reference_that_excludes_the_token(serve, kl: str, value: float) -> None:
-    data = tokens([0.0], [0.0]).changed(ref=torch.tensor([-torch.inf]).double())
+    data = tokens([0.0], [0.0]).changed(ref=double([-torch.inf]))
     loss, coef, _, _ = serve(*data.arguments(PolicyLoss(kl=kl, beta=1.0)))
     assert float(loss) == pytest.approx(value) and coef.tolist() == [0.0]
 
 
 @SERVERS
 def test_a_tiny_divergence_keeps_its_digits(serve) -> None:
-    data = tokens([0.0], [0.0]).changed(logps=torch.tensor([-0.5]).double(), old=None)
+    data = tokens([0.0], [0.0]).changed(logps=double([-0.5]), old=None)
     data = data.changed(ref=data.logps + 2.0**-14).to(torch.float32)
     loss, coef, _, _ = serve(*data.arguments(PolicyLoss(beta=1.0)))
     x = 2.0**-14

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import PreferencePairs
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+from tests.rrgkern.device import DEVICE
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from rrgkern import (
     preference_advantages,
     preference_loss,
 )
-from tests.rrgkern.preference_loss.cases import DEVICE
+from tests.rrgkern.device import DEVICE
 
 TAU, LIMIT = 0.1, 12
 PROMPTS, MEMBERS = 3, 4

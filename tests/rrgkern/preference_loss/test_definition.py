@@ -16,7 +16,8 @@ from rrgkern.preference_loss.reference import (
     pair_rewards,
     preference_loss_reference,
 )
-from tests.rrgkern.preference_loss.cases import DEVICE, Batch, batch, loop_loss
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.preference_loss.cases import Batch, batch, loop_loss
 
 Serve = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
 SERVES = [preference_loss_fwd, preference_loss_reference]

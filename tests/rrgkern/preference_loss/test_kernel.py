@@ -14,7 +14,8 @@ from rrgkern.dispatch import served_by
 from rrgkern.preference_loss.op import preference_loss_bwd, preference_loss_fwd
 from rrgkern.preference_loss.reference import METRICS, preference_loss_reference
 from tests.rrgkern.aot.harness import in_compiling_process
-from tests.rrgkern.preference_loss.cases import DEVICE, Batch, batch
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.preference_loss.cases import Batch, batch
 from tests.tolerance import assert_close_to_truth
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")

@@ -13,6 +13,7 @@ from rrgkern.shared_prefix import (
     pack_shared_prefix,
     shared_prefix_attention,
 )
+from tests.rrgkern.device import DEVICE
 from tests.tolerance import assert_close_to_truth
 
 HEADS, KEY_HEADS, WIDTH = 4, 2, 8
@@ -23,7 +24,7 @@ def pack(
     sizes: list[tuple[int, list[int]]], budget: int | None, multiple_of: int = 1
 ) -> SharedPrefixBatch:
     def ones(n: int) -> torch.Tensor:
-        return torch.ones(n, dtype=torch.int64)
+        return torch.ones(n, dtype=torch.int64, device=DEVICE)
 
     return pack_shared_prefix(
         [ones(p) for p, _ in sizes],
@@ -39,7 +40,7 @@ def inputs(batch: SharedPrefixBatch, dtype: torch.dtype, width: int = WIDTH) -> 
     generator = torch.Generator().manual_seed(1)
     return [
         torch.randn(rows, length, heads, width, generator=generator, dtype=torch.float64)
-        .to(dtype)
+        .to(DEVICE, dtype)
         .transpose(1, 2)
         .requires_grad_()
         for heads in (HEADS, KEY_HEADS, KEY_HEADS)
@@ -64,7 +65,7 @@ def outcome(
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     tensors = inputs(batch, dtype)
     out = scored(attend(tensors), batch)  # type: ignore[operator]
-    weights = torch.linspace(0, 9, out.numel(), dtype=torch.float64).sin().view_as(out)
+    weights = torch.linspace(0, 9, out.numel(), dtype=torch.float64).sin().view_as(out).to(DEVICE)
     (out * weights.to(dtype)).sum().backward()
     return out.detach(), [t.grad.transpose(1, 2).flatten(2).flatten(0, 1) for t in tensors]
 
@@ -79,7 +80,7 @@ def test_equals_dense_attention(dtype: torch.dtype, budget: int | None) -> None:
     # The truth starts from the values as rounded to `dtype`.
     rounded = [t.detach().double().requires_grad_() for t in inputs(batch, dtype)]
     out = scored(dense(rounded, batch, torch.float64), batch)
-    weights = torch.linspace(0, 9, out.numel(), dtype=torch.float64).sin().view_as(out)
+    weights = torch.linspace(0, 9, out.numel(), dtype=torch.float64).sin().view_as(out).to(DEVICE)
     (out * weights.to(dtype).double()).sum().backward()
     truth = [out.detach(), *(t.grad.transpose(1, 2).flatten(2).flatten(0, 1) for t in rounded)]
     eps = torch.finfo(dtype).eps

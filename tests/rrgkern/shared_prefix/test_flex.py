@@ -16,6 +16,7 @@ from rrgkern.shared_prefix import (
     shared_prefix_block_mask,
     shared_prefix_flex_attention,
 )
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.shared_prefix.eager_flex import uncompiled
 from tests.rrgkern.shared_prefix.test_attention import SIZES, dense, inputs, outcome, pack, scored
 
@@ -34,7 +35,7 @@ def test_the_block_mask_is_the_one_of_all_pairs(
     rows, length = batch.group.shape
     found = shared_prefix_block_mask(batch, block_size=block)
     wanted = create_block_mask(
-        batch.mask_mod(), rows, None, length, length, device="cpu", BLOCK_SIZE=block
+        batch.mask_mod(), rows, None, length, length, device=DEVICE, BLOCK_SIZE=block
     )
     assert found.shape == wanted.shape and found.BLOCK_SIZE == wanted.BLOCK_SIZE
     for name in BLOCKS:
@@ -54,7 +55,7 @@ class Largest(TorchDispatchMode):
 
 
 def test_no_mask_of_a_whole_row_is_made() -> None:
-    ones = torch.ones(100, dtype=torch.int64)
+    ones = torch.ones(100, dtype=torch.int64, device=DEVICE)
     batch = pack_shared_prefix([ones.repeat(5)] * 2, [[ones] * 7] * 2, token_budget=4096)
     length = batch.group.shape[1]
     with Largest() as largest:
@@ -82,7 +83,9 @@ def test_it_attends_as_the_dense_mask_does(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not torch.cpu._is_avx2_supported(), reason="no kernel for this CPU")
+@pytest.mark.skipif(
+    DEVICE == "cpu" and not torch.cpu._is_avx2_supported(), reason="no kernel for this CPU"
+)
 def test_it_is_compiled_once_for_batches_of_any_length() -> None:
     """The forward; PyTorch compiles the backward for a GPU only."""
     with torch.no_grad(), torch._dynamo.config.patch(error_on_recompile=True):

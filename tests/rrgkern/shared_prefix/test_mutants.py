@@ -13,6 +13,7 @@ from torch import Tensor
 from rrgkern.shared_prefix import SharedPrefixBatch, attention_layout, pack_shared_prefix
 from rrgkern.shared_prefix.attention import AttentionLayout, shared_prefix_attention
 from rrgkern.shared_prefix.reference import unshared_rows
+from tests.rrgkern.device import DEVICE
 
 VOCABULARY, WIDTH, HEADS = 50, 16, 2
 SIZES = [(5, [3, 4, 2]), (3, [6, 1]), (4, [2, 2])]
@@ -37,7 +38,7 @@ def layer(ids: Tensor, positions: Tensor, attend: Callable[..., Tensor]) -> Tens
     generator = torch.Generator().manual_seed(6)
 
     def weight(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(DEVICE)
 
     tokens, turn = weight(VOCABULARY, WIDTH), weight(2, WIDTH)
     states = tokens[ids] + (positions.double().permute(1, 2, 0) @ turn).sin()
@@ -50,16 +51,16 @@ def layer(ids: Tensor, positions: Tensor, attend: Callable[..., Tensor]) -> Tens
 def truth() -> Tensor:
     rows = unshared_rows(*groups())
     out = layer(
-        rows.input_ids,
-        rows.positions,
+        rows.input_ids.to(DEVICE),
+        rows.positions.to(DEVICE),
         lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=True),
     )
-    return out[rows.gather]
+    return out[rows.gather.to(DEVICE)]
 
 
 def packed() -> SharedPrefixBatch:
     prefixes, suffixes, _ = groups()
-    batch = pack_shared_prefix(prefixes, suffixes, token_budget=BUDGET)
+    batch = pack_shared_prefix(prefixes, suffixes, token_budget=BUDGET).to(DEVICE)
     assert batch.row_of_group.tolist() == [0, 1, 0]
     return batch
 
@@ -98,7 +99,9 @@ def groups_see_each_other(batch: SharedPrefixBatch) -> Tensor:
 
 
 def positions_run_on(batch: SharedPrefixBatch) -> Tensor:
-    along_the_row = torch.arange(batch.input_ids.shape[1]).expand(2, *batch.input_ids.shape)
+    along_the_row = torch.arange(batch.input_ids.shape[1], device=DEVICE).expand(
+        2, *batch.input_ids.shape
+    )
     return dense(batch, along_the_row)
 
 

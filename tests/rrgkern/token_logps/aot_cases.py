@@ -6,7 +6,7 @@ import torch
 
 from rrgkern.token_logps.triton_backward import token_logps_bwd
 from rrgkern.token_logps.triton_forward import token_logps_fwd
-from tests.rrgkern.aot.harness import Case
+from tests.rrgkern.aot.harness import Case, per_row
 
 ROWS = 8192
 
@@ -15,7 +15,7 @@ def forward(
     vocabulary: int, dtype: torch.dtype, entropy: bool, rows: int = ROWS, temperature: float = 0.7
 ) -> None:
     logits = torch.empty(rows, vocabulary, dtype=dtype, device="meta")
-    token_logps_fwd(logits, _per_row(rows, torch.int64), temperature, entropy)
+    token_logps_fwd(logits, per_row(rows, torch.int64), temperature, entropy)
 
 
 def backward(
@@ -23,13 +23,9 @@ def backward(
 ) -> None:
     logits = torch.empty(rows, vocabulary, dtype=dtype, device="meta")
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    coef, *stats = (_per_row(rows, wide) for _ in range(5))
-    targets = _per_row(rows, torch.int64)
+    coef, *stats = (per_row(rows, wide) for _ in range(5))
+    targets = per_row(rows, torch.int64)
     token_logps_bwd(coef, coef if entropy else None, logits, targets, *stats, temperature)
-
-
-def _per_row(rows: int, dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(rows, dtype=dtype, device="meta")
 
 
 SHAPES = {

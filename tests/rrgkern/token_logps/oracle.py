@@ -7,9 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from tests.rrgkern.device import DEVICE
 from tests.tolerance import assert_close_to_truth
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 class Outcome(NamedTuple):

@@ -9,7 +9,8 @@ from torch import Tensor
 from rrgkern import token_logps
 from rrgkern.token_logps import chunked
 from rrgkern.token_logps.row_stats import RowStats
-from tests.rrgkern.token_logps.oracle import DEVICE, Outcome, Problem, check, problem, run
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.token_logps.oracle import Outcome, Problem, check, problem, run
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
