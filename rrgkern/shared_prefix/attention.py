@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 import torch
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
+from rrgkern.shared_prefix.gather import gather_rows
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,9 @@ def shared_prefix_attention(
     )
     of_members = F.scaled_dot_product_attention(
         _blocks(queries, layout.suffix),
-        _blocks(keys, layout.keys),
-        _blocks(values, layout.keys),
+        # Every member takes the keys of its prefix, whose gradients add up.
+        _blocks(keys, layout.keys, gather_rows),
+        _blocks(values, layout.keys, gather_rows),
         attn_mask=layout.visible,
         scale=scale,
         enable_gqa=grouped,
@@ -137,7 +140,14 @@ def _places(starts: Tensor, inside: Tensor) -> Tensor:
     return starts[:, None] + torch.where(inside, steps, 0)
 
 
-def _blocks(flat: Tensor, places: Tensor) -> Tensor:
+def _once(flat: Tensor, places: Tensor) -> Tensor:
+    """Rows of which only padding, whose gradient is 0, is taken more than once."""
+    return flat.index_select(0, places)
+
+
+def _blocks(
+    flat: Tensor, places: Tensor, take: Callable[[Tensor, Tensor], Tensor] = _once
+) -> Tensor:
     """[R * L, heads, D] at places [n, m] as [n, heads, m, D]."""
-    taken = flat.index_select(0, places.flatten())
+    taken = take(flat, places.flatten())
     return taken.view(*places.shape, *flat.shape[1:]).transpose(1, 2)

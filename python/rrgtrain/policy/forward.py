@@ -11,6 +11,7 @@ from torch import Tensor
 from rrgkern import (
     SharedPrefixBatch,
     attention_layout,
+    gather_rows,
     pack_shared_prefix,
     shared_prefix_attention,
     shared_prefix_block_mask,
@@ -77,7 +78,8 @@ def hidden_states(
         **_attention(network, packed, batch, embeddings.dtype),
     )
     hidden = output.last_hidden_state.flatten(0, 1)
-    return hidden.index_select(0, batch.gather), batch
+    # The last token of a prompt predicts the first of each of its reports.
+    return gather_rows(hidden, batch.gather), batch
 
 
 def _attention(

@@ -81,6 +81,13 @@ def test_groups_share_one_row_unless_a_dense_mask_would_span_it() -> None:
     assert hidden_states(policy, prompts, members)[1].input_ids.shape[0] == 3
 
 
+def test_the_gradients_of_a_shared_place_are_summed_by_gather_rows() -> None:
+    policy = tiny_policy()
+    hidden, batch = hidden_states(policy, *zip(*groups_for(policy, [1, 2]), strict=True))
+    assert len(batch.gather.unique()) < len(batch.gather)
+    assert type(hidden.grad_fn).__name__ == "_GatherRowsBackward"
+
+
 def test_equals_it_in_fp32() -> None:
     policy = load_policy(tiny_directory())
     assert_equal_computation(policy, groups_for(policy, [1, 3, 0, 2]))
