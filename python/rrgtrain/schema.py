@@ -138,7 +138,11 @@ class Sft:
 
 @dataclass
 class Rl:
-    """`prompts` groups of `group` members a step; `beta` weighs the KL to the start.
+    """`prompts` groups of `group` members a step; `beta` weighs the KL to the reference.
+
+    `reference`: the frozen policy that KL and OraPO's preference compare with. `start` is the one
+    that this training starts from, `base` what that was before fine-tuning, the adapter off where
+    that is it; anything else names a checkpoint. A second model takes its place in memory.
 
     A batch of rollouts is gone through `epochs` times, `minibatch` groups an update (null: all).
     """
@@ -163,6 +167,7 @@ class Rl:
     std: str = one_of("none", "population", "sample")
     beta: float = at_least(0.01, 0.0)
     kl: str = one_of("k3", "k1", "k2")
+    reference: str = "start"
     temperature: float = at_least(1.0, 1e-3)
     top_p: float = at_least(1.0, 0.0, 1.0)
     max_new_tokens: int = at_least(128, 1)

@@ -2,7 +2,8 @@
 
 Training takes a copy of the weights that train. Training an adapter does not: its base is in memory
 already, so the reference is the base with the adapter off, or, where the adapter had learned
-something before this training, a second adapter that holds what it was.
+something before this training, a second adapter that holds what it was. Another
+checkpoint (`rl.reference`) is loaded, unless it is what the adapter stands on.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 from peft import PeftModel
 
+from rrgtrain.engine.remembered import TINY, base_of
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy, read_config
 from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Recipe
 
 START = "rrgtrain_start"
 
@@ -50,6 +56,57 @@ def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
         active=lambda: _still(model, _switched(model, own)),
         release=lambda: model.delete_adapter(START),
     )
+
+
+def check_reference(recipe: Recipe, work: Path) -> None:
+    """UserError where `rl.reference` names no checkpoint of the right kind; nothing is loaded.
+
+    work: the directory of the run, in which a tiny policy's base will lie.
+    """
+    asked = recipe.rl.reference
+    if asked == "base":
+        asked = base_of(recipe.policy.path, work)
+        if recipe.policy.path == TINY:
+            return
+    if asked != "start":
+        read_config(asked)
+
+
+def named_reference(policy: Policy, recipe: Recipe, work: Path) -> Reference:
+    """The frozen policy that `rl.reference` names, "start" being `policy` as it is now.
+
+    work: the directory of the run. Raises UserError for a base that is not known, or a checkpoint
+    that reads other tokens or sees less than the policy.
+    """
+    asked = recipe.rl.reference
+    if asked == "start":
+        return reference_of(policy, shares=recipe.scale.mode != "fsdp2")
+    path = base_of(recipe.policy.path, work) if asked == "base" else asked
+    model: Any = policy.model
+    if isinstance(model, PeftModel) and _stands_on(model, path):
+        return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))
+    other = load_policy(
+        path,
+        dtype=policy.dtype,
+        device=policy.device,
+        attn=policy.attn,
+        vision_attn=recipe.policy.vision_attn,
+    )
+    same_eyes = (other.visual is None) == (policy.visual is None)
+    if not same_eyes or other.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+        raise UserError(
+            f"rl.reference={asked}: {path} has another vocabulary or input than the policy, so "
+            "their log-probabilities cannot be compared; name a checkpoint of the same family"
+        )
+    return _view(policy, other.model.requires_grad_(False).eval())
+
+
+def _stands_on(model: Any, path: str) -> bool:
+    """Whether the model with its adapter off is the checkpoint at `path`."""
+    beside = [n for n, p in model.named_parameters() if p.requires_grad and "lora_" not in n]
+    under = str(model.get_base_model().name_or_path)
+    same = under == path or (Path(under).is_dir() and Path(under).resolve() == Path(path).resolve())
+    return same and not beside
 
 
 def computing(reference: Policy) -> AbstractContextManager[Any]:

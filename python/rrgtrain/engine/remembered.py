@@ -15,18 +15,53 @@ from pathlib import Path
 from typing import Any
 
 from rrgtrain.errors import UserError
+from rrgtrain.policy.load import base_of_adapter
 from rrgtrain.schema import Recipe
 
 FILE = "rrgtrain.json"
+BASE = "base"
+# Where a run keeps the tiny policy that it has built.
+TINY, INIT = "tiny", "init"
 KEYS = ("policy.prompt", "reward.blocks", "data.source", "data.root", "data.images")
 
 
 def remember(recipe: Recipe, directory: Path) -> None:
-    """Writes what `recipe` says of KEYS into a checkpoint directory."""
+    """Writes what `recipe` says of KEYS, and the policy's base, into a checkpoint directory."""
     values = {key: _value(recipe, key) for key in KEYS}
     if values["data.root"] is not None:
         values["data.root"] = str(Path(values["data.root"]).expanduser().resolve())
+    # the run's own directory is above that of its checkpoints
+    values[BASE] = _known_base(recipe.policy.path, directory.resolve().parent.parent)
     (directory / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+
+
+def base_of(start: str, work: Path) -> str:
+    """The checkpoint that a policy was before any training of this trainer.
+
+    start: a checkpoint directory, a hub name, or "tiny", which lies in `work`. One that the trainer
+        did not write is its own base, an adapter's is what the adapter names.
+
+    Raises:
+        UserError: a checkpoint of the trainer that does not say, as those of before this was kept.
+    """
+    base = _known_base(start, work)
+    if base is None:
+        raise UserError(
+            f"nothing in {start} says what it was trained from; name that checkpoint, as in "
+            "rl.reference=PATH"
+        )
+    return base
+
+
+def _known_base(start: str, work: Path) -> str | None:
+    if start == TINY:
+        return str((work / INIT).resolve())
+    path = Path(start).expanduser()
+    if (path / FILE).is_file():
+        return _read(path / FILE).get(BASE)
+    if (path / "adapter_config.json").is_file():
+        return _known_base(base_of_adapter(start), work)
+    return str(path.resolve()) if path.is_dir() else start
 
 
 def remembered(checkpoint: str | Path) -> dict[str, Any]:
@@ -37,14 +72,18 @@ def remembered(checkpoint: str | Path) -> dict[str, Any]:
     path = Path(checkpoint).expanduser() / FILE
     if not path.is_file():
         return {}
+    values = _read(path)
+    return {key: values[key] for key in KEYS if key in values}
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        values = dict(json.loads(path.read_bytes()))
+        return dict(json.loads(path.read_bytes()))
     except (ValueError, TypeError) as error:
         raise UserError(
             f"{path} cannot be read ({error}); delete it, and set policy.prompt, reward.blocks and "
             "data.source yourself"
         ) from error
-    return {key: values[key] for key in KEYS if key in values}
 
 
 def as_trained(checkpoint: str, load: Callable[[Mapping[str, Any]], Recipe]) -> Recipe:

@@ -29,7 +29,7 @@ from rrgtrain.engine.optim import learning_rate, optimizer_of
 from rrgtrain.engine.order import batch_indices
 from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.record import Batch, Recorder
-from rrgtrain.engine.reference import reference_of
+from rrgtrain.engine.reference import named_reference
 from rrgtrain.engine.rows import reward_rows, spread, surprise, unfinished, zero_variance
 from rrgtrain.engine.speed import Speed
 from rrgtrain.engine.steps import check_ratio, on_policy, optimise
@@ -162,7 +162,8 @@ def run_rl(
     algorithm.prepare(Context(policy.codec, studies))
     reference = None
     if settings.beta > 0 or algorithm.needs_reference:
-        reference = reference_of(policy, shares=recipe.scale.mode != "fsdp2")
+        # `out` lies among the checkpoints of the run
+        reference = named_reference(policy, recipe, out.parent.parent)
     parallel.place(recipe.scale.mode, policy, reference)
     optimizer = optimizer_of(policy.model, settings)
     best, clock, at, speed = Best(policy, by), Stopwatch(PHASES), _Place(), Speed(policy)

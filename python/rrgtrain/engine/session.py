@@ -24,6 +24,7 @@ from rrgtrain.engine.evaluate import Evaluation, evaluate
 from rrgtrain.engine.images import check_images
 from rrgtrain.engine.preflight import check_data, held_back, split_of, validation_split
 from rrgtrain.engine.progress import Bar, progress
+from rrgtrain.engine.remembered import INIT
 from rrgtrain.engine.rundir import atomic_directory
 from rrgtrain.engine.target import with_findings
 from rrgtrain.engine.warmup import warm_up_vision
@@ -39,7 +40,6 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from rrgtrain.select import narrow
 
-INIT = "init"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 

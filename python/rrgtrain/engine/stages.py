@@ -17,6 +17,7 @@ from rrgtrain.engine.evaluate import Evaluation
 from rrgtrain.engine.keeper import Keeper, State, Unkept, load_weights, require_verb
 from rrgtrain.engine.logs import NoLog, RunLog
 from rrgtrain.engine.record import Recorder, StepRecords
+from rrgtrain.engine.reference import check_reference
 from rrgtrain.engine.rl import RlResult, run_rl
 from rrgtrain.engine.rundir import RunDir, remove_partial
 from rrgtrain.engine.session import Session, check_start, open_session
@@ -74,6 +75,7 @@ class Stages:
         algorithm = build_algorithm(recipe) if rl else None
         if rl:
             require_engine(recipe, out / SERVED)
+            check_reference(recipe, out)
         with ranks.first_first():
             run = RunDir.create(out, resume=resume) if ranks.first() else RunDir(out)
         log: RunLog | None = None

@@ -63,7 +63,7 @@ def load_policy(
     tower = vision_attention(vision_attn, device, dtype)
     if (Path(name) / "adapter_config.json").is_file():
         policy = load_policy(
-            _base_of(name),
+            base_of_adapter(name),
             dtype=dtype,
             device=device,
             freeze_vision=freeze_vision,
@@ -129,7 +129,7 @@ def read_config(name: str) -> Any:
     Raises UserError as `load_policy` does where there is none, or it is no model for the trainer.
     """
     if (Path(name) / "adapter_config.json").is_file():
-        return read_config(_base_of(name))
+        return read_config(base_of_adapter(name))
     _refuse_missing(name)
     config = fetch(name, lambda: AutoConfig.from_pretrained(name, trust_remote_code=False))
     _refuse_foreign(name, config)
@@ -174,7 +174,8 @@ def _refuse_foreign(name: str, config: Any) -> None:
         raise UserError(f"{name} cannot be trained with a shared prefix: {reason}")
 
 
-def _base_of(adapter: str) -> str:
+def base_of_adapter(adapter: str) -> str:
+    """The checkpoint that a directory with an adapter builds on; UserError where it names none."""
     settings = fetch(
         adapter, lambda: json.loads((Path(adapter) / "adapter_config.json").read_text())
     )

@@ -10,14 +10,23 @@ import torch
 from peft import PeftModel
 
 from rrgtrain.engine import reference as reference_module
-from rrgtrain.engine.reference import START, computing, reference_of
+from rrgtrain.engine.parallel import save_policy
+from rrgtrain.engine.reference import (
+    START,
+    check_reference,
+    computing,
+    named_reference,
+    reference_of,
+)
+from rrgtrain.engine.remembered import FILE, base_of
 from rrgtrain.engine.update import _forward
+from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Lora
-from tests.rrgtrain.engine.common import groups_of
-from tests.rrgtrain.policy.common import REPORTS, tiny_policy
+from tests.rrgtrain.engine.common import groups_of, recipe
+from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
 
 TEXTS = [[REPORTS[0], "Clear."], [REPORTS[3]]]
 
@@ -142,3 +151,87 @@ def test_the_reference_has_no_dropout_and_takes_no_gradient_away() -> None:
         policy.model.zero_grad(set_to_none=True)
     assert gradients[0] and set(gradients[0]) == set(gradients[1])
     assert all(torch.equal(g, gradients[1][n]) for n, g in gradients[0].items())
+
+
+def run_of(home: Path, policy: Policy, path: str) -> Path:
+    """A run that has trained `policy` from `path` and left a checkpoint."""
+    out = home / "checkpoints" / "sft"
+    save_policy(policy, out, recipe(f"policy.path={path}"))
+    return out
+
+
+def test_base_is_what_fine_tuning_started_from(tmp_path: Path) -> None:
+    """Through any number of trainings, and for a run that began with the tiny policy."""
+    tiny_policy().save(tmp_path / "model")
+    tuned = tiny_policy()
+    disturb(tuned)
+    first = run_of(tmp_path / "a", tuned, str(tmp_path / "model"))
+    second = run_of(tmp_path / "b", tuned, str(first))
+    policy = load_policy(second)
+    start = logps(policy)
+    for asked, path in (("base", second), (str(tmp_path / "model"), second), ("base", first)):
+        cfg = recipe(f"policy.path={path}", f"rl.reference={asked}")
+        check_reference(cfg, tmp_path / "c")
+        reference = named_reference(policy, cfg, tmp_path / "c")
+        torch.testing.assert_close(
+            reference_logps(reference), logps(load_policy(tmp_path / "model"))
+        )
+        assert not any(p.requires_grad for p in reference.model.parameters())
+        assert not torch.allclose(reference_logps(reference), start)
+    own = named_reference(policy, recipe(f"policy.path={second}"), tmp_path / "c")
+    disturb(policy)
+    assert torch.equal(reference_logps(own), start)
+    third = run_of(tmp_path / "demo", tuned, "tiny")
+    assert base_of(str(third), tmp_path) == str(tmp_path / "demo" / "init")
+    assert base_of("tiny", tmp_path / "demo") == str(tmp_path / "demo" / "init")
+    assert base_of("Qwen/Qwen2.5-VL-3B-Instruct", tmp_path) == "Qwen/Qwen2.5-VL-3B-Instruct"
+
+
+def test_the_base_of_an_adapter_is_the_adapter_off(tmp_path: Path) -> None:
+    tiny_policy().save(tmp_path / "model")
+    policy = load_policy(tmp_path / "model")
+    add_lora(policy, Lora(rank=4, alpha=8.0), 0)
+    disturb(policy)
+    first = run_of(tmp_path / "a", policy, str(tmp_path / "model"))
+    loaded = load_policy(first)
+    loaded.model.requires_grad_(False)
+    for name, parameter in loaded.model.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+    cfg = recipe(f"policy.path={first}", "rl.reference=base")
+    reference = named_reference(loaded, cfg, tmp_path / "b")
+    assert reference.model is loaded.model
+    wanted = logps(load_policy(tmp_path / "model"))
+    torch.testing.assert_close(reference_logps(reference), wanted)
+    assert not torch.allclose(logps(loaded), wanted)
+
+
+def test_an_adapter_on_fine_tuned_weights_has_their_base(tmp_path: Path) -> None:
+    """The adapter off is the start there, not the base."""
+    tiny_policy().save(tmp_path / "model")
+    tuned = tiny_policy()
+    disturb(tuned)
+    first = run_of(tmp_path / "a", tuned, str(tmp_path / "model"))
+    policy = load_policy(first)
+    add_lora(policy, Lora(rank=4, alpha=8.0), 0)
+    reference = named_reference(
+        policy, recipe(f"policy.path={first}", "rl.reference=base"), tmp_path / "b"
+    )
+    assert reference.model is not policy.model
+    wanted = logps(load_policy(tmp_path / "model"))
+    torch.testing.assert_close(reference_logps(reference), wanted)
+
+
+def test_a_reference_that_cannot_be(tmp_path: Path) -> None:
+    first = run_of(tmp_path / "a", tiny_policy(), "tiny")
+    (first / FILE).write_text("{}")
+    told = f"nothing in {first} says what it was trained from; name that checkpoint"
+    with pytest.raises(UserError, match=told):
+        check_reference(recipe(f"policy.path={first}", "rl.reference=base"), tmp_path)
+    second = run_of(tmp_path / "b", tiny_policy(), str(first))  # training on is no error
+    with pytest.raises(UserError, match=f"nothing in {second} says"):
+        base_of(str(second), tmp_path)
+    with pytest.raises(UserError, match="no such directory: ./nothing"):
+        check_reference(recipe("rl.reference=./nothing"), tmp_path)
+    text_policy().save(tmp_path / "text")
+    with pytest.raises(UserError, match="has another vocabulary or input than the policy"):
+        named_reference(tiny_policy(), recipe(f"rl.reference={tmp_path / 'text'}"), tmp_path)

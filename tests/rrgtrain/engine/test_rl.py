@@ -191,9 +191,9 @@ def test_a_reference_is_kept_only_where_something_compares_with_it(
     beta: float, needed: bool, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Policy] = []
-    real = rl_module.reference_of
+    real = rl_module.named_reference
     monkeypatch.setattr(
-        rl_module, "reference_of", lambda p, **more: made.append(p) or real(p, **more)
+        rl_module, "named_reference", lambda p, *more: made.append(p) or real(p, *more)
     )
     cfg = recipe("rl.algorithm=dr_grpo", f"rl.beta={beta}", "rl.steps=1", "rl.eval_every=1")
     algorithm = replace(build_algorithm(cfg), needs_reference=needed)
