@@ -437,6 +437,90 @@ Doesn't appear to be pneumonia. | PN-
 Cardiomegaly isn't present. | CM-
 Heart isn't enlarged. | CM-
 The heart isn't significantly enlarged. | CM-
+Heart size and pulmonary edema are within normal limits. | CM- ED-
+Please note that fractures may not be demonstrated. |
+Pneumonia should be excluded clinically. | PN?
+The heart has a normal contour and effusion is seen. | CM- PE+
+Heart size normal, small effusion is present, lungs are otherwise clear. | CM- PE+ LO-
+Cardiomegaly and the lungs are clear. | CM+ LO-
+The heart is normal, effusion has resolved, and the lungs are clear. | CM- PE- LO-
+Heart and mediastinum are normal, there is atelectasis and the bones are normal. | CM- EC- AT+
+The heart and opacity are normal. | CM- LO-
+Heart size within normal limits, stable mediastinal contours, enlarged pulmonary arteries. | CM-
+Heart size moderately enlarged, stable mediastinal and hilar contours. | CM+
+Heart size at upper limits of normal, dilated and tortuous aorta, no edema. | CM- ED-
+Mild blunting of right costophrenic recess, may indicate scarring versus small effusion. | PE?
+No focal alveolar consolidation, small left effusion seen. | CO- PE+
+Large left pleural effusion, associated atelectasis, no pneumothorax seen. | PE+ AT+ PX-
+Cardiomegaly, prominent perihilar vascularity, no overt edema, small effusions. | CM+ ED- PE+
+Cardiomegaly and interstitial prominence may reflect edema. | CM+ LO+ ED?
+Pulmonary vascularity within normal limits, no effusion, heart size enlarged. | PE- CM+
+No edema, effusion, or consolidation; the heart is mildly enlarged. | ED- PE- CO- CM+
+There is no pneumothorax, there is a small effusion. | PX- PE+
+There is no pneumothorax. There is small effusion on the left, none on the right. | PX- PE+
+No pneumothorax on the left, small pneumothorax on the right. | PX+
+No left effusion, small right effusion. | PE+
+Small right effusion, no left effusion. | PE+
+Right effusion without left effusion. | PE+
+Right lower lobe opacity is consistent with pneumonia or aspiration, no effusion. | LO+ PN+ PE-
+Right lower lobe pneumonia with small parapneumonic effusion. | PN+ PE+
+Right pleural effusion versus pleural thickening, no pneumothorax. | PE? PO? PX-
+Opacities are present in both bases, atelectasis or infiltrate, no effusion. | LO+ AT+ PE-
+Atelectasis and/or infiltrate in the left base. | AT+ LO+
+Streaky opacities, probably atelectasis, in both bases with no effusion. | LO+ AT? PE-
+Probable scarring or atelectasis in the left base, no consolidation. | AT? CO-
+Scarring or atelectasis in the lingula. | AT+
+Scarring and atelectasis, no acute process. | AT+
+Bony structures intact, lungs clear, heart normal in size, no effusion. | CM- LO- PE-
+No acute bony abnormality, no pneumothorax, heart size is enlarged. | PX- CM+
+Heart size and pulmonary vascularity are increased. | CM+
+Heart size and pulmonary vascularity are increased, no effusion. | CM+ PE-
+Pulmonary vascularity is increased, heart size is normal. | CM-
+Increased heart size and pulmonary vascularity. | CM+
+Increased pulmonary vascularity, normal heart size. | CM-
+Increased interstitial markings, heart size normal. | LO+ CM-
+Interstitial markings are prominent, heart size is normal. | CM-
+Prominent pulmonary vasculature with normal heart size. | CM-
+Enlarged pulmonary arteries and normal heart. | CM-
+Normal heart, enlarged aorta. | CM-
+Aorta is tortuous and enlarged, heart is normal. | CM-
+Aorta tortuous, heart enlarged. | CM+
+Tortuous aorta, enlarged heart. | CM+
+Tortuous aorta and mild cardiomegaly. | CM+
+Ectatic aorta and cardiac enlargement, no edema. | CM+ ED-
+Moderate cardiac enlargement, tortuous aorta. | CM+
+Right lung is clear, left lung shows consolidation. | LO- CO+
+Right lung clear, left basilar atelectasis. | LO- AT+
+The left lung is clear, while the right shows atelectasis. | LO- AT+
+The lungs are clear except for left basilar atelectasis and a small effusion. | LO- AT+ PE+
+Both lungs are clear, except atelectasis in the left base. | LO- AT+
+The lungs are otherwise clear, no effusions. | LO- PE-
+Lungs: clear, no effusion. Heart: mildly enlarged, no edema. | LO- PE- CM+ ED-
+Pneumonia not seen, effusion small. | PN- PE+
+Pneumonia not seen; small effusion. | PN- PE+
+Edema is not present, cardiomegaly is. | ED- CM+
+Consolidation has resolved, small residual effusion. | CO- PE+
+Left base consolidation resolved, small effusion persists. | CO- PE+
+Resolution of pneumonia, persistent atelectasis. | PN- AT+
+Interval resolution of edema, cardiomegaly remains. | ED- CM+
+Interval resolution of edema with residual effusion. | ED- PE+
+Interval resolution of edema, effusion, and atelectasis. | ED- PE- AT-
+Clearing of previously seen pneumonia. | PN-
+Near complete resolution of effusion. | PE+
+Partial clearing of pneumonia. | PN+
+Left pneumothorax no longer present, left chest tube remains. | PX- SD+
+Nodules previously seen are no longer visualized. | LL-
+Prior nodule not seen today. | LL-
+Prior effusion no longer seen. | PE-
+The lungs have cleared, no residual pneumonia. | PN-
+Nodule in left lung, granuloma versus metastasis. | LL+
+Nodules may represent metastases. | LL+
+Nodules, possibly metastases. | LL+
+A 1 cm nodule is seen, which could represent a granuloma. | LL+
+Nodular opacity, possible nodule versus confluence of shadows. | LO+ LL?
+Calcified nodule, likely granuloma. | LL+
+Calcified granuloma, likely benign. |
+Old granulomatous disease, no nodules. | LL-
 """.strip()
 
 

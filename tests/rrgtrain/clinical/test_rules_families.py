@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
@@ -144,6 +145,40 @@ def entities(text: str) -> list[tuple[str, int]]:
 def misread(sentences) -> list[tuple]:
     """(sentence, wanted, read) of the (sentence, wanted) pairs that are read otherwise."""
     return [(text, wanted, said(text)) for text, wanted in sentences if said(text) != wanted]
+
+
+MISREAD = {
+    "No evidence of consolidation, large pleural effusion.": "Consolidation- Pleural Effusion-",
+    "Does not appear to be a hydropneumothorax or empyema.": "Pneumothorax- Pleural Effusion-",
+    "Pneumonia resolved.": "Pneumonia-",
+    "The patient denied any pneumonia.": "Pneumonia-",
+    "small bilateral pleural effusions suspected.": "Pleural Effusion?",
+    "CT scan is more sensitive in detecting small nodules.": "",
+    "Stable heart size, moderately enlarged and tortuous calcified aorta.": "",
+    "No focal alveolar consolidation, no definite pleural effusion seen, left hilar calcifications "
+    "and dense nodule in the left lung suggest a previous granulomatous process.": (
+        "Consolidation- Pleural Effusion- Lung Lesion+"
+    ),
+    "Findings would not support a diagnosis of pneumonia.": "Pneumonia-",
+    "Accounting for technical factors heart size within normal limits, heavily calcified and "
+    "mildly tortuous aorta.": "Cardiomegaly-",
+    "No focal alveolar consolidation, no definite pleural effusion seen, streaky left base "
+    "atelectasis.": "Consolidation- Pleural Effusion- Atelectasis+",
+    "The heart is not enlarged and there is no effusion, atelectasis is seen in the left base.": (
+        "Cardiomegaly- Pleural Effusion- Atelectasis+"
+    ),
+    "The lungs are clear without evidence of acute infiltrate, effusion, pneumothorax or mass, "
+    "cardiomegaly is noted.": (
+        "Lung Opacity- Pleural Effusion- Pneumothorax- Lung Lesion- Cardiomegaly+"
+    ),
+}
+SIGNS = {"+": ClassId.POSITIVE, "-": ClassId.NEGATIVE, "?": ClassId.UNCERTAIN}
+
+
+@pytest.mark.parametrize(("sentence", "wanted"), MISREAD.items(), ids=MISREAD)
+def test_sentences_that_were_misread(sentence, wanted):
+    labels = re.findall(r"([A-Z][A-Za-z ]+)([-+?])", wanted)
+    assert said(sentence) == {name: SIGNS[sign] for name, sign in labels}
 
 
 @pytest.mark.parametrize("status", FAMILIES, ids=lambda status: status.name.lower())

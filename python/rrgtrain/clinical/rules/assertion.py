@@ -114,6 +114,8 @@ class _Reader(Scopes):
         if known:
             for named in known:
                 self._bind(predicate, event, named)
+            if predicate == "normal" and self.verb > self.finding > self.joint > known[-1].first:
+                self._deny(self.drafts[-len(known) - 1 : -len(known)])  # "heart and X are normal"
             self.told = True
             self.pool = []
             self.pending = []

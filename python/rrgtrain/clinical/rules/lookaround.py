@@ -14,6 +14,7 @@ _OPENERS = frozenset(
     {Cue.ASSERT, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, Cue.DOUBT, Cue.DOUBT_EITHER}
 )
 _ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
+_PLACES = frozenset({Cue.SIDE, Cue.ZONE})
 _SEGMENT_ENDS = frozenset({Cue.COMMA, Cue.COLON, Cue.BREAK, Cue.RESET, Cue.AND})
 _TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.DOUBT, Cue.DOUBT_EITHER, Cue.NEGATE})
 
@@ -114,15 +115,17 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
     for position, cues in enumerate(rest):
         if cues & _SEGMENT_ENDS or cues & {Cue.OR, Cue.VERSUS}:
             return False
-        if Cue.FINITE in cues:
-            # "is seen" closes a list; "is unchanged", "suggests scarring" tells of one finding.
-            follows = rest[position + 1] if position + 1 < len(rest) else frozenset()
-            doubts = bool(cues & {Cue.DOUBT, Cue.DOUBT_EITHER})
-            return large or doubts or bool(follows & _TOLD_OF)
-        if cues & {Cue.FINDING, Cue.NEGATED_BEFORE, Cue.VERB}:
-            return False
         if Cue.ASSERT in cues:
             return True
+        if Cue.FINITE in cues:
+            # "is seen" closes a list; "is unchanged", "is seen in the left base", "suggests
+            # scarring" tell of one finding.
+            doubts = bool(cues & {Cue.DOUBT, Cue.DOUBT_EITHER})
+            then, preposition, place = [*rest[position + 1 : position + 4], *[frozenset()] * 3][:3]
+            placed = Cue.VERB in then and Cue.PREPOSITION in preposition and bool(place & _PLACES)
+            return large or doubts or placed or bool(then & _TOLD_OF)
+        if cues & {Cue.FINDING, Cue.NEGATED_BEFORE, Cue.VERB}:
+            return False
     return False
 
 

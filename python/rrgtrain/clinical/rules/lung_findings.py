@@ -212,6 +212,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             underinflation,
             shallow|low|poor|suboptimal lung? inspiratory|inspiration effort|volume?,
             underinflated, hypoaeration, hypoexpanded, hypoexpansion,
+            under expanded|inflated|aerated, poorly expanded|inflated|aerated,
             low inspiratory lung? volume, bronchovascular|vascular crowding, crowding,
             crowded bronchovascular? marking|structure
         """,

@@ -19,8 +19,9 @@ class Scopes:
     token; `doubted` is where the doubt began, `advice` says that an examination is asked for.
     `clause`, `comma`, `before` (the comma before that) and `split` (an "and" behind a verb) are
     where, among the drafts, a cue that looks back stops; `joined` says that an "and" or "or"
-    carries it past the comma. `finding`, `verb` and `parted` (a comma or "with") are the tokens
-    where the last of each began. `pending` are predicates waiting for structures. `pool` are
+    carries it past the comma. `finding`, `verb`, `parted` (a comma or "with"), `joint` (an "and"),
+    `denial` and `last_or` (an "or" between what it denies) are the tokens where the last of each
+    began. `pending` are predicates waiting for structures. `pool` are
     attributes not yet given; they go to the next finding or, `after` a preposition, to the
     `anchor` before it.
     """
@@ -29,7 +30,9 @@ class Scopes:
         self.events = events
         self.drafts: list[Draft] = []
         self.negate = self.doubt = self.unasserted = self.advice = False
-        self.negate_until = self.doubted = self.finding = self.verb = self.parted = -1
+        self.negate_until = self.doubted = -1
+        self.finding = self.verb = self.parted = self.joint = -1
+        self.denial = self.last_or = -1
         self.clause = self.comma = self.before = self.split = 0
         self.joined = False
         self.versus: int | None = None
@@ -47,6 +50,7 @@ class Scopes:
 
     def _negate(self, index: int, event: Event, role: Role) -> None:
         self.negate, self.doubt = True, False
+        self.denial, self.last_or = event.first, -1
 
     def _negate_next(self, index: int, event: Event, role: Role) -> None:
         self.negate_until = event.last + _NEXT
@@ -119,8 +123,8 @@ class Scopes:
         self.negate_until = -1
 
     def _comma(self, index: int, event: Event, role: Role) -> None:
-        # "no effusion seen, ...": the verb has closed the list of what is denied
-        closed = self.negate and self.verb > self.finding >= 0
+        # "no effusion seen, ...", "no effusion or mass, ...": the list of what is denied is over
+        closed = self.negate and (self.verb > self.finding >= 0 or self.finding > self.last_or >= 0)
         self._end_statement(index, closed)
         self._place()
         if self.comma < len(self.drafts):
@@ -133,10 +137,13 @@ class Scopes:
         self._place()
         if self.verb > self.finding >= 0:  # "the effusion has increased and ..."
             self.split = len(self.drafts)
+        self.joint = event.first
         self.joined = True
 
     def _or(self, index: int, event: Event, role: Role) -> None:
         self._place()
+        if self.finding > self.denial:
+            self.last_or = event.first
         self.joined = True
 
     def _versus(self, index: int, event: Event, role: Role) -> None:
