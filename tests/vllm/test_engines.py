@@ -262,7 +262,7 @@ def test_a_report_that_the_engines_own_limit_cuts_is_refused(engine: RolloutEngi
 
 
 def test_the_loop_trains_on_what_vllm_samples(engine: RolloutEngine, tmp_path: Path) -> None:
-    cfg = recipe("rl.algorithm=editgrpo", "rollout.engine=vllm")
+    cfg = recipe("rl.algorithm=editgrpo", "rollout.engine=vllm", "eval.best_by=micro_f1")
     policy, prompts = policy_and_prompts()
     before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
