@@ -127,7 +127,7 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
         raise UserError(
             f"{fixed[0]!r} would make another experiment of the run in {path}; start a new one"
         )
-    return load_config(Recipe, found.config, overrides)
+    return load_config(Recipe, found.config, overrides, of_run=True)
 
 
 def _how_to_go_on(verb: str, out: Path) -> str:

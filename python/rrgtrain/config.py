@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import enum
+import functools
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -47,6 +48,7 @@ def load_config(
     *,
     defaults: Mapping[str, Any] | None = None,
     origin: str = "default",
+    of_run: bool = False,
 ) -> T:
     """An instance of the dataclass `schema`: its defaults, then the recipe, then the overrides.
 
@@ -55,7 +57,9 @@ def load_config(
 
     `recipe` is a name under `recipes/`, a path, several of them joined by `+` (the last one wins),
     or None for the defaults alone. Schema fields
-    may declare `metadata={"choices": [...]}`, `{"min": ...}` and `{"max": ...}`.
+    may declare `metadata={"choices": [...]}`, `{"min": ...}`, `{"max": ...}`, and in "gone" what
+    is used now for values of old. `of_run`: the file was written by a run, perhaps an older one,
+    whose values of old are taken so; of a recipe they are refused.
 
     Raises `UserError` for an unknown recipe, broken YAML, an unknown key, a value of the wrong
     type, outside its choices or outside its bounds.
@@ -79,6 +83,12 @@ def load_config(
             "give it a value, or point ${...} at a key that exists"
         ) from error
     for key, value, field in _leaves(built):
+        now = field.metadata["gone"].get(value) if field.metadata.get("gone") else None
+        if now is not None and of_run and not places[key].startswith("override"):
+            *above, name = key.split(".")
+            setattr(functools.reduce(getattr, above, built), name, now)
+            OmegaConf.update(config, key, now)
+            continue
         _check_allowed(key, value, field.metadata, places.get(key, f"{schema.__name__} (default)"))
     # Not a field: what was written is no setting, and two recipes of equal values are equal.
     vars(built)[_WRITTEN] = tuple(
@@ -269,6 +279,8 @@ def _check_allowed(key: str, value: Any, allowed: Mapping[str, Any], place: str)
     if choices is not None and value not in choices:
         close = difflib.get_close_matches(str(value), [str(c) for c in choices], n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
+        if value in allowed.get("gone", {}):
+            hint = f"; {value} is gone, use {key}={allowed['gone'][value]}"
         raise UserError(
             f"{place}: {key} is {value!r}; wanted one of {', '.join(map(str, choices))}{hint}"
         )

@@ -12,9 +12,9 @@ from typing import Any, get_type_hints
 from rrgtrain.data.phantom import PhantomConfig
 
 
-def one_of(default: str, *choices: str) -> Any:
-    """A field that holds one of these words."""
-    return field(default=default, metadata={"choices": [default, *choices]})
+def one_of(default: str, *choices: str, gone: dict[str, str] | None = None) -> Any:
+    """A field that holds one of these words; `gone`: words of old, and what to use now."""
+    return field(default=default, metadata={"choices": [default, *choices], "gone": gone or {}})
 
 
 def at_least(default: Any, minimum: float, maximum: float | None = None) -> Any:
@@ -77,6 +77,7 @@ class Policy:
     `prompt: think` asks for <think> and <report> blocks (MRG-R1). `min_pixels` and `max_pixels`
     bound the area of an image, null as the checkpoint says.
     `vision_cache_mib`: embeddings of images that are kept while the vision tower is frozen.
+    `dtype` is that of the computation; what trains is kept in fp32 beside it.
     `attn`: how a shared prefix is attended (`policy/README.md`). `vision_attn`: the vision tower's
     attention; `auto` is flash-attn where it is installed and can run.
     """
@@ -340,11 +341,11 @@ class Checkpoint:
 class Scale:
     """How a run is spread over the processes of torchrun, one a GPU.
 
-    `ddp`: the whole model on each; `fsdp2`: weights, gradients and optimiser in parts. `timeout`:
-    seconds until a process that does not answer counts as lost.
+    `fsdp2`: weights, gradients and optimiser in parts, one a process; `none`: a process alone.
+    `timeout`: seconds until a process that does not answer counts as lost.
     """
 
-    mode: str = one_of("none", "ddp", "fsdp2")
+    mode: str = one_of("none", "fsdp2", gone={"ddp": "fsdp2"})
     timeout: float = at_least(1800.0, 1.0)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from rrgtrain.engine import parallel, ranks
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.schema import Rl
 
@@ -37,12 +38,61 @@ def optimizer_of(model: torch.nn.Module, settings: Rl) -> torch.optim.Optimizer:
     from bitsandbytes.optim import AdamW8bit
 
     _try_8bit(next(model.parameters()).device)
-    groups = adamw(model, settings.lr, settings.weight_decay, betas).param_groups
-    return AdamW8bit(
-        [{"params": g["params"], "weight_decay": g["weight_decay"]} for g in groups],
-        lr=settings.lr,
-        betas=betas,
-    )
+    groups = [
+        {"params": g["params"], "weight_decay": g["weight_decay"]}
+        for g in adamw(model, settings.lr, settings.weight_decay, betas).param_groups
+    ]
+    if any(hasattr(p, "to_local") for g in groups for p in g["params"]):
+        return OnShards(AdamW8bit, groups, lr=settings.lr, betas=betas)
+    return AdamW8bit(groups, lr=settings.lr, betas=betas)
+
+
+class OnShards(torch.optim.Optimizer):
+    """An optimiser of plain tensors, on this rank's shards of parameters that are DTensors.
+
+    Moments of 8 bits are quantised in blocks of a shard, which another number of ranks would cut
+    elsewhere: a checkpoint holds those of every rank, and goes on with as many.
+    """
+
+    def __init__(self, kind: Any, groups: list[dict[str, Any]], **settings: Any) -> None:
+        self._parts: list[tuple[Any, torch.nn.Parameter]] = []
+        local = []
+        for group in groups:
+            parts = [(p, torch.nn.Parameter(p.detach().to_local())) for p in group["params"]]
+            # a rank may have no row of a small parameter
+            parts = [(whole, part) for whole, part in parts if part.numel()]
+            self._parts += parts
+            local.append({**group, "params": [part for _, part in parts]})
+        self._whole = [p for group in groups for p in group["params"]]
+        self._inner = kind(local, **settings)
+        self.param_groups = self._inner.param_groups
+        self.defaults = self._inner.defaults
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for whole, part in self._parts:
+            part.grad = None if whole.grad is None else whole.grad.to_local()
+        self._inner.step()
+        for _, part in self._parts:
+            part.grad = None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for whole in self._whole:
+            whole.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        state = self._inner.state_dict()
+        return state if ranks.size() == 1 else {"ranks": parallel.PerRank(state)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        parts = state_dict.get("ranks", [state_dict])
+        if len(parts) != ranks.size():
+            raise UserError(
+                f"the 8-bit moments of this run are those of {len(parts)} processes, and these "
+                f"are {ranks.size()}; resume with {len(parts)}"
+            )
+        self._inner.load_state_dict(parts[ranks.rank()])
+        self.param_groups = self._inner.param_groups
 
 
 def require_8bit() -> None:

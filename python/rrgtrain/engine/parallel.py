@@ -1,22 +1,26 @@
-"""Weights and gradients over the ranks: a copy on each (`ddp`), or a part of all (`fsdp2`).
+"""Masters in fp32, computation in `policy.dtype`, over one rank or several.
 
-`ddp` sums the gradients after the last micro-batch of an update. No collective runs inside a
-backward: a rank may have no group at all, and one that fails tells the others instead of leaving
-them in a collective. That is why it is not PyTorch's DistributedDataParallel, whose overlap of
-the last backward with communication is what this gives up.
+What trains is kept in fp32: weights, gradients over micro-batches, reductions and the optimiser's
+moments. The model computes with copies in `policy.dtype`. That is PyTorch's `fully_shard` with a
+`MixedPrecisionPolicy`, on several ranks (`scale.mode=fsdp2`) and, as a world of one, in a process
+of its own. A process alone that computes in fp32 has nothing to copy and keeps its plain model.
 
-`fsdp2` is PyTorch's `fully_shard`: a decoder layer is a unit, and all that is outside the layers
-(embedding, head, vision tower) another, the root, which stays gathered during an update. Text of
-unequal length is no matter, but every rank runs as many forwards as the others (`in_step`), and
-none of a vision tower of its own: ranks whose groups have no images would wait for ever. Rollouts
-gather all weights first (`gathered`), once for a batch, since sequences of unequal length decode
-in unequal numbers of steps; for that time every rank holds the whole model, without gradients.
+A decoder layer is a unit of `fully_shard`, and all that is outside the layers (embedding, head,
+vision tower) another, the root, which stays gathered during an update. Text of unequal length is
+no matter, but every rank runs as many forwards as the others (`in_step`), and none of a vision
+tower of its own: ranks whose groups have no images would wait for ever. Rollouts gather all
+weights first (`gathered`), once for a batch, since sequences of unequal length decode in unequal
+numbers of steps; for that time every rank holds the whole model in `policy.dtype`.
+
+What never trains keeps the dtype it was loaded in. In a world of one `fully_shard` leaves it
+alone, so that no second copy is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,7 +38,6 @@ from rrgtrain.schema import Recipe
 T = TypeVar("T")
 
 VERBS = ("demo", "sft", "rl", "eval")
-BUCKET = 64 << 20
 _ROOT = "_rrgtrain_root"
 
 
@@ -70,49 +73,38 @@ class _Touched(torch.autograd.Function):
 
 def check(recipe: Recipe, verb: str) -> None:
     """UserError for what several ranks cannot do."""
-    mode = recipe.scale.mode
-    if mode == "none" or verb not in VERBS:
+    if recipe.scale.mode == "none" or verb not in ("demo", "rl"):
         return
-    if verb == "demo" and mode == "fsdp2":
+    if recipe.rollout.engine == "vllm" and ranks.processes() > 1:
         raise UserError(
-            "rrgtrain demo fine-tunes and goes on with the same model, which scale.mode=fsdp2 has "
-            "in parts by then; use `rrgtrain sft` and `rrgtrain rl --from`, or scale.mode=ddp"
-        )
-    if verb != "rl" and verb != "demo":
-        return
-    engine = recipe.rollout.engine
-    if engine == "vllm" or (engine == "vllm_server" and mode == "fsdp2"):
-        other = "transformers" if mode == "fsdp2" else "transformers or vllm_server"
-        raise UserError(
-            f"rollout.engine={engine} does not work with scale.mode={mode}; use "
-            f"rollout.engine={other}"
-        )
-    if recipe.rl.optimizer == "adamw_8bit" and mode == "fsdp2":
-        raise UserError(
-            "rl.optimizer=adamw_8bit works on whole weights, which scale.mode=fsdp2 has in parts; "
-            "use rl.optimizer=adamw, or scale.mode=ddp"
+            "rollout.engine=vllm samples in the trainer's process, and torchrun has started "
+            f"{ranks.processes()}; use rollout.engine=vllm_server or transformers"
         )
 
 
 def place(mode: str, *policies: Policy | None) -> None:
-    """Lays the policies over the ranks as `mode` says; all start from rank 0's weights.
+    """Lays the policies over the ranks; all start from rank 0's weights.
 
-    A policy trained by an optimiser is placed before the optimiser is made.
+    A policy trained by an optimiser is placed before the optimiser is made; one that has been
+    placed stays as it is.
     """
+    models = {id(p.model): p for p in policies if p is not None and not sharded(p)}
     if mode == "none":
+        for policy in models.values():
+            if any(p.dtype != policy.dtype for p in _trained(policy.model)):
+                ranks.join_alone(cuda=policy.device.type == "cuda")
+                _shard(policy)
         return
     ranks.gate()
-    models = {id(p.model): p for p in policies if p is not None}
     for policy in models.values():
         for parameter in policy.model.parameters():
             if parameter.requires_grad:
                 dist.broadcast(parameter.detach(), 0)
-        if mode == "fsdp2":
-            _shard(policy)
+        _shard(policy)
 
 
 def sharded(policy: Policy) -> bool:
-    """Whether each rank holds only a part of the policy's weights."""
+    """True where `fully_shard` holds the policy's weights, each rank its part of them."""
     return _root(policy) is not None
 
 
@@ -151,38 +143,29 @@ def in_step(policy: Policy, chunks: Sequence[T], idle: T) -> Iterator[T]:
         yield idle
 
 
-def reduce_gradients(policy: Policy, *, images: bool) -> None:
-    """Adds up the ranks' gradients. A parameter that no rank has used keeps none.
+def drop_unused_gradients(policy: Policy, *, images: bool) -> None:
+    """Clears the gradients of 0 that the ranks have summed for a vision tower that none has run.
 
-    images: whether this rank's forwards have run the vision tower.
+    images: True where this rank's forwards have run the vision tower.
     """
-    parameters = _trained(policy.model)
-    if sharded(policy):
-        if policy.visual is not None and not any(ranks.gather(images)):
-            for parameter in _trained(policy.visual):
-                parameter.grad = None
+    if not sharded(policy) or policy.visual is None:
         return
-    if ranks.size() == 1:
-        return
-    have = ranks.gather([p.grad is not None for p in parameters])
-    reduced = [p for k, p in enumerate(parameters) if any(own[k] for own in have)]
-    for parameter in reduced:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    for bucket in _buckets([p.grad for p in reduced if p.grad is not None]):
-        flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
-        dist.all_reduce(flat)
-        parts = flat.split([gradient.numel() for gradient in bucket])
-        for gradient, total in zip(bucket, parts, strict=True):
-            gradient.copy_(total.view_as(gradient))
+    if not any(ranks.gather(images)):
+        for parameter in _trained(policy.visual):
+            parameter.grad = None
 
 
 @contextmanager
 def gathered(policy: Policy) -> Iterator[None]:
-    """Whole weights inside, for forwards of which each rank may run as many as it likes."""
+    """Whole weights in `policy.dtype` inside, which nothing may change.
+
+    Each rank may run as many forwards as it likes, without gradients, and read the weights. They
+    are gathered once, on entering.
+    """
     root = _root(policy)
     if root is None:
-        yield
+        with _cast(policy):
+            yield
         return
     units = _units(root)
     ranks.gate()
@@ -199,19 +182,46 @@ def gathered(policy: Policy) -> Iterator[None]:
             unit.reshard()
 
 
+@dataclass(frozen=True)
+class PerRank:
+    """A value of which every rank has its own; `full` makes the list of all of it."""
+
+    value: Any
+
+
 def full(state: Any) -> Any:
     """Nested `state` with whole tensors on the CPU in the place of sharded ones.
 
-    All ranks call it at once; on those other than 0 such tensors are None.
+    All ranks call it at once; on those other than 0 such tensors are None. A tensor that stands
+    twice (tied weights) stays one.
     """
+    return _full(state, {})
+
+
+def _full(state: Any, done: dict[int, Any]) -> Any:
     if isinstance(state, dict):
-        return {key: full(value) for key, value in state.items()}
+        return {key: _full(value, done) for key, value in state.items()}
     if isinstance(state, list | tuple):
-        return type(state)(map(full, state))
+        return type(state)(_full(value, done) for value in state)
+    if isinstance(state, PerRank):
+        parts: list[Any] | None = [None] * ranks.size() if ranks.first() else None
+        dist.gather_object(_on_cpu(state.value), parts, dst=0)
+        return parts
     if not _is_sharded(state):
         return state
-    whole = state.full_tensor()
-    return whole.cpu() if ranks.first() else None
+    if id(state) not in done:
+        whole = state.detach().full_tensor()
+        # `state` too: an id is another tensor's once this one is gone
+        done[id(state)] = state, whole.cpu() if ranks.first() else None
+    return done[id(state)][1]
+
+
+def _on_cpu(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {key: _on_cpu(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(map(_on_cpu, state))
+    return state.cpu() if isinstance(state, Tensor) else state
 
 
 def as_parameter(value: Tensor, parameter: Tensor) -> Tensor:
@@ -230,7 +240,7 @@ def as_parameter(value: Tensor, parameter: Tensor) -> Tensor:
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Puts back a whole `state_dict` of the optimiser."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if any(map(_is_sharded, parameters)):
+    if any(map(_is_sharded, parameters)):  # those of `optim.OnShards` are plain
         states = {}
         for place_, values in saved["state"].items():
             own = parameters[place_]
@@ -247,27 +257,40 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
 def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:
     """The policy, and what `recipe` trained it for, as a checkpoint directory, whole or not at all.
 
-    Rank 0 writes it.
+    Rank 0 writes it. It holds the masters, in fp32: a training that starts from it starts where
+    this one has ended.
     """
-    root = _root(policy)
-    names = None if root is None else list(policy.model.state_dict())
-    with gathered(policy):
-        if ranks.first():
-            with atomic_directory(directory) as partial:
-                policy.save(partial, None if names is None else _weights(policy, names))
-                remember(recipe, partial)
-        ranks.gate()
+    weights = full(_weights(policy)) if sharded(policy) else None
+    if ranks.first():
+        with atomic_directory(directory) as partial:
+            policy.save(partial, weights)
+            remember(recipe, partial)
+    ranks.gate()
 
 
 def _shard(policy: Policy) -> None:
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    mesh = init_device_mesh(policy.device.type, (ranks.size(),))
+    alone = ranks.size() == 1
     root = _Root(policy.model)
+    options: dict[str, Any] = {
+        "mesh": init_device_mesh(policy.device.type, (ranks.size(),)),
+        "mp_policy": MixedPrecisionPolicy(
+            param_dtype=policy.dtype,
+            reduce_dtype=torch.promote_types(policy.dtype, torch.float32),
+            # the model makes its own inputs, in the dtype that each wants
+            cast_forward_inputs=False,
+        ),
+        "ignored_params": {
+            p
+            for p in policy.model.parameters()
+            if alone and not p.requires_grad and p.dtype == policy.dtype
+        },
+    }
     for layer in policy.language_model.layers:
-        fully_shard(layer, mesh=mesh)
-    fully_shard(root, mesh=mesh)
+        fully_shard(layer, **options)
+    fully_shard(root, **options)
     for unit in _units(root):
         # The loss of a rank is its part of the sum over all ranks; nothing is averaged.
         unit.set_gradient_divide_factor(1.0)
@@ -278,6 +301,19 @@ def _shard(policy: Policy) -> None:
         root(lambda: None, list)
     for unit in _units(root):
         unit.reshard()
+
+
+@contextmanager
+def _cast(policy: Policy) -> Iterator[None]:
+    """Masters that no `fully_shard` holds, in `policy.dtype` inside."""
+    masters = [(p, p.data) for p in policy.model.parameters() if p.dtype != policy.dtype]
+    try:
+        for parameter, master in masters:
+            parameter.data = master.to(policy.dtype)
+        yield
+    finally:
+        for parameter, master in masters:
+            parameter.data = master
 
 
 def _root(policy: Policy) -> Any:
@@ -296,23 +332,8 @@ def _is_sharded(value: Any) -> bool:
     return isinstance(value, Tensor) and hasattr(value, "device_mesh")
 
 
-def _buckets(gradients: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-    """Consecutive gradients of one dtype, `BUCKET` bytes or one gradient together."""
-    bucket: list[Tensor] = []
-    used = 0
-    for gradient in gradients:
-        size = gradient.numel() * gradient.element_size()
-        if bucket and (used + size > BUCKET or gradient.dtype != bucket[0].dtype):
-            yield bucket
-            bucket, used = [], 0
-        bucket.append(gradient)
-        used += size
-    if bucket:
-        yield bucket
-
-
-def _weights(policy: Policy, names: list[str]) -> dict[str, Tensor]:
-    """The gathered model's state: asking the model itself would shard it again."""
+def _weights(policy: Policy) -> dict[str, Tensor]:
+    """The sharded model's state; unlike in `state_dict`, a tied weight is one tensor."""
     found: dict[str, Tensor] = dict(policy.model.named_parameters(remove_duplicate=False))
     found.update(policy.model.named_buffers(remove_duplicate=False))
-    return {name: found[name].detach() for name in names}
+    return {name: found[name] for name in policy.model.state_dict()}

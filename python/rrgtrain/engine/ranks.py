@@ -179,7 +179,7 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
         if processes() > 1:
             raise UserError(
                 f"torchrun has started {processes()} processes, but scale.mode=none is one alone; "
-                "use scale.mode=ddp, or fsdp2 where the weights do not fit on one device"
+                "use scale.mode=fsdp2"
             )
         yield
         return
@@ -204,12 +204,24 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
     yield
 
 
+def join_alone(*, cuda: bool) -> None:
+    """Makes this process a world of one for PyTorch's collectives, unless it is in one already.
+
+    It stays one rank, and nothing is exchanged. No port is opened.
+    """
+    if not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+
+
 def close() -> None:
     """Leaves the others, once rank 0 has said all there is to say.
 
     torchrun ends the processes that are left when one has failed, so none may go before it.
     """
     if not _active():
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
         return
     try:
         if not _broken:
@@ -222,7 +234,7 @@ def close() -> None:
 
 
 def _active() -> bool:
-    return dist.is_available() and dist.is_initialized()
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
 def _break() -> None:

@@ -1,6 +1,7 @@
 """The frozen policy that KL and preference compare with, in as little memory as it can be had.
 
-Training takes a copy of the weights that train. Training an adapter does not: its base is in memory
+Training takes a copy of the weights that train, in `policy.dtype`: with fp32 masters the policy
+computes with the same copy. Training an adapter does not: its base is in memory
 already, so the reference is the base with the adapter off, or, where the adapter had learned
 something before this training, a second adapter that holds what it was. Another
 checkpoint (`rl.reference`) is loaded, unless it is what the adapter stands on.
@@ -43,8 +44,8 @@ def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
     """
     model = policy.model
     if not isinstance(model, PeftModel):
-        shared = {id(p): p for p in model.parameters() if shares and not p.requires_grad}
-        return _view(policy, copy.deepcopy(model, shared).requires_grad_(False).eval())
+        held = {id(p): _held(p, policy.dtype, shares) for p in model.parameters()}
+        return _view(policy, copy.deepcopy(model, held).requires_grad_(False).eval())
     if _is_base(model):
         return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))
     own = model.active_adapter
@@ -112,6 +113,13 @@ def _stands_on(model: Any, path: str) -> bool:
 def computing(reference: Policy) -> AbstractContextManager[Any]:
     """The block in which a forward of `reference` is the reference's."""
     return reference.active() if isinstance(reference, Reference) else nullcontext()
+
+
+def _held(parameter: torch.nn.Parameter, dtype: torch.dtype, shares: bool) -> torch.nn.Parameter:
+    """The parameter itself where it may be shared, else a copy in the dtype of computation."""
+    if shares and not parameter.requires_grad and parameter.dtype == dtype:
+        return parameter
+    return torch.nn.Parameter(parameter.detach().to(dtype, copy=True), requires_grad=False)
 
 
 def _view(policy: Policy, model: Any, **options: Any) -> Reference:

@@ -35,7 +35,7 @@ def replay_batch(directory: Path) -> Iterator[str]:
         kept = load_checkpoint(directory).state
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{directory} cannot be read: {error}") from error
-    recipe = load_config(Recipe, run.config, [])
+    recipe = load_config(Recipe, run.config, [], of_run=True)
     session = open_session(recipe, run.path, resume=True)
     load_weights(session.policy, kept["weights"])
     batch = kept["batch"]

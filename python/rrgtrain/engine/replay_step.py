@@ -76,7 +76,7 @@ def replay_step(path: Path) -> Iterator[Finding]:
     run, record = RunDir(path.parent.parent), read_whole_record(path)
     if not run.config.is_file():
         raise UserError(f"{path} lies in no run; name a file RUN/steps/NUMBER.json.gz")
-    recipe = load_config(Recipe, run.config, [])
+    recipe = load_config(Recipe, run.config, [], of_run=True)
     if recipe.reward.cache is None:
         # what an endpoint said of a text is asked once in a run
         reward = dataclasses.replace(recipe.reward, cache=str(run.path / "cache"))

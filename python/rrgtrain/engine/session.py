@@ -6,7 +6,7 @@ import os
 import random
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from rrgtrain.engine.rundir import atomic_directory
 from rrgtrain.engine.target import with_findings
 from rrgtrain.engine.warmup import warm_up_vision
 from rrgtrain.errors import UserError
-from rrgtrain.policy.load import load_policy, read_config
+from rrgtrain.policy.load import load_policy, read_config, require_dtype
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.network import ARCHITECTURES, sees_images
 from rrgtrain.policy.policy import Policy
@@ -117,9 +117,14 @@ def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
 
 
 def start_policy(
-    recipe: Recipe, studies: dict[str, list[Study]], work: Path, *, resume: bool
+    recipe: Recipe,
+    studies: dict[str, list[Study]],
+    work: Path,
+    *,
+    resume: bool,
+    masters: bool = False,
 ) -> tuple[Policy, PromptCache]:
-    """The policy a run starts from, and its prompts.
+    """The policy a run starts from, and its prompts; `masters` as in `load_policy`.
 
     That of `tiny` is built, warmed up and then kept as `work`/init, which is there when it is
     whole; a resumed run finds it there.
@@ -128,11 +133,13 @@ def start_policy(
     style = recipe.policy.prompt
     if recipe.policy.path != "tiny" or (resume and kept.is_dir()):
         path = str(kept) if recipe.policy.path == "tiny" else recipe.policy.path
-        policy = _load(recipe, path)
+        policy = load_for(recipe, path, masters=masters)
         return policy, PromptCache(policy, style)
     with atomic_directory(kept) as partial:
-        policy = _load(recipe, str(_built_tiny(recipe, studies, partial)))
-        # The warm-up stands in for a tower's pretraining: it comes before any freezing.
+        # The warm-up stands in for a tower's pretraining: it comes before any freezing and any
+        # choice of dtype.
+        plain = replace(recipe, policy=replace(recipe.policy, dtype="float32", vision_attn="sdpa"))
+        policy = load_for(plain, str(_built_tiny(recipe, studies, partial)), masters=False)
         policy.visual.requires_grad_(True)
         prompts = PromptCache(policy, style)
         warm_up_vision(
@@ -146,7 +153,7 @@ def start_policy(
         )
         policy.save(partial)
     # Read back from where it stays: as a resume will, and a policy knows where it came from.
-    prompts.policy = _load(recipe, str(kept))
+    prompts.policy = load_for(recipe, str(kept), masters=masters)
     return prompts.policy, prompts
 
 
@@ -173,32 +180,40 @@ def check_start(recipe: Recipe) -> Any:
     """Looks at what the policy starts from before anything is written or drawn.
 
     Returns transformers' configuration of the checkpoint, None where the policy is built. Raises
-    UserError for a device that is not there, a size that cannot be, and as `read_config` does.
+    UserError for a device that is not there or lacks the dtype, a size that cannot be, and as `read_config` does.
     """
     if recipe.policy.device == "cuda" and not torch.cuda.is_available():
         raise UserError(
             f"policy.device=cuda, but PyTorch {torch.__version__} finds no GPU; set "
             "policy.device=auto, or install a CUDA build of PyTorch"
         )
+    require_dtype(_device(recipe), DTYPES[recipe.policy.dtype])
     if recipe.policy.path == "tiny":
         check_sizes(_tiny(recipe))
         return None
     return read_config(recipe.policy.path)
 
 
-def _load(recipe: Recipe, path: str) -> Policy:
-    settings = recipe.policy
-    device = settings.device
+def _device(recipe: Recipe) -> str:
+    device = recipe.policy.device
     if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return device
+
+
+def load_for(recipe: Recipe, path: str | Path, *, masters: bool) -> Policy:
+    """The policy at `path` as the recipe wants it; `masters`: to be trained, see `load_policy`."""
+    settings = recipe.policy
     policy = load_policy(
         path,
         dtype=DTYPES[settings.dtype],
-        device=device,
+        device=_device(recipe),
         freeze_vision=settings.freeze_vision,
         gradient_checkpointing=settings.gradient_checkpointing,
         attn=settings.attn,
         vision_attn=settings.vision_attn,
+        # an adapter that is yet to come freezes all that is loaded
+        masters=masters and settings.lora.rank == 0,
     )
     bound_images(policy, settings.min_pixels, settings.max_pixels)
     return policy
@@ -211,13 +226,14 @@ def open_session(
     sft: bool = False,
     algorithm: Algorithm | None = None,
     resume: bool = False,
+    trains: bool = False,
     checked: Callable[[], None] = lambda: None,
 ) -> Session:
     """Opens data and policy; what has to be written for that goes below `work`.
 
     `sft` and `algorithm` say what training will follow: all that it needs of the data is then
     looked at here, before anything is trained; `checked` is called when that is done. `resume`
-    uses the starting policy that the run has kept.
+    uses the starting policy that the run has kept. `trains`: the policy is given masters in fp32.
     """
     config = check_start(recipe)
     built = config is None
@@ -245,7 +261,7 @@ def open_session(
     with ranks.first_first() if built else nullcontext():
         # the others read what rank 0 has built
         resume = resume or not ranks.first()
-        policy, prompts = start_policy(recipe, studies, work, resume=resume)
+        policy, prompts = start_policy(recipe, studies, work, resume=resume, masters=trains)
     add_lora(policy, recipe.policy.lora, recipe.policy.seed)
     if policy.vision_frozen and recipe.policy.vision_cache_mib:
         policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)

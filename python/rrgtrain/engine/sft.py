@@ -95,7 +95,7 @@ def sft_gradients(
         total += loss.item()
     everywhere = sum(ranks.gather(total))
     seen = any(prompts(study).pixel_values is not None for study in own)
-    parallel.reduce_gradients(policy, images=seen)
+    parallel.drop_unused_gradients(policy, images=seen)
     return everywhere, tokens
 
 

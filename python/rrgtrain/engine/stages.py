@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
-from rrgtrain.engine import ranks
+from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.evaluate import Evaluation
 from rrgtrain.engine.keeper import Keeper, State, Unkept, load_weights, require_verb
 from rrgtrain.engine.logs import NoLog, RunLog
@@ -20,10 +20,9 @@ from rrgtrain.engine.record import Recorder, StepRecords
 from rrgtrain.engine.reference import check_reference
 from rrgtrain.engine.rl import RlResult, run_rl
 from rrgtrain.engine.rundir import RunDir, remove_partial
-from rrgtrain.engine.session import Session, check_start, open_session
+from rrgtrain.engine.session import Session, check_start, load_for, open_session
 from rrgtrain.engine.sft import SftResult, run_sft
 from rrgtrain.errors import RewardError, Stopped
-from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.trainable import training_only
 from rrgtrain.rollout.engine import build_engine, require_engine
 from rrgtrain.schema import Recipe
@@ -47,6 +46,8 @@ class Stages:
     log: RunLog
     algorithm: Algorithm | None = None
     keeper: Unkept = field(default_factory=Unkept)
+    tuned: Path | None = None
+    """The checkpoint of the fine-tuning in this process, whose weights the policy has."""
 
     @classmethod
     def open(
@@ -90,6 +91,7 @@ class Stages:
                 sft=sft,
                 algorithm=algorithm,
                 resume=resume,
+                trains=sft or rl,
                 checked=lambda: dump_config(asked, run.config) if ranks.first() else None,
             )
             log = RunLog(run, recipe.log.wandb) if ranks.first() else NoLog()
@@ -116,7 +118,7 @@ class Stages:
             if self.keeper.within is not None:
                 # A later loop goes on; its reference is the policy that it started from.
                 kept = self._result(SftResult, found).best
-                started = load_policy(kept, dtype=self.session.policy.dtype)
+                started = load_for(self.session.recipe, kept, masters=True)
                 load_weights(self.session.policy, dict(started.model.named_parameters()))
             return self._result(SftResult, found)
         session = self.session
@@ -134,6 +136,7 @@ class Stages:
                 keeper=self.keeper,
             )
             self.keeper.finish("sft", self._state(result))
+        self.tuned = result.best
         return result
 
     def rl(self, record: Recorder | None = None) -> RlResult:
@@ -145,6 +148,9 @@ class Stages:
                 record.load_state_dict(found["record"])
             return self._result(RlResult, found)
         recipe, policy = session.recipe, session.policy
+        if self.tuned is not None and parallel.sharded(policy):
+            # laid out for fine-tuning: what trains now, and the reference, start from a whole model
+            policy.model = load_for(recipe, self.tuned, masters=True).model
         every = recipe.log.records if ranks.first() else 0
         with (
             self.keeper.running(),

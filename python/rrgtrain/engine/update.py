@@ -95,7 +95,7 @@ def accumulate_gradients(
                 raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
             parallel.backward(policy, value)
             total += value.item()
-        parallel.reduce_gradients(policy, images=seen)
+        parallel.drop_unused_gradients(policy, images=seen)
         return total
 
     alone = partial(add_gradients, injected_alone=True) if batch.objective.measured_apart else None

@@ -38,6 +38,7 @@ def load_policy(
     gradient_checkpointing: bool = False,
     attn: str = "auto",
     vision_attn: str = "auto",
+    masters: bool = False,
 ) -> Policy:
     """Loads a Qwen2.5-VL or Qwen2 checkpoint with its tokenizer and, if any, image processor.
 
@@ -45,21 +46,26 @@ def load_policy(
 
     Args:
         name_or_path: a directory written by `Policy.save` or `save_pretrained`, or a hub name.
-        dtype: of the parameters; a torch dtype or its name.
+        dtype: of the computation, and of the parameters without `masters`; a torch dtype or its
+            name.
         device: where the model goes.
         freeze_vision: the vision tower and its merger, where there is one, take no gradient.
         gradient_checkpointing: recompute each layer in the backward pass.
         attn: how a shared prefix is attended, see `Network`.
         vision_attn: that of the vision tower, see `vision_attention`.
+        masters: parameters that may train are loaded in fp32 (or `dtype`, if that is wider), for
+            training by `engine.parallel`; a frozen tower and the base of an adapter keep `dtype`.
 
     Raises:
         UserError: nothing at that path, the hub cannot be reached, another architecture, an
-            unknown dtype or attention, a checkpoint that is not whole (see `whole`).
+            unknown dtype or attention, a dtype that the device lacks, a checkpoint that is not
+            whole (see `whole`).
     """
     name = str(name_or_path)
     if attn not in SHARED_ATTENTION:
         raise UserError(f"policy.attn={attn}; use one of {', '.join(SHARED_ATTENTION)}")
     dtype = _dtype(dtype)
+    require_dtype(device, dtype)
     tower = vision_attention(vision_attn, device, dtype)
     if (Path(name) / "adapter_config.json").is_file():
         policy = load_policy(
@@ -75,6 +81,7 @@ def load_policy(
         check_finite(name, policy.model)
         return policy
     config = read_config(name)
+    loaded = torch.promote_types(dtype, torch.float32) if masters else dtype
     tokenizer: Any = fetch(
         name, lambda: AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     )
@@ -90,7 +97,7 @@ def load_policy(
             lambda **options: getattr(
                 transformers, ARCHITECTURES[config.model_type]
             ).from_pretrained(
-                name, config=config, dtype=dtype, attn_implementation=attention, **options
+                name, config=config, dtype=loaded, attn_implementation=attention, **options
             ),
         )
     check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
@@ -117,9 +124,12 @@ def load_policy(
         end_of_turn=end_of_turn,
         pad_id=pad_id,
         attn=attn,
+        compute_dtype=dtype,
     )
     if freeze_vision and policy.visual is not None:
         policy.visual.requires_grad_(False)
+        for parameter in policy.visual.parameters():
+            parameter.data = parameter.data.to(dtype)
     return policy
 
 
@@ -141,6 +151,18 @@ def _dtype(dtype: torch.dtype | str) -> torch.dtype:
     if not isinstance(found, torch.dtype) or not found.is_floating_point:
         raise UserError(f"policy.dtype={dtype} is no floating-point type; use float32 or bfloat16")
     return found
+
+
+def require_dtype(device: torch.device | str, dtype: torch.dtype) -> None:
+    """UserError where the device does not compute in the dtype."""
+    device = torch.device(device)
+    if dtype != torch.bfloat16 or device.type != "cuda":
+        return
+    if not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise UserError(
+            f"policy.dtype=bfloat16, which {torch.cuda.get_device_name(device)} lacks; use "
+            "policy.dtype=float32, or a GPU of compute capability 8.0 or more"
+        )
 
 
 def _refuse_missing(name: str) -> None:

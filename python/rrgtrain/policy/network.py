@@ -23,7 +23,8 @@ class Network:
     """model: one of ARCHITECTURES, or a PEFT model around one.
 
     pad_id: fills unused places; attn: one of SHARED_ATTENTION; vision_cache: embeddings of images
-    by `EncodedPrompt.key`, for a vision tower that is frozen.
+    by `EncodedPrompt.key`, for a vision tower that is frozen; compute_dtype: that of the forward
+    where the parameters are masters in another, None where it is theirs.
 
     What `attn` does with a shared prefix: "blocks" computes the visible blocks with SDPA, "flex"
     with FlexAttention (its backward needs a GPU), "dense" all of each row under a mask; "auto" is
@@ -35,6 +36,7 @@ class Network:
     pad_id: int
     attn: str = "auto"
     vision_cache: MutableMapping[str, Tensor] | None = None
+    compute_dtype: torch.dtype | None = None
 
     @property
     def backbone(self) -> Any:
@@ -68,7 +70,8 @@ class Network:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self.language_model.embed_tokens.weight.dtype
+        """That of the computation."""
+        return self.compute_dtype or self.language_model.embed_tokens.weight.dtype
 
     @property
     def vision_frozen(self) -> bool:

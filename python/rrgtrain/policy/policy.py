@@ -55,6 +55,10 @@ class Policy(Network):
     def save(self, directory: str | Path, weights: dict[str, Tensor] | None = None) -> Path:
         """Write a checkpoint directory that `load_policy` takes (for PEFT, the adapter only).
 
+        Each weight is written in the dtype it is kept in: masters in fp32, since what fine-tuning
+        changes in ten steps of lr 1e-5 is mostly lost in bf16; a frozen tower in its own. Whoever
+        reads it chooses the dtype (`dtype=` of transformers, `--dtype` of vLLM).
+
         weights: the model's state where it cannot be asked for it, its parameters being sharded.
         """
         directory = Path(directory)

@@ -120,17 +120,20 @@ def updates(mode: str) -> dict[str, Found]:
 
 
 def variants(mode: str) -> dict[str, Found]:
-    """One batch in bf16, with layers recomputed, and with an adapter beside its base."""
+    """One batch in bf16 from fp32 masters, with layers recomputed, and with an adapter beside its
+    base."""
     found = {}
     options: dict[str, dict] = {
-        "bf16": {"dtype": torch.bfloat16},
+        "bf16": {"dtype": torch.bfloat16, "masters": True},
         "checkpointing": {"dtype": torch.float64, "gradient_checkpointing": True},
         "LoRA": {"dtype": torch.float64},
         "frozen tower": {"dtype": torch.float64, "freeze_vision": True},
+        "bf16, frozen tower": {"dtype": torch.bfloat16, "masters": True, "freeze_vision": True},
+        "LoRA in bf16": {"dtype": torch.bfloat16},
     }
     for name, chosen in options.items():
         policy = tiny_policy(**chosen)
-        if name == "LoRA":
+        if name.startswith("LoRA"):
             add_lora(policy, Lora(rank=2, dropout=0.0), 0)
         policy.model.train()
         reference = pair(mode, policy)
@@ -174,6 +177,7 @@ def main(words: list[str]) -> int:
     mode, out = words
     world = {n: os.environ.pop(n) for n in ("RANK", "WORLD_SIZE")}
     alone = {name: suite("none") for name, suite in SUITES.items()} if world["RANK"] == "0" else {}
+    ranks.close()  # the world of one in which bf16 was computed alone
     tiny_directory()  # transformers writes no checkpoint on ranks other than 0
     os.environ.update(world)
     with ranks.opened(mode, 300.0, cuda=False), ranks.together():

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from rrgtrain.config import load_config
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
 from tests.rrgtrain.engine.common import OF_PHANTOM, SMALL_POLICY
 from tests.rrgtrain.engine.runs import At, Done, command, differences, on_ranks, rows, weights
 
@@ -18,8 +21,6 @@ RUN = [
     *("rl.lr=0.001", "rl.beta=0.01", "eval.limit=3", "eval.max_new_tokens=10"),
     *("eval.bootstrap=20", "eval.samples=2", "checkpoint.steps=1", "deterministic=true"),
 ]
-MODES = ("ddp", "fsdp2")
-
 
 # Draws from every rank's own generator, and an oracle whose weight follows what prompts earned.
 ADAPTER = [
@@ -28,8 +29,8 @@ ADAPTER = [
 ]
 
 
-def started(mode: str, home: Path, *more: str, at: At | None = None) -> list[Done]:
-    return on_ranks(*RUN, f"scale.mode={mode}", *more, cwd=home, at=at)
+def started(home: Path, *more: str, at: At | None = None) -> list[Done]:
+    return on_ranks(*RUN, "scale.mode=fsdp2", *more, cwd=home, at=at)
 
 
 def resumed(home: Path) -> None:
@@ -46,16 +47,13 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """An undisturbed run of each mode."""
-    found = {}
-    for mode in MODES:
-        home = tmp_path_factory.mktemp(mode)
-        done = started(mode, home)
-        assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
-        assert done[1].out + done[1].err == ""
-        found[mode] = home / "run"
-    return found
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run on two ranks."""
+    home = tmp_path_factory.mktemp("fsdp2")
+    done = started(home)
+    assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
+    assert done[1].out + done[1].err == ""
+    return home / "run"
 
 
 def close(one: Path, two: Path) -> None:
@@ -80,20 +78,17 @@ def close(one: Path, two: Path) -> None:
             assert b[name] == pytest.approx(value, rel=1e-3, abs=1e-4), (a["step"], name)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_run_ends_where_one_process_ends(
-    alone: Path, together: dict[str, Path], mode: str
-) -> None:
-    close(alone, together[mode])
+def test_a_run_ends_where_one_process_ends(alone: Path, together: Path) -> None:
+    close(alone, together)
 
 
 def test_a_reward_that_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Path) -> None:
     undisturbed, failing = tmp_path / "undisturbed", tmp_path / "failing"
     for home in (undisturbed, failing):
         home.mkdir()
-    assert [d.status for d in started("ddp", undisturbed, *ADAPTER)] == [0, 0]
+    assert [d.status for d in started(undisturbed, *ADAPTER)] == [0, 0]
     at = At("rrgtrain.engine.rl:of_all_ranks", 2, "reward")
-    done = started("ddp", failing, *ADAPTER, at=at)
+    done = started(failing, *ADAPTER, at=at)
     assert [d.status for d in done] == [75, 75]
     assert "dr_grpo+orapo, step 1, rank 1: reward term facts failed" in done[0].last
     assert "go on with: torchrun --nproc-per-node 2 -m rrgtrain rl --resume run" in done[0].last
@@ -102,23 +97,21 @@ def test_a_reward_that_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Pat
     assert differences(undisturbed / "run", failing / "run") == []
 
 
-def test_a_nan_on_one_rank_stops_both_with_its_batch_kept(
-    together: dict[str, Path], tmp_path: Path
-) -> None:
-    done = started("fsdp2", tmp_path, at=At("rrgtrain.engine.update:policy_loss", 3, "nan"))
+def test_a_nan_on_one_rank_stops_both_with_its_batch_kept(together: Path, tmp_path: Path) -> None:
+    done = started(tmp_path, at=At("rrgtrain.engine.update:policy_loss", 3, "nan"))
     assert [d.status for d in done] == [2, 2]
     assert "rank 1: the policy loss is nan" in done[0].last
     assert "rrgtrain replay run/failures/editgrpo-" in done[0].last
     assert done[1].err == ""
     shutil.rmtree(tmp_path / "run" / "failures")
     resumed(tmp_path)
-    assert differences(together["fsdp2"], tmp_path / "run") == []
+    assert differences(together, tmp_path / "run") == []
 
 
 def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(
     alone: Path, tmp_path: Path
 ) -> None:
-    done = started("ddp", tmp_path, at=At("rrgtrain.engine.steps:accumulate_gradients", 2))
+    done = started(tmp_path, at=At("rrgtrain.engine.steps:accumulate_gradients", 2))
     assert [d.status for d in done] == [75, 75]
     assert "stopped by SIGTERM after 2 steps of editgrpo" in done[0].last
     more = command("rl", "--resume", "run", "scale.mode=none", cwd=tmp_path)
@@ -127,7 +120,7 @@ def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(
 
 
 def test_a_rank_that_is_killed_ends_the_other_at_its_last_checkpoint(tmp_path: Path) -> None:
-    done = started("ddp", tmp_path, at=At("rrgtrain.engine.rl:of_all_ranks", 3, "SIGKILL"))
+    done = started(tmp_path, at=At("rrgtrain.engine.rl:of_all_ranks", 3, "SIGKILL"))
     assert [d.status for d in done] == [75, -9]
     assert "rrgtrain: another rank is gone (" in done[0].last
     assert "after 2 steps of editgrpo" in done[0].last
@@ -143,22 +136,27 @@ def test_torchrun_and_the_recipe_must_agree(tmp_path: Path) -> None:
         "rrgtrain: torchrun has started 2 processes, but scale.mode=none is one alone; use "
     )
     assert done[1].err == ""
-    lonely = command(*RUN, "scale.mode=ddp", cwd=tmp_path)
+    lonely = command(*RUN, "scale.mode=fsdp2", cwd=tmp_path)
     assert lonely.status == 2
-    assert "scale.mode=ddp spreads over the processes of torchrun, and this is one" in lonely.last
+    assert "scale.mode=fsdp2 spreads over the processes of torchrun, and this is one" in lonely.last
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["rollout.engine=vllm"], "rollout.engine=vllm does not work with scale.mode=fsdp2"),
-        (["rl.optimizer=adamw_8bit"], "works on whole weights, which scale.mode=fsdp2 has in"),
-    ],
-)
-def test_what_several_ranks_cannot_do_is_told_before_they_begin(
-    tmp_path: Path, words: list[str], line: str
-) -> None:
-    done = command(*RUN, "scale.mode=fsdp2", *words, cwd=tmp_path)
+def test_vllm_in_the_process_is_for_one_rank(tmp_path: Path) -> None:
+    done = started(tmp_path, "rollout.engine=vllm")
+    assert [d.status for d in done] == [2, 2]
+    assert "rollout.engine=vllm samples in the trainer's process, and torchrun has" in done[0].last
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mode_of_old_is_refused_in_a_recipe_and_goes_on_in_a_run(tmp_path: Path) -> None:
+    done = command(*RUN, "scale.mode=ddp", cwd=tmp_path)
     assert done.status == 2
-    assert line in done.last
+    assert done.last.endswith("ddp is gone, use scale.mode=fsdp2")
+    assert not (tmp_path / "run").exists()
+    config = tmp_path / "config.yaml"
+    config.write_text("scale:\n  mode: ddp\n")
+    assert load_config(Recipe, config, [], of_run=True).scale.mode == "fsdp2"
+    assert load_config(Recipe, config, ["scale.mode=none"], of_run=True).scale.mode == "none"
+    with pytest.raises(UserError, match="use scale.mode=fsdp2"):
+        load_config(Recipe, config, ["scale.mode=ddp"], of_run=True)
