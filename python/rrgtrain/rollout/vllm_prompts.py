@@ -168,10 +168,10 @@ def checkpoint_tensors(policy: Policy) -> dict[str, Tensor]:
             merged.update({f"{name}.{key}": value for key, value in _merged(module).items()})
     tied = bool(policy.text_config.tie_word_embeddings)
     found = {}
-    for name, value in backbone.state_dict().items():
+    for name, value in _state(backbone).items():
         plain = name.replace(".base_layer.", ".")
         if ".lora_" not in name and not (tied and name == "lm_head.weight"):
-            found[plain] = merged.get(plain, value.detach())
+            found[plain] = merged.get(plain, value)
     return found
 
 
@@ -180,4 +180,15 @@ def _merged(layer: LoraLayer) -> dict[str, Tensor]:
     alone: Any = copy.deepcopy(layer)
     dtype = alone.get_base_layer().weight.dtype
     alone.to(torch.promote_types(dtype, torch.float32)).merge()
-    return {name: value.to(dtype) for name, value in alone.get_base_layer().state_dict().items()}
+    return {name: value.to(dtype) for name, value in _state(alone.get_base_layer()).items()}
+
+
+def _state(module: torch.nn.Module) -> dict[str, Tensor]:
+    """What `state_dict` gives, but of weights that `parallel.gathered` holds: its hooks would take
+    them apart again."""
+    found: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
+    for place, part in module.named_modules():
+        for name, buffer in part.named_buffers(recurse=False):
+            if name not in part._non_persistent_buffers_set:
+                found[f"{place}.{name}".lstrip(".")] = buffer
+    return {name: value.detach() for name, value in found.items()}
