@@ -180,7 +180,8 @@ def check_start(recipe: Recipe) -> Any:
     """Looks at what the policy starts from before anything is written or drawn.
 
     Returns transformers' configuration of the checkpoint, None where the policy is built. Raises
-    UserError for a device that is not there or lacks the dtype, a size that cannot be, and as `read_config` does.
+    UserError for a device that is not there or lacks the dtype, a size that cannot be, and as
+    `read_config` does.
     """
     if recipe.policy.device == "cuda" and not torch.cuda.is_available():
         raise UserError(
