@@ -285,6 +285,9 @@ def test_and_is_read_there(sentence, name):
         "{}-sided volume loss.",
         "Bullet fragment overlying the {} chest.",
         "Calcification in the {} lung.",
+        "Lucency in the {} lung.",
+        "Prominence of the {} hilar region.",
+        "Calcified {} hilar and subcarinal lymph nodes are seen.",
     ],
 )
 def test_the_wrong_side_is_no_match(sentence):
@@ -314,6 +317,7 @@ def test_the_wrong_side_is_no_match(sentence):
         ("Normal and stable cardiomediastinal contours.",
          [("enlarged cardiomediastinum", 0), ("cardiomegaly", 0)]),
         ("Normal size and configuration of the cardiac silhouette.", [("cardiomegaly", 0)]),
+        ("The main pulmonary artery is enlarged.", [("pulmonary hypertension", 1)]),
         ("Large cervical spine osteophytes.", [("large degenerative change", 1)]),
     ],
 )  # fmt: skip

@@ -102,6 +102,11 @@ SUBJECTS: tuple[Subject, ...] = (
         """,
     ),
     _subject(
+        "pulmonary vessels",
+        {"normal": "-pulmonary hypertension", "large": "+pulmonary hypertension"},
+        "main|central? pulmonary artery",
+    ),
+    _subject(
         "lung",
         {"normal": "-interstitial markings", "large": "+interstitial markings"},
         """

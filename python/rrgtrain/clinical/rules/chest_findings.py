@@ -56,7 +56,8 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             lytic|blastic lesion, bone or? soft? tissue? abnormality, dislocation, osseous change,
             bony thorax abnormality, sclerotic|destructive bone|bony|osseous? lesion,
             vertebral deformity, wedge deformity,
-            musculoskeletal|skeletal|osseous abnormality|findings
+            musculoskeletal|skeletal|osseous abnormality|findings, deformed rib,
+            posttraumatic change|deformity
         """,
     ),
     finding(
@@ -134,7 +135,9 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             lymphadenopathy, adenopathy, hilar|mediastinal adenopathy|lymphadenopathy|enlargement,
             enlarged lymph node, hilar mass|prominence|fullness, prominent|enlarged hila|hilum,
             enlarged hilar|mediastinal|paratracheal lymph? node, bihilar prominence|fullness,
-            prominence|fullness of the? left|right? hilum|hila
+            prominence|fullness of the? left|right|bilateral? hilum|hila,
+            prominence|fullness of the? left|right|bilateral? hilar region,
+            paratracheal prominence|fullness|thickening
         """,
     ),
     finding(

@@ -90,10 +90,12 @@ def coordinated(events: Sequence[Event], index: int) -> bool:
 
 
 def _subject_has_verb(events: Sequence[Event], index: int) -> bool:
-    for event in events[index + 1 : index + 5]:
-        cues = _cues(event)
-        if cues & {Cue.VERB, Cue.PREDICATE}:
+    ahead = [_cues(event) for event in events[index + 1 : index + 6]]
+    for cues, then in zip(ahead[:4], [*ahead[1:], frozenset()], strict=False):
+        if Cue.PREDICATE in cues:
             return True
+        if Cue.VERB in cues:
+            return Cue.VERB not in then  # "are seen" says no more than that they are there
         if Cue.FINDING in cues:
             return False
     return False

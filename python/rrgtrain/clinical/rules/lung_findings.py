@@ -197,6 +197,12 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         """,
     ),
     finding(
+        "lucency",
+        "lucency",
+        LUNG,
+        phrases="lucency, lucent area|focus|lesion",
+    ),
+    finding(
         "volume loss",
         "volume",
         LUNG,
