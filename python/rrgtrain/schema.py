@@ -74,8 +74,9 @@ class Policy:
     """`path` is a checkpoint directory or a hub name, of a Qwen2.5-VL or, for data without images,
     of a Qwen2; `tiny` builds a Qwen2.5-VL from the data.
 
-    `prompt: think` asks for <think> and <report> blocks (MRG-R1). `min_pixels` and `max_pixels`
-    bound the area of an image, null as the checkpoint says.
+    `prompt` is a wording, `short`, `editgrpo`, or `think`, which asks for <think> and <report>
+    blocks (MRG-R1); anything else is a file with placeholders (`policy/template.py`). `min_pixels`
+    and `max_pixels` bound the area of an image, null as the checkpoint says.
     `vision_cache_mib`: embeddings of images that are kept while the vision tower is frozen.
     `dtype` is that of the computation; what trains is kept in fp32 beside it.
     `attn`: how a shared prefix is attended (`policy/README.md`). `vision_attn`: the vision tower's
@@ -93,7 +94,7 @@ class Policy:
     freeze_vision: bool = False
     vision_cache_mib: int = at_least(1024, 0)
     gradient_checkpointing: bool = False
-    prompt: str = one_of("short", "editgrpo", "think")
+    prompt: str = "short"
     lora: Lora = field(default_factory=Lora)
     min_pixels: int | None = None
     max_pixels: int | None = None

@@ -16,6 +16,7 @@ from typing import Any
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import base_of_adapter
+from rrgtrain.policy.prompt import STYLES
 from rrgtrain.schema import Recipe
 
 FILE = "rrgtrain.json"
@@ -30,6 +31,8 @@ def remember(recipe: Recipe, directory: Path) -> None:
     values = {key: _value(recipe, key) for key in KEYS}
     if values["data.root"] is not None:
         values["data.root"] = str(Path(values["data.root"]).expanduser().resolve())
+    if values["policy.prompt"] not in STYLES:
+        values["policy.prompt"] = str(Path(values["policy.prompt"]).expanduser().resolve())
     # the run's own directory is above that of its checkpoints
     values[BASE] = _known_base(recipe.policy.path, directory.resolve().parent.parent)
     (directory / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The prompt of a study: EditGRPO's wording or a short one, encoded with its images."""
+"""The prompt of a study: one of the wordings here or a file's, encoded with its images."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.template import check_prompt, filled
 from rrgtrain.policy.whole import fetch
 
 THINK = (
@@ -48,14 +49,23 @@ def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
     current and the prior images, and the three sections of the request. "short" has the same
     content in as few tokens as will do. "think" is "editgrpo" with the request to reason first and
     to put reasoning and report into blocks (MRG-R1). A section the study lacks is left out.
+    Any other style is the path of a file, see `template`.
 
     Raises:
-        UserError: an unknown style.
+        UserError: an unknown style, or a file that is no template.
     """
-    if style not in STYLES:
-        raise UserError(f"policy.prompt={style}; use one of {', '.join(STYLES)}")
+    check_prompt(style, STYLES)
     current = [image.view for image in study.images if not image.prior]
     prior = [image.view for image in study.images if image.prior]
+    if style not in STYLES:
+        values = {
+            "current": _listed(current),
+            "prior": _listed(prior),
+            "indication": _plain(study.indication),
+            "technique": _plain(study.technique),
+            "comparison": _plain(study.comparison),
+        }
+        return filled(style, values)
     sections = [
         f"{name}: {_plain(text)}"
         for name, text in (
@@ -183,6 +193,8 @@ def _short(current: list[str], prior: list[str]) -> str:
 
 
 def _listed(views: list[str]) -> str:
+    if not views:
+        return ""
     names = [_plain(view) for view in views]
     joined = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     return f"{joined} image{'s' if len(names) > 1 else ''}"

@@ -82,7 +82,7 @@ def test_a_checkpoint_from_elsewhere_changes_nothing(
     [
         ("{", "cannot be read"),
         ("[1]", "cannot be read"),
-        ('{"policy.prompt": "loud"}', "policy.prompt is 'loud'; wanted one of"),
+        ('{"reward.blocks": "loud"}', "reward.blocks is 'loud'; wanted one of"),
         ('{"data.root": [1]}', "data.root is .* wanted text"),
     ],
 )

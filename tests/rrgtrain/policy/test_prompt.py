@@ -85,7 +85,9 @@ def test_bad_studies_are_told() -> None:
     one, pictures = study("a", 2)
     with pytest.raises(UserError, match="study a: 1 pictures for 2 images"):
         encode_prompt(POLICY, one, pictures[:1])
-    with pytest.raises(UserError, match="policy.prompt=long"):
+    with pytest.raises(
+        UserError, match="policy.prompt=long is no file and no wording; use one of short"
+    ):
         prompt_text(one, style="long")
     blind = tiny_policy()
     blind.tokenizer.chat_template = "{{ messages[0].content[-1].text }}"
