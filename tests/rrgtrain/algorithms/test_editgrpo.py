@@ -133,6 +133,41 @@ def test_edited_ids_keep_the_sampled_beginning(rule: str, finished: bool) -> Non
     assert int(edited.ids[-1]) == policy().end_of_turn
 
 
+@pytest.mark.parametrize(
+    ("report", "reference", "text", "kept"),
+    [
+        (
+            "1. The heart is enlarged.\n2. There is a rib fracture.\n3. Pulmonary edema",
+            "Pulmonary edema. The heart is enlarged.",
+            "1. The heart is enlarged.\n2. Pulmonary edema",
+            "1. The heart is enlarged.\n",
+        ),
+        (
+            "The heart is enlarged. No pneumonia",
+            "No pneumonia. Pulmonary edema. The heart is enlarged.",
+            "The heart is enlarged. No pneumonia. Pulmonary edema.",
+            "The heart is enlarged. No pneumonia",
+        ),
+        (
+            "1. There is a rib fracture. 2. The heart is enlarged.",
+            "1. The heart is enlarged.",
+            "1. The heart is enlarged.",
+            "",
+        ),
+    ],
+)
+def test_ids_are_kept_up_to_the_first_number_or_stop_that_changes(
+    report: str, reference: str, text: str, kept: str
+) -> None:
+    ids = by_characters(report)
+    sampled = replace(group(0, reference, [report]), members=(Member(ids, report),))
+    (done,), _ = completed([sampled])
+    edited = done.members[1]
+    assert edited.text == text and policy().codec.decode(edited.ids) == text
+    same = len(by_characters(kept)) - 1
+    assert edited.ids[:same].tolist() == ids[:same].tolist()
+
+
 def many_groups() -> list[Group]:
     return [group(i, MANY, ["The heart is enlarged.", "asdf.", ""]) for i in range(6)]
 
