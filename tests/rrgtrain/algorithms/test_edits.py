@@ -23,7 +23,7 @@ SENTENCES = [
     "The heart is enlarged.",
     "Heart size is normal.",
     "No pneumothorax.",
-    "There is a pneumothorax at 8 a.m.",
+    "At 8 a.m. there is a pneumothorax.",
     "Small left pleural effusion.",
     "No pleural effusion.",
     "Pneumonia.",
@@ -61,6 +61,7 @@ SHAPES: dict[str, Callable[[list[str]], str]] = {
     "numbered lines without stops": lambda all_: in_places([*map(bare, all_)], "{}. ", "\n"),
     "one bracket": lambda all_: in_places(all_, "{}) ", " "),
     "two brackets": lambda all_: in_places([*map(bare, all_)], "({}) ", "\n  "),
+    "cut off": lambda all_: in_places([*all_, ""], "{}. ", " ").rstrip(),
     "bullets": lambda all_: in_places(all_, "- ", "\n"),
 }
 COUNT = 300
@@ -98,7 +99,7 @@ def bodies(text: str) -> list[str]:
 
 def test_every_shape_splits_into_its_sentences() -> None:
     for shape in SHAPES.values():
-        assert bodies(shape(SENTENCES)) == [*map(sentence_body, SENTENCES)]
+        assert [*filter(None, bodies(shape(SENTENCES)))] == [*map(sentence_body, SENTENCES)]
 
 
 def test_every_fixed_point_stays_and_splits_into_its_own_sentences() -> None:
@@ -112,7 +113,6 @@ def test_every_fixed_point_stays_and_splits_into_its_own_sentences() -> None:
 def test_at_a_fixed_point_nothing_is_spurious_and_nothing_missing() -> None:
     """Read from the text by the report's marks, which know nothing of the plan."""
     texts, references = [edit.text for edit in edited(None)], pairs()[1]
-    # what the rules say of a sentence follows from the sentence alone
     marked = mark_reports(texts, references, extractor())
     said = extractor().extract(references)
     for r, found in enumerate(marked):
@@ -129,7 +129,7 @@ def test_numbers_stay_in_order_and_nothing_is_said_twice(max_edits: int | None) 
         assert edit.text == edit.text.rstrip()
         assert edit.text[: edit.first_changed] == report[: edit.first_changed]
         assert max(Counter(bodies(edit.text)).values()) == 1
-        number = re.compile(r"\(?(\d+)[.)] ")
+        number = re.compile(r"\(?(\d+)[.)](?: |$)")
         places = [number.match(one) for one in sentences(edit.text)]
         found = [int(place[1]) for place in places if place]
         # a list that a deletion emptied is none any more

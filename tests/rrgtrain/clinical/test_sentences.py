@@ -66,6 +66,8 @@ CASES = {
         "1. Lucent rib 2. Edema 3. Mass",
         ["1. Lucent rib", "2. Edema", "3. Mass"],
     ),
+    "one word in a place": ("1. No. 2. Edema", ["1. No.", "2. Edema"]),
+    "a stop before a place": ("1. There is no. 2. Edema", ["1. There is no.", "2. Edema"]),
     "a rib named already": ("1. Lucent 9th rib 2. Edema", ["1. Lucent 9th rib", "2. Edema"]),
     "number out of turn": ("1. Seen on the left 3. Edema.", ["1. Seen on the left 3.", "Edema."]),
     "another style": ("1. Mass on series (2) and edema.", ["1. Mass on series (2) and edema."]),

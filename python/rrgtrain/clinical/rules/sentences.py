@@ -76,16 +76,19 @@ def _next_place(text: str, spans: list[tuple[int, int]], start: int, low: int) -
     if match is None or not text[low + 1 :].strip() or text[low + 1].isdigit():
         return 0
     begun = text[start : match.start()].strip()
-    running = _PLACE.match(begun) or _latest(text, spans)
+    place = _PLACE.match(begun)
+    running = place or _latest(text, spans)
     if running is None:
         return 0
     opening, number, closing = running.groups()
     if match[1] != f"{opening}{int(number) + 1}{closing}":
         return 0
-    before = _LAST_WORD.search(begun.rstrip("\"')]."))
+    said = begun[place.end() if place else 0 :].strip().rstrip("\"')].")
+    before = _LAST_WORD.search(said)
     if before is None or before[0].isdigit():
         return 0
-    if before[0].lower() in _TAKES_NUMBER and not _ORDINAL.search(begun):
+    takes_number = before[0].lower() in _TAKES_NUMBER and not _ORDINAL.search(said)
+    if takes_number and before[0] != said and not begun.endswith("."):
         # only where the list would lack this number: the next one follows, and this one does not
         rest = text[low + 1 :]
         if f" {match[1]} " in rest or f" {opening}{int(number) + 2}{closing} " not in rest:
