@@ -187,6 +187,8 @@ class Rollout:
     prompt and report together. `wait`: seconds for which a server that is gone is asked again.
     `correction`: with an engine of its own kernels, each token (`level: token`) or report is
     weighed by policy over sampler, held at `cap` (`truncate`) or left out beyond it (`mask`).
+    `max_gap`: mean |trainer - sampler log-prob| in nats a token beyond which a step stops the run;
+    null is what rounding explains in `policy.dtype` (bfloat16 0.1, float16 0.02, float32 0.001).
     """
 
     engine: str = one_of("transformers", "vllm", "vllm_server")
@@ -197,6 +199,7 @@ class Rollout:
     correction: str = one_of("truncate", "mask", "none")
     level: str = one_of("token", "sequence")
     cap: float = at_least(3.0, 1.0)
+    max_gap: float | None = at_least(None, 1e-6)
 
 
 @dataclass

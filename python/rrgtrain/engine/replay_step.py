@@ -23,6 +23,7 @@ from rrgtrain.algorithms import Algorithm, Context, Group, Member, build_algorit
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
+from rrgtrain.engine.gap import ROUNDING
 from rrgtrain.engine.keeper import load_weights
 from rrgtrain.engine.record import (
     Batch,
@@ -35,7 +36,6 @@ from rrgtrain.engine.record import (
 from rrgtrain.engine.rows import spread
 from rrgtrain.engine.rundir import RunDir
 from rrgtrain.engine.session import Session, open_session
-from rrgtrain.engine.steps import ROUNDING
 from rrgtrain.engine.store import MANIFEST, load_checkpoint
 from rrgtrain.engine.update import fixed_logps
 from rrgtrain.errors import UserError

@@ -23,6 +23,7 @@ from rrgtrain.engine.describe import describe_groups
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.evaluate import chosen_value
 from rrgtrain.engine.exchange import Rollouts, of_all_ranks
+from rrgtrain.engine.gap import SamplerWatch
 from rrgtrain.engine.keeper import State, Unkept
 from rrgtrain.engine.logs import RunLog
 from rrgtrain.engine.optim import learning_rate, optimizer_of
@@ -32,7 +33,7 @@ from rrgtrain.engine.record import Batch, Recorder
 from rrgtrain.engine.reference import named_reference
 from rrgtrain.engine.rows import reward_rows, spread, surprise, unfinished, zero_variance
 from rrgtrain.engine.speed import Speed
-from rrgtrain.engine.steps import check_ratio, on_policy, optimise
+from rrgtrain.engine.steps import Learner, optimise
 from rrgtrain.engine.stopwatch import Stopwatch
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
@@ -152,8 +153,8 @@ def run_rl(
     """Trains `policy` in place for `rl.steps` steps; keeps the best by `eval.best_by` in `out`.
 
     With one update per batch of rollouts the policy is the one that sampled, and every ratio is
-    exactly 1, which is looked at once; see `steps` for several updates. `record` sees every batch
-    before its update.
+    exactly 1; see `steps` for several updates. At every step the sampler's log-probabilities are
+    compared with the trainer's. `record` sees every batch before its update.
     `keeper` makes it resumable. `engine` samples; without one, transformers.
     """
     settings, keeper, by = recipe.rl, keeper or Unkept(), recipe.eval.best_by
@@ -166,6 +167,8 @@ def run_rl(
         reference = named_reference(policy, recipe, out.parent.parent)
     parallel.place(recipe.scale.mode, policy, reference)
     optimizer = optimizer_of(policy.model, settings)
+    watch = SamplerWatch(policy, algorithm, recipe)
+    learner = Learner(policy, reference, algorithm, settings, optimizer, keeper, watch)
     best, clock, at, speed = Best(policy, by), Stopwatch(PHASES), _Place(), Speed(policy)
 
     def state() -> State:
@@ -239,21 +242,8 @@ def run_rl(
         if record is not None:
             done, codec, notes = step / settings.steps, policy.codec, everything.notes
             record(Batch(step, done, groups, scores, total, advantages, past, codec, notes))
-        if step == 0 and not engine.own_kernels and on_policy(settings, len(groups)):
-            check_ratio(policy, sampled, algorithm, settings)
         lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
-        update, trained = optimise(
-            policy,
-            reference,
-            groups,
-            advantages,
-            algorithm,
-            settings,
-            optimizer,
-            lr,
-            (recipe.seed, step),
-            keeper,
-        )
+        update, trained = optimise(learner, groups, advantages, lr, (recipe.seed, step))
         lap("update")
 
         zero = zero_variance(groups, total)

@@ -37,11 +37,13 @@ from rrgtrain.schema import Rl
 @dataclass(frozen=True)
 class Update:
     """`loss` of the whole batch; `metrics` of it, however it was cut into micro-batches; `tokens`
-    that went through the model, prompts included."""
+    that went through the model, prompts included; `seen`: this rank's micro-batches, groups with
+    the members that carried gradient and the log-probabilities [T] of their tokens."""
 
     loss: float
     metrics: dict[str, float]
     tokens: int = 0
+    seen: tuple[tuple[list[Group], Tensor], ...] = ()
 
 
 def accumulate_gradients(
@@ -66,7 +68,8 @@ def accumulate_gradients(
     keep_all = reference is not None and spec.beta > 0
     loss, tokens, metrics = 0.0, 0, _Metrics(with_reference=reference is not None)
     chunks = _chunks(groups, batch, settings, keep_all=keep_all)
-    seen = any(with_images(g.prompt for g in kept) for kept, _ in chunks)
+    images = any(with_images(g.prompt for g in kept) for kept, _ in chunks)
+    seen: list[tuple[list[Group], Tensor]] = []
     refs: dict[int, Tensor] = {}
 
     def add_gradients(*, injected_alone: bool) -> float:
@@ -87,6 +90,7 @@ def accumulate_gradients(
             if rows and not injected_alone:
                 losses.append(_policy_loss(out, old, ref, offsets, kept, part, spec, metrics))
                 tokens += sum(map(_size, kept))
+                seen.append((kept, out.detach()))
             if rows:
                 told = None if injected_alone else metrics
                 losses += _injected_losses(out, ref, offsets, part, batch.objective, told)
@@ -95,7 +99,7 @@ def accumulate_gradients(
                 raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
             parallel.backward(policy, value)
             total += value.item()
-        parallel.drop_unused_gradients(policy, images=seen)
+        parallel.drop_unused_gradients(policy, images=images)
         return total
 
     alone = partial(add_gradients, injected_alone=True) if batch.objective.measured_apart else None
@@ -104,7 +108,8 @@ def accumulate_gradients(
     everywhere = ranks.gather((loss, tokens, metrics))
     loss, tokens = sum(e[0] for e in everywhere), sum(e[1] for e in everywhere)
     values = _Metrics.of_all([e[2] for e in everywhere]).values()
-    return Update(loss, {"loss": loss, **values, **compared, **batch.objective.metrics}, tokens)
+    measured = {"loss": loss, **values, **compared, **batch.objective.metrics}
+    return Update(loss, measured, tokens, tuple(seen))
 
 
 def _reference_logps(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,16 +11,14 @@ from rrgkern import PreferencePairs
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
-from rrgtrain.engine import steps as steps_module
 from rrgtrain.engine import update as update_module
+from rrgtrain.engine.gap import SamplerWatch
 from rrgtrain.engine.keeper import Unkept
 from rrgtrain.engine.minibatch import minibatches, part_of
 from rrgtrain.engine.reference import reference_of
-from rrgtrain.engine.steps import check_ratio, on_policy, optimise
+from rrgtrain.engine.steps import Learner, on_policy, optimise
 from rrgtrain.engine.update import FixedLogps, accumulate_gradients, fixed_logps
-from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import generate
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.engine.common import gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
@@ -74,10 +70,9 @@ def run(policy: Policy, cfg: Recipe, reference: Policy | None = None) -> dict[st
     groups, values = batch(policy)
     algorithm = build_algorithm(cfg)
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=cfg.rl.lr)
-    made = optimise(
-        policy, reference, groups, values, algorithm, cfg.rl, optimizer, 0.01, (0, 1), Unkept()
-    )
-    return made[0]
+    watch = SamplerWatch(policy, algorithm, cfg)
+    learner = Learner(policy, reference, algorithm, cfg.rl, optimizer, Unkept(), watch)
+    return optimise(learner, groups, values, 0.01, (0, 1))[0]
 
 
 def test_one_update_takes_one_forward_and_the_head_sees_scored_tokens_alone(
@@ -226,60 +221,3 @@ def test_a_part_of_the_batch_is_a_batch_of_its_own() -> None:
 )
 def test_when_a_ratio_is_one(overrides: list[str], alone: bool) -> None:
     assert on_policy(setting(*overrides).rl, 4) is alone
-
-
-def rolled_out(policy: Policy, change: Callable[[torch.Tensor], torch.Tensor]) -> list[Group]:
-    groups = groups_of(policy, [["x"], ["y"]], edited=False)
-    made = generate(
-        policy,
-        [g.prompt for g in groups],
-        group=3,
-        temperature=0.7,
-        max_new_tokens=12,
-        seeds=[[1, 2, 3], [4, 5, 6]],
-    )
-    return [
-        replace(
-            g,
-            members=tuple(
-                replace(g.members[0], ids=r.ids, sampler_logps=change(r.logps)) for r in group
-            ),
-        )
-        for g, group in zip(groups, made, strict=True)
-    ]
-
-
-def test_the_sampler_and_the_trainer_are_the_same_policy() -> None:
-    policy = tiny_policy()
-    cfg = setting("rl.beta=0")
-    algorithm = build_algorithm(cfg)
-    own = rolled_out(policy, lambda logps: logps)
-    assert check_ratio(policy, own, algorithm, cfg.rl) < 1e-5
-    other = rolled_out(policy, lambda logps: logps - 0.01)
-    with pytest.raises(UserError, match=r"differ by 0.01 on average .* same weights and dtype"):
-        check_ratio(policy, other, algorithm, cfg.rl)
-    with torch.no_grad():
-        policy.language_model.layers[0].mlp.up_proj.weight.mul_(1.5)
-    with pytest.raises(UserError, match="so a ratio of 1 would be wrong"):
-        check_ratio(policy, own, algorithm, cfg.rl)
-    nucleus = setting("rl.beta=0", "rl.top_p=0.9").rl
-    assert check_ratio(policy, own, algorithm, nucleus) != 0, "nothing to compare with"
-    silent = [replace(g, members=(replace(g.members[0], sampler_logps=None),)) for g in own]
-    assert check_ratio(policy, silent, algorithm, cfg.rl) != 0
-
-
-def test_it_is_asked_once_in_a_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    from tests.rrgtrain.engine.test_rl import Length, trained
-
-    asked = []
-    from rrgtrain.engine import rl as rl_module
-
-    monkeypatch.setattr(rl_module, "check_ratio", lambda *a: asked.append(a) or 0.0)
-    cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=3")
-    trained(tmp_path / "a", cfg, rewards=Length())
-    assert len(asked) == 1
-    several = recipe("rl.algorithm=dr_grpo", "rl.steps=2", "rl.epochs=2", "rl.minibatch=2")
-    _, _, rows, _ = trained(tmp_path / "b", several, rewards=Length())
-    assert len(asked) == 1, "several updates have old log-probabilities instead"
-    assert [r["step"] for r in rows if r["phase"] == "dr_grpo"] == [0, 1]
-    assert steps_module.on_policy(cfg.rl, 3) and not steps_module.on_policy(several.rl, 3)

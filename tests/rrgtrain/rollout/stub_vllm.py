@@ -34,4 +34,5 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     module = types.ModuleType("vllm")
     module.__spec__ = importlib.machinery.ModuleSpec("vllm", None)
     module.LLM = LLM  # type: ignore[attr-defined]
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # as the engine does, for good
     monkeypatch.setitem(sys.modules, "vllm", module)
