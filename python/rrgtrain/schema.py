@@ -269,9 +269,14 @@ class Select:
 
     `diversity` is DDSampling (DEER): `samples` reports of each study by nucleus sampling, studies
     ranked by how much the labels of those differ. `random` draws without looking.
+
+    `weight`: that of a rank, `log_rank` 1 / ln(rank + 1) as eq. 5 has it, `rank` 1 / rank,
+    or the `top` share. Eq. 5 is nearly flat: of 270,790 studies with 35.5 % zero-variance groups a
+    fifth drawn by a perfect ranking has 33.2 %.
     """
 
     method: str = one_of("diversity", "random")
+    weight: str = one_of("log_rank", "rank", "top")
     share: float = at_least(0.2, 1e-6, 1.0)
     samples: int = at_least(10, 2)
     top_p: float = at_least(0.95, 1e-6, 1.0)

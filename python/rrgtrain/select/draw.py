@@ -2,8 +2,9 @@
 
 K reports of each training study are sampled from the fine-tuned policy, a labeller reads them, and
 a study is ranked by how much its reports disagree: D = Σ_c σ_c over the 14 labels (eqs. 3 and 4).
-A share is then drawn without replacement with probability ∝ 1 / ln(rank + 1) (eq. 5). No reference
-report and no label is looked at, except for the table that judges the draw.
+A share is then drawn without replacement with probability ∝ 1 / ln(rank + 1) (eq. 5), or by
+another `select.weight`. No reference report and no label is looked at, except for the table that
+judges the draw; its last row is the share of zero-variance groups that no ranking could better.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rrgkern import diagnostic_diversity, philox_seed, rank_sample
+from rrgkern import diagnostic_diversity, philox_seed
 from rrgtrain.clinical.labels import to_binary
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.data.study import Study
@@ -31,8 +32,9 @@ from rrgtrain.rollout import generate
 from rrgtrain.schema import Recipe
 from rrgtrain.select.narrow import narrow
 from rrgtrain.select.records import Record, Records
-from rrgtrain.select.statistics import print_statistics, table_7
+from rrgtrain.select.statistics import BOUND, print_statistics, table_7
 from rrgtrain.select.subset import Subset
+from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 
 SUBSET, RECORDS = "subset.json", "sampled.jsonl"
 # The draws of a selection are those of a step that training never comes to.
@@ -93,20 +95,25 @@ def _random(recipe: Recipe, train: Sequence[Study]) -> Subset:
 def _diverse(recipe: Recipe, train: Sequence[Study], records: Records) -> Subset:
     names = [study.id for study in train]
     scores = diagnostic_diversity(torch.as_tensor(records.labels(names)).bool())
-    drawn = rank_sample(scores, recipe.select.share, seed=recipe.seed).drawn
-    chosen = np.sort(drawn.numpy())
+    settings = recipe.select
+    chosen = draw_by_rank(scores, settings.share, recipe.seed, settings.weight)
     draws = {
         "all": np.arange(len(names)),
         "random": random_draw(len(names), len(chosen), recipe.seed),
         "selected": chosen,
     }
+    rows = table_7(draws, scores.numpy(), records.rewards(names))
+    flat = rows["all"].get("zero_variance")
+    if flat is not None:
+        least = least_zero_variance(flat, len(names), len(chosen), settings.weight)
+        rows[BOUND] = {"studies": float(len(chosen)), "zero_variance": least}
     return Subset(
         "diversity",
-        recipe.select.share,
+        settings.share,
         recipe.seed,
         [names[i] for i in chosen],
         dict(zip(names, scores.tolist(), strict=True)),
-        table_7(draws, scores.numpy(), records.rewards(names)),
+        rows,
     )
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from rrgkern import zero_variance_share
 
+BOUND = "selected, at best"
 COLUMNS = {
     "studies": "studies",
     "diversity": "diversity",

@@ -15,7 +15,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.select import draw as draw_module
 from rrgtrain.select.draw import RECORDS, SUBSET, random_draw, select
 from rrgtrain.select.records import Record, Records
-from rrgtrain.select.statistics import reward_statistics, table_7
+from rrgtrain.select.statistics import BOUND, reward_statistics, table_7
 from rrgtrain.select.subset import Subset
 from tests.rrgtrain.engine.common import OF_PHANTOM, phantoms, recipe
 from tests.rrgtrain.policy.common import tiny_directory
@@ -37,7 +37,8 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(
 ) -> None:
     whole = select(settings(), tmp_path / "whole")
     assert len(whole.chosen) == 4 and len(whole.scores) == 8
-    assert set(whole.statistics) == {"all", "random", "selected"}
+    assert set(whole.statistics) == {"all", "random", "selected", BOUND}
+    assert 0 <= whole.statistics[BOUND]["zero_variance"] <= 1
     assert whole.statistics["all"]["studies"] == 8 and "reward_std" in whole.statistics["all"]
     assert Subset.load(tmp_path / "whole") == whole
 
