@@ -521,6 +521,13 @@ Nodular opacity, possible nodule versus confluence of shadows. | LO+ LL?
 Calcified nodule, likely granuloma. | LL+
 Calcified granuloma, likely benign. |
 Old granulomatous disease, no nodules. | LL-
+Scarring from remote infectious process. |
+Findings consistent with prior infectious process. |
+Scarring from old infection or inflammation. |
+No axillary mass. |
+Hepatic lesion is better seen on CT. |
+Acute infectious process. | PN+
+No acute infectious process. | PN-
 """.strip()
 
 
