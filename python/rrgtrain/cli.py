@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rrgtrain.engine.stop import stopping
+from rrgtrain.engine.stop import INTERRUPTED, stopping
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.shown import one_line
 
@@ -75,7 +76,9 @@ def parser() -> argparse.ArgumentParser:
             metavar="RUN",
             help="go on with the run in this directory, from its newest checkpoint",
         )
-    evaluation = verb("eval", "greedy reports of a checkpoint, scored")
+    evaluation = verb(
+        "eval", "generate reports for the test split with a checkpoint and score them"
+    )
     evaluation.add_argument("--from", dest="start", required=True, help="checkpoint directory")
     evaluation.add_argument("--out", type=Path, required=True)
     selection = verb("select", "draw the training studies that RL learns most from")
@@ -83,13 +86,13 @@ def parser() -> argparse.ArgumentParser:
     selection.add_argument("--from", dest="start", default="", help="fine-tuned checkpoint")
     selection.add_argument("--out", type=Path, required=True, help="goes on where it stopped")
     _replicate_options(verb("replicate", "the papers' claims in miniature, on phantoms"))
-    data = verb("data", "write the phantom radiographs of a recipe")
+    data = verb("data", "generate synthetic radiographs")
     data.add_argument("--out", type=Path, required=True)
-    report = verb("report", "draw report.html of a finished run again")
+    report = verb("report", "regenerate report.html of a finished run")
     report.add_argument("run", type=Path)
-    replay = verb("replay", "make a recorded step, or a batch that was not finite, again")
+    replay = verb("replay", "recompute a recorded step, or a saved NaN batch, and compare")
     replay.add_argument("batch", type=Path, help="RUN/steps/NUMBER.json.gz, or RUN/failures/...")
-    verb("doctor", "versions, devices and who serves each op")
+    verb("doctor", "check this installation")
     return top
 
 
@@ -121,23 +124,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     75 where the run was stopped and can be resumed, 130 after an interrupt from the keyboard.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    with warnings.catch_warnings():
-        warnings.showwarning = _one_line
-        try:
-            with stopping.installed():
-                return _run(_understood(arguments))
-        except Stopped as stopped:
-            _tell(str(stopped), stopped)
-            return stopped.status
-        except UserError as error:
-            _tell(str(error), error)
-            return 2
-        except KeyboardInterrupt as interrupt:
-            _tell("interrupted", interrupt)
-            return 130
-        finally:
-            if (ranks := _ranks()) is not None:
-                ranks.close()
+    try:
+        with warnings.catch_warnings(), stopping.installed():
+            warnings.showwarning = _one_line
+            return _told(arguments)
+    except KeyboardInterrupt:
+        # the second one, which came while the first was told
+        return INTERRUPTED
+    except Stopped as stopped:
+        return stopped.status
+    finally:
+        if arguments is None:
+            # The process ends here: an interrupt could only print a traceback over the last line.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _told(arguments: Sequence[str] | None) -> int:
+    """Runs the command and tells in one line what ended it early; the exit status."""
+    try:
+        return _run(_understood(arguments))
+    except Stopped as stopped:
+        _tell(str(stopped), stopped)
+        return stopped.status
+    except UserError as error:
+        _tell(str(error), error)
+        return 2
+    except KeyboardInterrupt as interrupt:
+        _tell("interrupted", interrupt)
+        return INTERRUPTED
+    finally:
+        if (ranks := _ranks()) is not None:
+            ranks.close()
 
 
 def _ranks() -> Any:

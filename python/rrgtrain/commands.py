@@ -14,6 +14,7 @@ import torch
 from rrgtrain.config import load_config
 from rrgtrain.data.phantom import PhantomConfig, write_phantom
 from rrgtrain.engine import parallel, ranks
+from rrgtrain.engine.experiment import is_fixed
 from rrgtrain.engine.keepsakes import Keepsakes
 from rrgtrain.engine.outcome import draw, finish
 from rrgtrain.engine.progress import Bar, progress
@@ -40,10 +41,6 @@ TITLES = {
 
 # Commands that `--resume` goes on with.
 RESUMABLE = ("demo", "sft", "rl")
-# A resumed run may not be another experiment than the one its checkpoints are of.
-FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group")
-# Where the same things lie now, and on what they are computed.
-MOVABLE = ("data.root", "policy.path", "policy.device", "policy.vision_cache_mib")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -122,7 +119,7 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
         raise UserError(f"no run in {path} to resume; drop --resume to start one there")
     if found.report.is_file():
         raise UserError(f"the run in {path} has ended; its report is {found.report}")
-    fixed = [o for o in overrides if o.startswith(FIXED) and o.partition("=")[0] not in MOVABLE]
+    fixed = [o for o in overrides if is_fixed(o.partition("=")[0])]
     if fixed:
         raise UserError(
             f"{fixed[0]!r} would make another experiment of the run in {path}; start a new one"
@@ -133,7 +130,7 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
 def _how_to_go_on(verb: str, out: Path) -> str:
     if RunDir(out).config.is_file():
         return f"go on with: {_started()} {verb} --resume {shlex.quote(str(out))}"
-    return "nothing was begun: give the same command again"
+    return "nothing was saved: start it again with the same command"
 
 
 def _started() -> str:

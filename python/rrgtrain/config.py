@@ -14,6 +14,7 @@ import dataclasses
 import difflib
 import enum
 import functools
+import math
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -194,8 +195,13 @@ def _apply(schema: Any, config: DictConfig, setting: _Setting, places: dict[str,
     if isinstance(setting.value, bool) and bool not in _arms(kind) and float in _arms(kind):
         # OmegaConf would take true as 1.0.
         raise _wrong_type(setting, kind)
+    owner, name = _owner(schema, setting.key)
     try:
-        OmegaConf.update(config, setting.key, setting.value, merge=False)
+        if name:
+            # the whole key would be split at the name's own dots
+            OmegaConf.update(config, owner, {name: setting.value}, merge=True)
+        else:
+            OmegaConf.update(config, setting.key, setting.value, merge=False)
     except OmegaConfBaseException as error:
         raise _wrong_type(setting, kind) from error
     places[setting.key] = setting.place
@@ -217,6 +223,8 @@ def _kind_at(schema: Any, setting: _Setting) -> Any:
             if part not in hints:
                 raise UserError(f"{setting.place}: {_unknown(schema, kind, parts, depth)}")
             kind = hints[part]
+        elif _is_flat(kind):
+            return typing.get_args(kind)[1]
         elif typing.get_origin(kind) is dict:
             kind = typing.get_args(kind)[1]
         else:
@@ -226,6 +234,24 @@ def _kind_at(schema: Any, setting: _Setting) -> Any:
                 f"and has no keys of its own; write {owner}=value"
             )
     return kind
+
+
+def _owner(schema: Any, key: str) -> tuple[str, str]:
+    """Of an entry of a flat mapping its key and the entry's name, which may hold dots; else ""."""
+    kind: Any = schema
+    parts = key.split(".")
+    for depth, part in enumerate(parts):
+        if _is_flat(kind):
+            return ".".join(parts[:depth]), ".".join(parts[depth:])
+        hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
+        kind = hints.get(part)
+    return "", ""
+
+
+def _is_flat(kind: Any) -> bool:
+    """A mapping of names to single values."""
+    args = typing.get_args(kind)
+    return typing.get_origin(kind) is dict and args[1] in (int, float, bool, str)
 
 
 def _unknown(schema: Any, section: Any, parts: list[str], depth: int) -> str:
@@ -243,7 +269,8 @@ def _unknown(schema: Any, section: Any, parts: list[str], depth: int) -> str:
         repaired = ".".join([stem, *parts[depth + 1 :]])
         best = [repaired if repaired in everything else stem]
     else:
-        best = namesakes or difflib.get_close_matches(key, everything, n=1)
+        # of data.csv, data.subset is not what was meant
+        best = namesakes or difflib.get_close_matches(key, everything, n=1, cutoff=0.7)
     where = prefix or "the top level"
     if not best:
         return f"unknown key {key!r}; {where} has {', '.join(siblings)}"
@@ -275,6 +302,12 @@ def _check_allowed(key: str, value: Any, allowed: Mapping[str, Any], place: str)
         for item in value:
             _check_allowed(key, item, allowed, place)
         return
+    if isinstance(value, dict):
+        for name, item in value.items():
+            _check_allowed(f"{key}.{name}", item, {}, place)
+        return
+    if isinstance(value, float) and not math.isfinite(value):
+        raise UserError(f"{place}: {key} is {value!r}; wanted a finite number")
     choices = allowed.get("choices")
     if choices is not None and value not in choices:
         close = difflib.get_close_matches(str(value), [str(c) for c in choices], n=1)
@@ -285,8 +318,7 @@ def _check_allowed(key: str, value: Any, allowed: Mapping[str, Any], place: str)
             f"{place}: {key} is {value!r}; wanted one of {', '.join(map(str, choices))}{hint}"
         )
     low, high = allowed.get("min"), allowed.get("max")
-    # Written as `not >=` so that NaN, which compares false with everything, is refused too.
-    if (low is not None and not value >= low) or (high is not None and not value <= high):
+    if (low is not None and value < low) or (high is not None and value > high):
         bounds = [f">= {low}"] * (low is not None) + [f"<= {high}"] * (high is not None)
         raise UserError(f"{place}: {key} is {value!r}; wanted a value {' and '.join(bounds)}")
 

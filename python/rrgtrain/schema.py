@@ -171,7 +171,7 @@ class Rl:
     kl: str = one_of("k3", "k1", "k2")
     reference: str = "start"
     temperature: float = at_least(1.0, 1e-3)
-    top_p: float = at_least(1.0, 0.0, 1.0)
+    top_p: float = at_least(1.0, 1e-6, 1.0)
     max_new_tokens: int = at_least(128, 1)
     epochs: int = at_least(1, 1)
     minibatch: int | None = at_least(None, 1)

@@ -106,6 +106,7 @@ def test_unknown_key_names_file_line_key_and_nearest_path(tmp_path: Path) -> Non
         ("optimiser.tau=0.5", "did you mean edit.tau?"),
         ("steps=3", "did you mean optimiser.steps?"),
         ("optimiser={stepz: 3}", "did you mean optimiser.steps?"),
+        ("edit.csv=1", "unknown key 'edit.csv'; edit has tau"),
         ("qqqq.zzzz=1", "the top level has seed, name, optimiser, edit, terms"),
         ("seed.x=1", "write seed=value"),
         ("optimiser=3", "set one of its keys: optimiser.lr, optimiser.steps"),
@@ -146,7 +147,11 @@ def test_wrong_type_names_value_and_type(override: str, seen: str, wanted: str) 
     [
         ("optimiser.schedule=cosin", "one of constant, cosine; did you mean cosine?"),
         ("optimiser.lr=-1", "wanted a value >= 0.0"),
-        ("optimiser.lr=.nan", "wanted a value >= 0.0"),
+        ("optimiser.lr=.nan", "optimiser.lr is nan; wanted a finite number"),
+        ("optimiser.lr=.inf", "optimiser.lr is inf; wanted a finite number"),
+        ("optimiser.clip=-.inf", "optimiser.clip is -inf; wanted a finite number"),
+        ("optimiser.betas=[0.9, .nan]", "optimiser.betas is nan; wanted a finite number"),
+        ("terms={a: 1.0, b: .nan}", "terms.b is nan; wanted a finite number"),
         ("optimiser.steps=0", "wanted a value >= 1 and <= 1000"),
         ("optimiser.steps=1001", "wanted a value >= 1 and <= 1000"),
         ("optimiser.betas=[0.9, 1.5]", "optimiser.betas is 1.5"),
@@ -154,6 +159,25 @@ def test_wrong_type_names_value_and_type(override: str, seen: str, wanted: str) 
 )
 def test_choices_and_bounds(override: str, wanted: str) -> None:
     assert wanted in refused(None, override)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["seed=-1", f"seed={10**26}", "policy.seed=-1", "rl.top_p=0", "reward.terms={label_f1: .nan}"],
+)
+def test_a_recipe_refuses_what_no_run_can_begin_with(override: str) -> None:
+    with pytest.raises(UserError, match=f"override '{re.escape(override)}'.*wanted"):
+        load_config(Recipe, None, [override])
+
+
+def test_a_name_in_a_mapping_may_have_dots() -> None:
+    recipe = load_config(
+        Recipe, None, ["reward.terms.mypkg.rew:brevity=0.5", "reward.terms.match=2"]
+    )
+    wanted = {"entity_f1": 1.0, "label_f1": 1.0, "match": 2.0, "mypkg.rew:brevity": 0.5}
+    assert recipe.reward.terms == wanted
+    with pytest.raises(UserError, match="reward.terms.mypkg.rew:brevity is 'much'"):
+        load_config(Recipe, None, ["reward.terms.mypkg.rew:brevity=much"])
 
 
 def test_optional_value_may_be_null() -> None:
@@ -221,7 +245,7 @@ def test_circle_of_bases(tmp_path: Path) -> None:
 @given(
     lr=st.floats(min_value=0, allow_nan=False, allow_infinity=False),
     name=st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
-    clip=st.none() | st.floats(allow_nan=False),
+    clip=st.none() | st.floats(allow_nan=False, allow_infinity=False),
 )
 def test_dumped_config_loads_equal(
     tmp_path_factory: pytest.TempPathFactory, lr: float, name: str, clip: float | None

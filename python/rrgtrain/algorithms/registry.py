@@ -87,6 +87,8 @@ def _of_the_user(name: str, known: list[str]) -> Callable[..., object]:
     if not module or module.startswith(".") or not function:
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean {close[0]}? " if close else ""
+        if name.lower() == "gspo":
+            hint = "GSPO is grpo with rl.ratio_level=sequence; "
         raise UserError(
             f"rl.algorithm={name!r} is unknown; {hint}choose {', '.join(known)}, "
             "or your own as package.module:function"

@@ -105,6 +105,8 @@ class Keeper(Unkept):
         # of several ranks, one may write
         self._store = CheckpointStore(run.resume, settings.keep) if ranks.first() else None
         self._began, self.earlier = clock(), 0.0
+        # What each checkpoint says of the run's settings, see `experiment.settled`.
+        self.settings: dict[str, str] = {}
         self._done: dict[str, State] = {}
         self._saved: State | None = None
         self._stage = ""
@@ -229,6 +231,7 @@ class Keeper(Unkept):
 
     def _write(self, store: CheckpointStore, label: str, state: State) -> None:
         about = {name: state[name] for name in ("verb", "stage", "step")}
+        about["settings"] = self.settings
         try:
             self._log.sync()
             store.save(_safe(label), state, about)

@@ -169,5 +169,5 @@ def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
     speed = Speed(stages.session.policy).note() if trained and stages.session.policy else None
     notes += [speed] if speed else []
     if recipe.reward.labeller == "rules":
-        notes.append("Labels and entities by the `rules` backend; it is not CheXbert or RadGraph.")
+        notes.append("Labels and entities by the rules backend; it is not CheXbert or RadGraph.")
     return notes

@@ -168,7 +168,7 @@ def read_record(path: Path) -> dict[str, Any]:
         record = json.loads(gzip.decompress(path.read_bytes()))
     except (OSError, ValueError, EOFError, zlib.error, RecursionError) as error:
         raise UserError(
-            f"{path} is no record of a step ({error}); name RUN/steps/NUMBER"
+            f"{path} is no record of a step ({error}); name RUN/steps/NUMBER.json.gz"
         ) from error
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         seen = record.get("format") if isinstance(record, dict) else type(record).__name__

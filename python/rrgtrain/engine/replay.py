@@ -30,6 +30,10 @@ def replay_batch(directory: Path) -> Iterator[str]:
     """
     run = RunDir(directory.parent.parent)
     if not run.config.is_file() or not (directory / "manifest.json").is_file():
+        if not directory.is_dir():
+            raise UserError(
+                f"no such file: {directory}; name RUN/steps/NUMBER.json.gz or RUN/failures/..."
+            )
         raise UserError(f"{directory} holds no batch; name a directory RUN/failures/<stage>-<step>")
     try:
         kept = load_checkpoint(directory).state

@@ -143,7 +143,7 @@ class RunDir:
                 raise UserError(f"no run in {run.path} to resume; drop --resume to start one there")
             raise UserError(
                 f"{run.path} already holds a run ({', '.join(found)}); "
-                "name another directory by --out, or delete this one"
+                "name another directory by --out"
             )
         run.events.mkdir(exist_ok=True)
         run.checkpoints.mkdir(exist_ok=True)

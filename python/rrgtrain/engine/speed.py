@@ -95,12 +95,10 @@ class Speed:
         return row
 
     def note(self) -> str | None:
-        """A sentence for the report where the utilisation cannot be told."""
-        if self.peak is not None:
+        """A sentence for the report where the utilisation of a GPU cannot be told."""
+        if self.peak is not None or self.policy.device.type != "cuda":
             return None
-        name = str(self.policy.device)
-        if self.policy.device.type == "cuda":
-            name = f"{torch.cuda.get_device_name(self.policy.device)} in {self.policy.dtype}"
+        name = f"{torch.cuda.get_device_name(self.policy.device)} in {self.policy.dtype}"
         return f"Model FLOP utilisation: unknown, no peak is on record for {name}."
 
 

@@ -14,6 +14,7 @@ from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
 from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.evaluate import Evaluation
+from rrgtrain.engine.experiment import require_settled, settled
 from rrgtrain.engine.keeper import Keeper, State, Unkept, load_weights, require_verb
 from rrgtrain.engine.logs import NoLog, RunLog
 from rrgtrain.engine.record import Recorder, StepRecords
@@ -85,6 +86,8 @@ class Stages:
                 _clear(run)
             if resume and verb is not None:
                 require_verb(run, verb)
+                if ranks.first():
+                    require_settled(run, asked)
             session = open_session(
                 recipe,
                 out,
@@ -98,6 +101,7 @@ class Stages:
             keeper: Unkept = Unkept()
             if verb is not None:
                 keeper = Keeper(run, session.policy, log, verb, recipe.checkpoint)
+                keeper.settings = settled(asked)
                 if resume:
                     where = keeper.resume()
                     if ranks.first():

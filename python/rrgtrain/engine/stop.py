@@ -1,8 +1,9 @@
-"""SIGTERM and Ctrl-C: at once where nothing is lost by it, at the end of the step in a loop.
+"""SIGTERM, SIGHUP and Ctrl-C: at once where nothing is lost by it, in a loop at a step's end.
 
 `with stopping.installed():` takes the signals over for a command. From then on a signal raises
 `Stopped`, but not inside `with stopping.deferred():`, where it is only noted and
-`stopping.check()` raises it. A second Ctrl-C never waits.
+`stopping.check()` raises it. A second Ctrl-C never waits, and there is no third: it would only cut
+off the words with which the command ends.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from rrgtrain.errors import Stopped
@@ -29,13 +30,17 @@ class Stopping:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Takes over SIGTERM and SIGINT, and gives them back. Only in the main thread; elsewhere,
-        and inside another `installed`, it does nothing."""
+        """Takes over SIGTERM, SIGHUP and SIGINT, and gives them back. Only in the main thread;
+        elsewhere, and inside another `installed`, it does nothing. Under nohup SIGHUP stays
+        ignored."""
         if self._installed or threading.current_thread() is not threading.main_thread():
             yield
             return
         self.requested, self._deferred, self._installed = None, False, True
-        before = {s: signal.signal(s, self._handle) for s in (signal.SIGTERM, signal.SIGINT)}
+        taken = [signal.SIGTERM, signal.SIGINT]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            taken.append(signal.SIGHUP)
+        before = {s: signal.signal(s, self._handle) for s in taken}
         try:
             yield
         finally:
@@ -78,13 +83,17 @@ class Stopping:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if self.requested is signal.SIGINT and number == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise KeyboardInterrupt
         self.requested = signal.Signals(number)
         if not self._deferred:
             raise self._stopped()
         again = "; once more to stop at once" if number == signal.SIGINT else ""
-        # not print: the signal may have come in the middle of one
-        os.write(2, f"rrgtrain: {self.requested.name}: finishing the step{again}\n".encode())
+        line = f"rrgtrain: {self.requested.name}: finishing the step{again}\n"
+        # Not print: the signal may have come in the middle of one. After a SIGHUP the terminal is
+        # gone, which must not end the step.
+        with suppress(OSError):
+            os.write(2, line.encode())
 
 
 stopping = Stopping()

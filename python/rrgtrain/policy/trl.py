@@ -16,7 +16,19 @@ class SharedPrefix:
     Rows of a batch whose prompts and images are the same form a group; TRL shuffles and splits
     its batches, so the larger `per_device_train_batch_size`, the more is shared. Reference and
     old log-probs go the same way. See `shared_prefix_logps` for the models it takes.
+
+    A class whose trainer would not call it raises TypeError when it is defined.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        name = "_get_per_token_logps_and_entropies"
+        having = [base for base in cls.__mro__ if name in vars(base)]
+        if having[-1] is SharedPrefix:
+            raise TypeError(
+                f"{cls.__name__}: no base behind SharedPrefix has {name}, so nothing would call "
+                f"it; write class {cls.__name__}(SharedPrefix, GRPOTrainer), with TRL 1.x"
+            )
 
     def _get_per_token_logps_and_entropies(
         self,

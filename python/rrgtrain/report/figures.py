@@ -62,8 +62,10 @@ def training_figures(rows: Rows) -> list[Figure]:
         figures.append(_lines(_of("Reward terms", phase, rl), _parts(rows, phase, parts)))
     figures += [
         across("Groups without variance", rl, "zero_variance", from_zero=True, percent=True),
-        across("Reports that earn nothing", rl, "zero_reward", from_zero=True, percent=True),
-        across("Groups that earn nothing", rl, "zero_groups", from_zero=True, percent=True),
+        across(
+            "Share of reports with zero reward", rl, "zero_reward", from_zero=True, percent=True
+        ),
+        across("Share of groups with zero reward", rl, "zero_groups", from_zero=True, percent=True),
         across("KL to the reference", rl, "kl", from_zero=True),
     ]
     figures += [_oracle(rows, p, keys[p], _of("The oracle's part", p, rl)) for p in rl]
@@ -106,7 +108,8 @@ def _parts(rows: Rows, phase: str, parts: Mapping[str, str]) -> Named:
 
 
 def _reward(rows: Rows, phase: str, keys: Sequence[str]) -> Figure | None:
-    origins = [k for k in keys if k.startswith("reward_")]
+    # With a slash it is another thing: `reward_seconds/...` are timings.
+    origins = [k for k in keys if k.startswith("reward_") and "/" not in k]
     # With one kind of member only, its curve is the total's.
     shown = {k: k.removeprefix("reward_") for k in origins} if len(origins) > 1 else {}
     return _lines("Reward", _parts(rows, phase, {"reward/total": "all members", **shown}))

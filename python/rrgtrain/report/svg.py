@@ -81,7 +81,8 @@ def line_chart(
         raise ValueError("no finite value to draw; leave the chart out")
     xs = [x for s in every for x in s.x]
     low = min(0.0, *values) if from_zero else min(values)
-    axes = _Axes((min(xs), max(xs)), ticks(low, max(values)))
+    # From 0 in every chart: validations begin later than training, and are read beside it.
+    axes = _Axes((min(0.0, *xs), max(xs)), ticks(low, max(values)))
     parts = axes.draw(x_label, percent)
     if rule is not None:
         x = axes.x(rule[0])
@@ -101,7 +102,7 @@ def stacked_chart(
     `colours` are the colour classes of the layers.
     """
     totals = [sum(column) for column in zip(*(s.y for s in layers), strict=True)]
-    axes = _Axes((layers[0].x[0], layers[0].x[-1]), ticks(0.0, max(totals)))
+    axes = _Axes((min(0.0, layers[0].x[0]), layers[0].x[-1]), ticks(0.0, max(totals)))
     parts = axes.draw(x_label, percent=False)
     base = [0.0] * len(totals)
     for layer, colour in zip(layers, colours, strict=True):

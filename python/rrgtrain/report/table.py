@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rrgtrain.report import numbers
+from rrgtrain.report.names import RULES
 from rrgtrain.report.summary import RunSummary, System
 
 _COLUMNS = {
@@ -26,8 +27,10 @@ def summary_cells(summary: RunSummary) -> list[list[str]]:
     """Header and rows as text; optional columns appear when a system fills them."""
     systems = summary.systems.values()
     keys = [k for k in _COLUMNS if k in _ALWAYS or any(k in s.metrics for s in systems)]
-    edits = any(system.edits for system in systems)
-    header = ["system", *(_COLUMNS[k] for k in keys), *(["edits by rule"] if edits else []), "time"]
+    edits = {kind for system in systems for kind in system.edits}
+    # An algorithm of one's own counts what it likes.
+    of_rules = "edits by rule" if edits <= {*RULES, "unchanged"} else "edits"
+    header = ["system", *(_COLUMNS[k] for k in keys), *([of_rules] if edits else []), "time"]
     rows = [header]
     for name, system in summary.systems.items():
         cells = [numbers.metric_text(key, system.metrics.get(key)) for key in keys]

@@ -133,10 +133,12 @@ def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: Run
 def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:
     require_verb(run, "sft")  # nothing was begun
     loop = Loop(run, log, Checkpoint(steps=1))
+    loop.keeper.settings = {"seed": "0"}
     loop.begin()
     loop.step()
     loop.step()
     require_verb(run, "rl")
+    assert CheckpointStore(run.resume, 1).about()["settings"] == {"seed": "0"}
     with pytest.raises(UserError, match="was begun by another command; use: rrgtrain rl --resume"):
         require_verb(run, "sft")
     weights = {"model.language_model.norm.weight": torch.zeros(3)}

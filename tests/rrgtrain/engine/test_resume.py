@@ -70,7 +70,7 @@ def test_before_the_run_has_begun_nothing_stands_in_the_way(tmp_path: Path) -> N
     words = ["demo", "--out", "run", *TINY_RUN]
     done = command(*words, cwd=tmp_path, at=At("rrgtrain.data.phantom.write:_write_study", 4))
     assert done.status == 75
-    told = "rrgtrain: stopped by SIGTERM; nothing was begun: give the same command again"
+    told = "rrgtrain: stopped by SIGTERM; nothing was saved: start it again with the same command"
     assert done.last == told
     done = command("demo", "--resume", "run", cwd=tmp_path)
     assert done.status == 2 and "no run in run to resume; drop --resume" in done.last
@@ -88,6 +88,14 @@ def test_ctrl_c_finishes_the_step_and_the_second_does_not_wait(tmp_path: Path) -
         "rrgtrain: stopped by SIGINT after 2 steps of sft; go on with: rrgtrain sft --resume run"
     )
     assert [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "sft"] == [0, 1]
+    config = tmp_path / "run/config.yaml"
+    whole = config.read_text()
+    for spoilt in (whole[: len(whole) // 2], whole.replace("seed: 0", "seed: 1")):
+        config.write_text(spoilt)
+        done = command("sft", "--resume", "run", cwd=tmp_path)
+        assert done.status == 2 and "run/config.yaml" in done.last, done.err
+        assert config.read_text() == spoilt
+    config.write_text(whole)
     at = At(f"{SFT}:sft_loss", 1, "SIGINT+SIGINT")
     done = command("sft", "--resume", "run", cwd=tmp_path, at=at)
     assert done.status == 130 and done.last == "rrgtrain: interrupted"

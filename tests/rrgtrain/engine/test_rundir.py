@@ -22,7 +22,7 @@ def test_create_then_refuse_then_resume(tmp_path: Path) -> None:
         run.metrics.write_text("")
     with pytest.raises(UserError, match=r"already holds a run \(config.yaml, metrics.jsonl\)") as e:
         RunDir.create(out)
-    assert "another directory by --out, or delete this one" in str(e.value)
+    assert "another directory by --out" in str(e.value)
     assert "\n" not in str(e.value)
     with RunDir.create(out, resume=True) as run:
         assert run.config.read_text() == "seed: 0\n"

@@ -78,10 +78,8 @@ def test_peaks(
         assert speed.note() is None
 
 
-def test_a_cpu_has_no_peak_on_record() -> None:
-    assert Speed(tiny_policy()).note() == (
-        "Model FLOP utilisation: unknown, no peak is on record for cpu."
-    )
+def test_of_a_cpu_no_utilisation_is_asked() -> None:
+    assert Speed(tiny_policy()).note() is None
 
 
 def test_a_stopwatch_goes_on_after_a_resume() -> None:

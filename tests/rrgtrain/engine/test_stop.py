@@ -72,6 +72,39 @@ def test_a_second_interrupt_does_not_wait() -> None:
             signal.raise_signal(signal.SIGINT)
 
 
+def test_there_is_no_third_interrupt() -> None:
+    stopping, before = Stopping(), signal.getsignal(signal.SIGINT)
+    with stopping.installed():
+        for kind in (Stopped, KeyboardInterrupt):
+            with pytest.raises(kind):
+                signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_closed_terminal_ends_the_step_as_sigterm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    stopping = Stopping()
+    monkeypatch.setattr("os.write", gone)
+    with stopping.installed(), stopping.deferred():
+        signal.raise_signal(signal.SIGHUP)
+        with pytest.raises(Stopped, match="stopped by SIGHUP") as caught:
+            stopping.check()
+    assert caught.value.status == 75
+
+
+def test_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stopping().installed():
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_other_threads_and_nested_commands_leave_the_signals_alone() -> None:
     stopping = Stopping()
     seen = []

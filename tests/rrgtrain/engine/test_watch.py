@@ -75,7 +75,10 @@ def test_nan_in_fine_tuning_and_a_replay_that_finds_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "told"),
-    [("run/failures/none", "holds no batch; name a directory RUN/failures"), ("x", "holds no bat")],
+    [
+        ("run/failures/none", "no such file: run/failures/none; name RUN/steps/"),
+        (".", "holds no bat"),
+    ],
 )
 def test_a_replay_of_nothing(path: str, told: str, tmp_path: Path) -> None:
     done = command("replay", path, cwd=tmp_path)

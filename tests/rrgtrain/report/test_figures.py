@@ -85,6 +85,7 @@ def test_no_rows_no_figures() -> None:
 def test_figures_of_a_whole_run_in_reading_order() -> None:
     rows = [row("sft", i, loss=3.0 - i) for i in range(3)] + [row("sft_val", 2, micro_f1=0.5)]
     rows += rl(3, reward_sampled=0.9, reward_edited=1.1, clip_low=0.0, clip_high=0.1)
+    rows[-1]["reward_seconds/entity_f1"] = 7.69e-05
     rows[-1]["edits/b"] = 4.0
     rows += [row("editgrpo_val", 1, micro_f1=0.6), row("editgrpo_val", 2, micro_f1=0.7)]
     figures = training_figures(rows)
@@ -126,6 +127,14 @@ def test_nan_makes_a_gap_and_a_note() -> None:
     figure = next(f for f in training_figures(rows) if f.title == "KL to the reference")
     assert figure.note == "1 logged value not finite, left out."
     assert [len(run) for run in points(figure)] == [2, 2]
+
+
+def test_training_and_validation_share_the_beginning_of_their_axis() -> None:
+    rows = [row("sft", i, loss=3.0 - i) for i in range(7)]
+    rows += [row("sft_val", i, micro_f1=0.1 * i) for i in (3, 6)]
+    for figure in training_figures(rows):
+        marks = ElementTree.fromstring(str(figure.chart)).iter()
+        assert "0" in [mark.text for mark in marks if mark.get("text-anchor") == "middle"]
 
 
 def test_all_nan_curve_is_left_out_and_zero_curve_is_flat() -> None:

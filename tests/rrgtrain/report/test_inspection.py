@@ -201,8 +201,8 @@ def test_zero_reward_rate_and_mixing_weight_are_curves() -> None:
         ("zero-reward rate of a group", "20 %"),
         ("mixing weight of the preference", "5 %"),
     ]
-    assert [last for *_, last in found["Reports that earn nothing"].legend] == ["17 %"]
-    assert [last for *_, last in found["Groups that earn nothing"].legend] == ["10 %"]
+    assert [last for *_, last in found["Share of reports with zero reward"].legend] == ["17 %"]
+    assert [last for *_, last in found["Share of groups with zero reward"].legend] == ["10 %"]
     title = "Gradient of the oracle over that of the rest"
     assert [float(last) for *_, last in found[title].legend] == [0.1]
     lines = re.findall(r'class="line', str(found["The oracle's part"].chart))
@@ -212,7 +212,7 @@ def test_zero_reward_rate_and_mixing_weight_are_curves() -> None:
 def test_two_runs_compare_their_zero_rewards() -> None:
     """OraPO's figure 2: the same curve with and without oracle."""
     both = rows(zero_reward=0.5) + [{**r, "phase": "dr_grpo"} for r in rows(zero_reward=0.9)]
-    found = {f.title: f for f in training_figures(both)}["Reports that earn nothing"]
+    found = {f.title: f for f in training_figures(both)}["Share of reports with zero reward"]
     assert [name for _, name, _ in found.legend] == ["OraPO", "Dr. GRPO"]
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from rrgtrain.errors import UserError
 from rrgtrain.report import Metric, RunSummary, System, numbers, print_summary
 from rrgtrain.report.names import METRICS, in_order, metric_name
+from rrgtrain.report.table import summary_cells
 
 
 def example() -> RunSummary:
@@ -121,6 +122,14 @@ def test_changes_durations_and_ticks() -> None:
         "2e−5",
         "−1e7",
     ]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "title"), [({"a", "unchanged"}, "edits by rule"), ({"a", "rescue/joined"}, "edits")]
+)
+def test_edits_of_an_algorithm_of_ones_own_are_no_rules(kinds: set[str], title: str) -> None:
+    summary = RunSummary("x", {"RL": System({}, edits=dict.fromkeys(kinds, 1.0))})
+    assert title in summary_cells(summary)[0]
 
 
 def test_clinical_metrics_come_first_and_unknown_ones_are_named() -> None:

@@ -75,7 +75,10 @@ def write_phantom(
 def _check_same(target: Path, stamp: dict[str, Any]) -> None:
     path = target / STAMP
     if not path.is_file():
-        raise UserError(f"{target} is not empty and holds no phantom; choose an empty directory")
+        raise UserError(
+            f"{target} is not empty and holds no phantom; for a data set of your own set "
+            "data.source=iu_xray or nih, for phantoms choose an empty directory"
+        )
     try:
         there = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
