@@ -3,6 +3,7 @@
 #   make test                  the whole suite
 #   make bench ROOM=mccs       one room's tests, then its bench
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
+#   make gpu-wheels            what a CUDA machine without a package index needs for it
 #   make parity                the losses of TRL, Liger and verl, side by side
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
@@ -21,10 +22,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-peers bench-step gpu sanitize parity test-vllm chaos oracle parity-full clean
+.PHONY: help install demo test lint bench bench-peers bench-step gpu gpu-wheels sanitize parity test-vllm chaos oracle parity-full clean
 
 help:
-	@sed -n '2,10s/^# \{0,1\}//p' Makefile
+	@sed -n '2,11s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -48,8 +49,23 @@ bench: $(VENV)/.installed-dev
 	$(PY) -m pytest -q tests/rrgkern/$(ROOM)
 	$(PY) -m pytest -q --benchmark-quiet bench/$(ROOM).py
 
-gpu: $(VENV)/.installed-dev
-	$(PY) bench/gpu_suite.py
+# Three parts of nine minutes each; PART=2 runs one. A machine without a package index takes the wheels
+# that `make gpu-wheels` gathered into .whl/ elsewhere, and its own Python with torch for CUDA.
+WHEELS := .whl
+GPU_PYTHON ?= $(if $(wildcard $(WHEELS)/*.whl),python3,$(PY))
+gpu: $(if $(wildcard $(WHEELS)/*.whl),$(WHEELS)/site,$(VENV)/.installed-dev)
+	PYTHONPATH="$(WHEELS)/site:$$PYTHONPATH" $(GPU_PYTHON) bench/gpu_suite.py $(PART:%=--part %)
+
+$(WHEELS)/site: $(wildcard $(WHEELS)/*.whl)
+	$(GPU_PYTHON) -m pip install --disable-pip-version-check -q --no-index --no-deps --upgrade --target $@ $^
+	@touch $@
+
+# For Python 3.12 on Linux, x86-64. The tests' tools, what compiles csrc, peers, the sanitizer.
+gpu-wheels: $(VENV)/.installed-dev
+	$(PY) -m pip download --disable-pip-version-check --no-deps --only-binary :all: --dest $(WHEELS) \
+		--python-version 3.12 --implementation cp --abi cp312 --abi abi3 --abi none \
+		--platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_24_x86_64 \
+		--platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -c constraints.txt -r bench/gpu_wheels.txt
 
 # The C++ twins under AddressSanitizer and UBSan. Python itself leaks by design: no leak check.
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined

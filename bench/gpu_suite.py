@@ -1,31 +1,36 @@
-"""Everything that needs a GPU, in one run: `make gpu`, or `python bench/gpu_suite.py [ROOM ...]`.
+"""Everything that needs a GPU: `make gpu`, or `python bench/gpu_suite.py [--part N] [ROOM ...]`.
 
-Builds csrc for this GPU, runs each room's tests on it without Triton's interpreter, the csrc rooms
-once more under compute-sanitizer, then the benches of the rooms whose tests are green, the bench
-against the peers that are installed, and the verdict on bench/targets.py. Rows go to
-bench/results/<gpu>.jsonl, or into the folder named by OUT. Needs torch with CUDA, nvcc, tvm-ffi and
-pytest; exits 2 where there is no GPU, 1 when anything is red or a target is not met.
+    part 1   the tests of the rooms with Triton kernels, without Triton's interpreter
+    part 2   the benches of those rooms and against the peers, and the verdict on bench/targets.py
+    part 3   csrc compiled for this GPU, its tests, the same under compute-sanitizer, its benches,
+             counters of grpo_loss's kernel (ncu) and a profile of the head's modes
 
-    python bench/gpu_suite.py --peers
+Each part ends within nine minutes, by itself or by stopping what runs then, and leaves what it has:
+a row for each step and each measurement in bench/results/<gpu>.jsonl, its output in
+bench/results/<gpu>-part<N>.log, or both in the folder named by OUT. Without --part they follow one
+another. Needs torch with CUDA and pytest, part 3 nvcc and tvm-ffi; uses pytest-xdist where it is.
+Exits 2 where there is no GPU, 1 when a step is red or late or a target is not met.
 
-leaves the rooms out and measures against the peers alone.
+    python bench/gpu_suite.py --dry [--part N] [ROOM ...]
 
-    python bench/gpu_suite.py --dry [ROOM ...]
-
-goes the same way on a CPU at a few rows: it builds nothing, collects tests instead of running them,
-and keeps its rows in a folder that it deletes.
+goes the same way on a CPU: tests run on the stand-in for a GPU, their first case each, benches at a
+few rows, nothing is built, and the folder of rows is deleted.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
+import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -37,82 +42,189 @@ if __name__ == "__main__":
 from bench import rows, targets  # noqa: E402
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+SECONDS = 520  # of a part, so that it ends within nine minutes
+LONGEST_TEST = 150  # of a room's tests
+# Those that the verdict and the README wait for come first.
+BENCHES = (
+    *("token_logps", "policy_loss", "shared_prefix", "grpo_loss"),
+    *("linear_token_logps", "linear_grpo_loss", "preference_loss", "advantages"),
+)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Suite:
-    """How steps are run: with what environment, and whether dry."""
+    """The steps of one part: how they are run, and what became of each."""
 
+    part: int
     environment: dict[str, str]
-    dry: bool
+    results: Path
+    dry: bool = False
+    jobs: int = 12
+    sanitize: bool = True
+    until: float = field(default_factory=lambda: time.monotonic() + SECONDS)
+    states: dict[str, str] = field(default_factory=dict)
 
-    def step(
-        self, title: str, command: list[str], environment: dict[str, str] | None = None
-    ) -> bool:
-        """Run one command from the repository's root; True when it succeeds."""
+    @property
+    def device(self) -> torch.device:
+        """The one that the rows are of."""
+        return torch.device("cpu" if self.dry else "cuda")
+
+    def step(self, title: str, command: list[str], seconds: float = SECONDS) -> bool:
+        """Run one command from the repository's root; True when it succeeds within `seconds`."""
+        left = min(seconds, self.until - time.monotonic())
         print(f"\n== {title}", flush=True)
         begin = time.monotonic()
+        status = self._run(command, left) if left > 0 else None
+        state = "late" if status is None else "green" if status == 0 else "red"
+        took = time.monotonic() - begin
+        print(f"== {title}: {state}, {took:.0f} s", flush=True)
+        self.states[title] = state
+        row = {"room": title, "case": f"part {self.part}", "provider": "suite", "state": state}
+        row |= {"seconds": took, "run": self.environment["RRGKERN_RUN"]}
+        rows.append(self.device, row, self.results)
+        return state == "green"
+
+    def _run(self, command: list[str], seconds: float) -> int | None:
+        """Exit status; None where the command and its children were stopped."""
         inherited = {name: v for name, v in os.environ.items() if name != "TRITON_INTERPRET"}
         paths = [str(ROOT), str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        inherited |= {"PYTHONPATH": os.pathsep.join(paths)}
-        inherited |= self.environment | (environment or {})
-        status = subprocess.run(command, cwd=ROOT, env=inherited, check=False).returncode
-        state = "green" if status == 0 else "red"
-        print(f"== {title}: {state}, {time.monotonic() - begin:.0f} s", flush=True)
-        return status == 0
+        inherited |= {"PYTHONPATH": os.pathsep.join(paths)} | self.environment
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=inherited,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+        )
+        stopped = threading.Event()
 
-    def build(self) -> bool:
-        """Compile csrc for this GPU, and say who serves each op."""
-        command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
-        if self.dry:
-            print(f"\n== build: would run {' '.join(command[1:])}")
-        else:
-            major, minor = torch.cuda.get_device_capability()
-            architecture = {"RRGKERN_BUILD": "cuda", "RRGKERN_CUDA_ARCHS": f"{major}{minor}"}
-            if not self.step("build", command, architecture):
-                return False
-        return self.step("doctor", [sys.executable, "-m", "rrgkern"])
+        def stop() -> None:
+            stopped.set()
+            os.killpg(process.pid, signal.SIGKILL)
+
+        clock = threading.Timer(seconds, stop)
+        clock.start()
+        self.results.mkdir(parents=True, exist_ok=True)
+        log = self.results / f"{rows.device_name(self.device)}-part{self.part}.log"
+        try:
+            with log.open("a") as file:
+                file.write(f"$ {' '.join(command)}\n")
+                for line in process.stdout or ():
+                    print(line, end="", flush=True)
+                    file.write(line)
+            status = process.wait()
+        finally:
+            clock.cancel()
+        return None if stopped.is_set() else status
 
     def tests(self, title: str, *options: str, tool: tuple[str, ...] = ()) -> bool:
-        """pytest with `options`, under `tool`; a dry run collects and uses no tool."""
-        dry = ["--collect-only", "-q"] if self.dry else []
-        return self.step(title, [*(() if self.dry else tool), *PYTEST, *dry, *options])
+        """pytest with `options`, under `tool`; a dry run goes to the stand-in and uses no tool."""
+        if self.dry:
+            standin = ("-p", "tests.rrgkern.standin", "-m", "not slow and not gpu")
+            return self.step(title, [*PYTEST, *standin, *options], LONGEST_TEST)
+        workers = ("-n", str(self.jobs)) if importlib.util.find_spec("xdist") and not tool else ()
+        return self.step(title, [*tool, *PYTEST, *workers, *options], LONGEST_TEST)
 
-    def room(self, room: str) -> tuple[str, str, str]:
-        """State of the room's tests, of its memory accesses and its bench; red tests, no bench."""
-        folder = f"tests/rrgkern/{room}"
-        if not self.tests(f"{room}: tests", folder):
-            return "red", "-", "-"
-        memory = "-"
-        if (ROOT / "csrc" / room / "cuda.cu").exists():
-            memory = "no tool"
-            if tool := shutil.which("compute-sanitizer", path=_cuda_path()):
-                memory = self._sanitized(tool, room, folder)
-        return "green", memory, self.bench(f"bench/{room}.py")
-
-    def _sanitized(self, tool: str, room: str, folder: str) -> str:
-        """The room's tests under both tools, whatever the first one says."""
-        green = True
-        for kind in ("memcheck", "racecheck"):
-            options = ("--tool", kind, "--error-exitcode", "1", "--target-processes", "all")
-            # Tests marked `own_process` end the CUDA context on purpose, in a child.
-            chosen = ("-m", "not own_process", folder)
-            green &= self.tests(f"{room}: {kind}", *chosen, tool=(tool, *options))
-        return "green" if green else "red"
-
-    def bench(self, file: str) -> str:
-        """State of one bench; a dry run measures nothing of a bench that has no dry shapes."""
+    def bench(self, file: str) -> bool:
+        """Measure one file; a dry run measures nothing of a bench that has no dry shapes."""
         dry_shapes = "bench.batch" in (ROOT / file).read_text()
         unmeasured = ["--benchmark-disable"] if self.dry and not dry_shapes else []
-        command = [*PYTEST, "--benchmark-quiet", *unmeasured, file]
-        return "green" if self.step(f"bench: {file}", command) else "red"
+        return self.step(f"bench: {file}", [*PYTEST, "--benchmark-quiet", *unmeasured, file])
+
+
+def test_triton(suite: Suite, rooms: list[str]) -> None:
+    """Part 1."""
+    suite.step("doctor", [sys.executable, "-m", "rrgkern"])
+    for room in rooms:
+        # What is slow beside the GPU's own tests compiles for other GPUs or counts compilations.
+        chosen = () if suite.dry else ("-m", "gpu or not slow")
+        suite.tests(f"{room}: tests", *chosen, f"tests/rrgkern/{room}")
+
+
+def measure(suite: Suite, rooms: list[str], run: str) -> bool:
+    """Part 2; True where every target is met."""
+    suite.bench("bench/against_peers.py")
+    for room in rooms:
+        suite.bench(f"bench/{room}.py")
+    path = suite.results / f"{rows.device_name(suite.device)}.jsonl"
+    verdicts = targets.judge(rows.of_run(path, run))
+    print(targets.table(verdicts))
+    return all(verdict.state == "pass" for verdict in verdicts)
+
+
+def compile_and_sanitize(suite: Suite, rooms: list[str]) -> None:
+    """Part 3."""
+    build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
+    if suite.dry:
+        print(f"\n== build: would run {' '.join(build[1:])}")
+    else:
+        major, minor = torch.cuda.get_device_capability()
+        suite.environment |= {"RRGKERN_BUILD": "cuda", "RRGKERN_CUDA_ARCHS": f"{major}{minor}"}
+        if not suite.step("build", build):
+            return
+    suite.step("doctor", [sys.executable, "-m", "rrgkern"])
+    folders = [f"tests/rrgkern/{room}" for room in rooms]
+    if not suite.dry:
+        suite.tests("csrc: tests", "-m", "gpu", *folders)
+    if suite.sanitize:
+        for kind in ("memcheck", "racecheck"):
+            _sanitize(suite, kind, folders)
+    suite.step("profile", [sys.executable, "-m", "bench.profile_head"], 90)
+    _count(suite)
+    for room in rooms:
+        suite.bench(f"bench/{room}.py")
+
+
+def _sanitize(suite: Suite, kind: str, folders: list[str]) -> None:
+    title = f"csrc: {kind}"
+    if suite.dry:
+        print(f"\n== {title}: would run compute-sanitizer")
+    elif tool := _tool("compute-sanitizer"):
+        options = ("--tool", kind, "--error-exitcode", "1", "--target-processes", "all")
+        # Tests marked `own_process` end the CUDA context on purpose, in a child.
+        suite.tests(title, "-m", "gpu and not own_process", *folders, tool=(tool, *options))
+    else:
+        suite.states[title] = "no tool"
+
+
+def _count(suite: Suite) -> None:
+    """Occupancy, bytes and stalls of the kernel that makes the loss and its gradient in one."""
+    bench = [*PYTEST, "--benchmark-disable", "bench/grpo_loss.py"]
+    if suite.dry:
+        print("\n== ncu: would run ncu on grpo_loss_kernel")
+    elif tool := _tool("ncu"):
+        options = ["--set", "full", "--kernel-name", "grpo_loss_kernel", "--launch-count", "2"]
+        suite.step("ncu", [tool, *options, "--target-processes", "all", *bench], 90)
+    else:
+        suite.states["ncu"] = "no tool"
+
+
+def _tool(name: str) -> str | None:
+    """Path of one of CUDA's tools: of the toolkit, or of a wheel beside our packages."""
+    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
+    places = [f"{home}/bin", os.environ.get("PATH", "")]
+    packages = {*sys.path, sysconfig.get_path("purelib")}
+    places += [str(p.parent) for base in packages for p in Path(base).glob(f"nvidia/*/bin/{name}")]
+    return shutil.which(name, path=os.pathsep.join(places))
+
+
+def parts_of(rooms: list[str]) -> dict[int, list[str]]:
+    """Which of `rooms` each part tests or measures."""
+    compiled = [room for room in rooms if (ROOT / "csrc" / room / "cuda.cu").exists()]
+    triton = [room for room in rooms if room not in compiled]
+    return {1: triton, 2: [room for room in BENCHES if room in triton], 3: compiled}
 
 
 def main(arguments: list[str]) -> int:
-    """Run the suite on the rooms named, or on all; returns the exit status."""
+    """Run the parts on the rooms named, or on all; returns the exit status."""
     parser = argparse.ArgumentParser(prog="gpu_suite.py", description=__doc__.splitlines()[0])
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help="default: all")
-    parser.add_argument("--peers", action="store_true", help="no rooms: the peers and the targets")
+    parser.add_argument("--part", type=int, choices=(1, 2, 3), help="default: one after the other")
+    parser.add_argument("--jobs", type=int, default=12, help="processes that test at a time")
+    parser.add_argument("--no-sanitize", action="store_true", help="no compute-sanitizer")
     parser.add_argument("--dry", action="store_true", help="a few rows on a CPU, nothing kept")
     options = parser.parse_args(arguments)
     if not options.dry and not torch.cuda.is_available():
@@ -122,42 +234,43 @@ def main(arguments: list[str]) -> int:
     if unknown := set(options.rooms) - set(known):
         print(f"no such room: {', '.join(sorted(unknown))}; wanted some of {', '.join(known)}")
         return 2
-    rooms = [] if options.peers else options.rooms or known
-    run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
-    if not options.dry:
-        return _run(Suite({"RRGKERN_RUN": run}, dry=False), rooms, rows.RESULTS, run)
+    rooms = parts_of(options.rooms or known)
     with tempfile.TemporaryDirectory() as folder:
-        # "-1": no GPU is seen, so that a dry run is the same on every machine.
-        environment = {"CUDA_VISIBLE_DEVICES": "-1", "RRGKERN_BENCH_DRY": "1", "OUT": folder}
-        suite = Suite({"RRGKERN_RUN": run} | environment, dry=True)
-        return _run(suite, rooms, Path(folder), run)
+        environment = {}
+        if options.dry:
+            # "-1": no GPU is seen, so that a dry run is the same on every machine.
+            environment = {"CUDA_VISIBLE_DEVICES": "-1", "RRGKERN_BENCH_DRY": "1", "OUT": folder}
+            environment |= {"RRGKERN_TEST_DEVICE": "standin", "RRGKERN_STANDIN_CASES": "first"}
+        status = 0
+        for part in (options.part,) if options.part else (1, 2, 3):
+            run = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}-{part}"
+            suite = Suite(
+                part,
+                {"RRGKERN_RUN": run} | environment,
+                Path(folder) if options.dry else rows.RESULTS,
+                dry=options.dry,
+                jobs=options.jobs,
+                sanitize=not options.no_sanitize,
+            )
+            status |= _run(suite, rooms[part], run)
+        return status
 
 
-def _run(suite: Suite, rooms: list[str], results: Path, run: str) -> int:
-    device = torch.device("cpu" if suite.dry else "cuda")
-    print(f"{rows.device_name(device)}, torch {torch.__version__}, run {run}", flush=True)
-    if not suite.build():
-        return 1
-    states = {room: suite.room(room) for room in rooms}
-    peers = suite.bench("bench/against_peers.py")
-    measured = rows.of_run(results / f"{rows.device_name(device)}.jsonl", run)
-    verdicts = targets.judge(measured)
-
-    heads = "".join(name.ljust(12) for name in ("tests", "memory", "bench"))
-    print(f"\n{'room'.ljust(22)}{heads}")
-    for room, state in states.items():
-        print(room.ljust(22) + "".join(cell.ljust(12) for cell in state))
-    print(f"{'against peers'.ljust(46)}{peers}\n")
-    print(targets.table(verdicts))
-    print(f"{len(measured)} rows of run {run}, in {'no file' if suite.dry else results}")
-    red = peers == "red" or any("red" in state for state in states.values())
-    unmet = any(verdict.state != "pass" for verdict in verdicts)
-    return int(red or (unmet and not suite.dry))
-
-
-def _cuda_path() -> str:
-    home = os.environ.get("CUDA_HOME", "/usr/local/cuda")
-    return os.pathsep.join([f"{home}/bin", os.environ.get("PATH", "")])
+def _run(suite: Suite, rooms: list[str], run: str) -> int:
+    name = rows.device_name(suite.device)
+    print(f"{name}, torch {torch.__version__}, part {suite.part}, run {run}", flush=True)
+    met = True
+    if suite.part == 1:
+        test_triton(suite, rooms)
+    elif suite.part == 2:
+        met = measure(suite, rooms, run) or suite.dry
+    else:
+        compile_and_sanitize(suite, rooms)
+    width = max(map(len, suite.states))
+    print("\n" + "\n".join(f"{title:<{width}}  {state}" for title, state in suite.states.items()))
+    written = len(rows.of_run(suite.results / f"{name}.jsonl", run))
+    print(f"{written} rows of run {run}, in {'no file' if suite.dry else suite.results}")
+    return int(not met or any(state in ("red", "late") for state in suite.states.values()))
 
 
 if __name__ == "__main__":

@@ -264,6 +264,7 @@ class Bench:
         times = timing.percentiles(samples)
         if measured.cuda:
             figures |= {f"{p}_ms": value for p, value in times.items()}
+            figures["host_ms"] = timing.percentiles(measured.host[name])["p50"]
             if floor is not None:
                 figures["floor_ms"] = floor
         if floor is not None:

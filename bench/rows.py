@@ -50,8 +50,8 @@ def versions(peers: tuple[str, ...] = ()) -> dict[str, str]:
     return found
 
 
-def append(device: torch.device, row: Mapping[str, Any]) -> None:
-    """Append `row`, stamped with device, commit and date, to the device's file.
+def append(device: torch.device, row: Mapping[str, Any], folder: Path | None = None) -> None:
+    """Append `row`, stamped with device, commit and date, to the device's file in `folder`.
 
     RRGKERN_ROWS names another file of the same folder; RRGKERN_RUN is kept as "run" in each row,
     which is how a suite finds its own again.
@@ -63,8 +63,9 @@ def append(device: torch.device, row: Mapping[str, Any]) -> None:
     }
     if run := os.environ.get("RRGKERN_RUN"):
         stamp["run"] = run
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    with path_of(device).open("a") as file:
+    folder = folder or RESULTS
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / path_of(device).name).open("a") as file:
         file.write(json.dumps({**stamp, **row}) + "\n")
 
 

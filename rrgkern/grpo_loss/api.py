@@ -63,8 +63,10 @@ def grpo_loss(
         inplace: the logits may be overwritten by their gradient, so that no memory of their size is
             needed; they must not be read afterwards. Made in one pass that happens now, composed in
             the backward, and not at all where no gradient is asked for or under torch.compile,
-            which places memory itself. Whoever saved the logits for a backward of its own raises
-            there (their version counter moves).
+            which places memory itself. Pass the model's whole logits, with `mask` False and any
+            target at the last position: of `logits[:, :-1]` the gradient is as right, but autograd
+            allocates zeros of the size of `logits` for it and copies. Whoever saved the logits for
+            a backward of its own raises there (their version counter moves).
 
     Returns:
         The loss, 0-d in fp32 (fp64 for fp64 logits), and the metrics of `policy_loss`.

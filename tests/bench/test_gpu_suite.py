@@ -2,38 +2,112 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from bench import gpu_suite, targets
+from bench import gpu_suite, rows, targets
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.slow
-def test_a_dry_run_measures_a_few_rows_and_keeps_nothing(capfd, monkeypatch):
+@pytest.fixture
+def kept(monkeypatch):
+    """The results, of which a dry run must change nothing."""
     monkeypatch.delenv("RRGKERN_ROWS", raising=False)
     # inside one of xdist's workers pytest-benchmark measures nothing, in child processes either
     monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
-    before = {path: path.stat().st_mtime_ns for path in (ROOT / "bench" / "results").iterdir()}
-    assert gpu_suite.main(["--dry", "policy_loss"]) == 0
+    folder = ROOT / "bench" / "results"
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    yield
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+@pytest.mark.slow
+def test_a_dry_run_measures_a_few_rows_and_keeps_nothing(kept, capfd):
+    assert gpu_suite.main(["--dry", "--part", "2", "policy_loss"]) == 0
     out = capfd.readouterr().out
-    assert "== build: would run setup.py" in out
-    for title in ("doctor", "policy_loss: tests", "bench: bench/policy_loss.py"):
-        assert f"== {title}: green" in out
+    assert "== bench: bench/policy_loss.py: green" in out
     assert "== bench: bench/against_peers.py: green" in out
     # What a row is made of came out: ratios to eager, the floor, the memory.
     assert "linear_grpo_loss domain, frozen head, forward+backward" in out
     assert "p50_vs_eager" in out and "share_of_floor" in out and "peak_mib" in out
     assert "cce-exact" in out and "cuda only" in out
     found = int(out.rsplit(" rows of run", 1)[0].rsplit("\n", 1)[1])
-    assert found >= 2 * (4 + 7)  # eager and ours, in four cases of one bench and seven of the other
+    # eager and ours, in four cases of one bench and seven of the other, and a row of each step
+    assert found >= 2 * (4 + 7) + 2
     for target in targets.TARGETS:
         assert target.text in out
-    after = {path: path.stat().st_mtime_ns for path in (ROOT / "bench" / "results").iterdir()}
-    assert after == before
+
+
+@pytest.mark.slow
+def test_dry_runs_of_the_other_parts(kept, capfd):
+    assert gpu_suite.main(["--dry", "--part", "1", "advantages"]) == 0
+    out = capfd.readouterr().out
+    assert "== advantages: tests: green" in out and "passed" in out
+    assert "2 rows of run" in out
+    assert gpu_suite.main(["--dry", "--part", "3", "policy_loss"]) == 0
+    out = capfd.readouterr().out
+    assert "== build: would run setup.py" in out and "would run compute-sanitizer" in out
+    assert "== profile: green" in out and "grad_in_forward:" in out and "recompute:" in out
+    assert "4 rows of run" in out  # two steps, two modes
+
+
+@pytest.fixture
+def suite(tmp_path) -> gpu_suite.Suite:
+    return gpu_suite.Suite(1, {"RRGKERN_RUN": "a"}, tmp_path, dry=True)
+
+
+def test_what_runs_too_long_is_stopped_with_its_children(suite, tmp_path):
+    ticks = tmp_path / "ticks"
+    child = f"(while :; do echo tick >> {ticks}; sleep 0.1; done) & wait"
+    begin = time.monotonic()
+    assert not suite.step("endless", ["sh", "-c", child], 2)
+    assert time.monotonic() - begin < 30
+    written = ticks.stat().st_size
+    time.sleep(1)
+    assert ticks.stat().st_size == written > 0
+    suite.until = time.monotonic()
+    assert not suite.step("no time left", [sys.executable, "-c", "raise SystemExit"])
+    suite.until += 60
+    assert not suite.step("broken", [sys.executable, "-c", "print('seen'); raise SystemExit(3)"])
+    assert suite.states == {"endless": "late", "no time left": "late", "broken": "red"}
+    written = rows.of_run(tmp_path / "cpu.jsonl", "a")
+    assert [row["state"] for row in written] == ["late", "late", "red"]
+    assert "seen" in (tmp_path / "cpu-part1.log").read_text()
+
+
+def test_on_a_gpu_every_room_has_its_part(monkeypatch, tmp_path, capsys):
+    commands = []
+
+    def run(self: gpu_suite.Suite, command: list[str], seconds: float) -> int:
+        assert not {"RRGKERN_BENCH_DRY", "RRGKERN_TEST_DEVICE"} & set(self.environment)
+        commands.append((self.part, " ".join(command[1:]), seconds))
+        return 0
+
+    monkeypatch.setattr(gpu_suite.Suite, "_run", run)
+    monkeypatch.setattr(gpu_suite.rows, "RESULTS", tmp_path)
+    monkeypatch.setattr(gpu_suite, "_tool", lambda name: f"/tools/{name}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA H200")
+    assert gpu_suite.main(["--jobs", "5"]) == 1  # nothing was measured, so no target is met
+    assert all(seconds <= gpu_suite.SECONDS for _, _, seconds in commands)
+    for path in ROOT.glob("rrgkern/*/api.py"):
+        room = path.parent.name
+        assert any(f"tests/rrgkern/{room}" in c for _, c, _ in commands), room
+        assert any(f"bench/{room}.py" in c for _, c, _ in commands), room
+    parts = {part: [c for p, c, _ in commands if p == part] for part in (1, 2, 3)}
+    assert len(parts[1]) == 1 + 8 and "-n 5 -m gpu or not slow" in parts[1][1]
+    assert "bench/against_peers.py" in parts[2][0]
+    assert any("memcheck" in c and "-m gpu and not own_process" in c for c in parts[3])
+    assert any("--kernel-name grpo_loss_kernel" in c for c in parts[3])
+    commands.clear()
+    assert gpu_suite.main(["--part", "3", "--no-sanitize", "mccs"]) == 0
+    assert not any("sanitizer" in c for _, c, _ in commands)
 
 
 def test_without_a_gpu_and_with_unknown_rooms_it_says_so(capsys, monkeypatch):
