@@ -49,8 +49,10 @@ def read_dicom(file: Path) -> np.ndarray:
             "uncompressed DICOM or PNG"
         ) from None
     if shown is None or stored is None:
-        seen = f"{frames} frames of {photometric or 'no photometric interpretation'}"
-        raise UserError(f"{file}: {seen}; wanted one frame of {' or '.join(PHOTOMETRIC)}")
+        seen = f"multi-frame DICOM ({frames} frames) is not supported"
+        if frames == 1:
+            seen = f"the photometric interpretation is {photometric or 'missing'}"
+        raise UserError(f"{file}: {seen}; wanted one frame, {' or '.join(PHOTOMETRIC)}")
     if photometric == "MONOCHROME1":
         shown = 255 - shown
     shown[_padding(stored, dataset)] = 0

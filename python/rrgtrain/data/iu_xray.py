@@ -159,7 +159,7 @@ class _Reader:
         elif "\0" in path or not full.is_file():
             self.problems.add(
                 f"{where} has image {path!r}, not found in {self.base}; put it "
-                "there, or read reports alone with images=none"
+                "there, or set data.images=none"
             )
         elif full.stat().st_size == 0:
             self.problems.add(

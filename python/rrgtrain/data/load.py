@@ -33,5 +33,7 @@ def load_studies(source: str, root: str | Path, *, images: str = "all") -> dict[
     directory = Path(root)
     if not directory.is_dir():
         seen = "is a file" if directory.exists() else "does not exist"
-        raise UserError(f"{directory} {seen}; wanted the directory of a {source} dataset")
+        raise UserError(
+            f"{directory} {seen}; wanted the directory of the data set, in the layout of {source}"
+        )
     return SOURCES[source](directory, images)

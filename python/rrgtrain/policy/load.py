@@ -189,8 +189,8 @@ def _refuse_foreign(name: str, config: Any) -> None:
     seen = getattr(config, "architectures", None) or [wanted or config.model_type]
     if wanted not in seen:
         raise UserError(
-            f"{name} is a {', '.join(seen)}, whose shared prefixes were never held against its own "
-            f"forward; the trainer takes a {' or a '.join(ARCHITECTURES.values())}"
+            f"{name}: {', '.join(seen)} is not supported yet: the shared-prefix forward is only "
+            f"tested for {' and '.join(ARCHITECTURES.values())}"
         )
     if reason := cannot_share(config):
         raise UserError(f"{name} cannot be trained with a shared prefix: {reason}")

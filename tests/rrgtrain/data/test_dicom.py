@@ -127,8 +127,13 @@ def test_constant_is_refused(tmp_path):
 
 
 def test_colour_and_several_frames_are_refused(tmp_path):
-    refused(write(tmp_path / "a.dcm", photometric="PALETTE COLOR"), "PALETTE COLOR", "MONOCHROME1")
-    refused(write(tmp_path / "b.dcm", np.stack([VALUES, VALUES])), "2 frames")
+    refused(
+        write(tmp_path / "a.dcm", photometric="PALETTE COLOR"), "is PALETTE COLOR", "MONOCHROME1"
+    )
+    refused(
+        write(tmp_path / "b.dcm", np.stack([VALUES, VALUES])),
+        "multi-frame DICOM (2 frames) is not supported",
+    )
 
 
 @pytest.mark.parametrize(

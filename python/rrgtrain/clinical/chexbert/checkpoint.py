@@ -70,7 +70,7 @@ def locate_weights(weights: str | Path | None) -> Path:
     """The file; "hub" downloads it. UserError where there is none."""
     if weights is None:
         raise UserError(
-            f"labeller chexbert: no weights given; pass the path of {SOURCE}: {OFFLINE}"
+            f"set reward.options.chexbert.weights=PATH ({SOURCE}), or use reward.labeller=rules"
         )
     if weights == "hub":
         return hub.download(hub.SCORERS, "chexbert.pth", OFFLINE)

@@ -110,7 +110,10 @@ def test_code_in_a_file_is_not_run(tmp_path):
 
 
 def test_no_weights_says_which_and_where():
-    with pytest.raises(UserError, match="no weights given.*StanfordAIMI/RRG_scorers.*`rules`"):
+    with pytest.raises(
+        UserError,
+        match="set reward.options.chexbert.weights=PATH .*StanfordAIMI/RRG_scorers.*labeller=rules",
+    ):
         build_labeller("chexbert")
     with pytest.raises(UserError, match="no file .*absent.pth; wanted chexbert.pth.*`rules`"):
         build_labeller("chexbert", weights="absent.pth")

@@ -19,7 +19,7 @@ def test_no_environment_is_told(monkeypatch, tmp_path):
     assert "\n" not in str(caught.value)
     with pytest.raises(UserError, match="no python at"):
         Worker()
-    with pytest.raises(UserError, match="chexbert: no weights given"):
+    with pytest.raises(UserError, match="set reward.options.chexbert.weights=PATH"):
         build_labeller("chexbert-official")
 
 
