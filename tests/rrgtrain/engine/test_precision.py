@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,12 +19,13 @@ from rrgtrain.algorithms.group import members
 from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.keeper import load_weights
-from rrgtrain.engine.optim import adamw, apply_step
+from rrgtrain.engine.optim import OnShards, adamw, apply_step, optimizer_of
 from rrgtrain.engine.reference import reference_of
 from rrgtrain.engine.rl import sample_groups
 from rrgtrain.engine.steps import check_ratio
 from rrgtrain.engine.store import load_checkpoint, write_checkpoint
 from rrgtrain.engine.update import accumulate_gradients, fixed_logps
+from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
@@ -29,7 +33,7 @@ from rrgtrain.rollout.engine import TransformersEngine
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import Lora
 from tests.rrgtrain.engine.common import groups_of, recipe, studies
-from tests.rrgtrain.policy.common import REPORTS, tiny_policy
+from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
 
 BF16 = torch.bfloat16
 SAMPLED = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]))
@@ -228,3 +232,66 @@ def test_state_of_before_goes_on_in_masters(tmp_path: Path) -> None:
     for name, (moment, before) in kept.items():
         assert torch.equal(moment.full_tensor(), before.float()), name
     assert kept
+
+
+class _Recorded(torch.optim.Optimizer):
+    """In the place of bitsandbytes' AdamW8bit: SGD that looks at what it is given."""
+
+    seen: list[torch.Tensor] = []  # noqa: RUF012
+
+    def __init__(self, groups: list[dict[str, Any]], **settings: Any) -> None:
+        super().__init__(groups, settings)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for part in group["params"]:
+                if part.grad is not None:
+                    self.seen.extend((part, part.grad))
+                    part.sub_(part.grad * group["lr"])
+                    self.state[part]["moment"] = part.grad.clone()
+
+
+def test_eight_bits_are_given_this_ranks_fp32_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake = ModuleType("bitsandbytes")
+    fake.__spec__ = ModuleSpec("bitsandbytes", None)
+    fake.optim = ModuleType("bitsandbytes.optim")  # type: ignore[attr-defined]
+    fake.optim.AdamW8bit = _Recorded  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bitsandbytes", fake)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", fake.optim)  # type: ignore[attr-defined]
+    policy, rl = with_masters(), recipe("rl.optimizer=adamw_8bit").rl
+    optimizer = optimizer_of(policy.model, rl)
+    assert isinstance(optimizer, OnShards)
+    _Recorded.seen.clear()
+    before = whole(policy)
+    backward(policy)
+    named = policy.model.named_parameters()
+    gradients = parallel.full({n: p.grad for n, p in named if p.grad is not None})
+    apply_step(optimizer, policy.model.parameters(), 0.5, 0.0)
+    assert len(_Recorded.seen) == 2 * len(gradients)
+    assert not any(map(parallel._is_sharded, _Recorded.seen))
+    assert {t.dtype for t in _Recorded.seen} == {torch.float32}
+    after = whole(policy)
+    for name, gradient in gradients.items():
+        assert torch.equal(after[name], before[name] - gradient * 0.5), name
+    assert all(p.grad is None for p in policy.model.parameters())
+    write_checkpoint(tmp_path / "kept", {"optimizer": optimizer.state_dict()})
+    again = optimizer_of(policy.model, rl)
+    saved = load_checkpoint(tmp_path / "kept").state["optimizer"]
+    parallel.load_optimizer(again, saved)
+    moments = [s["moment"] for s in again.state_dict()["state"].values()]
+    wanted = [s["moment"] for s in optimizer.state_dict()["state"].values()]
+    assert moments and all(torch.equal(a, b) for a, b in zip(moments, wanted, strict=True))
+    with pytest.raises(UserError, match="of this run are those of 2 processes, and these are 1"):
+        again.load_state_dict({"ranks": [saved, saved]})
+
+
+def test_a_dtype_that_the_gpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "Tesla T4")
+    with pytest.raises(UserError, match="policy.dtype=bfloat16, which Tesla T4 lacks; use") as told:
+        load_policy(tiny_directory(), dtype=BF16, device="cuda")
+    assert "\n" not in str(told.value)
+    load_policy(tiny_directory(), dtype=BF16)
