@@ -39,7 +39,8 @@ class Data:
 
     `splits` joins some: `{train: train+val}` trains on both, and nothing is left to choose by but
     the training studies. `max_images` leaves out studies with more, `each_image` makes every image
-    a sample of its own with the report of its study (MRG-R1).
+    a sample of its own with the report of its study (MRG-R1). `longest_text`: characters of a
+    report or section beyond which a study is refused, since one of megabytes takes all memory.
 
     Of the training studies, reinforcement learning sees all; with `subset` those that a file of
     `rrgtrain select` names, with `agreeing` those whose report says what their labels say (positive
@@ -53,6 +54,7 @@ class Data:
     splits: dict[str, str] = field(default_factory=dict)
     max_images: int | None = at_least(None, 1)
     each_image: bool = False
+    longest_text: int | None = at_least(20_000, 1)
     limit: int | None = None
     subset: str | None = None
     balanced: int | None = None

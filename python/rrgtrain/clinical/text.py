@@ -84,12 +84,14 @@ def count_ngrams(words: Sequence[str], order: int = ORDER) -> Counter[tuple[str,
 def sentence_bleu(reports: Sequence[str], references: Sequence[str], order: int = 4) -> np.ndarray:
     """float64 `[R, order]`: BLEU-1 to BLEU-`order` of each report, pycocoevalcap's smoothing.
 
-    A report without a token gets 0.
+    A report that shares no token with its reference gets 0: the smoothing gives it a little more,
+    by its length, and reports that earn nothing would seem to differ.
     """
     if not len(reports):
         return np.zeros((0, order))
     values = np.array(_bleu(reports, references, order)[1], dtype=np.float64).T
-    values[[not tokens(report) for report in reports]] = 0.0
+    pairs = zip(reports, references, strict=True)
+    values[[set(tokens(x)).isdisjoint(tokens(y)) for x, y in pairs]] = 0.0
     return values
 
 

@@ -99,6 +99,29 @@ def check_data(
     return list({study.id: study for study in used}.values())
 
 
+def check_lengths(studies: Splits, longest: int | None) -> None:
+    """UserError for the study with the longest text of all where it has more than `longest`
+    characters; None refuses none."""
+    texts = (
+        (len(text), name, study.id)
+        for split in studies.values()
+        for study in split
+        for name, text in (
+            ("report", study.report or ""),
+            ("indication", study.indication),
+            ("technique", study.technique),
+            ("comparison", study.comparison),
+        )
+    )
+    size, name, study = max(texts, default=(0, "", ""))
+    if longest is not None and size > longest:
+        raise UserError(
+            f"study {study}: its {name} has {size:,} characters, more than data.longest_text="
+            f"{longest}; shorten it or leave the study out, or raise data.longest_text as far as "
+            "memory allows"
+        )
+
+
 @contextmanager
 def held_back() -> Iterator[None]:
     """Shows the warnings of a block when it has succeeded.

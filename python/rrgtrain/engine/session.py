@@ -22,7 +22,13 @@ from rrgtrain.engine import ranks
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.evaluate import Evaluation, evaluate
 from rrgtrain.engine.images import check_images
-from rrgtrain.engine.preflight import check_data, held_back, split_of, validation_split
+from rrgtrain.engine.preflight import (
+    check_data,
+    check_lengths,
+    held_back,
+    split_of,
+    validation_split,
+)
 from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.remembered import INIT
 from rrgtrain.engine.rundir import atomic_directory
@@ -114,6 +120,7 @@ def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
         studies = one_image_each(studies)
     if data.limit is not None:
         studies = {split: kept[: data.limit] for split, kept in studies.items()}
+    check_lengths(studies, data.longest_text)
     return studies
 
 

@@ -72,6 +72,12 @@ def test_bleu_2_by_hand() -> None:
     assert value == pytest.approx(math.sqrt(3 / 4 * 1 / 3) * math.exp(1 - 5 / 4), rel=1e-6)
 
 
+def test_reports_that_share_no_word_do_not_differ() -> None:
+    """pycocoevalcap's smoothing gives them up to 1e-10, by their length."""
+    values = sentence_bleu(["Edema.", "Edema seen there.", "."], ["No effusion."] * 3, 4)
+    assert values.tolist() == [[0.0] * 4] * 3
+
+
 def test_corpus_bleu_is_sacrebleus() -> None:
     found = text_report(REPORTS, REFERENCES)
     for order in range(1, 5):

@@ -11,7 +11,13 @@ import pytest
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.data.study import Study
 from rrgtrain.engine.order import batch_indices
-from rrgtrain.engine.preflight import check_data, held_back, split_of, validation_split
+from rrgtrain.engine.preflight import (
+    check_data,
+    check_lengths,
+    held_back,
+    split_of,
+    validation_split,
+)
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
@@ -117,6 +123,19 @@ def test_one_study_without_labels_anywhere_is_found(split: str) -> None:
     cfg = from_checkpoint("rl.algorithm=dr_grpo", "rl.steps=9", *LABELS)
     with pytest.raises(UserError, match=f"study {split}-1 has no labels, but reward.against"):
         checked(cfg, given, rl=True)
+
+
+def test_a_text_of_megabytes_is_told_by_its_study() -> None:
+    given = data(train=3, test=2)
+    check_lengths(given, 200)
+    given["test"][1] = replace(given["test"][1], indication="x" * 201)
+    with pytest.raises(UserError, match=r"^study test-1: its indication has 201 characters, more"):
+        check_lengths(given, 200)
+    given["train"][2] = replace(given["train"][2], report="No effusion. " * 10**5)
+    with pytest.raises(UserError, match=r"train-2: its report has 1,300,000 characters.*=20000;"):
+        check_lengths(given, recipe().data.longest_text)
+    check_lengths(given, None)
+    check_lengths({}, 1)
 
 
 def test_warnings_wait_until_the_data_is_accepted() -> None:
