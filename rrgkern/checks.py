@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def values_may_be_read(tensor: Tensor) -> bool:
@@ -16,6 +17,24 @@ def values_may_be_read(tensor: Tensor) -> bool:
     if torch.compiler.is_compiling():
         return False
     return tensor.device.type == "cpu" or os.environ.get("RRGKERN_CHECK") == "1"
+
+
+def check_tensors(*, optional: Mapping[str, object] | None = None, **required: object) -> None:
+    """Raise TypeError for the first argument that is no tensor, and say what to pass.
+
+    Args:
+        optional: arguments by name that may be None.
+        required: all others.
+    """
+    given = {name: value for name, value in (optional or {}).items() if value is not None}
+    for name, value in (required | given).items():
+        if isinstance(value, Tensor):
+            continue
+        seen = "None" if value is None else f"a {type(value).__name__}"
+        fix = f"torch.as_tensor({name})"
+        if isinstance(value, nn.Module):
+            fix = f"{name}.weight"
+        raise TypeError(f"{name} is {seen}; wanted a torch.Tensor: pass {fix}")
 
 
 def check_offsets(name: str, offsets: Tensor, total: int, counted: str) -> None:

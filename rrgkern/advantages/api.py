@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.advantages.op import group_advantages_op
-from rrgkern.checks import check_offsets, values_may_be_read
+from rrgkern.checks import check_offsets, check_tensors, values_may_be_read
 
 Std = Literal["none", "population", "sample"]
 
@@ -50,6 +50,7 @@ def group_advantages(
         ValueError: a shape, a device or an option is wrong; on CPU, or with RRGKERN_CHECK=1, also
             a valid reward that is not finite or offsets that do not divide the sequences.
     """
+    check_tensors(rewards=rewards, group_offsets=group_offsets, optional={"valid": valid})
     if std not in DEFAULT_EPS:
         raise ValueError(f"std is {std!r}; choose one of {', '.join(map(repr, DEFAULT_EPS))}")
     eps = DEFAULT_EPS[std] if eps is None else float(eps)
@@ -72,6 +73,7 @@ def zero_variance_share(
     Returns:
         0-d fp32 on the device of `rewards`; NaN when no group has a valid member.
     """
+    check_tensors(rewards=rewards, group_offsets=group_offsets, optional={"valid": valid})
     _check(rewards, group_offsets, valid)
     _, count, informative = group_advantages_op(
         rewards.detach().contiguous(), group_offsets.contiguous(), _contiguous(valid), "none", 0.0

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rrgkern.checks import check_tensors
 from rrgkern.diversity.op import diagnostic_diversity_op, rank_sample_op
 
 
@@ -42,6 +43,7 @@ def diagnostic_diversity(positive: Tensor) -> Tensor:
         TypeError: labels that are not bool.
         ValueError: the wrong number of axes, or no samples.
     """
+    check_tensors(positive=positive)
     if positive.dtype != torch.bool:
         raise TypeError(
             f"positive is {positive.dtype}, wanted torch.bool: from class ids take "
@@ -78,6 +80,7 @@ def rank_sample(diversity: Tensor, share: float, *, seed: int) -> RankSample:
         ValueError: a shape or an option is wrong, or a diversity is not finite (on a GPU a device
             assertion, or this error under RRGKERN_CHECK=1).
     """
+    check_tensors(diversity=diversity)
     if not diversity.is_floating_point():
         raise TypeError(f"diversity is {diversity.dtype}, wanted floating point")
     if diversity.ndim != 1:

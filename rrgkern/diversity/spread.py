@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_offsets, values_may_be_read
+from rrgkern.checks import check_offsets, check_tensors, values_may_be_read
 
 
 class RewardSpread(NamedTuple):
@@ -44,6 +44,7 @@ def reward_spread(
         ValueError: a shape is wrong, offsets do not divide the rewards, or a valid reward is not
             finite; values on a GPU are read under RRGKERN_CHECK=1 only.
     """
+    check_tensors(rewards=rewards, group_offsets=group_offsets, optional={"valid": valid})
     check(rewards, group_offsets, valid)
     sizes = group_offsets.diff()
     if not len(sizes):

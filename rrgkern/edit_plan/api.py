@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from rrgkern.checks import check_tensors
 from rrgkern.edit_plan.op import edit_plan_op, edit_plan_released_op
 from rrgkern.edit_plan.types import EditScript, SentenceEntities
 
@@ -68,6 +69,7 @@ def edit_plan(
             part is no unit vector, an entity names a sentence outside its report. Values on a GPU
             are checked under RRGKERN_CHECK=1 only.
     """
+    check_tensors(seeds=seeds, optional={"affinity": affinity})
     if rule not in ("paper", "released"):
         raise ValueError(f"rule is {rule!r}, wanted 'paper' or 'released'")
     if rule == "released" and max_edits != 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rrgkern.checks import check_tensors
 from rrgkern.entity_match.op import entity_match_op
 from rrgkern.entity_match.types import EntityMatch, ReportEntities
 
@@ -44,6 +45,7 @@ def entity_match(
             embedding is no unit vector (NaN and zero rows are named). Values on a GPU are checked
             under RRGKERN_CHECK=1 only.
     """
+    check_tensors(optional={"affinity": affinity})
     if not 0 <= neg_weight < float("inf"):
         raise ValueError(f"neg_weight is {neg_weight}, wanted a finite number, at least 0")
     if affinity is None:

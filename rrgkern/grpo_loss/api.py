@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rrgkern.checks import check_tensors
 from rrgkern.grpo_loss.function import ComposedInPlace, Fused
 from rrgkern.grpo_loss.op import grpo_loss_fwd
 from rrgkern.grpo_loss.reference import is_token_level
@@ -79,6 +80,21 @@ def grpo_loss(
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
         RuntimeError: a second backward.
     """
+    check_tensors(
+        logits=logits,
+        targets=targets,
+        advantages=advantages,
+        offsets=offsets,
+        scale=scale,
+        optional={
+            "old": old,
+            "ref": ref,
+            "sampler": sampler,
+            "weight": weight,
+            "mask": mask,
+            "on_policy": on_policy,
+        },
+    )
     spec = DEFAULT if spec is None else spec
     check_logits(logits, targets, temperature)
     per_token = {"old": old, "ref": ref, "sampler": sampler, "weight": weight}

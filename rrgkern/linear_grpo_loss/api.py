@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rrgkern.checks import check_tensors
 from rrgkern.linear_grpo_loss.checks import check_policy
 from rrgkern.linear_grpo_loss.in_place import LossInPlace, LossIntoGrad, check_accumulates
 from rrgkern.linear_grpo_loss.modes import Wanted, choose_mode
@@ -82,6 +83,23 @@ def linear_grpo_loss(
             a mode cannot serve, or, on CPU or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
         IndexError: a scored target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
+    check_tensors(
+        hidden=hidden,
+        weight=weight,
+        targets=targets,
+        advantages=advantages,
+        offsets=offsets,
+        scale=scale,
+        optional={
+            "bias": bias,
+            "old": old,
+            "ref": ref,
+            "sampler": sampler,
+            "token_weight": token_weight,
+            "on_policy": on_policy,
+            "mask": mask,
+        },
+    )
     spec = DEFAULT if spec is None else spec
     if hidden.ndim != 2:
         raise ValueError(f"hidden is {list(hidden.shape)}, wanted [N, H]: hidden.flatten(0, -2)")

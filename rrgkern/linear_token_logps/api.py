@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from rrgkern.checks import check_tensors
 from rrgkern.linear_token_logps.checks import check_head
 from rrgkern.linear_token_logps.op import linear_token_logps_fwd
 from rrgkern.token_logps.result import TokenLogps
@@ -45,6 +46,7 @@ def linear_token_logps(
             not positive.
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
+    check_tensors(hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
     weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
     logps, entropies, _, _ = linear_token_logps_fwd(
         hidden.reshape(-1, hidden.shape[-1]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rrgkern.checks import check_tensors
 from rrgkern.mccs.op import mccs_op
 
 COLUMNS = 14
@@ -38,6 +39,7 @@ def mccs(pred: Tensor, truth: Tensor, *, margin: float = 0.0, both_blank: float 
         ValueError: shapes, devices, margin or both_blank out of range; an id outside 0..3. On
             CUDA a wrong id is a device assertion, or this error under RRGKERN_CHECK=1.
     """
+    check_tensors(pred=pred, truth=truth)
     for name, ids in (("pred", pred), ("truth", truth)):
         if ids.dtype not in _INTEGERS:
             raise TypeError(f"mccs: {name} is {ids.dtype}, wanted int8, int16, int32 or int64 ids")

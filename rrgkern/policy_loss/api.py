@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rrgkern.checks import check_tensors
 from rrgkern.policy_loss.checks import check_arguments, constant
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import METRICS
@@ -75,6 +76,21 @@ def policy_loss(
         ValueError: a length or device is wrong, a tensor that `spec` needs is missing, or, on CPU
             or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
     """
+    check_tensors(
+        logps=logps,
+        advantages=advantages,
+        offsets=offsets,
+        scale=scale,
+        optional={
+            "old": old,
+            "ref": ref,
+            "sampler": sampler,
+            "weight": weight,
+            "entropy": entropy,
+            "on_policy": on_policy,
+            "mask": mask,
+        },
+    )
     spec = DEFAULT if spec is None else spec
     if logps.ndim != 1:
         raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")

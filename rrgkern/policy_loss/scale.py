@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_rising
+from rrgkern.checks import check_rising, check_tensors
 from rrgkern.policy_loss.segments import sequence_of_token, sum_per_sequence
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
@@ -50,6 +50,7 @@ def loss_scale(
         ValueError: an unknown aggregation, a missing or needless option, a wrong shape; on CPU,
             or with RRGKERN_CHECK=1, also offsets that go down.
     """
+    check_tensors(offsets=offsets, optional={"mask": mask})
     if aggregation not in AGGREGATIONS:
         raise ValueError(
             f"aggregation is {aggregation!r}; choose one of {', '.join(map(repr, AGGREGATIONS))}"

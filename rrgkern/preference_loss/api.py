@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_offsets, values_may_be_read
+from rrgkern.checks import check_offsets, check_tensors, values_may_be_read
 from rrgkern.preference_loss.op import preference_loss_fwd
 from rrgkern.preference_loss.pairs import PreferencePairs
 from rrgkern.preference_loss.reference import METRICS
@@ -63,6 +63,7 @@ def preference_loss(
             that do not run from 0 to N, a pair that names no sequence, a weight that is negative
             or not finite.
     """
+    check_tensors(logps=logps, ref=ref, offsets=offsets, optional={"mask": mask})
     loss, _, metrics = _serve(logps, ref, offsets, pairs, tau, length_normalized, mask)
     return PreferenceLossOutput(loss, dict(zip(METRICS, metrics.detach().unbind(0), strict=True)))
 
@@ -90,6 +91,7 @@ def preference_advantages(
     Returns:
         [S] in the dtype of the loss (fp64 for fp64 `logps`, otherwise fp32); no gradient.
     """
+    check_tensors(logps=logps, ref=ref, offsets=offsets, optional={"mask": mask})
     _, advantages, _ = _serve(logps.detach(), ref, offsets, pairs, tau, length_normalized, mask)
     return advantages
 

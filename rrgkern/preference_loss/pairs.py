@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_offsets, values_may_be_read
+from rrgkern.checks import check_offsets, check_tensors, values_may_be_read
 from rrgkern.policy_loss.segments import sequence_of_token
 
 
@@ -42,6 +42,9 @@ def oracle_pairs(
         ValueError: a shape or device is wrong; on CPU, or with RRGKERN_CHECK=1, also offsets that
             do not divide the sequences, or a group with two oracles.
     """
+    check_tensors(
+        is_oracle=is_oracle, group_offsets=group_offsets, optional={"prompt_weight": prompt_weight}
+    )
     n_sequences, n_groups = is_oracle.numel(), group_offsets.numel() - 1
     _check(is_oracle, group_offsets, prompt_weight)
     group = sequence_of_token(group_offsets, n_sequences)

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rrgkern.checks import check_tensors
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
 from rrgkern.shared_prefix.gather import gather_rows
 
@@ -98,6 +99,7 @@ def shared_prefix_attention(
     Raises:
         ValueError: shapes that do not fit the layout.
     """
+    check_tensors(query=query, key=key, value=value)
     rows, heads, length, width = query.shape
     if key.shape != value.shape or key.shape[::2] != query.shape[::2] or key.shape[3] != width:
         raise ValueError(

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.fx.experimental import _config as shapes
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
+from rrgkern.checks import check_tensors
 from rrgkern.shared_prefix.batch import SharedPrefixBatch
 
 
@@ -87,6 +88,7 @@ def shared_prefix_flex_attention(
         [R, heads, L, D]. Differentiable on a GPU only (PyTorch has no other backward). On padding
         the values are finite and mean nothing.
     """
+    check_tensors(query=query, key=key, value=value)
     grouped = query.shape[1] != key.shape[1]
     # Else a length of as many blocks as there are heads would be taken for a constant as they are.
     with shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]

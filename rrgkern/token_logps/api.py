@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from rrgkern.checks import check_tensors
 from rrgkern.token_logps.checks import check_logits
 from rrgkern.token_logps.layout import as_rows
 from rrgkern.token_logps.op import token_logps_fwd
@@ -36,6 +37,7 @@ def token_logps(
             that `grpo_loss` has overwritten.
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
+    check_tensors(logits=logits, targets=targets)
     check_logits(logits, targets, temperature)
     logps, entropies, _, _ = token_logps_fwd(
         as_rows(logits), targets.reshape(-1), float(temperature), entropy

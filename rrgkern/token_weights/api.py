@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from rrgkern.checks import values_may_be_read
+from rrgkern.checks import check_tensors, values_may_be_read
 from rrgkern.token_weights.op import byte_level_spans_op, span_max_op, tfidf_weights_op
 from rrgkern.token_weights.vocabulary import ByteVocabulary
 
@@ -35,6 +35,7 @@ def tfidf_weights(
         ValueError: shapes or devices disagree, or offsets do not cut their rows. Values on a GPU
             are checked under RRGKERN_CHECK=1 only.
     """
+    check_tensors(token_ids=token_ids, offsets=offsets, group_offsets=group_offsets)
     if not math.isfinite(alpha):
         raise ValueError(f"alpha is {alpha}, wanted a finite number")
     _check("token_ids", token_ids, (torch.int32, torch.int64), (-1,), token_ids)
@@ -81,6 +82,13 @@ def span_max(
             the range of int32, or a saliency is negative, NaN or infinite. Values on a GPU are
             device assertions, or this error under RRGKERN_CHECK=1.
     """
+    check_tensors(
+        saliency=saliency,
+        piece_spans=piece_spans,
+        piece_offsets=piece_offsets,
+        token_spans=token_spans,
+        token_offsets=token_offsets,
+    )
     floats = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
     integers = (torch.int32, torch.int64)
     _check("saliency", saliency, floats, (-1,), saliency)
@@ -119,6 +127,7 @@ def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabul
             vocabulary, or an id is outside it. Ids on a GPU are device assertions, or this error
             under RRGKERN_CHECK=1.
     """
+    check_tensors(token_ids=token_ids, offsets=offsets)
     _check("token_ids", token_ids, (torch.int32, torch.int64), (-1,), token_ids)
     _check("offsets", offsets, (torch.int64,), (-1,), token_ids)
     _check("vocabulary.bytes", vocabulary.bytes, (torch.uint8,), (-1,), token_ids)

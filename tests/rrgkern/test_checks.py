@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -155,3 +156,27 @@ def test_no_group_has_no_spread() -> None:
 def test_loss_scale_refuses_lengths_below_zero() -> None:
     with pytest.raises(ValueError, match="goes down after position 1"):
         loss_scale("grpo", torch.tensor([0, 5, 3]))
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (
+            lambda: group_advantages([1.0, 2.0], torch.tensor([0, 2])),
+            "rewards is a list; .*as_tensor",
+        ),
+        (lambda: tfidf_weights(None, ALL, ALL), "token_ids is None; wanted a torch.Tensor"),
+        (lambda: policy_loss(FOUR.numpy(), FOUR, ALL, scale=FOUR), "logps is a ndarray; wanted"),
+        (lambda: policy_loss(FOUR, FOUR, ALL, scale=0.1), "scale is a float; wanted"),
+        (lambda: policy_loss(FOUR, FOUR, ALL, scale=FOUR, ref=[0.0]), "ref is a list; wanted"),
+        (
+            lambda: linear_grpo_loss(
+                UNIT, torch.nn.Linear(2, 8), IDS, SIX[:1], ALL, scale=SIX[:1], ref=FOUR
+            ),
+            "weight is a Linear; wanted a torch.Tensor: pass weight.weight",
+        ),
+    ],
+)
+def test_what_is_no_tensor_is_told_by_its_name(call: Callable[[], object], told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        call()
