@@ -42,10 +42,15 @@ class Digest:
         own = hashlib.blake2b(about.encode(), digest_size=8).digest()
         self._sum = (self._sum + int.from_bytes(own)) % 2**64
 
-    def passing(self, tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        """The tensors one by one, each counted in as it is handed on."""
+    def passing(
+        self, tensors: Iterable[tuple[str, Tensor]], device: torch.device | None = None
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The tensors one by one, each counted in as it is handed on.
+
+        device: where they are digested; None: where they are.
+        """
         for name, tensor in tensors:
-            self.add(name, tensor)
+            self.add(name, tensor if device is None else tensor.to(device))
             yield name, tensor
 
     @property
@@ -72,6 +77,7 @@ class PushedWeights:
     """
 
     model_runner: Any
+    device: torch.device
 
     def take_weights(
         self,
@@ -84,7 +90,8 @@ class PushedWeights:
         received = Digest()
         given = _tensors_in(Path(directory)) if directory is not None else tensors or ()
         worker: Any = self
-        worker.reload_weights(weights_iterator=received.passing(given))
+        # read from a file they are on the CPU, whose one thread would take many times as long
+        worker.reload_weights(weights_iterator=received.passing(given, self.device))
         self.__dict__["rrgtrain_taken"] = step, received.value
         return self.weights_taken()
 

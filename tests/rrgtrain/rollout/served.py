@@ -32,7 +32,7 @@ class Worker(PushedWeights):
     """A worker of vLLM with a policy for its model."""
 
     def __init__(self, policy: Policy) -> None:
-        self.policy = policy
+        self.policy, self.device = policy, policy.device
         self.model_runner = SimpleNamespace(get_model=lambda: policy.backbone)
 
     def reload_weights(self, weights_iterator: Iterable[tuple[str, torch.Tensor]]) -> None:
