@@ -1,0 +1,164 @@
+"""Steps of `paper/editgrpo` on random weights: `python bench/gpu_step.py`, on a GPU.
+
+Writes a checkpoint of Qwen2.5-VL-3B's shape in the official layout, its weights random and its
+tokenizer learned from two reports, and trains it as the recipe says: images, edits, bf16 over fp32
+masters in FSDP2, FlexAttention on a GPU, rollouts by transformers. The reward is of `rules`, since
+the clinical models' files are not at hand, and prompts and reports are as few and short as the
+options say. Appends a row with the median seconds of each phase, the peak of memory and the gap
+between sampler and trainer, to bench/results/<device>.jsonl or the folder named by OUT.
+
+    python bench/gpu_step.py --tiny        the same way at the size of the demo's model, on a CPU
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+ROOT = Path(__file__).parents[1]
+if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT), str(ROOT / "python")]
+
+from transformers import (  # noqa: E402
+    AutoConfig,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+)
+
+from bench import rows  # noqa: E402
+from rrgtrain.policy.tiny import TinyConfig, build_tiny  # noqa: E402
+
+TEXTS = [
+    "The heart is enlarged. There is a small left pleural effusion. No pneumothorax.",
+    "Lungs are clear. No pleural effusion or pneumothorax. Heart size is normal.",
+]
+# Of the official config.json, where it differs from the class's defaults.
+TEXT = {
+    "vocab_size": 151936,
+    "hidden_size": 2048,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128000,
+    "rope_parameters": {
+        "rope_type": "default",
+        "rope_theta": 1e6,
+        "mrope_section": [16, 24, 24],
+    },
+    "initializer_range": 0.02,
+}
+VISION = {
+    "depth": 32,
+    "hidden_size": 1280,
+    "intermediate_size": 3420,
+    "num_heads": 16,
+    "out_hidden_size": 2048,
+    "window_size": 112,
+    "fullatt_block_indexes": [7, 15, 23, 31],
+    "initializer_range": 0.02,
+}
+
+
+def real_size(tiny: Qwen2_5_VLConfig) -> Qwen2_5_VLConfig:
+    """Qwen2.5-VL-3B's configuration with the special tokens of `tiny`."""
+    sizes = tiny.to_dict()
+    for part, values in (("text_config", TEXT), ("vision_config", VISION)):
+        sizes[part] |= values
+    # One entry a layer, which the class makes anew.
+    sizes["text_config"].pop("layer_types", None)
+    return Qwen2_5_VLConfig(**sizes)
+
+
+def checkpoint(directory: Path, tiny: bool, device: str) -> Path:
+    """Write random weights, tokenizer and image processor; returns `directory`."""
+    build_tiny(TinyConfig(), TEXTS, directory)
+    if tiny:
+        return directory
+    config = real_size(AutoConfig.from_pretrained(directory))
+    torch.manual_seed(0)
+    with torch.device(device):
+        torch.set_default_dtype(torch.bfloat16)
+        model = Qwen2_5_VLForConditionalGeneration(config)
+        torch.set_default_dtype(torch.float32)
+    model.save_pretrained(directory)
+    return directory
+
+
+def train(policy: Path, out: Path, options: argparse.Namespace) -> int:
+    """Run the recipe in a process of its own; returns its exit status."""
+    words = [
+        "data.source=phantom",
+        "data.phantom.train=200",
+        "data.phantom.val=4",
+        "data.phantom.test=4",
+        f"rl.steps={options.steps}",
+        f"rl.eval_every={options.steps}",
+        f"rl.prompts={options.prompts}",
+        f"rl.max_new_tokens={options.tokens}",
+        "reward.labeller=rules",
+        "reward.extractor=rules",
+        "reward.terms={entity_f1: 1.0, label_f1: 1.0}",
+        "scale.mode=fsdp2",
+    ]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
+    command = [sys.executable, *torchrun, "-m", "rrgtrain", "rl", "paper/editgrpo", *words]
+    paths = [str(ROOT), str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    command += ["--from", str(policy), "--out", str(out)]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+
+
+def summary(metrics: list[dict[str, float]]) -> dict[str, float]:
+    """Median of each phase's seconds and of each gap over the steps but the first, largest peak."""
+    steps = [row for row in metrics if "seconds/update" in row]
+    later = steps[1:] or steps
+    names = {name for row in later for name in row}
+    kept = sorted(n for n in names if n.startswith(("seconds/", "speed/")) or "gap" in n)
+    found = {n: statistics.median(row[n] for row in later if n in row) for n in kept}
+    return found | {"peak_mib": max(row["memory/peak_mib"] for row in steps), "steps": len(steps)}
+
+
+def main(arguments: list[str]) -> int:
+    """Write the checkpoint, train, append the row; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="gpu_step.py", description=__doc__.splitlines()[0])
+    parser.add_argument("--tiny", action="store_true", help="the demo's model, on any machine")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--prompts", type=int, default=8, help="of a step; the paper has 32")
+    parser.add_argument("--tokens", type=int, default=150, help="of a report, at most")
+    options = parser.parse_args(arguments)
+    cuda = torch.cuda.is_available()
+    if not cuda and not options.tiny:
+        print("no GPU here: three billion parameters need a CUDA device; rehearse with --tiny")
+        return 2
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        device = "cuda" if cuda else "cpu"
+        policy = checkpoint(Path(folder) / "policy", options.tiny, device)
+        print(f"checkpoint written, {time.monotonic() - begin:.0f} s", flush=True)
+        status = train(policy, Path(folder) / "run", options)
+        metrics = Path(folder) / "run" / "metrics.jsonl"
+        written = metrics.read_text().splitlines() if metrics.exists() else []
+    if status or not written:
+        print(f"rrgtrain ended with {status}")
+        return 1
+    case = "tiny" if options.tiny else "Qwen2.5-VL-3B, random"
+    row = {"room": "update_step", "case": case, "provider": "paper/editgrpo"}
+    row |= {"prompts": options.prompts, "tokens": options.tokens}
+    row |= summary([json.loads(line) for line in written])
+    rows.append(torch.device(device), row | {"versions": rows.versions(("transformers",))})
+    print("\n".join(f"{name:<32} {value}" for name, value in row.items()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
