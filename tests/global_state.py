@@ -11,8 +11,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-# pytest names the running test in the one; PyTorch's compiler sets the other when it is first used.
-NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
+# pytest names the running test in the first; PyTorch's compiler sets the others when first used.
+NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_", "_TORCHINDUCTOR_")
 
 
 def settings() -> dict[str, object]:
@@ -42,7 +42,7 @@ def settings() -> dict[str, object]:
         "SIGINT": signal.getsignal(signal.SIGINT),
     }
     environment = os.environ.items()
-    read.update({f"environment {k}": v for k, v in environment if k not in NOT_OURS})
+    read.update({f"environment {k}": v for k, v in environment if not k.startswith(NOT_OURS)})
     return read
 
 

@@ -36,3 +36,5 @@ def install(monkeypatch: pytest.MonkeyPatch) -> None:
     module.LLM = LLM  # type: ignore[attr-defined]
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # as the engine does, for good
     monkeypatch.setitem(sys.modules, "vllm", module)
+    # The engine sets it; so it is taken away again with the stub.
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
