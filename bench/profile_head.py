@@ -1,4 +1,4 @@
-"""Where the time of the head's modes goes, kernel by kernel: `python -m bench.profile_head`.
+"""Profile the modes of the linear loss, kernel by kernel: `python -m bench.profile_head`.
 
 One profiled step of `linear_grpo_loss`, forward and backward, in the modes that keep no logits,
 on the dense batch of bench/against_peers.py. Prints the costliest kernels (on a CPU: operators) and

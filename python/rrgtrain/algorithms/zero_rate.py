@@ -1,4 +1,4 @@
-"""How often reports earn nothing at all, smoothed over the steps that saw a prompt (OraPO)."""
+"""Smooth the share of reports that earn nothing, over the steps that saw a prompt (OraPO)."""
 
 from __future__ import annotations
 

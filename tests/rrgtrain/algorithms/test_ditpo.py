@@ -119,7 +119,7 @@ def test_without_preparation_it_says_so() -> None:
     ("overrides", "told"),
     [
         ((), "token_weights.labeller=rules has no gradient to weigh tokens by; use chexbert"),
-        (("token_weights.labeller=chexbert",), "labeller chexbert"),
+        (("token_weights.labeller=chexbert",), "set reward.options.chexbert.weights=PATH"),
         (("token_weights.labeller=chexbrt",), "unknown labeller 'chexbrt'"),
     ],
 )
