@@ -29,6 +29,7 @@ from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
 from rrgtrain.schema import Recipe
 from rrgtrain.select.draw import select
+from rrgtrain.shown import one_line
 
 TITLES = {
     "editgrpo": "EditGRPO",
@@ -225,10 +226,10 @@ def replay(path: Path) -> int:
     """Computes a recorded step, or a kept batch of a failure, again; 1 where a step differs."""
     if not path.is_file():
         for line in replay_batch(path):
-            print(line)
+            print(one_line(line))
         return 0
     findings = []
     for finding in replay_step(path):
         findings.append(finding)
-        print(finding)
+        print(one_line(str(finding)))
     return int(any(finding.checked and not finding.same for finding in findings))

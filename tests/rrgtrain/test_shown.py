@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from rrgtrain import commands
+from rrgtrain.engine.replay_step import Finding
 from rrgtrain.shown import one_line, printable, redacted, shown_url
 
 
@@ -38,3 +42,19 @@ def test_control_characters_become_escapes() -> None:
     text = "é\x1b[2J\x00\x85\u202e\u2028\t\n\r"
     assert printable(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\t\n\\r"
     assert one_line(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\\t\\n\\r"
+
+
+def test_a_replay_prints_no_control_character(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ids and texts of a record are whatever the data held."""
+    record = tmp_path / "3.json.gz"
+    record.touch()
+    found = Finding("text of study\x1b[2J", "now a\nrrgtrain: forged")
+    monkeypatch.setattr(commands, "replay_step", lambda path: [found])
+    assert commands.replay(record) == 1
+    shown = "text of study\\x1b[2J: differs, now a\\nrrgtrain: forged\n"
+    assert capsys.readouterr().out == shown
+    monkeypatch.setattr(commands, "replay_batch", lambda path: ["study \x1b[2J"])
+    assert commands.replay(tmp_path) == 0
+    assert capsys.readouterr().out == "study \\x1b[2J\n"

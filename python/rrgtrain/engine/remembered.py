@@ -18,6 +18,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.load import base_of_adapter
 from rrgtrain.policy.prompt import STYLES
 from rrgtrain.schema import Recipe
+from rrgtrain.shown import one_line
 
 FILE = "rrgtrain.json"
 BASE = "base"
@@ -105,7 +106,7 @@ def as_trained(checkpoint: str, load: Callable[[Mapping[str, Any]], Recipe]) -> 
     other = [k for k, v in kept.items() if _value(recipe, k) != v and k != "data.root"]
     if taken and os.environ.get("RANK", "0") == "0":
         listed = ", ".join(f"{key}={kept[key]}" for key in taken)
-        print(f"rrgtrain: as {checkpoint} was trained: {listed}", file=sys.stderr)
+        print(one_line(f"rrgtrain: as {checkpoint} was trained: {listed}"), file=sys.stderr)
     for key in other:
         warnings.warn(
             f"{checkpoint} was trained with {key}={kept[key]}, and is used with "
