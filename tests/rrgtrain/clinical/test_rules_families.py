@@ -107,6 +107,9 @@ No significant interval change of {}.
 """
 UNASSERTED = """
 CT scan is more sensitive in detecting {}.
+MRI is better for evaluating {}.
+Ultrasound is superior for {}.
+CT is the modality of choice for {}.
 Radiographs are insensitive for {}.
 CT has greater sensitivity for {}.
 CT is recommended to exclude {}.
