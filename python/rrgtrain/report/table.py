@@ -11,6 +11,7 @@ from rich.text import Text
 from rrgtrain.report import numbers
 from rrgtrain.report.names import RULES
 from rrgtrain.report.summary import RunSummary, System
+from rrgtrain.shown import one_line
 
 _COLUMNS = {
     "micro_f1": "micro-F1",
@@ -36,7 +37,7 @@ def summary_cells(summary: RunSummary) -> list[list[str]]:
         cells = [numbers.metric_text(key, system.metrics.get(key)) for key in keys]
         if edits:
             cells.append(_edits(system))
-        rows.append([name, *cells, numbers.duration(system.seconds)])
+        rows.append([one_line(name), *cells, numbers.duration(system.seconds)])
     return rows
 
 
@@ -48,7 +49,7 @@ def print_summary(summary: RunSummary, console: Console | None = None) -> None:
         _draw(summary, rows, console)
         return
     widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [summary.title, ""]
+    lines = [one_line(summary.title), ""]
     for row in rows:
         cells = [
             _pad(cell, width, left=i == 0)
@@ -62,7 +63,7 @@ def print_summary(summary: RunSummary, console: Console | None = None) -> None:
 
 
 def _draw(summary: RunSummary, rows: list[list[str]], console: Console) -> None:
-    table = Table(title=Text(summary.title), box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(title=Text(one_line(summary.title)), box=box.SIMPLE_HEAD, title_justify="left")
     for i, name in enumerate(rows[0]):
         table.add_column(name, justify="right" if i else "left", overflow="fold")
     for row in rows[1:]:

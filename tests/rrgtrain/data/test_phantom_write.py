@@ -92,7 +92,7 @@ def test_another_phantom_is_refused_by_name(written):
 
 def test_foreign_content_is_refused(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="not empty"):
+    with pytest.raises(UserError, match="data set of your own set data.source=iu_xray or nih"):
         write_phantom(SMALL, tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
     with pytest.raises(UserError, match="is a file"):

@@ -143,3 +143,13 @@ def test_clinical_metrics_come_first_and_unknown_ones_are_named() -> None:
         "bleu_4",
     ]
     assert metric_name("reward/label_f1").label == "reward: label f1"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_name_of_the_user_brings_no_control_character(terminal: bool) -> None:
+    system = System({"micro_f1": Metric(0.5)}, seconds=1.0)
+    summary = RunSummary("evaluation of a\x1b[2J", {"a\x1b[2J": system})
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    print_summary(summary, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert printed.count("a\\x1b[2J") == 2 and "\x1b[2J" not in printed
