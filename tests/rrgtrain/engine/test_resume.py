@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -304,9 +305,11 @@ def test_what_cannot_be_resumed_is_told_in_one_line(
     assert len(done.err.splitlines()) == 1 and told in done.last
 
 
-def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path) -> None:
-    done = command("sft", "--resume", "run", "sft.steps=6", "checkpoint.keep=3", cwd=stopped)
+def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path, tmp_path: Path) -> None:
+    # a copy: the other tests need a run that has not ended
+    home = shutil.copytree(stopped, tmp_path / "home")
+    done = command("sft", "--resume", "run", "sft.steps=6", "checkpoint.keep=3", cwd=home)
     assert done.status == 0, done.err
-    steps = [r["step"] for r in rows(stopped / "run") if r["phase"] == "sft"]
+    steps = [r["step"] for r in rows(home / "run") if r["phase"] == "sft"]
     assert steps == [0, 1, 2, 3, 4, 5]
-    assert len(CheckpointStore(stopped / "run" / "resume", 9).names()) == 3
+    assert len(CheckpointStore(home / "run" / "resume", 9).names()) == 3
