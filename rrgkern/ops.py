@@ -1,0 +1,136 @@
+"""Register ops whose argument list is a NamedTuple, written once.
+
+The schema is made of the record's annotations. The body, the fake and every kernel take `*inputs`
+and name the fields with `pack`; a field that is a record itself stands for its own fields.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+from torch.library import CustomOpDef
+
+R = TypeVar("R", bound=tuple[Any, ...])
+
+SCHEMA_TYPES = {Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool", str: "str"}
+
+
+def custom_op(
+    name: str, record: type[tuple[Any, ...]], *, mutates: Sequence[str] = ()
+) -> Callable[[Callable[..., Any]], CustomOpDef]:
+    """Register the decorated body as the op `name`, whose arguments are the fields of `record`.
+
+    The result is what the body's annotation says: Tensor, None, or a tuple or record of Tensor.
+
+    Raises:
+        TypeError: a field or a result of a type that the dispatcher does not know.
+        ValueError: a name in `mutates` that is no tensor of the record.
+    """
+
+    def register(body: Callable[..., Any]) -> CustomOpDef:
+        text = schema(record, get_type_hints(body)["return"], mutates)
+        return torch.library.custom_op(name, body, mutates_args=mutates, schema=text)
+
+    return register
+
+
+def schema(record: type[tuple[Any, ...]], returns: Any, mutates: Sequence[str] = ()) -> str:
+    """The schema that `torch.library.infer_schema` makes of the same list, written out.
+
+    Raises:
+        TypeError: a field or a result of a type that the dispatcher does not know.
+        ValueError: a name in `mutates` that is no tensor of the record.
+    """
+    arguments = []
+    left = set(mutates)
+    for place, (name, hint) in enumerate(_fields(record)):
+        kind = _schema_type(f"{record.__name__}.{name}", hint)
+        if name in left and kind.startswith("Tensor"):
+            left.remove(name)
+            kind = kind.replace("Tensor", f"Tensor(a{place}!)", 1)
+        arguments.append(f"{kind} {name}")
+    if left:
+        raise ValueError(f"{record.__name__} has no tensor {min(left)}, which the op mutates")
+    return f"({', '.join(arguments)}) -> {_schema_returns(returns)}"
+
+
+def pack(record: type[R], inputs: Sequence[Any]) -> R:
+    """The record of an op's arguments, `inputs` being one value for each field in order.
+
+    Raises:
+        ValueError: more or fewer inputs than fields.
+    """
+    fields = list(_fields(record))
+    if len(inputs) != len(fields):
+        raise ValueError(f"{len(inputs)} inputs, wanted {len(fields)}: {record.__name__}")
+    return _build(record, iter(inputs))
+
+
+def flatten(record: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of an op, in order, from their record: what `pack` takes."""
+    flat: list[Any] = []
+    for value in record:
+        flat.extend(flatten(value) if isinstance(value, tuple) else (value,))
+    return tuple(flat)
+
+
+def gradients(record: type[tuple[Any, ...]], **by_name: Tensor | None) -> tuple[Tensor | None, ...]:
+    """What a backward returns: the gradients given by name, None for every other field.
+
+    Raises:
+        TypeError: a name that is no field of the record.
+    """
+    names = [name for name, _ in _fields(record)]
+    for name in by_name:
+        if name not in names:
+            raise TypeError(f"{record.__name__} has no field {name}; its fields: {names}")
+    return tuple(by_name.get(name) for name in names)
+
+
+@functools.cache
+def _hints(record: type[tuple[Any, ...]]) -> dict[str, Any]:
+    return get_type_hints(record)
+
+
+def _is_record(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
+
+
+def _fields(record: type[tuple[Any, ...]]) -> Iterator[tuple[str, Any]]:
+    for name, hint in _hints(record).items():
+        if _is_record(hint):
+            yield from _fields(hint)
+        else:
+            yield name, hint
+
+
+def _build(record: type[R], inputs: Iterator[Any]) -> R:
+    make: Any = record
+    hints = _hints(record).values()
+    return make(*[_build(hint, inputs) if _is_record(hint) else next(inputs) for hint in hints])
+
+
+def _schema_type(name: str, hint: Any) -> str:
+    parts = [part for part in get_args(hint) or (hint,) if part is not types.NoneType]
+    if hint in (parts[0], parts[0] | None) and parts[0] in SCHEMA_TYPES:
+        return SCHEMA_TYPES[parts[0]] + ("" if hint is parts[0] else "?")
+    wanted = ", ".join(kind.__name__ for kind in SCHEMA_TYPES)
+    raise TypeError(f"{name} is {hint}; wanted {wanted}, one of these or None, or a record of them")
+
+
+def _schema_returns(hint: Any) -> str:
+    if hint is types.NoneType:
+        return "()"
+    several = get_args(hint) if get_origin(hint) is tuple else ()
+    if _is_record(hint):
+        several = tuple(part for _, part in _fields(hint))
+    if any(part is not Tensor for part in several or (hint,)):
+        raise TypeError(
+            f"the result is {hint}; wanted Tensor, None, or a tuple or record of Tensor"
+        )
+    return f"({', '.join(['Tensor'] * len(several))})" if several else "Tensor"
