@@ -125,7 +125,7 @@ $(VLLM)/.installed: tests/vllm/requirements.txt tests/vllm/prepare.py tests/vllm
 # against them on random weights: tiny encoders here, those of the real size with `make parity-full`.
 ORACLE := .venv-oracle
 ORACLE_PYTHON ?= python3.11
-ORACLE_PARITY = RRGKERN_ORACLE=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/rrgtrain/clinical/oracle
+ORACLE_PARITY = RRGKERN_ORACLE=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/rrgclinical/oracle
 oracle: $(ORACLE)/.installed $(VENV)/.installed-dev
 	$(ORACLE_PARITY)
 

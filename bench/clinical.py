@@ -33,22 +33,22 @@ import torch
 from transformers import BertConfig
 
 from bench import harness, rows
-from rrgkern import ReportEntities, entity_match
-from rrgtrain.clinical import Entities
-from rrgtrain.clinical.cached import Cached, CachedExtractor, CachedLabeller
-from rrgtrain.clinical.chexbert import CheXbertLabeller
-from rrgtrain.clinical.metrics import single_report_f1
-from rrgtrain.clinical.official import (
+from rrgclinical import Entities
+from rrgclinical.cached import Cached, CachedExtractor, CachedLabeller
+from rrgclinical.chexbert import CheXbertLabeller
+from rrgclinical.metrics import single_report_f1
+from rrgclinical.official import (
     OfficialCheXbert,
     OfficialRadGraph,
     OfficialRaTEScore,
     Worker,
 )
-from rrgtrain.clinical.radgraph import RadGraph, radgraph_f1
-from rrgtrain.clinical.ratescore import RaTEExtractor, affinity
+from rrgclinical.radgraph import RadGraph, radgraph_f1
+from rrgclinical.ratescore import RaTEExtractor, affinity
+from rrgkern import ReportEntities, entity_match
 from rrgtrain.errors import UserError
-from tests.rrgtrain.clinical.chexbert.tiny import WORDS
-from tests.rrgtrain.clinical.oracle import base
+from tests.rrgclinical.chexbert.tiny import WORDS
+from tests.rrgclinical.oracle import base
 
 ROUNDS = int(os.environ.get("RRGKERN_BENCH_ROUNDS", "3"))
 CLOCK = os.environ.get("RRGKERN_BENCH_CLOCK", "wall")

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from bench import harness
-from rrgtrain.clinical import build_extractor, build_labeller
-from rrgtrain.clinical.human import load_coded_reports
-from rrgtrain.clinical.rules.assertion import read_sentence
-from rrgtrain.data.phantom.case import sample_case
-from rrgtrain.data.phantom.config import PhantomConfig
-from rrgtrain.data.phantom.text import write_report
+from rrgclinical import build_extractor, build_labeller
+from rrgclinical.human import load_coded_reports
+from rrgclinical.rules.assertion import read_sentence
+from rrgphantom.case import sample_case
+from rrgphantom.config import PhantomConfig
+from rrgphantom.text import write_report
 
 REPORTS = 500
 ROUNDS = 9

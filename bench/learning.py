@@ -132,7 +132,7 @@ def schedule(args: argparse.Namespace) -> None:
 
 
 def sentences(report: str) -> list[str]:
-    from rrgtrain.clinical.rules.sentences import split_sentences
+    from rrgclinical.rules.sentences import split_sentences
 
     return [report[begin:end] for begin, end in split_sentences(report)]
 
@@ -149,7 +149,7 @@ def verdict(out: Path, seeds: list[int]) -> dict:
     `passed` is None for the system that is told and not judged. `unheard` is the share of a
     system's sentences that no training report has: no label says when language falls apart.
     """
-    from rrgtrain.clinical.metrics import label_report, paired_bootstrap
+    from rrgclinical.metrics import label_report, paired_bootstrap
 
     results = {
         name: [json.loads((out / f"seed{s}" / f"{name}.json").read_text()) for s in seeds]

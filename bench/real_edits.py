@@ -24,6 +24,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rrgclinical import Entities, build_extractor, build_labeller
+from rrgclinical.rules import split_sentences
 from rrgkern import (
     EQUAL,
     Edit,
@@ -39,8 +41,6 @@ from rrgkern import (
 )
 from rrgkern.edit_plan.places import list_marker
 from rrgtrain.algorithms.edits import LETTERS, edit_reports, sentence_entities
-from rrgtrain.clinical import Entities, build_extractor, build_labeller
-from rrgtrain.clinical.rules import split_sentences
 from rrgtrain.data import load_studies
 from rrgtrain.schema import Edit as EditSettings
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from rrgclinical.shown import one_line
 from rrgtrain.engine.stop import INTERRUPTED, stopping
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.shown import one_line
 
 DEFAULT_RECIPES = {
     "demo": "demo",

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 
+from rrgclinical.shown import one_line
+from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.config import load_config
-from rrgtrain.data.phantom import PhantomConfig, write_phantom
 from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.experiment import is_fixed
 from rrgtrain.engine.keepsakes import Keepsakes
@@ -29,7 +30,6 @@ from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
 from rrgtrain.schema import Recipe
 from rrgtrain.select.draw import select
-from rrgtrain.shown import one_line
 
 TITLES = {
     "editgrpo": "EditGRPO",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, make_dataclass
 from typing import Any, get_type_hints
 
-from rrgtrain.data.phantom import PhantomConfig
+from rrgphantom import PhantomConfig
 
 
 def one_of(default: str, *choices: str, gone: dict[str, str] | None = None) -> Any:

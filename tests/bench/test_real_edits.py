@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from bench import real_edits
+from rrgclinical import build_extractor
 from rrgkern import edit_plan
 from rrgtrain.algorithms.edits import sentence_entities
-from rrgtrain.clinical import build_extractor
 from rrgtrain.data import load_studies
 
 DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")

@@ -14,11 +14,11 @@ from dataclasses import replace
 
 import torch
 
+from rrgclinical import Extractor
 from rrgkern import philox_seed
 from rrgtrain.algorithms.base import Algorithm, Complete, Reencode, one_after_the_other
 from rrgtrain.algorithms.edits import Edited, edit_reports
 from rrgtrain.algorithms.group import Group, Member
-from rrgtrain.clinical import Extractor
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.readers import open_extractor

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from rrgclinical import Entities, Extractor
 from rrgkern import SentenceEntities, edit_plan, sentence_body, splice
-from rrgtrain.clinical import Entities, Extractor
 from rrgtrain.schema import Edit
 
 # The paper letters its rules; a deletion of all copies is the released code's form of (c).

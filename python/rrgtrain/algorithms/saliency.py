@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from rrgclinical import Labeller
+from rrgclinical.chexbert import CheXbertLabeller, token_saliency_weights
+from rrgclinical.chexbert.distilled import distil
 from rrgtrain.algorithms.base import Context
 from rrgtrain.algorithms.group import Group, members, token_offsets
-from rrgtrain.clinical import Labeller
-from rrgtrain.clinical.chexbert import CheXbertLabeller, token_saliency_weights
-from rrgtrain.clinical.chexbert.distilled import distil
 from rrgtrain.data.study import Study
 from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.errors import UserError

@@ -18,7 +18,7 @@ import os.path
 from pathlib import Path
 from typing import Any
 
-from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data.problems import SPLITS, Problems, is_text, parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError

@@ -23,7 +23,7 @@ import io
 import warnings
 from pathlib import Path
 
-from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data.problems import SPLITS, Problems, read_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from rrgtrain.clinical.labels import OBSERVATIONS
-from rrgtrain.clinical.metrics import label_report
+from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.metrics import label_report
 from rrgtrain.data.study import Study
 from rrgtrain.engine import parallel, ranks
 from rrgtrain.engine.encode import PromptCache

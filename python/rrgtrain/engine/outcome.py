@@ -9,8 +9,9 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from rrgtrain.clinical.labels import OBSERVATIONS
-from rrgtrain.clinical.metrics import bootstrap_intervals, per_label_f1
+from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.metrics import bootstrap_intervals, per_label_f1
+from rrgclinical.shown import redacted
 from rrgtrain.data.images import read_image
 from rrgtrain.engine import ranks
 from rrgtrain.engine.evaluate import Evaluation
@@ -28,7 +29,6 @@ from rrgtrain.report.provenance import commit, versions
 from rrgtrain.report.samples import AnySample, Sample, read_samples, write_samples
 from rrgtrain.report.summary import Metric, RunSummary, System
 from rrgtrain.report.table import print_summary
-from rrgtrain.shown import redacted
 
 SHOWN = (
     "micro_f1",

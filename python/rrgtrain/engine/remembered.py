@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.shown import one_line
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import base_of_adapter
 from rrgtrain.policy.prompt import STYLES
 from rrgtrain.schema import Recipe
-from rrgtrain.shown import one_line
 
 FILE = "rrgtrain.json"
 BASE = "base"

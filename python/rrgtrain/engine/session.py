@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.algorithms import Algorithm
 from rrgtrain.data import load_studies
 from rrgtrain.data.arrange import join_splits, leave_out_crowded, one_image_each
-from rrgtrain.data.phantom import PhantomConfig, write_phantom
 from rrgtrain.data.study import Study
 from rrgtrain.engine import ranks
 from rrgtrain.engine.encode import PromptCache

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from rrgtrain.clinical import Labeller
-from rrgtrain.clinical.labels import NO_FINDING, OBSERVATIONS, to_binary
+from rrgclinical import Labeller
+from rrgclinical.labels import NO_FINDING, OBSERVATIONS, to_binary
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from rrgtrain.clinical.labels import OBSERVATIONS, to_binary
+from rrgclinical.labels import OBSERVATIONS, to_binary
 from rrgtrain.data.study import Study
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.order import batch_indices

@@ -11,11 +11,11 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, Qwen2VLImageProcessorPil
 
+from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
 from rrgtrain.policy.attention import ATTENTION
 from rrgtrain.policy.network import ARCHITECTURES, SHARED_ATTENTION, cannot_share, sees_images
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.progress import no_progress_bars
 from rrgtrain.policy.vision_attention import vision_attention
 from rrgtrain.policy.whole import (
     check_finite,

@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import Tensor
 
+from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.policy.network import Network
-from rrgtrain.policy.progress import no_progress_bars
 
 
 @dataclass(kw_only=True)

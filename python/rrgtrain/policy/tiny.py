@@ -17,8 +17,8 @@ from transformers import (
     Qwen2VLImageProcessorPil,
 )
 
+from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
-from rrgtrain.policy.progress import no_progress_bars
 
 SPECIAL_TOKENS = (
     "<|endoftext|>",

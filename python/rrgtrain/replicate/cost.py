@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from rrgtrain.data.phantom import PhantomConfig
+from rrgphantom import PhantomConfig
 from rrgtrain.replicate.jobs import Task
 from rrgtrain.schema import Recipe
 

@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from rrgphantom.write import VERSION as PHANTOM_VERSION
 from rrgtrain.config import load_config
-from rrgtrain.data.phantom.write import VERSION as PHANTOM_VERSION
 from rrgtrain.errors import UserError
 from rrgtrain.report.provenance import versions
 from rrgtrain.schema import Recipe

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from rrgclinical import Labeller
+from rrgclinical.chexbert import token_saliency_weights
+from rrgclinical.chexbert.distilled import distil
+from rrgclinical.labels import to_binary
 from rrgkern import philox_seed
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
-from rrgtrain.clinical import Labeller
-from rrgtrain.clinical.chexbert import token_saliency_weights
-from rrgtrain.clinical.chexbert.distilled import distil
-from rrgtrain.clinical.labels import to_binary
 from rrgtrain.data.study import Study
 from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.session import Session

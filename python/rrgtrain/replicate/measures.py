@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rrgtrain.clinical.labels import NO_FINDING, OBSERVATIONS, to_binary
+from rrgclinical.labels import NO_FINDING, OBSERVATIONS, to_binary
 from rrgtrain.engine.evaluate import Evaluation
 
 
@@ -98,7 +98,7 @@ def of_evaluation(
     `reports` is the scored text of each. BLEU-4 is the mean over reports, not that of the corpus.
     """
     # Imported here: nltk takes a second.
-    from rrgtrain.clinical.text import sentence_bleu
+    from rrgclinical.text import sentence_bleu
 
     references = [study.report or "" for study in evaluation.studies]
     return {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rrgtrain.data.phantom import PhantomConfig, write_phantom
+from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.engine.evaluate import Evaluation
 from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.engine.rundir import RunDir

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rrgtrain.clinical.labels import OBSERVATIONS, ClassId
+from rrgclinical.labels import OBSERVATIONS, ClassId
 
 TRUTH = {
     ClassId.BLANK: "not mentioned",

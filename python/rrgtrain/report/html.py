@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rrgtrain.clinical import OBSERVATIONS, ClassId, Extractor, build_extractor
+from rrgclinical import OBSERVATIONS, ClassId, Extractor, build_extractor
+from rrgclinical.shown import redacted
 from rrgtrain.engine.rundir import RunDir, atomic_write
 from rrgtrain.report import numbers
 from rrgtrain.report.facts import FactsRead, read_facts
@@ -23,7 +24,6 @@ from rrgtrain.report.redline import quoted, redline
 from rrgtrain.report.rollouts import last_rollouts
 from rrgtrain.report.samples import AnySample, EditSample, Sample, WeightSample, png
 from rrgtrain.report.summary import Metric, RunSummary
-from rrgtrain.shown import redacted
 
 
 def write_report(

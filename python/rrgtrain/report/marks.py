@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rrgtrain.clinical import Entities, Extractor
+from rrgclinical import Entities, Extractor
 
 CORRECT, PARTLY, SPURIOUS, NEUTRAL = "correct", "partly", "spurious", "neutral"
 

@@ -8,7 +8,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from rrgtrain.shown import printable
+from rrgclinical.shown import printable
 
 
 def rendered(package: str, template: str, **shown: Any) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 from PIL import Image
 
-from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.engine.rundir import atomic_write
 from rrgtrain.errors import UserError
 

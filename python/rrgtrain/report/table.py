@@ -8,10 +8,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rrgclinical.shown import one_line
 from rrgtrain.report import numbers
 from rrgtrain.report.names import RULES
 from rrgtrain.report.summary import RunSummary, System
-from rrgtrain.shown import one_line
 
 _COLUMNS = {
     "micro_f1": "micro-F1",

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rrgtrain.clinical import Entities
-from rrgtrain.clinical.cached import CachedExtractor, CachedLabeller
+from rrgclinical import Entities
+from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.corpus import Corpus

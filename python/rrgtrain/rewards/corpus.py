@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rrgtrain.clinical import to_binary
+from rrgclinical import to_binary
 from rrgtrain.errors import UserError
 
 
@@ -60,7 +60,7 @@ class Corpus:
     @cached_property
     def _document_frequency(self) -> DocumentFrequency:
         # Imported here: nltk takes a second, and most recipes have no text term.
-        from rrgtrain.clinical.text import count_ngrams, tokens
+        from rrgclinical.text import count_ngrams, tokens
 
         texts = [report for report in self._reports if report]
         if not texts:

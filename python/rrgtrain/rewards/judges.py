@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rrgtrain.clinical.backends import check_options
-from rrgtrain.clinical.cached import Cached, store_of
+from rrgclinical.backends import check_options
+from rrgclinical.cached import Cached, store_of
 from rrgtrain.rewards.readers import device_of, open_extractor
 from rrgtrain.schema import Reward
 
 
 class CachedGraphs:
-    """RadGraph's graphs, each distinct text read once; see `rrgtrain.clinical.cached.Cached`."""
+    """RadGraph's graphs, each distinct text read once; see `rrgclinical.cached.Cached`."""
 
     def __init__(self, radgraph: Any, settings: Reward) -> None:
-        from rrgtrain.clinical.radgraph import Entity, Graph
+        from rrgclinical.radgraph import Entity, Graph
 
         def decode(payload: bytes, text: str) -> Graph:
             fields = json.loads(payload)
@@ -50,15 +50,15 @@ def open_model(name: str, settings: Reward) -> Any:
     """
     options = settings.options.get(name, {})
     if name == "facts":
-        from rrgtrain.clinical.facts import build_facts
+        from rrgclinical.facts import build_facts
 
         return build_facts(options, cache=settings.cache, capacity=settings.cache_texts)
     if name == "green":
-        from rrgtrain.clinical.green import build_green
+        from rrgclinical.green import build_green
 
         return build_green(options, cache=settings.cache)
     if name == "radgraph":
-        from rrgtrain.clinical.radgraph import RadGraph
+        from rrgclinical.radgraph import RadGraph
 
         given = {"device": device_of(settings), **options}
         check_options("radgraph", RadGraph, given)
@@ -69,7 +69,7 @@ def open_model(name: str, settings: Reward) -> Any:
 
 
 def _official(name: str, settings: Reward) -> Any:
-    from rrgtrain.clinical.official import OfficialRadGraph, OfficialRaTEScore
+    from rrgclinical.official import OfficialRadGraph, OfficialRaTEScore
 
     target: Any = OfficialRadGraph
     given: dict[str, Any] = {"case": settings.radgraph_case}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from rrgclinical import Entities
 from rrgkern import ReportEntities, entity_match
-from rrgtrain.clinical import Entities
 from rrgtrain.rewards.batch import RewardBatch
 
 
@@ -16,7 +16,7 @@ def fact_score(batch: RewardBatch) -> np.ndarray:
     By rules without `reward.options.facts`; with it by the model behind its `endpoint`. Facts,
     verdicts and the class ids that they are held against are kept as notes.
     """
-    from rrgtrain.clinical.facts import fact_scores
+    from rrgclinical.facts import fact_scores
 
     reader = batch.open("facts")
     readings = batch.once("facts read", lambda: reader.read(batch.reports))
@@ -40,7 +40,7 @@ def green_score(batch: RewardBatch) -> np.ndarray:
 
 def radgraph_score(batch: RewardBatch) -> np.ndarray:
     """RadGraph-F1 at `reward.radgraph_level`; 0 where a report is empty or has no entity."""
-    from rrgtrain.clinical.radgraph import radgraph_f1
+    from rrgclinical.radgraph import radgraph_f1
 
     reader, settings = batch.open("radgraph"), batch.settings
     wanted = batch.of_references(
@@ -65,7 +65,7 @@ def rate_score(batch: RewardBatch) -> np.ndarray:
     0.5 where a report or its reference has no entity. neg_weight is 0.3612 in the package's 0.5.0
     (EditGRPO) and 0.8717 in its 0.6.0 with the long weights.
     """
-    from rrgtrain.clinical.ratescore import affinity
+    from rrgclinical.ratescore import affinity
 
     settings = batch.settings
     weights = affinity(settings.rate_affinity)

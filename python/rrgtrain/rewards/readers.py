@@ -10,9 +10,9 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from rrgtrain.clinical import build_extractor, build_labeller
-from rrgtrain.clinical.backends import Extractor, Labeller, takes_device
-from rrgtrain.clinical.cached import CachedExtractor, CachedLabeller
+from rrgclinical import build_extractor, build_labeller
+from rrgclinical.backends import Extractor, Labeller, takes_device
+from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgtrain.schema import Reward
 
 T = TypeVar("T", CachedLabeller, CachedExtractor)

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rrgtrain.clinical import Extractor, Labeller
-from rrgtrain.clinical.backends import check_reports
+from rrgclinical import Extractor, Labeller
+from rrgclinical.backends import check_reports
 from rrgtrain.data.study import Study
 from rrgtrain.errors import RewardError, RewardNotFinite, UserError
 from rrgtrain.rewards.batch import RewardBatch, Stopwatch, truth_of
@@ -199,7 +199,7 @@ class RewardService:
 
     def statistics(self) -> dict[str, float]:
         """Sums since construction: `reward_seconds/<what>`, `texts/<model>_{asked,computed,
-        from_disk}`, and what `endpoint/<model>_...` was asked and cost (`rrgtrain.clinical.chat.
+        from_disk}`, and what `endpoint/<model>_...` was asked and cost (`rrgclinical.chat.
         Usage`)."""
         rows = {f"reward_seconds/{name}": value for name, value in self.seconds.items()}
         with self._lock:

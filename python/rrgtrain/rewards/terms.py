@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
+from rrgclinical import Entities, to_binary
+from rrgclinical.metrics import single_report_f1
 from rrgkern import ReportEntities, entity_match, mccs
-from rrgtrain.clinical import Entities, to_binary
-from rrgtrain.clinical.metrics import single_report_f1
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.blocks import parse_blocks

@@ -14,7 +14,7 @@ def bleu(order: int):  # noqa: ANN201 - a term, as in `rewards.terms`
     """The term BLEU-`order`: sentence level, pycocoevalcap, lower-cased PTB-like tokens (DEER)."""
 
     def term(batch: RewardBatch) -> np.ndarray:
-        from rrgtrain.clinical.text import sentence_bleu
+        from rrgclinical.text import sentence_bleu
 
         return sentence_bleu(batch.reports, batch.references, order)[:, order - 1]
 
@@ -23,14 +23,14 @@ def bleu(order: int):  # noqa: ANN201 - a term, as in `rewards.terms`
 
 def rouge(batch: RewardBatch) -> np.ndarray:
     """ROUGE-L F1 of each report, by rouge-score."""
-    from rrgtrain.clinical.text import rouge_l
+    from rrgclinical.text import rouge_l
 
     return rouge_l(batch.reports, batch.references)
 
 
 def consensus(batch: RewardBatch) -> np.ndarray:
     """CIDEr-D / 10, with the document frequencies of the training reports."""
-    from rrgtrain.clinical.text import cider
+    from rrgclinical.text import cider
 
     corpus = batch.corpus.document_frequency()
     return cider(batch.reports, batch.references, corpus.counts, corpus.reports) / 10.0
@@ -38,7 +38,7 @@ def consensus(batch: RewardBatch) -> np.ndarray:
 
 def meteor_stem(batch: RewardBatch) -> np.ndarray:
     """METEOR with exact and stem stages, by nltk."""
-    from rrgtrain.clinical.text import meteor
+    from rrgclinical.text import meteor
 
     return meteor(batch.reports, batch.references)
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from rrgclinical.shown import shown_url
 from rrgtrain.engine.stop import stopping
 from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import VisionCache
@@ -32,7 +33,6 @@ from rrgtrain.rollout.vllm_prompts import (
     sampling_arguments,
     vllm_prompts,
 )
-from rrgtrain.shown import shown_url
 from rrgtrain.vllm_worker import digest_of
 
 # from a proxy before a server that is gone or loads

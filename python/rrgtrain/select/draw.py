@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rrgclinical.labels import to_binary
 from rrgkern import diagnostic_diversity, philox_seed
-from rrgtrain.clinical.labels import to_binary
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.data.study import Study
 from rrgtrain.engine.encode import PromptCache

@@ -6,8 +6,8 @@ import warnings
 
 import numpy as np
 
-from rrgtrain.clinical import Labeller
-from rrgtrain.clinical.labels import to_binary
+from rrgclinical import Labeller
+from rrgclinical.labels import to_binary
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe

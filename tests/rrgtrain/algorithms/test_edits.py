@@ -11,10 +11,10 @@ from functools import cache
 import pytest
 
 from bench.real_edits import as_text
+from rrgclinical import Extractor, build_extractor
+from rrgclinical.rules import split_sentences
 from rrgkern import sentence_body
 from rrgtrain.algorithms.edits import Edited, edit_reports
-from rrgtrain.clinical import Extractor, build_extractor
-from rrgtrain.clinical.rules import split_sentences
 from rrgtrain.report.marks import NEUTRAL, mark_reports
 from rrgtrain.schema import Edit
 

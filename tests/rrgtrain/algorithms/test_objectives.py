@@ -17,19 +17,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from rrgclinical.cached import CachedLabeller
+from rrgclinical.labels import NO_FINDING, to_binary
 from rrgtrain.algorithms import Context, Group, Member, Objective, build_algorithm
 from rrgtrain.algorithms import base as base_module
 from rrgtrain.algorithms import orapo as orapo_module
 from rrgtrain.algorithms import saliency as saliency_module
-from rrgtrain.clinical.cached import CachedLabeller
-from rrgtrain.clinical.labels import NO_FINDING, to_binary
 from rrgtrain.engine import layout as layout_module
 from rrgtrain.engine import update as update_module
 from rrgtrain.engine.update import accumulate_gradients, fixed_logps
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
+from tests.rrgclinical.chexbert import tiny
 from tests.rrgtrain.algorithms import plain
-from tests.rrgtrain.clinical.chexbert import tiny
 from tests.rrgtrain.engine.common import gradients, member, recipe, studies
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data import load_studies
 from rrgtrain.data.nih import NIH_TO_CHEXPERT
 from rrgtrain.errors import UserError

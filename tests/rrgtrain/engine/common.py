@@ -9,10 +9,10 @@ from tempfile import mkdtemp
 
 import torch
 
+from rrgclinical import build_labeller
+from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.algorithms import Group, Member
-from rrgtrain.clinical import build_labeller
 from rrgtrain.config import load_config
-from rrgtrain.data.phantom import PhantomConfig, write_phantom
 from rrgtrain.data.study import Study
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.policy.policy import Policy

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.engine import evaluate as evaluation
 from rrgtrain.engine.evaluate import (
     _whole,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from rrgclinical import build_labeller
 from rrgtrain.algorithms import Algorithm, Group, Member, build_algorithm
-from rrgtrain.clinical import build_labeller
 from rrgtrain.data.study import Study
 from rrgtrain.engine import rl as rl_module
 from rrgtrain.engine.logs import RunLog, read_metrics

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from rrgtrain.clinical import build_labeller
+from rrgclinical import build_labeller
 from rrgtrain.engine.encode import PromptCache
 from rrgtrain.engine.keeper import load_weights
 from rrgtrain.engine.optim import optimizer_of

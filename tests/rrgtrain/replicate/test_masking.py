@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rrgtrain.clinical import build_labeller
+from rrgclinical import build_labeller
 from rrgtrain.replicate.masking import Judged, judge, mask_top
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rrgtrain.clinical.metrics import label_report
+from rrgclinical.metrics import label_report
 from rrgtrain.replicate.measures import (
     Ratios,
     draw_measures,

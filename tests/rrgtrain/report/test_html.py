@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rrgtrain.clinical import OBSERVATIONS
+from rrgclinical import OBSERVATIONS
 from rrgtrain.report import (
     EditSample,
     Metric,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rrgtrain.clinical import OBSERVATIONS
-from rrgtrain.clinical.facts import RulesFacts
+from rrgclinical import OBSERVATIONS
+from rrgclinical.facts import RulesFacts
 from rrgtrain.report import (
     EditSample,
     RunSummary,

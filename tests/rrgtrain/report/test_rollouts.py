@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rrgtrain.clinical import OBSERVATIONS
+from rrgclinical import OBSERVATIONS
 from rrgtrain.engine.record import FORMAT, packed
 from rrgtrain.errors import UserError
 from rrgtrain.report import RunSummary, System, write_report

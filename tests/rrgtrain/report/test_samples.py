@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from rrgtrain.clinical import build_extractor
+from rrgclinical import build_extractor
 from rrgtrain.errors import UserError
 from rrgtrain.report import EditSample, Sample, read_samples, write_samples
 from rrgtrain.report.marks import mark_reports

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rrgtrain.clinical.chexbert import CheXbertLabeller
+from rrgclinical.chexbert import CheXbertLabeller
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.judges import CachedGraphs
 from rrgtrain.rewards.readers import open_extractor
 from rrgtrain.schema import Recipe, Reward
-from tests.rrgtrain.clinical.chexbert import tiny
-from tests.rrgtrain.clinical.radgraph import archives
+from tests.rrgclinical.chexbert import tiny
+from tests.rrgclinical.radgraph import archives
 
 RECIPE = """
 reward:

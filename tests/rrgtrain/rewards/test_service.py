@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rrgtrain.clinical import build_extractor, build_labeller
+from rrgclinical import build_extractor, build_labeller
 from rrgtrain.data.study import Study
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rrgtrain.clinical import build_labeller
-from rrgtrain.clinical.labels import OBSERVATIONS
+from rrgclinical import build_labeller
+from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.errors import UserError
 from rrgtrain.select import narrow
 from rrgtrain.select.subset import Subset

@@ -1,0 +1,120 @@
+"""What turns reports into labels and entities, and the names under which a recipe asks for it."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from rrgclinical.entities import Entities
+from rrgclinical.errors import UserError
+
+
+class Labeller(Protocol):
+    """Reads the 14 observations of a report."""
+
+    def label(self, reports: Sequence[str]) -> np.ndarray:
+        """int8 `[R, 14]` class ids, row r for report r (see `rrgclinical.labels`)."""
+        ...
+
+
+class Extractor(Protocol):
+    """Reads the entities of a report, sentence by sentence."""
+
+    def extract(self, reports: Sequence[str]) -> Entities:
+        """The entities of every report, in order of report, then of position."""
+        ...
+
+
+_LABELLERS: dict[str, str] = {
+    "rules": "rrgclinical.rules.labeller:RulesLabeller",
+    "chexbert": "rrgclinical.chexbert:CheXbertLabeller",
+    "chexbert-official": "rrgclinical.official:OfficialCheXbert",
+}
+_EXTRACTORS: dict[str, str] = {
+    "rules": "rrgclinical.rules.extractor:RulesExtractor",
+    "radgraph": "rrgclinical.radgraph:RadGraphExtractor",
+    "ratescore": "rrgclinical.ratescore:RaTEExtractor",
+    "radgraph-official": "rrgclinical.official:OfficialRadGraphExtractor",
+}
+
+
+def register_labeller(name: str, target: str) -> None:
+    """Let a recipe ask for `name`; `target` is "module:callable", imported at first use."""
+    _register(_LABELLERS, "labeller", name, target)
+
+
+def register_extractor(name: str, target: str) -> None:
+    """Let a recipe ask for `name`; `target` is "module:callable", imported at first use."""
+    _register(_EXTRACTORS, "extractor", name, target)
+
+
+def build_labeller(name: str, **options: Any) -> Labeller:
+    """The labeller called `name`, built with `options`.
+
+    UserError lists the names it knows, or the options that the one named takes.
+    """
+    return _build(_LABELLERS, "labeller", name, options)
+
+
+def build_extractor(name: str, **options: Any) -> Extractor:
+    """The extractor called `name`, built with `options`. Raises as `build_labeller`."""
+    return _build(_EXTRACTORS, "extractor", name, options)
+
+
+def takes_device(what: str, name: str) -> bool:
+    """Whether the labeller or extractor (`what`) of a name has a network to place on a device."""
+    table = _LABELLERS if what == "labeller" else _EXTRACTORS
+    return "device" in inspect.signature(_find(table, what, name)).parameters
+
+
+def _register(table: dict[str, str], what: str, name: str, target: str) -> None:
+    if table.get(name, target) != target:
+        raise ValueError(f"{what} {name!r} is already {table[name]}; choose another name")
+    if ":" not in target:
+        raise ValueError(f"target {target!r} of {what} {name!r}; wanted 'module:callable'")
+    table[name] = target
+
+
+def _build(table: dict[str, str], what: str, name: str, options: dict[str, Any]) -> Any:
+    target = _find(table, what, name)
+    check_options(f"{what} {name}", target, options)
+    return target(**options)
+
+
+def check_options(owner: str, target: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """UserError where `options` are not the parameters of `target`: one unknown, or one missing."""
+    parameters = inspect.signature(target).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    known = {n: p for n, p in parameters.items() if p.kind is not p.VAR_POSITIONAL}
+    takes = ", ".join(known) or "no options"
+    if unknown := sorted(set(options) - set(known)):
+        close = difflib.get_close_matches(unknown[0], known, n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise UserError(f"{owner}: unknown option {unknown[0]!r}{hint}; it takes {takes}")
+    needed = [n for n, p in known.items() if p.default is p.empty and n not in options]
+    if needed:
+        raise UserError(f"{owner}: option {needed[0]!r} is missing; it takes {takes}")
+
+
+def _find(table: dict[str, str], what: str, name: str) -> Callable[..., Any]:
+    if name not in table:
+        raise UserError(f"unknown {what} {name!r}: choose one of {', '.join(sorted(table))}")
+    module, attribute = table[name].split(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def check_reports(reports: Sequence[str]) -> list[str]:
+    """`reports` as a list of str. TypeError names the first index that is not one."""
+    if isinstance(reports, (str, bytes)):
+        raise TypeError(f"reports is one {type(reports).__name__}; wanted a sequence of str")
+    listed = list(reports)
+    for index, report in enumerate(listed):
+        if not isinstance(report, str):
+            raise TypeError(f"reports[{index}] is {type(report).__name__}; wanted str")
+    return listed

@@ -1,0 +1,178 @@
+"""Labellers and extractors that read each text once, whoever asks and however often."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from rrgclinical.backends import Extractor, Labeller, check_reports
+from rrgclinical.entities import Entities, join_entities, split_entities
+from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.store import Store
+
+T = TypeVar("T")
+
+# Texts held in memory besides the references: a few steps' rollouts.
+CAPACITY = 20_000
+
+
+class Cached(Generic[T]):
+    """A function of texts that is asked for each distinct text once.
+
+    Texts asked for with `keep` (references) are kept: in the store where there is one, in memory
+    otherwise. Of the others the latest `capacity` are. Safe to call from several threads; `compute`
+    runs in one at a time.
+
+    asked: texts asked for. computed: texts passed to `compute`. from_disk: texts the store had.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[list[str]], list[T]],
+        *,
+        store: Store | None = None,
+        encode: Callable[[T], bytes] | None = None,
+        decode: Callable[[bytes, str], T] | None = None,
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._compute, self._store = compute, store
+        self._encode, self._decode = encode, decode
+        self._capacity = capacity
+        self._kept: dict[str, T] = {}
+        self._recent: OrderedDict[str, T] = OrderedDict()
+        self._lock = threading.Lock()
+        self.asked = self.computed = self.from_disk = 0
+
+    def __call__(self, texts: Sequence[str], *, keep: bool = False) -> list[T]:
+        """One result per text, in order."""
+        with self._lock:
+            found: dict[str, T] = {}
+            missing: list[str] = []
+            for text in dict.fromkeys(texts):
+                if not self._known(text, found):
+                    missing.append(text)
+            made = self._compute(missing) if missing else []
+            if len(made) != len(missing):
+                raise ValueError(f"{len(missing)} texts gave {len(made)} results; wanted one each")
+            self.asked += len(texts)
+            self.computed += len(made)
+            found.update(zip(missing, made, strict=True))
+            if keep:
+                self._keep(found, set(missing))
+            for text, value in found.items():
+                self._recent[text] = value
+                self._recent.move_to_end(text)
+            while len(self._recent) > self._capacity:
+                self._recent.popitem(last=False)
+            return [found[text] for text in texts]
+
+    def _known(self, text: str, found: dict[str, T]) -> bool:
+        for held in (self._kept, self._recent):
+            if text in held:
+                found[text] = held[text]
+                return True
+        payload = self._store.get(text) if self._store is not None else None
+        if payload is None or self._decode is None:
+            return False
+        found[text] = self._decode(payload, text)
+        self.from_disk += 1
+        return True
+
+    def _keep(self, found: dict[str, T], missing: set[str]) -> None:
+        if self._store is None or self._encode is None:
+            self._kept.update(found)
+            return
+        for text, value in found.items():
+            if text in missing or self._store.get(text) is None:
+                self._store.put(text, self._encode(value))
+
+
+class CachedLabeller:
+    """A labeller that reads each distinct text once; see `Cached`."""
+
+    def __init__(
+        self, labeller: Labeller, *, cache: str | Path | None = None, capacity: int = CAPACITY
+    ) -> None:
+        self.labeller = labeller
+        self.results: Cached[np.ndarray] = Cached(
+            lambda texts: list(labeller.label(texts)),
+            store=store_of(cache, labeller, "labels"),
+            encode=lambda row: row.astype(np.int8).tobytes(),
+            decode=lambda payload, text: np.frombuffer(payload, dtype=np.int8),
+            capacity=capacity,
+        )
+
+    def label(self, reports: Sequence[str], *, keep: bool = False) -> np.ndarray:
+        """int8 `[R, 14]`, as the labeller's own."""
+        rows = self.results(check_reports(reports), keep=keep)
+        return np.stack(rows) if rows else np.zeros((0, len(OBSERVATIONS)), dtype=np.int8)
+
+
+class CachedExtractor:
+    """An extractor that reads each distinct text once; see `Cached`.
+
+    Entities of different calls are joined, so the extractor's keys must be equal across calls.
+    """
+
+    def __init__(
+        self, extractor: Extractor, *, cache: str | Path | None = None, capacity: int = CAPACITY
+    ) -> None:
+        self.extractor = extractor
+        self.results: Cached[Entities] = Cached(
+            lambda texts: split_entities(extractor.extract(texts)),
+            store=store_of(cache, extractor, "entities"),
+            encode=pack_entities,
+            decode=unpack_entities,
+            capacity=capacity,
+        )
+
+    def extract(self, reports: Sequence[str], *, keep: bool = False) -> Entities:
+        """The entities of every report, as the extractor's own."""
+        texts = check_reports(reports)
+        if not texts:
+            return self.extractor.extract([])
+        return join_entities(self.results(texts, keep=keep))
+
+
+def pack_entities(entities: Entities) -> bytes:
+    """The entities of one report as bytes, without its text."""
+    file = io.BytesIO()
+    names = json.dumps(entities.text).encode()
+    np.savez(
+        file,
+        sentences=np.array(entities.sentences[0], dtype=np.int32).reshape(-1, 2),
+        sentence=entities.sentence,
+        presence=entities.presence,
+        kind=entities.kind,
+        key=entities.key,
+        span=entities.span,
+        names=np.frombuffer(names, dtype=np.uint8),
+        embedding=entities.embedding,
+    )
+    return file.getvalue()
+
+
+def unpack_entities(payload: bytes, text: str) -> Entities:
+    """What `pack_entities` made of the entities of `text`."""
+    with np.load(io.BytesIO(payload), allow_pickle=False) as held:
+        parts = {name: held[name] for name in held.files}
+    sentences = [(int(a), int(b)) for a, b in parts.pop("sentences")]
+    names = json.loads(parts.pop("names").tobytes())
+    offsets = np.array([0, len(names)], dtype=np.int64)
+    return Entities(reports=[text], sentences=[sentences], offsets=offsets, text=names, **parts)
+
+
+def store_of(cache: str | Path | None, model: object, what: str) -> Store | None:
+    """The store of a model that says what it is; one that does not is cached in memory only."""
+    # The digest of a network is only worth its second where it is used.
+    fingerprint = getattr(model, "fingerprint", None) if cache is not None else None
+    if cache is None or fingerprint is None:
+        return None
+    return Store(cache, f"{what}-{fingerprint}")

@@ -1,0 +1,8 @@
+"""Language models behind an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+from rrgclinical.chat.answers import parse_json
+from rrgclinical.chat.client import Chat, Question, Usage, json_question
+
+__all__ = ["Chat", "Question", "Usage", "json_question", "parse_json"]

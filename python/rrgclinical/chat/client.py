@@ -1,0 +1,257 @@
+"""Many conversations at once: bounded concurrency, retries, a cache, a record of the cost."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from rrgclinical.chat.answers import parse_json
+from rrgclinical.shown import shown_url
+from rrgclinical.store import Store
+from rrgclinical.errors import UserError
+
+if TYPE_CHECKING:
+    from rrgclinical.chat.transport import Answer, Endpoint
+
+T = TypeVar("T")
+Message = dict[str, str]
+
+
+class Question(NamedTuple, Generic[T]):
+    """A conversation and `read`, which takes its answer or raises ValueError for another form."""
+
+    messages: list[Message]
+    read: Callable[[str], T]
+    json_wanted: bool = False
+
+
+def json_question(messages: list[Message], check: Callable[[Any], T]) -> Question[T]:
+    """A question answered in JSON: `check` takes the value, or raises ValueError."""
+    return Question(messages, lambda text: check(parse_json(text)), json_wanted=True)
+
+
+@dataclass
+class Usage:
+    """What the endpoint has been asked since construction. `cost` is in the currency of the
+    prices; `seconds` adds up the latency of every request, however many ran at once.
+    """
+
+    requests: int = 0
+    retries: int = 0
+    repairs: int = 0
+    cached: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+
+class Chat:
+    """A language model that is asked in conversations and answers each with a text or JSON."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        model: str,
+        *,
+        key_variable: str = "OPENAI_API_KEY",
+        concurrency: int = 16,
+        timeout: float = 60.0,
+        tries: int = 5,
+        max_tokens: int = 1024,
+        json_mode: bool = True,
+        input_price: float = 0.0,
+        output_price: float = 0.0,
+        log: str | Path | None = None,
+        cache: str | Path | None = None,
+    ) -> None:
+        """Nothing is sent yet.
+
+        Args:
+            endpoint: address up to and with the version, as in http://localhost:8000/v1. A query is
+                sent with every request; messages show neither it nor a user and password.
+            model: the name that the endpoint knows it by.
+            key_variable: environment variable with the key; none is sent where it is not set.
+            concurrency: conversations at a time at most.
+            timeout: seconds for one whole answer.
+            tries: requests for one answer at most; the wait between them doubles from half a second
+                to eight, or is what the server asks for, up to two minutes.
+            max_tokens: longest answer.
+            json_mode: ask the server for JSON where JSON is wanted; off for servers that refuse it.
+            input_price, output_price: per million tokens.
+            log: file to which one line of JSON per request is appended.
+            cache: directory where answers are kept, by what was asked of which model.
+
+        Raises:
+            UserError: an address or number that cannot be.
+        """
+        self.shown = shown_url(endpoint)
+        if not _is_address(endpoint):
+            wanted = "an address such as http://host:8000/v1"
+            raise UserError(f"endpoint {self.shown!r}; wanted {wanted}")
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_variable):
+            raise UserError(
+                f"endpoint {self.shown}: key_variable is no name of an environment variable; "
+                "wanted a name such as OPENAI_API_KEY, and the key itself in that variable"
+            )
+        for name, value in (("concurrency", concurrency), ("timeout", timeout), ("tries", tries)):
+            if not value > 0:
+                raise UserError(f"endpoint {self.shown}: {name} is {value}; wanted more than 0")
+        self.endpoint, self.model = endpoint.rstrip("/"), model
+        self.usage = Usage()
+        self._key_variable, self._concurrency = key_variable, concurrency
+        self._timeout, self._tries = timeout, tries
+        self._max_tokens, self._json_mode = max_tokens, json_mode
+        self._prices = (input_price, output_price)
+        self._log = Path(log).expanduser() if log is not None else None
+        self._lock = threading.Lock()
+        self._store = Store(cache, f"chat-{_digest(model)}") if cache is not None else None
+
+    def ask(self, questions: Sequence[Question[T]]) -> list[T]:
+        """What each question reads in its answer, in order.
+
+        The model is told of an answer in another form and asked once more. The first question that
+        fails stops the others.
+
+        Raises:
+            UserError: an endpoint that fails `tries` times, or refuses, or answers in the wrong
+                form twice.
+        """
+        kept = [self._kept(question) for question in questions]
+        missing = [q for q, held in zip(questions, kept, strict=True) if held is None]
+        fresh = iter(self._converse(missing) if missing else [])
+        return [next(fresh) if held is None else held[0] for held in kept]
+
+    def check(self) -> None:
+        """Asks for one word, so that an endpoint that is down, or refuses, is known beforehand.
+
+        Raises as `ask`. The answer is not looked at, and nothing is kept.
+        """
+        messages = [{"role": "user", "content": "Answer with the word ok."}]
+        self._converse([Question(messages, str)], keep=False)
+
+    def _kept(self, question: Question[T]) -> tuple[T] | None:
+        held = None if self._store is None else self._store.get(self._name(question))
+        if held is None:
+            return None
+        try:
+            value = question.read(held.decode())
+        except ValueError:
+            return None  # kept by a version that wanted another form: asked again
+        self._count(cached=1)
+        return (value,)
+
+    def _converse(self, questions: Sequence[Question[T]], *, keep: bool = True) -> list[T]:
+        """Asks in an event loop of a thread of its own: the caller may be in a loop already."""
+        from anyio.from_thread import start_blocking_portal
+
+        with start_blocking_portal() as portal:
+            return portal.call(self._all, questions, keep)
+
+    async def _all(self, questions: Sequence[Question[T]], keep: bool) -> list[T]:
+        # the openai package takes most of a second to import: only where an endpoint is asked
+        from anyio import CapacityLimiter, create_task_group
+
+        from rrgclinical.chat.transport import Endpoint
+
+        limiter = CapacityLimiter(self._concurrency)
+        found: dict[int, T] = {}
+
+        async def one(place: int, question: Question[T]) -> None:
+            async with limiter:
+                text, found[place] = await self._one(endpoint, question)
+            if keep and self._store is not None:
+                self._store.put(self._name(question), text.encode())
+
+        endpoint = Endpoint(
+            self.endpoint, self._key_variable, self._timeout, self._tries, self._record
+        )
+        try:
+            async with endpoint, create_task_group() as group:
+                for place, question in enumerate(questions):
+                    group.start_soon(one, place, question)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [found[place] for place in range(len(questions))]
+
+    async def _one(self, endpoint: Endpoint, question: Question[T]) -> tuple[str, T]:
+        """The answer and what is read in it; in another form it is asked for once more."""
+        text = await self._send(endpoint, question.messages, question.json_wanted)
+        try:
+            return text, question.read(text)
+        except ValueError as error:
+            reason = error
+        self._count(repairs=1)
+        again = [
+            *question.messages,
+            {"role": "assistant", "content": text},
+            {
+                "role": "user",
+                "content": f"That answer cannot be used: {reason}. Give the whole answer again, "
+                "in the form asked for and with nothing around it.",
+            },
+        ]
+        second = await self._send(endpoint, again, question.json_wanted)
+        try:
+            return second, question.read(second)
+        except ValueError as still:
+            raise UserError(
+                f"{self.shown}: {self.model} answered twice in a form that cannot be used "
+                f"({still}): {second[:120]!r}; use another model, or raise max_tokens"
+            ) from still
+
+    async def _send(self, endpoint: Endpoint, messages: list[Message], json_wanted: bool) -> str:
+        return (await endpoint.post(self._body(messages, json_wanted))).text
+
+    def _name(self, question: Question[Any]) -> str:
+        """The name that an answer is kept by: all that is asked."""
+        return json.dumps(self._body(question.messages, question.json_wanted), sort_keys=True)
+
+    def _body(self, messages: list[Message], json_wanted: bool) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": messages,
+            "temperature": 0.0,
+            "max_tokens": self._max_tokens,
+        }
+        if json_wanted and self._json_mode:
+            body["response_format"] = {"type": "json_object"}
+        return body
+
+    def _record(
+        self, number: int, seconds: float, answer: Answer | None, failure: str | None
+    ) -> None:
+        tokens = (answer.prompt_tokens, answer.completion_tokens) if answer else (0, 0)
+        cost = sum(n * price for n, price in zip(tokens, self._prices, strict=True)) / 1e6
+        told = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "cost": cost}
+        self._count(requests=1, retries=int(number > 1), seconds=seconds, **told)
+        if self._log is not None:
+            about = {"time": time.time(), "model": self.model, "try": number}
+            row = {**about, "seconds": round(seconds, 4), **told, "failure": failure}
+            with self._lock, self._log.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(row) + "\n")
+
+    def _count(self, **more: float) -> None:
+        with self._lock:
+            for name, value in more.items():
+                setattr(self.usage, name, getattr(self.usage, name) + value)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, half an IPv6 address
+        return False
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,28 @@
+"""FactS (OraPO): atomic facts of a report, and what they say of the 14 labels."""
+
+from __future__ import annotations
+
+from rrgclinical.facts.cached import CachedFacts, build_facts
+from rrgclinical.facts.endpoint import EndpointFacts
+from rrgclinical.facts.reading import (
+    DENIED,
+    ENTAILED,
+    NOT_MENTIONED,
+    FactReader,
+    FactReading,
+    fact_scores,
+)
+from rrgclinical.facts.rules import RulesFacts
+
+__all__ = [
+    "DENIED",
+    "ENTAILED",
+    "NOT_MENTIONED",
+    "CachedFacts",
+    "EndpointFacts",
+    "FactReader",
+    "FactReading",
+    "RulesFacts",
+    "build_facts",
+    "fact_scores",
+]

@@ -1,0 +1,57 @@
+"""Facts read once per text, and the reader that a recipe's options describe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.backends import check_options, check_reports
+from rrgclinical.cached import CAPACITY, Cached, store_of
+from rrgclinical.chat import Chat, Usage
+from rrgclinical.facts.endpoint import EndpointFacts
+from rrgclinical.facts.reading import FactReader, FactReading, unpack
+from rrgclinical.facts.rules import RulesFacts
+
+
+class CachedFacts:
+    """A fact reader that reads each distinct text once; see `rrgclinical.cached.Cached`."""
+
+    def __init__(
+        self, reader: FactReader, *, cache: str | Path | None = None, capacity: int = CAPACITY
+    ) -> None:
+        self.reader = reader
+        self.results: Cached[FactReading] = Cached(
+            reader.read,
+            store=store_of(cache, reader, "facts"),
+            encode=lambda reading: json.dumps(asdict(reading)).encode(),
+            decode=lambda payload, text: unpack(json.loads(payload)),
+            capacity=capacity,
+        )
+
+    @property
+    def usage(self) -> Usage | None:
+        """What the endpoint has been asked; None without one."""
+        return self.reader.chat.usage if isinstance(self.reader, EndpointFacts) else None
+
+    def read(self, reports: Sequence[str], *, keep: bool = False) -> list[FactReading]:
+        """One reading per report."""
+        return self.results(check_reports(reports), keep=keep)
+
+
+def build_facts(
+    options: Mapping[str, Any], *, cache: str | Path | None = None, capacity: int = CAPACITY
+) -> CachedFacts:
+    """FactS by the options of `Chat`, or by rules where there are none.
+
+    UserError for an option that `Chat` does not take, or an endpoint that does not answer.
+    """
+    if not options:
+        return CachedFacts(RulesFacts(), cache=cache, capacity=capacity)
+    given = {"cache": cache, **options}
+    check_options("facts", Chat, given)
+    chat = Chat(**given)
+    chat.check()
+    return CachedFacts(EndpointFacts(chat), cache=cache, capacity=capacity)

@@ -1,0 +1,93 @@
+"""Facts and verdicts by a language model: one request for the facts, one for the verdicts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from rrgclinical.backends import check_reports
+from rrgclinical.chat import Chat, json_question
+from rrgclinical.facts.reading import LABELS, NOT_MENTIONED, VERDICTS, FactReading
+
+_EXTRACT = (
+    "Split the findings of this chest X-ray report into atomic facts: short sentences that each "
+    "state one thing, keep its negation, certainty, side and severity, and can be read alone. "
+    "Leave out technique, comparison dates and advice. "
+    'Answer with JSON only: {"facts": ["...", "..."]}; an empty list where nothing is stated.'
+)
+_ENTAIL = (
+    "Below are numbered facts of a chest X-ray report. For each label decide whether the facts "
+    'entail it (stated or suspected: "entailed"), deny it ("denied"), or say nothing of it '
+    '("not mentioned"), and give the number of the fact that decides, or null where nothing is '
+    "said. Use the facts alone; do not infer one label from another. "
+    'Answer with JSON only: {"verdicts": {"<label>": {"verdict": "...", "fact": 0}}}, '
+    f"with each of these labels once: {', '.join(LABELS)}."
+)
+
+
+class EndpointFacts:
+    """FactS with a language model in both places (OraPO used GPT-4.1; any that answers in JSON)."""
+
+    def __init__(self, chat: Chat) -> None:
+        """`chat` is asked twice per report, and once where it states nothing."""
+        self.chat = chat
+        asked = "\n".join((chat.model, _EXTRACT, _ENTAIL))
+        self.fingerprint: str | None = hashlib.sha256(asked.encode()).hexdigest()[:32]
+
+    def read(self, reports: Sequence[str]) -> list[FactReading]:
+        """One reading per report; raises as `Chat.ask`. TypeError names a report not a str."""
+        texts = check_reports(reports)
+        written = list(dict.fromkeys(text for text in texts if text.strip()))
+        listed = self.chat.ask([json_question(_messages(_EXTRACT, t), _facts) for t in written])
+        stated = [facts for facts in dict.fromkeys(listed) if facts]
+        judged = self.chat.ask(
+            [
+                json_question(_messages(_ENTAIL, _numbered(facts)), partial(_verdicts, len(facts)))
+                for facts in stated
+            ]
+        )
+        facts_of = dict(zip(written, listed, strict=True))
+        judgement = dict(zip(stated, judged, strict=True))
+        nothing = ([NOT_MENTIONED] * len(LABELS), [None] * len(LABELS))
+        return [
+            FactReading.of(facts, *judgement.get(facts, nothing))
+            for facts in (facts_of.get(text, ()) for text in texts)
+        ]
+
+
+def _messages(instruction: str, text: str) -> list[dict[str, str]]:
+    return [{"role": "system", "content": instruction}, {"role": "user", "content": text}]
+
+
+def _numbered(facts: Sequence[str]) -> str:
+    return "\n".join(f"{number}. {fact}" for number, fact in enumerate(facts))
+
+
+def _facts(value: Any) -> tuple[str, ...]:
+    facts = value.get("facts") if isinstance(value, dict) else None
+    if not isinstance(facts, list) or not all(isinstance(f, str) and f.strip() for f in facts):
+        raise ValueError('wanted {"facts": [...]} with texts that are not empty')
+    return tuple(" ".join(fact.split()) for fact in facts)
+
+
+def _verdicts(count: int, value: Any) -> tuple[list[int], list[int | None]]:
+    """Verdicts and deciding facts of the 13 labels, from the answer on `count` facts."""
+    found = value.get("verdicts") if isinstance(value, dict) else None
+    if not isinstance(found, dict):
+        raise ValueError('wanted {"verdicts": {...}}')
+    if wrong := sorted(set(found) ^ set(LABELS)):
+        raise ValueError(f"wanted each of the {len(LABELS)} labels and no other, see {wrong[0]}")
+    verdicts: list[int] = []
+    evidence: list[int | None] = []
+    for label in LABELS:
+        entry = found[label] if isinstance(found[label], dict) else {}
+        verdict, fact = entry.get("verdict"), entry.get("fact")
+        if verdict not in VERDICTS:
+            raise ValueError(f"the verdict on {label} is {verdict!r}; wanted {', '.join(VERDICTS)}")
+        if fact is not None and (type(fact) is not int or not 0 <= fact < count):
+            raise ValueError(f"the fact of {label} is {fact!r}; wanted 0 to {count - 1}, or null")
+        verdicts.append(VERDICTS.index(verdict))
+        evidence.append(fact if verdict != VERDICTS[NOT_MENTIONED] else None)
+    return verdicts, evidence

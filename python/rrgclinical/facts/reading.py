@@ -1,0 +1,92 @@
+"""What the facts of a report say of each label, and the reward made of it (OraPO)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from rrgclinical.labels import NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES, ClassId, to_binary
+
+# The ids of CheXbert, so that verdicts read as labels.
+NOT_MENTIONED, ENTAILED, DENIED = int(ClassId.BLANK), int(ClassId.POSITIVE), int(ClassId.NEGATIVE)
+VERDICTS: tuple[str, ...] = ("not mentioned", "entailed", "denied")
+
+
+@dataclass(frozen=True)
+class FactReading:
+    """One report.
+
+    facts: its atomic statements, in order. verdicts: of the 14 labels, each NOT_MENTIONED,
+    ENTAILED or DENIED. evidence: for each label the index of the fact that decides, or None.
+    """
+
+    facts: tuple[str, ...]
+    verdicts: tuple[int, ...]
+    evidence: tuple[int | None, ...]
+
+    @classmethod
+    def of(
+        cls, facts: Sequence[str], verdicts: Sequence[int], evidence: Sequence[int | None]
+    ) -> FactReading:
+        """A reading from the verdicts on the first 13 labels; No Finding follows from them.
+
+        It is entailed when there is a fact and nothing but Support Devices is entailed, and is
+        otherwise not mentioned: a report without a fact has not said that all is well.
+        """
+        disease = [v for c, v in enumerate(verdicts) if c != SUPPORT_DEVICES]
+        clear = bool(facts) and ENTAILED not in disease
+        last = ENTAILED if clear else NOT_MENTIONED
+        return cls(tuple(facts), (*verdicts, last), (*evidence, None))
+
+    def as_note(self) -> dict[str, Any]:
+        """Facts, and label -> verdict and deciding fact where there is one, for the record."""
+        labels = {}
+        for name, verdict, fact in zip(OBSERVATIONS, self.verdicts, self.evidence, strict=True):
+            if verdict != NOT_MENTIONED:
+                quoted = None if fact is None else self.facts[fact]
+                labels[name] = {"verdict": VERDICTS[verdict], "fact": quoted}
+        return {"facts": list(self.facts), "labels": labels}
+
+
+class FactReader(Protocol):
+    """Reads the facts of reports. `fingerprint` names model and prompt, for caches."""
+
+    fingerprint: str | None
+
+    def read(self, reports: Sequence[str]) -> list[FactReading]:
+        """One reading per report, in order."""
+        ...
+
+
+def fact_scores(
+    readings: Sequence[FactReading], truth: np.ndarray, *, beta: float = 2.0
+) -> np.ndarray:
+    """float64 `[R]`: F_beta of the entailed labels against class ids `truth` [R, 14].
+
+    Truth is positive where positive or uncertain. Entailed and not true is a false positive; true
+    and not entailed a false negative; true and denied a false positive besides; denying what is
+    not true costs nothing. 0/0 is 0. beta above 1 favours recall (OraPO leaves it open).
+    """
+    wanted = to_binary(truth).astype(bool)
+    verdicts = np.array([r.verdicts for r in readings], dtype=np.int64).reshape(wanted.shape)
+    entailed, denied = verdicts == ENTAILED, verdicts == DENIED
+    hit = (entailed & wanted).sum(1)
+    spurious = (entailed & ~wanted).sum(1) + (denied & wanted).sum(1)
+    missed = (~entailed & wanted).sum(1)
+    squared = beta * beta
+    whole = (1 + squared) * hit + squared * missed + spurious
+    return np.divide((1 + squared) * hit, whole, out=np.zeros(len(hit)), where=hit > 0)
+
+
+def unpack(payload: Mapping[str, Any]) -> FactReading:
+    """A reading from its fields as JSON holds them."""
+    return FactReading(
+        tuple(payload["facts"]), tuple(payload["verdicts"]), tuple(payload["evidence"])
+    )
+
+
+LABELS: tuple[str, ...] = OBSERVATIONS[:NO_FINDING]
+"""The 13 labels that facts are held against; No Finding follows from them."""

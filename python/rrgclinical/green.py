@@ -1,0 +1,156 @@
+"""GREEN (Ostmeier et al., 2024): matched findings against significant errors, by a language model.
+
+score = matched / (matched + sum of clinically significant errors), 0 where nothing matches
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rrgclinical.backends import check_options, check_reports
+from rrgclinical.chat import Chat, Question, Usage
+from rrgclinical.errors import UserError
+
+CATEGORIES = ("a", "b", "c", "d", "e", "f")
+_SIGNIFICANT, _MATCHED = "Clinically Significant Errors", "Matched Findings"
+_COUNT = re.compile(r"\(([a-f])\)[^\n]*?:\s*(\d+)\b")
+
+_PROMPT = """\
+Compare a candidate report of a chest X-ray with the reference report of a radiologist. Judge
+content, not style, and count errors and agreements.
+
+Reference report:
+{reference}
+
+Candidate report:
+{candidate}
+
+An error is clinically significant if it could change how the patient is treated. Its categories:
+(a) a finding in the candidate that the reference does not have
+(b) a finding of the reference that the candidate leaves out
+(c) a finding with a wrong location
+(d) a finding with a wrong severity
+(e) a comparison with an earlier study that the reference does not make
+(f) a comparison of the reference that the candidate leaves out
+
+Answer in these sections, with every category in both error sections:
+[Explanation]:
+<reasons>
+
+[Clinically Significant Errors]:
+(a) <category>: <number>. <the errors>
+...
+(f) <category>: <number>. <the errors>
+
+[Clinically Insignificant Errors]:
+(a) <category>: <number>. <the errors>
+...
+(f) <category>: <number>. <the errors>
+
+[Matched Findings]:
+<number>. <the findings that agree>
+"""
+
+
+class Judgement(NamedTuple):
+    """One pair: findings that agree, and significant errors by category (a) to (f)."""
+
+    matched: int
+    errors: tuple[int, ...]
+    text: str
+
+    @property
+    def score(self) -> float:
+        """In [0, 1]."""
+        return self.matched / (self.matched + sum(self.errors)) if self.matched else 0.0
+
+
+class Green:
+    """Judges pairs with the model behind an endpoint.
+
+    The published score is that of GREEN-RadLlama2-7b with its own prompt, which `prompt` takes;
+    with another model or the prompt here it is the same formula, and not GREEN's published value.
+    """
+
+    def __init__(self, chat: Chat, prompt: str | Path | None = None) -> None:
+        """prompt: file with a template that holds {reference} and {candidate}; ours if None."""
+        self.chat = chat
+        self._template = _PROMPT if prompt is None else _template(Path(prompt).expanduser())
+        asked = f"{chat.model}\n{self._template}"
+        self.fingerprint: str | None = hashlib.sha256(asked.encode()).hexdigest()[:32]
+
+    @property
+    def usage(self) -> Usage:
+        """What the endpoint has been asked."""
+        return self.chat.usage
+
+    def judge(self, reports: Sequence[str], references: Sequence[str]) -> list[Judgement]:
+        """One judgement per pair; raises as `Chat.ask`. TypeError names a report not a str."""
+        pairs = list(zip(check_reports(reports), check_reports(references), strict=True))
+        distinct = list(dict.fromkeys(pairs))
+        questions = [Question(self._messages(*pair), parse_judgement) for pair in distinct]
+        found = dict(zip(distinct, self.chat.ask(questions), strict=True))
+        return [found[pair] for pair in pairs]
+
+    def score(self, reports: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """float64 `[R]` in [0, 1]."""
+        judged = self.judge(reports, references)
+        return np.array([judgement.score for judgement in judged], dtype=np.float64)
+
+    def _messages(self, report: str, reference: str) -> list[dict[str, str]]:
+        # Not str.format: a report may hold braces.
+        text = self._template.replace("{candidate}", "\0").replace("{reference}", reference)
+        return [{"role": "user", "content": text.replace("\0", report)}]
+
+
+def parse_judgement(text: str) -> Judgement:
+    """The counts in a model's answer. ValueError where a section or a category is missing."""
+    counts = dict(_COUNT.findall(_section(text, _SIGNIFICANT)))
+    if absent := [category for category in CATEGORIES if category not in counts]:
+        raise ValueError(f"[{_SIGNIFICANT}] has no count for ({absent[0]})")
+    matched = re.match(r"\s*(\d+)\b", _section(text, _MATCHED))
+    if matched is None:
+        raise ValueError(f"[{_MATCHED}] does not begin with a number")
+    return Judgement(int(matched[1]), tuple(int(counts[c]) for c in CATEGORIES), text)
+
+
+def build_green(options: Mapping[str, Any], *, cache: str | Path | None = None) -> Green:
+    """GREEN by the options of `Chat`, and `prompt`. UserError where no endpoint is named or it
+    does not answer."""
+    if not options.get("endpoint"):
+        raise UserError(
+            "the term green needs a language model: set reward.options.green.endpoint and .model "
+            "(GREEN-RadLlama2-7b behind any OpenAI-compatible server)"
+        )
+    given = {"cache": cache, "json_mode": False, **options}
+    prompt = given.pop("prompt", None)
+    check_options("green", Chat, given)
+    judge = Green(Chat(**given), prompt)
+    judge.chat.check()
+    return judge
+
+
+def _section(text: str, name: str) -> str:
+    start = text.find(f"[{name}]")
+    if start < 0:
+        raise ValueError(f"the section [{name}] is missing")
+    start += len(name) + 2
+    end = re.search(r"\n\s*\[(?:Clinically|Matched|Explanation)", text[start:])
+    return text[start : start + end.start() if end else len(text)].lstrip(": \t\n")
+
+
+def _template(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"green: prompt {path} cannot be read ({error.strerror})") from error
+    for slot in ("{reference}", "{candidate}"):
+        if text.count(slot) != 1:
+            raise UserError(f"green: prompt {path} holds {slot} {text.count(slot)} times; want one")
+    return text

@@ -1,0 +1,155 @@
+"""Human labels of IU X-Ray, and how well a labeller agrees with them.
+
+Open-i's curators coded every study with MeSH headings; NegBio publishes them as a table of the 14
+ChestX-ray14 findings. Eight of those have a CheXpert observation and enough studies to count.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rrgclinical.labels import OBSERVATIONS, ClassId, check_labels
+from rrgclinical.errors import UserError
+
+CODED: dict[str, tuple[str, ...]] = {
+    "Atelectasis": ("Atelectasis",),
+    "Cardiomegaly": ("Cardiomegaly",),
+    "Pleural Effusion": ("Effusion",),
+    "Pneumonia": ("Pneumonia",),
+    "Pneumothorax": ("Pneumothorax",),
+    "Consolidation": ("Consolidation",),
+    "Edema": ("Edema",),
+    "Lung Lesion": ("Mass", "Nodule"),
+}
+"""Observation -> columns of the human table, any of which makes it positive."""
+
+STATED = (ClassId.POSITIVE,)
+"""What counts as positive here. On the train split the curators coded 47 of the 166 findings that
+the rules call uncertain, so counting those as negative agrees better; `MENTIONED` is the other
+reading."""
+MENTIONED = (ClassId.POSITIVE, ClassId.UNCERTAIN)
+
+
+@dataclass(frozen=True)
+class CodedReports:
+    """R reports (findings, blank line, impression) and their human codes, bool `[R, 8]`."""
+
+    ids: list[str]
+    reports: list[str]
+    truth: np.ndarray
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Counts per observation of `CODED`, int64 `[8]`, and scores with (low, high) intervals.
+
+    scores: metric -> observation, or "micro" or "macro" -> (value, low, high).
+    """
+
+    positives: np.ndarray
+    scores: dict[str, dict[str, tuple[float, float, float]]]
+
+
+def load_coded_reports(directory: str | Path, split: str) -> CodedReports:
+    """The studies of `split` that carry human codes.
+
+    Wants `annotation.json` (R2Gen's layout), `sections.jsonl` (id, findings, impression) and
+    `mesh_labels_14.csv` in `directory`. "train+val" reads both splits. UserError names a file,
+    split or column that is missing.
+    """
+    root = Path(directory)
+    for name in ("annotation.json", "sections.jsonl", "mesh_labels_14.csv"):
+        if not (root / name).is_file():
+            raise UserError(f"{root / name} not found; wanted a directory that holds it")
+    annotation = json.loads((root / "annotation.json").read_text(encoding="utf-8"))
+    splits = split.split("+")
+    for name in splits:
+        if name not in annotation:
+            raise UserError(f"no split {name!r} in {root}: choose one of {', '.join(annotation)}")
+    sections = {}
+    with (root / "sections.jsonl").open(encoding="utf-8") as lines:
+        for line in lines:
+            row = json.loads(line)
+            sections[row["id"]] = "\n\n".join(filter(None, (row["findings"], row["impression"])))
+    codes = _codes(root / "mesh_labels_14.csv")
+    # R2Gen's ids are "<study>_<image>"; the other two files know the study only.
+    ids = [entry["id"].split("_")[0] for name in splits for entry in annotation[name]]
+    kept = [name for name in ids if name in sections and name in codes]
+    if not kept:
+        raise UserError(f"no study of split {split!r} in {root} has sections and human codes")
+    return CodedReports(
+        ids=kept,
+        reports=[sections[name] for name in kept],
+        truth=np.array([codes[name] for name in kept]),
+    )
+
+
+def agreement(
+    labels: np.ndarray,
+    truth: np.ndarray,
+    *,
+    positive: tuple[ClassId, ...] = STATED,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> Agreement:
+    """Precision, recall and F1 of class ids `[R, 14]` against human codes `[R, 8]`.
+
+    Intervals are 95 % percentile bootstrap over reports; an undefined ratio is 0.
+    """
+    columns = [OBSERVATIONS.index(name) for name in CODED]
+    said = np.isin(check_labels(labels)[:, columns], positive)
+    if said.shape != truth.shape:
+        raise ValueError(f"labels of {said.shape} against codes of {truth.shape}; wanted the same")
+    counts = np.stack([said & truth, said & ~truth, ~said & truth], axis=2).astype(np.float64)
+    reports = len(counts)
+    rng = np.random.default_rng(seed)
+    draws = rng.multinomial(reports, np.full(reports, 1.0 / reports), size=resamples)
+    flat = counts.reshape(reports, -1)
+    point = _scores(flat.sum(0)[None].reshape(1, -1, 3))
+    spread = _scores((draws @ flat).reshape(resamples, -1, 3))
+    scores: dict[str, dict[str, tuple[float, float, float]]] = {}
+    for metric, rows in point.items():
+        low, high = np.quantile(spread[metric], (0.025, 0.975), axis=0)
+        names = (*CODED, "micro", "macro")
+        scores[metric] = {
+            name: (float(rows[0, i]), float(low[i]), float(high[i])) for i, name in enumerate(names)
+        }
+    return Agreement(positives=truth.sum(0), scores=scores)
+
+
+def _codes(path: Path) -> dict[str, list[bool]]:
+    with path.open(encoding="utf-8", newline="") as lines:
+        reader = csv.DictReader(lines)
+        wanted = {"filename", *(name for names in CODED.values() for name in names)}
+        lacking = sorted(wanted - set(reader.fieldnames or ()))
+        if lacking:
+            raise UserError(f"{path} lacks the columns {', '.join(lacking)}")
+        return {
+            row["filename"]: [any(row[name] == "1" for name in names) for names in CODED.values()]
+            for row in reader
+        }
+
+
+def _scores(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """[B, C, 3] hits, false and missed -> per metric [B, C + 2]: classes, micro, macro."""
+    pooled = np.concatenate([counts, counts.sum(1, keepdims=True)], axis=1)
+    hit, spurious, missed = pooled[..., 0], pooled[..., 1], pooled[..., 2]
+    rates = {
+        "precision": _ratio(hit, hit + spurious),
+        "recall": _ratio(hit, hit + missed),
+        "f1": _ratio(2 * hit, 2 * hit + spurious + missed),
+    }
+    return {
+        name: np.concatenate([rate, rate[:, :-1].mean(1, keepdims=True)], axis=1)
+        for name, rate in rates.items()
+    }
+
+
+def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
+    out = np.zeros_like(numerator)
+    return np.divide(numerator, denominator, out=out, where=denominator != 0)

@@ -1,0 +1,138 @@
+"""radgraph itself, behind the interface of the native one."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.backends import check_reports
+from rrgclinical.entities import Entities
+from rrgclinical.official.process import Worker
+from rrgclinical.radgraph.archive import read_archive, unpack
+from rrgclinical.radgraph.extractor import entities_of, kinds_of
+from rrgclinical.radgraph.graph import Graph, build_graph
+from rrgclinical.radgraph.reward import CASES, RadGraphF1
+from rrgclinical.radgraph.words import EMPTY, split_words
+from rrgclinical.errors import UserError
+
+
+class OfficialRadGraph:
+    """The package in its own environment, one report a forward."""
+
+    def __init__(
+        self,
+        weights: str | Path | None = None,
+        model_type: str | None = None,
+        *,
+        encoder: str | Path | None = None,
+        case: str = "pypi",
+        python: str | Path | None = None,
+        worker: Worker | None = None,
+    ) -> None:
+        """weights, model_type, encoder, case: as `RadGraph`. python: of the environment.
+        worker: a running one to share, in place of one of its own.
+
+        Raises:
+            UserError: no environment, or files that are absent or hold something else.
+            OracleError: the package does not load them.
+        """
+        if case not in CASES:
+            raise UserError(f"radgraph: case {case!r}; choose {' or '.join(CASES)}")
+        archive = read_archive(weights, model_type)
+        self.model_type, self.ner, self.case = archive.model_type, archive.ner, case
+        self.worker = worker or Worker(python)
+        place = Path(tempfile.mkdtemp(dir=self.worker.folder)) / archive.model_type
+        unpack(archive.place, place)
+        if encoder is not None:
+            _point_at(place / "config.json", Path(encoder).expanduser().resolve())
+        self._model = self.worker.call(
+            "radgraph_load", model_type=archive.model_type, cache=str(place.parent)
+        )
+
+    def annotate(self, reports: Sequence[str]) -> list[Graph]:
+        """The graph of every report. Raises TypeError, OracleError.
+
+        The package cannot read a report of white space alone, which has no word.
+        """
+        texts = check_reports(reports)
+        readable = [text for text in texts if not text or text.strip()]
+        found = iter(self.official(readable))
+        return [
+            self._graph(text, next(found)) if not text or text.strip() else _NOTHING
+            for text in texts
+        ]
+
+    def official(self, reports: Sequence[str]) -> list[dict[str, Any]]:
+        """The package's annotations as they are."""
+        return self.worker.call("radgraph_annotate", model=self._model, reports=list(reports))
+
+    def f1(self, candidates: Sequence[str], references: Sequence[str]) -> list[RadGraphF1]:
+        """RadGraph-F1 of each candidate against its reference."""
+        ours, theirs = check_reports(candidates), check_reports(references)
+        if self.case == "pypi":
+            rows = self.worker.call(
+                "radgraph_f1", model=self._model, candidates=ours, references=theirs
+            )
+            return [RadGraphF1(*row) for row in rows]
+        whole = [row for row in range(len(ours)) if ours[row] and theirs[row]]
+        annotations = self.official([text for row in whole for text in (ours[row], theirs[row])])
+        pairs = list(zip(annotations[::2], annotations[1::2], strict=True))
+        scores = self.worker.call("radgraph_rewards", pairs=pairs, lower=True)
+        result = [RadGraphF1(0.0, 0.0, 0.0)] * len(ours)
+        for row, score in zip(whole, scores, strict=True):
+            result[row] = RadGraphF1(*score)
+        return result
+
+    def _graph(self, text: str, annotation: dict[str, Any]) -> Graph:
+        entities = annotation["entities"]
+        places = {number: (one["start_ix"], one["end_ix"]) for number, one in entities.items()}
+        split = split_words(text, self.model_type) if text else [(EMPTY, 0, 0)]
+        return build_graph(
+            annotation["text"].split(" "),
+            [(start, end) for _, start, end in split],
+            # The package does not say in how many parts it read a report.
+            1,
+            [(*places[number], one["label"]) for number, one in entities.items()],
+            [
+                (*places[number], *places[other], label)
+                for number, one in entities.items()
+                for label, other in one["relations"]
+            ],
+        )
+
+
+class OfficialRadGraphExtractor:
+    """Its entities for EditGRPO, as `RadGraphExtractor` gives them."""
+
+    def __init__(
+        self,
+        weights: str | Path | None = None,
+        model_type: str | None = None,
+        *,
+        encoder: str | Path | None = None,
+        python: str | Path | None = None,
+    ) -> None:
+        """As `OfficialRadGraph`."""
+        self.radgraph = OfficialRadGraph(weights, model_type, encoder=encoder, python=python)
+        self._kinds = kinds_of(self.radgraph.ner)
+
+    def extract(self, reports: Sequence[str]) -> Entities:
+        """Entities ordered by report, then position."""
+        texts = check_reports(reports)
+        return entities_of(texts, self.radgraph.annotate(texts), self._kinds)
+
+
+_NOTHING = build_graph((), (), 0, (), ())
+
+
+def _point_at(config: Path, encoder: Path) -> None:
+    """Write the encoder's folder where the package reads the encoder's name."""
+    content = json.loads(config.read_text("utf-8"))
+    indexer = content["dataset_reader"]["token_indexers"]["bert"]
+    embedder = content["model"]["embedder"]["token_embedders"]["bert"]
+    indexer["model_name"] = embedder["model_name"] = str(encoder)
+    config.unlink()
+    config.write_text(json.dumps(content), "utf-8")

@@ -1,0 +1,240 @@
+"""`RadGraph`: reports in, graphs out, in the order given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import accumulate, chain
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rrgclinical.backends import check_reports
+from rrgclinical.chexbert.batches import length_sorted
+from rrgclinical.fingerprint import fingerprint
+from rrgclinical.radgraph.archive import read_archive
+from rrgclinical.radgraph.checkpoint import load_network
+from rrgclinical.radgraph.graph import Graph, build_graph
+from rrgclinical.radgraph.pieces import WordPieces, read_order, word_places
+from rrgclinical.radgraph.reward import CASES, RadGraphF1, radgraph_f1
+from rrgclinical.radgraph.words import EMPTY, spelling, split_words
+from rrgclinical.errors import UserError
+
+_log = logging.getLogger(__name__)
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+# Padded pieces a batch, as for CheXbert, whose encoder is the same size.
+_CPU_TOKENS = 1024
+_GPU_TOKENS = 32768
+
+
+@dataclass(frozen=True)
+class _Report:
+    """sequence: what the encoder reads, in rows of the archive's max_length. places: in it, the
+    states of each word.
+    """
+
+    words: list[str]
+    spans: list[tuple[int, int]]
+    sequence: list[int]
+    places: list[list[int]]
+    rows: int
+
+
+class RadGraph:
+    """RadGraph from an official archive, in batches.
+
+    In fp32 the graphs are those of the official package, one report at a time, unless two scores
+    that it compares differ by no more than rounding.
+    """
+
+    def __init__(
+        self,
+        weights: str | Path | None = None,
+        model_type: str | None = None,
+        *,
+        encoder: str | Path | None = None,
+        device: str | torch.device = "cpu",
+        dtype: str = "fp32",
+        token_budget: int | None = None,
+        case: str = "pypi",
+    ) -> None:
+        """Nothing is downloaded, unless `weights` is "hub".
+
+        Args:
+            weights: radgraph.tar.gz, radgraph-xl.tar.gz or modern-radgraph-xl.tar.gz of the
+                Hugging Face repository StanfordAIMI/RRG_scorers, or a folder with its content.
+            model_type: which of the three; by default what the archive holds.
+            encoder: folder with config.json and tokenizer of the encoder; by default what the
+                archive's config.json names, a folder or a hub name in the local cache.
+            device: where the network runs.
+            dtype: "fp32" or "bf16" for the encoder; the heads are fp32 in both.
+            token_budget: largest padded batch in pieces; by default 1024 on a CPU, 32768 elsewhere.
+            case: whose F1, see `radgraph_f1`.
+
+        Raises:
+            UserError: an option that cannot be, or a file that is absent or holds something else.
+        """
+        if dtype not in _DTYPES:
+            raise UserError(f"radgraph: dtype {dtype!r}; choose {' or '.join(_DTYPES)}")
+        if token_budget is not None and token_budget < 1:
+            raise UserError(f"radgraph: token_budget is {token_budget}; wanted 1 or more")
+        if case not in CASES:
+            raise UserError(f"radgraph: case {case!r}; choose {' or '.join(CASES)}")
+        self.device = _device(device)
+        archive = read_archive(weights, model_type)
+        source = encoder or archive.shape.encoder
+        network = load_network(archive, source, weights == "hub")
+        network.encoder.to(_DTYPES[dtype])
+        self.network = network.to(self.device)
+        self.model_type, self.shape = archive.model_type, archive.shape
+        self.ner, self.relations = archive.ner, archive.relations
+        self.case = case
+        self.token_budget = token_budget or (
+            _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
+        )
+        self._pieces = WordPieces(source, weights == "hub")
+        self._dtype = dtype
+        self._told = False
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of the weights and of all else that a graph depends on; `case` is not of it."""
+        shape = replace(self.shape, encoder="")
+        settings = (self.model_type, shape, self.ner, self.relations, self._dtype)
+        return fingerprint((self.network,), *settings, self._pieces.vocabulary())
+
+    def annotate(self, reports: Sequence[str]) -> list[Graph]:
+        """The graph of every report. One of white space alone has no word and no entity; an empty
+        one is read as "None" (see `Graph`).
+
+        Raises:
+            TypeError: a report is not a str.
+            FloatingPointError: scores that are not finite.
+        """
+        texts = check_reports(reports)
+        distinct = {text: self._tokenize(text) for text in texts}
+        read = list(distinct.values())
+        graphs = self._read(read)
+        self._tell(read)
+        of_text = dict(zip(distinct, graphs, strict=True))
+        return [of_text[text] for text in texts]
+
+    def f1(self, candidates: Sequence[str], references: Sequence[str]) -> list[RadGraphF1]:
+        """RadGraph-F1 of each candidate against its reference; 0 where either is empty.
+
+        Raises:
+            TypeError: a report is not a str.
+            ValueError: more of one than of the other.
+        """
+        ours, theirs = check_reports(candidates), check_reports(references)
+        if len(ours) != len(theirs):
+            raise ValueError(f"{len(ours)} candidates with {len(theirs)} references")
+        graphs = self.annotate([text for pair in zip(ours, theirs, strict=True) for text in pair])
+        return [
+            radgraph_f1(graphs[2 * row], graphs[2 * row + 1], case=self.case)
+            if ours[row] and theirs[row]
+            else RadGraphF1(0.0, 0.0, 0.0)
+            for row in range(len(ours))
+        ]
+
+    def _tokenize(self, text: str) -> _Report:
+        found = split_words(text, self.model_type) if text else [(EMPTY, 0, 0)]
+        words = [word for word, _, _ in found]
+        pieces = self._pieces([spelling(word) for word in words])
+        row = self.shape.segment
+        sequence = self._pieces.sequence(list(chain.from_iterable(pieces)), row)
+        return _Report(
+            words,
+            [(start, end) for _, start, end in found],
+            sequence,
+            word_places(pieces, read_order(len(sequence), row)),
+            -(-len(sequence) // row),
+        )
+
+    def _read(self, reports: list[_Report]) -> list[Graph]:
+        graphs: list[Graph | None] = [
+            None if report.words else build_graph((), (), 0, (), ()) for report in reports
+        ]
+        readable = [row for row, graph in enumerate(graphs) if graph is None]
+        lengths = [len(reports[row].sequence) for row in readable]
+        for chosen in length_sorted(lengths, self.token_budget):
+            rows = [readable[c] for c in chosen]
+            for row, graph in zip(rows, self._batch([reports[row] for row in rows]), strict=True):
+                graphs[row] = graph
+        return [graph for graph in graphs if graph is not None]
+
+    @torch.inference_mode()
+    def _batch(self, batch: list[_Report]) -> list[Graph]:
+        words = self.network.embed_words(*self._padded(batch))
+        found = self.network(
+            words,
+            [len(report.words) for report in batch],
+            self.shape.max_span_width,
+            self.shape.spans_per_word,
+        )
+        entities: list[list[tuple[int, int, str]]] = [[] for _ in batch]
+        for report, first, last, label in found.entities.tolist():
+            entities[report].append((first, last, self.ner[label]))
+        relations: list[list[tuple[int, int, int, int, str]]] = [[] for _ in batch]
+        for report, *place, label in found.relations.tolist():
+            first, last, other_first, other_last = place
+            name = self.relations[label]
+            relations[report].append((first, last, other_first, other_last, name))
+        return [
+            build_graph(one.words, one.spans, one.rows, entities[row], relations[row])
+            for row, one in enumerate(batch)
+        ]
+
+    def _padded(self, batch: list[_Report]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """ids and mask [R, L]; where the words' states stand in R * L; where each word begins."""
+        row, pad = self.shape.segment, self._pieces.pad
+        # A report of words that the tokenizer deletes has no row, and the encoder wants one.
+        longest = max(1, *(min(row, len(report.sequence)) for report in batch))
+        ids: list[list[int]] = []
+        mask: list[list[int]] = []
+        places: list[int] = []
+        for report in batch:
+            first = len(ids)
+            for begin in range(0, len(report.sequence), row):
+                part = report.sequence[begin : begin + row]
+                padding = longest - len(part)
+                ids.append(part + [pad] * padding)
+                mask.append([1] * len(part) + [0] * padding)
+            for place in chain.from_iterable(report.places):
+                places.append((first + place // row) * longest + place % row)
+        if not ids:
+            ids, mask = [[pad]], [[1]]
+        sizes = [len(word) for report in batch for word in report.places]
+        begins = [0, *accumulate(sizes)][:-1]
+        return (
+            torch.tensor(ids, device=self.device),
+            torch.tensor(mask, device=self.device),
+            torch.tensor(places, dtype=torch.int64, device=self.device),
+            torch.tensor(begins, dtype=torch.int64, device=self.device),
+        )
+
+    def _tell(self, reports: list[_Report]) -> None:
+        folded = sum(report.rows > 1 for report in reports)
+        if folded and not self._told:
+            self._told = True
+            _log.warning(
+                "%d of %d reports exceed the %d pieces that RadGraph reads at once; they are read "
+                "in parts that do not see each other, as in the official package (told once)",
+                folded,
+                len(reports),
+                self.shape.segment,
+            )
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"radgraph: device {device!r} is not there; use cpu") from error
+    return found

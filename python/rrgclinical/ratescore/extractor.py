@@ -1,0 +1,250 @@
+"""`RaTEExtractor`: reports in, RaTE-NER's entities with BioLORD's embeddings out."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rrgclinical.backends import check_reports
+from rrgclinical.cached import Cached
+from rrgclinical.chexbert.batches import length_sorted
+from rrgclinical.entities import KINDS, PRESENCE_OF_KIND, Entities
+from rrgclinical.fingerprint import fingerprint
+from rrgclinical.ratescore.decode import decode_labels
+from rrgclinical.ratescore.models import load_embedder, load_ner
+from rrgclinical.ratescore.sentences import Splitter, splitter
+from rrgclinical.errors import UserError
+
+_log = logging.getLogger(__name__)
+
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_CPU_TOKENS, _GPU_TOKENS = 1024, 32768
+_NER_PIECES, _EMBEDDER_PIECES = 512, 30
+_SHORTEST = 3
+"""Characters of a sentence that the package still reads."""
+_SPECIALS = ("[CLS]", "[SEP]")
+# Sentences and phrases repeat much more than reports do: half of a rollout batch, or more.
+_HELD = 50_000
+
+
+class Found(NamedTuple):
+    """An entity of a sentence: characters [start, end) in it, the package's text of it, kind."""
+
+    start: int
+    end: int
+    text: str
+    kind: int
+
+
+class RaTEExtractor:
+    """The entities RaTEScore compares and EditGRPO edits by, from the official weights.
+
+    In fp32 they are those of the official package given the same sentences, except where two
+    logits are equal but for rounding. Embeddings are unit rows: BioLORD's [CLS] state of the
+    entity's text. Each distinct sentence and each distinct text is encoded once.
+    """
+
+    def __init__(
+        self,
+        ner: str | Path | None = None,
+        embedder: str | Path | None = None,
+        *,
+        device: str | torch.device = "cpu",
+        dtype: str = "fp32",
+        token_budget: int | None = None,
+        sentences: str = "rules",
+    ) -> None:
+        """Nothing is downloaded, unless a path is "hub".
+
+        Args:
+            ner: folder of Angelakeke/RaTE-NER-Deberta, or its hub name in the local cache.
+            embedder: folder of FremyCompany/BioLORD-2023-C, likewise.
+            device: where both networks run.
+            dtype: "fp32" or "bf16".
+            token_budget: largest padded batch in tokens; by default 1024 on a CPU, 32768 elsewhere.
+            sentences: "rules", or "pyrush" as the package splits; see `splitter`.
+
+        Raises:
+            UserError: an option that cannot be, or a file that is absent or holds something else.
+        """
+        if dtype not in _DTYPES:
+            raise UserError(f"extractor ratescore: dtype {dtype!r}; choose {' or '.join(_DTYPES)}")
+        if token_budget is not None and token_budget < 1:
+            raise UserError(
+                f"extractor ratescore: token_budget is {token_budget}; wanted 1 or more"
+            )
+        self.split: Splitter = splitter(sentences)
+        self.device = _device(device)
+        self._ner, self._ner_tokens = load_ner(ner)
+        self._embedder, self._embedder_tokens = load_embedder(embedder)
+        for network in (self._ner, self._embedder):
+            network.to(device=self.device, dtype=_DTYPES[dtype])
+        self.token_budget = token_budget or (
+            _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
+        )
+        self._settings = (dtype, sentences)
+        names = self._ner.config.id2label
+        self._labels = [names[index] for index in range(len(names))]
+        self._told = False
+        self._read: Cached[list[Found]] = Cached(self._read_sentences, capacity=_HELD)
+        self._embedded: Cached[np.ndarray] = Cached(self._embed, capacity=_HELD)
+
+    @property
+    def width(self) -> int:
+        """Length of an embedding."""
+        return int(self._embedder.config.hidden_size)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest of both networks, their vocabularies and the options that change an entity."""
+        vocabularies = [
+            tokens.backend_tokenizer.to_str()
+            for tokens in (self._ner_tokens, self._embedder_tokens)
+        ]
+        return fingerprint((self._ner, self._embedder), self._settings, vocabularies)
+
+    def extract(self, reports: Sequence[str]) -> Entities:
+        """Entities ordered by report, then as the package lists them.
+
+        A sentence under three characters is not read, as in the package.
+
+        Raises:
+            TypeError: a report is not a str.
+            FloatingPointError: logits or states that are not finite.
+        """
+        texts = check_reports(reports)
+        spans = [self.split(text) for text in texts]
+        pieces = [
+            (report, index, start, text[start:end])
+            for report, text in enumerate(texts)
+            for index, (start, end) in enumerate(spans[report])
+            if end - start >= _SHORTEST
+        ]
+        read = self._read([piece for *_, piece in pieces])
+        rows: list[tuple[int, int, int, int, int]] = []
+        names: list[str] = []
+        for (report, index, begin, _), found in zip(pieces, read, strict=True):
+            for entity in found:
+                rows.append((report, index, begin + entity.start, begin + entity.end, entity.kind))
+                names.append(entity.text)
+        table = np.array(rows, dtype=np.int64).reshape(-1, 5)
+        kinds = table[:, 4].astype(np.int8)
+        counts = np.bincount(table[:, 0], minlength=len(texts))
+        vectors = self._embedded(names)
+        return Entities(
+            reports=texts,
+            sentences=spans,
+            offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            sentence=table[:, 1].astype(np.int32),
+            presence=PRESENCE_OF_KIND[kinds],
+            kind=kinds,
+            key=np.array([_key(*pair) for pair in zip(names, kinds, strict=True)], dtype=np.int64),
+            span=table[:, 2:4].astype(np.int32),
+            text=names,
+            embedding=np.stack(vectors) if vectors else np.zeros((0, self.width), np.float32),
+        )
+
+    @torch.inference_mode()
+    def _read_sentences(self, sentences: list[str]) -> list[list[Found]]:
+        encoded = self._ner_tokens(
+            sentences, max_length=_NER_PIECES, truncation=True, return_offsets_mapping=True
+        )
+        found: list[list[Found]] = [[] for _ in sentences]
+        for rows, states in self._batches(self._ner, self._ner_tokens, encoded["input_ids"]):
+            logits = _finite(states.logits, "RaTE-NER's logits")
+            labels = logits.argmax(-1).tolist()
+            for row, ids in zip(rows, labels, strict=True):
+                found[row] = self._decode(sentences[row], encoded, row, ids)
+        if not self._told and any(len(ids) == _NER_PIECES for ids in encoded["input_ids"]):
+            self._told = True
+            _log.warning(
+                "a sentence fills the %d pieces that RaTE-NER reads; what follows in it goes "
+                "unread, as in the official package (told once)",
+                _NER_PIECES,
+            )
+        return found
+
+    def _decode(self, sentence: str, encoded: dict, row: int, label_ids: list[int]) -> list[Found]:
+        tokens = self._ner_tokens.convert_ids_to_tokens(encoded["input_ids"][row])
+        offsets = encoded["offset_mapping"][row]
+        labels = [self._labels[index] for index in label_ids[: len(tokens)]]
+        special = [token in _SPECIALS for token in tokens]
+        found = []
+        for first, last, kind in decode_labels(labels, special):
+            text = self._ner_tokens.convert_tokens_to_string(tokens[first : last + 1])
+            span = _visible(sentence, offsets[first][0], offsets[last][1])
+            found.append(Found(*span, text, KINDS.index(kind)))
+        return found
+
+    @torch.inference_mode()
+    def _embed(self, texts: list[str]) -> list[np.ndarray]:
+        encoded = self._embedder_tokens(texts, max_length=_EMBEDDER_PIECES, truncation=True)
+        out = torch.empty(len(texts), self.width)
+        for rows, states in self._batches(
+            self._embedder, self._embedder_tokens, encoded["input_ids"]
+        ):
+            first = _finite(states.last_hidden_state[:, 0], "BioLORD's states")
+            out[rows] = nn.functional.normalize(first.float(), dim=1).cpu()
+        return list(out.numpy())
+
+    def _batches(self, network: nn.Module, tokenizer, ids: list[list[int]]):  # noqa: ANN001, ANN202
+        """(rows, outputs) of the network over token ids, longest first, within the budget."""
+        for rows in length_sorted([len(row) for row in ids], self.token_budget):
+            longest = len(ids[rows[0]])
+            padded = [
+                ids[row] + [tokenizer.pad_token_id] * (longest - len(ids[row])) for row in rows
+            ]
+            mask = [[1] * len(ids[row]) + [0] * (longest - len(ids[row])) for row in rows]
+            yield (
+                rows,
+                network(
+                    input_ids=torch.tensor(padded, device=self.device),
+                    attention_mask=torch.tensor(mask, device=self.device),
+                ),
+            )
+
+
+def _visible(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without the spaces that SentencePiece counts to a token; one character at least."""
+    piece = text[start:end]
+    if piece.strip():
+        end = start + len(piece.rstrip())
+        start += len(piece) - len(piece.lstrip())
+    elif start == end:
+        start, end = (start, start + 1) if start < len(text) else (start - 1, start)
+    return start, end
+
+
+def _finite(values: Tensor, what: str) -> Tensor:
+    if not values.isfinite().all():
+        raise FloatingPointError(
+            f"{what} are not finite: is the weight file damaged, or does the dtype overflow? "
+            "use dtype fp32"
+        )
+    return values
+
+
+def _key(text: str, kind: int) -> int:
+    """Equal for equal text, whatever its case and white space, and equal kind; in every process."""
+    canonical = f"{int(kind)} {' '.join(text.casefold().split())}"
+    digest = hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(
+            f"extractor ratescore: device {str(device)!r} is not there; use cpu"
+        ) from error
+    return found

@@ -1,0 +1,9 @@
+"""Offline reading of reports by tables and rules: no model, no download."""
+
+from __future__ import annotations
+
+from rrgclinical.rules.extractor import RulesExtractor
+from rrgclinical.rules.labeller import RulesLabeller
+from rrgclinical.rules.sentences import split_sentences
+
+__all__ = ["RulesExtractor", "RulesLabeller", "split_sentences"]

@@ -1,0 +1,187 @@
+"""What one sentence asserts: findings with their status and attributes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from rrgclinical.labels import ClassId
+from rrgclinical.rules.anatomy import Subject
+from rrgclinical.rules.cues import Cue
+from rrgclinical.rules.lexicon import Event, Role, find_events
+from rrgclinical.rules.lookaround import coordinated, modifies_what_follows
+from rrgclinical.rules.mention import Draft, Mention, Named
+from rrgclinical.rules.scopes import Scopes
+
+_CACHE_SENTENCES = 1 << 16
+_ATTRIBUTIVE = 2
+"""Tokens allowed between a predicate and the structure after it ("clear, expanded lungs")."""
+_LIST = 3
+"""Tokens allowed between structures that share a predicate ("heart size and the hila")."""
+_LOCATIVE = 3
+"""Tokens between a preposition and the structure it makes a place ("in the left lung")."""
+
+
+@lru_cache(maxsize=_CACHE_SENTENCES)
+def read_sentence(sentence: str) -> tuple[Mention, ...]:
+    """The mentions of `sentence`, by position."""
+    return _Reader(find_events(sentence)).read()
+
+
+class _Reader(Scopes):
+    """One pass over the events of a sentence, left to right: its findings and structures.
+
+    `named` are structures waiting for a predicate, `told` says that they had one; `bound_last` is
+    the end of the last structure that the pending predicates took.
+    """
+
+    def __init__(self, events: list[Event]) -> None:
+        super().__init__(events)
+        self.named: list[Named] = []
+        self.told = False
+        self.bound_last = -1
+
+    def read(self) -> tuple[Mention, ...]:
+        handlers = _HANDLERS
+        for index, event in enumerate(self.events):
+            for role in event.roles:
+                handler = handlers[role.cue]
+                if handler is not None:
+                    handler(self, index, event, role)
+        self._flush()
+        return tuple(draft.close() for draft in sorted(self.drafts, key=lambda d: d.start))
+
+    def _finding(self, index: int, event: Event, role: Role) -> None:
+        if self.named and event.first == self.named[-1].last:  # "left lung nodule"
+            self.pool = [*self.named[-1].attributes, *self.pool]
+            self.named = []
+        pending, self.pending = self.pending, []
+        self.finding = event.first
+        if self.unasserted:
+            self.pool = []
+            return
+        status = self._status(event)
+        for predicate, source in pending:
+            if source.last == event.first:
+                status = _weaken(status, predicate)
+        draft = Draft(role.value, status, event.start, event.end)
+        draft.attributes.extend(role.attributes)
+        if self.after and self.pool and self.pool_end < event.first and self.anchor is not None:
+            self.anchor.attributes.extend(self.pool)
+        else:
+            draft.attributes.extend(self.pool)
+        self.pool = []
+        self.after = False
+        self.anchor = draft
+        self._settle_versus(draft)
+        self.drafts.append(draft)
+
+    def _subject(self, index: int, event: Event, role: Role) -> None:
+        subject: Subject = role.value
+        if self.unasserted:
+            return
+        self.drafts.append(
+            Draft(subject.anatomy, ClassId.BLANK, event.start, event.end, list(self.pool))
+        )
+        named = Named(subject, event.first, event.last, event.start, event.end, list(self.pool))
+        if self.pending:
+            last = self.pending[-1][1].last
+            gap = event.first - max(last, self.bound_last)
+            if gap <= (_ATTRIBUTIVE if self.bound_last < last else _LIST):
+                for predicate, source in self.pending:
+                    self._bind(predicate, source, named)
+                    if predicate in subject.meanings:
+                        self.pool = []
+                self.bound_last = event.last
+                return
+            self.pending = []
+        if event.first - self.preposition <= _LOCATIVE and self.preposition >= 0:
+            return
+        if self.named:
+            previous = self.named[-1]
+            if self.told or event.first - previous.last > _LIST or self.verb >= previous.first:
+                self.named = []
+        self.told = False
+        if self.after and self.pool_end < event.first:
+            self._place()
+        self.named.append(named)
+        self.pool = []
+
+    def _predicate(self, index: int, event: Event, role: Role) -> None:
+        predicate: str = role.value
+        known = [n for n in self.named if predicate in n.subject.meanings]
+        if known and self._is_parted(known[-1]) and modifies_what_follows(self.events, index):
+            known = []
+        if known:
+            for named in known:
+                self._bind(predicate, event, named)
+            if predicate == "normal" and self.verb > self.finding > self.joint > known[-1].first:
+                self._deny(self.drafts[-len(known) - 1 : -len(known)])  # "heart and X are normal"
+            self.told = True
+            self.pool = []
+            self.pending = []
+        else:
+            if not (self.pending and coordinated(self.events, index)):
+                self.pending = []
+            self.pending.append((predicate, event))
+            self.bound_last = -1
+
+    def _is_parted(self, named: Named) -> bool:
+        """True when a comma or "with" came after `named`, and no verb since."""
+        return named.last <= self.parted and self.verb < self.parted
+
+    def _bind(self, predicate: str, source: Event, named: Named) -> None:
+        if self.unasserted:
+            return
+        denied = source.first <= self.negate_until
+        for concept, present in named.subject.meanings.get(predicate, ()):
+            if present:
+                status = _weaken(self._status(source), predicate)
+            elif denied:
+                continue
+            else:
+                status = ClassId.NEGATIVE
+            start, end = min(named.start, source.start), max(named.end, source.end)
+            graded = [pair for role in source.roles for pair in role.attributes]
+            draft = Draft(concept, status, start, end, named.attributes + self.pool + graded)
+            self.drafts.append(draft)
+            self.anchor = draft
+
+
+_HANDLERS = {
+    Cue.FINDING: _Reader._finding,
+    Cue.SUBJECT: _Reader._subject,
+    Cue.PREDICATE: _Reader._predicate,
+    Cue.NEGATE: _Reader._negate,
+    Cue.NEGATE_NEXT: _Reader._negate_next,
+    Cue.DOUBT: _Reader._doubt,
+    Cue.NEGATED_BEFORE: _Reader._negated_before,
+    Cue.DOUBTED_BEFORE: _Reader._doubted_before,
+    Cue.UNASSERTED: _Reader._unasserted,
+    Cue.BREAK: _Reader._break,
+    Cue.RESET: _Reader._reset,
+    Cue.CAUSE: _Reader._cause,
+    Cue.ASSERT: None,
+    Cue.COMMA: _Reader._comma,
+    Cue.COLON: _Reader._colon,
+    Cue.AND: _Reader._and,
+    Cue.OR: _Reader._or,
+    Cue.VERSUS: _Reader._versus,
+    Cue.PREPOSITION: _Reader._preposition,
+    Cue.VERB: _Reader._verb,
+    Cue.SIDE: _Reader._attribute,
+    Cue.ZONE: _Reader._attribute,
+    Cue.SEVERITY: _Reader._attribute,
+    Cue.IDLE: None,
+    Cue.NEGATE_EITHER: _Reader._negate_either,
+    Cue.DOUBT_EITHER: _Reader._doubt_either,
+    Cue.FINITE: None,
+    Cue.ADVICE: _Reader._advice,
+    Cue.PURPOSE: _Reader._purpose,
+}
+
+
+def _weaken(status: int, predicate: str) -> int:
+    """A finding called borderline is uncertain at most."""
+    if predicate == "borderline" and status == ClassId.POSITIVE:
+        return ClassId.UNCERTAIN
+    return status

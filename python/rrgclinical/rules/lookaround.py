@@ -1,0 +1,139 @@
+"""Look around in a sentence: what a comma opens, on which side of a cue its finding stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rrgclinical.rules.cues import SEVERITIES, SIDES, Cue
+from rrgclinical.rules.lexicon import Event
+
+_LARGE = SEVERITIES.index("large")
+_ONE_SIDE = (SIDES.index("left"), SIDES.index("right"))
+
+_OPENERS = frozenset(
+    {Cue.ASSERT, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, Cue.DOUBT, Cue.DOUBT_EITHER}
+)
+_ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
+_PLACES = frozenset({Cue.SIDE, Cue.ZONE})
+_SEGMENT_ENDS = frozenset({Cue.COMMA, Cue.COLON, Cue.BREAK, Cue.RESET, Cue.AND})
+_TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.DOUBT, Cue.DOUBT_EITHER, Cue.NEGATE})
+
+
+def opens_statement(events: Sequence[Event], index: int) -> bool:
+    """True when the event at `index`, behind a comma or "and", begins a statement of its own.
+
+    It does where it grades, doubts or denies anew, and where its finding or structure has a verb
+    of its own. A large or significant finding is what a list of denials names ("no consolidation,
+    large effusion"), unless it has a verb or a side ("large left effusion").
+    """
+    cues = _cues(events[index])
+    if cues & _OPENERS:
+        return True
+    if Cue.SUBJECT in cues:
+        return _subject_has_verb(events, index)
+    if Cue.SEVERITY in cues and _severity(events[index]) != _LARGE:
+        return True
+    return _finding_stands_alone(events, index)
+
+
+def or_follows(events: Sequence[Event], index: int) -> bool:
+    """True when an "or" comes at `index` or later, before another denial or clause."""
+    for event in events[index:]:
+        for role in event.roles:
+            if role.cue in (Cue.BREAK, Cue.NEGATE):
+                return False
+            if role.cue == Cue.OR:
+                return True
+    return False
+
+
+def looks_back(events: Sequence[Event], index: int) -> bool:
+    """True when the cue at `index` tells of a finding before it ("effusion on the left suspected").
+
+    It does where no finding or structure follows in its segment and one stands before it, with
+    nothing but its place, a verb or a comma between.
+    """
+    for event in events[index + 1 :]:
+        cues = _cues(event)
+        if cues & {Cue.FINDING, Cue.SUBJECT}:
+            return False
+        if cues & _SEGMENT_ENDS:
+            break
+    for event in reversed(events[:index]):
+        cues = _cues(event)
+        if cues & {Cue.FINDING, Cue.PREDICATE}:
+            return True
+        if not cues & {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, *_ATTRIBUTES}:
+            return False
+    return False
+
+
+def modifies_what_follows(events: Sequence[Event], index: int) -> bool:
+    """True when the predicate at `index` stands before its noun ("enlarged and tortuous aorta")."""
+    before = index
+    for after, event in enumerate(events[index + 1 :], index + 1):
+        cues = _cues(event)
+        if cues & {Cue.FINDING, Cue.SUBJECT}:
+            return Cue.COMMA not in _cues(events[before])
+        if not cues & {Cue.PREDICATE, Cue.AND, Cue.COMMA, Cue.ASSERT, *_ATTRIBUTES}:
+            return False
+        before = after
+    return False
+
+
+def coordinated(events: Sequence[Event], index: int) -> bool:
+    """True when an "and" joins the words just before it to the event at `index`."""
+    if index < 2 or Cue.AND not in _cues(events[index - 1]):
+        return False
+    before, joint, event = events[index - 2 : index + 1]
+    return before.last == joint.first and joint.last == event.first
+
+
+def _subject_has_verb(events: Sequence[Event], index: int) -> bool:
+    ahead = [_cues(event) for event in events[index + 1 : index + 6]]
+    for cues, then in zip(ahead[:4], [*ahead[1:], frozenset()], strict=False):
+        if Cue.PREDICATE in cues:
+            return True
+        if Cue.VERB in cues:
+            return Cue.VERB not in then  # "are seen" says no more than that they are there
+        if Cue.FINDING in cues:
+            return False
+    return False
+
+
+def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
+    large = sided = False
+    while index < len(events) and Cue.FINDING not in (cues := _cues(events[index])):
+        if not cues & _ATTRIBUTES:
+            return False
+        large |= _severity(events[index]) == _LARGE
+        sided |= any(
+            role.cue == Cue.SIDE and role.value in _ONE_SIDE for role in events[index].roles
+        )
+        index += 1
+    if large and sided:
+        return True
+    rest = [_cues(event) for event in events[index + 1 :]]
+    for position, cues in enumerate(rest):
+        if cues & _SEGMENT_ENDS or cues & {Cue.OR, Cue.VERSUS}:
+            return False
+        if Cue.ASSERT in cues:
+            return True
+        if Cue.FINITE in cues:
+            # "is seen" closes a list; "is unchanged", "is seen in the left base", "suggests
+            # scarring" tell of one finding.
+            doubts = bool(cues & {Cue.DOUBT, Cue.DOUBT_EITHER})
+            then, preposition, place = [*rest[position + 1 : position + 4], *[frozenset()] * 3][:3]
+            placed = Cue.VERB in then and Cue.PREPOSITION in preposition and bool(place & _PLACES)
+            return large or doubts or placed or bool(then & _TOLD_OF)
+        if cues & {Cue.FINDING, Cue.NEGATED_BEFORE, Cue.VERB}:
+            return False
+    return False
+
+
+def _severity(event: Event) -> int | None:
+    return next((role.value for role in event.roles if role.cue == Cue.SEVERITY), None)
+
+
+def _cues(event: Event) -> frozenset[Cue]:
+    return frozenset(role.cue for role in event.roles)

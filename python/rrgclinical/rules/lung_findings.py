@@ -1,0 +1,330 @@
+"""Findings of lung and pleura: phrases, the observation each counts for, and their relatives.
+
+Observations follow the mention lists described for chexpert-labeler (Irvin et al., 2019), with
+two exceptions. A nodular opacity states Lung Opacity and only suggests Lung Lesion. Vascular
+congestion (among the heart's findings) is not Edema: curators of IU X-Ray code the two apart.
+A finding outside the lists (emphysema, a granuloma) has no observation and is an entity only.
+"""
+
+from __future__ import annotations
+
+from rrgclinical.rules.concept import LUNG, PLAIN, SIDED, Concept, finding
+
+LUNG_FINDINGS: tuple[Concept, ...] = (
+    finding(
+        "opacity",
+        "airspace",
+        LUNG,
+        states="Lung Opacity",
+        phrases="""
+            opacity, opacification, lung|pulmonary|airspace|parenchymal? density,
+            increased density,
+            airspace|airspaces disease|process|opacity|opacification|abnormality|filling,
+            air space disease|process|opacity|opacification|abnormality|filling, haziness,
+            alveolar disease|process|opacity|filling, ground glass opacity?, groundglass opacity?,
+            opacified, ggo, infiltrate, infiltration, infiltrative process|change,
+            lung|pulmonary shadow|shadowing, decreased translucency, whiteout, white out,
+            bronchovascular|parenchymal opacity,
+            patchy|streaky|hazy|linear|basilar|bibasilar|basal|bandlike|retrocardiac density,
+            interstitial and airspace opacity|disease, interstitial and alveolar opacity
+        """,
+    ),
+    finding(
+        "interstitial markings",
+        "interstitium",
+        LUNG,
+        states="Lung Opacity",
+        phrases="""
+            interstitial opacity, interstitial infiltrate,
+            interstitial process|pattern|prominence, interstitial change|thickening|abnormality,
+            reticular pattern|marking|opacity|density,
+            reticulonodular opacity|pattern|marking|density, reticulation,
+            reticular nodular opacity|pattern|marking|density,
+            nodular interstitial opacity|pattern|density|infiltrate,
+            increased|prominent|coarse|coarsened|chronic interstitial? lung? marking,
+            increased|prominent|coarse|coarsened|chronic interstitium,
+            increased|prominent|coarse|coarsened bronchovascular|bronchial|lung|pulmonary marking,
+            peribronchial thickening|cuffing, bronchial|bronchiolar wall? thickening,
+            airway thickening, kerley line|b, septal line|thickening,
+            peribronchovascular thickening
+        """,
+    ),
+    finding(
+        "interstitial lung disease",
+        "interstitium",
+        LUNG,
+        states="Lung Opacity",
+        disease=True,
+        phrases="""
+            interstitial lung? disease, pulmonary|interstitial|lung fibrosis, fibrosis, ild,
+            honeycombing, fibrotic lung? change|disease, uip
+        """,
+    ),
+    finding(
+        "scar",
+        "scarring",
+        LUNG,
+        phrases="""
+            scar, scarring, fibrotic scar|scarring|band, parenchymal|pulmonary? scar|scarring,
+            cicatrix, cicatrization, fibronodular scarring|change|disease
+        """,
+    ),
+    finding(
+        "lung lesion",
+        "lesion",
+        LUNG,
+        states="Lung Lesion",
+        phrases="""
+            nodule, nodularity,
+            lung|pulmonary nodule|mass|lesion|tumor|tumour|metastasis|malignancy,
+            nodular lesion|focus|metastasis|mass, mass, lung|pulmonary neoplasm,
+            masslike opacity|consolidation|density|lesion,
+            mass like opacity|consolidation|density|opacification|area|focus,
+            masslike opacification|area|focus, noncalcified|uncalcified nodule,
+            non calcified pulmonary|lung? nodule,
+            cavitary|cavitating|spiculated|parenchymal lesion|mass|nodule, neoplasm, tumor,
+            tumour, carcinoma, malignancy, metastasis, metastatic disease|lesion|focus|process,
+            lump, bronchogenic carcinoma, lung cancer, coin lesion, cavitation, cavity,
+            neoplastic process|disease|lesion, cancer, lung|pulmonary cyst, micronodule,
+            calcified|calcific lung|pulmonary? nodule, fibronodular, granulomatous nodule
+        """,
+    ),
+    finding(
+        "nodular opacity",
+        "lesion",
+        LUNG,
+        states="Lung Opacity",
+        suggests="Lung Lesion",
+        phrases="""
+            nodular airspace|lung? opacity|opacification|density|shadow|infiltrate,
+            rounded|round|ovoid|oval opacity|density, micronodular opacity|density,
+            nodular like opacity, nodular left|right upper|middle|lower lobe|lung? opacity|density,
+            nodular left|right basilar|apical|perihilar opacity|density,
+            nodular upper|lower|middle|perihilar|basilar|apical lobe|lung? opacity|density
+        """,
+    ),
+    finding(
+        "granuloma",
+        "granuloma",
+        LUNG,
+        phrases="""
+            granuloma, granulomata, granulomatous disease|change|infection|process|calcification,
+            calcified granuloma|granulomata|granulomatous, ghon complex|lesion, ranke complex,
+            granulomatous sequela|residual|scar|scarring,
+            sequela|sequelae|residual of|to|from prior|old|previous? granulomatous disease,
+            sequela|sequelae|residual of|to|from prior|old|previous granulomatous infection,
+            sequela prior|old granulomatous disease, calcified lymph? node,
+            calcified hilar|mediastinal|paratracheal|subcarinal lymph? node|lymph,
+            calcified adenopathy|lymphadenopathy, calcified hilar|mediastinal adenopathy,
+            calcified left|right|bilateral hilar|mediastinal|paratracheal|perihilar lymph? node,
+            calcified left|right|bilateral hilar|mediastinal|paratracheal lymph|lymphadenopathy,
+            calcified left|right|bilateral hilar|mediastinal adenopathy, nodal calcification,
+            left|right|bilateral hilar|mediastinal|paratracheal|perihilar calcification,
+            hilar|mediastinal|paratracheal|perihilar|subcarinal lymph? node? calcification,
+            lymph node calcification
+        """,
+    ),
+    finding(
+        "calcification",
+        "granuloma",
+        LUNG,
+        phrases="""
+            calcification, calcific|calcified focus|foci
+        """,
+    ),
+    finding(
+        "edema",
+        "edema",
+        PLAIN,
+        states="Edema",
+        disease=True,
+        phrases="""
+            edema, oedema, lung|pulmonary|interstitial|alveolar edema|oedema, chf, heart failure,
+            congestive heart failure, cardiac failure|decompensation, congestive failure|change,
+            fluid overload, volume overload, cardiogenic edema, acute|early|mild|overt? failure
+        """,
+    ),
+    finding(
+        "vascular congestion",
+        "edema",
+        PLAIN,
+        phrases="""
+            vascular congestion|engorgement|prominence|fullness|indistinctness|redistribution,
+            pulmonary|venous|hilar|central|interstitial vascular|venous? congestion|engorgement,
+            pulmonary vascular venous? congestion|engorgement|prominence|redistribution,
+            cephalization, cephalad redistribution, pulmonary venous hypertension,
+            prominent|engorged|indistinct|increased central? pulmonary vascularity|vasculature,
+            prominent|engorged|indistinct|increased vascularity|vasculature,
+            prominent|engorged|indistinct|increased pulmonary? vessel|vascular,
+            congestion, congested, vascular plethora, vascular? congestive change
+        """,
+    ),
+    finding(
+        "consolidation",
+        "airspace",
+        LUNG,
+        states="Consolidation",
+        phrases="""
+            consolidation, consolidating airspace? disease|process|opacity|opacification|infiltrate,
+            consolidative opacity|process|change|disease|density|airspace,
+            airspace consolidation, air space consolidation, consolidated, consolidate
+        """,
+    ),
+    finding(
+        "pneumonia",
+        "airspace",
+        LUNG,
+        states="Pneumonia",
+        disease=True,
+        phrases="""
+            pneumonia, pna, bronchopneumonia, pneumonitis, infection, infectious process|etiology,
+            infectious infiltrate|consolidation|disease|change, pneumonic infiltrate|process,
+            lung|pulmonary|respiratory infection, lobar|aspiration|bacterial|viral pneumonia,
+            multifocal|atypical pneumonia, aspiration, infectious
+        """,
+    ),
+    finding(
+        "atelectasis",
+        "volume",
+        LUNG,
+        states="Atelectasis",
+        phrases="""
+            atelectasis, atelectatic change|opacity|lung|band|disease|density|segment,
+            atelectatic, lung|lobar|lobe|segmental collapse, collapse, collapsed, atelectases,
+            subsegmental|discoid|platelike|linear|streaky|bandlike atelectasis,
+            plate like atelectasis, platelike|discoid opacity|density, microatelectasis,
+            lobe volume loss
+        """,
+    ),
+    finding(
+        "lucency",
+        "lucency",
+        LUNG,
+        phrases="lucency, lucent area|focus|lesion",
+    ),
+    finding(
+        "volume loss",
+        "volume",
+        LUNG,
+        phrases="volume loss, loss of? lung? volume",
+    ),
+    finding(
+        "low lung volumes",
+        "volume",
+        PLAIN,
+        phrases="""
+            low|decreased|reduced|small|diminished lung? volume, hypoinflation, hypoinflated,
+            shallow|poor inspiration, hypoventilation, hypoventilated, hypoventilatory change,
+            underinflation,
+            shallow|low|poor|suboptimal lung? inspiratory|inspiration effort|volume?,
+            underinflated, hypoaeration, hypoexpanded, hypoexpansion,
+            under expanded|inflated|aerated, poorly expanded|inflated|aerated,
+            low inspiratory lung? volume, bronchovascular|vascular crowding, crowding,
+            crowded bronchovascular? marking|structure
+        """,
+    ),
+    finding(
+        "pneumothorax",
+        "pneumothorax",
+        LUNG,
+        states="Pneumothorax",
+        phrases="""
+            pneumothorax, pneumothoraces, hydropneumothorax, hydro pneumothorax, ptx, pleural air,
+            tension pneumothorax, hemopneumothorax, haemopneumothorax
+        """,
+    ),
+    finding(
+        "pleural effusion",
+        "pleura",
+        LUNG,
+        states="Pleural Effusion",
+        phrases="""
+            effusion, pleural effusion|fluid, pleural fluid collection?, hydrothorax, hemothorax,
+            haemothorax, empyema, parapneumonic|subpulmonic|loculated effusion|fluid,
+            effusion layering, fissural|loculated fluid, pleural collection,
+            fluid in|within the? minor|major|right|left|oblique|horizontal? fissure,
+            fluid in|within|at the? posterior|lateral|left|right? costophrenic angle|sulcus|recess,
+            fluid is? seen|noted|present in|within the? minor|major|right|left? fissure
+        """,
+    ),
+    finding(
+        "blunted costophrenic angle",
+        "pleura",
+        SIDED,
+        phrases="""
+            blunting, blunted|blunting costophrenic angle|sulcus|recess,
+            costophrenic angle|sulcus|recess blunting|obscuration|effacement|obscured
+        """,
+    ),
+    finding(
+        "pleural thickening",
+        "pleura",
+        LUNG,
+        states="Pleural Other",
+        phrases="""
+            pleural thickening|scar|scarring|fibrosis|plaque|disease|calcification|reaction|based,
+            pleural parenchymal? scar|scarring|thickening,
+            pleuroparenchymal scar|scarring|thickening, calcified pleural? plaque, fibrothorax,
+            thickened pleura, apical|pleural cap|capping, fissural thickening,
+            pleural and? parenchymal scar|scarring,
+            pleural abnormality|change|tag|line|mass, pleuro parenchymal scar|scarring|thickening,
+            pleural thickened, pleural nodule|nodularity
+        """,
+    ),
+    finding(
+        "emphysema",
+        "hyperinflation",
+        LUNG,
+        disease=True,
+        phrases="""
+            emphysema, emphysematous change|lung|disease?, copd, bulla, bullae, bullous disease,
+            chronic obstructive pulmonary|lung? disease, bullous emphysema|change, bleb
+        """,
+    ),
+    finding(
+        "hyperinflation",
+        "hyperinflation",
+        PLAIN,
+        phrases="""
+            hyperinflation, hyperinflated, hyperexpansion, hyperexpanded, hyperaeration,
+            hyperaerated, hyperlucent, hyperlucency, flattened diaphragm|hemidiaphragm,
+            flattening of the? diaphragm|hemidiaphragm, overinflation, air trapping,
+            hyperdistention
+        """,
+    ),
+    finding(
+        "tuberculosis",
+        "airspace",
+        LUNG,
+        disease=True,
+        phrases="""
+            tuberculosis, tb, tuberculous disease|change|infection,
+            tuberculosis infection|pneumonia,
+            active|old|healed tuberculosis|tb, histoplasmosis, histoplasmosis infection,
+            mycobacterial disease|infection
+        """,
+    ),
+    finding(
+        "bronchiectasis",
+        "airway",
+        LUNG,
+        disease=True,
+        phrases="bronchiectasis, bronchiectatic change?",
+    ),
+    finding(
+        "bronchitis",
+        "airway",
+        PLAIN,
+        disease=True,
+        phrases="bronchitis, bronchitic change, reactive airways? disease, asthma",
+    ),
+    finding(
+        "lung abnormality",
+        "airspace",
+        LUNG,
+        states="Lung Opacity",
+        phrases="""
+            lung|pulmonary|parenchymal abnormality|disease, focal lung? abnormality|disease
+        """,
+    ),
+)

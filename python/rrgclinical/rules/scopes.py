@@ -1,0 +1,211 @@
+"""The scopes that are open while a sentence is read: denial, doubt, and attributes to be given."""
+
+from __future__ import annotations
+
+from rrgclinical.labels import ClassId
+from rrgclinical.rules.cues import Cue
+from rrgclinical.rules.lexicon import Event, Role
+from rrgclinical.rules.lookaround import looks_back, opens_statement, or_follows
+from rrgclinical.rules.mention import Draft
+
+_NEXT = 3
+"""Tokens that a denial of the next words ("not") reaches over."""
+
+
+class Scopes:
+    """What is open at an event of a sentence, and the cues that open and end it.
+
+    `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
+    token; `doubted` is where the doubt began, `advice` says that an examination is asked for.
+    `clause`, `comma`, `before` (the comma before that) and `split` (an "and" behind a verb) are
+    where, among the drafts, a cue that looks back stops; `joined` says that an "and" or "or"
+    carries it past the comma. `finding`, `verb`, `parted` (a comma or "with"), `joint` (an "and"),
+    `denial` and `last_or` (an "or" between what it denies) are the tokens where the last of each
+    began. `pending` are predicates waiting for structures. `pool` are
+    attributes not yet given; they go to the next finding or, `after` a preposition, to the
+    `anchor` before it.
+    """
+
+    def __init__(self, events: list[Event]) -> None:
+        self.events = events
+        self.drafts: list[Draft] = []
+        self.negate = self.doubt = self.unasserted = self.advice = False
+        self.negate_until = self.doubted = -1
+        self.finding = self.verb = self.parted = self.joint = -1
+        self.denial = self.last_or = -1
+        self.clause = self.comma = self.before = self.split = 0
+        self.joined = False
+        self.versus: int | None = None
+        self.pending: list[tuple[str, Event]] = []
+        self.pool: list[tuple[Cue, int]] = []
+        self.pool_end = -1
+        self.anchor: Draft | None = None
+        self.after = False
+        self.preposition = -9
+
+    def _status(self, event: Event) -> int:
+        if self.negate or event.first <= self.negate_until:
+            return ClassId.NEGATIVE
+        return ClassId.UNCERTAIN if self.doubt else ClassId.POSITIVE
+
+    def _negate(self, index: int, event: Event, role: Role) -> None:
+        self.negate, self.doubt = True, False
+        self.denial, self.last_or = event.first, -1
+
+    def _negate_next(self, index: int, event: Event, role: Role) -> None:
+        self.negate_until = event.last + _NEXT
+
+    def _doubt(self, index: int, event: Event, role: Role) -> None:
+        if not self.negate:
+            self.doubt = True
+            self.doubted = event.first
+
+    def _negate_either(self, index: int, event: Event, role: Role) -> None:
+        if looks_back(self.events, index):
+            self._deny(self._reach_over_comma())
+        else:
+            self._negate(index, event, role)
+
+    def _doubt_either(self, index: int, event: Event, role: Role) -> None:
+        if looks_back(self.events, index):
+            _weaken_all(self._reach_over_comma())
+        else:
+            self._doubt(index, event, role)
+
+    def _reach_over_comma(self) -> list[Draft]:
+        """What `_reach` finds or, where a comma parts cue and finding, what stands before it."""
+        return self._reach() or self._told_since(max(self.clause, self.before))
+
+    def _advice(self, index: int, event: Event, role: Role) -> None:
+        self.advice = True
+
+    def _purpose(self, index: int, event: Event, role: Role) -> None:
+        if self.advice:
+            self._unasserted(index, event, role)
+        else:
+            self._doubt(index, event, role)
+
+    def _unasserted(self, index: int, event: Event, role: Role) -> None:
+        self.unasserted = True
+
+    def _negated_before(self, index: int, event: Event, role: Role) -> None:
+        self._deny(self._reach())
+
+    def _deny(self, drafts: list[Draft]) -> None:
+        for draft in drafts:
+            draft.status = ClassId.NEGATIVE
+        self.negate_until = -1
+
+    def _doubted_before(self, index: int, event: Event, role: Role) -> None:
+        _weaken_all(self._reach())
+
+    def _reach(self) -> list[Draft]:
+        low = self.clause if self.joined else max(self.clause, self.comma)
+        return self._told_since(self.split if low < self.split < len(self.drafts) else low)
+
+    def _told_since(self, low: int) -> list[Draft]:
+        return [draft for draft in self.drafts[low:] if draft.status != ClassId.BLANK]
+
+    def _reset(self, index: int, event: Event, role: Role) -> None:
+        self.negate = self.doubt = self.unasserted = False
+        self.versus = None
+        self.parted = event.first
+
+    def _cause(self, index: int, event: Event, role: Role) -> None:
+        self.negate = self.unasserted = False
+
+    def _break(self, index: int, event: Event, role: Role) -> None:
+        self._reset(index, event, role)
+        self._flush()
+        self.anchor = None
+        self.clause = self.comma = self.before = len(self.drafts)
+        self.joined = self.advice = False
+        self.negate_until = -1
+
+    def _comma(self, index: int, event: Event, role: Role) -> None:
+        # "no effusion seen, ...", "no effusion or mass, ...": the list of what is denied is over
+        closed = self.negate and (self.verb > self.finding >= 0 or self.finding > self.last_or >= 0)
+        self._end_statement(index, closed)
+        self._place()
+        if self.comma < len(self.drafts):
+            self.before, self.comma = self.comma, len(self.drafts)
+        self.parted = event.first
+        self.joined = False
+
+    def _and(self, index: int, event: Event, role: Role) -> None:
+        self._end_statement(index, False)
+        self._place()
+        if self.verb > self.finding >= 0:  # "the effusion has increased and ..."
+            self.split = len(self.drafts)
+        self.joint = event.first
+        self.joined = True
+
+    def _or(self, index: int, event: Event, role: Role) -> None:
+        self._place()
+        if self.finding > self.denial:
+            self.last_or = event.first
+        self.joined = True
+
+    def _versus(self, index: int, event: Event, role: Role) -> None:
+        self.versus = event.last
+        if self.doubt and self.doubted > self.finding:
+            return  # "opacity, may be a shadow versus a nodule": the opacity is no alternative
+        for draft in reversed(self.drafts[self.clause :]):
+            if draft.status == ClassId.BLANK:
+                continue
+            if draft.status == ClassId.POSITIVE:
+                draft.status = ClassId.UNCERTAIN
+            break
+
+    def _settle_versus(self, draft: Draft) -> None:
+        if self.versus is not None and draft.status == ClassId.POSITIVE:
+            draft.status = ClassId.UNCERTAIN
+        self.versus = None
+
+    def _end_statement(self, index: int, closed: bool) -> None:
+        """Close denial, doubt and predicates at a comma or "and" that opens a statement."""
+        if not (self.negate or self.doubt or self.unasserted or self.pending):
+            return
+        if index + 1 >= len(self.events):
+            return
+        if not (closed or opens_statement(self.events, index + 1)):
+            return
+        self.pending = []
+        if self.negate and or_follows(self.events, index + 1):
+            return
+        self.negate = self.doubt = self.unasserted = False
+
+    # Attributes.
+
+    def _attribute(self, index: int, event: Event, role: Role) -> None:
+        self.pool.append((role.cue, role.value))
+        self.pool_end = event.last
+
+    def _preposition(self, index: int, event: Event, role: Role) -> None:
+        self.preposition = event.last
+        if self.anchor is not None:
+            self.after = True
+
+    def _verb(self, index: int, event: Event, role: Role) -> None:
+        self.verb = event.first
+
+    def _place(self) -> None:
+        if self.after and self.anchor is not None:
+            self.anchor.attributes.extend(self.pool)
+            self.pool = []
+        self.after = False
+
+    def _flush(self) -> None:
+        if self.anchor is not None:
+            self.anchor.attributes.extend(self.pool)
+            self.pool = []
+        self.after = False
+
+    def _colon(self, index: int, event: Event, role: Role) -> None:
+        self._reset(index, event, role)
+
+
+def _weaken_all(drafts: list[Draft]) -> None:
+    for draft in drafts:
+        if draft.status == ClassId.POSITIVE:
+            draft.status = ClassId.UNCERTAIN

@@ -1,0 +1,219 @@
+"""Saliency against finite differences in fp64, batch against single, and its way to tokens."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from rrgclinical import NO_FINDING, OBSERVATIONS
+from rrgclinical.chexbert import piece_saliency, token_saliency_weights
+from tests.rrgclinical.chexbert import tiny
+
+BLANK = np.zeros((1, 14), dtype=np.int8)
+REPORT = "mild edema,\nno\x0bcardiomegaly"
+
+
+def reference(**states: int) -> np.ndarray:
+    """[1, 14] class ids: Edema=1 and so on, the rest blank."""
+    row = BLANK.copy()
+    for name, state in states.items():
+        row[0, OBSERVATIONS.index(name.replace("_", " "))] = state
+    return row
+
+
+TARGETS = reference(Edema=1, Pneumonia=3, Fracture=2, No_Finding=1)
+
+
+def words(report: str) -> torch.Tensor:
+    """Spans of the words of `report` with the space before each, as a policy's tokens have."""
+    return torch.tensor([m.span() for m in re.finditer(r"\s*\S+", report)], dtype=torch.int32)
+
+
+@pytest.fixture(scope="module")
+def double(folder):
+    labeller = tiny.labeller(folder)
+    labeller.network.double()
+    return labeller
+
+
+def target_sum(labeller, report: str, classes: list[int]) -> float:
+    """S by hand through the labelling path: Edema and Pneumonia, nothing else."""
+    logits = labeller.class_logits([report])[0]
+    columns = [OBSERVATIONS.index("Edema"), OBSERVATIONS.index("Pneumonia")]
+    return float(logits[columns][:, classes].sum())
+
+
+@pytest.mark.parametrize(("uncertain", "classes"), [(True, [1, 3]), (False, [1])])
+def test_saliency_is_the_norm_of_finite_differences(double, uncertain, classes):
+    found = piece_saliency(double, [REPORT], TARGETS, uncertain=uncertain)
+    assert found.saliency.dtype == torch.float64
+    delta = torch.zeros(0)
+
+    def nudge(module, inputs, output):
+        return output + delta
+
+    handle = double.network.word_embeddings.register_forward_hook(nudge)
+    step = 1e-6
+    norms = []
+    try:
+        for piece in range(len(found.spans)):
+            slopes = []
+            for axis in range(tiny.CONFIG.hidden_size):
+                ends = []
+                for sign in (1, -1):
+                    delta = torch.zeros(1, len(found.spans) + 2, tiny.CONFIG.hidden_size).double()
+                    delta[0, piece + 1, axis] = sign * step
+                    ends.append(target_sum(double, REPORT, classes))
+                slopes.append((ends[0] - ends[1]) / (2 * step))
+            norms.append(float(np.linalg.norm(slopes)))
+    finally:
+        handle.remove()
+    assert min(norms) > 1e-3
+    np.testing.assert_allclose(found.saliency.numpy(), norms, rtol=1e-6)
+
+
+def test_the_printed_option_differs(labeller):
+    both = piece_saliency(labeller, [REPORT], TARGETS)
+    printed = piece_saliency(labeller, [REPORT], TARGETS, uncertain=False)
+    assert not torch.allclose(both.saliency, printed.saliency, rtol=0.01)
+
+
+def test_batch_equals_single(folder):
+    reports = [*tiny.reports(40, seed=3), tiny.LONG, "", REPORT]
+    labels = np.random.default_rng(1).integers(0, 4, (len(reports), 14)).astype(np.int8)
+    labels[:, NO_FINDING] %= 2
+    labels[5] = 0
+    labeller = tiny.labeller(folder, token_budget=1500)
+    together = piece_saliency(labeller, reports, labels)
+    for i, report in enumerate(reports):
+        alone = piece_saliency(labeller, [report], labels[i : i + 1])
+        mine = slice(int(together.offsets[i]), int(together.offsets[i + 1]))
+        torch.testing.assert_close(together.saliency[mine], alone.saliency, rtol=1e-3, atol=1e-5)
+        assert torch.equal(together.spans[mine], alone.spans)
+    assert together.truncated.tolist() == [False] * 40 + [True, False, False]
+
+
+def test_one_backward_serves_a_batch(labeller, monkeypatch):
+    calls = []
+    grad = torch.autograd.grad
+    monkeypatch.setattr(torch.autograd, "grad", lambda *a: calls.append(1) or grad(*a))
+    piece_saliency(labeller, ["heart"] * 6, np.repeat(TARGETS, 6, axis=0))
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+def test_a_gradient_under_the_sampler_guards(labeller, guard):
+    expected = piece_saliency(labeller, [REPORT], TARGETS).saliency
+    with guard():
+        found = piece_saliency(labeller, [REPORT], TARGETS).saliency
+    assert torch.equal(found, expected)
+    assert not found.requires_grad
+
+
+@pytest.mark.parametrize("labels", [BLANK, reference(No_Finding=1), reference(Edema=2)])
+def test_no_target_weighs_one_without_a_forward(labeller, labels, monkeypatch):
+    monkeypatch.setattr(labeller.network, "forward", None)
+    spans = words(REPORT)
+    found = token_saliency_weights(labeller, [REPORT], labels, spans, torch.tensor([0, len(spans)]))
+    assert found.weights.tolist() == [1.0] * len(spans)
+    assert not found.past_limit.any()
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.25, 0.0])
+def test_a_token_takes_the_largest_of_its_pieces(labeller, beta):
+    pieces = piece_saliency(labeller, [REPORT], TARGETS)
+    spans = words(REPORT)
+    found = token_saliency_weights(
+        labeller, [REPORT], TARGETS, spans, torch.tensor([0, len(spans)]), beta=beta
+    )
+    # mild | edema , | no | cardio ##megaly
+    assert [REPORT[a:b] for a, b in pieces.spans.tolist()] == [
+        "mild", "edema", ",", "no", "cardio", "megaly",
+    ]  # fmt: skip
+    s = pieces.saliency.tolist()
+    expected = [s[0], max(s[1], s[2]), s[3], max(s[4], s[5])]
+    np.testing.assert_allclose(found.weights.numpy(), [1 + beta * e for e in expected], rtol=1e-6)
+    assert found.weights.dtype == torch.float32
+
+
+def test_reports_keep_to_themselves(labeller):
+    reports = [REPORT, "", "heart normal", tiny.LONG]
+    spans = [words(r).reshape(-1, 2) for r in reports]
+    offsets = torch.tensor([0, *np.cumsum([len(s) for s in spans])])
+    labels = np.concatenate([TARGETS, TARGETS, BLANK, TARGETS])
+    found = token_saliency_weights(labeller, reports, labels, torch.cat(spans), offsets)
+    for i, report in enumerate(reports):
+        count = torch.tensor([0, len(spans[i])])
+        alone = token_saliency_weights(labeller, [report], labels[i : i + 1], spans[i], count)
+        mine = slice(int(offsets[i]), int(offsets[i + 1]))
+        torch.testing.assert_close(found.weights[mine], alone.weights, rtol=1e-4, atol=1e-5)
+        assert torch.equal(found.past_limit[mine], alone.past_limit)
+
+
+def test_tokens_behind_the_limit_weigh_one_and_are_flagged(labeller):
+    report = "the " * 512 + "edema"
+    spans = torch.cat([words(report), torch.tensor([[len(report)] * 2], dtype=torch.int32)])
+    found = token_saliency_weights(
+        labeller, [report], TARGETS, spans, torch.tensor([0, len(spans)])
+    )
+    assert found.past_limit.tolist() == [False] * 510 + [True] * 4
+    assert (found.weights[:510] > 1).all()
+    assert (found.weights[510:] == 1).all()
+
+
+def test_special_tokens_weigh_one(labeller):
+    end = len(REPORT)
+    spans = torch.cat([words(REPORT).long(), torch.tensor([[end, end]])])
+    found = token_saliency_weights(
+        labeller, [REPORT], TARGETS, spans, torch.tensor([0, len(spans)])
+    )
+    assert found.weights[-1] == 1
+    assert not found.past_limit[-1]
+
+
+def test_no_report(labeller):
+    found = token_saliency_weights(
+        labeller, [], BLANK[:0], torch.zeros(0, 2, dtype=torch.int32), torch.tensor([0])
+    )
+    assert found.weights.shape == found.past_limit.shape == (0,)
+
+
+@pytest.mark.parametrize("report", tiny.ADVERSARIAL)
+def test_adversarial_reports_have_finite_weights(labeller, report):
+    spans = torch.tensor([[i, i + 1] for i in range(len(report))], dtype=torch.int32)
+    spans = spans.reshape(-1, 2)
+    found = token_saliency_weights(
+        labeller, [report], TARGETS, spans, torch.tensor([0, len(spans)])
+    )
+    assert found.weights.isfinite().all()
+    assert (found.weights >= 1).all()
+    assert (found.weights > 1).any() == bool(labeller.tokenize([report])[0].spans)
+
+
+ONE = torch.tensor([[0, 5]])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"reports": ["heart", 3]}, TypeError, r"reports\[1\] is int"),
+        ({"labels": BLANK[:0]}, ValueError, "1 reports with 0 rows of reference_labels"),
+        ({"labels": BLANK.astype(float)}, TypeError, "reference_labels has dtype float64"),
+        ({"spans": ONE + 1}, ValueError, r"token 0 spans \[1, 6\], report 0 has 5 characters"),
+        ({"spans": ONE.float()}, TypeError, "token_spans is float32"),
+        ({"spans": ONE[0]}, ValueError, r"token_spans has shape \[2\], wanted \[1, 2\]"),
+        ({"offsets": torch.tensor([0, 2])}, ValueError, r"wanted \[2, 2\]"),
+        ({"offsets": torch.tensor([0, 0, 1])}, ValueError, r"shape \[3\], wanted \[2\]"),
+        ({"offsets": torch.tensor([1, 1])}, ValueError, "running sum from 0"),
+        ({"beta": float("nan")}, ValueError, "beta is nan"),
+    ],
+)
+def test_bad_input_is_named(labeller, change, error, text):
+    given = {"reports": ["heart"], "labels": TARGETS, "spans": ONE, "offsets": torch.tensor([0, 1])}
+    given |= change
+    beta = given.pop("beta", 1.0)
+    with pytest.raises(error, match=text):
+        token_saliency_weights(labeller, *given.values(), beta=beta)

@@ -1,0 +1,83 @@
+"""Reward terms by the packages and by ours, side by side in one recipe."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rrgclinical.official import OfficialRaTEScore
+from rrgclinical.ratescore.sentences import splitter
+from rrgtrain.errors import RewardError
+from rrgtrain.rewards import RewardService
+from rrgtrain.schema import Reward
+from tests.rrgclinical.chexbert import tiny as chexbert
+from tests.rrgclinical.oracle.base import name_tokenizers
+from tests.rrgclinical.radgraph import archives, texts
+from tests.rrgclinical.ratescore import tiny as ratescore
+
+REPORTS = [f"{text.strip()}." for text in texts.random_reports(60, seed=21, longest=14)]
+
+
+def test_terms_of_the_packages_are_ours(oracle, tmp_path):
+    place = archives.write_archive(tmp_path / "radgraph", "radgraph-xl", encoder=archives.TINY)
+    folders = ratescore.write_tiny(tmp_path / "ratescore", REPORTS)
+    name_tokenizers(*folders)
+    ner, embedder = map(str, folders)
+    (tmp_path / "chexbert").mkdir()
+    chexbert.write_folder(tmp_path / "chexbert")
+    weights = {
+        "weights": str(tmp_path / "chexbert" / "weights.pth"),
+        "tokenizer": str(tmp_path / "chexbert"),
+        "config": chexbert.CONFIG,
+    }
+    options = {
+        "chexbert": weights,
+        "chexbert-official": {**weights, "worker": oracle},
+        "radgraph": {"weights": str(place)},
+        "radgraph-official": {"weights": str(place), "worker": oracle},
+        "ratescore": {"ner": ner, "embedder": embedder},
+        "ratescore-official": {"ner": ner, "embedder": embedder, "worker": oracle},
+    }
+    # Where both splitters see the same sentences: the scores are equal for those.
+    read, rules = OfficialRaTEScore(ner, embedder, worker=oracle), splitter("rules")
+    longer = [f"{text[:-1]} clear." for text in REPORTS]
+    chosen = [
+        pair
+        for pair, *theirs in zip(
+            zip(REPORTS, longer, strict=True),
+            read.sentences(REPORTS),
+            read.sentences(longer),
+            strict=True,
+        )
+        if all(theirs) and [[one[a:b] for a, b in rules(one)] for one in pair] == theirs
+    ]
+    assert len(chosen) >= 20
+    reports = [*(one for one, _ in chosen), "", " \n"]
+    references = [*(other for _, other in chosen), REPORTS[0], REPORTS[1]]
+    scores = {
+        side: RewardService(
+            Reward(
+                terms=dict.fromkeys((f"radgraph{side}", f"ratescore{side}", "label_f1"), 1.0),
+                labeller=f"chexbert{side}",
+                options=options,
+            )
+        )(reports, references)
+        for side in ("", "-official")
+    }
+    ours, theirs = scores[""], scores["-official"]
+    assert ours["label_f1"].tolist() == theirs["label_f1"].tolist()
+    assert ours["radgraph"] == pytest.approx(theirs["radgraph-official"], abs=1e-12)
+    # Ties between cosines go either way in the package (test_ratescore_parity); most have none.
+    apart = np.abs(ours["ratescore"] - theirs["ratescore-official"])
+    assert np.median(apart) <= 1e-6 and (apart <= 1e-6).mean() >= 0.8
+    for name in ("label_f1", "radgraph", "ratescore"):
+        assert len(np.unique(ours[name].round(6))) > 3, name
+
+
+def test_options_of_the_packages_are_checked():
+    for name, wanted in (
+        ("ratescore-official", "ratescore-official: option 'ner' is missing; it takes ner, embedd"),
+        ("radgraph-official", "radgraph: no weights given; .*`rules` needs no file"),
+    ):
+        with pytest.raises(RewardError, match=f"reward term {name} failed: {wanted}"):
+            RewardService(Reward(terms={name: 1.0}))(["a"], ["b"])

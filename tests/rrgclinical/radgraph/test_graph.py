@@ -1,0 +1,139 @@
+"""The graphs are those of the long way round, whatever the batch."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrgclinical.radgraph import RadGraph
+from rrgclinical.radgraph.pieces import read_order
+from tests.rrgclinical.radgraph import archives, texts
+from tests.rrgclinical.radgraph.reference import Reference
+
+REPORTS = [*texts.ADVERSARIAL, *texts.random_reports(12, seed=3, longest=30)]
+
+
+def official(graphs) -> list[str]:
+    """As JSON: order counts."""
+    return [json.dumps(graph.official()) for graph in graphs]
+
+
+def test_graphs_equal_the_long_way(archive):
+    place, dataset = archive
+    radgraph = RadGraph(place)
+    reader = Reference(torch.load(place / "weights.th"), place.parent / "encoder", dataset)
+    graphs = radgraph.annotate(REPORTS)
+    for report, graph in zip(REPORTS, graphs, strict=True):
+        wanted = reader.annotate(report or "None", list(radgraph.ner), list(radgraph.relations))
+        assert json.dumps(graph.official()) == json.dumps(wanted), report
+    assert {one.label for graph in graphs for one in graph.entities} == set(radgraph.ner[1:])
+    assert len({name for g in graphs for one in g.entities for name, _ in one.relations}) >= 2
+
+
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_batch_and_order_change_nothing(xl, size):
+    together = official(RadGraph(xl).annotate(REPORTS))
+    radgraph = RadGraph(xl, token_budget=10**6)
+    turned = list(enumerate(REPORTS))[::-1]
+    for begin in range(0, len(turned), size):
+        rows, chosen = zip(*turned[begin : begin + size], strict=True)
+        assert official(radgraph.annotate(chosen)) == [together[row] for row in rows]
+
+
+def test_repeated_reports_are_read_once(xl, monkeypatch):
+    radgraph = RadGraph(xl)
+    seen = []
+    monkeypatch.setattr(
+        radgraph, "_batch", lambda batch, run=radgraph._batch: seen.extend(batch) or run(batch)
+    )
+    one, other, again = radgraph.annotate(["no effusion", "clear lungs", "no effusion"])
+    assert len(seen) == 2
+    assert one == again != other
+
+
+def test_spans_point_into_the_report_as_given(xl):
+    report = '  Heart\n\nnormal).  \\"small\\" caf\u00e9\x85left'
+    (graph,) = RadGraph(xl).annotate([report])
+    assert [report[a:b] for a, b in graph.spans] == [
+        "Heart", "normal", ")", ".", '\\"', "small", '\\"', "caf\u00e9", "left",
+    ]  # fmt: skip
+    assert " ".join(graph.words) == "Heart normal ) . `` small `` caf\u00e9 left"
+
+
+def test_a_report_of_white_space_has_no_word(xl):
+    blank, empty = RadGraph(xl).annotate([" \n\t", ""])
+    assert (blank.words, blank.entities, blank.segments) == ((), (), 0)
+    assert empty.words == ("None",)
+
+
+def test_longer_than_the_encoder_reads_is_told_once(xl, caplog):
+    radgraph = RadGraph(xl)
+    short, long = radgraph.annotate(["no effusion", "heart " * 63])
+    assert (short.segments, long.segments) == (1, 2)
+    radgraph.annotate(["heart " * 64])
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1
+    assert told[0].startswith("1 of 2 reports exceed the 64 pieces")
+
+
+def test_one_long_report_is_no_different_in_small_batches(xl):
+    """A row budget below a single report, and pairs in several chunks."""
+    report = " ".join(texts.random_reports(8, seed=11))
+    assert official(RadGraph(xl, token_budget=1).annotate([report])) == official(
+        RadGraph(xl).annotate([report, "no effusion"])[:1]
+    )
+
+
+def test_lone_surrogates_are_read(xl):
+    (graph,) = RadGraph(xl).annotate(["heart \ud800 normal"])
+    assert len(graph.words) == 3
+
+
+def test_damaged_weights_are_told(tmp_path):
+    def damage(state):
+        state["_ner._ner_scorers.radgraph-xl__ner_labels.1._module.bias"][0] = torch.nan
+
+    radgraph = RadGraph(archives.write_archive(tmp_path, change=damage))
+    with pytest.raises(FloatingPointError, match="RadGraph's scores are not finite"):
+        radgraph.annotate(["no effusion"])
+
+
+def test_relations_that_are_not_finite_are_told(tmp_path):
+    def damage(state):
+        state["_relation._relation_scorers.radgraph-xl__relation_labels.bias"][1] = torch.inf
+
+    radgraph = RadGraph(archives.write_archive(tmp_path, change=damage))
+    with pytest.raises(FloatingPointError, match="RadGraph's scores are not finite"):
+        radgraph.annotate(["no effusion"])
+
+
+@pytest.mark.parametrize("reports", ["one report", b"bytes", [None], ["ok", 3]])
+def test_non_strings_are_named(xl, reports):
+    with pytest.raises(TypeError, match=r"reports(\[\d\])? is"):
+        RadGraph(xl).annotate(reports)
+
+
+def test_bf16_reads(xl):
+    (graph,) = RadGraph(xl, dtype="bf16").annotate(["no effusion, the heart is normal"])
+    assert graph.words[0] == "no"
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 300), st.integers(4, 40))
+def test_joined_states_follow_the_rule(length, row):
+    """`read_order` against the package's own steps, on numbers in place of states."""
+    rows = -(-length // row)
+    states = [list(range(r * row, min(length, (r + 1) * row))) for r in range(rows)]
+    if rows == 1:
+        assert read_order(length, row) == states[0]
+        return
+    inner = [-1] * (rows * (row - 2) + 1)
+    for r, state in enumerate(states):
+        middle = state[1 : row - 1]
+        inner[r * (row - 2) : r * (row - 2) + len(middle)] = middle
+    inner[length - 2 * rows] = length - 1
+    assert read_order(length, row) == [0, *inner][: length - 2 * (rows - 1)]

@@ -1,0 +1,209 @@
+"""The batched extractor against one sentence and one phrase at a time."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModel,
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    DebertaV2ForTokenClassification,
+)
+
+from rrgclinical import KINDS, build_extractor
+from rrgclinical.cached import CachedExtractor
+from rrgclinical.ratescore import RaTEExtractor, decode_labels
+from rrgtrain.errors import UserError
+from tests.rrgclinical.cases import cases
+
+SENTENCES = [sentence for sentence, _ in cases()]
+REPORTS = [
+    *(" ".join(SENTENCES[i : i + 5]) for i in range(0, 30, 5)),
+    "",
+    "  \n ",
+    "No",
+    "Ok. Heart size is normal. A.",
+    "Small\tleft\n\npleural  effusion. Édema [SEP] of the [CLS] lungs 😀.",
+    " ".join(SENTENCES[:5]),
+]
+
+
+def one_at_a_time(folders: tuple[Path, Path], split) -> list[list[tuple[str, str, np.ndarray]]]:
+    """(text, type, unit embedding) of every report's entities, nothing batched."""
+    tokenizer = AutoTokenizer.from_pretrained(folders[0])
+    ner = AutoModelForTokenClassification.from_pretrained(folders[0]).eval()
+    words = AutoTokenizer.from_pretrained(folders[1])
+    embedder = AutoModel.from_pretrained(folders[1]).eval()
+    found = []
+    for report in REPORTS:
+        entities = []
+        for start, end in split(report):
+            sentence = report[start:end]
+            if len(sentence) < 3:
+                continue
+            encoded = tokenizer([sentence], return_tensors="pt", truncation=True, max_length=512)
+            ids = encoded["input_ids"]
+            with torch.no_grad():
+                logits = ner(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
+            tokens = tokenizer.convert_ids_to_tokens(ids[0])
+            labels = [ner.config.id2label[i] for i in logits.argmax(-1).tolist()]
+            special = [token in ("[CLS]", "[SEP]") for token in tokens]
+            for first, last, kind in decode_labels(labels, special):
+                text = tokenizer.convert_tokens_to_string(tokens[first : last + 1])
+                ids = words(text, truncation=True, max_length=30, return_tensors="pt")["input_ids"]
+                with torch.no_grad():
+                    state = embedder(input_ids=ids).last_hidden_state[0, 0]
+                entities.append((text, kind, (state / state.norm()).numpy()))
+        found.append(entities)
+    return found
+
+
+def test_entities_are_those_of_one_sentence_at_a_time(folders, extractor: RaTEExtractor) -> None:
+    wanted = one_at_a_time(folders, extractor.split)
+    for budget in (1, 300):
+        made = RaTEExtractor(*folders, token_budget=budget)
+        found = made.extract(REPORTS)
+        for report, entities in enumerate(wanted):
+            rows = found.of_report(report)
+            pairs = [(text, kind) for text, kind, _ in entities]
+            assert (
+                list(zip(found.text[rows], [KINDS[k] for k in found.kind[rows]], strict=True))
+                == pairs
+            )
+            for row, (_, _, embedding) in zip(range(rows.start, rows.stop), entities, strict=True):
+                np.testing.assert_allclose(found.embedding[row], embedding, atol=2e-6)
+    assert set(found.kind.tolist()) == set(range(5))
+    assert found.presence.tolist() == [[1, 0, 1, 0, -1][kind] for kind in found.kind]
+    # every report that can hold one does, the others hold none
+    counts = np.diff(found.offsets)
+    assert [bool(n) for n in counts[6:9]] == [False] * 3 and counts[:6].all()
+
+
+def test_order_and_repetition_change_nothing(extractor: RaTEExtractor) -> None:
+    forward, back = extractor.extract(REPORTS), extractor.extract(REPORTS[::-1] + REPORTS[:1])
+    for report in range(len(REPORTS)):
+        a, b = forward.of_report(report), back.of_report(len(REPORTS) - 1 - report)
+        for name in ("key", "span", "kind", "sentence", "embedding"):
+            np.testing.assert_array_equal(getattr(forward, name)[a], getattr(back, name)[b])
+    assert len(extractor.extract([])) == 0 and extractor.extract([]).embedding.shape == (0, 24)
+
+
+def test_spans_show_the_text_and_keys_ignore_case(extractor: RaTEExtractor) -> None:
+    found = extractor.extract(REPORTS)
+    index = found.report_index()
+    for row, text in enumerate(found.text):
+        start, end = found.span[row]
+        shown = REPORTS[index[row]][start:end]
+        if "[UNK]" not in text and text.strip():
+            assert "".join(shown.split()) == "".join(text.split())
+    pairs: dict[tuple[str, int], set[int]] = {}
+    for text, kind, key in zip(found.text, found.kind.tolist(), found.key.tolist(), strict=True):
+        pairs.setdefault((" ".join(text.casefold().split()), kind), set()).add(key)
+    assert all(len(keys) == 1 for keys in pairs.values())
+    assert len(set.union(*pairs.values())) == len(pairs)
+
+
+def test_sentences_and_phrases_are_read_once(folders) -> None:
+    extractor = RaTEExtractor(*folders)
+    extractor.extract([REPORTS[0]] * 8 + [REPORTS[-1]] * 8)
+    assert extractor._read.computed == 5
+    assert extractor._embedded.computed <= extractor._embedded.asked / 16 + 1
+
+
+def test_a_cached_run_asks_no_network(folders, tmp_path: Path, monkeypatch) -> None:
+    first = CachedExtractor(RaTEExtractor(*folders), cache=tmp_path)
+    wanted = first.extract(REPORTS, keep=True)
+    again = RaTEExtractor(*folders)
+    monkeypatch.setattr(again, "extract", None)
+    found = CachedExtractor(again, cache=tmp_path).extract(REPORTS)
+    np.testing.assert_array_equal(found.embedding, wanted.embedding)
+    assert (found.text, found.sentences) == (wanted.text, wanted.sentences)
+    assert first.extractor.fingerprint == again.fingerprint
+    assert RaTEExtractor(*folders, dtype="bf16").fingerprint != again.fingerprint
+
+
+def test_a_sentence_past_512_pieces_is_cut_and_told_once(extractor, caplog) -> None:
+    long = " ".join(SENTENCES[:150]).lower().replace(".", "").replace("?", "") + "."
+    with caplog.at_level(logging.WARNING):
+        found = extractor.extract([long])
+        extractor.extract([long + "."])
+    assert found.span[:, 1].max() < len(long) - 10
+    assert caplog.text.count("512 pieces") == 1
+
+
+def test_bf16_runs(folders) -> None:
+    found = RaTEExtractor(*folders, dtype="bf16").extract(REPORTS)
+    assert len(found) > 0 and found.embedding.dtype == np.float32
+
+
+def spoilt(folder: Path, target: Path, change) -> Path:
+    """A copy of a checkpoint with its tensors changed."""
+    target.mkdir()
+    for file in folder.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+    tensors = load_file(target / "model.safetensors")
+    change(tensors)
+    save_file(tensors, target / "model.safetensors", metadata={"format": "pt"})
+    return target
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t.pop("classifier.bias"), "lacks classifier.bias"),
+        (lambda t: t.update(other=torch.zeros(2)), "holds besides other"),
+        (lambda t: t.update({"classifier.weight": torch.zeros(3, 32)}), "classifier.weight"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_named(folders, tmp_path, change, message) -> None:
+    with pytest.raises(UserError, match=rf"(?s)extractor ratescore: .*{message}"):
+        RaTEExtractor(spoilt(folders[0], tmp_path / "bad", change), folders[1])
+
+
+def test_bad_input(folders, extractor: RaTEExtractor, tmp_path: Path) -> None:
+    ner, embedder = folders
+    with pytest.raises(UserError, match=r"no ner given; .*RaTE-NER-Deberta.*`rules` needs no file"):
+        build_extractor("ratescore")
+    with pytest.raises(UserError, match=r"no embedder given; .*BioLORD-2023-C"):
+        build_extractor("ratescore", ner=ner)
+    with pytest.raises(UserError, match="ner .*nothing cannot be loaded"):
+        RaTEExtractor(tmp_path / "nothing", embedder)
+    with pytest.raises(UserError, match="unknown option 'nerr' .did you mean ner"):
+        build_extractor("ratescore", nerr=ner)
+    model = DebertaV2ForTokenClassification.from_pretrained(ner)
+    model.config.id2label = {i: f"L{i}" for i in range(11)}
+    for file in ner.iterdir():
+        (tmp_path / "other").mkdir(exist_ok=True)
+        (tmp_path / "other" / file.name).write_bytes(file.read_bytes())
+    model.config.save_pretrained(tmp_path / "other")
+    with pytest.raises(UserError, match="labels of .* differ from RaTE-NER's in B-ABNORMALITY"):
+        RaTEExtractor(tmp_path / "other", embedder)
+    for option, message in (
+        ({"dtype": "fp16"}, "dtype 'fp16'; choose fp32 or bf16"),
+        ({"token_budget": 0}, "token_budget is 0"),
+        ({"device": "cuda:99"}, "device 'cuda:99' is not there"),
+        ({"sentences": "spacy"}, "sentences 'spacy'; choose rules or pyrush"),
+    ):
+        with pytest.raises(UserError, match=message):
+            RaTEExtractor(ner, embedder, **option)
+    with pytest.raises(TypeError, match=r"reports\[1\] is int"):
+        extractor.extract(["a", 1])  # type: ignore[list-item]
+
+
+def test_a_folder_without_its_tokenizer_is_refused(folders, tmp_path: Path) -> None:
+    bare = spoilt(folders[1], tmp_path / "bare", lambda tensors: None)
+    (bare / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match="embedder .*bare has no tokenizer.json"):
+        RaTEExtractor(folders[0], bare)
+
+
+def test_weights_that_are_not_finite_are_not_read_as_labels(folders, tmp_path: Path) -> None:
+    bad = spoilt(folders[0], tmp_path / "nan", lambda t: t["classifier.bias"].fill_(float("nan")))
+    with pytest.raises(FloatingPointError, match="RaTE-NER's logits are not finite"):
+        RaTEExtractor(bad, folders[1]).extract(["Heart size is normal."])

@@ -1,0 +1,122 @@
+"""Cached backends give what the backends give, and ask them once per text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rrgclinical import Entities, build_extractor, build_labeller
+from rrgclinical.cached import (
+    Cached,
+    CachedExtractor,
+    CachedLabeller,
+    pack_entities,
+    unpack_entities,
+)
+from rrgclinical.entities import join_entities, split_entities
+
+REPORTS = [
+    "Cardiomegaly. No pleural effusion.",
+    "",
+    "The heart is normal. Small left pleural effusion, no pneumothorax.",
+    "Cardiomegaly. No pleural effusion.",
+    "nothing here",
+]
+
+
+class Named:
+    """The rules with a fingerprint, remembering what they were asked."""
+
+    def __init__(self, fingerprint: str | None = "v1") -> None:
+        self.fingerprint = fingerprint
+        self.asked: list[str] = []
+
+    def label(self, reports: Sequence[str]) -> np.ndarray:
+        self.asked.extend(reports)
+        return build_labeller("rules").label(reports)
+
+    def extract(self, reports: Sequence[str]) -> Entities:
+        self.asked.extend(reports)
+        return build_extractor("rules").extract(reports)
+
+
+def same(a: Entities, b: Entities) -> bool:
+    pairs = [(getattr(a, f.name), getattr(b, f.name)) for f in fields(Entities)]
+    return all(
+        x.dtype == y.dtype and np.array_equal(x, y) if isinstance(x, np.ndarray) else x == y
+        for x, y in pairs
+    )
+
+
+def test_entities_split_and_join_back() -> None:
+    whole = build_extractor("rules").extract(REPORTS)
+    parts = split_entities(whole)
+    assert [part.reports for part in parts] == [[report] for report in REPORTS]
+    assert same(join_entities(parts), whole)
+    for part in parts:
+        assert same(unpack_entities(pack_entities(part), part.reports[0]), part)
+
+
+def test_a_text_is_read_once() -> None:
+    model = Named()
+    labeller, extractor = CachedLabeller(model), CachedExtractor(model)
+    np.testing.assert_array_equal(labeller.label(REPORTS), build_labeller("rules").label(REPORTS))
+    assert model.asked == list(dict.fromkeys(REPORTS))
+    model.asked.clear()
+    assert same(extractor.extract(REPORTS[::-1]), build_extractor("rules").extract(REPORTS[::-1]))
+    labeller.label(REPORTS)
+    assert model.asked == list(dict.fromkeys(REPORTS[::-1]))
+    assert (labeller.results.asked, labeller.results.computed) == (10, 4)
+    assert labeller.label([]).shape == (0, 14)
+    assert same(extractor.extract([]), build_extractor("rules").extract([]))
+
+
+@pytest.mark.parametrize("cached", [CachedLabeller, CachedExtractor])
+def test_references_are_read_once_for_all_runs(cached: type, tmp_path: Path) -> None:
+    def read(model: Named) -> object:
+        made = cached(model, cache=tmp_path)
+        method = made.label if cached is CachedLabeller else made.extract
+        method(["a rollout. Edema."])
+        found = method(REPORTS, keep=True)
+        assert made.results.from_disk == (0 if model.asked[1:] else 4)
+        return found
+
+    first, second, other = Named("v1"), Named("v1"), Named("v2")
+    a, b = read(first), read(second)
+    assert np.array_equal(a, b) if isinstance(a, np.ndarray) else same(a, b)  # type: ignore[arg-type]
+    # what is no reference is not written; another model's reading is not used
+    assert second.asked == ["a rollout. Edema."]
+    read(other)
+    assert len(other.asked) == 5
+
+
+def test_a_model_that_does_not_say_what_it_is_leaves_no_file(tmp_path: Path) -> None:
+    CachedLabeller(Named(None), cache=tmp_path).label(REPORTS, keep=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_latest_texts_are_held_and_the_kept_ones_always() -> None:
+    asked: list[str] = []
+
+    def compute(texts: list[str]) -> list[int]:
+        asked.extend(texts)
+        return [len(text) for text in texts]
+
+    cached: Cached[int] = Cached(compute, capacity=2)
+    assert cached(["kept"], keep=True) == [4]
+    # more than the capacity in one call
+    assert cached(["a", "bb", "ccc", "a"]) == [1, 2, 3, 1]
+    assert cached(["ccc", "bb", "kept"]) == [3, 2, 4]
+    assert asked == ["kept", "a", "bb", "ccc"]
+    cached(["a"])
+    assert asked[4:] == ["a"]
+
+
+def test_a_model_that_loses_reports_is_refused() -> None:
+    cached: Cached[int] = Cached(lambda texts: [1])
+    with pytest.raises(ValueError, match="2 texts gave 1 results"):
+        cached(["a", "b"])

@@ -1,0 +1,219 @@
+"""Entities: presence, spans, canonical keys, and the geometry of their embeddings."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from rrgclinical import KINDS, Entities, build_extractor
+from rrgclinical.rules.concepts import CONCEPTS
+from rrgclinical.rules.geometry import dimension, embed
+
+EXTRACTOR = build_extractor("rules")
+THRESHOLD = 0.6
+"""EditGRPO's cosine threshold, which the geometry is built around."""
+
+
+def findings(text: str) -> Entities:
+    return EXTRACTOR.extract([text])
+
+
+def said(text: str) -> list[str]:
+    entities = findings(text)
+    return [
+        "-+"[presence] + name
+        for name, presence in zip(entities.text, entities.presence.tolist(), strict=True)
+        if presence >= 0
+    ]
+
+
+def cosine(first: str, second: str) -> float:
+    vectors = []
+    for text in (first, second):
+        entities = findings(text)
+        rows = entities.embedding[entities.presence >= 0]
+        assert len(rows) == 1, (text, said(text))
+        vectors.append(rows[0].astype(np.float64))
+    return float(vectors[0] @ vectors[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("Small left pleural effusion.", ["+small left pleural effusion"]),
+        ("No left effusion.", ["-left pleural effusion"]),
+        ("No large effusion.", ["-pleural effusion"]),
+        ("Possible right lower lobe pneumonia.", ["+right lower pneumonia"]),
+        ("Pneumonia cannot be excluded.", ["+pneumonia"]),
+        ("Bibasilar atelectasis.", ["+bilateral lower atelectasis"]),
+        ("Consolidation in the left upper lobe.", ["+left upper consolidation"]),
+        ("Heart size is normal.", ["-cardiomegaly"]),
+        ("The heart is severely enlarged.", ["+large cardiomegaly"]),
+        ("The lungs are clear.", ["-opacity"]),
+        ("The left lung is clear.", ["-left opacity"]),
+        ("Left and right effusions.", ["+bilateral pleural effusion"]),
+        ("Effusion on the left, atelectasis on the right.",
+         ["+left pleural effusion", "+right atelectasis"]),
+        ("Opacity in the left base and small right effusion.",
+         ["+left lower opacity", "+small right pleural effusion"]),
+        ("Pigtail catheter with decrease in the right effusion.",
+         ["+chest tube", "+right pleural effusion"]),
+        ("In the right upper lobe, there is a nodule.", ["+right upper lung lesion"]),
+        ("The left apical pneumothorax has slightly increased.", ["+left upper pneumothorax"]),
+        ("No acute cardiopulmonary process.", ["-acute cardiopulmonary abnormality"]),
+        ("Osseous structures are intact.", ["-bone abnormality"]),
+        ("Right chest tube and left pacemaker.", ["+right chest tube", "+left pacemaker"]),
+        ("Lungs are hyperinflated.", ["+hyperinflation"]),
+        ("Large hiatal hernia.", ["+large hiatal hernia"]),
+        ("PA and lateral views were obtained.", []),
+        ("History of left pneumonia but right effusion.", ["+right pleural effusion"]),
+    ],
+)  # fmt: skip
+def test_canonical_text_and_presence(text, wanted):
+    assert said(text) == wanted
+
+
+SYNONYMS = [
+    ("Cardiomegaly.", "The heart is enlarged.", "Enlarged cardiac silhouette."),
+    ("Airspace opacity.", "There is an infiltrate.", "Airspace disease."),
+    ("Left pleural effusion.", "Left-sided effusion.", "Pleural fluid on the left."),
+    ("Right base atelectasis.", "Right basilar atelectatic changes.",
+     "Atelectasis at the right lung base."),
+    ("No pneumothorax.", "There is no evidence of pneumothoraces."),
+    ("Lungs are clear.", "No focal airspace disease.", "Clear lungs."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("group", SYNONYMS, ids=lambda group: group[0])
+def test_synonyms_have_cosine_one_and_one_key(group):
+    for first, second in itertools.combinations(group, 2):
+        assert cosine(first, second) == pytest.approx(1.0, abs=1e-6)
+        keys = [findings(text) for text in (first, second)]
+        assert len({int(e.key[e.presence >= 0][0]) for e in keys}) == 1
+
+
+COMPATIBLE = [
+    ("Pleural effusion.", "Left pleural effusion."),
+    ("Bilateral effusions.", "Right effusion."),
+    ("Atelectasis.", "Small left lower lobe atelectasis."),
+    ("Left consolidation.", "Lower lobe consolidation."),
+    ("Small right effusion.", "Large right effusion."),
+    ("Opacity.", "Large right upper lobe opacity."),
+]
+CONTRADICTORY = [
+    ("Left pleural effusion.", "Right pleural effusion."),
+    ("Left lower lobe pneumonia.", "Right lower lobe pneumonia."),
+    ("Right upper lobe opacity.", "Right lower lobe opacity."),
+    ("Right middle lobe opacity.", "Right lower lobe opacity."),
+    ("Upper lobe nodule.", "Middle lobe nodule."),
+    ("Left rib fracture.", "Right rib fracture."),
+    ("Small left effusion.", "Small right effusion."),
+]
+RELATED = [
+    ("Consolidation.", "Pneumonia."),
+    ("Airspace opacity.", "Consolidation."),
+    ("Left lower lobe pneumonia.", "Left lower lobe opacity."),
+    ("Pleural effusion.", "Pleural thickening."),
+    ("Endotracheal tube.", "Pacemaker."),
+]
+UNRELATED = [
+    ("Small left pleural effusion.", "Small left pneumothorax."),
+    ("Cardiomegaly.", "Pleural effusion."),
+    ("Left lower lobe atelectasis.", "Left lower lobe pneumonia."),
+    ("Right rib fracture.", "Right upper lobe nodule."),
+    ("Severe pulmonary edema.", "Severe cardiomegaly."),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), COMPATIBLE)
+def test_compatible_attributes_pass_the_threshold(first, second):
+    assert THRESHOLD < cosine(first, second) < 1.0 + 1e-6
+
+
+@pytest.mark.parametrize(("first", "second"), CONTRADICTORY)
+def test_contradictory_attributes_do_not(first, second):
+    assert 0.3 < cosine(first, second) < THRESHOLD
+
+
+@pytest.mark.parametrize(("first", "second"), RELATED)
+def test_related_findings_do_not(first, second):
+    assert 0.3 < cosine(first, second) <= 0.5 + 1e-6
+
+
+@pytest.mark.parametrize(("first", "second"), UNRELATED)
+def test_unrelated_findings_are_orthogonal(first, second):
+    assert abs(cosine(first, second)) < 1e-6
+
+
+def test_severity_alone_costs_little():
+    assert 0.85 <= cosine("Small left effusion.", "Large left effusion.") <= 0.95
+
+
+def test_the_threshold_separates_compatible_from_contradictory_for_every_pair():
+    values = list(itertools.product(range(4), range(4), range(4)))
+    for concept, entry in enumerate(CONCEPTS):
+        rows = np.stack([embed(concept, *value) for value in values]).astype(np.float64)
+        cosines = rows @ rows.T
+        for (i, first), (j, second) in itertools.combinations(enumerate(values), 2):
+            sides = {first[0], second[0]} == {1, 2} and entry.layout != "plain"
+            zones = 0 < first[1] != second[1] > 0 and entry.layout == "lung"
+            contradict = sides or zones
+            assert (cosines[i, j] < THRESHOLD) == contradict, (entry.name, first, second)
+
+
+def test_families_are_orthogonal_and_relatives_half_way():
+    rows = np.stack([embed(c, 0, 0, 0) for c in range(len(CONCEPTS))]).astype(np.float64)
+    family = np.array([concept.family for concept in CONCEPTS])
+    wanted = np.where(family[:, None] == family[None], 0.5, 0.0)
+    np.fill_diagonal(wanted, 1.0)
+    np.testing.assert_allclose(rows @ rows.T, wanted, atol=1e-6)
+
+
+def test_absence_changes_kind_and_key_but_not_the_vector():
+    present, absent = findings("Left effusion."), findings("No left effusion.")
+    assert KINDS[present.kind[0]] == "ABNORMALITY"
+    assert KINDS[absent.kind[0]] == "NON-ABNORMALITY"
+    assert present.key[0] != absent.key[0]
+    np.testing.assert_array_equal(present.embedding, absent.embedding)
+
+
+def test_diseases_and_anatomy_have_their_kinds():
+    entities = findings("Heart size is normal. Possible pneumonia. No pneumonia.")
+    kinds = {
+        (KINDS[kind], presence)
+        for kind, presence in zip(entities.kind, entities.presence.tolist(), strict=True)
+    }
+    assert ("ANATOMY", -1) in kinds
+    assert ("DISEASE", 1) in kinds
+    assert ("NON-DISEASE", 0) in kinds
+
+
+def test_batch_layout():
+    reports = ["Clear lungs. No effusion.", "", "Cardiomegaly."]
+    entities = EXTRACTOR.extract(reports)
+    assert entities.offsets.tolist()[0] == 0
+    assert np.diff(entities.offsets).tolist()[1] == 0
+    assert entities.embedding.shape == (len(entities), dimension())
+    assert entities.report_index().tolist() == sorted(entities.report_index().tolist())
+    for row, report in enumerate(reports):
+        alone = EXTRACTOR.extract([report])
+        part = entities.of_report(row)
+        assert alone.text == entities.text[part]
+        np.testing.assert_array_equal(alone.key, entities.key[part])
+        np.testing.assert_array_equal(alone.span, entities.span[part])
+
+
+def test_span_covers_the_words():
+    text = "Stable. There is a small left pleural effusion."
+    entities = findings(text)
+    start, end = entities.span[0]
+    assert text[start:end] == "pleural effusion"
+    assert entities.sentence.tolist() == [1]
+
+
+def test_no_reports():
+    empty = EXTRACTOR.extract([])
+    assert len(empty) == 0
+    assert empty.embedding.shape == (0, dimension())

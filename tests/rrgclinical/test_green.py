@@ -1,0 +1,107 @@
+"""GREEN's answer read, scored and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rrgclinical.green import build_green, parse_judgement
+from rrgtrain.errors import UserError
+from rrgtrain.rewards import RewardService
+from rrgtrain.schema import Reward
+from tests.rrgclinical.chat.server import Reply, Server, serving
+
+
+def answer(significant: list[int], matched: str = "2. Edema; effusion.") -> str:
+    """A model's answer with the given counts, one error in each insignificant category."""
+    counts = [f"({c}) something: {n}. text" for c, n in zip("abcdef", significant, strict=True)]
+    small = [f"({c}) something: 1. text" for c in "abcdef"]
+    sections = {
+        "Explanation": ["Both agree on (a) many: 7 things."],
+        "Clinically Significant Errors": counts,
+        "Clinically Insignificant Errors": small,
+        "Matched Findings": [matched],
+    }
+    return "\n\n".join(f"[{name}]:\n" + "\n".join(lines) for name, lines in sections.items())
+
+
+def options(server: Server, **more: object) -> dict[str, object]:
+    return {"endpoint": server.url, "model": "green", "timeout": 5.0, **more}
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("significant", "matched", "score"),
+    [
+        ([0] * 6, "2. Edema; effusion.", 1.0),
+        ([1, 0, 2, 0, 0, 0], "2. Edema; effusion.", 0.4),
+        ([1, 0, 0, 0, 0, 0], "0. None.", 0.0),
+        ([0] * 6, "0", 0.0),
+    ],
+)
+def test_score(significant: list[int], matched: str, score: float) -> None:
+    found = parse_judgement(answer(significant, matched))
+    assert (found.score, found.errors) == (pytest.approx(score), tuple(significant))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"the section \[Clinically Significant Errors\] is missing"),
+        (answer([0] * 6).replace("(c) something: 0", "(c) none"), r"no count for \(c\)"),
+        (answer([0] * 6, "Edema."), "does not begin with a number"),
+        (answer([0] * 6).partition("[Matched")[0], r"the section \[Matched Findings\] is missing"),
+    ],
+)
+def test_another_form_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_judgement(text)
+
+
+def test_pairs_are_judged_once_and_braces_survive(tmp_path: Path) -> None:
+    template = tmp_path / "prompt.txt"
+    template.write_text("R={reference} C={candidate}")
+    reports, references = ["{reference}", "b", "{reference}"], ["x {candidate}", "y"] * 2
+    with serving(lambda *_: Reply(answer([1] + [0] * 5))) as server:
+        judge = build_green(options(server, prompt=str(template)), cache=tmp_path)
+        assert judge.score(reports, references[:3]).tolist() == pytest.approx([2 / 3] * 3)
+        assert sorted(body["messages"][0]["content"] for body in server.asked[1:]) == [
+            "R=x {candidate} C={reference}",
+            "R=y C=b",
+        ]
+        assert "response_format" not in server.asked[0]
+        build_green(options(server, prompt=str(template)), cache=tmp_path).score(["b"], ["y"])
+        assert len(server.asked) == 4  # a check each, and two pairs
+
+
+def test_the_term_keeps_the_answers_and_never_scores_a_failure() -> None:
+    def service(server: Server) -> RewardService:
+        settings = Reward(terms={"green": 1.0}, options={"green": options(server)})
+        return RewardService(settings)
+
+    with serving(lambda *_: Reply(answer([0, 2, 0, 0, 0, 0]))) as server:
+        found = service(server)(["Edema."], ["Edema."])
+        assert found["total"].tolist() == [0.5]
+        assert found.notes["green"][0]["errors"] == [0, 2, 0, 0, 0, 0]
+    with (
+        serving(lambda *_: Reply("I cannot compare them.")) as server,
+        pytest.raises(UserError, match="reward term green failed: .*answered twice in a form"),
+    ):
+        service(server)(["Edema."], ["Edema."])
+    assert len(server.asked) == 3
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"green failed: .*set reward.options.green.endpoint"):
+        RewardService(Reward(terms={"green": 1.0}))(["Edema."], ["Edema."])
+    base = {"endpoint": "http://127.0.0.1:9/v1", "model": "m", "tries": 1}
+    with pytest.raises(UserError, match="prompt .* cannot be read"):
+        build_green({**base, "prompt": tmp_path / "none.txt"})
+    (tmp_path / "short.txt").write_text("{reference}")
+    with pytest.raises(UserError, match=r"holds {candidate} 0 times; want one"):
+        build_green({**base, "prompt": tmp_path / "short.txt"})

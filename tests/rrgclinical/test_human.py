@@ -1,0 +1,105 @@
+"""Agreement with human codes: the arithmetic on a table by hand, and on IU X-Ray where it is."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rrgclinical import build_labeller
+from rrgclinical.evaluate import main
+from rrgclinical.human import CODED, MENTIONED, STATED, agreement, load_coded_reports
+from rrgtrain.errors import UserError
+
+ROOT = Path(__file__).resolve().parents[3]
+IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
+
+HEADER = ["filename", "Atelectasis", "Cardiomegaly", "Effusion", "Mass", "Nodule", "Pneumonia",
+          "Pneumothorax", "Consolidation", "Edema"]  # fmt: skip
+
+
+@pytest.fixture
+def directory(tmp_path):
+    texts = {"A1": ("Cardiomegaly.", "No effusion."), "A2": ("A nodule.", ""), "A3": ("", "Edema.")}
+    annotation = {"val": [{"id": f"{name}_IM-1", "report": ""} for name in texts], "test": []}
+    (tmp_path / "annotation.json").write_text(json.dumps(annotation))
+    lines = [json.dumps({"id": k, "findings": f, "impression": i}) for k, (f, i) in texts.items()]
+    (tmp_path / "sections.jsonl").write_text("\n".join(lines))
+    with (tmp_path / "mesh_labels_14.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, HEADER, restval="0")
+        writer.writeheader()
+        writer.writerow({"filename": "A1", "Cardiomegaly": "1"})
+        writer.writerow({"filename": "A2", "Nodule": "1"})
+        writer.writerow({"filename": "A3", "Pneumonia": "1"})
+    return tmp_path
+
+
+def test_loading_joins_the_three_files(directory):
+    coded = load_coded_reports(directory, "val")
+    assert coded.ids == ["A1", "A2", "A3"]
+    assert coded.reports == ["Cardiomegaly.\n\nNo effusion.", "A nodule.", "Edema."]
+    assert coded.truth[1, list(CODED).index("Lung Lesion")]
+    assert coded.truth.sum() == 3
+
+
+def test_scores_by_hand(directory):
+    coded = load_coded_reports(directory, "val")
+    labels = build_labeller("rules").label(coded.reports)
+    result = agreement(labels, coded.truth, resamples=50)
+    # hits: cardiomegaly, lesion; spurious: edema; missed: pneumonia.
+    assert result.scores["precision"]["micro"][0] == pytest.approx(2 / 3)
+    assert result.scores["recall"]["micro"][0] == pytest.approx(2 / 3)
+    assert result.scores["f1"]["macro"][0] == pytest.approx(2 / 8)
+    assert result.scores["f1"]["Cardiomegaly"][0] == 1.0
+    value, low, high = result.scores["f1"]["micro"]
+    assert low <= value <= high
+
+
+def test_uncertain_counts_only_where_asked():
+    truth = np.zeros((1, 8), dtype=bool)
+    truth[0, 0] = True
+    labels = np.zeros((1, 14), dtype=np.int8)
+    labels[0, 7] = 3
+    assert agreement(labels, truth, positive=STATED).scores["f1"]["micro"][0] == 0.0
+    assert agreement(labels, truth, positive=MENTIONED).scores["f1"]["micro"][0] == 1.0
+
+
+def test_what_is_missing_is_told(directory):
+    with pytest.raises(UserError, match="no split 'dev'.*val, test"):
+        load_coded_reports(directory, "dev")
+    with pytest.raises(UserError, match="no study of split 'test'"):
+        load_coded_reports(directory, "test")
+    (directory / "sections.jsonl").unlink()
+    with pytest.raises(UserError, match=r"sections\.jsonl not found"):
+        load_coded_reports(directory, "val")
+
+
+def test_command(directory, capsys):
+    assert main(["--data", str(directory), "--split", "val", "--resamples", "20"]) == 0
+    assert "Lung Lesion" in capsys.readouterr().out
+    assert main(["--data", str(directory), "--labeller", "nonesuch"]) == 2
+    assert "unknown labeller 'nonesuch'" in capsys.readouterr().err
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no IU X-Ray at {IU_XRAY}; set RRG_DATA")
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_rules_agree_with_the_curators_of_iu_xray(split):
+    coded = load_coded_reports(IU_XRAY, split)
+    labels = build_labeller("rules").label(coded.reports)
+    assert agreement(labels, coded.truth).scores["f1"]["micro"][0] >= 0.88
+    assert agreement(labels, coded.truth, positive=MENTIONED).scores["f1"]["micro"][0] >= 0.83
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no IU X-Ray at {IU_XRAY}; set RRG_DATA")
+def test_no_common_observation_is_read_badly():
+    coded = load_coded_reports(IU_XRAY, "train+val")
+    found = agreement(build_labeller("rules").label(coded.reports), coded.truth, resamples=2)
+    common = [n for n, count in zip(CODED, found.positives, strict=True) if count >= 20]
+    assert len(common) >= 6
+    assert min((found.scores["f1"][name][0], name) for name in common) >= (0.7, "")

@@ -1,0 +1,76 @@
+"""Class ids and their conversions, against tables written by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rrgclinical import (
+    CHEXPERT_5,
+    NO_FINDING,
+    OBSERVATIONS,
+    build_extractor,
+    build_labeller,
+    chexpert_five,
+    register_labeller,
+    to_binary,
+    to_signs,
+)
+from rrgtrain.errors import UserError
+
+ROW = np.array([[0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1]], dtype=np.int8)
+
+
+def test_observations_stand_in_chexbert_order():
+    assert len(OBSERVATIONS) == 14
+    assert NO_FINDING == 13
+    assert [OBSERVATIONS[i] for i in CHEXPERT_5] == [
+        "Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Pleural Effusion",
+    ]  # fmt: skip
+
+
+def test_binary_counts_uncertain_as_positive():
+    assert to_binary(ROW).tolist() == [[0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1]]
+
+
+def test_signs_leave_no_finding_out():
+    assert to_signs(ROW).tolist() == [[0, 1, -1, 1, 0, 1, -1, 1, 0, 1, -1, 1, 0]]
+
+
+def test_five_columns():
+    assert chexpert_five(ROW).tolist() == [[1, 0, 1, 3, 1]]
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "text"),
+    [
+        (np.zeros((2, 13), np.int8), ValueError, r"shape \(2, 13\)"),
+        (np.full((1, 14), 4), ValueError, "ids 4..4"),
+        (np.full((1, 14), -1), ValueError, "ids -1..-1"),
+        (np.zeros((1, 14)), TypeError, "dtype float64"),
+    ],
+)
+def test_bad_labels_are_named(labels, error, text):
+    with pytest.raises(error, match=text):
+        to_binary(labels)
+
+
+@pytest.mark.parametrize("build", [build_labeller, build_extractor])
+def test_unknown_backend_lists_the_choices(build):
+    with pytest.raises(UserError, match=r"unknown \w+ 'chexpert': choose one of .*rules"):
+        build("chexpert")
+
+
+def test_registering_a_name_twice_is_refused():
+    with pytest.raises(ValueError, match="'rules' is already"):
+        register_labeller("rules", "elsewhere:Labeller")
+    with pytest.raises(ValueError, match="wanted 'module:callable'"):
+        register_labeller("elsewhere", "elsewhere.Labeller")
+
+
+@pytest.mark.parametrize("read", [build_labeller("rules").label, build_extractor("rules").extract])
+def test_reports_that_are_no_text_are_named_by_index(read):
+    with pytest.raises(TypeError, match=r"reports\[1\] is NoneType; wanted str"):
+        read(["clear lungs.", None, 3])
+    with pytest.raises(TypeError, match="reports is one str; wanted a sequence of str"):
+        read("clear lungs.")

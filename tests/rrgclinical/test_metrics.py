@@ -1,0 +1,135 @@
+"""Label metrics against numbers worked out by hand, and the bootstrap against brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rrgclinical.metrics import (
+    bootstrap_intervals,
+    label_report,
+    paired_bootstrap,
+    per_label_f1,
+    single_report_f1,
+)
+
+
+def rows(*reports: dict[int, int]) -> np.ndarray:
+    labels = np.zeros((len(reports), 14), dtype=np.int8)
+    for row, report in zip(labels, reports, strict=True):
+        for column, value in report.items():
+            row[column] = value
+    return labels
+
+
+TRUTH = rows({1: 1, 9: 3}, {9: 1, 4: 2}, {13: 1})
+PRED = rows({1: 1, 7: 1}, {9: 3, 4: 1}, {13: 1, 8: 2})
+
+
+def test_by_hand():
+    # hits: (0,1) (1,9) (2,13); spurious: (0,7) (1,4); missed: (0,9).
+    values = label_report(PRED, TRUTH)
+    assert values["micro_precision"] == pytest.approx(3 / 5)
+    assert values["micro_recall"] == pytest.approx(3 / 4)
+    assert values["micro_f1"] == pytest.approx(6 / 9)
+    # Column F1: 1 -> 1, 9 -> 2/3, 13 -> 1, 7 and 4 -> 0, the rest undefined and 0.
+    assert values["macro_f1"] == pytest.approx((1 + 2 / 3 + 1) / 14)
+    assert values["macro_precision"] == pytest.approx(3 / 14)
+    assert values["macro_recall"] == pytest.approx((1 + 1 / 2 + 1) / 14)
+    # Five columns 1 4 5 7 9: hits 2, spurious 2, missed 1.
+    assert values["micro_f1_5"] == pytest.approx(4 / 7)
+    assert values["micro_precision_5"] == pytest.approx(2 / 4)
+    assert values["micro_recall_5"] == pytest.approx(2 / 3)
+    assert values["macro_f1_5"] == pytest.approx((1 + 2 / 3) / 5)
+    # Reports: 2/4, 2/3, 1.
+    assert values["sample_f1"] == pytest.approx((1 / 2 + 2 / 3 + 1) / 3)
+    assert values["accuracy"] == pytest.approx((14 * 3 - 3) / (14 * 3))
+    assert values["exact_5"] == pytest.approx(1 / 3)
+
+
+def test_single_report_f1():
+    np.testing.assert_allclose(single_report_f1(PRED, TRUTH), [1 / 2, 2 / 3, 1])
+
+
+def test_two_blank_reports_score_zero():
+    blank, negative = rows({}), rows({3: 2})
+    assert single_report_f1(blank, blank).tolist() == [0.0]
+    assert single_report_f1(negative, blank).tolist() == [0.0]
+    assert label_report(blank, blank)["micro_f1"] == 0.0
+
+
+def test_identical_reports_with_no_finding_only():
+    # f1chexbert gives micro 1 and macro 1/14 for this pair.
+    normal = rows({13: 1})
+    values = label_report(normal, normal)
+    assert values["micro_f1"] == 1.0
+    assert values["macro_f1"] == pytest.approx(1 / 14)
+
+
+def test_per_label_f1():
+    wanted = np.zeros(14)
+    wanted[[1, 9, 13]] = 1, 2 / 3, 1
+    np.testing.assert_allclose(per_label_f1(PRED, TRUTH), wanted)
+
+
+def random_labels(seed: int, reports: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    truth = rng.choice(4, size=(reports, 14), p=(0.6, 0.2, 0.15, 0.05))
+    noise = rng.random(truth.shape) < 0.2
+    return np.where(noise, rng.integers(0, 4, truth.shape), truth), truth
+
+
+def test_bootstrap_equals_resampling_the_reports_themselves():
+    pred, truth = random_labels(0, 40)
+    resamples, seed = 200, 3
+    intervals = bootstrap_intervals(pred, truth, resamples=resamples, seed=seed)
+    weights = np.random.default_rng(seed).multinomial(40, np.full(40, 1 / 40), size=resamples)
+    drawn = []
+    for counts in weights:
+        index = np.repeat(np.arange(40), counts)
+        drawn.append(label_report(pred[index], truth[index]))
+    for name, (low, high) in intervals.items():
+        values = [draw[name] for draw in drawn]
+        assert (low, high) == pytest.approx(tuple(np.quantile(values, (0.025, 0.975))))
+
+
+def test_intervals_hold_the_value_and_narrow_with_more_reports():
+    widths = []
+    for reports in (50, 800):
+        pred, truth = random_labels(1, reports)
+        low, high = bootstrap_intervals(pred, truth)["micro_f1"]
+        assert low < label_report(pred, truth)["micro_f1"] < high
+        widths.append(high - low)
+    assert widths[1] < 0.5 * widths[0]
+
+
+def test_chunks_change_nothing(monkeypatch):
+    pred, truth = random_labels(2, 30)
+    whole = bootstrap_intervals(pred, truth, resamples=100)
+    monkeypatch.setattr("rrgclinical.metrics._CHUNK_CELLS", 30 * 7)
+    for name, interval in bootstrap_intervals(pred, truth, resamples=100).items():
+        assert interval == pytest.approx(whole[name])
+
+
+def test_paired_bootstrap_sees_a_better_system_and_no_difference():
+    pred, truth = random_labels(4, 300)
+    better = paired_bootstrap(pred, truth, truth, resamples=500)["micro_f1"]
+    assert better.difference == pytest.approx(1 - label_report(pred, truth)["micro_f1"])
+    assert 0 < better.low < better.difference < better.high
+    assert better.p_value == pytest.approx(2 / 501)
+    same = paired_bootstrap(pred, pred, truth, resamples=500)["micro_f1"]
+    assert (same.difference, same.low, same.high, same.p_value) == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: label_report(PRED[:2], TRUTH), "labels of 2 reports against 3"),
+        (lambda: label_report(PRED[:0], TRUTH[:0]), "labels of 0 reports"),
+        (lambda: bootstrap_intervals(PRED, TRUTH, resamples=0), "resamples is 0"),
+        (lambda: bootstrap_intervals(PRED, TRUTH, level=95), "level is 95"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(call, text):
+    with pytest.raises(ValueError, match=text):
+        call()

@@ -1,0 +1,328 @@
+"""Families of wordings: every cue with every finding, before it, behind it and in lists."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+
+from rrgclinical import OBSERVATIONS, ClassId, build_extractor, build_labeller
+
+LABELLER = build_labeller("rules")
+EXTRACTOR = build_extractor("rules")
+
+FINDINGS = {
+    "pleural effusion": "Pleural Effusion",
+    "pneumothorax": "Pneumothorax",
+    "pneumonia": "Pneumonia",
+    "focal consolidation": "Consolidation",
+    "pulmonary edema": "Edema",
+    "pulmonary nodule": "Lung Lesion",
+    "bibasilar atelectasis": "Atelectasis",
+    "cardiomegaly": "Cardiomegaly",
+    "rib fracture": "Fracture",
+    "airspace opacity": "Lung Opacity",
+}
+PAIRS = list(itertools.permutations(FINDINGS, 2))
+
+DENIED = """
+No {}.
+No evidence of {}.
+There is nothing to suggest {}.
+The patient denied any {}.
+The patient denies {}.
+This does not appear to be {}.
+Does not appear to represent {}.
+This does not look like {}.
+Findings would not support a diagnosis of {}.
+Findings do not suggest {}.
+The findings do not indicate {}.
+The appearance is not suggestive of {}.
+These findings are not consistent with {}.
+This is unlikely to represent {}.
+The findings are unlikely to reflect {}.
+It is not thought to represent {}.
+This argues against {}.
+The study fails to reveal {}.
+Unable to identify {}.
+We could not see {}.
+Resolved {}.
+Cleared {}.
+Complete resolution of {}.
+Interval clearing of {}.
+{} resolved.
+{} has resolved.
+{} has since cleared.
+The previously seen {} has completely resolved.
+{} is no longer apparent.
+{} is unlikely.
+{} unlikely.
+{} absent.
+{} cannot be identified.
+{} could not be seen.
+{} has been excluded.
+{} was ruled out.
+{} is not suspected.
+"""
+DOUBTED = """
+Possible {}.
+Suspected {}.
+Question of {}.
+Raises the possibility of {}.
+Findings raise the question of {}.
+There is a possibility of {}.
+Cannot exclude {}.
+Can't exclude {}.
+Hard to exclude {}.
+Findings suggest {}.
+This may represent {}.
+{} suspected.
+{} is suspected.
+{} on the left suspected.
+{} possible.
+{} is questioned.
+{} probable.
+{} cannot be ruled out.
+{} can't be excluded.
+{} could not be excluded.
+{} is not ruled out.
+{} would be hard to exclude.
+"""
+STATED = """
+{}.
+There is {}.
+{} is again seen.
+Improving {}.
+Resolving {}.
+Partial resolution of {}.
+Incomplete clearing of {}.
+{} partially resolved.
+{} has nearly resolved.
+{} has not resolved.
+{} not seen on the prior study.
+{} which was not previously seen.
+No change in {}.
+No significant interval change of {}.
+"""
+UNASSERTED = """
+CT scan is more sensitive in detecting {}.
+MRI is better for evaluating {}.
+Ultrasound is superior for {}.
+CT is the modality of choice for {}.
+Radiographs are insensitive for {}.
+CT has greater sensitivity for {}.
+CT is recommended to exclude {}.
+Recommend CT to rule out {}.
+MRI would be helpful to evaluate for {}.
+Follow up to document resolution of {}.
+Repeat radiographs are recommended to ensure clearing of {}.
+If there is {}, decubitus views may help.
+Overlying structures could mask {}.
+Clinical suspicion for {}.
+History of {}.
+"""
+FAMILIES = {
+    ClassId.NEGATIVE: DENIED,
+    ClassId.UNCERTAIN: DOUBTED,
+    ClassId.POSITIVE: STATED,
+    ClassId.BLANK: UNASSERTED,
+}
+
+
+def said(text: str) -> dict[str, ClassId]:
+    row = LABELLER.label([text])[0]
+    return {
+        name: ClassId(value)
+        for name, value in zip(OBSERVATIONS, row, strict=True)
+        if value and name != "No Finding"
+    }
+
+
+def entities(text: str) -> list[tuple[str, int]]:
+    found = EXTRACTOR.extract([text])
+    pairs = zip(found.text, found.presence.tolist(), strict=True)
+    return [(name, presence) for name, presence in pairs if presence >= 0]
+
+
+def misread(sentences) -> list[tuple]:
+    """(sentence, wanted, read) of the (sentence, wanted) pairs that are read otherwise."""
+    return [(text, wanted, said(text)) for text, wanted in sentences if said(text) != wanted]
+
+
+MISREAD = {
+    "No evidence of consolidation, large pleural effusion.": "Consolidation- Pleural Effusion-",
+    "Does not appear to be a hydropneumothorax or empyema.": "Pneumothorax- Pleural Effusion-",
+    "Pneumonia resolved.": "Pneumonia-",
+    "The patient denied any pneumonia.": "Pneumonia-",
+    "small bilateral pleural effusions suspected.": "Pleural Effusion?",
+    "CT scan is more sensitive in detecting small nodules.": "",
+    "Stable heart size, moderately enlarged and tortuous calcified aorta.": "",
+    "No focal alveolar consolidation, no definite pleural effusion seen, left hilar calcifications "
+    "and dense nodule in the left lung suggest a previous granulomatous process.": (
+        "Consolidation- Pleural Effusion- Lung Lesion+"
+    ),
+    "Findings would not support a diagnosis of pneumonia.": "Pneumonia-",
+    "Accounting for technical factors heart size within normal limits, heavily calcified and "
+    "mildly tortuous aorta.": "Cardiomegaly-",
+    "No focal alveolar consolidation, no definite pleural effusion seen, streaky left base "
+    "atelectasis.": "Consolidation- Pleural Effusion- Atelectasis+",
+    "The heart is not enlarged and there is no effusion, atelectasis is seen in the left base.": (
+        "Cardiomegaly- Pleural Effusion- Atelectasis+"
+    ),
+    "The lungs are clear without evidence of acute infiltrate, effusion, pneumothorax or mass, "
+    "cardiomegaly is noted.": (
+        "Lung Opacity- Pleural Effusion- Pneumothorax- Lung Lesion- Cardiomegaly+"
+    ),
+}
+SIGNS = {"+": ClassId.POSITIVE, "-": ClassId.NEGATIVE, "?": ClassId.UNCERTAIN}
+
+
+@pytest.mark.parametrize(("sentence", "wanted"), MISREAD.items(), ids=MISREAD)
+def test_sentences_that_were_misread(sentence, wanted):
+    labels = re.findall(r"([A-Z][A-Za-z ]+)([-+?])", wanted)
+    assert said(sentence) == {name: SIGNS[sign] for name, sign in labels}
+
+
+@pytest.mark.parametrize("status", FAMILIES, ids=lambda status: status.name.lower())
+def test_every_cue_with_every_finding(status):
+    templates = FAMILIES[status].strip().splitlines()
+    assert not misread(
+        (template.format(finding), {column: status} if status else {})
+        for template in templates
+        for finding, column in FINDINGS.items()
+    )
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "No evidence of {}, large {}.",
+        "No {}, large {}.",
+        "Negative for {}, significant {}.",
+        "No {}, large {}, or gross {}.",
+        "There is no {}, {} or {} seen.",
+        "This does not appear to be {} or {}.",
+        "No {}, {}, {}.",
+        "Neither {} nor {} is identified.",
+    ],
+)
+def test_a_list_stays_denied(template):
+    triples = [(a, b, next(f for f in FINDINGS if f not in (a, b))) for a, b in PAIRS]
+    named = template.count("{}")
+    assert not misread(
+        (template.format(*names), {FINDINGS[name]: ClassId.NEGATIVE for name in names[:named]})
+        for names in triples
+    )
+
+
+@pytest.mark.parametrize(
+    ("template", "status"),
+    [
+        ("No {}, large {} is present.", ClassId.POSITIVE),
+        ("No {}, large left {}.", ClassId.POSITIVE),
+        ("No {}, small {}.", ClassId.POSITIVE),
+        ("No {}, stable {}.", ClassId.POSITIVE),
+        ("No {}, {} is unchanged.", ClassId.POSITIVE),
+        ("No {}, the {} has increased.", ClassId.POSITIVE),
+        ("No {} and the {} is unchanged.", ClassId.POSITIVE),
+        ("No {} is seen, left {}.", ClassId.POSITIVE),
+        ("No definite {} seen, left hilar calcifications and {} are present.", ClassId.POSITIVE),
+        ("No {} seen, dense {} in the left lung suggests an old process.", ClassId.POSITIVE),
+        ("No {}, {} may represent an old process.", ClassId.POSITIVE),
+        ("No {}, possible {}.", ClassId.UNCERTAIN),
+        ("No {} but {} is suspected.", ClassId.UNCERTAIN),
+    ],
+)
+def test_a_new_statement_ends_a_denial(template, status):
+    assert not misread(
+        (
+            template.format(first, second),
+            {FINDINGS[first]: ClassId.NEGATIVE, FINDINGS[second]: status},
+        )
+        for first, second in PAIRS
+    )
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Stable heart size, moderately enlarged and tortuous calcified aorta.",
+        "Heart size normal, aorta enlarged.",
+        "Normal heart size, enlarged and tortuous aorta.",
+        "The heart is normal and the aorta is dilated.",
+        "Heart size is normal with an enlarged and ectatic aorta.",
+        "Heart size stable, enlarged hila.",
+    ],
+)
+def test_an_adjective_belongs_to_its_own_noun(sentence):
+    assert said(sentence).get("Cardiomegaly") != ClassId.POSITIVE
+
+
+@pytest.mark.parametrize(
+    ("sentence", "name"),
+    [
+        ("Heart size is normal, enlarged aorta.", "tortuous aorta"),
+        ("Stable heart size, moderately enlarged and tortuous calcified aorta.", "tortuous aorta"),
+        ("Heart size normal, clear lungs.", "opacity"),
+    ],
+)
+def test_and_is_read_there(sentence, name):
+    assert any(text.endswith(name) for text, _ in entities(sentence))
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Calcified {} hilar lymph nodes.",
+        "Calcified {} hilar nodes.",
+        "There is a calcified {} hilar lymph node.",
+        "{} hilar lymph nodes are calcified.",
+        "{} hilar calcifications are noted.",
+        "Densely calcified mediastinal and {} hilar lymph nodes.",
+        "Enlarged {} hilar lymph nodes.",
+        "{} perihilar calcified granulomas.",
+        "{} lung base scarring.",
+        "{} lung nodule.",
+        "Fracture of the {} lateral 7th rib.",
+        "{}-sided volume loss.",
+        "Bullet fragment overlying the {} chest.",
+        "Calcification in the {} lung.",
+        "Lucency in the {} lung.",
+        "Prominence of the {} hilar region.",
+        "Calcified {} hilar and subcarinal lymph nodes are seen.",
+    ],
+)
+def test_the_wrong_side_is_no_match(sentence):
+    found = EXTRACTOR.extract([sentence.format(side) for side in ("left", "right")])
+    present = [row for row in range(len(found)) if found.presence[row] == 1]
+    left, right = ([r for r in present if found.report_index()[r] == side] for side in (0, 1))
+    assert left and len(left) == len(right), sentence
+    assert not set(found.key[left].tolist()) & set(found.key[right].tolist())
+    cosines = found.embedding[left].astype(float) @ found.embedding[right].astype(float).T
+    assert cosines.max() < 0.6
+
+
+@pytest.mark.parametrize(
+    ("sentence", "wanted"),
+    [
+        ("Calcified hilar lymph nodes.", [("middle granuloma", 1)]),
+        ("Sequelae of old granulomatous disease.", [("granuloma", 1)]),
+        ("Residuals of prior granulomatous infection.", [("granuloma", 1)]),
+        ("No pathologic calcifications.", [("calcification", 0)]),
+        ("There is calcification of the thoracic aorta.", [("aortic calcification", 1)]),
+        ("Soft tissues are unremarkable.", [("soft tissue abnormality", 0)]),
+        ("The thoracic spine appears intact.", [("bone abnormality", 0)]),
+        ("The remainder of the lungs appear clear.", [("opacity", 0)]),
+        ("Azygos lobe is noted.", [("azygos lobe", 1)]),
+        ("No radiopaque foreign body.", [("foreign body", 0)]),
+        ("Mild dextrocurvature of the spine.", [("small scoliosis", 1)]),
+        ("Normal and stable cardiomediastinal contours.",
+         [("enlarged cardiomediastinum", 0), ("cardiomegaly", 0)]),
+        ("Normal size and configuration of the cardiac silhouette.", [("cardiomegaly", 0)]),
+        ("The main pulmonary artery is enlarged.", [("pulmonary hypertension", 1)]),
+        ("Large cervical spine osteophytes.", [("large degenerative change", 1)]),
+    ],
+)  # fmt: skip
+def test_frequent_sentences_have_their_entities(sentence, wanted):
+    assert entities(sentence) == wanted

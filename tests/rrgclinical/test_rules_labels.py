@@ -1,0 +1,98 @@
+"""The rules against hand-written sentences, and how they aggregate a report."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rrgclinical import NO_FINDING, OBSERVATIONS, ClassId, build_labeller
+from rrgclinical.labels import SUPPORT_DEVICES
+from rrgclinical.rules.__main__ import main
+from tests.rrgclinical.cases import cases
+from tests.rrgclinical.cases_of_scope import scope_cases
+
+LABELLER = build_labeller("rules")
+SENTENCES = [*cases(), *scope_cases()]
+
+
+def label(text: str) -> dict[int, int]:
+    row = LABELLER.label([text])[0]
+    return {column: int(value) for column, value in enumerate(row) if value}
+
+
+@pytest.mark.parametrize(("sentence", "wanted"), SENTENCES, ids=[text for text, _ in SENTENCES])
+def test_sentence(sentence, wanted):
+    labels = label(sentence)
+    finding = labels.pop(NO_FINDING, 0)
+    named = {OBSERVATIONS[column]: ClassId(value) for column, value in labels.items()}
+    assert named == {OBSERVATIONS[column]: ClassId(value) for column, value in wanted.items()}
+    abnormal = any(v in (1, 3) for c, v in wanted.items() if c != SUPPORT_DEVICES)
+    assert finding == (ClassId.BLANK if abnormal else ClassId.POSITIVE)
+
+
+def test_there_are_cases_of_every_class_id_and_observation():
+    seen = {(column, value) for _, wanted in cases() for column, value in wanted.items()}
+    assert len(cases()) >= 80
+    assert {column for column, _ in seen} == set(range(13))
+    assert {value for _, value in seen} == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("report", "wanted"),
+    [
+        ("No effusion. Possible effusion. Small effusion.", ClassId.POSITIVE),
+        ("Small effusion. No effusion.", ClassId.POSITIVE),
+        ("No effusion. Possible effusion.", ClassId.UNCERTAIN),
+        ("No effusion. No effusion.", ClassId.NEGATIVE),
+        ("Lungs clear.", ClassId.BLANK),
+    ],
+)
+def test_positive_outranks_uncertain_outranks_negative(report, wanted):
+    assert label(report).get(OBSERVATIONS.index("Pleural Effusion"), 0) == wanted
+
+
+def test_a_device_alone_leaves_no_finding_positive():
+    assert label("Pacemaker in place. Lungs are clear.")[NO_FINDING] == ClassId.POSITIVE
+
+
+@pytest.mark.parametrize("report", ["", "   \n", "...", "\u200b"])
+def test_a_report_that_says_nothing_is_blank_throughout(report):
+    assert label(report) == {}
+
+
+def test_batch_equals_single_whatever_the_order():
+    texts = [text for text, _ in cases()]
+    together = LABELLER.label(texts)
+    assert together.dtype == np.int8
+    assert together.shape == (len(texts), 14)
+    np.testing.assert_array_equal(LABELLER.label(texts[::-1])[::-1], together)
+    np.testing.assert_array_equal(together[7], LABELLER.label([texts[7]])[0])
+
+
+def test_no_reports():
+    assert LABELLER.label([]).shape == (0, 14)
+
+
+def test_case_and_spacing_do_not_matter():
+    texts = [text for text, _ in SENTENCES if "XXXX" not in text]
+    upper = LABELLER.label([text.upper() for text in texts])
+    np.testing.assert_array_equal(upper, LABELLER.label(texts))
+    wide = LABELLER.label([text.replace(" ", "   ") for text in texts])
+    np.testing.assert_array_equal(wide, LABELLER.label(texts))
+
+
+def test_curly_and_non_ascii_neighbours_keep_the_reading():
+    assert label("\u0130 — no “effusion”…")[9] == ClassId.NEGATIVE
+
+
+def test_command_shows_what_was_read(capsys):
+    assert main(["Small left effusion.", "No edema."]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "Small left effusion.",
+        "    positive small left pleural effusion",
+        "No edema.",
+        "    negative edema",
+        "Edema negative, Pleural Effusion positive",
+    ]
+    assert main([]) == 2
+    assert "usage" in capsys.readouterr().err

@@ -1,0 +1,99 @@
+"""Properties that hold for any text at all, and the speed of reading."""
+
+from __future__ import annotations
+
+import itertools
+import time
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rrgclinical import build_extractor, build_labeller
+from rrgclinical.rules import split_sentences
+from rrgclinical.rules.assertion import read_sentence
+from rrgclinical.rules.lexicon import phrase_table
+from tests.rrgclinical.cases import cases
+
+LABELLER = build_labeller("rules")
+EXTRACTOR = build_extractor("rules")
+
+# Words of the tables in any order, with the marks that steer the reader: the texts a policy
+# writes before it has learnt to write.
+_WORDS = sorted(word for word in phrase_table().lemma if word.isalpha())
+_MARKS = [".", ",", ";", ":", "/", "?", "(", ")", "\n", "1.", "2.", "XXXX", "Dr.", "1.5", "İ", "ﬁ"]
+soup = st.lists(st.one_of(st.sampled_from(_WORDS), st.sampled_from(_MARKS)), max_size=40).map(
+    " ".join
+)
+anything = st.one_of(st.text(max_size=200), soup)
+
+
+@settings(max_examples=200, deadline=None)
+@given(anything)
+def test_any_text_is_read(text):
+    labels = LABELLER.label([text])
+    assert labels.shape == (1, 14)
+    assert labels.min() >= 0
+    assert labels.max() <= 3
+    assert labels[0, 13] in (0, 1)
+    # Entities validates its own spans, sentences and unit rows.
+    EXTRACTOR.extract([text])
+
+
+@settings(max_examples=200, deadline=None)
+@given(anything)
+def test_sentences_are_ordered_trimmed_and_lose_no_word(text):
+    spans = split_sentences(text)
+    covered = "".join(text[start:end] for start, end in spans)
+    assert [c for c in covered if c.isalnum()] == [c for c in text if c.isalnum()]
+    for start, end in spans:
+        assert text[start:end] == text[start:end].strip()
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+
+
+@settings(max_examples=100, deadline=None)
+@given(anything)
+def test_labels_follow_from_the_sentences(text):
+    """No state leaks between sentences or reports: parts together say what the whole says."""
+    rank = np.array([0, 3, 1, 2])
+    parts = [text[start:end] for start, end in split_sentences(text)]
+    whole = LABELLER.label([text])[0, :13]
+    if not parts:
+        assert not whole.any()
+        return
+    pieces = LABELLER.label(parts)[:, :13]
+    np.testing.assert_array_equal(rank[whole], rank[pieces].max(0))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(anything, max_size=5))
+def test_entities_lie_in_their_sentence(reports):
+    entities = EXTRACTOR.extract(reports)
+    for row, report in enumerate(entities.report_index().tolist()):
+        low, high = entities.sentences[report][int(entities.sentence[row])]
+        start, end = entities.span[row].tolist()
+        assert low <= start < end <= high
+        assert reports[report][start:end].strip()
+
+
+def test_two_thousand_reports_a_second_cold():
+    """CPU seconds of this thread, best of five, every sentence new to the reader."""
+    sentences = [text for text, _ in cases() if len(split_sentences(text)) == 1]
+    per_report = 7
+    best = 0.0
+    LABELLER.label(sentences)
+    for trial in range(5):
+        rng = np.random.default_rng(trial)
+        reports = [
+            " ".join(
+                f"{sentences[i].rstrip('.')}, series {trial} {number} {j}."
+                for j, i in enumerate(rng.integers(0, len(sentences), per_report))
+            )
+            for number in range(300)
+        ]
+        read_sentence.cache_clear()
+        started = time.thread_time()
+        LABELLER.label(reports)
+        best = max(best, len(reports) / (time.thread_time() - started))
+        assert read_sentence.cache_info().hits == 0
+    assert best >= 2000, f"{best:.0f} reports of {per_report} sentences a second"

@@ -1,0 +1,170 @@
+"""Text overlap against other libraries and by hand."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import unicodedata
+from collections import Counter
+
+import numpy as np
+import pytest
+import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+from rouge_score.rouge_scorer import RougeScorer
+
+from rrgclinical.text import (
+    cider,
+    count_ngrams,
+    meteor,
+    rouge_l,
+    sentence_bleu,
+    text_report,
+    tokens,
+)
+from tests.rrgclinical.cases import cases
+
+REPORTS = [
+    "The heart is enlarged. No pleural effusion or pneumothorax is seen today.",
+    "Lungs are clear, and the heart size is normal.",
+    "Small left pleural effusion (new). There's edema.",
+]
+REFERENCES = [
+    "The heart is mildly enlarged. No pleural effusion or pneumothorax is seen.",
+    "The lungs are clear. Heart size is within normal limits.",
+    "Small left pleural effusion. Mild pulmonary edema, unchanged.",
+]
+OURS = [" ".join(tokens(text)) for text in REPORTS]
+TRUE = [" ".join(tokens(text)) for text in REFERENCES]
+
+
+def test_tokens_are_lower_case_words_without_punctuation() -> None:
+    found = tokens("Dr. Smith: no (acute) 1.5 cm\nopacity; isn't it? Right-sided.")
+    assert " ".join(found) == "dr. smith no -lrb- acute -rrb- 1.5 cm opacity is n't it right-sided"
+    assert tokens("") == tokens(" ... ") == tokens("?!") == ()
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="pycocoevalcap's tokenizer is in Java")
+def test_tokens_are_those_of_pycocoevalcap() -> None:
+    texts = [*REPORTS, *REFERENCES, *(sentence for sentence, _ in cases())]
+    wanted = PTBTokenizer().tokenize({i: [{"caption": text}] for i, text in enumerate(texts)})
+    equal = [" ".join(tokens(text)) == wanted[i][0] for i, text in enumerate(texts)]
+    # they differ where a stop belongs to an abbreviation, or a space is lost after one
+    assert np.mean(equal) > 0.97
+
+
+def test_sentence_bleu_is_pycocoevalcaps() -> None:
+    found = sentence_bleu(REPORTS, REFERENCES, 4)
+    gts = {i: [text] for i, text in enumerate(TRUE)}
+    res = {i: [text] for i, text in enumerate(OURS)}
+    _, per_report = Bleu(4).compute_score(gts, res, verbose=0)
+    np.testing.assert_array_equal(found, np.array(per_report).T)
+    np.testing.assert_array_equal(sentence_bleu(REPORTS[1:], REFERENCES[1:], 2), found[1:, :2])
+
+
+def test_bleu_2_by_hand() -> None:
+    # "a b c d": 3 of 4 words and 1 of 3 pairs of "a b d e x": brevity exp(1 - 5/4)
+    value = sentence_bleu(["A b c d."], ["A b d e x."], 2)[0, 1]
+    assert value == pytest.approx(math.sqrt(3 / 4 * 1 / 3) * math.exp(1 - 5 / 4), rel=1e-6)
+
+
+def test_reports_that_share_no_word_do_not_differ() -> None:
+    """pycocoevalcap's smoothing gives them up to 1e-10, by their length."""
+    values = sentence_bleu(["Edema.", "Edema seen there.", "."], ["No effusion."] * 3, 4)
+    assert values.tolist() == [[0.0] * 4] * 3
+
+
+def test_corpus_bleu_is_sacrebleus() -> None:
+    found = text_report(REPORTS, REFERENCES)
+    for order in range(1, 5):
+        metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", max_ngram_order=order)
+        wanted = metric.corpus_score(OURS, [TRUE]).score / 100
+        assert found[f"bleu{order}"] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_empty_texts() -> None:
+    empty = ["", "...", ""]
+    assert sentence_bleu(empty, REFERENCES, 4).tolist() == [[0.0] * 4] * 3
+    assert rouge_l(empty, REFERENCES).tolist() == meteor(empty, REFERENCES).tolist() == [0.0] * 3
+    assert cider(empty, REFERENCES, Counter(), 3).tolist() == [0.0] * 3
+    assert rouge_l(REPORTS, empty).tolist() == meteor(REPORTS, empty).tolist() == [0.0] * 3
+    for metric in (rouge_l, meteor, lambda x, y: cider(x, y, Counter(), 3)):
+        assert metric([], []).shape == (0,)
+    assert sentence_bleu([], [], 2).shape == (0, 2)
+    with pytest.raises(ValueError, match="texts of 0 reports"):
+        text_report([], [])
+
+
+def test_rouge_l_by_hand() -> None:
+    # longest common subsequence "no effusion": 2 of 3 and 2 of 4 words
+    value = rouge_l(["No pleural effusion."], ["No effusion or edema."])[0]
+    assert value == pytest.approx(2 * (2 / 3) * (2 / 4) / (2 / 3 + 2 / 4))
+
+
+@given(st.text("aZ09 _-.,'\n\t/", max_size=60), st.text("aZ09 _-.,'\n\t/", max_size=60))
+def test_rouge_l_of_ascii_is_rouge_scores_own(report, reference) -> None:
+    wanted = RougeScorer(["rougeL"], use_stemmer=False).score(reference, report)["rougeL"].fmeasure
+    assert rouge_l([report], [reference])[0] == wanted
+
+
+@pytest.mark.parametrize(
+    ("report", "reference", "shared", "words"),
+    [
+        ("Легкие чистые", "Легкие не чистые", 2, (2, 3)),
+        ("Épanchement pleural à gauche.", "Pas d'épanchement pleural", 2, (4, 4)),
+        ("Kein Pleuraerguß", "kein pleuraerguß links", 2, (2, 3)),
+        ("左侧胸腔积液", "右侧胸腔积液", 5, (6, 6)),
+        ("फेफड़े साफ हैं", "फेफड़े साफ", 2, (3, 2)),
+        ("Herzgröße: groß", "Herzgrosse: gross", 0, (2, 2)),
+    ],
+)
+def test_rouge_l_of_words_outside_ascii(report, reference, shared, words) -> None:
+    assert rouge_l([report], [reference])[0] == pytest.approx(2 * shared / sum(words))
+
+
+def test_no_score_depends_on_how_an_accent_was_typed() -> None:
+    reference = "Petit épanchement pleural à gauche, cœur élargi."
+    typed = [unicodedata.normalize(form, reference) for form in ("NFC", "NFD")]
+    assert typed[0] != typed[1]
+    counts = count_ngrams(tokens(reference))
+    scores = (
+        lambda x, y: sentence_bleu(x, y)[:, 3],
+        rouge_l,
+        meteor,
+        lambda x, y: cider(x, y, counts, 2),
+    )
+    for score in scores:
+        composed, decomposed = score(typed, [reference] * 2)
+        assert composed == decomposed > 0
+
+
+def test_cider_over_its_own_references_is_pycocoevalcaps() -> None:
+    counts = Counter(gram for text in TRUE for gram in count_ngrams(text.split()))
+    found = cider(REPORTS, REFERENCES, counts, 3)
+    gts = {i: [text] for i, text in enumerate(TRUE)}
+    res = {i: [text] for i, text in enumerate(OURS)}
+    mean, each = Cider().compute_score(gts, res)
+    np.testing.assert_allclose(found, each, rtol=1e-12)
+    assert text_report(REPORTS, REFERENCES)["cider"] == pytest.approx(mean)
+    # a report's value does not depend on its batch
+    np.testing.assert_array_equal(cider(REPORTS[1:2], REFERENCES[1:2], counts, 3), found[1:2])
+    assert found.min() > 0 and len(set(found.tolist())) == 3
+
+
+def test_cider_of_the_reference_itself_is_10() -> None:
+    counts = Counter(gram for text in TRUE for gram in count_ngrams(text.split()))
+    assert cider(REFERENCES, REFERENCES, counts, 3).tolist() == pytest.approx([10.0] * 3)
+
+
+def test_meteor_matches_stems_and_punishes_order() -> None:
+    same, stem, none = meteor(["effusion"] * 3, ["effusion", "effusions", "edema"])
+    assert same == stem == pytest.approx(1 - 0.5)  # one chunk of one match
+    assert none == 0.0
+    # 4 matches: one chunk against four; penalty 0.5 (chunks / matches) ** 3
+    straight, turned = meteor(["a b c d", "d c b a"], ["a b c d"] * 2)
+    assert straight == pytest.approx(1 - 0.5 / 64)
+    assert turned == pytest.approx(1 - 0.5)
