@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from rrgclinical.backends import build_labeller
-from rrgclinical.human import MENTIONED, STATED, Agreement, agreement, load_coded_reports
 from rrgclinical.errors import UserError
+from rrgclinical.human import MENTIONED, STATED, Agreement, agreement, load_coded_reports
 
 _WIDTH = 100
 

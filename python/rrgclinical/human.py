@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rrgclinical.labels import OBSERVATIONS, ClassId, check_labels
 from rrgclinical.errors import UserError
+from rrgclinical.labels import OBSERVATIONS, ClassId, check_labels
 
 CODED: dict[str, tuple[str, ...]] = {
     "Atelectasis": ("Atelectasis",),

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.errors import UserError
 from rrgphantom.case import sample_case
 from rrgphantom.config import PhantomConfig
 from rrgphantom.damage import damage
 from rrgphantom.draw import draw_frontal
 from rrgphantom.lateral import draw_lateral
 from rrgphantom.text import write_context, write_report
-from rrgclinical.errors import UserError
 
 SPLITS = ("train", "val", "test")
 STAMP = "phantom.json"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from rrgclinical.chat.answers import parse_json
+from rrgclinical.errors import UserError
 from rrgclinical.shown import shown_url
 from rrgclinical.store import Store
-from rrgclinical.errors import UserError
 
 if TYPE_CHECKING:
     from rrgclinical.chat.transport import Answer, Endpoint

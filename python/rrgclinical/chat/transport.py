@@ -18,8 +18,8 @@ import anyio
 import httpx2
 import openai
 
-from rrgclinical.shown import shown_url
 from rrgclinical.errors import UserError
+from rrgclinical.shown import shown_url
 
 _LARGEST = 1 << 24
 _SHOWN = 200

@@ -23,9 +23,9 @@ from rrgclinical.chexbert.pieces import (
     read_vocabulary,
     refuse_foreign,
 )
+from rrgclinical.errors import UserError
 from rrgclinical.fingerprint import fingerprint
 from rrgclinical.labels import OBSERVATIONS, ClassId
-from rrgclinical.errors import UserError
 
 _log = logging.getLogger(__name__)
 

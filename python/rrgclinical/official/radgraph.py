@@ -10,13 +10,13 @@ from typing import Any
 
 from rrgclinical.backends import check_reports
 from rrgclinical.entities import Entities
+from rrgclinical.errors import UserError
 from rrgclinical.official.process import Worker
 from rrgclinical.radgraph.archive import read_archive, unpack
 from rrgclinical.radgraph.extractor import entities_of, kinds_of
 from rrgclinical.radgraph.graph import Graph, build_graph
 from rrgclinical.radgraph.reward import CASES, RadGraphF1
 from rrgclinical.radgraph.words import EMPTY, split_words
-from rrgclinical.errors import UserError
 
 
 class OfficialRadGraph:

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from rrgclinical.backends import check_reports
-from rrgclinical.official.process import Worker
 from rrgclinical.errors import UserError
+from rrgclinical.official.process import Worker
 
 # What the package gives a pair of which one report has no entity.
 NEUTRAL = 0.5

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rrgclinical.backends import check_reports
 from rrgclinical.chexbert.batches import length_sorted
+from rrgclinical.errors import UserError
 from rrgclinical.fingerprint import fingerprint
 from rrgclinical.radgraph.archive import read_archive
 from rrgclinical.radgraph.checkpoint import load_network
@@ -21,7 +22,6 @@ from rrgclinical.radgraph.graph import Graph, build_graph
 from rrgclinical.radgraph.pieces import WordPieces, read_order, word_places
 from rrgclinical.radgraph.reward import CASES, RadGraphF1, radgraph_f1
 from rrgclinical.radgraph.words import EMPTY, spelling, split_words
-from rrgclinical.errors import UserError
 
 _log = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from rrgclinical import hub
-from rrgclinical.radgraph.words import MODEL_TYPES
 from rrgclinical.errors import UserError, unreadable
+from rrgclinical.radgraph.words import MODEL_TYPES
 
 SOURCE = (
     f"one of {', '.join(name + '.tar.gz' for name in MODEL_TYPES)} of the Hugging Face repository "

@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModel
 
+from rrgclinical.errors import UserError
 from rrgclinical.radgraph.archive import SOURCE, Archive
 from rrgclinical.radgraph.network import Head, RadGraphNetwork
-from rrgclinical.errors import UserError
 
 _ENCODER = "_embedder.token_embedder_bert._matched_embedder.transformer_model."
 _WIDTH = "_endpoint_span_extractor._span_width_embedding.weight"

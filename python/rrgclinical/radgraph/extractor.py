@@ -12,10 +12,10 @@ import torch
 
 from rrgclinical.backends import check_reports
 from rrgclinical.entities import KINDS, PRESENCE_OF_KIND, Entities
+from rrgclinical.errors import UserError
 from rrgclinical.radgraph.annotator import RadGraph
 from rrgclinical.radgraph.graph import Entity, Graph
 from rrgclinical.rules.sentences import split_sentences
-from rrgclinical.errors import UserError
 
 _STATUS = {"definitely present": "DP", "uncertain": "U", "definitely absent": "DA"}
 _BITS = 256

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from rrgclinical.radgraph.checkpoint import missing_encoder
 from rrgclinical.errors import UserError
+from rrgclinical.radgraph.checkpoint import missing_encoder
 
 # The package stops at a lone surrogate; its tokenizer deletes U+FFFD.
 _SURROGATE = re.compile("[\ud800-\udfff]")

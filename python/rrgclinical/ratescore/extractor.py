@@ -17,11 +17,11 @@ from rrgclinical.backends import check_reports
 from rrgclinical.cached import Cached
 from rrgclinical.chexbert.batches import length_sorted
 from rrgclinical.entities import KINDS, PRESENCE_OF_KIND, Entities
+from rrgclinical.errors import UserError
 from rrgclinical.fingerprint import fingerprint
 from rrgclinical.ratescore.decode import decode_labels
 from rrgclinical.ratescore.models import load_embedder, load_ner
 from rrgclinical.ratescore.sentences import Splitter, splitter
-from rrgclinical.errors import UserError
 
 _log = logging.getLogger(__name__)
 

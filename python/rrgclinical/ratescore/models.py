@@ -11,9 +11,9 @@ import torch
 from transformers import AutoModel, AutoModelForTokenClassification, PreTrainedTokenizerFast
 from transformers.utils import logging
 
+from rrgclinical.errors import UserError
 from rrgclinical.progress_bars import no_progress_bars
 from rrgclinical.ratescore.affinity import TYPES
-from rrgclinical.errors import UserError
 
 NER, EMBEDDER = "Angelakeke/RaTE-NER-Deberta", "FremyCompany/BioLORD-2023-C"
 HUB = "hub"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rrgclinical.rules.sentences import split_sentences
 from rrgclinical.errors import UserError
+from rrgclinical.rules.sentences import split_sentences
 
 Splitter = Callable[[str], list[tuple[int, int]]]
 
