@@ -47,7 +47,7 @@ lint: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	@test -f bench/$(ROOM).py || { echo "make bench ROOM=...: wanted one of $(ROOMS)"; exit 2; }
 	$(PY) -m pytest -q tests/rrgkern/$(ROOM)
-	$(PY) -m pytest -q --benchmark-quiet bench/$(ROOM).py
+	$(PY) -m pytest -q --benchmark-quiet $(wildcard bench/*$(ROOM)*.py)
 
 # Three parts of nine minutes each; PART=2 runs one. A machine without a package index takes the wheels
 # that `make gpu-wheels` gathered into .whl/ elsewhere, and its own Python with torch for CUDA.

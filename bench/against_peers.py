@@ -25,10 +25,10 @@ from bench.harness import Bench
 from bench.peers import EPSILON, Peer, clip_loss
 from rrgkern import (
     PolicyLoss,
-    grpo_loss,
-    linear_grpo_loss,
+    linear_policy_loss,
     linear_token_logps,
     policy_loss,
+    policy_loss_from_logits,
     token_logps,
 )
 
@@ -93,7 +93,7 @@ def head_of_rooms(hidden: Tensor, weight: Tensor, batch: Batch) -> tuple[Tensor,
 
 
 def fused_loss(hidden: Tensor, weight: Tensor, batch: Batch, **options: Any) -> Tensor:
-    return linear_grpo_loss(
+    return linear_policy_loss(
         hidden.flatten(0, 1),
         weight,
         batch.targets.flatten(),
@@ -218,7 +218,7 @@ def logits_of_rooms(values: Tensor, batch: Batch) -> Tensor:
 
 def fused_logits(inplace: bool) -> Callable[..., Tensor]:
     def run(values: Tensor, batch: Batch) -> Tensor:
-        loss = grpo_loss(
+        loss = policy_loss_from_logits(
             values,
             batch.targets,
             batch.advantages,

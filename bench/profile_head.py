@@ -1,6 +1,6 @@
 """Profile the modes of the linear loss, kernel by kernel: `python -m bench.profile_head`.
 
-One profiled step of `linear_grpo_loss`, forward and backward, in the modes that keep no logits,
+One profiled step of `linear_policy_loss`, forward and backward, in the modes that keep no logits,
 on the dense batch of bench/against_peers.py. Prints the costliest kernels (on a CPU: operators) and
 appends a row for each mode with launches, their summed milliseconds and the ten largest shares.
 """

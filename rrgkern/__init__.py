@@ -23,11 +23,11 @@ from rrgkern.edit_plan import (
     splice,
 )
 from rrgkern.entity_match import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntities, entity_match
-from rrgkern.grpo_loss import grpo_loss
-from rrgkern.linear_grpo_loss import linear_grpo_loss
 from rrgkern.linear_token_logps import linear_token_logps
 from rrgkern.mccs import mccs
 from rrgkern.policy_loss import PolicyLoss, PolicyLossOutput, loss_scale, policy_loss
+from rrgkern.policy_loss.from_logits import policy_loss_from_logits
+from rrgkern.policy_loss.linear import linear_policy_loss
 from rrgkern.preference_loss import (
     PreferenceLossOutput,
     PreferencePairs,
@@ -84,8 +84,7 @@ __all__ = [
     "entity_match",
     "gather_rows",
     "group_advantages",
-    "grpo_loss",
-    "linear_grpo_loss",
+    "linear_policy_loss",
     "linear_token_logps",
     "loss_scale",
     "mccs",
@@ -93,6 +92,7 @@ __all__ = [
     "pack_shared_prefix",
     "philox_seed",
     "policy_loss",
+    "policy_loss_from_logits",
     "preference_advantages",
     "preference_loss",
     "rank_sample",

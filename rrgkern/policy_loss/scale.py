@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import check_rising, check_tensors
-from rrgkern.policy_loss.segments import sequence_of_token, sum_per_sequence
+from rrgkern.segments import sequence_of_token, sum_per_sequence
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.policy_loss.segments import sum_per_sequence
 from rrgkern.policy_loss.spec import PolicyLoss
 from rrgkern.policy_loss.terms import LOG_RATIO_LIMIT, Terms, clip_bounds, sapo_tau
+from rrgkern.segments import sum_per_sequence
 
 
 def slopes(t: Terms, spec: PolicyLoss) -> Tensor:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rrgkern.policy_loss.segments import sequence_of_token, sum_per_sequence
 from rrgkern.policy_loss.spec import PolicyLoss
+from rrgkern.segments import sequence_of_token, sum_per_sequence
 
 # Beyond 20 nats a ratio says only that the two policies have nothing to do with each other; its
 # exponential still fits fp32 with room for the square that the effective sample size needs.

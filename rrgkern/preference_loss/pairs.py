@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import check_offsets, check_tensors, values_may_be_read
-from rrgkern.policy_loss.segments import sequence_of_token
+from rrgkern.segments import sequence_of_token
 
 
 class PreferencePairs(NamedTuple):

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rrgkern.policy_loss.segments import sequence_of_token, sum_per_sequence
+from rrgkern.segments import sequence_of_token, sum_per_sequence
 
 # The order of the metrics vector.
 METRICS = ("margin", "accuracy", "reward_positive", "reward_negative", "pairs")

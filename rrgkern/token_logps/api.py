@@ -34,7 +34,7 @@ def token_logps(
     Raises:
         TypeError: a dtype that is not served.
         ValueError: shapes that do not fit, a temperature out of range, logits
-            that `grpo_loss` has overwritten.
+            that `policy_loss_from_logits` has overwritten.
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
     check_tensors(logits=logits, targets=targets)

@@ -43,8 +43,8 @@ def check_not_overwritten(logits: Tensor) -> None:
     first, last = _place(logits)
     if any(first <= end and begin <= last for begin, end in record.places):
         raise ValueError(
-            "logits holds the gradient that grpo_loss(inplace=True) left there; compute the logits "
-            "anew, or pass inplace=False to the earlier call"
+            "logits holds the gradient that policy_loss_from_logits(inplace=True) left there; "
+            "compute the logits anew, or pass inplace=False to the earlier call"
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgkern import linear_grpo_loss, loss_scale
+from rrgkern import linear_policy_loss, loss_scale
 from tests.parity.liger_logits import AGGREGATION, FP32, TEMPERATURE, VOCABULARY, spec_of
 from tests.parity.padded import Padded, Result, assert_same, ours, padded, peer
 
@@ -130,7 +130,7 @@ def test_ligers_weight_gradient_is_rounded_after_each_sequence() -> None:
     value, _ = loss(hidden, leaf, targets, torch.ones_like(targets), advantages)
     (theirs,) = torch.autograd.grad(value, leaf)
 
-    out = linear_grpo_loss(
+    out = linear_policy_loss(
         hidden.flatten(0, 1),
         leaf,
         targets.flatten(),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgkern import PolicyLoss, grpo_loss, loss_scale, token_logps
+from rrgkern import PolicyLoss, loss_scale, policy_loss_from_logits, token_logps
 from rrgkern.policy_loss import triton_token
 from rrgkern.token_logps import triton_backward, triton_forward
 from tests.parity.liger_logits import (
@@ -109,7 +109,7 @@ def test_liger_overwrites_logits_that_another_term_still_needs() -> None:
         return given.loss_of_liger(logits, "bnpo", inplace=inplace, beta=0.0)[0]
 
     def our_loss(logits: Tensor, inplace: bool) -> Tensor:
-        return grpo_loss(
+        return policy_loss_from_logits(
             logits[:, :-1],
             given.targets,
             given.data.advantages,

@@ -21,11 +21,11 @@ from rrgkern import (
     edit_plan,
     entity_match,
     group_advantages,
-    grpo_loss,
-    linear_grpo_loss,
+    linear_policy_loss,
     loss_scale,
     oracle_pairs,
     policy_loss,
+    policy_loss_from_logits,
     preference_loss,
     reward_spread,
     span_max,
@@ -70,8 +70,12 @@ CALLS = {
     "group_advantages": lambda w: group_advantages(FOUR, w),
     "zero_variance_share": lambda w: zero_variance_share(FOUR, w),
     "preference_loss": lambda w: preference_loss(FOUR, FOUR, w, PAIRS),
-    "grpo_loss": lambda w: grpo_loss(torch.zeros(4, 8), IDS, SIX, w, **LOSS),
-    "linear_grpo_loss": lambda w: linear_grpo_loss(UNIT, torch.zeros(8, 2), IDS, SIX, w, **LOSS),
+    "policy_loss_from_logits": lambda w: policy_loss_from_logits(
+        torch.zeros(4, 8), IDS, SIX, w, **LOSS
+    ),
+    "linear_policy_loss": lambda w: linear_policy_loss(
+        UNIT, torch.zeros(8, 2), IDS, SIX, w, **LOSS
+    ),
     "edit_plan": _edits,
     "edit_plan, no limit": lambda w: _edits(w, max_edits=None),
     "edit_plan, released": lambda w: _edits(w, rule="released"),
@@ -170,7 +174,7 @@ def test_loss_scale_refuses_lengths_below_zero() -> None:
         (lambda: policy_loss(FOUR, FOUR, ALL, scale=0.1), "scale is a float; wanted"),
         (lambda: policy_loss(FOUR, FOUR, ALL, scale=FOUR, ref=[0.0]), "ref is a list; wanted"),
         (
-            lambda: linear_grpo_loss(
+            lambda: linear_policy_loss(
                 UNIT, torch.nn.Linear(2, 8), IDS, SIX[:1], ALL, scale=SIX[:1], ref=FOUR
             ),
             "weight is a Linear; wanted a torch.Tensor: pass weight.weight",

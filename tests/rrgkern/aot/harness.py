@@ -162,8 +162,8 @@ def distinct_kernels(calls: list[Callable[[], Any]], cc: int = 90) -> int:
 
 def listed_modules() -> list[str]:
     """The modules of the rooms that list ahead-of-time cases."""
-    rooms = sorted(path.parent.name for path in ROOMS.glob("*/aot_cases.py"))
-    return [f"tests.rrgkern.{room}.aot_cases" for room in rooms]
+    folders = sorted(path.parent.relative_to(ROOMS).parts for path in ROOMS.rglob("aot_cases.py"))
+    return [".".join(("tests.rrgkern", *folder, "aot_cases")) for folder in folders]
 
 
 def compile_cases(module: str, targets: tuple[int, ...] = TARGETS) -> Iterator[Compiled]:

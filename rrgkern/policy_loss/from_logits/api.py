@@ -1,0 +1,167 @@
+"""`policy_loss_from_logits`: the policy loss from logits, with the gradient of the logits."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rrgkern.checks import check_tensors
+from rrgkern.policy_loss.api import PolicyLossOutput
+from rrgkern.policy_loss.checks import check_arguments, constant
+from rrgkern.policy_loss.from_logits.autograd import ComposedInPlace, Fused
+from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd
+from rrgkern.policy_loss.from_logits.reference import is_token_level
+from rrgkern.policy_loss.op import policy_loss_fwd
+from rrgkern.policy_loss.reference import METRICS
+from rrgkern.policy_loss.spec import PolicyLoss
+from rrgkern.token_logps.checks import check_logits
+from rrgkern.token_logps.layout import as_rows
+from rrgkern.token_logps.op import token_logps_fwd
+
+DEFAULT = PolicyLoss()
+
+
+def policy_loss_from_logits(
+    logits: Tensor,
+    targets: Tensor,
+    advantages: Tensor,
+    offsets: Tensor,
+    *,
+    scale: Tensor,
+    old: Tensor | None = None,
+    ref: Tensor | None = None,
+    sampler: Tensor | None = None,
+    weight: Tensor | None = None,
+    mask: Tensor | None = None,
+    on_policy: Tensor | None = None,
+    temperature: float = 1.0,
+    entropy: bool = False,
+    spec: PolicyLoss | None = None,
+    inplace: bool = False,
+) -> PolicyLossOutput:
+    """`policy_loss` of `token_logps`, with the gradient of the logits made in one pass.
+
+    Where the coefficient of a token depends on that token alone (ratio level "token", any surrogate
+    but "vespo", no sampler correction per sequence), the logits are read from memory once and their
+    gradient is written once, in the forward. Everywhere else the two rooms are composed: the
+    logits are read again in the backward.
+
+    The backward multiplies the gradient by the upstream gradient, which is read on the device and
+    costs nothing where it is 1: fold constants (accumulation steps, a loss scale for fp16) into
+    `scale`. A gradient made in one pass or in place is given away by the first backward, and a
+    second one raises.
+
+    Args:
+        logits: [..., V] fp16, bf16, fp32 or fp64, any strides; differentiable. N is the number of
+            its rows, in the order of `targets.reshape(-1)`.
+        targets: [...] int64, each in [0, V) where `mask` is True.
+        advantages, offsets, scale, old, ref, sampler, weight, on_policy, spec: as in `policy_loss`.
+        mask: [N] bool, True for a scored token. A row of the others is not read, NaN included, nor
+            its target, and its gradient is exactly 0.
+        temperature: T, 1e-30 to 1e30, a run-time value; the log-probabilities are those of
+            logits / T.
+        entropy: report the mean entropy as a metric. Always computed where entropy_coef is not 0.
+        inplace: the logits may be overwritten by their gradient, so that no memory of their size is
+            needed; they must not be read afterwards. Made in one pass that happens now, composed in
+            the backward, and not at all where no gradient is asked for or under torch.compile,
+            which places memory itself. Pass the model's whole logits, with `mask` False and any
+            target at the last position: of `logits[:, :-1]` the gradient is as right, but autograd
+            allocates zeros of the size of `logits` for it and copies. Whoever saved the logits for
+            a backward of its own raises there (their version counter moves).
+
+    Returns:
+        The loss, 0-d in fp32 (fp64 for fp64 logits), and the metrics of `policy_loss`.
+
+    Raises:
+        TypeError: a dtype is wrong.
+        ValueError: a shape or device is wrong, a tensor that `spec` needs is missing, a temperature
+            is out of range, `inplace` on a leaf or on rows that share memory, or logits that an
+            earlier call has overwritten.
+        IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
+        RuntimeError: a second backward.
+    """
+    check_tensors(
+        logits=logits,
+        targets=targets,
+        advantages=advantages,
+        offsets=offsets,
+        scale=scale,
+        optional={
+            "old": old,
+            "ref": ref,
+            "sampler": sampler,
+            "weight": weight,
+            "mask": mask,
+            "on_policy": on_policy,
+        },
+    )
+    spec = DEFAULT if spec is None else spec
+    check_logits(logits, targets, temperature)
+    per_token = {"old": old, "ref": ref, "sampler": sampler, "weight": weight}
+    check_arguments(
+        "targets",
+        targets,
+        advantages,
+        offsets,
+        scale=scale,
+        per_token=per_token,
+        on_policy=on_policy,
+        mask=mask,
+        spec=spec,
+    )
+    compiling = torch.compiler.is_compiling()
+    with_gradient = torch.is_grad_enabled() and logits.requires_grad
+    inplace = inplace and with_gradient and not compiling
+    if inplace:
+        _check_inplace(logits)
+
+    rows, targets = as_rows(logits), targets.reshape(-1)
+    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
+    entropy = entropy or spec.entropy_coef != 0
+    tensors = (
+        advantages.detach().to(dtype).contiguous(),
+        offsets.contiguous(),
+        scale.detach().to(dtype).contiguous(),
+        *(constant(values, dtype) for values in per_token.values()),
+    )
+    flags = (
+        None if on_policy is None else on_policy.contiguous(),
+        None if mask is None else mask.contiguous(),
+        advantages.numel() != offsets.numel() - 1,
+        scale.numel() != offsets.numel() - 1,
+    )
+    if is_token_level(spec, sampler):
+        arguments = (targets, *tensors, *flags, float(temperature), entropy, spec.encode())
+        if with_gradient:
+            loss, metrics = Fused.apply(rows, inplace, *arguments)
+        else:
+            loss, _, _, metrics = grpo_loss_fwd(rows, *arguments, False)
+    else:
+        if mask is not None:
+            targets = torch.where(mask, targets, 0)
+        if inplace:
+            loss, metrics = ComposedInPlace.apply(
+                rows, targets, float(temperature), entropy, tensors, (*flags, spec.encode())
+            )
+        else:
+            logps, entropies, _, _ = token_logps_fwd(rows, targets, float(temperature), entropy)
+            loss, _, _, metrics = policy_loss_fwd(
+                logps, *tensors, entropies if entropy else None, *flags, spec.encode()
+            )
+    return PolicyLossOutput(loss, dict(zip(METRICS, metrics.detach().unbind(0), strict=True)))
+
+
+def _check_inplace(logits: Tensor) -> None:
+    root = logits if logits._base is None else logits._base
+    if root.is_leaf and root.requires_grad:
+        raise ValueError(
+            "inplace=True would overwrite a leaf that requires grad: pass logits that a model "
+            "computed, or inplace=False"
+        )
+    if any(
+        stride == 0 and size > 1 for size, stride in zip(logits.shape, logits.stride(), strict=True)
+    ):
+        raise ValueError(
+            f"inplace=True on logits of strides {logits.stride()}, whose rows share memory: pass "
+            "inplace=False"
+        )

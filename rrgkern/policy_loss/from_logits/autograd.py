@@ -1,0 +1,102 @@
+"""What autograd sees of a gradient that is made in the forward, or that replaces its logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
+from rrgkern.policy_loss.op import policy_loss_bwd, policy_loss_fwd
+from rrgkern.token_logps.op import token_logps_bwd_, token_logps_fwd
+from rrgkern.token_logps.overwritten import overwriting
+
+ONCE = (
+    "a second backward through one policy_loss_from_logits: the first gave its gradient away; call "
+    "policy_loss_from_logits again for each, or compose token_logps and policy_loss, which keep "
+    "what a second one needs"
+)
+
+
+class Fused(torch.autograd.Function):
+    """The gradient is made in the forward; the backward multiplies it by the upstream gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, inplace: bool, *arguments: Any) -> tuple[Tensor, Tensor]:
+        """Loss and metrics; `arguments` are those of the op `rrgkern::grpo_loss_fwd_`."""
+        if inplace:
+            gradient = logits.detach()
+            with overwriting(logits):
+                loss, active, metrics = grpo_loss_fwd_(gradient, *arguments)
+        else:
+            loss, gradient, active, metrics = grpo_loss_fwd(logits, *arguments, True)
+        ctx.inplace, ctx.spent = inplace, False
+        # The logits themselves where they hold it: saved so, their version is checked.
+        ctx.save_for_backward(logits if inplace else gradient, active)
+        ctx.mark_non_differentiable(metrics)
+        ctx.set_materialize_grads(False)
+        return loss, metrics
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        """The gradient of the logits; the upstream gradient is read on the device."""
+        if grad_loss is None:
+            return (None,) * len(ctx.needs_input_grad)
+        _spend(ctx)
+        gradient, active = ctx.saved_tensors
+        if ctx.inplace:
+            with overwriting(gradient):
+                gradient = gradient.detach()
+                grpo_loss_scale_(gradient, active, grad_loss)
+        else:
+            grpo_loss_scale_(gradient, active, grad_loss)
+        return gradient, *(None,) * (len(ctx.needs_input_grad) - 1)
+
+
+class ComposedInPlace(torch.autograd.Function):
+    """`token_logps`, `policy_loss` and back, the gradient written over the logits at the end."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        logits: Tensor,
+        targets: Tensor,
+        temperature: float,
+        entropy: bool,
+        per_token: tuple[Any, ...],
+        flags: tuple[Any, ...],
+    ) -> tuple[Tensor, Tensor]:
+        """Loss and metrics; `per_token` and `flags` go around the entropy in `policy_loss_fwd`."""
+        stats = token_logps_fwd(logits, targets, temperature, entropy)
+        loss, coef, coef_entropy, metrics = policy_loss_fwd(
+            stats[0], *per_token, stats[1] if entropy else None, *flags
+        )
+        ctx.temperature, ctx.spent = temperature, False
+        ctx.save_for_backward(logits, targets, *stats, coef, coef_entropy)
+        ctx.mark_non_differentiable(metrics)
+        ctx.set_materialize_grads(False)
+        return loss, metrics
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
+        """The gradient, in the memory of the logits."""
+        if grad_loss is None:
+            return (None,) * len(ctx.needs_input_grad)
+        _spend(ctx)
+        logits, targets, *stats, coef, coef_entropy = ctx.saved_tensors
+        coef, coef_entropy = policy_loss_bwd(grad_loss, coef, coef_entropy)
+        gradient = logits.detach()
+        bonus = coef_entropy if coef_entropy.numel() else None
+        with overwriting(logits):
+            token_logps_bwd_(coef, bonus, gradient, targets, *stats, ctx.temperature)
+        return gradient, *(None,) * (len(ctx.needs_input_grad) - 1)
+
+
+def _spend(ctx: Any) -> None:
+    if ctx.spent:
+        raise RuntimeError(ONCE)
+    ctx.spent = True

@@ -1,0 +1,74 @@
+"""The CPU kernel: the chunked forward and backward of `token_logps` around the policy loss.
+
+Nothing of the size of the logits is held beside the gradient, and rows without part in the loss are
+not read.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rrgkern.policy_loss.from_logits.reference import is_active
+from rrgkern.policy_loss.reference import policy_loss_reference
+from rrgkern.token_logps import chunked
+
+
+def loss_and_gradient(
+    logits: Tensor,
+    targets: Tensor,
+    advantages: Tensor,
+    offsets: Tensor,
+    scale: Tensor,
+    old: Tensor | None,
+    ref: Tensor | None,
+    sampler: Tensor | None,
+    weight: Tensor | None,
+    on_policy: Tensor | None,
+    mask: Tensor | None,
+    advantage_per_token: bool,
+    scale_per_token: bool,
+    temperature: float,
+    entropy: bool,
+    spec: str,
+    gradient: str,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """As `grpo_loss_reference`, for logits [N, V] or [B, L, V].
+
+    Args:
+        gradient: "new"; "inplace", the logits are overwritten and returned; "none", size 0.
+    """
+    stats = chunked.forward(logits, targets, temperature, entropy, mask)
+    loss, coef, coef_entropy, metrics = policy_loss_reference(
+        stats.logps,
+        advantages,
+        offsets,
+        scale,
+        old,
+        ref,
+        sampler,
+        weight,
+        stats.entropy if entropy else None,
+        on_policy,
+        mask,
+        advantage_per_token,
+        scale_per_token,
+        spec,
+    )
+    bonus = coef_entropy if coef_entropy.numel() else None
+    active = is_active(coef, bonus)
+    if gradient == "none":
+        return loss, logits.new_empty(0), active, metrics
+    written = chunked.backward(
+        coef, bonus, logits, targets, stats, temperature, inplace=gradient == "inplace"
+    )
+    return loss, written, active, metrics
+
+
+def scale_rows(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
+    """Multiply the active rows by `factor` 0-d; where it is 1 nothing is touched."""
+    if factor == 1:
+        return
+    batches = gradient if gradient.ndim == 3 else gradient[None]
+    for batch, rows in zip(batches, active.view(batches.shape[:2]), strict=True):
+        for row in rows.nonzero().flatten().tolist():
+            batch[row] = (batch[row].to(factor.dtype) * factor).to(batch.dtype)

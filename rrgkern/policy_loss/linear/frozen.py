@@ -1,0 +1,51 @@
+"""Frozen head: the direction of every row is summed in the forward, and nothing is recomputed.
+
+dlogp/dhidden is a mean of the weight's rows under the softmax. Like the output of a flash
+attention it is summed slice by slice, with the exponentials measured from the largest logit so far:
+a slice that raises it rescales what was summed before. The loss needs only to be known at the end,
+so any variant will do.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+from rrgkern.linear_token_logps.head import Head, accumulate
+from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.policy_loss.linear.plan import Plan
+from rrgkern.token_logps.row_stats import RowStats
+from rrgkern.token_logps.targets import check_targets
+
+
+class Directions(NamedTuple):
+    """Of each row: its statistics, the sums they came from, and the total [R, H] (`direction`)."""
+
+    stats: RowStats
+    sums: Sums
+    total: Tensor
+
+
+def directions(
+    hidden: Tensor, targets: Tensor, head: Head, entropy: bool, plan: Plan
+) -> Directions:
+    """hidden [R, H], targets [R]; two products of R·H·V multiplications each."""
+    check_targets(targets, len(head.weight))
+    rows, vocabulary = len(hidden), len(head.weight)
+    sums = Sums.empty(hidden, rows, head.wide)
+    total = hidden.new_empty(hidden.shape, dtype=head.wide)
+    scratch = plan.tiling.scratch(hidden, rows, vocabulary, head.wide)
+    spare = plan.tiling.scratch(hidden, rows, vocabulary, head.operands)
+    for columns in plan.tiling.slices(vocabulary):
+        weight = head.weight[columns].to(head.operands)
+        for block in plan.tiling.blocks(rows, len(weight)):
+            z = head.product(hidden[block].to(head.operands), weight, scratch)
+            e, decay = plan.tile.exponentials(
+                z, spare, targets[block], columns, head, sums.rows(block), entropy
+            )
+            first = columns.start == 0
+            if not first:
+                plan.rows.rescale(total[block], decay)
+            accumulate(total[block], e, weight, first)
+    return Directions(sums.close(head.temperature, entropy), sums, total)

@@ -1,0 +1,44 @@
+"""How large the tiles are, and who works on them between the products."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from rrgkern.linear_token_logps.chunked import TileSteps
+from rrgkern.linear_token_logps.head import Head, Tiling
+from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.token_logps.row_stats import RowStats
+
+
+class RowSteps(Protocol):
+    """Steps on sums over hidden states: `cpu_kernels`, which says what each does, `triton_kernels`."""
+
+    def rescale(self, total: Tensor, decay: Tensor) -> None: ...
+
+    def direction(
+        self,
+        total: Tensor,
+        sums: Sums,
+        stats: RowStats,
+        targets: Tensor,
+        head: Head,
+        coef: Tensor,
+        out: Tensor,
+    ) -> None: ...
+
+
+class Plan(NamedTuple):
+    """`held` bounds the logits that the gradient in the forward keeps, in numbers."""
+
+    tiling: Tiling
+    held: int
+    tile: TileSteps
+    rows: RowSteps
+
+    def held_rows(self, rows: int, vocabulary: int) -> int:
+        """Rows whose logits are kept at a time: a multiple of 64, or fewer than 64."""
+        height = max(1, self.held // vocabulary)
+        height -= height % 64 if height > 64 else 0
+        return max(1, min(height, rows))

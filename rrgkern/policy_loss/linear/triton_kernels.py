@@ -1,0 +1,125 @@
+"""What is done to sums over hidden states, [N, H], in Triton; `cpu_kernels` says what."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rrgkern.linear_token_logps.head import Head
+from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.policy_loss.linear.cpu_kernels import factors
+from rrgkern.token_logps.row_stats import RowStats
+
+NUM_WARPS = 4
+BLOCK = 32 * NUM_WARPS * 8
+
+
+@triton.jit(do_not_specialize_on_alignment=["decay_ptr"])
+def rescale_kernel(total_ptr, decay_ptr, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    """One row per program. Past the first slices most rows keep their maximum: nothing is read."""
+    row = tl.program_id(0).to(tl.int64)
+    decay = tl.load(decay_ptr + row)
+    if decay != 1.0:
+        for start in tl.range(0, WIDTH, BLOCK):
+            columns = start + tl.arange(0, BLOCK)
+            at = total_ptr + row * stride + columns
+            tl.store(at, tl.load(at, columns < WIDTH, other=0.0) * decay, columns < WIDTH)
+
+
+@triton.jit(do_not_specialize_on_alignment=["targets_ptr", "norm_ptr", "at_target_ptr", "coef_ptr"])
+def direction_kernel(
+    total_ptr,
+    weight_ptr,
+    out_ptr,
+    targets_ptr,
+    norm_ptr,
+    at_target_ptr,
+    coef_ptr,
+    total_stride,
+    weight_stride,
+    out_stride,
+    WIDTH: tl.constexpr,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One block of one row per program; the coefficient is already over the temperature."""
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < WIDTH
+    target = tl.load(targets_ptr + row)
+    coef = tl.load(coef_ptr + row)
+    norm = tl.load(norm_ptr + row) * coef
+    at_target = tl.load(at_target_ptr + row) * coef
+    total = tl.load(total_ptr + row * total_stride + columns, inside, other=0.0)
+    weight = tl.load(weight_ptr + target * weight_stride + columns, inside, other=0.0).to(WIDE)
+    rows = tl.where(coef != 0, at_target * weight - norm * total, 0.0)
+    tl.store(out_ptr + row * out_stride + columns, rows.to(out_ptr.dtype.element_ty), inside)
+
+
+@triton.jit
+def scale_kernel(
+    values_ptr, factor_ptr, out_ptr, size, IN_PLACE: tl.constexpr, BLOCK: tl.constexpr
+):
+    """out = values * factor. In place, the 1 of `loss.backward()` reads and writes nothing."""
+    factor = tl.load(factor_ptr)
+    if (factor != 1.0) | (not IN_PLACE):
+        place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        inside = place < size
+        values = tl.load(values_ptr + place, inside, other=0.0)
+        scaled = values.to(factor.dtype) * factor
+        tl.store(out_ptr + place, scaled.to(out_ptr.dtype.element_ty), inside)
+
+
+def rescale(total: Tensor, decay: Tensor) -> None:
+    """See `cpu_kernels.rescale`."""
+    rescale_kernel[(len(total),)](
+        total, decay, total.stride(0), WIDTH=total.shape[1], BLOCK=BLOCK, num_warps=NUM_WARPS
+    )
+
+
+def direction(
+    total: Tensor,
+    sums: Sums,
+    stats: RowStats,
+    targets: Tensor,
+    head: Head,
+    coef: Tensor,
+    out: Tensor,
+) -> None:
+    """See `cpu_kernels.direction`."""
+    norm, at_target = factors(sums, stats, head)
+    weight = head.weight
+    if weight.stride(1) != 1:
+        weight, targets = weight[targets], torch.arange(len(targets), device=targets.device)
+    direction_kernel[(len(total), triton.cdiv(total.shape[1], BLOCK))](
+        total,
+        weight,
+        out,
+        targets,
+        norm,
+        at_target,
+        coef / head.temperature,
+        total.stride(0),
+        weight.stride(0),
+        out.stride(0),
+        WIDTH=total.shape[1],
+        WIDE=tl.float64 if total.dtype == torch.float64 else tl.float32,
+        BLOCK=BLOCK,
+        num_warps=NUM_WARPS,
+    )
+
+
+def scale(values: Tensor, factor: Tensor, out: Tensor) -> None:
+    """See `cpu_kernels.scale`."""
+    if values.numel():
+        scale_kernel[(triton.cdiv(values.numel(), BLOCK),)](
+            values,
+            factor,
+            out,
+            values.numel(),
+            IN_PLACE=out is values,
+            BLOCK=BLOCK,
+            num_warps=NUM_WARPS,
+        )

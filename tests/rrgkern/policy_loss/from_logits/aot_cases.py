@@ -1,0 +1,68 @@
+"""Launches to compile ahead of time: the sweep over the rows, and the upstream factor."""
+
+from __future__ import annotations
+
+import torch
+
+from rrgkern import PolicyLoss
+from rrgkern.policy_loss.from_logits.triton_kernels import grpo_loss_scale_, sweep_rows
+from tests.rrgkern.aot.harness import Case
+
+VOCABULARY, ROWS, SEQUENCES = 151936, 8192, 54
+EVERYTHING = {"beta": 0.04, "kl_ratio_weight": True, "entropy_coef": 0.01}
+
+
+def sweep(
+    spec: PolicyLoss,
+    *,
+    full: bool = True,
+    inplace: bool = False,
+    per_token: bool = False,
+    vocabulary: int = VOCABULARY,
+    dtype: torch.dtype = torch.bfloat16,
+    rows: int = ROWS,
+    sequences: int = SEQUENCES,
+    temperature: float = 0.9,
+) -> None:
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    logits = torch.empty(rows, vocabulary, dtype=dtype, device="meta")
+
+    def values(length: int, kind: torch.dtype = wide) -> torch.Tensor:
+        return torch.empty(length, dtype=kind, device="meta")
+
+    own = values(rows if per_token else sequences)
+    tensors = [own, values(sequences + 1, torch.int64), own]
+    tensors += [values(rows) for _ in range(4)] if full else [None] * 4
+    tensors += [values(sequences, torch.bool), values(rows, torch.bool)] if full else [None] * 2
+    into = logits if inplace else torch.empty_like(logits)
+    entropy = spec.entropy_coef != 0
+    sweep_rows(
+        *(logits, values(rows, torch.int64), into, tuple(tensors), per_token, per_token),
+        *(temperature, entropy, spec.encode()),
+    )
+
+
+def factor(vocabulary: int, dtype: torch.dtype, rows: int = ROWS) -> None:
+    gradient = torch.empty(rows, vocabulary, dtype=dtype, device="meta")
+    one = torch.empty((), dtype=torch.float32, device="meta")
+    grpo_loss_scale_(gradient, torch.empty(rows, dtype=torch.bool, device="meta"), one)
+
+
+# Rows of an odd vocabulary are not aligned; fp64 is there to be exact.
+CASES = {
+    "clip, everything, in place": Case(lambda: sweep(PolicyLoss(**EVERYTHING), inplace=True)),
+    "sapo, everything": Case(lambda: sweep(PolicyLoss(surrogate="sapo", **EVERYTHING))),
+    "cispo, per token, fp32": Case(
+        lambda: sweep(PolicyLoss(surrogate="cispo"), per_token=True, dtype=torch.float32)
+    ),
+    "clip, everything, V = 32768": Case(
+        lambda: sweep(PolicyLoss(**EVERYTHING), vocabulary=32768, inplace=True)
+    ),
+    "clip, everything, odd V": Case(
+        lambda: sweep(PolicyLoss(**EVERYTHING), vocabulary=151665), streaming=False
+    ),
+    "clip, everything, fp64": Case(
+        lambda: sweep(PolicyLoss(**EVERYTHING), dtype=torch.float64), streaming=False
+    ),
+    "upstream gradient": Case(lambda: factor(VOCABULARY, torch.bfloat16)),
+}

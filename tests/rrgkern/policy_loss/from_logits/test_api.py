@@ -1,0 +1,279 @@
+"""The public function: autograd, use in place, composition, compilation, and its error lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rrgkern import PolicyLoss, policy_loss, policy_loss_from_logits, token_logps
+from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
+from rrgkern.policy_loss.from_logits.reference import grpo_loss_reference
+from rrgkern.policy_loss.reference import METRICS
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, Problem, arguments, problem
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+COMPOSED = {
+    "sequence": PolicyLoss(ratio_level="sequence", beta=0.1, entropy_coef=0.05),
+    "sampler per sequence": PolicyLoss(sampler_level="sequence"),
+    "vespo": PolicyLoss(surrogate="vespo"),
+}
+
+
+def call(given: Problem, spec: PolicyLoss = EVERYTHING, **changes: Any) -> Any:
+    data = given.data if given.logits.dtype == torch.float64 else given.data.to(torch.float32)
+    named = {name: getattr(data, name) for name in ("advantages", "offsets", "scale", "old", "ref")}
+    named |= {name: getattr(data, name) for name in ("sampler", "weight", "on_policy", "mask")}
+    everything = {"logits": given.logits, "targets": given.targets, **named} | changes
+    return policy_loss_from_logits(
+        **({"temperature": given.temperature, "spec": spec} | everything)
+    )
+
+
+def produced(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """A leaf and logits computed from it by a layer that does not need them afterwards."""
+    leaf = logits.detach().clone().requires_grad_()
+    return leaf, leaf * 1
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("spec", [EVERYTHING, *COMPOSED.values()], ids=["fused", *COMPOSED])
+def test_gradients_carry_the_upstream_gradient(spec: PolicyLoss, inplace: bool) -> None:
+    given = problem(0, dtype=torch.float64)
+    want = grpo_loss_reference(*arguments(given, spec))
+    for factor in (1.0, -3.0):
+        leaf, logits = produced(given.logits)
+        out = call(given, spec, logits=logits, inplace=inplace)
+        (out.loss * factor).backward()
+        torch.testing.assert_close(out.loss.detach(), want[0], rtol=1e-11, atol=1e-14)
+        torch.testing.assert_close(leaf.grad, factor * want[1], rtol=1e-9, atol=1e-13)
+        assert (leaf.grad[~given.data.mask] == 0).all()
+        assert list(out.metrics) == list(METRICS)
+        for name, value in zip(METRICS, want[3], strict=True):
+            assert out.metrics[name].shape == () and not out.metrics[name].requires_grad
+            torch.testing.assert_close(out.metrics[name], value, rtol=1e-11, atol=1e-13)
+        assert (logits._version > 0) == inplace
+
+
+def test_it_is_the_composition_of_the_two_rooms() -> None:
+    given = problem(1, 200)
+    leaf, logits = produced(given.logits)
+    fused = call(given, logits=logits)
+    other, logits = produced(given.logits)
+    data = given.data.to(torch.float32)
+    logps, entropy = token_logps(logits, given.targets, temperature=given.temperature, entropy=True)
+    options = {n: getattr(data, n) for n in ("scale", "old", "ref", "sampler", "weight", "mask")}
+    composed = policy_loss(
+        *(logps, data.advantages, data.offsets),
+        **options,
+        on_policy=data.on_policy,
+        entropy=entropy,
+        spec=EVERYTHING,
+    )
+    torch.testing.assert_close(fused.loss, composed.loss)
+    fused.loss.backward()
+    composed.loss.backward()
+    torch.testing.assert_close(leaf.grad, other.grad, rtol=1e-4, atol=1e-7)
+
+
+def test_on_policy_ratios_are_exactly_one() -> None:
+    given = problem(2, 300, dtype=torch.bfloat16, old=False, sampler=False)
+    metrics = call(given, PolicyLoss()).metrics
+    for name in ("ratio_mean", "ratio_max", "effective_sample_size"):
+        assert metrics[name] == 1
+
+
+@pytest.mark.parametrize("spec", [PolicyLoss(), COMPOSED["sequence"]])
+def test_in_place_writes_over_the_logits(spec: PolicyLoss) -> None:
+    given = problem(3)
+    leaf, logits = produced(given.logits)
+    address = logits.data_ptr()
+    seen: list[int] = []
+    logits.register_hook(lambda gradient: seen.append(gradient.data_ptr()))
+    out = call(given, spec, logits=logits, inplace=True)
+    fused = spec.ratio_level == "token"
+    assert torch.equal(logits, leaf) != fused
+    out.loss.backward()
+    assert seen == [address] and torch.equal(leaf.grad, logits)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_a_second_backward_raises_one_line(inplace: bool) -> None:
+    given = problem(3)
+    specs = [PolicyLoss(), COMPOSED["sequence"]] if inplace else [PolicyLoss()]
+    for spec in specs:
+        _, logits = produced(given.logits)
+        loss = call(given, spec, logits=logits, inplace=inplace).loss
+        loss.backward(retain_graph=True)
+        with pytest.raises(
+            RuntimeError, match="a second backward through one policy_loss"
+        ) as caught:
+            loss.backward()
+        assert "\n" not in str(caught.value)
+
+
+def test_composed_in_new_memory_a_second_backward_works() -> None:
+    given = problem(3)
+    leaf, logits = produced(given.logits)
+    loss = call(given, COMPOSED["sequence"], logits=logits).loss
+    loss.backward(retain_graph=True)
+    once = leaf.grad.clone()
+    loss.backward()
+    torch.testing.assert_close(leaf.grad, 2 * once)
+
+
+def test_second_derivatives_are_refused() -> None:
+    given = problem(3)
+    leaf, logits = produced(given.logits)
+    loss = call(given, logits=logits).loss
+    (gradient,) = torch.autograd.grad(loss**2, leaf, create_graph=True)
+    with pytest.raises(RuntimeError):
+        gradient.sum().backward()
+
+
+def test_who_saved_the_logits_before_raises() -> None:
+    given = problem(4)
+    _, logits = produced(given.logits)
+    saved = token_logps(logits, given.targets).logps.sum()
+    call(given, logits=logits, inplace=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        saved.backward()
+
+
+@pytest.mark.parametrize("spec", [PolicyLoss(), COMPOSED["sequence"]])
+def test_overwritten_logits_are_refused(spec: PolicyLoss) -> None:
+    given = problem(4)
+    _, logits = produced(given.logits)
+    call(given, spec, logits=logits, inplace=True).loss.backward()
+    for inplace in (False, True):
+        with pytest.raises(
+            ValueError, match="logits holds the gradient .* compute the logits anew"
+        ):
+            call(given, spec, logits=logits.view_as(logits), inplace=inplace)
+    logits.detach().copy_(given.logits)
+    assert call(given, spec, logits=logits, inplace=True).loss.isfinite()
+
+
+def test_parts_of_one_tensor_may_be_overwritten_in_turn() -> None:
+    given = problem(5, lengths=(3, 4), mask=False)
+    leaf, both = produced(torch.stack([given.logits, given.logits.flip(0)]))
+    for i in range(2):
+        part = both[i]
+        call(given, logits=part, inplace=True).loss.backward(retain_graph=True)
+        with pytest.raises(ValueError, match="logits holds the gradient"):
+            call(given, logits=part, inplace=True)
+    want = grpo_loss_reference(*arguments(given, EVERYTHING, wide=True))[1]
+    torch.testing.assert_close(leaf.grad[0], want.float(), rtol=1e-3, atol=1e-5)
+    assert leaf.grad[1].any()
+    # They share one version: written to before the first backward, its gradient is not trusted.
+    _, both = produced(leaf)
+    first, _ = (call(given, logits=both[i], inplace=True).loss for i in range(2))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        first.backward()
+
+
+def test_without_gradient_nothing_is_written() -> None:
+    given = problem(6)
+    leaf, logits = produced(given.logits)
+    with torch.no_grad():
+        out = call(given, logits=logits, inplace=True)
+    assert torch.equal(logits, leaf) and not out.loss.requires_grad
+    assert torch.equal(call(given, inplace=True).loss, out.loss)
+    assert torch.equal(call(given, logits=leaf * 1).loss.detach(), out.loss)
+
+
+def test_padded_batches_are_flattened() -> None:
+    given = problem(7, lengths=(4, 4))
+    folded = {"logits": given.logits.view(2, 4, -1), "targets": given.targets.view(2, 4)}
+    assert torch.equal(call(given, **folded).loss, call(given).loss)
+
+
+def test_the_entropy_is_reported_when_asked_for() -> None:
+    given = problem(8)
+    plain, watched = call(given, PolicyLoss()), call(given, PolicyLoss(), entropy=True)
+    assert torch.equal(plain.loss, watched.loss)
+    assert plain.metrics["entropy"] == 0 and watched.metrics["entropy"] > 0
+
+
+@pytest.mark.parametrize("spec", [EVERYTHING, COMPOSED["sequence"]], ids=["fused", "composed"])
+def test_compiles_into_one_graph(spec: PolicyLoss) -> None:
+    given = problem(9)
+
+    def step(leaf: Tensor, temperature: float) -> Tensor:
+        return call(given, spec, logits=leaf * 1, temperature=temperature, inplace=True).loss * 2
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    for temperature in (0.7, 1.3):
+        leaf = given.logits.detach().clone().requires_grad_()
+        (expected,) = torch.autograd.grad(step(leaf, temperature), leaf)
+        (actual,) = torch.autograd.grad(compiled(leaf, temperature), leaf)
+        assert torch.equal(actual, expected)
+
+
+def test_opcheck() -> None:
+    given = problem(1, 17, lengths=(2, 0, 3))
+    torch.library.opcheck(grpo_loss_fwd, (*arguments(given, EVERYTHING), True))
+    torch.library.opcheck(grpo_loss_fwd_, arguments(given, EVERYTHING))
+    bare = problem(1, 17, lengths=(2, 0), old=False, sampler=False, mask=False, on_policy=False)
+    quick = ("test_schema", "test_faketensor")
+    for with_gradient in (True, False):
+        inputs = (*arguments(bare, PolicyLoss(beta=0.1)), with_gradient)
+        torch.library.opcheck(grpo_loss_fwd, inputs, test_utils=quick)
+
+
+def test_opcheck_of_the_factor() -> None:
+    active = torch.tensor([True, False, True], device=DEVICE)
+    gradient, factor = torch.randn(3, 9, device=DEVICE), torch.tensor(2.0, device=DEVICE)
+    torch.library.opcheck(grpo_loss_scale_, (gradient, active, factor))
+
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"logits": torch.ones(20, 37).int()}, TypeError, "logits is torch.int32"),
+    ({"targets": torch.ones(20).int()}, TypeError, "targets is torch.int32"),
+    ({"targets": torch.ones(19).long()}, ValueError, r"\[20, 37\] and targets \[19\]"),
+    ({"logits": torch.ones(20, 0)}, ValueError, r"\[20, 0\]"),
+    ({"logits": torch.ones(20, 37, device="meta")}, ValueError, "targets is on cpu"),
+    ({"temperature": 0.0}, ValueError, "temperature is 0.0"),
+    ({"temperature": float("inf")}, ValueError, "temperature is inf"),
+    ({"advantages": torch.ones(5)}, ValueError, r"advantages .* \(5,\) and targets \(20,\)"),
+    ({"old": torch.ones(21)}, ValueError, r"old has shape \(21,\) and targets \(20,\)"),
+    ({"old": torch.ones(20).int()}, TypeError, "old is torch.int32"),
+    ({"scale": torch.ones(())}, ValueError, r"scale has shape \(\)"),
+    ({"mask": torch.ones(20)}, TypeError, "mask is torch.float32"),
+    ({"on_policy": torch.ones(20).bool()}, ValueError, "on_policy has shape"),
+    ({"offsets": torch.tensor([0, 5, 5, 11, 12, 19, 19])}, ValueError, "from 0 to 19"),
+    ({"ref": None}, ValueError, "beta is 0.3 and ref is None"),
+]
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="tensors of the CPU")
+@pytest.mark.parametrize(("change", "error", "message"), BAD)
+def test_bad_input_is_one_clear_line(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message) as caught:
+        call(problem(0), **change)
+    assert "\n" not in str(caught.value)
+
+
+def test_in_place_refuses_what_it_cannot_overwrite() -> None:
+    given = problem(0)
+    leaf = given.logits.detach().clone().requires_grad_()
+    for logits in (leaf, leaf.view(1, 20, 37)[0]):
+        with pytest.raises(ValueError, match="a leaf that requires grad"):
+            call(given, logits=logits, inplace=True)
+    shared = (leaf[:1] * 1).expand(20, 37)
+    with pytest.raises(ValueError, match="rows share memory"):
+        call(given, logits=shared, inplace=True)
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="a device assertion ends the CUDA context")
+@pytest.mark.parametrize("spec", [EVERYTHING, COMPOSED["sequence"]], ids=["fused", "composed"])
+def test_a_target_outside_the_vocabulary_is_refused(spec: PolicyLoss) -> None:
+    given = problem(0)
+    scored = int(given.data.mask.nonzero()[0])
+    with pytest.raises(IndexError, match=rf"targets\[{scored}\] is 37"):
+        call(given, spec, targets=given.targets.index_fill(0, torch.tensor([scored]), 37))

@@ -1,0 +1,59 @@
+"""Launches to compile ahead of time: sums over hidden states of the target widths."""
+
+from __future__ import annotations
+
+import torch
+
+from rrgkern.linear_token_logps.head import Head
+from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.policy_loss.linear.triton_kernels import direction, rescale, scale
+from rrgkern.token_logps.row_stats import RowStats, stats_dtype
+from tests.rrgkern.aot.harness import Case, per_row
+
+VOCABULARY = 151936
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def rescaling(width: int, dtype: torch.dtype, rows: int = 2048) -> None:
+    wide = stats_dtype(dtype)
+    rescale(meta(rows, width, dtype=wide), per_row(rows, wide))
+
+
+def directing(width: int, dtype: torch.dtype, rows: int = 8192) -> None:
+    wide = stats_dtype(dtype)
+    head = Head(meta(VOCABULARY, width, dtype=dtype), None, 0.7, 0.0, dtype)
+    stats = RowStats(*(per_row(rows, wide) for _ in range(4)))
+    direction(
+        *(meta(rows, width, dtype=wide), Sums.empty(meta(0, dtype=dtype), rows, wide), stats),
+        *(per_row(rows, torch.int64), head, per_row(rows, wide)),
+        meta(rows, width, dtype=dtype),
+    )
+
+
+def scaling(width: int, dtype: torch.dtype, rows: int = VOCABULARY) -> None:
+    values = meta(rows, width, dtype=dtype)
+    scale(values, meta(dtype=stats_dtype(dtype)), values)
+
+
+def scaling_a_copy(width: int, dtype: torch.dtype, rows: int = VOCABULARY) -> None:
+    values = meta(rows, width, dtype=dtype)
+    scale(values, meta(dtype=stats_dtype(dtype)), torch.empty_like(values))
+
+
+BF16, FP64 = torch.bfloat16, torch.float64
+LAUNCHES = [
+    *((rescaling, 2048, BF16), (rescaling, 2047, BF16), (rescaling, 2048, FP64)),
+    *((directing, 2048, BF16), (directing, 3584, BF16), (directing, 2047, BF16)),
+    *((directing, 2048, FP64), (scaling, 2048, BF16), (scaling, 2048, FP64)),
+    (scaling_a_copy, 2048, BF16),
+]
+CASES = {
+    f"{call.__name__}, H = {width}, {str(dtype).removeprefix('torch.')}": Case(
+        lambda call=call, width=width, dtype=dtype: call(width, dtype),
+        streaming=width % 16 == 0 and dtype != FP64,
+    )
+    for call, width, dtype in LAUNCHES
+}

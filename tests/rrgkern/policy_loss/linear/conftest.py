@@ -1,0 +1,83 @@
+"""Both kernels of the room, with tiles so small that every test has borders in it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rrgkern.linear_token_logps import op as logps_op
+from rrgkern.linear_token_logps import triton_linear_token_logps
+from rrgkern.linear_token_logps.head import Tiling
+from rrgkern.policy_loss.linear import api, autograd, op, policy, triton_linear_grpo_loss
+from rrgkern.policy_loss.reference import policy_loss_reference
+from tests.rrgkern.device import DEVICE
+
+TILING = Tiling(columns=128, elements=128 * 8)
+HELD = 200 * 6
+
+
+@pytest.fixture
+def small_tiles(monkeypatch) -> None:
+    """Two slices of a vocabulary of 200, blocks of eight rows, six rows held."""
+    monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(tiling=TILING, held=HELD))
+    plan = triton_linear_grpo_loss.PLAN._replace(tiling=TILING, held=HELD)
+    monkeypatch.setattr(triton_linear_grpo_loss, "PLAN", plan)
+    monkeypatch.setattr(triton_linear_token_logps, "TILING", TILING)
+    monkeypatch.setattr(logps_op, "CPU_TILING", TILING)
+
+
+@pytest.fixture(params=["triton", "torch"])
+def kernel(request, monkeypatch, small_tiles) -> str:
+    """Which kernel serves the ops during the test; on CUDA tensors Triton does."""
+    if request.param == "torch":
+        if DEVICE != "cpu":
+            pytest.skip("on CUDA tensors Triton serves")
+        use_torch(monkeypatch)
+    return request.param
+
+
+@pytest.fixture
+def torch_kernel(monkeypatch, small_tiles) -> None:
+    """The kernel that serves CPUs, for what does not depend on the kernel."""
+    if DEVICE == "cpu":
+        use_torch(monkeypatch)
+
+
+@pytest.fixture
+def in_the_open(monkeypatch, small_tiles) -> None:
+    """What serves CPUs without the ops around it, so that a dispatch mode sees every operation."""
+    open_up(monkeypatch)
+
+
+def open_up(monkeypatch) -> None:
+    class Fwd(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *inputs):
+            outputs = tuple(op.linear_grpo_loss_fwd._init_fn(*inputs))
+            op._setup_context(ctx, inputs, outputs)
+            return outputs
+
+        @staticmethod
+        def backward(ctx, *gradients):
+            return op._backward(ctx, *gradients)
+
+    monkeypatch.setattr(api, "linear_grpo_loss_fwd", Fwd.apply)
+    monkeypatch.setattr(autograd, "linear_grpo_loss_fwd", op.linear_grpo_loss_fwd._init_fn)
+    monkeypatch.setattr(autograd, "linear_grpo_loss_scale_", op.linear_grpo_loss_scale_._init_fn)
+    monkeypatch.setattr(
+        autograd, "linear_token_logps_bwd_into", logps_op.linear_token_logps_bwd_into._init_fn
+    )
+    monkeypatch.setattr(op, "linear_token_logps_bwd", logps_op.linear_token_logps_bwd._init_fn)
+    monkeypatch.setattr(policy, "policy_loss_fwd", policy_loss_reference)
+
+
+def use_torch(monkeypatch) -> None:
+    for module, name, served in (
+        (triton_linear_grpo_loss, "fwd", op.linear_grpo_loss_fwd),
+        (triton_linear_grpo_loss, "scale", op.linear_grpo_loss_scale),
+        (triton_linear_grpo_loss, "scale_", op.linear_grpo_loss_scale_),
+        (triton_linear_token_logps, "fwd", logps_op.linear_token_logps_fwd),
+        (triton_linear_token_logps, "bwd", logps_op.linear_token_logps_bwd),
+        (triton_linear_token_logps, "bwd_into", logps_op.linear_token_logps_bwd_into),
+    ):
+        monkeypatch.setattr(module, name, served._init_fn)

@@ -1,0 +1,120 @@
+"""Offsets past 2^31 elements, and launches that must share one compiled kernel.
+
+Tiles and sums lie in allocations whose pages are never touched outside the few rows in use: the
+arithmetic is that of a batch of many gigabytes, the memory is not.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rrgkern.linear_token_logps import torch_tile, triton_tile
+from rrgkern.linear_token_logps.head import Head, Tiling
+from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.policy_loss.linear import cpu_kernels, triton_kernels
+from tests.rrgkern.aot.harness import in_compiling_process
+from tests.rrgkern.device import DEVICE
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+
+# Three rows this far apart: the third begins 2^31 elements after the first.
+FAR_APART = 2**30
+ROWS, WIDTH = 3, 40
+
+
+def far_apart(values: torch.Tensor) -> torch.Tensor:
+    """The same numbers, in rows 2^30 elements apart."""
+    width = values.shape[1]
+    storage = torch.empty(2 * FAR_APART + width, dtype=values.dtype, device=DEVICE)
+    return storage.as_strided(values.shape, (FAR_APART, 1)).copy_(values)
+
+
+def problem() -> tuple[torch.Tensor, torch.Tensor, Head, slice]:
+    torch.manual_seed(0)
+    z = torch.randn(ROWS, WIDTH, device=DEVICE)
+    targets = torch.tensor([70, 99, 3], device=DEVICE)
+    head = Head(torch.randn(200, WIDTH, device=DEVICE), None, 0.7, 0.0, torch.float32)
+    return z, targets, head, slice(64, 64 + WIDTH)
+
+
+@pytest.mark.parametrize("step", ["fold", "exponentials", "gradient"])
+def test_tiles_past_two_to_the_31(monkeypatch, step):
+    z, targets, head, columns = problem()
+    far = far_apart(z)
+    monkeypatch.setattr(triton_tile, "tile_of", lambda spare, *_: spare)
+    spare = [torch.empty(ROWS * WIDTH, device=DEVICE), far_apart(torch.zeros_like(z))]
+    sums = [Sums.empty(z, ROWS, torch.float32) for _ in range(2)]
+    if step == "gradient":
+        torch_tile.fold(z.clone(), None, targets, columns, head, sums[0], True)
+        sums[0].target_logit.nan_to_num_(0.3)
+        stats = sums[0].close(0.7, True)
+        coef = torch.tensor([1.0, -2.0, 0.5], device=DEVICE)
+        arguments = (targets, columns, head, stats, coef, coef)
+        want = torch_tile.gradient(z, spare[0], *arguments)
+        torch.testing.assert_close(triton_tile.gradient(far, spare[1], *arguments), want)
+        return
+    arguments = (targets, columns, head)
+    want = getattr(torch_tile, step)(z, spare[0], *arguments, sums[0], True)
+    got = getattr(triton_tile, step)(far, spare[1], *arguments, sums[1], True)
+    if step == "exponentials":
+        for a, b in zip(got, want, strict=True):
+            torch.testing.assert_close(a, b)
+    for a, b in zip((*sums[1].others, sums[1][1]), (*sums[0].others, sums[0][1]), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def test_sums_and_head_past_two_to_the_31():
+    z, targets, head, columns = problem()
+    sums = Sums.empty(z, ROWS, torch.float32)
+    torch_tile.fold(z.clone(), None, targets, columns, head, sums, False)
+    sums.target_logit.nan_to_num_(0.3)
+    stats = sums.close(0.7, False)
+    coef, last = torch.tensor([1.0, 0.0, 0.5], device=DEVICE), torch.tensor([0, 1, 2])
+    near = head._replace(weight=head.weight[:ROWS])
+    want = torch.empty_like(z)
+    cpu_kernels.direction(z, sums, stats, last.to(DEVICE), near, coef, want)
+    got = far_apart(torch.zeros_like(z))
+    far = near._replace(weight=far_apart(near.weight))
+    triton_kernels.direction(far_apart(z), sums, stats, last.to(DEVICE), far, coef, got)
+    torch.testing.assert_close(got, want)
+    total = far_apart(z)
+    triton_kernels.rescale(total, coef)
+    torch.testing.assert_close(total, z * coef[:, None])
+
+
+def test_tiles_of_a_large_batch_cover_it_once():
+    # N·V = 2^33: no number of the walk is an element of N·V, so none can overflow.
+    tiling, rows, vocabulary = Tiling(8192, 1 << 24), 65536, 131072
+    area = 0
+    for columns in tiling.slices(vocabulary):
+        width = columns.stop - columns.start
+        for block in tiling.blocks(rows, width):
+            area += (block.stop - block.start) * width
+            assert (block.stop - block.start) * width <= 1 << 24
+    assert area == rows * vocabulary == 2**33
+
+
+COUNT = """
+import torch
+from tests.rrgkern.aot.harness import distinct_kernels
+from tests.rrgkern.linear_token_logps.aot_cases import slope, sweep
+from tests.rrgkern.policy_loss.linear.aot_cases import directing, rescaling
+
+rows = [2, 3, 16, 17, 64, 65, 2048, *range(100, 1000, 20)]
+bf16 = torch.bfloat16
+for call in (
+    lambda n: sweep("fold", 151936, bf16, True, n, 0.5 + n / 700),
+    lambda n: sweep("exponentials", 151936, bf16, True, n, 0.5 + n / 700),
+    lambda n: slope(151936, bf16, True, n, 0.5 + n / 700),
+    lambda n: directing(2048, bf16, n),
+    lambda n: rescaling(2048, bf16, n),
+):
+    print(distinct_kernels([lambda n=n: call(n) for n in rows]))
+print(distinct_kernels([lambda l=l: slope(151936, bf16, True, last=l) for l in (False, True)]))
+"""
+
+
+@pytest.mark.slow
+def test_lengths_and_temperatures_share_one_compilation():
+    assert in_compiling_process("-c", COUNT).split() == ["1"] * 5 + ["2"]

@@ -1,0 +1,128 @@
+"""The weight's gradient straight into `.grad`, tied embeddings, and where it is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from rrgkern import PolicyLoss, linear_policy_loss
+from tests.rrgkern.policy_loss.linear.cases import keywords, ours, problem
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+
+
+def called(given, **options):
+    arguments = keywords(given, accumulate_weight_grad=True, **options)
+    for name in ("hidden", "weight", "bias"):
+        if arguments[name] is not None:
+            arguments[name] = arguments[name].detach().clone().requires_grad_()
+    return arguments
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("before", [False, True])
+def test_it_adds_what_autograd_would(kernel, dtype, before):
+    if kernel == "triton" and not (before and dtype == torch.float64):
+        pytest.skip("the slices are added by PyTorch: its twin shows the rest")
+    given = problem(PolicyLoss(beta=0.1, entropy_coef=0.1), bias=True, dtype=dtype).to(dtype)
+    expected = ours(given, "recompute", upstream=0.3)
+    arguments = called(given)
+    weight, total = arguments["weight"], expected.weight.clone()
+    if before:
+        weight.grad = torch.randn_like(weight)
+        total += weight.grad
+        kept = weight.grad
+    (0.3 * linear_policy_loss(**arguments).loss).backward()
+    assert not before or weight.grad is kept
+    eps = 4 * torch.finfo(dtype).eps
+    torch.testing.assert_close(weight.grad, total, rtol=eps, atol=eps * float(total.abs().max()))
+    for name in ("hidden", "bias"):
+        assert torch.equal(arguments[name].grad, getattr(expected, name))
+
+
+def test_micro_batches_add_up(torch_kernel):
+    given = problem(given="old")
+    whole = ours(given, "recompute")
+    weight = given.weight.clone().requires_grad_()
+    offsets, policy = given.policy.offsets, given.policy
+    for first, last in ((0, 3), (3, 5)):
+        tokens = slice(int(offsets[first]), int(offsets[last]))
+        linear_policy_loss(
+            *(given.hidden[tokens], weight, given.targets[tokens]),
+            *(policy.advantages[first:last], offsets[first : last + 1] - offsets[first]),
+            scale=policy.scale[first:last],
+            old=policy.old[tokens],
+            temperature=given.temperature,
+            accumulate_weight_grad=True,
+        ).loss.backward()
+    torch.testing.assert_close(weight.grad, whole.weight, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("mode", ["grad_in_forward", "recompute", "into grad"])
+def test_tied_embeddings_get_both_gradients(torch_kernel, mode):
+    # The head's weight is the table that made the hidden states.
+    given = problem(given="old")
+    words = torch.randint(200, (len(given.targets),), generator=torch.Generator().manual_seed(5))
+    words = words.to(given.weight.device)
+
+    def loss_of(table, **options):
+        hidden = torch.tanh(table[words]) + given.hidden
+        return linear_policy_loss(**keywords(given, hidden=hidden, weight=table, **options)).loss
+
+    table = given.weight.clone().requires_grad_()
+    options = {"accumulate_weight_grad": True} if mode == "into grad" else {"mode": mode}
+    loss_of(table, **options).backward()
+
+    apart = [given.weight.clone().requires_grad_() for _ in range(2)]
+    hidden = torch.tanh(apart[0][words]) + given.hidden
+    linear_policy_loss(
+        **keywords(given, hidden=hidden, weight=apart[1], mode="recompute")
+    ).loss.backward()
+    torch.testing.assert_close(table.grad, apart[0].grad + apart[1].grad, rtol=1e-10, atol=1e-13)
+
+
+def test_nothing_is_added_without_a_backward(torch_kernel):
+    arguments = called(problem(given="old"))
+    loss = linear_policy_loss(**arguments).loss
+    assert arguments["weight"].grad is None and loss.requires_grad
+    with torch.no_grad():
+        assert not linear_policy_loss(**arguments).loss.requires_grad
+
+
+class TestRefused:
+    """Wherever autograd's hooks are what others wait for."""
+
+    def test_a_weight_that_is_no_leaf(self):
+        arguments = called(problem(given="old"))
+        arguments["weight"] = arguments["weight"] * 1.0
+        with pytest.raises(ValueError, match="weight is no leaf"):
+            linear_policy_loss(**arguments)
+
+    def test_a_frozen_weight(self):
+        arguments = called(problem(given="old"))
+        arguments["weight"].requires_grad_(False)
+        with pytest.raises(ValueError, match="no leaf that requires a gradient"):
+            linear_policy_loss(**arguments)
+
+    @pytest.mark.parametrize("kind", ["register_hook", "register_post_accumulate_grad_hook"])
+    def test_hooks(self, kind):
+        arguments = called(problem(given="old"))
+        getattr(arguments["weight"], kind)(lambda *_: None)
+        with pytest.raises(ValueError, match="gradient hook, which would not fire"):
+            linear_policy_loss(**arguments)
+
+    def test_several_ranks(self, monkeypatch):
+        # As DDP runs; its own hooks are in C++ and cannot be seen from here.
+        monkeypatch.setattr(dist, "is_initialized", lambda: True)
+        monkeypatch.setattr(dist, "get_world_size", lambda: 2)
+        with pytest.raises(ValueError, match="with 2 ranks; the hooks by which DDP and FSDP2"):
+            linear_policy_loss(**called(problem(given="old")))
+
+    def test_under_compile(self):
+        arguments = called(problem(given="old"))
+        compiled = torch.compile(
+            lambda: linear_policy_loss(**arguments).loss, fullgraph=True, backend="eager"
+        )
+        with pytest.raises(Exception, match="accumulate_weight_grad is True under torch.compile"):
+            compiled()

@@ -1,0 +1,145 @@
+"""What each mode holds: the bytes of all tensors alive at once, counted at every operation."""
+
+from __future__ import annotations
+
+import weakref
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from rrgkern import PolicyLoss, linear_policy_loss
+from rrgkern.linear_token_logps import op as logps_op
+from rrgkern.linear_token_logps.head import Tiling
+from rrgkern.policy_loss.linear import cpu_kernels, op
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.policy_loss.linear.cases import keywords, problem
+from tests.rrgkern.policy_loss.linear.conftest import open_up, use_torch
+
+pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="counts what serves CPUs")
+
+# N·V is 48 times a tile, and everything else is small beside it.
+ROWS, WIDTH, VOCABULARY = 96, 16, 4096
+TILING = Tiling(columns=512, elements=512 * 16)
+HELD_ROWS = 8
+TILE = TILING.elements * 4
+LOGITS = ROWS * VOCABULARY * 4
+HEAD = VOCABULARY * WIDTH
+# Per-row numbers, the policy loss's own terms (some 60 fp32 and fp64 arrays), masks, indices.
+SMALL = ROWS * 8 * 100
+
+
+class Alive(TorchDispatchMode):
+    """Bytes of the storages that operations made and that still live, and their peak."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: dict[int, int] = {}
+        self.peak = 0
+        self.largest = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        before = {id_of(x) for x in tree_leaves((args, kwargs or {})) if torch.is_tensor(x)}
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if torch.is_tensor(leaf) and id_of(leaf) not in before | self.alive.keys():
+                self._count(leaf)
+        return result
+
+    def _count(self, tensor: torch.Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key, size = storage._cdata, storage.nbytes()
+        self.alive[key] = size
+        self.largest = max(self.largest, size)
+        weakref.finalize(storage, self.alive.pop, key, None)
+        self.peak = max(self.peak, sum(self.alive.values()))
+
+
+def id_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def measured(monkeypatch, mode: str, dtype: torch.dtype, backward: bool = True, **options) -> Alive:
+    open_up(monkeypatch)
+    plan = op.CPU_PLAN._replace(tiling=TILING, held=HELD_ROWS * VOCABULARY)
+    monkeypatch.setattr(op, "CPU_PLAN", plan)
+    monkeypatch.setattr(logps_op, "CPU_TILING", TILING)
+    monkeypatch.setattr(cpu_kernels, "BLOCK_ELEMENTS", 1024)
+    given = problem(
+        PolicyLoss(beta=0.1),
+        lengths=(40, 56),
+        width=WIDTH,
+        vocabulary=VOCABULARY,
+        given="ref",
+        dtype=dtype,
+    ).to(dtype)
+    called = keywords(given, mode=mode, **options)
+    hidden = called["hidden"].requires_grad_()
+    weight = called["weight"].requires_grad_(mode != "frozen_head")
+    if options.get("accumulate_weight_grad"):
+        weight.grad = torch.zeros_like(weight)
+    with Alive() as alive:
+        loss = linear_policy_loss(**called).loss
+        if backward:
+            loss.backward()
+    assert hidden.grad is not None or not backward
+    return alive
+
+
+def allowance(mode: str, dtype: torch.dtype, into_grad: bool) -> int:
+    """The README's formula, with what a CPU adds: tiles in fp32, a slice of W widened."""
+    wide = dtype == torch.float32
+    one_slice, tiles = TILING.columns * WIDTH * 4, 2 * TILE
+    # Sums in fp32, and the 16-bit gradient they are rounded to.
+    rows = ROWS * WIDTH * (4 if wide else 6)
+    widened = 0 if wide else one_slice
+    if mode == "frozen_head":
+        return rows + tiles + widened
+    if mode == "grad_in_forward":
+        held = HELD_ROWS * (VOCABULARY + TILING.columns) * 4
+        return rows + HEAD * 4 + (held if wide else max(held + widened, HEAD * 2))
+    if into_grad:
+        # On a CPU a 16-bit slice += fp32 takes two copies of it.
+        return rows + tiles + one_slice + 3 * widened
+    return rows + tiles + HEAD * dtype.itemsize + (0 if wide else one_slice + widened)
+
+
+CASES = [
+    ("frozen_head", False),
+    ("grad_in_forward", False),
+    ("recompute", False),
+    ("recompute", True),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("mode", "into_grad"), CASES)
+def test_peak_memory_is_the_formula(monkeypatch, mode, into_grad, dtype):
+    alive = measured(monkeypatch, mode, dtype, accumulate_weight_grad=into_grad)
+    allowed = allowance(mode, dtype, into_grad) + SMALL
+    assert alive.peak <= allowed, f"{alive.peak} bytes at once, the formula says {allowed}"
+    # And the formula is no gift: what it is made of is really held.
+    assert alive.peak >= 0.7 * (allowed - SMALL)
+    assert alive.largest <= max(TILE, HEAD * 4, HELD_ROWS * VOCABULARY * 4) < LOGITS / 2
+
+
+def test_the_counter_sees_logits(monkeypatch):
+    with Alive() as alive:
+        logits = torch.zeros(ROWS, WIDTH) @ torch.zeros(WIDTH, VOCABULARY)
+        del logits
+        torch.zeros(4)
+    assert alive.peak == LOGITS + (ROWS + VOCABULARY) * WIDTH * 4 or alive.peak >= LOGITS
+    assert alive.largest == LOGITS and sum(alive.alive.values()) < LOGITS
+
+
+def test_the_gradients_are_handed_over_and_not_copied(monkeypatch):
+    # Scaled in place and then stolen by autograd: one [V, H] from the forward to `.grad`.
+    use_torch(monkeypatch)
+    given = problem(PolicyLoss(beta=0.1), given="ref").to(torch.float32)
+    called = keywords(given, mode="grad_in_forward")
+    called["hidden"].requires_grad_(), called["weight"].requires_grad_()
+    loss = linear_policy_loss(**called).loss
+    held = [x.data_ptr() for x in loss.grad_fn.saved_tensors]
+    loss.backward()
+    assert [called["hidden"].grad.data_ptr(), called["weight"].grad.data_ptr()] == held[:2]

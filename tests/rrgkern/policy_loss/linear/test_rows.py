@@ -1,0 +1,194 @@
+"""Compaction: which rows are multiplied with the head, forward and backward, and at what price."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from rrgkern import PolicyLoss, linear_policy_loss, linear_token_logps
+from rrgkern.policy_loss.linear.rows import reachable
+from rrgkern.policy_loss.reference import METRICS
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.policy_loss.linear.cases import (
+    LENGTHS,
+    VOCABULARY,
+    WIDTH,
+    check,
+    keywords,
+    ours,
+    problem,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+MODES = ("frozen_head", "grad_in_forward", "recompute")
+PRODUCT = 2 * WIDTH * VOCABULARY
+# The last sequence has no advantage.
+DEAD = LENGTHS[-1]
+ROWS = sum(LENGTHS)
+LIVE = ROWS - DEAD
+
+
+def flops(given, mode: str, **options) -> float:
+    with FlopCounterMode(display=False) as counter:
+        ours(given, mode, frozen=mode == "frozen_head", **options)
+    return counter.get_total_flops() / PRODUCT
+
+
+@pytest.mark.parametrize(("mode", "products"), list(zip(MODES, (2, 3, 4), strict=True)))
+def test_products_of_a_dense_batch(in_the_open, mode, products):
+    given = problem(PolicyLoss(beta=0.1), given="ref").to(torch.float32)
+    assert flops(given, mode) == products * (LIVE + DEAD)
+
+
+@pytest.mark.parametrize(("mode", "products"), list(zip(MODES, (2, 3, 4), strict=True)))
+def test_rows_without_advantage_cost_nothing(in_the_open, mode, products):
+    given = problem(given="token_weight").to(torch.float32)
+    assert flops(given, mode) == products * LIVE
+    given.policy.weight[[0, 4]] = 0.0
+    assert flops(given, mode) == products * (LIVE - 2)
+
+
+@pytest.mark.parametrize(("mode", "products"), list(zip(MODES, (2, 3, 4), strict=True)))
+def test_metrics_of_all_scored_rows_cost_their_forward_only(in_the_open, mode, products):
+    given = problem(PolicyLoss(surrogate="cispo"), given="old").to(torch.float32)
+    assert flops(given, mode) == products * LIVE + DEAD
+    assert flops(given, mode, metrics="computed") == products * LIVE
+
+
+def test_masked_rows_cost_nothing(in_the_open):
+    given = problem(PolicyLoss(beta=0.1), given="ref mask").to(torch.float32)
+    scored = int(given.policy.mask.sum())
+    assert 0 < scored < LIVE + DEAD
+    for mode, products in zip(MODES, (2, 3, 4), strict=True):
+        assert flops(given, mode) == products * scored
+
+
+def test_clipped_rows_leave_the_recomputation(in_the_open):
+    # Ratios far above the clip and positive advantages: no gradient, known only after the forward.
+    given = problem(given="old").to(torch.float32)
+    given.policy.advantages.abs_()
+    clipped = LENGTHS[0]
+    given.policy.old[:clipped] -= 3.0
+    given.policy.old[clipped:] += 0.5
+    assert flops(given, "recompute") == ROWS + 3 * (LIVE - clipped)
+
+
+def test_one_live_token_keeps_a_tied_sequence():
+    for spec, kept in ((PolicyLoss(), 1), (PolicyLoss(ratio_level="sequence"), LENGTHS[0])):
+        given = problem(spec, given="old")
+        weight = torch.zeros(ROWS, dtype=torch.float64, device=DEVICE)
+        weight[1] = 1.0
+        policy = given.policy._replace(weight=weight)
+        assert int(reachable(policy, ROWS).sum()) == kept
+        mask = torch.ones(ROWS, dtype=torch.bool, device=DEVICE)
+        mask[0] = False
+        assert int(reachable(policy._replace(mask=mask), ROWS).sum()) == max(1, kept - 1)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("given_names", ["mask", "old mask token_weight sampler"])
+def test_metrics_are_those_of_policy_loss(torch_kernel, mode, given_names):
+    # fp64: `check` compares all nine with the reference, which computes every scored row.
+    given, frozen = problem(given=given_names), mode == "frozen_head"
+    check(ours(given, mode, frozen=frozen), given, frozen=frozen)
+
+
+def test_metrics_of_computed_rows(torch_kernel):
+    given = problem(PolicyLoss(surrogate="cispo"), given="old mask")
+    part = ours(given, "recompute", metrics="computed")
+    whole = ours(given, "recompute")
+    live = reachable(given.policy, ROWS)
+    assert part.metrics[METRICS.index("tokens")] == live.sum() < whole.metrics[-1]
+    for name in ("loss", "hidden", "weight"):
+        torch.testing.assert_close(getattr(part, name), getattr(whole, name), rtol=1e-12, atol=0)
+    check(part._replace(metrics=whole.metrics), given)
+
+
+def test_the_entropy_is_reported_when_asked(torch_kernel):
+    given = problem(given="mask")
+    expected = (
+        linear_token_logps(
+            *(given.hidden, given.weight, given.targets),
+            temperature=given.temperature,
+            entropy=True,
+        )
+        .entropy[given.policy.mask]
+        .mean()
+    )
+    for mode in MODES:
+        out = ours(given, mode, frozen=mode == "frozen_head", entropy=True)
+        torch.testing.assert_close(out.metrics[METRICS.index("entropy")], expected)
+        check(out, given, frozen=mode == "frozen_head")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("spec", [PolicyLoss(), PolicyLoss(beta=0.1)], ids=["beta 0", "beta"])
+def test_masked_rows_change_no_bit(kernel, mode, spec):
+    if kernel == "triton" and spec.beta:
+        pytest.skip("the kernels of this room do not know beta")
+    given = problem(spec, bias=True, dtype=torch.float32).to(torch.float32)
+    frozen, masked = mode == "frozen_head", ~given.policy.mask
+    clean = ours(given, mode, frozen=frozen)
+
+    def poisoned(values, poison):
+        return values.clone().masked_fill_(masked, poison)
+
+    hidden = given.hidden.clone()
+    hidden[masked] = torch.nan
+    policy = given.policy._replace(
+        old=poisoned(given.policy.old, torch.inf),
+        ref=poisoned(given.policy.ref, torch.nan),
+        weight=poisoned(given.policy.weight, torch.nan),
+    )
+    targets = given.targets.masked_fill(masked, -100)
+    dirty = ours(given._replace(hidden=hidden, policy=policy, targets=targets), mode, frozen=frozen)
+    for got, want in zip(dirty, clean, strict=True):
+        assert (got is None and want is None) or torch.equal(got, want)
+    assert masked.any() and not dirty.hidden[masked].any()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("batch", ["N = 0", "S = 0", "all masked", "no advantage"])
+def test_nothing_to_learn(kernel, mode, batch):
+    lengths = {"N = 0": (0, 0), "S = 0": ()}.get(batch, (3, 2))
+    given = problem(lengths=lengths, given="old mask", bias=True, dtype=torch.bfloat16)
+    given = given.to(torch.bfloat16)
+    if batch == "all masked":
+        given.policy.mask.zero_()
+    given.policy.advantages.zero_()
+    out = ours(given, mode, frozen=mode == "frozen_head")
+    assert out.loss == 0
+    for name in ("hidden", "weight", "bias"):
+        gradient = getattr(out, name)
+        assert gradient is None or (
+            gradient.shape == getattr(given, name).shape and not gradient.any()
+        )
+    assert out.metrics[METRICS.index("tokens")] == given.policy.mask.sum()
+
+
+@pytest.mark.parametrize("mode", ["grad_in_forward", "recompute"])
+def test_an_entropy_bonus_without_a_scored_row(torch_kernel, mode):
+    given = problem(PolicyLoss(entropy_coef=0.1), lengths=(2,), given="mask")
+    given.policy.mask.zero_()
+    out = ours(given, mode)
+    assert out.loss == 0 and not out.hidden.any() and not out.weight.any()
+
+
+def test_the_ratio_is_exactly_one_on_policy(kernel):
+    given = problem(given="", dtype=torch.bfloat16).to(torch.bfloat16)
+    for mode in MODES:
+        metrics = linear_policy_loss(**keywords(given, mode=mode)).metrics
+        assert metrics["ratio_mean"] == metrics["ratio_max"] == 1
+        assert metrics["effective_sample_size"] == 1
+
+
+def test_the_ratio_is_exactly_one_to_the_log_probabilities_of_the_same_policy(kernel):
+    given = problem(given="mask", dtype=torch.bfloat16).to(torch.bfloat16)
+    mask = given.policy.mask
+    old = torch.zeros(len(mask), device=mask.device)
+    old[mask] = linear_token_logps(
+        given.hidden[mask], given.weight, given.targets[mask], temperature=given.temperature
+    ).logps
+    metrics = linear_policy_loss(**keywords(given, old=old, mode="recompute")).metrics
+    assert metrics["ratio_mean"] == metrics["ratio_max"] == 1
