@@ -13,7 +13,7 @@ from rrgkern.token_logps.row_stats import RowStats
 
 
 class RowSteps(Protocol):
-    """Steps on sums over hidden states: `cpu_kernels`, which says what each does, `triton_kernels`."""
+    """Steps on sums over hidden states, of `cpu_kernels` and `triton_kernels`."""
 
     def rescale(self, total: Tensor, decay: Tensor) -> None: ...
 
