@@ -8,7 +8,7 @@ on a GPU) on the same images, completions and rewards with Dr. GRPO's loss and a
 reference. First losses and gradients are compared, and nothing is timed if they differ. Then:
 
 - update: reference log-probabilities, loss, backward and the optimiser's step; by TRL's
-  trainer also with `rrgtrain.policy.trl.SharedPrefix`;
+  trainer also with `rrgtrain.integrations.trl.SharedPrefix`;
 - generation: `generate` of transformers with num_return_sequences, and ours;
 - step: generation and update together, as each trainer runs them;
 - peak memory of the update, above what was allocated before it.
@@ -41,16 +41,16 @@ from bench import rows, timing
 from rrgkern import PolicyLoss, group_advantages
 from rrgtrain.algorithms.group import Group, Member, group_offsets
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.engine.optim import adamw, apply_step
-from rrgtrain.engine.reference import Reference, reference_of
-from rrgtrain.engine.update import accumulate_gradients
+from rrgtrain.integrations.trl import SharedPrefix
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import encode_prompt, prompt_text
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
-from rrgtrain.policy.trl import SharedPrefix
 from rrgtrain.rollout import generate
 from rrgtrain.schema import Rl
+from rrgtrain.train.optim import adamw, apply_step
+from rrgtrain.train.reference import Reference, reference_of
+from rrgtrain.train.update import accumulate_gradients
 
 BETA, LR, CLIP = 0.01, 1e-5, 1.0
 

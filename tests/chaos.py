@@ -19,8 +19,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from rrgtrain.engine.logs import read_metrics
-from tests.rrgtrain.engine.runs import TINY_RUN, Done, command, differences, finished_demo
+from rrgtrain.log.logs import read_metrics
+from tests.rrgtrain.runs import TINY_RUN, Done, command, differences, finished_demo
 
 KILLED = -9
 

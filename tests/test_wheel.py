@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests import house
-from tests.rrgtrain.engine.runs import TINY_RUN
+from tests.rrgtrain.runs import TINY_RUN
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow

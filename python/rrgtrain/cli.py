@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rrgclinical.shown import one_line
-from rrgtrain.engine.stop import INTERRUPTED, stopping
 from rrgtrain.errors import Stopped, UserError
+from rrgtrain.util.stop import INTERRUPTED, stopping
 
 DEFAULT_RECIPES = {
     "demo": "demo",
@@ -159,7 +159,7 @@ def _told(arguments: Sequence[str] | None) -> int:
 
 def _ranks() -> Any:
     """The module of that name, where a command has come as far as to import it."""
-    return sys.modules.get("rrgtrain.engine.ranks")
+    return sys.modules.get("rrgtrain.dist.ranks")
 
 
 def _tell(line: str, error: BaseException) -> None:

@@ -14,22 +14,22 @@ import torch
 from rrgclinical.shown import one_line
 from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.config import load_config
-from rrgtrain.engine import parallel, ranks
-from rrgtrain.engine.experiment import is_fixed
-from rrgtrain.engine.keepsakes import Keepsakes
-from rrgtrain.engine.outcome import draw, finish
-from rrgtrain.engine.progress import Bar, progress
-from rrgtrain.engine.remembered import FILE, as_trained
-from rrgtrain.engine.replay import replay_batch
-from rrgtrain.engine.replay_step import replay_step
-from rrgtrain.engine.rundir import RunDir
-from rrgtrain.engine.stages import Stages
-from rrgtrain.engine.wandb_log import require_wandb
+from rrgtrain.dist import parallel, ranks
 from rrgtrain.errors import Stopped, UserError
+from rrgtrain.log.keepsakes import Keepsakes
+from rrgtrain.log.wandb_log import require_wandb
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
+from rrgtrain.run.outcome import draw, finish
+from rrgtrain.run.replay import replay_batch
+from rrgtrain.run.replay_step import replay_step
+from rrgtrain.run.select_studies import select
+from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
-from rrgtrain.select.draw import select
+from rrgtrain.state.experiment import is_fixed
+from rrgtrain.state.remembered import FILE, as_trained
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.util.progress import Bar, progress
 
 TITLES = {
     "editgrpo": "EditGRPO",

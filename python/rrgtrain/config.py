@@ -25,9 +25,9 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from rrgtrain.engine.rundir import atomic_write
 from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import find_recipe, read_recipe
+from rrgtrain.util.files import atomic_write
 
 T = TypeVar("T")
 _WRITTEN = "_written"

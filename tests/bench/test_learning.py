@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench import learning
-from rrgtrain.engine import stages
-from tests.rrgtrain.engine.runs import TINY_RUN
+from rrgtrain.run import stages
+from tests.rrgtrain.runs import TINY_RUN
 
 SEEDS = [1, 2]
 

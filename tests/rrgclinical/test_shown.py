@@ -8,7 +8,7 @@ import pytest
 
 from rrgclinical.shown import one_line, printable, redacted, shown_url
 from rrgtrain import commands
-from rrgtrain.engine.replay_step import Finding
+from rrgtrain.run.replay_step import Finding
 
 
 @pytest.mark.parametrize(

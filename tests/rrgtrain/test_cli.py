@@ -24,7 +24,7 @@ from rrgtrain.config import load_config
 from rrgtrain.data.images import read_image
 from rrgtrain.policy.load import load_policy
 from rrgtrain.schema import Recipe
-from tests.rrgtrain.engine.common import OF_PHANTOM, SMALL_POLICY, phantoms
+from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
 
 SMALL = [
     *SMALL_POLICY,

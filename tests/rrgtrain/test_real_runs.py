@@ -11,7 +11,7 @@ import pytest
 
 from rrgtrain.cli import main
 from rrgtrain.policy.load import load_policy
-from tests.rrgtrain.engine.common import OF_PHANTOM, SMALL_POLICY
+from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 
 DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 

@@ -19,10 +19,8 @@ from peft import LoraConfig, get_peft_model
 
 from rrgkern import linear_token_logps
 from rrgtrain.algorithms import build_algorithm
-from rrgtrain.engine.logs import RunLog, read_metrics
-from rrgtrain.engine.rl import run_rl
-from rrgtrain.engine.rundir import RunDir
 from rrgtrain.errors import UserError
+from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
@@ -31,7 +29,9 @@ from rrgtrain.rollout import Rollout, generate
 from rrgtrain.rollout.engine import RolloutEngine
 from rrgtrain.rollout.vllm_engine import VllmEngine, save_for_serving
 from rrgtrain.rollout.vllm_server import VllmServerEngine, serve_command
-from tests.rrgtrain.engine.common import policy_and_prompts, recipe, studies
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.rl import run_rl
+from tests.rrgtrain.common import policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import prompt, tiny_policy
 
 LENGTH = 256

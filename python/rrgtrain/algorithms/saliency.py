@@ -13,11 +13,11 @@ from rrgclinical.chexbert.distilled import distil
 from rrgtrain.algorithms.base import Context
 from rrgtrain.algorithms.group import Group, members, token_offsets
 from rrgtrain.data.study import Study
-from rrgtrain.engine.progress import Bar, progress
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.rewards.readers import open_labeller
 from rrgtrain.schema import Recipe
+from rrgtrain.util.progress import Bar, progress
 
 DISTILLED = "distilled"
 

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rrgtrain.engine.rundir import atomic_write
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.replicate.claims import Claim, chosen_claims
 from rrgtrain.replicate.cost import clock, seconds_of, wall_seconds
@@ -22,6 +21,7 @@ from rrgtrain.replicate.text import QUICK_NOTE, listing, spoken
 from rrgtrain.replicate.watch import stop_after
 from rrgtrain.replicate.work import work
 from rrgtrain.report.provenance import commit
+from rrgtrain.util.files import atomic_write
 
 SEEDS = (0, 1, 2)
 PAGE, NUMBERS = "replicate.html", "replicate.json"

@@ -15,8 +15,8 @@ from rrgphantom.write import VERSION as PHANTOM_VERSION
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.report.provenance import versions
+from rrgtrain.run.select_studies import SUBSET
 from rrgtrain.schema import Recipe
-from rrgtrain.select.draw import SUBSET
 
 DATA = "data"
 QUICK = "replicate/quick"

@@ -29,10 +29,10 @@ from rrgtrain.algorithms import Group, Member
 from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.data.study import Study
-from rrgtrain.engine.progress import Bar, progress
-from rrgtrain.engine.session import Session
 from rrgtrain.replicate.measures import Ratios, mean_of
 from rrgtrain.rollout import generate
+from rrgtrain.run.session import Session
+from rrgtrain.util.progress import Bar, progress
 
 MASK = "[MASK]"
 SHARE = 0.1

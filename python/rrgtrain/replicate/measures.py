@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rrgclinical.labels import NO_FINDING, OBSERVATIONS, to_binary
-from rrgtrain.engine.evaluate import Evaluation
+from rrgtrain.train.evaluate import Evaluation
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rrgtrain.engine.rundir import atomic_write
 from rrgtrain.replicate.claims import MEASURES
 from rrgtrain.replicate.figure import figure_of
 from rrgtrain.replicate.outcome import Outcome
 from rrgtrain.replicate.text import check_line
 from rrgtrain.report.page import rendered
 from rrgtrain.report.provenance import versions
+from rrgtrain.util.files import atomic_write
 
 
 def write_page(

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rrgtrain.engine.rundir import atomic_write
 from rrgtrain.errors import UserError
 from rrgtrain.replicate.jobs import Task, changes, digest, identity
 from rrgtrain.replicate.measures import Ratios
+from rrgtrain.util.files import atomic_write
 
 
 @dataclass(frozen=True)

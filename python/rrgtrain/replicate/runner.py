@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rrgtrain.engine.progress import Bar, progress
-from rrgtrain.engine.rundir import RunDir
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.replicate.cost import seconds_of
 from rrgtrain.replicate.jobs import Task
 from rrgtrain.replicate.results import finished
-from rrgtrain.select.draw import RECORDS
+from rrgtrain.run.select_studies import RECORDS
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.util.progress import Bar, progress
 
 SLICE = 8 * 60.0
 """Seconds after which a job writes its checkpoint: with the step it is in, under nine minutes."""

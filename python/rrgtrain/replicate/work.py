@@ -10,11 +10,6 @@ import numpy as np
 import torch
 
 from rrgphantom import PhantomConfig, write_phantom
-from rrgtrain.engine.evaluate import Evaluation
-from rrgtrain.engine.progress import Bar, progress
-from rrgtrain.engine.rundir import RunDir
-from rrgtrain.engine.session import open_session
-from rrgtrain.engine.stages import Stages
 from rrgtrain.replicate.jobs import Task, identity
 from rrgtrain.replicate.masking import masking_check
 from rrgtrain.replicate.measures import (
@@ -27,9 +22,14 @@ from rrgtrain.replicate.measures import (
 from rrgtrain.replicate.results import Result, begin, end
 from rrgtrain.replicate.zero_rate import ZeroRecorder
 from rrgtrain.report.provenance import commit
+from rrgtrain.run.select_studies import RECORDS, random_draw, select
+from rrgtrain.run.session import open_session
+from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
-from rrgtrain.select.draw import RECORDS, random_draw, select
 from rrgtrain.select.records import Records
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.evaluate import Evaluation
+from rrgtrain.util.progress import Bar, progress
 
 Found = tuple[dict[str, Ratios], dict[str, Any]]
 

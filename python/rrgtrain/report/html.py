@@ -11,7 +11,6 @@ from typing import Any
 
 from rrgclinical import OBSERVATIONS, ClassId, Extractor, build_extractor
 from rrgclinical.shown import redacted
-from rrgtrain.engine.rundir import RunDir, atomic_write
 from rrgtrain.report import numbers
 from rrgtrain.report.facts import FactsRead, read_facts
 from rrgtrain.report.figures import training_figures
@@ -24,6 +23,8 @@ from rrgtrain.report.redline import quoted, redline
 from rrgtrain.report.rollouts import last_rollouts
 from rrgtrain.report.samples import AnySample, EditSample, Sample, WeightSample, png
 from rrgtrain.report.summary import Metric, RunSummary
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.util.files import atomic_write
 
 
 def write_report(

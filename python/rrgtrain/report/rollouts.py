@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rrgtrain.engine.record import read_record
+from rrgtrain.log.record import read_record
 from rrgtrain.report import numbers
 from rrgtrain.report.facts import FactsRead, read_facts
 

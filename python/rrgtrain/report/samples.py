@@ -13,8 +13,8 @@ from typing import Any
 from PIL import Image
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgtrain.engine.rundir import atomic_write
 from rrgtrain.errors import UserError
+from rrgtrain.util.files import atomic_write
 
 LONGEST_SIDE = 640
 """Pixels; a page with a dozen radiographs stays a few megabytes."""

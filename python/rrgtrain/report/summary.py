@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rrgtrain.engine.rundir import atomic_write
 from rrgtrain.errors import UserError
+from rrgtrain.util.files import atomic_write
 
 
 @dataclass(frozen=True)

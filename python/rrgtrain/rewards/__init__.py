@@ -1,6 +1,6 @@
 """Rewards: clinical terms composed with weights."""
 
+from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.rewards.service import RewardService, Scores
-from rrgtrain.rewards.trl import trl_reward
 
 __all__ = ["RewardService", "Scores", "trl_reward"]

@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from rrgclinical.shown import shown_url
-from rrgtrain.engine.stop import stopping
 from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
@@ -33,6 +32,7 @@ from rrgtrain.rollout.vllm_prompts import (
     sampling_arguments,
     vllm_prompts,
 )
+from rrgtrain.util.stop import stopping
 from rrgtrain.vllm_worker import digest_of
 
 # from a proxy before a server that is gone or loads

@@ -14,7 +14,7 @@ from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from tests.rrgclinical.radgraph import archives, texts
-from tests.rrgtrain.engine.common import member, recipe
+from tests.rrgtrain.common import member, recipe
 from tests.rrgtrain.policy.common import prompt, tiny_policy
 
 FIRST = kinds_of(archives.FIRST_NER)

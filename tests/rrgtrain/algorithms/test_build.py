@@ -12,7 +12,7 @@ import torch
 from rrgkern import PolicyLoss
 from rrgtrain.algorithms import Algorithm, Group, build_algorithm, group_offsets
 from rrgtrain.errors import UserError
-from tests.rrgtrain.engine.common import groups_of, recipe
+from tests.rrgtrain.common import groups_of, recipe
 from tests.rrgtrain.policy.common import tiny_policy
 
 OWN = """

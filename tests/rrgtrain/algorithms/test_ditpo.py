@@ -11,7 +11,7 @@ from rrgtrain.algorithms import Context, Group, Objective, build_algorithm
 from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.errors import UserError
-from tests.rrgtrain.engine.common import groups_of, member, recipe, studies
+from tests.rrgtrain.common import groups_of, member, recipe, studies
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 
 POLICY = tiny_policy()

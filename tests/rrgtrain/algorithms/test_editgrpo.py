@@ -15,7 +15,7 @@ from rrgtrain.algorithms.group import Member
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
-from tests.rrgtrain.engine.common import member, recipe
+from tests.rrgtrain.common import member, recipe
 from tests.rrgtrain.policy.common import prompt, tiny_policy
 
 # Each report needs exactly the rule it stands under to come closer to its reference.

@@ -23,14 +23,14 @@ from rrgtrain.algorithms import Context, Group, Member, Objective, build_algorit
 from rrgtrain.algorithms import base as base_module
 from rrgtrain.algorithms import orapo as orapo_module
 from rrgtrain.algorithms import saliency as saliency_module
-from rrgtrain.engine import layout as layout_module
-from rrgtrain.engine import update as update_module
-from rrgtrain.engine.update import accumulate_gradients, fixed_logps
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
+from rrgtrain.train import layout as layout_module
+from rrgtrain.train import update as update_module
+from rrgtrain.train.update import accumulate_gradients, fixed_logps
 from tests.rrgclinical.chexbert import tiny
 from tests.rrgtrain.algorithms import plain
-from tests.rrgtrain.engine.common import gradients, member, recipe, studies
+from tests.rrgtrain.common import gradients, member, recipe, studies
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 
 LIMIT = 64

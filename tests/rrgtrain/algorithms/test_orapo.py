@@ -13,13 +13,13 @@ from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import competing
 from rrgtrain.algorithms.orapo import mixing_weight, oracle_against_sampled, zero_shares
 from rrgtrain.algorithms.zero_rate import ZeroRate
-from rrgtrain.engine import update as update_module
-from rrgtrain.engine.rl import spread, zero_variance
-from rrgtrain.engine.update import Update, accumulate_gradients
 from rrgtrain.errors import UserError
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.schema import Lora
-from tests.rrgtrain.engine.common import gradients, groups_of, recipe
+from rrgtrain.train import update as update_module
+from rrgtrain.train.rl import spread, zero_variance
+from rrgtrain.train.update import Update, accumulate_gradients
+from tests.rrgtrain.common import gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import tiny_policy
 
 POLICY = tiny_policy()

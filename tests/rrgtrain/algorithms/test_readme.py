@@ -10,8 +10,8 @@ import torch
 
 import rrgtrain.algorithms
 from rrgtrain.algorithms import Objective, build_algorithm
-from rrgtrain.engine.update import accumulate_gradients
-from tests.rrgtrain.engine.common import gradients, groups_of, recipe
+from rrgtrain.train.update import accumulate_gradients
+from tests.rrgtrain.common import gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import tiny_policy
 
 README = Path(rrgtrain.algorithms.__file__).with_name("README.md").read_text(encoding="utf-8")

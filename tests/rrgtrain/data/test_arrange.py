@@ -11,9 +11,9 @@ import pytest
 
 from rrgtrain.data.arrange import join_splits, leave_out_crowded, one_image_each
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.engine.session import open_data
 from rrgtrain.errors import UserError
-from tests.rrgtrain.engine.common import recipe
+from rrgtrain.run.session import open_data
+from tests.rrgtrain.common import recipe
 
 
 def study(name: str, split: str, *images: str) -> Study:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from rrgtrain.engine.remembered import remember, remembered
-from rrgtrain.engine.session import open_session
 from rrgtrain.errors import UserError
 from rrgtrain.policy.prompt import STYLES, encode_prompt, prompt_text
 from rrgtrain.policy.template import PLACEHOLDERS, check_prompt
-from tests.rrgtrain.engine.common import phantoms, recipe
+from rrgtrain.run.session import open_session
+from rrgtrain.state.remembered import remember, remembered
+from tests.rrgtrain.common import phantoms, recipe
 from tests.rrgtrain.policy.common import study, tiny_policy
 
 OWN = """Read the current {current}.

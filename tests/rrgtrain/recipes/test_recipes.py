@@ -9,18 +9,18 @@ import pytest
 
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.config import load_config
-from rrgtrain.engine.encode import PromptCache
-from rrgtrain.engine.logs import RunLog, read_metrics
-from rrgtrain.engine.preflight import check_data
-from rrgtrain.engine.rl import run_rl
-from rrgtrain.engine.rundir import RunDir
-from rrgtrain.engine.sft import run_sft
 from rrgtrain.errors import UserError
+from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.recipe_files import recipe_names
 from rrgtrain.rewards import RewardService
+from rrgtrain.run.preflight import check_data
 from rrgtrain.schema import Recipe
 from rrgtrain.select import narrow
-from tests.rrgtrain.engine.common import studies
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.rl import run_rl
+from rrgtrain.train.sft import run_sft
+from tests.rrgtrain.common import studies
 from tests.rrgtrain.policy.common import tiny_policy
 
 MICRO = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rrgtrain.cli import main
-from tests.rrgtrain.engine.common import SMALL_POLICY, phantoms
+from tests.rrgtrain.common import SMALL_POLICY, phantoms
 
 STEPS = ["sft.steps=1", "sft.batch=2", "rl.steps=1", "rl.prompts=2", "eval.bootstrap=5"]
 

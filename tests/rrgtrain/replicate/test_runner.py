@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from rrgtrain.engine.rundir import RunDir
-from rrgtrain.engine.stop import stopping
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.replicate import runner
 from rrgtrain.replicate.jobs import Task, with_needs
 from rrgtrain.replicate.results import finished
 from rrgtrain.replicate.runner import child, run_tasks
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.util.stop import stopping
 from tests.rrgtrain.replicate.common import leave, task
 
 

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from rrgtrain.cli import main
-from rrgtrain.engine import rl as rl_module
-from rrgtrain.engine.rundir import RunDir
-from rrgtrain.engine.stop import stopping
 from rrgtrain.errors import Stopped
 from rrgtrain.replicate import command, masking
 from rrgtrain.replicate import jobs as jobs_module
 from rrgtrain.replicate.jobs import JOBS, Task
 from rrgtrain.replicate.results import Result, finished, stale
 from rrgtrain.replicate.work import work
-from tests.rrgtrain.engine.common import OF_PHANTOM, SMALL_POLICY
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train import rl as rl_module
+from rrgtrain.util.stop import stopping
+from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 from tests.rrgtrain.replicate.common import task
 from tests.rrgtrain.replicate.test_runner import Played
 

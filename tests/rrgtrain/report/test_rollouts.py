@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rrgclinical import OBSERVATIONS
-from rrgtrain.engine.record import FORMAT, packed
 from rrgtrain.errors import UserError
+from rrgtrain.log.record import FORMAT, packed
 from rrgtrain.report import RunSummary, System, write_report
 from rrgtrain.report.rollouts import last_rollouts
 from rrgtrain.rewards import RewardService

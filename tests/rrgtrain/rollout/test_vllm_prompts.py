@@ -10,7 +10,6 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from rrgtrain.engine.reference import reference_of
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
@@ -20,10 +19,11 @@ from rrgtrain.rollout.vllm_engine import VllmEngine
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.rollout.vllm_server import VllmServerEngine
 from rrgtrain.schema import Lora
-from tests.rrgtrain.engine.test_reference import logps, reference_logps
+from rrgtrain.train.reference import reference_of
 from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 from tests.rrgtrain.rollout import stub_vllm
 from tests.rrgtrain.rollout.served import Served
+from tests.rrgtrain.train.test_reference import logps, reference_logps
 
 PUSHES = 50
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from rrgtrain.engine.stop import stopping
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
@@ -21,6 +20,7 @@ from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rollout import Rollout, generate
 from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout
 from rrgtrain.rollout.vllm_server import VllmServerEngine
+from rrgtrain.util.stop import stopping
 from tests.rrgtrain.policy.common import prompt, tiny_directory, tiny_policy
 from tests.rrgtrain.rollout.served import CHAT, WORKERS, Served
 

@@ -11,13 +11,13 @@ import pytest
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
+from rrgtrain.run import select_studies as draw_module
+from rrgtrain.run.select_studies import RECORDS, SUBSET, random_draw, select
 from rrgtrain.schema import Recipe
-from rrgtrain.select import draw as draw_module
-from rrgtrain.select.draw import RECORDS, SUBSET, random_draw, select
 from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, reward_statistics, table_7
 from rrgtrain.select.subset import Subset
-from tests.rrgtrain.engine.common import OF_PHANTOM, phantoms, recipe
+from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe
 from tests.rrgtrain.policy.common import tiny_directory
 
 

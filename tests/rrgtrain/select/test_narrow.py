@@ -13,7 +13,7 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.errors import UserError
 from rrgtrain.select import narrow
 from rrgtrain.select.subset import Subset
-from tests.rrgtrain.engine.common import recipe, studies
+from tests.rrgtrain.common import recipe, studies
 
 RULES = build_labeller("rules")
 

@@ -1,0 +1,339 @@
+"""Masters in fp32, computation in `policy.dtype`, over one rank or several.
+
+What trains is kept in fp32: weights, gradients over micro-batches, reductions and the optimiser's
+moments. The model computes with copies in `policy.dtype`. That is PyTorch's `fully_shard` with a
+`MixedPrecisionPolicy`, on several ranks (`scale.mode=fsdp2`) and, as a world of one, in a process
+of its own. A process alone that computes in fp32 has nothing to copy and keeps its plain model.
+
+A decoder layer is a unit of `fully_shard`, and all that is outside the layers (embedding, head,
+vision tower) another, the root, which stays gathered during an update. Text of unequal length is
+no matter, but every rank runs as many forwards as the others (`in_step`), and none of a vision
+tower of its own: ranks whose groups have no images would wait for ever. Rollouts gather all
+weights first (`gathered`), once for a batch, since sequences of unequal length decode in unequal
+numbers of steps; for that time every rank holds the whole model in `policy.dtype`.
+
+What never trains keeps the dtype it was loaded in. In a world of one `fully_shard` leaves it
+alone, so that no second copy is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from rrgtrain.dist import ranks
+from rrgtrain.state.remembered import remember
+from rrgtrain.util.files import atomic_directory
+from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Recipe
+
+T = TypeVar("T")
+
+VERBS = ("demo", "sft", "rl", "eval")
+_ROOT = "_rrgtrain_root"
+
+
+class _Root(nn.Module):
+    """The model as one module whose forward is any computation with it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, compute: Callable[[], Any], idle: Callable[[], list[nn.Parameter]]) -> Any:
+        out = compute()
+        return _Touched.apply(out, *idle()) if torch.is_grad_enabled() else out
+
+
+class _Touched(torch.autograd.Function):
+    """A copy of its first argument; the parameters behind it get a gradient of 0.
+
+    FSDP2 reduces what has a gradient, and ranks must reduce the same. The module's result may be no
+    view: its hook would be lost with a change in place.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, *unused: nn.Parameter) -> Tensor:
+        ctx.like = [(p.shape, p.dtype, p.device) for p in unused]
+        return out.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        zeros = (torch.zeros(s, dtype=d, device=at) for s, d, at in ctx.like)
+        return gradients[0], *zeros
+
+
+def check(recipe: Recipe, verb: str) -> None:
+    """UserError for what several ranks cannot do."""
+    if recipe.scale.mode == "none" or verb not in ("demo", "rl"):
+        return
+    if recipe.rollout.engine == "vllm" and ranks.processes() > 1:
+        raise UserError(
+            "rollout.engine=vllm samples in the trainer's process, and torchrun has started "
+            f"{ranks.processes()}; use rollout.engine=vllm_server or transformers"
+        )
+
+
+def place(mode: str, *policies: Policy | None) -> None:
+    """Lays the policies over the ranks; all start from rank 0's weights.
+
+    A policy trained by an optimiser is placed before the optimiser is made; one that has been
+    placed stays as it is.
+    """
+    models = {id(p.model): p for p in policies if p is not None and not sharded(p)}
+    if mode == "none":
+        for policy in models.values():
+            if any(p.dtype != policy.dtype for p in _trained(policy.model)):
+                ranks.join_alone(cuda=policy.device.type == "cuda")
+                _shard(policy)
+        return
+    ranks.gate()
+    for policy in models.values():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                dist.broadcast(parameter.detach(), 0)
+        _shard(policy)
+
+
+def sharded(policy: Policy) -> bool:
+    """True where `fully_shard` holds the policy's weights, each rank its part of them."""
+    return _root(policy) is not None
+
+
+def through(policy: Policy, compute: Callable[[], Tensor], *, images: bool) -> Tensor:
+    """`compute()`, which runs the policy's model forward.
+
+    images: whether it runs the vision tower.
+    """
+    root = _root(policy)
+    if root is None:
+        return compute()
+    tower = None if images else policy.visual
+    ranks.gate()
+    with ranks.inseparable():
+        out = root(compute, lambda: _trained(tower) if tower is not None else [])
+    if not torch.is_grad_enabled():
+        root.reshard()  # which is otherwise the backward's work
+    return out
+
+
+def backward(policy: Policy, loss: Tensor) -> None:
+    """`loss.backward()`, once all ranks have their loss."""
+    if not sharded(policy):
+        loss.backward()
+        return
+    ranks.gate()
+    with ranks.inseparable():
+        loss.backward()
+
+
+def in_step(policy: Policy, chunks: Sequence[T], idle: T) -> Iterator[T]:
+    """The chunks; where weights are sharded, then `idle` until the rank with most is done."""
+    most = max(ranks.gather(len(chunks))) if sharded(policy) else len(chunks)
+    yield from chunks
+    for _ in range(most - len(chunks)):
+        yield idle
+
+
+def drop_unused_gradients(policy: Policy, *, images: bool) -> None:
+    """Clears the gradients of 0 that the ranks have summed for a vision tower that none has run.
+
+    images: True where this rank's forwards have run the vision tower.
+    """
+    if not sharded(policy) or policy.visual is None:
+        return
+    if not any(ranks.gather(images)):
+        for parameter in _trained(policy.visual):
+            parameter.grad = None
+
+
+@contextmanager
+def gathered(policy: Policy) -> Iterator[None]:
+    """Whole weights in `policy.dtype` inside, which nothing may change.
+
+    Each rank may run as many forwards as it likes, without gradients, and read the weights. They
+    are gathered once, on entering.
+    """
+    root = _root(policy)
+    if root is None:
+        with _cast(policy):
+            yield
+        return
+    units = _units(root)
+    ranks.gate()
+    with ranks.inseparable():
+        for unit in units:
+            unit.unshard()
+    for unit in units:
+        unit.set_reshard_after_forward(False, recurse=False)
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.set_reshard_after_forward(unit is not root, recurse=False)
+            unit.reshard()
+
+
+@dataclass(frozen=True)
+class PerRank:
+    """A value of which every rank has its own; `full` makes the list of all of it."""
+
+    value: Any
+
+
+def full(state: Any) -> Any:
+    """Nested `state` with whole tensors on the CPU in the place of sharded ones.
+
+    All ranks call it at once; on those other than 0 such tensors are None. A tensor that stands
+    twice (tied weights) stays one.
+    """
+    return _full(state, {})
+
+
+def _full(state: Any, done: dict[int, Any]) -> Any:
+    if isinstance(state, dict):
+        return {key: _full(value, done) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_full(value, done) for value in state)
+    if isinstance(state, PerRank):
+        parts: list[Any] | None = [None] * ranks.size() if ranks.first() else None
+        dist.gather_object(_on_cpu(state.value), parts, dst=0)
+        return parts
+    if not _is_sharded(state):
+        return state
+    if id(state) not in done:
+        whole = state.detach().full_tensor()
+        # `state` too: an id is another tensor's once this one is gone
+        done[id(state)] = state, whole.cpu() if ranks.first() else None
+    return done[id(state)][1]
+
+
+def _on_cpu(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {key: _on_cpu(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(map(_on_cpu, state))
+    return state.cpu() if isinstance(state, Tensor) else state
+
+
+def as_parameter(value: Tensor, parameter: Tensor) -> Tensor:
+    """A whole tensor of the parameter's shape on its device, and sharded as it is."""
+    if not _is_sharded(parameter) or _is_sharded(value):
+        return value.to(parameter.device)
+    from torch.distributed.tensor import distribute_tensor
+
+    sharding: Any = parameter
+    # every rank has the whole value: nothing is sent
+    return distribute_tensor(
+        value.to(parameter.device), sharding.device_mesh, sharding.placements, src_data_rank=None
+    )
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    """Puts back a whole `state_dict` of the optimiser."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if any(map(_is_sharded, parameters)):  # those of `optim.OnShards` are plain
+        states = {}
+        for place_, values in saved["state"].items():
+            own = parameters[place_]
+            states[place_] = {
+                name: as_parameter(value, own)
+                if isinstance(value, Tensor) and value.shape == own.shape
+                else value
+                for name, value in values.items()
+            }
+        saved = {**saved, "state": states}
+    optimizer.load_state_dict(saved)
+
+
+def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:
+    """The policy, and what `recipe` trained it for, as a checkpoint directory, whole or not at all.
+
+    Rank 0 writes it. It holds the masters, in fp32: a training that starts from it starts where
+    this one has ended.
+    """
+    weights = full(_weights(policy)) if sharded(policy) else None
+    if ranks.first():
+        with atomic_directory(directory) as partial:
+            policy.save(partial, weights)
+            remember(recipe, partial)
+    ranks.gate()
+
+
+def _shard(policy: Policy) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    alone = ranks.size() == 1
+    root = _Root(policy.model)
+    options: dict[str, Any] = {
+        "mesh": init_device_mesh(policy.device.type, (ranks.size(),)),
+        "mp_policy": MixedPrecisionPolicy(
+            param_dtype=policy.dtype,
+            reduce_dtype=torch.promote_types(policy.dtype, torch.float32),
+            # the model makes its own inputs, in the dtype that each wants
+            cast_forward_inputs=False,
+        ),
+        "ignored_params": {
+            p
+            for p in policy.model.parameters()
+            if alone and not p.requires_grad and p.dtype == policy.dtype
+        },
+    }
+    for layer in policy.language_model.layers:
+        fully_shard(layer, **options)
+    fully_shard(root, **options)
+    for unit in _units(root):
+        # The loss of a rank is its part of the sum over all ranks; nothing is averaged.
+        unit.set_gradient_divide_factor(1.0)
+        unit.set_force_sum_reduction_for_comms(True)
+    object.__setattr__(policy.model, _ROOT, root)
+    with torch.no_grad():
+        # The first forward of all decides which module is the root.
+        root(lambda: None, list)
+    for unit in _units(root):
+        unit.reshard()
+
+
+@contextmanager
+def _cast(policy: Policy) -> Iterator[None]:
+    """Masters that no `fully_shard` holds, in `policy.dtype` inside."""
+    masters = [(p, p.data) for p in policy.model.parameters() if p.dtype != policy.dtype]
+    try:
+        for parameter, master in masters:
+            parameter.data = master.to(policy.dtype)
+        yield
+    finally:
+        for parameter, master in masters:
+            parameter.data = master
+
+
+def _root(policy: Policy) -> Any:
+    return policy.model.__dict__.get(_ROOT)
+
+
+def _units(root: _Root) -> list[Any]:
+    return [module for module in root.modules() if hasattr(module, "unshard")]
+
+
+def _trained(module: nn.Module) -> list[nn.Parameter]:
+    return [p for p in module.parameters() if p.requires_grad]
+
+
+def _is_sharded(value: Any) -> bool:
+    return isinstance(value, Tensor) and hasattr(value, "device_mesh")
+
+
+def _weights(policy: Policy) -> dict[str, Tensor]:
+    """The sharded model's state; unlike in `state_dict`, a tied weight is one tensor."""
+    found: dict[str, Tensor] = dict(policy.model.named_parameters(remove_duplicate=False))
+    found.update(policy.model.named_buffers(remove_duplicate=False))
+    return {name: found[name] for name in policy.model.state_dict()}

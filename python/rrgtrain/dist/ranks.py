@@ -1,0 +1,278 @@
+"""The processes of one run: what they tell each other, and how an error on one ends all.
+
+    with ranks.opened(mode, timeout, cuda):        the processes that torchrun has started
+        with ranks.together():                     an error inside is every rank's error
+            everything = ranks.gather(mine)        one value a rank, in their order
+
+In a process of its own, without torchrun, there is one rank, and every function returns at once.
+
+Ranks speak only by exchanges: each rank gives a value, or the error that it has met, and gets what
+all gave. Every rank comes to the same exchanges in the same order, so an error takes the place of
+the next value, and raises on all ranks there. Collectives on tensors know nothing of errors: what
+may fail is done before an exchange, and the collectives after it. An error between the collectives
+of a forward and its backward (`inseparable`) cannot be told; the process ends, which the others
+notice.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from rrgtrain.util.stop import stopping
+from rrgtrain.errors import Stopped, UserError
+
+T = TypeVar("T")
+
+# On an error that all ranks know: the rank that alone has met it, or None.
+_MARK = "rrgtrain_rank"
+
+_broken = False
+
+
+class Lost(Stopped):
+    """Another rank is gone or does not answer: nothing can be agreed on any more."""
+
+
+def processes() -> int:
+    """How many processes torchrun has started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def rank() -> int:
+    """This process among the run's, from 0; also before `opened`, by torchrun's word."""
+    return dist.get_rank() if _active() else int(os.environ.get("RANK", "0"))
+
+
+def size() -> int:
+    """The number of processes that take part."""
+    return dist.get_world_size() if _active() else 1
+
+
+def first() -> bool:
+    """Whether this is the rank that writes files and speaks."""
+    return rank() == 0
+
+
+def share(items: Sequence[T]) -> list[T]:
+    """This rank's part of `items`; parts differ in number by one at most, and may be empty."""
+    return list(items[rank() :: size()]) if _active() else list(items)
+
+
+def merged(parts: Sequence[Sequence[T]]) -> list[T]:
+    """The inverse of `share`, from the parts of all ranks in their order."""
+    total = sum(map(len, parts))
+    return [parts[k % len(parts)][k // len(parts)] for k in range(total)]
+
+
+def gather(value: T) -> list[T]:
+    """The values of all ranks. Raises the error of the first rank that has met one."""
+    return _exchange(value) if _active() else [value]
+
+
+def gate() -> None:
+    """Waits for all ranks. Raises the error of the first rank that has met one."""
+    gather(None)
+
+
+def from_first(value: T) -> T:
+    """Rank 0's value, for what must be decided alike."""
+    return gather(value)[0]
+
+
+def summed(values: Mapping[str, float]) -> dict[str, float]:
+    """Sums over the ranks; a name that a rank lacks counts 0 there."""
+    parts = gather(dict(values))
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
+
+
+@contextmanager
+def first_first() -> Iterator[None]:
+    """Rank 0 does the block, then the others: they find what it wrote."""
+    if not first():
+        gate()
+    yield
+    if first():
+        gate()
+
+
+@contextmanager
+def together() -> Iterator[None]:
+    """An error inside the block is raised on every rank, at the latest at the end of theirs."""
+    try:
+        yield
+    except Exception as error:
+        agreed = agree(error)
+        if agreed is error:
+            raise
+        raise agreed from error
+
+
+@contextmanager
+def inseparable() -> Iterator[None]:
+    """Collectives on tensors inside: an error that only one rank meets there cannot be told."""
+    try:
+        with stopping.deferred():
+            yield
+    except Exception as error:
+        if _active() and agreed_with(error) is None:
+            _break()
+            note = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise Lost(
+                f"rank {rank()} failed between collectives, or another did: {note}"
+            ) from error
+        raise
+
+
+def agree(error: Exception) -> Exception:
+    """Tells the error to all ranks. Returns the one that all agree on, perhaps another rank's."""
+    if not _active() or _broken or agreed_with(error) is not None:
+        return error
+    try:
+        _exchange(None, error)
+    except Exception as agreed:
+        return agreed
+    raise AssertionError("an exchange with an error in it has raised none")
+
+
+def agreed_with(error: BaseException | None) -> BaseException | None:
+    """The error that all ranks know, in the chain of causes of `error`; None without one."""
+    while error is not None and not hasattr(error, _MARK):
+        error = error.__cause__
+    return error
+
+
+def whose(error: BaseException) -> str:
+    """ ", rank 3" where only that rank has met the error, else nothing."""
+    found = getattr(agreed_with(error), _MARK, None)
+    return "" if found is None else f", rank {found}"
+
+
+def culprit(error: BaseException) -> int:
+    """The rank that has met the error; 0 where all have."""
+    return getattr(agreed_with(error), _MARK, None) or 0
+
+
+def broken() -> bool:
+    """Whether ranks can no longer speak to each other."""
+    return _broken
+
+
+@contextmanager
+def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
+    """Joins the processes that torchrun has started; with mode "none", nothing.
+
+    timeout: seconds for which a rank waits for the others. Raises UserError where mode and
+    torchrun do not fit.
+    """
+    started = dist.is_torchelastic_launched() or "WORLD_SIZE" in os.environ
+    if mode == "none":
+        if processes() > 1:
+            raise UserError(
+                f"torchrun has started {processes()} processes, but scale.mode=none is one alone; "
+                "use scale.mode=fsdp2"
+            )
+        yield
+        return
+    if not started:
+        raise UserError(
+            f"scale.mode={mode} spreads over the processes of torchrun, and this is one alone; "
+            "start it with `torchrun --nproc-per-node N -m rrgtrain ...`, or use scale.mode=none"
+        )
+    if cuda:
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        if local >= torch.cuda.device_count():
+            raise UserError(
+                f"process {local} of this node finds {torch.cuda.device_count()} GPUs; start as "
+                "many processes as there are GPUs (--nproc-per-node)"
+            )
+        torch.cuda.set_device(local)
+    global _broken
+    _broken = False
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=datetime.timedelta(seconds=timeout)
+    )
+    yield
+
+
+def join_alone(*, cuda: bool) -> None:
+    """Makes this process a world of one for PyTorch's collectives, unless it is in one already.
+
+    It stays one rank, and nothing is exchanged. No port is opened.
+    """
+    if not dist.is_initialized():
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
+
+
+def close() -> None:
+    """Leaves the others, once rank 0 has said all there is to say.
+
+    torchrun ends the processes that are left when one has failed, so none may go before it.
+    """
+    if not _active():
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+        return
+    try:
+        if not _broken:
+            _exchange(None)
+    except Exception:
+        _break()
+    finally:
+        if not _broken:
+            dist.destroy_process_group()
+
+
+def _active() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _break() -> None:
+    global _broken
+    _broken = True
+
+
+def _exchange(value: Any, error: Exception | None = None) -> list[Any]:
+    if _broken:
+        raise Lost("another rank is gone")
+    parts: list[Any] = [None] * size()
+    # a signal between the two collectives of an exchange would leave the others waiting
+    with stopping.deferred():
+        try:
+            dist.all_gather_object(parts, (_portable(error), value))
+        except RuntimeError as lost:
+            _break()
+            # "[file:line] what happened. What to do about it."
+            reason = str(lost).partition("] ")[2] or str(lost)
+            raise Lost(f"another rank is gone ({reason.partition('. ')[0]})") from (error or lost)
+    failed = [r for r, (told, _) in enumerate(parts) if told is not None]
+    if failed:
+        agreed = error if failed[0] == rank() and error else pickle.loads(parts[failed[0]][0])
+        setattr(agreed, _MARK, failed[0] if len(failed) < size() else None)
+        raise agreed
+    return [given for _, given in parts]
+
+
+def _portable(error: Exception | None) -> bytes | None:
+    """The error with its traceback as a note, so that rank 0 can tell it as if it were its own."""
+    if error is None:
+        return None
+    trace = "".join(traceback.format_exception(error))
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+        copy.add_note(trace)
+        return pickle.dumps(copy)
+    except Exception:
+        plain = RuntimeError(f"{type(error).__name__}: {error}")
+        plain.add_note(trace)
+        return pickle.dumps(plain)

@@ -1,1 +1,0 @@
-"""The loops: supervised fine-tuning, reinforcement learning, evaluation."""

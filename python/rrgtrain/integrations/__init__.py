@@ -1,0 +1,1 @@
+"""The trainer's parts inside other trainers."""

@@ -1,0 +1,1 @@
+"""Metrics, step records and samples of a run."""

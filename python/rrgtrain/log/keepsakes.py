@@ -1,0 +1,124 @@
+"""Moments of reinforcement learning that are kept to be read: edits, and weighed reports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from rrgtrain.algorithms.group import members
+from rrgtrain.log.record import Batch, token_weights
+from rrgtrain.report.samples import EditSample, WeightSample
+
+APART = 10
+"""Steps between two moments of the same kind, unless the second shows something new."""
+
+
+@dataclass
+class Keepsakes:
+    """The first edit of each rule, then some from along the run; of weighed reports the first
+    and the latest ones, each the heaviest of its batch."""
+
+    edits: int = 12
+    weighed: int = 4
+    kept_edits: list[EditSample] = field(default_factory=list)
+    kept_weights: list[WeightSample] = field(default_factory=list)
+
+    def __call__(self, batch: Batch) -> None:
+        self._look_for_edits(batch)
+        late = not self.kept_weights or batch.step >= self.kept_weights[-1].step + APART
+        if late and (found := heaviest(batch)) is not None:
+            if len(self.kept_weights) == self.weighed:
+                del self.kept_weights[1]  # the first stays, to compare with
+            self.kept_weights.append(found)
+
+    def samples(self) -> list[EditSample | WeightSample]:
+        """All that is kept."""
+        return [*self.kept_edits, *self.kept_weights]
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {
+            "kept": [asdict(sample) for sample in self.kept_edits],
+            "weights": [asdict(sample) for sample in self.kept_weights],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Puts back what `state_dict` gave; a run of an older version kept no weights."""
+        self.kept_edits = [EditSample(**sample) for sample in state["kept"]]
+        self.kept_weights = [WeightSample(**sample) for sample in state.get("weights", [])]
+
+    def _look_for_edits(self, batch: Batch) -> None:
+        flat, rewards, begin = members(batch.groups), batch.rewards, 0
+        for group in batch.groups:
+            for k, member in enumerate(group.members):
+                if member.parent is not None and self._wanted(member.steps, batch.step):
+                    parent = begin + member.parent
+                    self.kept_edits.append(
+                        EditSample(
+                            group.study.id,
+                            flat[parent].text,
+                            member.text,
+                            member.steps,
+                            group.study.report or "",
+                            float(rewards[parent]),
+                            float(rewards[begin + k]),
+                            step=batch.step,
+                        )
+                    )
+            begin += len(group.members)
+
+    def _wanted(self, steps: tuple[tuple[str, str, str], ...], step: int) -> bool:
+        if len(self.kept_edits) >= self.edits or not steps:
+            return False
+        seen = {rule for sample in self.kept_edits for rule, _, _ in sample.steps}
+        late = not self.kept_edits or step > (self.kept_edits[-1].step or 0) + APART
+        return late or any(rule not in seen for rule, _, _ in steps)
+
+
+def heaviest(batch: Batch) -> WeightSample | None:
+    """The sampled report with the heaviest token; None where no token weighs more than another."""
+    weights, flat = token_weights(batch), members(batch.groups)
+    studies = [group.study for group in batch.groups for _ in group.members]
+    able = [
+        s
+        for s, (weight, member) in enumerate(zip(weights, flat, strict=False))
+        if member.origin == "sampled" and len(weight) and bool((weight != weight[0]).any())
+    ]
+    if not able:
+        return None
+    best = max(able, key=lambda s: float(weights[s].max()))
+    advantages, member = batch.objective.advantages, flat[best]
+    if len(advantages) != len(flat):
+        advantages = advantages.split([len(m.ids) for m in flat])[best]
+        advantage = float(advantages.mean())
+    else:
+        advantage = float(advantages[best])
+    spans = batch.codec.char_spans(member.ids)
+    return WeightSample(
+        studies[best].id,
+        weighed_pieces(member.text, spans, weights[best].tolist()),
+        studies[best].report or "",
+        batch.step,
+        float(batch.rewards[best]),
+        advantage,
+    )
+
+
+def weighed_pieces(
+    text: str, spans: Sequence[tuple[int, int]], weights: Sequence[float]
+) -> list[tuple[str, float]]:
+    """The text cut where tokens begin, each piece with its token's weight; they join to the whole.
+
+    Tokens that share a character are one piece with the heavier weight; one without characters,
+    an end of turn, is none.
+    """
+    pieces: list[tuple[int, int, float]] = []
+    for (begin, end), weight in zip(spans, weights, strict=True):
+        if begin == end:
+            continue
+        if pieces and begin < pieces[-1][1]:
+            first, last, before = pieces.pop()
+            begin, end, weight = first, max(last, end), max(before, weight)
+        pieces.append((begin, end, weight))
+    return [(text[begin:end], weight) for begin, end, weight in pieces]

@@ -1,0 +1,195 @@
+"""Metrics of a run: one JSON line a step, the same numbers in TensorBoard, and reading them back.
+
+A row is `{"phase": "rl", "step": 12, "time": <unix seconds>, "reward": 0.41, ...}`. JSON has no
+NaN and no infinity, so they stand as the strings "nan", "inf" and "-inf", and `read_metrics`
+turns them back into floats.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, SupportsFloat
+
+from torch.utils.tensorboard import SummaryWriter
+
+from rrgtrain.errors import UserError
+from rrgtrain.log.wandb_log import WandbLog
+from rrgtrain.state.rundir import RunDir
+
+_RESERVED = ("phase", "step", "time")
+_log = logging.getLogger(__name__)
+
+
+class RunLog:
+    """Writes the metrics of one run; one process only (the run's lock sees to it).
+
+    Every row is a single appending write, so a crash can tear the last line at most; that line
+    is cut off when the log is opened again. TensorBoard's files, one folder a phase, lag behind
+    by up to ten seconds. `wandb` names a project of Weights & Biases to log to as well.
+    """
+
+    def __init__(self, run: RunDir, wandb: str | None = None) -> None:
+        self._path = run.metrics
+        self._events = run.events
+        self._boards: dict[str, SummaryWriter] = {}
+        self._wandb = None if wandb is None else WandbLog(wandb, run)
+        if self._path.exists():
+            _cut_torn_line(self._path)
+        self._handle = self._open()
+
+    def write(self, phase: str, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
+        """Logs numbers (0-d tensors included) of a step.
+
+        Raises ValueError for a metric called phase, step or time, OSError when the disk is full.
+        """
+        clash = [name for name in metrics if name in _RESERVED]
+        if clash:
+            raise ValueError(f"a metric may not be called {clash[0]!r}; rename it")
+        values = {name: float(value) for name, value in metrics.items()}
+        line = _line({"phase": phase, "step": step, "time": round(time.time(), 3), **values})
+        if os.write(self._handle, line) != len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
+        board = self._board(phase)
+        for name, value in values.items():
+            board.add_scalar(name, value, step)
+        if self._wandb is not None:
+            self._wandb.write(phase, step, values)
+
+    @property
+    def size(self) -> int:
+        """How many bytes of metrics there are: what `rewind_to` goes back to."""
+        return os.fstat(self._handle).st_size
+
+    def sync(self) -> None:
+        """Every row on the disk, so that no checkpoint knows of rows that a power cut has lost."""
+        os.fsync(self._handle)
+
+    def rewind_to(self, size: int) -> int:
+        """Drops the rows behind the first `size` bytes, which a resume will log again.
+
+        Returns how many rows went. UserError where the file is shorter: it is not the one that
+        the checkpoint was written beside.
+        """
+        content = self._path.read_bytes()
+        if len(content) < size:
+            raise UserError(
+                f"{self._path} has {len(content)} bytes, and had {size} when the checkpoint was "
+                "written; put the whole file back"
+            )
+        rows = [_parse(line) for line in content[size:].split(b"\n") if line]
+        if not rows:
+            return 0
+        # Appending goes to the end of the file, wherever that is.
+        os.truncate(self._path, size)
+        os.fsync(self._handle)
+        for gone in {row["phase"] for row in rows}:
+            first = min(row["step"] for row in rows if row["phase"] == gone)
+            if gone in self._boards:
+                self._boards.pop(gone).close()
+            self._board(gone, purge_step=first)
+        return len(rows)
+
+    def close(self) -> None:
+        os.close(self._handle)
+        for board in self._boards.values():
+            board.close()
+        if self._wandb is not None:
+            self._wandb.close()
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+
+    def _board(self, phase: str, purge_step: int | None = None) -> SummaryWriter:
+        if phase not in self._boards:
+            self._boards[phase] = SummaryWriter(
+                str(self._events / phase), purge_step=purge_step, flush_secs=10
+            )
+        return self._boards[phase]
+
+    def __enter__(self) -> RunLog:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class NoLog(RunLog):
+    """The log of a rank that writes none: rank 0 does."""
+
+    def __init__(self) -> None:
+        pass
+
+    def write(self, phase: str, step: int, metrics: Mapping[str, SupportsFloat]) -> None:
+        pass
+
+    @property
+    def size(self) -> int:
+        return 0
+
+    def sync(self) -> None:
+        pass
+
+    def rewind_to(self, size: int) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+def read_metrics(path: str | Path) -> list[dict[str, Any]]:
+    """The rows of a metrics file, in the order written.
+
+    A torn last line (the writer was killed, or is writing now) is left out with a warning; a
+    broken line anywhere else raises `UserError`, since no crash of ours leaves one.
+    """
+    rows = []
+    lines = Path(path).read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            continue
+        try:
+            rows.append(_parse(line))
+        except ValueError as error:
+            if number == len(lines):
+                _log.warning("%s:%d: last line is torn; skipped", path, number)
+                continue
+            raise UserError(
+                f"{path}:{number}: not a metrics row ({error}); delete that line"
+            ) from error
+    return rows
+
+
+def _parse(line: bytes) -> dict[str, Any]:
+    row = json.loads(line)
+    if not isinstance(row, dict) or any(name not in row for name in _RESERVED):
+        raise ValueError("wanted a JSON object with phase, step and time")
+    return {k: float(v) if isinstance(v, str) and k != "phase" else v for k, v in row.items()}
+
+
+def _line(row: Mapping[str, Any]) -> bytes:
+    plain = {
+        k: str(v) if isinstance(v, float) and not math.isfinite(v) else v for k, v in row.items()
+    }
+    return (json.dumps(plain, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Appending to half a row would spoil the next one as well."""
+    content = path.read_bytes()
+    keep = content.rfind(b"\n") + 1
+    if keep < len(content):
+        _log.warning("%s: last line is torn (%d bytes); cut off", path, len(content) - keep)
+        os.truncate(path, keep)

@@ -1,0 +1,221 @@
+"""What a step of reinforcement learning was made of: one file a step, for `rrgtrain replay`.
+
+`steps/000012.json.gz` of a run holds the prompts' ids, every member with ids, text and edit, the
+rewards by term and what the terms noted, the objective (advantages, token weights, mask, group
+weights, preference, likelihood), and what the algorithm remembered before it made them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rrgtrain.algorithms import Group, Member, Objective
+from rrgtrain.algorithms.group import members
+from rrgtrain.errors import UserError
+from rrgtrain.policy.codec import ReportCodec
+from rrgtrain.util.files import atomic_write
+
+FORMAT = 1
+TENSORS = ("advantages", "weight", "mask", "group_weight", "likelihood")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One step before its update.
+
+    `scores` are those of the members that compete, "total" and each term; `rewards` [S] is the
+    total with NaN at the others; `progress` the share of the steps that were done; `state` what
+    the algorithm remembered before it made the objective.
+    """
+
+    step: int
+    progress: float
+    groups: list[Group]
+    scores: Mapping[str, np.ndarray]
+    rewards: Tensor
+    objective: Objective
+    state: Mapping[str, Any]
+    codec: ReportCodec
+    notes: Mapping[str, Sequence[Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
+
+
+class Recorder(Protocol):
+    """Sees every batch before its update, and goes on where it stood after a resume."""
+
+    def __call__(self, batch: Batch) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class StepRecords:
+    """Writes every `every`-th step to `folder` (0: none), then tells `inner`.
+
+    A step that is taken again after a resume replaces its file.
+    """
+
+    def __init__(self, folder: Path, every: int, inner: Recorder | None = None) -> None:
+        self.folder, self.every, self.inner = folder, every, inner
+
+    def __call__(self, batch: Batch) -> None:
+        if self.every and batch.step % self.every == 0:
+            self.folder.mkdir(exist_ok=True)
+            atomic_write(self.folder / f"{batch.step:06d}.json.gz", packed(recorded(batch)))
+        if self.inner is not None:
+            self.inner(batch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """That of `inner`: the files are their own state."""
+        return {} if self.inner is None else self.inner.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Puts back what `state_dict` gave."""
+        if self.inner is not None:
+            self.inner.load_state_dict(state)
+
+
+def recorded(batch: Batch) -> dict[str, Any]:
+    """The batch as values that JSON holds; fp32 numbers come back with the same bits."""
+    objective, preference = batch.objective, batch.objective.preference
+    return {
+        "format": FORMAT,
+        "step": batch.step,
+        "progress": batch.progress,
+        "state": dict(batch.state),
+        "groups": [
+            {
+                "index": group.index,
+                "study": group.study.id,
+                "prompt": group.prompt.input_ids.tolist(),
+                "members": [record_of(m) for m in group.members],
+            }
+            for group in batch.groups
+        ],
+        "rewards": {name: value.tolist() for name, value in batch.scores.items()},
+        "notes": {name: list(notes) for name, notes in batch.notes.items()},
+        **{name: numbers(getattr(objective, name)) for name in TENSORS},
+        "preference": None
+        if preference is None
+        else {
+            **{name: numbers(t) for name, t in preference.pairs._asdict().items()},
+            "tau": preference.tau,
+            "length_normalized": preference.length_normalized,
+        },
+    }
+
+
+def record_of(member: Member) -> dict[str, Any]:
+    """What a record holds of a member."""
+    return {
+        "ids": member.ids.tolist(),
+        "text": member.text,
+        "origin": member.origin,
+        "finished": member.finished,
+        "parent": member.parent,
+        "edit": [list(step) for step in member.steps],
+        "competes": member.competes,
+        "corrected": member.corrected,
+        "sampler_logps": numbers(member.sampler_logps),
+    }
+
+
+def member_of(found: Mapping[str, Any]) -> Member:
+    """A member from its record."""
+    logps = found["sampler_logps"]
+    return Member(
+        ids=torch.tensor(found["ids"], dtype=torch.int64),
+        text=found["text"],
+        origin=found["origin"],
+        finished=found["finished"],
+        sampler_logps=None if logps is None else torch.tensor(logps, dtype=torch.float32),
+        parent=found["parent"],
+        steps=tuple((rule, removed, added) for rule, removed, added in found["edit"]),
+        competes=found["competes"],
+        corrected=found["corrected"],
+    )
+
+
+def numbers(values: Tensor | None) -> list[Any] | None:
+    """A vector as plain numbers; of fp32 the shortest that round to the same bits."""
+    if values is None:
+        return None
+    flat = values.detach().cpu()
+    if flat.dtype == torch.float32:
+        return [float(str(v)) for v in flat.numpy()]
+    return flat.double().tolist() if flat.is_floating_point() else flat.tolist()
+
+
+def packed(record: Mapping[str, Any]) -> bytes:
+    """The bytes of a record's file; the same record gives the same bytes."""
+    return gzip.compress(json.dumps(record, ensure_ascii=False).encode(), mtime=0)
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """What `packed` wrote. UserError for a file that is no record."""
+    try:
+        record = json.loads(gzip.decompress(path.read_bytes()))
+    except (OSError, ValueError, EOFError, zlib.error, RecursionError) as error:
+        raise UserError(
+            f"{path} is no record of a step ({error}); name RUN/steps/NUMBER.json.gz"
+        ) from error
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        seen = record.get("format") if isinstance(record, dict) else type(record).__name__
+        raise UserError(f"{path} is of format {seen}, this version reads {FORMAT}")
+    return record
+
+
+def read_whole_record(path: Path) -> dict[str, Any]:
+    """What `packed` wrote, with all that a replay reads; UserError for a file that lacks some."""
+    record = read_record(path)
+    try:
+        _read_all(record)
+    # What Python and torch raise for a value of another kind than the one that stood there.
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise UserError(
+            f"{path} holds no whole step ({type(error).__name__}: {error}); take it from a copy"
+        ) from error
+    return record
+
+
+def _read_all(record: Mapping[str, Any]) -> None:
+    int(record["step"]), float(record["progress"]), dict(record["state"])
+    for group in record["groups"]:
+        int(group["index"]), str(group["study"])
+        torch.tensor(group["prompt"], dtype=torch.int64)
+        for member in group["members"]:
+            member_of(member)
+    for values in ({"total": record["rewards"]["total"]} | record["rewards"]).values():
+        torch.tensor(values, dtype=torch.float64)
+    dict(record["notes"])
+    for name in (*TENSORS, "preference"):
+        record[name]
+
+
+def check_ids(ids: Tensor, vocabulary: int, place: str) -> None:
+    """Raises UserError for a token id that the policy has no embedding of."""
+    outside = ids[(ids < 0) | (ids >= vocabulary)]
+    if len(outside):
+        raise UserError(
+            f"{place} has the token id {int(outside[0])}, and the policy has {vocabulary} of them; "
+            "take the file from a copy, or give the run its policy back"
+        )
+
+
+def token_weights(batch: Batch) -> list[Tensor]:
+    """The weight of every token, by member; nothing where the objective weighs none."""
+    weight = batch.objective.weight
+    if weight is None:
+        return []
+    return list(weight.split([len(m.ids) for m in members(batch.groups)]))

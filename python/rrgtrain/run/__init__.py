@@ -1,0 +1,1 @@
+"""Surround a loop: open, check, run the stages, report."""

@@ -1,0 +1,173 @@
+"""What a run leaves behind when it ends: table, summary, samples and the HTML report."""
+
+from __future__ import annotations
+
+import datetime
+import shlex
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.metrics import bootstrap_intervals, per_label_f1
+from rrgclinical.shown import redacted
+from rrgtrain.data.images import read_image
+from rrgtrain.dist import ranks
+from rrgtrain.log.keepsakes import Keepsakes
+from rrgtrain.log.logs import read_metrics
+from rrgtrain.log.speed import Speed
+from rrgtrain.report.html import write_report
+from rrgtrain.report.names import METRICS
+from rrgtrain.report.provenance import commit, versions
+from rrgtrain.report.samples import AnySample, Sample, read_samples, write_samples
+from rrgtrain.report.summary import Metric, RunSummary, System
+from rrgtrain.report.table import print_summary
+from rrgtrain.run.preflight import validation_split
+from rrgtrain.run.stages import Stages
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.evaluate import Evaluation
+from rrgtrain.train.rl import RlResult
+from rrgtrain.train.sft import SftResult
+
+SHOWN = (
+    "micro_f1",
+    "micro_f1_13",
+    "macro_f1",
+    "micro_f1_5",
+    "macro_f1_5",
+    "sample_f1",
+    "micro_precision",
+    "micro_recall",
+)
+
+
+def system_of(
+    evaluation: Evaluation, result: SftResult | RlResult | None, resamples: int
+) -> System:
+    """One row of the table: metrics with 95 % bootstrap intervals, edits, seconds."""
+    values = evaluation.metrics()
+    intervals = bootstrap_intervals(evaluation.predicted, evaluation.truth, resamples=resamples)
+    metrics = {
+        name: Metric(values[name], *intervals.get(name, (None, None)))
+        for name in SHOWN
+        if name in values
+    }
+    metrics["reward"] = Metric(values["reward"])
+    metrics["words"] = Metric(values["words"])
+    metrics |= {k: Metric(v) for k, v in values.items() if k.startswith("reward/")}
+    system = System(metrics=metrics)
+    f1 = per_label_f1(evaluation.predicted, evaluation.truth)
+    system.per_finding = dict(zip(OBSERVATIONS, map(float, f1), strict=True))
+    if result is not None:
+        system.seconds = result.seconds
+        system.phases = dict(result.phases)
+    if isinstance(result, RlResult):
+        system.metrics["zero_variance"] = Metric(result.zero_variance)
+        system.edits = {k.removeprefix("edits/"): v for k, v in result.edits.items()}
+    return system
+
+
+def finish(
+    stages: Stages,
+    title: str,
+    evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]],
+    kept: Keepsakes | None = None,
+    began: float | None = None,
+) -> RunSummary | None:
+    """Prints the table and writes summary.json, samples.jsonl and report.html of the run; of
+    several ranks, rank 0 does.
+
+    `evaluations` maps systems, in the order of the story, to what they wrote and what they cost.
+    """
+    if not ranks.first():
+        return None
+    recipe, run = stages.session.recipe, stages.run
+    summary = RunSummary(
+        title=title,
+        systems={
+            name: system_of(evaluation, result, recipe.eval.bootstrap)
+            for name, (evaluation, result) in evaluations.items()
+        },
+        notes=_notes(stages, next(iter(evaluations.values()))[0]),
+        command=redacted(shlex.join(["rrgtrain", *sys.argv[1:]])),
+        finished=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
+        seconds=None if began is None else time.perf_counter() - began,
+        commit=commit(),
+        versions=versions(),
+    )
+    samples: list[AnySample] = [*_samples(evaluations, recipe.eval.samples)]
+    samples += kept.samples() if kept else []
+    # In this order: a run with a summary lacks nothing but the page that is drawn from it.
+    write_samples(run.samples, samples)
+    summary.save(run.summary)
+    draw(stages.run, summary)
+    print_summary(summary)
+    print(f"\nreport: {run.report}")
+    return summary
+
+
+def draw(run: RunDir, summary: RunSummary) -> None:
+    """Writes report.html of a run from what it left in its directory."""
+    write_report(run, summary, read_metrics(run.metrics), read_samples(run.samples), run.report)
+
+
+def _samples(
+    evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]], count: int
+) -> list[Sample]:
+    """The studies whose label errors changed most between the first and the last system."""
+    names = list(evaluations)
+    first, last = evaluations[names[0]][0], evaluations[names[-1]][0]
+    change = (first.predicted != first.truth).sum(1) - (last.predicted != last.truth).sum(1)
+    # half of them got better, half got worse: a page of successes alone would mislead
+    order = change.argsort(kind="stable")
+    half = count // 2
+    chosen = [*order[::-1][: count - half], *order[:half]]
+    samples = []
+    for i in dict.fromkeys(int(c) for c in chosen):
+        study = first.studies[i]
+        samples.append(
+            Sample(
+                study.id,
+                [read_image(image.path) for image in study.images],
+                study.report or "",
+                {name: evaluation.reports[i] for name, (evaluation, _) in evaluations.items()},
+                indication=study.indication,
+                views=[("prior " if i.prior else "") + i.view for i in study.images],
+                labels=first.truth[i].tolist(),
+                facts=_facts(evaluations, i),
+            )
+        )
+    return samples
+
+
+def _facts(
+    evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]], study: int
+) -> dict[str, Any] | None:
+    """What FactS read in each system's report of a study; None where it was not asked."""
+    read = {name: found.notes.get("facts") for name, (found, _) in evaluations.items()}
+    return {name: notes[study] for name, notes in read.items() if notes} or None
+
+
+def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:
+    recipe = stages.session.recipe
+    by = recipe.eval.best_by
+    trained = stages.run.checkpoints.is_dir() and any(stages.run.checkpoints.iterdir())
+    chosen_on = validation_split(stages.session.studies) if trained else None
+    kind = "held-out"
+    if recipe.eval.split == "train":
+        kind = "training"
+    elif recipe.eval.split == chosen_on:
+        kind = "validation"
+    notes = [f"{len(evaluation.studies)} {kind} studies; greedy reports; 95 % bootstrap intervals."]
+    if chosen_on == "train":
+        notes.append("The data has no val studies: checkpoints were chosen on train.")
+    if trained:
+        notes.append(f"Checkpoints were chosen by {METRICS[by].label if by in METRICS else by}.")
+    if recipe.data.source == "phantom":
+        notes.append("Procedural phantoms, not patients: no number here is a clinical result.")
+    speed = Speed(stages.session.policy).note() if trained and stages.session.policy else None
+    notes += [speed] if speed else []
+    if recipe.reward.labeller == "rules":
+        notes.append("Labels and entities by the rules backend; it is not CheXbert or RadGraph.")
+    return notes

@@ -1,0 +1,112 @@
+"""`rrgtrain replay`: a batch whose numbers were not finite, computed once more to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rrgkern import linear_token_logps
+from rrgtrain.config import load_config
+from rrgtrain.errors import UserError
+from rrgtrain.log.record import check_ids
+from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.policy import Policy
+from rrgtrain.run.session import Session, open_session
+from rrgtrain.schema import Recipe
+from rrgtrain.state.keeper import load_weights
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.state.store import load_checkpoint
+
+
+def replay_batch(directory: Path) -> Iterator[str]:
+    """Computes the log-probabilities and gradients of a kept batch; yields what it finds.
+
+    `directory` is RUN/failures/<stage>-<step>; the run's own recipe, data and policy are opened,
+    and the weights are those of the step that failed. Raises UserError for anything else.
+    """
+    run = RunDir(directory.parent.parent)
+    if not run.config.is_file() or not (directory / "manifest.json").is_file():
+        if not directory.is_dir():
+            raise UserError(
+                f"no such file: {directory}; name RUN/steps/NUMBER.json.gz or RUN/failures/..."
+            )
+        raise UserError(f"{directory} holds no batch; name a directory RUN/failures/<stage>-<step>")
+    try:
+        kept = load_checkpoint(directory).state
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{directory} cannot be read: {error}") from error
+    recipe = load_config(Recipe, run.config, [], of_run=True)
+    session = open_session(recipe, run.path, resume=True)
+    load_weights(session.policy, kept["weights"])
+    batch = kept["batch"]
+    yield f"{kept['stage']}, step {kept['step']}: {len(batch['members'])} reports"
+    yield _told("weights", dict(kept["weights"]))
+    for name in ("rewards", "advantages"):
+        if name in batch:
+            yield _told(name, {name: batch[name]})
+    yield from _computed(session, batch["members"], recipe.rl.temperature)
+
+
+def _computed(session: Session, members: list[dict[str, Any]], temperature: float) -> Iterator[str]:
+    policy = session.policy
+    studies = {s.id: s for split in session.studies.values() for s in split}
+    for m in members:
+        if m["study"] not in studies:
+            raise UserError(
+                f"the batch names study {m['study']}, which the data no longer has; give the run's "
+                "data back its studies"
+            )
+        place = f"a report of study {m['study']} in the batch"
+        check_ids(m["ids"], policy.text_config.vocab_size, place)
+    prompts = [session.prompts(studies[m["study"]]) for m in members]
+    policy.model.train()
+    with _first_bad_module(policy) as seen:
+        hidden, batch = hidden_states(policy, prompts, [[m["ids"]] for m in members])
+    weight, bias = head(policy)
+    out = linear_token_logps(hidden, weight, batch.targets, bias=bias, temperature=temperature)
+    if seen:
+        yield f"forward: {seen[0]} is the first module whose output is not finite"
+    bounds = batch.offsets.tolist()
+    for m, a, b in zip(members, bounds, bounds[1:], strict=False):
+        part = out.logps[a:b]
+        if not bool(torch.isfinite(part).all()):
+            yield f"log-probabilities: not finite in a report of {m['study']} ({m['origin']})"
+    out.logps.mean().backward()
+    grads = {n: p.grad for n, p in policy.model.named_parameters() if p.grad is not None}
+    yield _told("log-probabilities", {"log-probabilities": out.logps.detach()})
+    yield _told("gradient of their mean", grads)
+
+
+@contextmanager
+def _first_bad_module(policy: Policy) -> Iterator[list[str]]:
+    seen: list[str] = []
+    handles = []
+
+    def watch(name: str) -> Any:
+        def hook(_module: Any, _inputs: Any, output: Any) -> None:
+            first = output[0] if isinstance(output, tuple) else output
+            if isinstance(first, torch.Tensor) and not bool(torch.isfinite(first).all()):
+                seen.append(name)
+
+        return hook
+
+    for name, module in policy.model.named_modules():
+        if not any(module.children()):
+            handles.append(module.register_forward_hook(watch(name)))
+    try:
+        yield seen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _told(what: str, tensors: dict[str, torch.Tensor]) -> str:
+    bad = [n for n, t in tensors.items() if not bool(torch.isfinite(t).all())]
+    if bad:
+        return f"{what}: not finite in {len(bad)} of {len(tensors)}, first {bad[0]}"
+    largest = max((float(t.abs().max()) for t in tensors.values() if t.numel()), default=0.0)
+    return f"{what}: finite, at most {largest:.3g}"

@@ -1,0 +1,228 @@
+"""`rrgtrain replay RUN/steps/...`: a recorded step made again, and whether it comes out the same.
+
+Each stage is given what the record holds of the stages before it, so that a difference is named
+where it arises: the prompts of the studies, the texts of the sampled ids, the members that the
+algorithm adds (edits, oracle), the rewards by term, the objective. Only sampling itself needs the
+weights of that step; where a checkpoint of it is still kept, its log-probabilities are made again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rrgtrain.algorithms import Algorithm, Context, Group, Member, build_algorithm
+from rrgtrain.algorithms.base import as_objective
+from rrgtrain.algorithms.group import members
+from rrgtrain.config import load_config
+from rrgtrain.errors import UserError
+from rrgtrain.log.record import (
+    Batch,
+    check_ids,
+    member_of,
+    read_whole_record,
+    record_of,
+    recorded,
+)
+from rrgtrain.run.session import Session, open_session
+from rrgtrain.schema import Recipe
+from rrgtrain.state.keeper import load_weights
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.state.store import MANIFEST, load_checkpoint
+from rrgtrain.train.batch_metrics import spread
+from rrgtrain.train.gap import ROUNDING
+from rrgtrain.train.update import fixed_logps
+
+# What another machine, or a batch of another size, may change in the last digits of fp32.
+RELATIVE, ABSOLUTE = 1e-5, 1e-6
+
+OBJECTIVE = ("advantages", "weight", "mask", "group_weight", "likelihood", "preference")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One field of a record; `difference` says where it first differs, "" where it does not.
+
+    `checked` is False for what cannot be made again, for the reason in `difference`.
+    """
+
+    field: str
+    difference: str = ""
+    checked: bool = True
+
+    @property
+    def same(self) -> bool:
+        return self.checked and not self.difference
+
+    def __str__(self) -> str:
+        if not self.checked:
+            return f"{self.field}: not checked, {self.difference}"
+        return f"{self.field}: {'differs, ' + self.difference if self.difference else 'same'}"
+
+
+def replay_step(path: Path) -> Iterator[Finding]:
+    """Makes the step of the record in `path` again with the run's recipe and data.
+
+    Raises UserError for a file that is no record, or lies in no run.
+    """
+    run, record = RunDir(path.parent.parent), read_whole_record(path)
+    if not run.config.is_file():
+        raise UserError(f"{path} lies in no run; name a file RUN/steps/NUMBER.json.gz")
+    recipe = load_config(Recipe, run.config, [], of_run=True)
+    if recipe.reward.cache is None:
+        # what an endpoint said of a text is asked once in a run
+        reward = dataclasses.replace(recipe.reward, cache=str(run.path / "cache"))
+        recipe = dataclasses.replace(recipe, reward=reward)
+    algorithm = build_algorithm(recipe)
+    session = open_session(recipe, run.path, algorithm=algorithm, resume=True)
+    algorithm.prepare(Context(session.policy.codec, session.chosen or session.split("train")))
+    yield from made_again(record, session, algorithm)
+    yield _log_probabilities(record, session, algorithm, run)
+
+
+def made_again(
+    record: Mapping[str, Any], session: Session, algorithm: Algorithm
+) -> Iterator[Finding]:
+    """Every field of a record that needs no weights, made again from the fields before it."""
+    codec = session.policy.codec
+    recorded_groups = groups_of(record, session)
+    prompts = [g.prompt.input_ids.tolist() for g in recorded_groups]
+    yield compared("prompts", [g["prompt"] for g in record["groups"]], prompts)
+    flat = members(recorded_groups)
+    drawn = [m for m in flat if m.origin == "sampled"]
+    texts = [codec.decode(m.ids) for m in drawn]
+    yield compared("texts", [m.text for m in drawn], texts)
+
+    read = iter(texts)
+    sampled = [
+        dataclasses.replace(
+            g, members=tuple(dataclasses.replace(m, text=next(read)) for m in _sampled(g))
+        )
+        for g in recorded_groups
+    ]
+    completed, _ = algorithm.complete(sampled, record["step"], codec.reencode_from)
+    again = [[record_of(m) for m in g.members] for g in completed]
+    yield compared("members", [g["members"] for g in record["groups"]], again)
+
+    able = [(g.study, m) for g in recorded_groups for m in g.members if m.competes]
+    scores = session.rewards(
+        [m.text for _, m in able], [study for study, _ in able], record["progress"]
+    )
+    values = {name: value.tolist() for name, value in scores.items()}
+    for name in dict.fromkeys([*record["rewards"], *values]):
+        yield compared(f"reward {name}", record["rewards"].get(name), values.get(name))
+    for name in dict.fromkeys([*record["notes"], *scores.notes]):
+        yield compared(f"notes {name}", record["notes"].get(name), scores.notes.get(name))
+
+    told = len(record["rewards"]["total"])
+    if told != len(able):
+        yield Finding("advantages", f"{told} rewards are recorded, but {len(able)} members compete")
+        return
+    algorithm.load_state_dict(record["state"])
+    total = spread(recorded_groups, torch.tensor(record["rewards"]["total"]).double().numpy())
+    objective = as_objective(algorithm.advantages(recorded_groups, total))
+    made = recorded(
+        Batch(record["step"], 0.0, [], {}, total, objective, record["state"], codec, {})
+    )
+    for name in OBJECTIVE:
+        yield compared(name.replace("_", " "), record[name], made[name])
+
+
+def groups_of(record: Mapping[str, Any], session: Session) -> list[Group]:
+    """The groups of a record with all their members; UserError for a study that is gone."""
+    studies = {s.id: s for split in session.studies.values() for s in split}
+    groups = []
+    for found in record["groups"]:
+        study = studies.get(found["study"])
+        if study is None:
+            raise UserError(
+                f"the record names study {found['study']}, which the data no longer has; give the "
+                "run's data back its studies"
+            )
+        own = tuple(member_of(m) for m in found["members"])
+        for member in own:
+            place = f"a report of study {study.id} in the record"
+            check_ids(member.ids, session.policy.text_config.vocab_size, place)
+        groups.append(Group(found["index"], study, session.prompts(study), own))
+    return groups
+
+
+def compared(field: str, recorded: Any, made: Any) -> Finding:
+    """Where two values of JSON first differ, numbers beyond rounding."""
+    return Finding(field, _difference(recorded, made, ""))
+
+
+def _difference(a: Any, b: Any, place: str) -> str:
+    if isinstance(a, dict) and isinstance(b, dict):
+        for key in dict.fromkeys([*a, *b]):
+            if key not in a or key not in b:
+                side = "only when made again" if key in b else "only in the record"
+                return f"{_at(place)}{key} is there {side}"
+            if found := _difference(a[key], b[key], f"{place}.{key}".lstrip(".")):
+                return found
+        return ""
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        if len(a) != len(b):
+            return f"{_at(place)}{len(a)} recorded, {len(b)} made again"
+        pairs = enumerate(zip(a, b, strict=True))
+        return next(filter(None, (_difference(x, y, f"{place}[{i}]") for i, (x, y) in pairs)), "")
+    if isinstance(a, float) and isinstance(b, float | int) and not isinstance(b, bool):
+        close = math.isclose(a, b, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+        same = close or (math.isnan(a) and math.isnan(b))
+    else:
+        same = type(a) is type(b) and a == b
+    return "" if same else f"{_at(place)}recorded {_short(a)}, made again {_short(b)}"
+
+
+def _at(place: str) -> str:
+    return f"at {place}: " if place else ""
+
+
+def _short(value: Any, longest: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[:longest]}..."
+
+
+def _sampled(group: Group) -> tuple[Member, ...]:
+    return tuple(m for m in group.members if m.origin == "sampled")
+
+
+def _log_probabilities(
+    record: Mapping[str, Any], session: Session, algorithm: Algorithm, run: RunDir
+) -> Finding:
+    """Those that the reports were sampled with, where the weights of that step are kept."""
+    field, here = "log-probabilities", (algorithm.name, record["step"])
+    about = {
+        p.parent: json.loads(p.read_bytes())["about"] for p in run.resume.glob(f"*/{MANIFEST}")
+    }
+    kept = [p for p, found in about.items() if (found.get("stage"), found.get("step")) == here]
+    told = [
+        m["sampler_logps"] for g in record["groups"] for m in g["members"] if m["sampler_logps"]
+    ]
+    if not told:
+        return Finding(field, "the engine told none", checked=False)
+    if not kept or session.recipe.rl.top_p < 1.0:
+        why = "no checkpoint of this step is kept" if not kept else "nucleus sampling cuts them"
+        return Finding(field, why, checked=False)
+    load_weights(session.policy, load_checkpoint(kept[0]).state["weights"])
+    sampled = [dataclasses.replace(g, members=_sampled(g)) for g in groups_of(record, session)]
+    found = fixed_logps(
+        session.policy,
+        None,
+        sampled,
+        torch.ones(len(members(sampled))),
+        algorithm.loss,
+        session.recipe.rl,
+    ).old
+    sampler = torch.tensor(list(itertools.chain(*told)), dtype=found.dtype)
+    gap = float((found - sampler).abs().mean()) if len(found) == len(sampler) else math.inf
+    allowed = ROUNDING[session.policy.dtype]
+    return Finding(field, "" if gap <= allowed else f"by {gap:.3g} on average, {allowed} allowed")

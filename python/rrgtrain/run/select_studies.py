@@ -1,0 +1,198 @@
+"""`rrgtrain select`: which studies reinforcement learning learns most from (DEER's DDSampling).
+
+K reports of each training study are sampled from the fine-tuned policy, a labeller reads them, and
+a study is ranked by how much its reports disagree: D = Σ_c σ_c over the 14 labels (eqs. 3 and 4).
+A share is then drawn without replacement with probability ∝ 1 / ln(rank + 1) (eq. 5), or by
+another `select.weight`. No reference report and no label is looked at, except for the table that
+judges the draw; its last row is the share of zero-variance groups that no ranking could better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from rrgclinical.labels import to_binary
+from rrgkern import diagnostic_diversity, philox_seed
+from rrgtrain.config import dump_config, load_config
+from rrgtrain.data.check_images import check_images
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
+from rrgtrain.rewards import RewardService
+from rrgtrain.rollout import generate
+from rrgtrain.run.preflight import held_back, split_of
+from rrgtrain.run.session import open_data, start_policy
+from rrgtrain.schema import Recipe
+from rrgtrain.select.narrow import narrow
+from rrgtrain.select.records import Record, Records
+from rrgtrain.select.statistics import BOUND, print_statistics, table_7
+from rrgtrain.select.subset import Subset
+from rrgtrain.select.weight import draw_by_rank, least_zero_variance
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.util.progress import Bar, progress
+
+SUBSET, RECORDS = "subset.json", "sampled.jsonl"
+# The draws of a selection are those of a step that training never comes to.
+STEP = (1 << 32) - 1
+
+
+def select(recipe: Recipe, out: Path) -> Subset:
+    """Draws `select.share` of the training studies and writes out/subset.json.
+
+    Started again with the same recipe in the same directory, it goes on where it stopped, to the
+    same result. Raises UserError for bad input, or another recipe's selection in `out`.
+    """
+    if recipe.select.method == "diversity" and recipe.policy.path == "tiny":
+        raise UserError(
+            "select.method=diversity samples from a fine-tuned policy; name one by --from, "
+            "or use select.method=random"
+        )
+    rewards = RewardService(recipe.reward)
+    with RunDir.create(out, resume=_begun(recipe, out)) as run:
+        with held_back():
+            studies = open_data(recipe, out)
+            train = narrow(recipe, split_of(studies, "train"), rewards.labeller)
+        dump_config(recipe, run.config)
+        if recipe.select.method == "random":
+            subset = _random(recipe, train)
+        else:
+            check_images(train)
+            rewards.fit(train)
+            records = Records(out / RECORDS)
+            _sample(recipe, studies, train, rewards, records, out)
+            subset = _diverse(recipe, train, records)
+        subset.save(out / SUBSET)
+    if subset.statistics:
+        print_statistics(subset.statistics)
+    print(f"subset: {out / SUBSET} ({len(subset.chosen)} of {len(train)} studies)")
+    return subset
+
+
+def _begun(recipe: Recipe, out: Path) -> bool:
+    """Whether `out` holds the beginning of this very selection."""
+    config = RunDir(out).config
+    if not config.is_file():
+        return False
+    if load_config(Recipe, config, [], of_run=True) != recipe:
+        raise UserError(
+            f"{out} holds another selection or run; name another directory by --out, or give the "
+            f"settings of {config}"
+        )
+    return True
+
+
+def _random(recipe: Recipe, train: Sequence[Study]) -> Subset:
+    settings = recipe.select
+    chosen = random_draw(len(train), _count(len(train), settings.share), recipe.seed)
+    return Subset("random", settings.share, recipe.seed, [train[i].id for i in chosen])
+
+
+def _diverse(recipe: Recipe, train: Sequence[Study], records: Records) -> Subset:
+    names = [study.id for study in train]
+    scores = diagnostic_diversity(torch.as_tensor(records.labels(names)).bool())
+    settings = recipe.select
+    chosen = draw_by_rank(scores, settings.share, recipe.seed, settings.weight)
+    draws = {
+        "all": np.arange(len(names)),
+        "random": random_draw(len(names), len(chosen), recipe.seed),
+        "selected": chosen,
+    }
+    rows = table_7(draws, scores.numpy(), records.rewards(names))
+    flat = rows["all"].get("zero_variance")
+    if flat is not None:
+        least = least_zero_variance(flat, len(names), len(chosen), settings.weight)
+        rows[BOUND] = {"studies": float(len(chosen)), "zero_variance": least}
+    return Subset(
+        "diversity",
+        settings.share,
+        recipe.seed,
+        [names[i] for i in chosen],
+        dict(zip(names, scores.tolist(), strict=True)),
+        rows,
+    )
+
+
+def random_draw(studies: int, count: int, seed: int) -> np.ndarray:
+    """`count` of `studies` indices without replacement, ascending."""
+    return np.sort(np.random.default_rng((seed, STEP)).permutation(studies)[:count])
+
+
+def _count(studies: int, share: float) -> int:
+    return max(1, round(share * studies))
+
+
+def _sample(
+    recipe: Recipe,
+    studies: dict[str, list[Study]],
+    train: Sequence[Study],
+    rewards: RewardService,
+    records: Records,
+    out: Path,
+) -> None:
+    missing = [i for i, study in enumerate(train) if study.id not in records.found]
+    if not missing:
+        return
+    policy, prompts = start_policy(recipe, studies, out, resume=True)
+    bar: Bar[int] = progress(len(train), "select", done=len(train) - len(missing))
+    size = recipe.select.batch
+    with bar:
+        for begin in range(0, len(missing), size):
+            chunk = missing[begin : begin + size]
+            reports = _reports(recipe, policy, prompts, train, chunk)
+            records.add(_read([train[i] for i in chunk], reports, rewards))
+            bar.advance(len(chunk))
+
+
+def _reports(
+    recipe: Recipe,
+    policy: Policy,
+    prompts: PromptCache,
+    train: Sequence[Study],
+    chunk: Sequence[int],
+) -> list[list[str]]:
+    """K nucleus samples of each study; a study's draws depend on run, study and place alone."""
+    settings = recipe.select
+    places = range(settings.samples)
+    rollouts = generate(
+        policy,
+        [prompts(train[i]) for i in chunk],
+        group=settings.samples,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_new_tokens=recipe.rl.max_new_tokens,
+        seeds=[[philox_seed(recipe.seed, STEP, i, k) for k in places] for i in chunk],
+    )
+    return [[policy.codec.decode(r.ids) for r in group] for group in rollouts]
+
+
+def _read(
+    studies: Sequence[Study], reports: Sequence[Sequence[str]], rewards: RewardService
+) -> list[Record]:
+    """Labels of all reports, and rewards where every study has something to be compared with."""
+    flat = [text for group in reports for text in group]
+    labels = to_binary(rewards.labeller.label(rewards.scored_text(flat)))
+    truth = "report" if rewards.settings.against == "report" else "labels"
+    judged = all(getattr(study, truth) is not None for study in studies)
+    totals = None
+    if judged:
+        # as training begins: DEER's table 7 counts groups by F1 alone, before BLEU-2 joins it
+        told = [s for s, g in zip(studies, reports, strict=True) for _ in g]
+        totals = rewards(flat, told, progress=0.0)
+    found, at = [], 0
+    for study, group in zip(studies, reports, strict=True):
+        part = slice(at, at + len(group))
+        found.append(
+            Record(
+                study.id,
+                list(group),
+                labels[part].tolist(),
+                None if totals is None else totals["total"][part].tolist(),
+            )
+        )
+        at += len(group)
+    return found

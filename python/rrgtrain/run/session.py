@@ -1,0 +1,287 @@
+"""Everything a command needs, opened once: data, policy, prompts, rewards."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rrgphantom import PhantomConfig, write_phantom
+from rrgtrain.algorithms import Algorithm
+from rrgtrain.data import load_studies
+from rrgtrain.data.arrange import join_splits, leave_out_crowded, one_image_each
+from rrgtrain.data.check_images import check_images
+from rrgtrain.data.study import Study
+from rrgtrain.dist import ranks
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy, read_config, require_dtype
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.network import ARCHITECTURES, sees_images
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import STYLES, bound_images, prompt_text, refuse_images
+from rrgtrain.policy.template import check_prompt
+from rrgtrain.policy.tiny import TinyConfig, build_tiny, check_sizes
+from rrgtrain.policy.vision_cache import VisionCache
+from rrgtrain.rewards import RewardService
+from rrgtrain.run.preflight import (
+    check_data,
+    check_lengths,
+    held_back,
+    split_of,
+    validation_split,
+)
+from rrgtrain.schema import Recipe
+from rrgtrain.select import narrow
+from rrgtrain.state.remembered import INIT
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.evaluate import Evaluation, evaluate
+from rrgtrain.train.target import with_findings
+from rrgtrain.train.vision_warmup import warm_up_vision
+from rrgtrain.util.files import atomic_directory
+from rrgtrain.util.progress import Bar, progress
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass
+class Session:
+    """The open parts of one experiment; `studies` maps splits to studies, `chosen` are those
+    training studies that reinforcement learning sees."""
+
+    recipe: Recipe
+    studies: dict[str, list[Study]]
+    policy: Policy
+    prompts: PromptCache
+    rewards: RewardService
+    chosen: list[Study] = field(default_factory=list)
+
+    def evaluate(
+        self, split: str, *, limit: int | None = None, description: str | None = None
+    ) -> Evaluation:
+        settings = self.recipe.eval
+        return evaluate(
+            self.policy,
+            self.prompts,
+            self.split(split)[:limit],
+            self.rewards,
+            batch=settings.batch,
+            max_new_tokens=settings.max_new_tokens,
+            description=description,
+        )
+
+    def split(self, name: str) -> list[Study]:
+        return split_of(self.studies, name)
+
+    def validator(self) -> Callable[[], dict[str, float]]:
+        """Greedy evaluation of the validation split, for the loops."""
+        split, limit = validation_split(self.studies), self.recipe.eval.limit
+        return lambda: self.evaluate(split, limit=limit).metrics()
+
+
+def phantom_root(recipe: Recipe, work: Path) -> Path:
+    """Where the recipe's phantoms lie or will be written."""
+    return Path(recipe.data.root).expanduser() if recipe.data.root else work / "data"
+
+
+def holds_files(directory: Path) -> bool:
+    """Whether something lies in the directory; False where there is none."""
+    return directory.is_dir() and any(directory.iterdir())
+
+
+def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
+    """Loads the recipe's data; phantoms are written to `data.root`, or `work`/data, first."""
+    data = recipe.data
+    root = Path(data.root).expanduser() if data.root else None
+    if data.limit is not None and data.limit < 1:
+        raise UserError(f"data.limit={data.limit}; give at least 1, or null for all studies")
+    if data.source == "phantom":
+        config = PhantomConfig(**vars(data.phantom))
+        root = phantom_root(recipe, work)
+        if holds_files(root):
+            write_phantom(config, root)  # nothing is written if they are the same phantoms
+        else:
+            bar: Bar[int] = progress(config.train + config.val + config.test, "phantom")
+            with bar:
+                write_phantom(config, root, progress=bar.advance)
+    elif root is None:
+        raise UserError(f"data.source={data.source} needs data.root=<directory of the dataset>")
+    source = "iu_xray" if data.source == "phantom" else data.source
+    studies = join_splits(load_studies(source, root, images=data.images), data.splits)
+    if data.max_images is not None:
+        studies = leave_out_crowded(studies, data.max_images)
+    if data.each_image:
+        studies = one_image_each(studies)
+    if data.limit is not None:
+        studies = {split: kept[: data.limit] for split, kept in studies.items()}
+    check_lengths(studies, data.longest_text)
+    return studies
+
+
+def start_policy(
+    recipe: Recipe,
+    studies: dict[str, list[Study]],
+    work: Path,
+    *,
+    resume: bool,
+    masters: bool = False,
+) -> tuple[Policy, PromptCache]:
+    """The policy a run starts from, and its prompts; `masters` as in `load_policy`.
+
+    That of `tiny` is built, warmed up and then kept as `work`/init, which is there when it is
+    whole; a resumed run finds it there.
+    """
+    kept = work / INIT
+    style = recipe.policy.prompt
+    if recipe.policy.path != "tiny" or (resume and kept.is_dir()):
+        path = str(kept) if recipe.policy.path == "tiny" else recipe.policy.path
+        policy = load_for(recipe, path, masters=masters)
+        return policy, PromptCache(policy, style)
+    with atomic_directory(kept) as partial:
+        # The warm-up stands in for a tower's pretraining: it comes before any freezing and any
+        # choice of dtype.
+        plain = replace(recipe, policy=replace(recipe.policy, dtype="float32", vision_attn="sdpa"))
+        policy = load_for(plain, str(_built_tiny(recipe, studies, partial)), masters=False)
+        policy.visual.requires_grad_(True)
+        prompts = PromptCache(policy, style)
+        warm_up_vision(
+            policy,
+            prompts,
+            studies.get("train") or [],
+            steps=recipe.policy.warmup_steps,
+            batch=recipe.sft.batch,
+            lr=recipe.policy.warmup_lr,
+            seed=recipe.policy.seed,
+        )
+        policy.save(partial)
+    # Read back from where it stays: as a resume will, and a policy knows where it came from.
+    prompts.policy = load_for(recipe, str(kept), masters=masters)
+    return prompts.policy, prompts
+
+
+def _built_tiny(recipe: Recipe, studies: dict[str, list[Study]], directory: Path) -> Path:
+    settings = recipe.policy
+    train = studies.get("train") or []
+    texts = [study.report for study in train if study.report]
+    texts += [prompt_text(study, style=settings.prompt) for study in train]
+    return build_tiny(_tiny(recipe), texts, directory)
+
+
+def _tiny(recipe: Recipe) -> TinyConfig:
+    settings = recipe.policy
+    return TinyConfig(
+        width=settings.width,
+        layers=settings.layers,
+        vision_layers=settings.vision_layers,
+        vocabulary=settings.vocabulary,
+        seed=settings.seed,
+    )
+
+
+def check_start(recipe: Recipe) -> Any:
+    """Looks at what the policy starts from before anything is written or drawn.
+
+    Returns transformers' configuration of the checkpoint, None where the policy is built. Raises
+    UserError for a device that is not there or lacks the dtype, a size that cannot be, and as
+    `read_config` does.
+    """
+    if recipe.policy.device == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            f"policy.device=cuda, but PyTorch {torch.__version__} finds no GPU; set "
+            "policy.device=auto, or install a CUDA build of PyTorch"
+        )
+    require_dtype(_device(recipe), DTYPES[recipe.policy.dtype])
+    if recipe.policy.path == "tiny":
+        check_sizes(_tiny(recipe))
+        return None
+    return read_config(recipe.policy.path)
+
+
+def _device(recipe: Recipe) -> str:
+    device = recipe.policy.device
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return device
+
+
+def load_for(recipe: Recipe, path: str | Path, *, masters: bool) -> Policy:
+    """The policy at `path` as the recipe wants it; `masters`: to be trained, see `load_policy`."""
+    settings = recipe.policy
+    policy = load_policy(
+        path,
+        dtype=DTYPES[settings.dtype],
+        device=_device(recipe),
+        freeze_vision=settings.freeze_vision,
+        gradient_checkpointing=settings.gradient_checkpointing,
+        attn=settings.attn,
+        vision_attn=settings.vision_attn,
+        # an adapter that is yet to come freezes all that is loaded
+        masters=masters and settings.lora.rank == 0,
+    )
+    bound_images(policy, settings.min_pixels, settings.max_pixels)
+    return policy
+
+
+def open_session(
+    recipe: Recipe,
+    work: Path,
+    *,
+    sft: bool = False,
+    algorithm: Algorithm | None = None,
+    resume: bool = False,
+    trains: bool = False,
+    checked: Callable[[], None] = lambda: None,
+) -> Session:
+    """Opens data and policy; what has to be written for that goes below `work`.
+
+    `sft` and `algorithm` say what training will follow: all that it needs of the data is then
+    looked at here, before anything is trained; `checked` is called when that is done. `resume`
+    uses the starting policy that the run has kept. `trains`: the policy is given masters in fp32.
+    """
+    check_prompt(recipe.policy.prompt, STYLES)
+    config = check_start(recipe)
+    built = config is None
+    rewards = RewardService(recipe.reward)
+    fresh = recipe.data.source == "phantom" and not holds_files(phantom_root(recipe, work))
+    with held_back():
+        with ranks.first_first():
+            studies = open_data(recipe, work)
+        train = studies.get("train") or []
+        if sft and recipe.reward.against == "report":
+            train = studies["train"] = with_findings(train, recipe.sft.template, rewards.labeller)
+        rewards.fit(train)
+        chosen = train if algorithm is None else narrow(recipe, train, rewards.labeller)
+        used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm, chosen=chosen)
+        if config is not None and not sees_images(config):
+            refuse_images(used, ARCHITECTURES[config.model_type])
+        if not fresh and ranks.first():
+            source, root = recipe.data.source, recipe.data.root
+            check_images(used, None if source == "phantom" or root is None else Path(root))
+    checked()
+    if recipe.deterministic:
+        # cuBLAS reads it when it is first used
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    with ranks.first_first() if built else nullcontext():
+        # the others read what rank 0 has built
+        resume = resume or not ranks.first()
+        policy, prompts = start_policy(recipe, studies, work, resume=resume, masters=trains)
+    add_lora(policy, recipe.policy.lora, recipe.policy.seed)
+    if policy.vision_frozen and recipe.policy.vision_cache_mib:
+        policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)
+    # dropout draws anew on every rank
+    _seed(recipe.seed + ranks.rank())
+    return Session(recipe, studies, policy, prompts, rewards, chosen)
+
+
+def _seed(seed: int) -> None:
+    """The global generators; the trainer's own draws do not use them."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)

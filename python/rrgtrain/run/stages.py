@@ -1,0 +1,226 @@
+"""The stages of a run, each leaving its checkpoint and its rows in one run directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rrgtrain.algorithms import Algorithm, build_algorithm
+from rrgtrain.config import dump_config
+from rrgtrain.dist import parallel, ranks
+from rrgtrain.errors import RewardError, Stopped
+from rrgtrain.log.logs import NoLog, RunLog
+from rrgtrain.log.record import Recorder, StepRecords
+from rrgtrain.policy.trainable import training_only
+from rrgtrain.rollout.engine import build_engine, require_engine
+from rrgtrain.run.session import Session, check_start, load_for, open_session
+from rrgtrain.schema import Recipe
+from rrgtrain.state.experiment import require_settled, settled
+from rrgtrain.state.keeper import Keeper, State, Unkept, load_weights, require_verb
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.evaluate import Evaluation
+from rrgtrain.train.reference import check_reference
+from rrgtrain.train.rl import RlResult, run_rl
+from rrgtrain.train.sft import SftResult, run_sft
+from rrgtrain.util.files import remove_partial
+
+SERVED = "served"
+"""Where a run keeps what vLLM reads of its policy."""
+
+Result = TypeVar("Result", SftResult, RlResult)
+
+
+@dataclass
+class Stages:
+    """A session bound to a run directory; a context manager that closes the log and the lock.
+
+    With a `Keeper` every stage that has finished is remembered, and one that is asked for again
+    after a resume gives what it gave.
+    """
+
+    session: Session
+    run: RunDir
+    log: RunLog
+    algorithm: Algorithm | None = None
+    keeper: Unkept = field(default_factory=Unkept)
+    tuned: Path | None = None
+    """The checkpoint of the fine-tuning in this process, whose weights the policy has."""
+
+    @classmethod
+    def open(
+        cls,
+        recipe: Recipe,
+        out: Path,
+        *,
+        sft: bool = False,
+        rl: bool = False,
+        verb: str | None = None,
+        resume: bool = False,
+    ) -> Stages:
+        """Takes `out`, looks at the data, writes the first file of the run, opens the policy.
+
+        `sft` and `rl` say which stages will follow, so that what they cannot do with this recipe
+        or this data is refused here. Bad input leaves nothing that a second try would stumble
+        over. `verb` is the command that resumes the run; without one no checkpoints are kept.
+        `resume` goes on with a run that is there.
+        """
+        check_start(recipe)
+        asked = recipe
+        if verb is not None and recipe.reward.cache is None:
+            # what models read in references is not read again after a resume
+            reward = dataclasses.replace(recipe.reward, cache=str(out / "cache"))
+            recipe = dataclasses.replace(recipe, reward=reward)
+        algorithm = build_algorithm(recipe) if rl else None
+        if rl:
+            require_engine(recipe, out / SERVED)
+            check_reference(recipe, out)
+        with ranks.first_first():
+            run = RunDir.create(out, resume=resume) if ranks.first() else RunDir(out)
+        log: RunLog | None = None
+        try:
+            if ranks.first():
+                _clear(run)
+            if resume and verb is not None:
+                require_verb(run, verb)
+                if ranks.first():
+                    require_settled(run, asked)
+            session = open_session(
+                recipe,
+                out,
+                sft=sft,
+                algorithm=algorithm,
+                resume=resume,
+                trains=sft or rl,
+                checked=lambda: dump_config(asked, run.config) if ranks.first() else None,
+            )
+            log = RunLog(run, recipe.log.wandb) if ranks.first() else NoLog()
+            keeper: Unkept = Unkept()
+            if verb is not None:
+                keeper = Keeper(run, session.policy, log, verb, recipe.checkpoint)
+                keeper.settings = settled(asked)
+                if resume:
+                    where = keeper.resume()
+                    if ranks.first():
+                        print(f"rrgtrain: resuming {out} {where}", file=sys.stderr)
+        except BaseException as error:
+            passing = isinstance(error, Stopped | KeyboardInterrupt)
+            if ranks.first() and not resume and not passing:
+                run.config.unlink(missing_ok=True)
+            if log is not None:
+                log.close()
+            run.close()
+            raise
+        return cls(session, run, log, algorithm, keeper)
+
+    def sft(self, *, until_plateau: bool = True) -> SftResult:
+        """Fine-tunes the policy; its best weights are in checkpoints/sft."""
+        if (found := self.keeper.result("sft")) is not None:
+            if self.keeper.within is not None:
+                # A later loop goes on; its reference is the policy that it started from.
+                kept = self._result(SftResult, found).best
+                started = load_for(self.session.recipe, kept, masters=True)
+                load_weights(self.session.policy, dict(started.model.named_parameters()))
+            return self._result(SftResult, found)
+        session = self.session
+        train = session.recipe.sft.train
+        with self.keeper.running(), training_only(session.policy, train):
+            result = run_sft(
+                session.policy,
+                session.prompts,
+                session.split("train"),
+                session.recipe,
+                session.validator(),
+                self.run.checkpoints / "sft",
+                self.log,
+                until_plateau=until_plateau,
+                keeper=self.keeper,
+            )
+            self.keeper.finish("sft", self._state(result))
+        self.tuned = result.best
+        return result
+
+    def rl(self, record: Recorder | None = None) -> RlResult:
+        """Trains by the recipe's algorithm; the best weights are in checkpoints/<algorithm>."""
+        session = self.session
+        name = session.recipe.rl.algorithm
+        if (found := self.keeper.result(name)) is not None:
+            if record:
+                record.load_state_dict(found["record"])
+            return self._result(RlResult, found)
+        recipe, policy = session.recipe, session.policy
+        if self.tuned is not None and parallel.sharded(policy):
+            # laid out for fine-tuning: what trains now, and the reference, start from a whole model
+            policy.model = load_for(recipe, self.tuned, masters=True).model
+        every = recipe.log.records if ranks.first() else 0
+        with (
+            self.keeper.running(),
+            closing(build_engine(recipe, policy, self.run.path / SERVED)) as engine,
+        ):
+            result = run_rl(
+                session.policy,
+                session.prompts,
+                session.chosen or session.split("train"),
+                session.recipe,
+                self.algorithm or build_algorithm(session.recipe),
+                session.rewards,
+                session.validator(),
+                self.run.checkpoints / name.replace(":", "."),
+                self.log,
+                record=StepRecords(self.run.steps, every, record),
+                keeper=self.keeper,
+                engine=engine,
+            )
+            kept = {**self._state(result), "record": record.state_dict() if record else None}
+            self.keeper.finish(name, kept)
+        return result
+
+    def evaluate(self, name: str) -> Evaluation:
+        """The policy as it stands on the recipe's held-out split."""
+        settings = self.session.recipe.eval
+        stage = f"evaluate {name}"
+        if (found := self.keeper.result(stage)) is not None:
+            studies = self.session.split(settings.split)[: settings.limit]
+            return Evaluation.from_state(studies, found)
+        try:
+            evaluation = self.session.evaluate(
+                settings.split, limit=settings.limit, description=stage
+            )
+        except RewardError as error:
+            raise Stopped(f"{stage}: {error}") from error
+        self.keeper.finish(stage, evaluation.state_dict())
+        return evaluation
+
+    def _state(self, result: SftResult | RlResult) -> State:
+        # below the run's own directory, which may move before it is resumed
+        best = result.best.relative_to(self.run.path)
+        return {**dataclasses.asdict(result), "best": str(best)}
+
+    def _result(self, kind: type[Result], state: State) -> Result:
+        # runs of before eval.best_by
+        state = {"best_value": state.get("best_f1"), **state}
+        fields: dict[str, Any] = {f.name: state[f.name] for f in dataclasses.fields(kind)}
+        return kind(**{**fields, "best": self.run.path / state["best"]})
+
+    def __enter__(self) -> Stages:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            self.log.close()
+        finally:
+            self.run.close()
+
+
+def _clear(run: RunDir) -> None:
+    """What an earlier process was writing when it was killed; the lock says it is gone."""
+    remove_partial(run.path)
+    for folder in (run.checkpoints, run.failures, run.steps):
+        if folder.is_dir():
+            remove_partial(folder)
+    for left in run.path.glob(".data.*"):
+        shutil.rmtree(left)

@@ -1,0 +1,66 @@
+"""The settings that make a run the experiment it is: a resume neither changes nor loses them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.state.store import CheckpointStore
+
+# A resumed run may not be another experiment than the one its checkpoints are of.
+FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group")
+# Where the same things lie now, and on what they are computed.
+MOVABLE = ("data.root", "policy.path", "policy.device", "policy.vision_cache_mib")
+# Mappings whose entries a resume may add or replace.
+_FREE = ("reward.terms", "reward.starts", "reward.options")
+
+
+def is_fixed(key: str) -> bool:
+    """Whether a dotted key says which experiment it is."""
+    return key.startswith(FIXED) and key not in MOVABLE
+
+
+def settled(recipe: Recipe) -> dict[str, str]:
+    """Every key of the recipe, with a digest of its value where that is fixed, else "".
+
+    Digests and no values: what `${oc.env:KEY}` stands for is not written.
+    """
+    return {key: _digest(value) if is_fixed(key) else "" for key, value in _leaves(asdict(recipe))}
+
+
+def require_settled(run: RunDir, recipe: Recipe) -> None:
+    """UserError where config.yaml is not what the newest checkpoint was written with.
+
+    A setting is missing in it, as in a file that was cut short, or a fixed one has another value in
+    `recipe`, which was read from it. Checkpoints of earlier versions say nothing of it.
+    """
+    begun = CheckpointStore(run.resume, 1).about().get("settings", {})
+    now = settled(recipe)
+    written = {key for key, _ in _leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
+    told = "put it back as the run wrote it, or start a new run (settings go behind --resume)"
+    for key, digest in begun.items():
+        if key not in written:
+            raise UserError(f"{run.config} lacks {key}: it was cut short or changed; {told}")
+        if digest and now.get(key, digest) != digest:
+            raise UserError(f"{run.config} has another {key} than the run's checkpoint; {told}")
+
+
+def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted keys of the schema and their values; a free mapping is one value."""
+    for name, value in tree.items():
+        if isinstance(value, Mapping) and f"{prefix}{name}" not in _FREE:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,348 @@
+"""What a loop tells, step by step, so that nothing it has done is lost.
+
+    with keeper.running():                     signals wait for the end of a step
+        saved = keeper.begin(stage, state)     the state to go on from, or None
+        for step in ...:
+            with keeper.step(step):            a checkpoint first, when one is due; then the step
+                ...
+            with keeper.between(step):         long work that changes nothing (validation)
+                ...
+        keeper.finish(stage, result)
+
+`Unkept` keeps nothing: a loop outside a run directory has it.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from rrgtrain.dist import parallel, ranks
+from rrgtrain.errors import NotFinite, Stopped, UserError
+from rrgtrain.log.logs import RunLog
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Checkpoint
+from rrgtrain.state.rng import random_states, set_random_states
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.state.store import CheckpointStore, load_checkpoint, write_checkpoint
+from rrgtrain.util.files import atomic_write
+from rrgtrain.util.stop import stopping
+
+State = dict[str, Any]
+
+
+class Unkept:
+    """Keeps nothing: every call does as little as it may."""
+
+    earlier = 0.0
+    """Seconds that the run had taken before it was resumed."""
+    within: str | None = None
+    """The stage whose loop goes on from the checkpoint that was read, until it begins."""
+
+    def result(self, stage: str) -> State | None:
+        """What a stage gave that had finished before a resume."""
+        return None
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """A stage, from before its loop to its result."""
+        yield
+
+    def begin(self, stage: str, state: Callable[[], State]) -> State | None:
+        """Names the loop that runs now and how its state is asked for.
+
+        Returns the state to go on from, weights and random generators being put back already, or
+        None at the stage's beginning. `state` is called before every step: it copies what is
+        small and hands out the tensors themselves.
+        """
+        return None
+
+    @contextmanager
+    def step(self, step: int) -> Iterator[None]:
+        """One step: whole or not at all."""
+        yield
+
+    @contextmanager
+    def between(self, step: int) -> Iterator[None]:
+        """Work after `step` steps that leaves the state alone and may be cut off."""
+        yield
+
+    def describe(self, batch: Callable[[], State]) -> None:
+        """The batch of this step, asked for should a number in it turn out not finite."""
+
+    def changing(self) -> None:
+        """From here to the end of the step the weights may be half changed."""
+
+    def finish(self, stage: str, result: State) -> None:
+        """The stage is done; the policy holds the weights it ends with."""
+
+
+class Keeper(Unkept):
+    """Keeps the state of a run in the checkpoints of its directory.
+
+    A checkpoint holds all that the run knows: the trainable weights, the random generators, the
+    results of finished stages, the state of the loop that runs, and how long the metrics were. It
+    is that of the moment between two steps, also where a step has failed, so whatever follows it
+    depends on nothing else.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        policy: Policy,
+        log: RunLog,
+        verb: str,
+        settings: Checkpoint,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run, self._policy, self._log = run, policy, log
+        self._verb, self._settings, self._clock = verb, settings, clock
+        # of several ranks, one may write
+        self._store = CheckpointStore(run.resume, settings.keep) if ranks.first() else None
+        self._began, self.earlier = clock(), 0.0
+        # What each checkpoint says of the run's settings, see `experiment.settled`.
+        self.settings: dict[str, str] = {}
+        self._done: dict[str, State] = {}
+        self._saved: State | None = None
+        self._stage = ""
+        self._state: Callable[[], State] = dict
+        self._before: State = {}
+        self._steps, self._written = 0, clock()
+        self._batch: Callable[[], State] | None = None
+        self._clean = True
+
+    def resume(self) -> str:
+        """Reads the newest whole checkpoint and takes the log back to it.
+
+        Returns where the run goes on, for a person.
+        """
+        found = self._store.newest() if self._store else None
+        path = ranks.from_first(found.path if found else None)
+        if path is None:
+            self._log.rewind_to(0)
+            return "from the beginning: no checkpoint was written yet"
+        state = (found or load_checkpoint(path)).state
+        self._log.rewind_to(state["metrics"])
+        self.earlier = state["seconds"]
+        self._done = state["done"]
+        if state["stage"]:
+            self._saved, self.within = state, state["stage"]
+            return f"at step {state['step']} of {state['stage']}"
+        self._put_back(state)
+        return f"after {list(self._done)[-1]}"
+
+    def result(self, stage: str) -> State | None:
+        return self._done.get(stage)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with stopping.deferred():
+            yield
+        # one that came after the last step
+        stopping.check()
+        ranks.gate()
+
+    def begin(self, stage: str, state: Callable[[], State]) -> State | None:
+        self._stage, self._state = stage, state
+        self._steps, self._written = 0, self._clock()
+        saved, self._saved, self.within = self._saved, None, None
+        if saved is None:
+            return None
+        self._put_back(saved)
+        return saved["loop"]
+
+    @contextmanager
+    def step(self, step: int) -> Iterator[None]:
+        with stopping.deferred(), self._guarded(step):
+            stopping.check()
+            late = self._clock() - self._written >= self._settings.seconds
+            if ranks.from_first(late or self._steps >= self._settings.steps):
+                self._save(f"{self._stage}-{step}")
+            yield
+        self._steps += 1
+
+    @contextmanager
+    def between(self, step: int) -> Iterator[None]:
+        with stopping.deferred(), self._guarded(step), stopping.interruptible():
+            yield
+
+    def describe(self, batch: Callable[[], State]) -> None:
+        self._batch = batch
+
+    def changing(self) -> None:
+        self._clean = False
+
+    def finish(self, stage: str, result: State) -> None:
+        with stopping.deferred():
+            self._done[stage] = result
+            self._stage, self._state = "", dict
+            self._before = self._take(0)
+            self._save(stage)
+
+    @contextmanager
+    def _guarded(self, step: int) -> Iterator[None]:
+        self._before = self._take(step)
+        self._batch, self._clean = None, True
+        try:
+            with ranks.together():
+                yield
+        except _NoCheckpoint:
+            raise
+        except Exception as error:
+            raise self._failed(step, error) from error
+
+    def _take(self, step: int) -> State:
+        """The state of this moment; tensors are not copied."""
+        weights = {n: p for n, p in self._policy.model.named_parameters() if p.requires_grad}
+        return {
+            "verb": self._verb,
+            "stage": self._stage,
+            "step": step,
+            "done": dict(self._done),
+            "metrics": self._log.size,
+            "random": random_states(),
+            "weights": weights,
+            "loop": self._state(),
+        }
+
+    def _put_back(self, state: State) -> None:
+        load_weights(self._policy, state["weights"])
+        # Those of other ranks stand behind rank 0's; a rank that is new keeps what it was given.
+        random = [state["random"], *state.get("random_of_others", [])]
+        if ranks.rank() < len(random):
+            set_random_states(random[ranks.rank()])
+
+    def _save(self, label: str) -> None:
+        """All ranks together; rank 0 writes."""
+        seconds = self.earlier + self._clock() - self._began
+        whole = parallel.full(self._before)
+        others = ranks.gather(self._before["random"])[1:]
+        with ranks.together():
+            if self._store is not None:
+                more = {"random_of_others": others} if others else {}
+                self._write(self._store, label, {**whole, "seconds": seconds, **more})
+            ranks.gate()
+        self._steps, self._written = 0, self._clock()
+
+    def _write(self, store: CheckpointStore, label: str, state: State) -> None:
+        about = {name: state[name] for name in ("verb", "stage", "step")}
+        about["settings"] = self.settings
+        try:
+            self._log.sync()
+            store.save(_safe(label), state, about)
+        except OSError as error:
+            names = store.names()
+            kept = f"the last one is {names[-1]}" if names else "there is none before it"
+            raise _NoCheckpoint(
+                f"no checkpoint could be written to {store.directory}: {error.strerror}; "
+                f"{kept}; make room"
+            ) from error
+
+    def _failed(self, step: int, error: Exception) -> Exception:
+        """What the run ends with, once the state before the step is safe."""
+        place = f"{self._stage}, step {step}{ranks.whose(error)}"
+        if isinstance(error, Stopped):
+            line = f"{error} after {step} steps of {self._stage}"
+        elif isinstance(error, NotFinite):
+            line = f"{place}: {error}{self._kept_batch(step, error)}"
+        elif isinstance(error, UserError):
+            line = f"{place}: {error}"
+        elif isinstance(error, OSError) and error.strerror:
+            line = f"{place}: {error.strerror} ({error.filename or self._run.path})"
+        else:
+            line = f"{place}: {_first_line(error)}{self._kept_trace(step, error)}"
+        if not self._all_before(step):
+            return Stopped(f"{line}; the step was half done, so the last checkpoint counts")
+        try:
+            self._save(f"{self._stage}-{step}")
+        except _NoCheckpoint as full:
+            return Stopped(f"{line}; {full}")
+        if isinstance(error, NotFinite):
+            return NotFinite(
+                f"{line}; with other settings it may go on: rrgtrain {self._verb} --resume "
+                f"{self._run.path} {_section(self._stage)}.lr=..."
+            )
+        stopped = Stopped(line)
+        stopped.status = getattr(error, "status", stopped.status)
+        return stopped
+
+    def _all_before(self, step: int) -> bool:
+        """Whether every rank has the state from before this step still."""
+        if ranks.broken():
+            return False
+        return all(clean and at == step for clean, at in ranks.gather((self._clean, step)))
+
+    def _kept_batch(self, step: int, error: Exception) -> str:
+        batches = ranks.gather(self._batch and self._batch())
+        weights = parallel.full(self._before["weights"])
+        batch = batches[ranks.culprit(error)]
+        if batch is None or not ranks.first():
+            return ""
+        path = self._run.failures / f"{_safe(self._stage)}-{step}"
+        state = {"stage": self._stage, "step": step, "weights": weights}
+        try:
+            self._run.failures.mkdir(exist_ok=True)
+            write_checkpoint(path, {**state, "batch": batch})
+        except OSError as full:
+            return f"; its batch could not be kept ({full.strerror})"
+        return f"; its batch is kept for: rrgtrain replay {path}"
+
+    def _kept_trace(self, step: int, error: Exception) -> str:
+        if not ranks.first():
+            return ""
+        path = self._run.failures / f"{_safe(self._stage)}-{step}.txt"
+        try:
+            self._run.failures.mkdir(exist_ok=True)
+            atomic_write(path, "".join(traceback.format_exception(error)))
+        except OSError:
+            return ""
+        return f" (traceback in {path})"
+
+
+def require_verb(run: RunDir, verb: str) -> None:
+    """UserError where the run's checkpoints are those of another command."""
+    begun = CheckpointStore(run.resume, 1).about().get("verb", verb)
+    if begun != verb:
+        command = f"rrgtrain {begun} --resume {run.path}"
+        raise UserError(f"{run.path} was begun by another command; use: {command}")
+
+
+class _NoCheckpoint(Stopped):
+    """The checkpoint itself could not be written: there is nothing more to try."""
+
+
+@torch.no_grad()
+def load_weights(policy: Policy, weights: dict[str, torch.Tensor]) -> None:
+    """Copies `weights` into the parameters of their names.
+
+    Raises UserError where the policy lacks one or has it in another shape.
+    """
+    parameters = dict(policy.model.named_parameters())
+    for name, value in weights.items():
+        parameter = parameters.get(name)
+        if parameter is None or parameter.shape != value.shape:
+            seen = "has no such weight" if parameter is None else f"has {list(parameter.shape)}"
+            raise UserError(
+                f"the checkpoint holds {name} {list(value.shape)}, but the policy {seen}; resume "
+                "with the policy the run began with"
+            )
+        parameter.copy_(parallel.as_parameter(value, parameter))
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _section(stage: str) -> str:
+    return "sft" if stage == "sft" else "rl"
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^\w.-]+", ".", name)

@@ -1,0 +1,130 @@
+"""Name the paths of a run and lock its directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+
+from rrgtrain.errors import UserError
+from rrgtrain.util.files import sync_directory
+
+
+class RunDir:
+    """The paths of one run. `RunDir(path)` only names them; `create` also takes the lock.
+
+    The lock is the kernel's (flock), so it goes with the process that holds it, however that
+    process ends, and no stale lock file ever blocks a resume.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.yaml"
+        self.metrics = self.path / "metrics.jsonl"
+        self.events = self.path / "events"
+        self.samples = self.path / "samples.jsonl"
+        self.checkpoints = self.path / "checkpoints"
+        self.resume = self.path / "resume"
+        self.failures = self.path / "failures"
+        self.steps = self.path / "steps"
+        self.summary = self.path / "summary.json"
+        self.report = self.path / "report.html"
+        self.lock = self.path / "run.lock"
+        self._lock_handle: int | None = None
+
+    @classmethod
+    def create(cls, path: str | Path, *, resume: bool = False) -> RunDir:
+        """A locked run directory: new (or empty of runs), or, with `resume`, an existing run.
+
+        Raises `UserError` when another process is writing there, when a run is already there
+        and `resume` is not set, or when it is set and there is nothing to resume.
+        """
+        run = cls(path)
+        if run.path.exists() and not run.path.is_dir():
+            raise UserError(f"--out {run.path} is a file; name a directory")
+        if resume and not run.path.is_dir():
+            raise UserError(f"no run in {run.path} to resume; drop --resume to start one there")
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+            run._acquire()
+        except OSError as error:
+            raise UserError(f"--out {run.path} cannot be written: {error.strerror}") from error
+        # Looked at under the lock only: of two processes that start at once, one sees the other's.
+        found = run.contents()
+        if resume != bool(found):
+            run.close()
+            if resume:
+                raise UserError(f"no run in {run.path} to resume; drop --resume to start one there")
+            raise UserError(
+                f"{run.path} already holds a run ({', '.join(found)}); "
+                "name another directory by --out"
+            )
+        run.events.mkdir(exist_ok=True)
+        run.checkpoints.mkdir(exist_ok=True)
+        sync_directory(run.path)
+        return run
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunDir:
+        """An existing run, for reading: takes no lock. Raises `UserError` where there is none."""
+        run = cls(path)
+        if not run.contents():
+            raise UserError(f"no run in {run.path}; name the directory given to --out when it ran")
+        return run
+
+    def contents(self) -> list[str]:
+        """What a run has left here, by file name; empty when this is not a run's directory."""
+        files = (self.config, self.metrics, self.samples, self.summary, self.report)
+        found = [p.name for p in files if p.exists()]
+        for folder in (self.checkpoints, self.resume):
+            if folder.is_dir() and any(folder.iterdir()):
+                found.append(f"{folder.name}/")
+        return found
+
+    def close(self) -> None:
+        if self._lock_handle is not None:
+            _held.discard(self._lock_handle)
+            os.close(self._lock_handle)
+            self._lock_handle = None
+
+    def __enter__(self) -> RunDir:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _acquire(self) -> None:
+        handle = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.pread(handle, 200, 0).decode(errors="replace").strip()
+            os.close(handle)
+            raise UserError(
+                f"another process is writing {self.path} ({holder or 'it has just started'}); "
+                "wait for it, or name another directory by --out"
+            ) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        self._lock_handle = handle
+        _held.add(handle)
+
+
+_held: set[int] = set()
+
+
+def _let_go_in_child() -> None:
+    # A forked data worker that outlives a killed trainer would keep the lock with its copy.
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)

@@ -1,0 +1,207 @@
+"""Evaluation: greedy reports, their labels against the references', and their rewards."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.metrics import label_report
+from rrgtrain.data.study import Study
+from rrgtrain.dist import parallel, ranks
+from rrgtrain.errors import NotFinite, UserError
+from rrgtrain.policy.policy import Policy
+from rrgtrain.rewards import RewardService
+from rrgtrain.rollout import generate
+from rrgtrain.schema import Reward
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.util.progress import progress
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a policy wrote for R studies, and how it compares.
+
+    `predicted` and `truth` are [R, 14] class ids; `rewards` maps terms to [R] arrays, `notes` to
+    what a term kept of each report (FactS: facts and verdicts).
+    """
+
+    studies: list[Study]
+    reports: list[str]
+    predicted: np.ndarray
+    truth: np.ndarray
+    rewards: dict[str, np.ndarray]
+    notes: dict[str, list[Any]] = field(default_factory=dict)
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint; the studies stay with the data."""
+        return {
+            "reports": list(self.reports),
+            "predicted": torch.as_tensor(self.predicted),
+            "truth": torch.as_tensor(self.truth),
+            "rewards": {name: torch.as_tensor(value) for name, value in self.rewards.items()},
+            "notes": {name: list(notes) for name, notes in self.notes.items()},
+        }
+
+    @classmethod
+    def from_state(cls, studies: Sequence[Study], state: dict[str, Any]) -> Evaluation:
+        """What `state_dict` gave, for the same studies."""
+        return cls(
+            list(studies),
+            state["reports"],
+            state["predicted"].numpy(),
+            state["truth"].numpy(),
+            {name: value.numpy() for name, value in state["rewards"].items()},
+            state.get("notes", {}),
+        )
+
+    def metrics(self) -> dict[str, float]:
+        values = dict(label_report(self.predicted, self.truth))
+        values["reward"] = float(self.rewards["total"].mean())
+        values.update(
+            {f"reward/{k}": float(v.mean()) for k, v in self.rewards.items() if k != "total"}
+        )
+        values["words"] = float(np.mean([len(r.split()) for r in self.reports]))
+        return values
+
+
+def metric_names(terms: Iterable[str]) -> list[str]:
+    """What a checkpoint can be chosen by where the reward has these terms (`eval.best_by`)."""
+    one = np.zeros((1, len(OBSERVATIONS)), dtype=np.int8)
+    return [*label_report(one, one), "reward", *(f"reward/{term}" for term in terms)]
+
+
+def require_metric(by: str, names: Iterable[str]) -> None:
+    """UserError, naming the nearest, where `by` is none of the metrics `names`."""
+    known = list(names)
+    if by not in known:
+        nearest = difflib.get_close_matches(by, known, n=1, cutoff=0.0)[0]
+        raise UserError(
+            f"eval.best_by={by} is no metric of an evaluation; did you mean {nearest}? There are "
+            f"{', '.join(known)}"
+        )
+
+
+def chosen_value(values: Mapping[str, float], by: str) -> float:
+    """The metric that a checkpoint is chosen by; UserError where the validation has none such."""
+    require_metric(by, values)
+    return values[by]
+
+
+def write_reports(
+    policy: Policy,
+    prompts: PromptCache,
+    studies: Sequence[Study],
+    *,
+    batch: int,
+    max_new_tokens: int,
+    description: str | None = None,
+) -> list[str]:
+    """One greedy report per study, in their order."""
+    chunks = [studies[i : i + batch] for i in range(0, len(studies), batch)]
+    reports: list[str] = []
+    was_training = policy.model.training
+    policy.model.eval()
+    with torch.no_grad(), parallel.gathered(policy):
+        for chunk in progress(chunks, description) if description else chunks:
+            encoded = [prompts(study) for study in chunk]
+            rollouts = generate(
+                policy,
+                encoded,
+                group=1,
+                temperature=1.0,
+                max_new_tokens=max_new_tokens,
+                seeds=[[0]] * len(encoded),
+                greedy=True,
+            )
+            for study, (rollout,) in zip(chunk, rollouts, strict=True):
+                if not torch.isfinite(rollout.logps).all():
+                    raise NotFinite(
+                        f"the policy gives no finite log-probability for study {study.id}: its "
+                        "weights are broken, or have blown up in training"
+                    )
+                reports.append(policy.codec.decode(rollout.ids))
+    policy.model.train(was_training)
+    return reports
+
+
+def evaluate(
+    policy: Policy,
+    prompts: PromptCache,
+    studies: Sequence[Study],
+    rewards: RewardService,
+    *,
+    batch: int,
+    max_new_tokens: int,
+    description: str | None = None,
+) -> Evaluation:
+    """Writes a report for each study and scores it; each of several ranks its share of them."""
+    own = ranks.share(studies)
+    reports = write_reports(
+        policy,
+        prompts,
+        own,
+        batch=batch,
+        max_new_tokens=max_new_tokens,
+        description=description,
+    )
+    if ranks.size() == 1:
+        return score(reports, own, rewards)
+    read = truth_is_read(studies, rewards.settings)
+    part = score(reports, own, rewards, references=read) if own else None
+    return _whole(list(studies), [p.state_dict() for p in ranks.gather(part) if p is not None])
+
+
+def _whole(studies: list[Study], parts: list[dict[str, Any]]) -> Evaluation:
+    """Of all studies, from the parts of the ranks that had any."""
+
+    def merged(tensors: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(ranks.merged([list(t) for t in tensors]))
+
+    names, noted = parts[0]["rewards"], parts[0]["notes"]
+    state = {
+        "reports": ranks.merged([part["reports"] for part in parts]),
+        "predicted": merged([part["predicted"] for part in parts]),
+        "truth": merged([part["truth"] for part in parts]),
+        "rewards": {name: merged([part["rewards"][name] for part in parts]) for name in names},
+        "notes": {name: ranks.merged([part["notes"][name] for part in parts]) for name in noted},
+    }
+    return Evaluation.from_state(studies, state)
+
+
+def truth_is_read(studies: Sequence[Study], settings: Reward) -> bool:
+    """Whether the truth is what the labeller reads in the references.
+
+    With `reward.against=labels`, or where a study has no reference, it is the labels that came with
+    the data: an expert's reading of the image is the truth although there is a report (OraPO,
+    table 5).
+    """
+    return settings.against == "report" and all(study.report is not None for study in studies)
+
+
+def score(
+    reports: list[str],
+    studies: list[Study],
+    rewards: RewardService,
+    *,
+    references: bool | None = None,
+) -> Evaluation:
+    """Labels and rewards of given reports.
+
+    The truth is what the labeller reads in the references, or the studies' own labels; see
+    `truth_is_read`. `references` says which, where these studies are a part of the data.
+    """
+    if references is None:
+        references = truth_is_read(studies, rewards.settings)
+    values = rewards(reports, studies)
+    predicted = rewards.labeller.label(rewards.scored_text(reports))
+    if references:
+        truth = rewards.labeller.label([study.report or "" for study in studies], keep=True)
+    else:
+        truth = np.asarray([study.labels for study in studies], dtype=np.int8)
+    return Evaluation(studies, reports, predicted, truth, values, dict(values.notes))

@@ -1,0 +1,160 @@
+"""The optimiser and its learning-rate schedule."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+from rrgtrain.dist import parallel, ranks
+from rrgtrain.errors import NotFinite, UserError
+from rrgtrain.schema import Rl
+
+
+def adamw(
+    model: torch.nn.Module,
+    lr: float,
+    weight_decay: float,
+    betas: tuple[float, float] = (0.9, 0.999),
+) -> torch.optim.AdamW:
+    """AdamW on the trainable parameters; vectors (norms, biases) are not decayed."""
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in trainable if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trainable if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=betas)
+
+
+def optimizer_of(model: torch.nn.Module, settings: Rl) -> torch.optim.Optimizer:
+    """The optimiser that the section `rl` names; UserError where its package is not installed."""
+    betas = (settings.beta1, settings.beta2)
+    if settings.optimizer == "adamw":
+        return adamw(model, settings.lr, settings.weight_decay, betas)
+    require_8bit()
+    from bitsandbytes.optim import AdamW8bit
+
+    _try_8bit(next(model.parameters()).device)
+    groups = [
+        {"params": g["params"], "weight_decay": g["weight_decay"]}
+        for g in adamw(model, settings.lr, settings.weight_decay, betas).param_groups
+    ]
+    if any(hasattr(p, "to_local") for g in groups for p in g["params"]):
+        return OnShards(AdamW8bit, groups, lr=settings.lr, betas=betas)
+    return AdamW8bit(groups, lr=settings.lr, betas=betas)
+
+
+class OnShards(torch.optim.Optimizer):
+    """An optimiser of plain tensors, on this rank's shards of parameters that are DTensors.
+
+    Moments of 8 bits are quantised in blocks of a shard, which another number of ranks would cut
+    elsewhere: a checkpoint holds those of every rank, and goes on with as many.
+    """
+
+    def __init__(self, kind: Any, groups: list[dict[str, Any]], **settings: Any) -> None:
+        self._parts: list[tuple[Any, torch.nn.Parameter]] = []
+        local = []
+        for group in groups:
+            parts = [(p, torch.nn.Parameter(p.detach().to_local())) for p in group["params"]]
+            # a rank may have no row of a small parameter
+            parts = [(whole, part) for whole, part in parts if part.numel()]
+            self._parts += parts
+            local.append({**group, "params": [part for _, part in parts]})
+        self._whole = [p for group in groups for p in group["params"]]
+        self._inner = kind(local, **settings)
+        self.param_groups = self._inner.param_groups
+        self.defaults = self._inner.defaults
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for whole, part in self._parts:
+            part.grad = None if whole.grad is None else whole.grad.to_local()
+        self._inner.step()
+        for _, part in self._parts:
+            part.grad = None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        for whole in self._whole:
+            whole.grad = None
+
+    def state_dict(self) -> dict[str, Any]:
+        state = self._inner.state_dict()
+        return state if ranks.size() == 1 else {"ranks": parallel.PerRank(state)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        parts = state_dict.get("ranks", [state_dict])
+        if len(parts) != ranks.size():
+            raise UserError(
+                f"the 8-bit moments of this run are those of {len(parts)} processes, and these "
+                f"are {ranks.size()}; resume with {len(parts)}"
+            )
+        self._inner.load_state_dict(parts[ranks.rank()])
+        self.param_groups = self._inner.param_groups
+
+
+def require_8bit() -> None:
+    """UserError without bitsandbytes."""
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise UserError(
+            "rl.optimizer=adamw_8bit needs the package bitsandbytes; pip install bitsandbytes, "
+            "or use rl.optimizer=adamw"
+        )
+
+
+def _try_8bit(device: torch.device) -> None:
+    """UserError where the installed bitsandbytes has no 8-bit AdamW for the device."""
+    import bitsandbytes
+
+    # smaller tensors are kept in 32 bits
+    weight = torch.nn.Parameter(torch.zeros(64, 64, device=device))
+    weight.grad = torch.zeros_like(weight)
+    try:
+        bitsandbytes.optim.AdamW8bit([weight], lr=0.0).step()
+    except Exception as error:
+        reason = str(error).strip().splitlines()[:1] or [type(error).__name__]
+        raise UserError(
+            f"rl.optimizer=adamw_8bit: bitsandbytes {bitsandbytes.__version__} cannot run on "
+            f"{device.type} ({reason[0]}); pip install -U bitsandbytes (0.50.2 runs on a CPU), or "
+            "use rl.optimizer=adamw"
+        ) from error
+
+
+def learning_rate(step: int, steps: int, peak: float, warmup: int, schedule: str) -> float:
+    """The rate of `step` (counted from 0): linear warm-up, then constant or half a cosine."""
+    if step < warmup:
+        return peak * (step + 1) / warmup
+    if schedule == "constant":
+        return peak
+    progress = (step - warmup) / max(1, steps - warmup)
+    return peak * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+
+
+def apply_step(
+    optimizer: torch.optim.Optimizer,
+    parameters: Iterable[torch.nn.Parameter],
+    lr: float,
+    clip: float,
+    changing: Callable[[], None] = lambda: None,
+) -> float:
+    """Clips, steps, clears the gradients; returns the gradient norm before clipping.
+
+    `changing` is called right before the first weight changes. Raises NotFinite, and changes
+    none, when the norm is not finite.
+    """
+    for group in optimizer.param_groups:
+        group["lr"] = lr
+    limit = clip if clip > 0 else float("inf")
+    norm: Any = torch.nn.utils.clip_grad_norm_(list(parameters), limit)
+    if hasattr(norm, "full_tensor"):  # of sharded gradients (FSDP2)
+        norm = norm.full_tensor()
+    if not torch.isfinite(norm):
+        raise NotFinite(
+            f"the norm of the gradient is {norm.item()}; lower the learning rate (sft.lr, rl.lr)"
+        )
+    changing()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return float(norm)

@@ -1,0 +1,164 @@
+"""The frozen policy that KL and preference compare with, in as little memory as it can be had.
+
+Training takes a copy of the weights that train, in `policy.dtype`: with fp32 masters the policy
+computes with the same copy. Training an adapter does not: its base is in memory
+already, so the reference is the base with the adapter off, or, where the adapter had learned
+something before this training, a second adapter that holds what it was. Another
+checkpoint (`rl.reference`) is loaded, unless it is what the adapter stands on.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy, read_config
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Recipe
+from rrgtrain.state.remembered import TINY, base_of
+
+START = "rrgtrain_start"
+
+
+@dataclass
+class Reference(Policy):
+    """A policy whose log-probabilities are the reference's inside `active()`, without gradient."""
+
+    active: Callable[[], AbstractContextManager[Any]] = nullcontext
+    release: Callable[[], None] = lambda: None
+
+
+def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
+    """The policy as it is now, kept from what training will do to it.
+
+    shares: a copy of the model shares with it what does not train.
+    Call `release()` before the policy is saved: a second adapter goes with it.
+    """
+    model = policy.model
+    if not isinstance(model, PeftModel):
+        held = {id(p): _held(p, policy.dtype, shares) for p in model.parameters()}
+        return _view(policy, copy.deepcopy(model, held).requires_grad_(False).eval())
+    if _is_base(model):
+        return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))
+    own = model.active_adapter
+    model.add_adapter(START, model.peft_config[own])
+    _copy_adapter(model, own, START)
+    return _view(
+        policy,
+        model,
+        active=lambda: _still(model, _switched(model, own)),
+        release=lambda: model.delete_adapter(START),
+    )
+
+
+def check_reference(recipe: Recipe, work: Path) -> None:
+    """UserError where `rl.reference` names no checkpoint of the right kind; nothing is loaded.
+
+    work: the directory of the run, in which a tiny policy's base will lie.
+    """
+    asked = recipe.rl.reference
+    if asked == "base":
+        asked = base_of(recipe.policy.path, work)
+        if recipe.policy.path == TINY:
+            return
+    if asked != "start":
+        read_config(asked)
+
+
+def named_reference(policy: Policy, recipe: Recipe, work: Path) -> Reference:
+    """The frozen policy that `rl.reference` names, "start" being `policy` as it is now.
+
+    work: the directory of the run. Raises UserError for a base that is not known, or a checkpoint
+    that reads other tokens or sees less than the policy.
+    """
+    asked = recipe.rl.reference
+    if asked == "start":
+        return reference_of(policy, shares=recipe.scale.mode != "fsdp2")
+    path = base_of(recipe.policy.path, work) if asked == "base" else asked
+    model: Any = policy.model
+    if isinstance(model, PeftModel) and _stands_on(model, path):
+        return _view(policy, model, active=lambda: _still(model, model.disable_adapter()))
+    other = load_policy(
+        path,
+        dtype=policy.dtype,
+        device=policy.device,
+        attn=policy.attn,
+        vision_attn=recipe.policy.vision_attn,
+    )
+    same_eyes = (other.visual is None) == (policy.visual is None)
+    if not same_eyes or other.tokenizer.get_vocab() != policy.tokenizer.get_vocab():
+        raise UserError(
+            f"rl.reference={asked}: {path} has another vocabulary or input than the policy, so "
+            "their log-probabilities cannot be compared; name a checkpoint of the same family"
+        )
+    return _view(policy, other.model.requires_grad_(False).eval())
+
+
+def _stands_on(model: Any, path: str) -> bool:
+    """Whether the model with its adapter off is the checkpoint at `path`."""
+    beside = [n for n, p in model.named_parameters() if p.requires_grad and "lora_" not in n]
+    under = str(model.get_base_model().name_or_path)
+    same = under == path or (Path(under).is_dir() and Path(under).resolve() == Path(path).resolve())
+    return same and not beside
+
+
+def computing(reference: Policy) -> AbstractContextManager[Any]:
+    """The block in which a forward of `reference` is the reference's."""
+    return reference.active() if isinstance(reference, Reference) else nullcontext()
+
+
+def _held(parameter: torch.nn.Parameter, dtype: torch.dtype, shares: bool) -> torch.nn.Parameter:
+    """The parameter itself where it may be shared, else a copy in the dtype of computation."""
+    if shares and not parameter.requires_grad and parameter.dtype == dtype:
+        return parameter
+    return torch.nn.Parameter(parameter.detach().to(dtype, copy=True), requires_grad=False)
+
+
+def _view(policy: Policy, model: Any, **options: Any) -> Reference:
+    kept = {f.name: getattr(policy, f.name) for f in fields(Policy) if f.name != "model"}
+    return Reference(model=model, **kept, **options)
+
+
+def _is_base(model: PeftModel) -> bool:
+    """Whether the adapter changes nothing yet: LoRA begins with B = 0."""
+    learned = [p for n, p in model.named_parameters() if "lora_B" in n or "lora_embedding_B" in n]
+    other = [n for n, p in model.named_parameters() if p.requires_grad and "lora_" not in n]
+    return bool(learned) and not other and not any(bool(p.any()) for p in learned)
+
+
+@torch.no_grad()
+def _copy_adapter(model: PeftModel, source: str, target: str) -> None:
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        if f".{target}." in name:
+            parameter.copy_(parameters[name.replace(f".{target}.", f".{source}.")])
+            parameter.requires_grad_(False)
+
+
+@contextmanager
+def _switched(model: PeftModel, own: str) -> Iterator[None]:
+    model.set_adapter(START, inference_mode=True)
+    try:
+        yield
+    finally:
+        model.set_adapter(own)
+
+
+@contextmanager
+def _still(model: Any, change: AbstractContextManager[Any]) -> Iterator[None]:
+    """`change`, in evaluation mode: a reference has no dropout."""
+    was_training = model.training
+    model.eval()
+    try:
+        with change:
+            yield
+    finally:
+        model.train(was_training)

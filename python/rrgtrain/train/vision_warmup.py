@@ -1,0 +1,69 @@
+"""Lets the tiny policy's vision tower see before it must speak.
+
+A real Qwen2.5-VL starts from a tower trained on a very large number of images; the tiny one
+starts from noise, and the words of a report are a faint signal to learn vision from. A short
+classification of the 14 labels from the mean image token stands in for that pretraining. It
+touches the tower and its merger only, and the language model has learned nothing when
+fine-tuning begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rrgclinical.labels import OBSERVATIONS, to_binary
+from rrgtrain.data.study import Study
+from rrgtrain.policy.forward import vision_embeddings
+from rrgtrain.policy.policy import Policy
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.order import batch_indices
+from rrgtrain.util.progress import progress
+
+
+def warm_up_vision(
+    policy: Policy,
+    prompts: PromptCache,
+    studies: Sequence[Study],
+    *,
+    steps: int,
+    batch: int,
+    lr: float,
+    seed: int,
+) -> float:
+    """Trains the vision tower on labels for `steps`; returns the last loss.
+
+    Studies without images or labels are left out; with none left, nothing is done and the loss
+    is NaN.
+    """
+    seen = [study for study in studies if study.images and study.labels is not None]
+    if not seen or steps == 0:
+        return float("nan")
+    labels = np.asarray([study.labels for study in seen], dtype=np.int8)
+    truth = torch.as_tensor(to_binary(labels)).float().to(policy.device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        head = torch.nn.Linear(policy.config.text_config.hidden_size, len(OBSERVATIONS))
+    head.to(policy.device)
+    parameters = [*policy.visual.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=lr)
+    loss = torch.tensor(float("nan"))
+    policy.model.train()
+    bar = progress(range(steps), "vision warm-up")
+    for step in bar:
+        chosen = batch_indices(len(seen), batch, step, seed)
+        encoded = [prompts(seen[i]) for i in chosen]
+        tokens = vision_embeddings(policy, encoded)
+        assert tokens is not None
+        counts = [int(prompt.mm_token_type_ids.sum()) for prompt in encoded]
+        pooled = torch.stack([part.mean(0) for part in tokens.split(counts)])
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(head(pooled), truth[chosen])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        bar.show(loss=loss.item())
+    policy.model.eval()
+    return loss.item()

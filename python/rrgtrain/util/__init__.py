@@ -1,0 +1,1 @@
+"""Files, progress and signals: imports nothing of the trainer but errors."""

@@ -1,0 +1,91 @@
+"""Write files and directories that are never half written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def atomic_write(path: str | Path, data: bytes | str) -> None:
+    """Writes `data` so that `path` holds either its old content or all of the new, also after a
+    crash: temporary file beside it, fsync, rename, fsync of the directory."""
+    path = Path(path)
+    content = data.encode("utf-8") if isinstance(data, str) else data
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        with partial.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+@contextmanager
+def atomic_directory(path: str | Path) -> Iterator[Path]:
+    """A directory to fill, which becomes `path` when the block ends without an error.
+
+    Everything in it is on the disk before the rename. What stood at `path` before is replaced;
+    a crash between leaves nothing there, never a mixture. On an error nothing of it stays.
+    """
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
+        yield partial
+        sync_tree(partial)
+        if path.exists():
+            remove_directory(path)
+        partial.rename(path)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    sync_directory(path.parent)
+
+
+def remove_directory(path: Path) -> None:
+    """Removes a directory so that a crash never leaves half of it under its name."""
+    gone = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    path.rename(gone)
+    shutil.rmtree(gone)
+
+
+def remove_partial(directory: Path) -> None:
+    """Removes what atomic writes and removals left in `directory` when they were cut short.
+
+    Only for the process that holds the run's lock: the files of a living writer look the same.
+    """
+    for left in directory.glob(".*.tmp"):
+        if left.is_dir():
+            shutil.rmtree(left)
+        else:
+            left.unlink()
+
+
+def sync_tree(root: Path) -> None:
+    """Every file and directory below `root`, and itself, on the disk."""
+    for folder, _, files in os.walk(root):
+        for name in files:
+            handle = os.open(Path(folder, name), os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        sync_directory(Path(folder))
+
+
+def sync_directory(path: Path) -> None:
+    """Makes renames and new names in a directory survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

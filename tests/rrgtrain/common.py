@@ -1,0 +1,111 @@
+"""Studies, groups and recipes small enough that a training step takes milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from tempfile import mkdtemp
+
+import torch
+
+from rrgclinical import build_labeller
+from rrgphantom import PhantomConfig, write_phantom
+from rrgtrain.algorithms import Group, Member
+from rrgtrain.config import load_config
+from rrgtrain.data.study import Study
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Recipe
+from rrgtrain.train.encode import PromptCache
+from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
+
+REFERENCES = (
+    *REPORTS,
+    "Large right pneumothorax. The heart is normal in size.",
+    "No focal consolidation. Small right pleural effusion. Mild edema.",
+    "Healed left rib fracture. No acute disease.",
+)
+
+
+def studies(count: int, split: str = "train") -> list[Study]:
+    """Studies of text alone, with the labels that the rules read in their reports."""
+    texts = [REFERENCES[i % len(REFERENCES)] for i in range(count)]
+    labels = build_labeller("rules").label(texts).tolist()
+    return [
+        Study(f"{split}-{i}", split, text, tuple(row), (), indication="dyspnea" * (i % 3))
+        for i, (text, row) in enumerate(zip(texts, labels, strict=True))
+    ]
+
+
+def recipe(*overrides: str) -> Recipe:
+    """The schema's defaults at the size of a test, then `overrides`."""
+    small = ["rl.prompts=3", "rl.group=4", "rl.max_new_tokens=12", "rl.steps=2", "rl.beta=0"]
+    small += ["rl.eval_every=2", "sft.steps=4", "sft.batch=3", "sft.eval_every=2", "sft.warmup=0"]
+    small += ["eval.max_new_tokens=12", "eval.bootstrap=20"]
+    return load_config(Recipe, None, [*small, *overrides])
+
+
+def policy_and_prompts() -> tuple[Policy, PromptCache]:
+    policy = tiny_policy()
+    return policy, PromptCache(policy, "short")
+
+
+def member(policy: Policy, text: str, origin: str = "sampled", **fields: object) -> Member:
+    return Member(policy.codec.encode(text), text, origin, **fields)  # type: ignore[arg-type]
+
+
+def groups_of(
+    policy: Policy, sampled: Sequence[Sequence[str]], *, edited: bool, images: bool = True
+) -> list[Group]:
+    """A group for each list of sampled reports; prompts of unequal length, with and without image
+    (or all without).
+
+    With `edited`, every other report also has an edit: so some groups have members that others
+    lack.
+    """
+    made = []
+    for g, texts in enumerate(sampled):
+        study = studies(g + 1)[g]
+        members = [member(policy, text) for text in texts]
+        for k, text in enumerate(texts):
+            if edited and (g + k) % 2 == 0:
+                changed = f"{text} {REFERENCES[g % len(REFERENCES)]}"
+                members.append(member(policy, changed, "edited", parent=k))
+        views = g % 3 if images else 0
+        encoded = prompt(policy, "s" * (g + 1), views, indication="dyspnea" * g)
+        made.append(Group(10 + g, study, encoded, tuple(members)))
+    return made
+
+
+def gradients(policy: Policy) -> dict[str, torch.Tensor]:
+    """The gradients that stand in the parameters, which are cleared."""
+    found = {n: p.grad.clone() for n, p in policy.model.named_parameters() if p.grad is not None}
+    policy.model.zero_grad(set_to_none=True)
+    return found
+
+
+@lru_cache(maxsize=1)
+def phantoms() -> Path:
+    """A phantom data set of the smallest useful size; not to be written to."""
+    directory = Path(mkdtemp(prefix="phantoms-")) / "data"
+    write_phantom(PHANTOM, directory)
+    return directory
+
+
+PHANTOM = PhantomConfig(train=8, val=3, test=4, size=56)
+# Too few to choose among.
+ALL_STUDIES = ["data.agreeing=false", "data.balanced=null"]
+# The reports are PHANTOM's in every recipe.
+OF_PHANTOM = [
+    *(f"data.phantom.{k}={getattr(PHANTOM, k)}" for k in ("train", "val", "test", "size")),
+    *(f"data.phantom.{k}={getattr(PHANTOM, k)}" for k in ("terse", "omit", "careful", "reported")),
+    *ALL_STUDIES,
+]
+# A policy of 0.2 million parameters, trained for hardly a step.
+SMALL_POLICY = [
+    "policy.width=64",
+    "policy.layers=1",
+    "policy.vision_layers=1",
+    "policy.vocabulary=380",
+    "policy.warmup_steps=1",
+]

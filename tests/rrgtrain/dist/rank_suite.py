@@ -1,0 +1,194 @@
+"""What two ranks compute beside what one process computes, for `test_scale_gradients`.
+
+Each process first computes the whole batch alone, then joins the other and computes its share.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from rrgkern import PreferencePairs
+from rrgtrain.algorithms import Group
+from rrgtrain.algorithms.base import loss_of
+from rrgtrain.algorithms.group import members
+from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.dist import parallel
+from rrgtrain.dist import ranks
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.optim import adamw, apply_step
+from rrgtrain.train.reference import reference_of
+from rrgtrain.train.sft import sft_gradients
+from rrgtrain.train.update import accumulate_gradients, fixed_logps
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Lora, Rl
+from tests.rrgtrain.common import groups_of, recipe, studies
+from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
+
+AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one case gave: loss, metrics, gradients by name (those a parameter has)."""
+
+    loss: float
+    metrics: dict[str, float]
+    gradients: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """`sampled` reports of each group; ranks take the groups in turn."""
+
+    sampled: tuple[tuple[str, ...], ...]
+    overrides: tuple[str, ...] = ()
+    oracle: bool = False
+    fixed: bool = False
+
+
+THREE = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]), (REPORTS[2], REPORTS[1]))
+CASES = {
+    **{f"three groups, {a}": Case(THREE, (f"rl.aggregation={a}",)) for a in AGGREGATIONS},
+    "one group for two ranks": Case(THREE[:1]),
+    "a group a micro-batch": Case(THREE, ("rl.token_budget=1", "rl.aggregation=bnpo")),
+    "KL to a reference": Case(THREE, ("rl.beta=0.1", "rl.token_budget=1")),
+    "oracle": Case(THREE, ("rl.aggregation=grpo",), oracle=True),
+    "old log-probabilities": Case(THREE, ("rl.epochs=2", "rl.token_budget=1"), fixed=True),
+}
+
+
+def objective_of(groups: list[Group], case: Case) -> Objective:
+    """Advantages that differ; with `oracle`, a pair in every group but the first."""
+    count = len(members(groups))
+    advantages = torch.linspace(-1.0, 1.0, count)
+    if not case.oracle:
+        return Objective(advantages)
+    starts = torch.tensor([0, *(len(g.members) for g in groups)]).cumsum(0)[1:-1]
+    weight = torch.linspace(0.1, 0.3, len(starts))
+    pairs = PreferencePairs(starts, starts + 1, weight)
+    return Objective(advantages, preference=Preference(pairs), measured_apart=True)
+
+
+def computed(policy: Policy, reference: Policy | None, groups: list[Group], case: Case) -> Found:
+    settings: Rl = recipe(*case.overrides).rl
+    objective, spec = objective_of(groups, case), loss_of(recipe(*case.overrides))
+    kept = reference if case.oracle or settings.beta > 0 else None
+    fixed = fixed_logps(policy, kept, groups, objective, spec, settings) if case.fixed else None
+    update = accumulate_gradients(policy, kept, groups, objective, spec, settings, fixed=fixed)
+    return Found(update.loss, update.metrics, taken(policy))
+
+
+def taken(policy: Policy) -> dict[str, torch.Tensor]:
+    """The gradients, which are cleared; whole on rank 0."""
+    parameters = dict(policy.model.named_parameters())
+    found = parallel.full({n: p.grad for n, p in parameters.items() if p.grad is not None})
+    policy.model.zero_grad(set_to_none=True)
+    return {name: value.clone() for name, value in found.items()} if ranks.first() else {}
+
+
+def each_group_on_its_rank(groups: list[Group]) -> list[Group]:
+    return [replace(group, rank=b % ranks.size()) for b, group in enumerate(groups)]
+
+
+def pair(mode: str, policy: Policy) -> Policy:
+    reference = reference_of(policy, shares=mode != "fsdp2")
+    if reference.model is not policy.model:
+        trained = {n for n, p in policy.model.named_parameters() if p.requires_grad}
+        with torch.no_grad():
+            for name, parameter in reference.model.named_parameters():
+                parameter.mul_(1.1 if name in trained else 1.0)
+    return reference
+
+
+def updates(mode: str) -> dict[str, Found]:
+    """Every case in fp64."""
+    policy = tiny_policy(dtype=torch.float64)
+    reference = pair(mode, policy)
+    parallel.place(mode, policy, reference)
+    found = {}
+    for name, case in CASES.items():
+        groups = each_group_on_its_rank(groups_of(policy, case.sampled, edited=True))
+        found[name] = computed(policy, reference, groups, case)
+    return found
+
+
+def variants(mode: str) -> dict[str, Found]:
+    """One batch in bf16 from fp32 masters, with layers recomputed, and with an adapter beside its
+    base."""
+    found = {}
+    options: dict[str, dict] = {
+        "bf16": {"dtype": torch.bfloat16, "masters": True},
+        "checkpointing": {"dtype": torch.float64, "gradient_checkpointing": True},
+        "LoRA": {"dtype": torch.float64},
+        "frozen tower": {"dtype": torch.float64, "freeze_vision": True},
+        "bf16, frozen tower": {"dtype": torch.bfloat16, "masters": True, "freeze_vision": True},
+        "LoRA in bf16": {"dtype": torch.bfloat16},
+    }
+    for name, chosen in options.items():
+        policy = tiny_policy(**chosen)
+        if name.startswith("LoRA"):
+            add_lora(policy, Lora(rank=2, dropout=0.0), 0)
+        policy.model.train()
+        reference = pair(mode, policy)
+        parallel.place(mode, policy, reference)
+        groups = each_group_on_its_rank(groups_of(policy, THREE, edited=False))
+        found[name] = computed(policy, reference, groups, Case(THREE, ("rl.beta=0.1",)))
+    return found
+
+
+def tuning(mode: str) -> dict[str, Found]:
+    """Supervised fine-tuning, and what a step of the optimiser makes of the weights."""
+    found = {}
+    for name, budget, count in (
+        ("whole", None, 3),
+        ("micro-batches", 1, 5),
+        ("one study", None, 1),
+    ):
+        policy = tiny_policy(dtype=torch.float64)
+        parallel.place(mode, policy)
+        settings = replace(recipe().sft, token_budget=budget)
+        loss, tokens = sft_gradients(
+            policy, PromptCache(policy, "short"), studies(count), settings, 0
+        )
+        optimizer = adamw(policy.model, 1e-2, 0.01)
+        norm = apply_step(optimizer, policy.model.parameters(), 1e-2, 0.1)
+        weights = parallel.full(dict(policy.model.named_parameters()))
+        whole = {n: w.detach().clone() for n, w in weights.items()} if ranks.first() else {}
+        found[f"sft, {name}"] = Found(loss, {"tokens": tokens, "norm": norm}, whole)
+    return found
+
+
+SUITES: dict[str, Callable[[str], dict[str, Found]]] = {
+    "updates": updates,
+    "variants": variants,
+    "tuning": tuning,
+}
+
+
+def main(words: list[str]) -> int:
+    """words: mode and file, to which rank 0 writes {suite: (alone, together)}."""
+    mode, out = words
+    world = {n: os.environ.pop(n) for n in ("RANK", "WORLD_SIZE")}
+    alone = {name: suite("none") for name, suite in SUITES.items()} if world["RANK"] == "0" else {}
+    ranks.close()  # the world of one in which bf16 was computed alone
+    tiny_directory()  # transformers writes no checkpoint on ranks other than 0
+    os.environ.update(world)
+    with ranks.opened(mode, 300.0, cuda=False), ranks.together():
+        both = {name: suite(mode) for name, suite in SUITES.items()}
+    if ranks.first():
+        found = {name: (alone[name], both[name]) for name in SUITES}
+        Path(out).write_bytes(pickle.dumps(found))
+    ranks.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

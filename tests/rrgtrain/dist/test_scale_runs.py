@@ -1,0 +1,162 @@
+"""Whole runs on two ranks: they end where one process ends, and stop and go on together."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from rrgtrain.config import load_config
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
+from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
+from tests.rrgtrain.runs import At, Done, command, differences, on_ranks, rows, weights
+
+# Three groups on two ranks: one has two of them, the other one.
+RUN = [
+    *("rl", "--from", "tiny", "--out", "run", *OF_PHANTOM, *SMALL_POLICY),
+    *("rl.steps=3", "rl.prompts=3", "rl.group=4", "rl.max_new_tokens=10", "rl.eval_every=3"),
+    *("rl.lr=0.001", "rl.beta=0.01", "eval.limit=3", "eval.max_new_tokens=10"),
+    *("eval.bootstrap=20", "eval.samples=2", "checkpoint.steps=1", "deterministic=true"),
+]
+
+# Draws from every rank's own generator, and an oracle whose weight follows what prompts earned.
+ADAPTER = [
+    *("policy.lora.rank=2", "policy.lora.dropout=0.3", "rl.algorithm=dr_grpo+orapo"),
+    *("rl.prompts=2", "oracle.high=0.9", "reward.terms={match: 1.0}"),
+]
+
+
+def started(home: Path, *more: str, at: At | None = None) -> list[Done]:
+    return on_ranks(*RUN, "scale.mode=fsdp2", *more, cwd=home, at=at)
+
+
+def resumed(home: Path) -> None:
+    done = on_ranks("rl", "--resume", "run", cwd=home)
+    assert [d.status for d in done] == [0, 0], done[0].err
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("alone")
+    done = command(*RUN, cwd=home)
+    assert done.status == 0, done.err
+    return home / "run"
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An undisturbed run on two ranks."""
+    home = tmp_path_factory.mktemp("fsdp2")
+    done = started(home)
+    assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
+    assert done[1].out + done[1].err == ""
+    return home / "run"
+
+
+def close(one: Path, two: Path) -> None:
+    """To rounding: what three steps of Adam, which divides by the gradient's size, make of it."""
+    start = load_file(one / "init" / "model.safetensors")
+    left, right = weights(one), weights(two)
+    assert left.keys() == right.keys()
+    moved = apart = 0.0
+    for name, value in left.items():
+        before = start[name.partition(":")[2]]
+        moved += float((value - before).double().square().sum())
+        apart += float((right[name] - value).double().square().sum())
+    assert moved > 0
+    assert apart <= 1e-6 * moved, (apart, moved)
+    assert len(rows(one)) == len(rows(two))
+    for a, b in zip(rows(one), rows(two), strict=True):
+        assert a["phase"] == b.pop("phase")
+        of_rank_0 = ("reward_seconds/", "texts/", "phase")
+        for name, value in a.items():
+            if name.startswith(of_rank_0):
+                continue
+            assert b[name] == pytest.approx(value, rel=1e-3, abs=1e-4), (a["step"], name)
+
+
+def test_a_run_ends_where_one_process_ends(alone: Path, together: Path) -> None:
+    close(alone, together)
+
+
+def test_a_reward_that_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Path) -> None:
+    undisturbed, failing = tmp_path / "undisturbed", tmp_path / "failing"
+    for home in (undisturbed, failing):
+        home.mkdir()
+    assert [d.status for d in started(undisturbed, *ADAPTER)] == [0, 0]
+    at = At("rrgtrain.train.rl:of_all_ranks", 2, "reward")
+    done = started(failing, *ADAPTER, at=at)
+    assert [d.status for d in done] == [75, 75]
+    assert "dr_grpo+orapo, step 1, rank 1: reward term facts failed" in done[0].last
+    assert "go on with: torchrun --nproc-per-node 2 -m rrgtrain rl --resume run" in done[0].last
+    assert done[1].err == ""
+    resumed(failing)
+    assert differences(undisturbed / "run", failing / "run") == []
+
+
+def test_a_nan_on_one_rank_stops_both_with_its_batch_kept(together: Path, tmp_path: Path) -> None:
+    done = started(tmp_path, at=At("rrgtrain.train.update:policy_loss", 3, "nan"))
+    assert [d.status for d in done] == [2, 2]
+    assert "rank 1: the policy loss is nan" in done[0].last
+    assert "rrgtrain replay run/failures/editgrpo-" in done[0].last
+    assert done[1].err == ""
+    shutil.rmtree(tmp_path / "run" / "failures")
+    resumed(tmp_path)
+    assert differences(together, tmp_path / "run") == []
+
+
+def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(
+    alone: Path, tmp_path: Path
+) -> None:
+    done = started(tmp_path, at=At("rrgtrain.train.steps:accumulate_gradients", 2))
+    assert [d.status for d in done] == [75, 75]
+    assert "stopped by SIGTERM after 2 steps of editgrpo" in done[0].last
+    more = command("rl", "--resume", "run", "scale.mode=none", cwd=tmp_path)
+    assert more.status == 0, more.err
+    close(alone, tmp_path / "run")
+
+
+def test_a_rank_that_is_killed_ends_the_other_at_its_last_checkpoint(tmp_path: Path) -> None:
+    done = started(tmp_path, at=At("rrgtrain.train.rl:of_all_ranks", 3, "SIGKILL"))
+    assert [d.status for d in done] == [75, -9]
+    assert "rrgtrain: another rank is gone (" in done[0].last
+    assert "after 2 steps of editgrpo" in done[0].last
+    assert "the last checkpoint counts" in done[0].last
+    kept = sorted(path.name for path in (tmp_path / "run" / "resume").iterdir())
+    assert kept[-1].endswith("editgrpo-2")
+
+
+def test_torchrun_and_the_recipe_must_agree(tmp_path: Path) -> None:
+    done = on_ranks(*RUN, cwd=tmp_path)
+    assert [d.status for d in done] == [2, 2]
+    assert done[0].last.startswith(
+        "rrgtrain: torchrun has started 2 processes, but scale.mode=none is one alone; use "
+    )
+    assert done[1].err == ""
+    lonely = command(*RUN, "scale.mode=fsdp2", cwd=tmp_path)
+    assert lonely.status == 2
+    assert "scale.mode=fsdp2 spreads over the processes of torchrun, and this is one" in lonely.last
+    assert not (tmp_path / "run").exists()
+
+
+def test_vllm_in_the_process_is_for_one_rank(tmp_path: Path) -> None:
+    done = started(tmp_path, "rollout.engine=vllm")
+    assert [d.status for d in done] == [2, 2]
+    assert "rollout.engine=vllm samples in the trainer's process, and torchrun has" in done[0].last
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_mode_of_old_is_refused_in_a_recipe_and_goes_on_in_a_run(tmp_path: Path) -> None:
+    done = command(*RUN, "scale.mode=ddp", cwd=tmp_path)
+    assert done.status == 2
+    assert done.last.endswith("ddp is gone, use scale.mode=fsdp2")
+    assert not (tmp_path / "run").exists()
+    config = tmp_path / "config.yaml"
+    config.write_text("scale:\n  mode: ddp\n")
+    assert load_config(Recipe, config, [], of_run=True).scale.mode == "fsdp2"
+    assert load_config(Recipe, config, ["scale.mode=none"], of_run=True).scale.mode == "none"
+    with pytest.raises(UserError, match="use scale.mode=fsdp2"):
+        load_config(Recipe, config, ["scale.mode=ddp"], of_run=True)

@@ -1,0 +1,320 @@
+"""Every step can be made again from its record, and every field of it is looked at."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rrgtrain.algorithms import Context, Objective, build_algorithm
+from rrgtrain.algorithms.group import members
+from rrgtrain.errors import UserError
+from rrgtrain.log.logs import RunLog
+from rrgtrain.log.record import (
+    Batch,
+    StepRecords,
+    packed,
+    read_record,
+    read_whole_record,
+    recorded,
+)
+from rrgtrain.rewards import RewardService
+from rrgtrain.run.replay_step import Finding, compared, made_again
+from rrgtrain.run.session import Session
+from rrgtrain.schema import Recipe
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.rl import run_rl
+from tests.rrgtrain.common import groups_of, recipe, studies
+from tests.rrgtrain.policy.common import tiny_policy
+from tests.rrgtrain.runs import command, started
+
+SALIENCY = ["token_weights.labeller=distilled", "token_weights.distil_steps=2"]
+THINK = ["reward.terms={mccs: 0.75, format: 0.25}", "reward.blocks=think_report"]
+FACTS = "reward.terms={facts: 1.0}"
+MIXED = "reward.terms={sample_f1: 1.0, bleu2: 0.25}"
+SYSTEMS = {
+    "EditGRPO": ["rl.algorithm=editgrpo"],
+    "EditGRPO, paragraph": ["rl.algorithm=editgrpo", "edit.level=paragraph"],
+    "MRG-R1": ["rl.algorithm=grpo", "rl.std=population", *THINK],
+    "DEER, rule": ["rl.algorithm=ditpo", "token_weights.kind=tfidf", MIXED],
+    "DEER, gradient": ["rl.algorithm=ditpo", MIXED, "reward.starts={bleu2: 0.8}", *SALIENCY],
+    "OraPO": ["rl.algorithm=orapo", FACTS, "rl.prompts=5"],
+    "OraPO, SFT": ["rl.algorithm=orapo", "oracle.loss=sft", FACTS],
+    "all": ["rl.algorithm=editgrpo+ditpo+orapo", FACTS, *SALIENCY],
+}
+
+
+def opened(cfg: Recipe) -> Session:
+    policy = tiny_policy()
+    given = studies(5)
+    rewards = RewardService(cfg.reward)
+    rewards.fit(given)
+    return Session(cfg, {"train": given}, policy, PromptCache(policy, "short"), rewards)
+
+
+def run_and_record(name: str, out: Path, *more: str) -> tuple[Recipe, Path]:
+    """Two steps of a system, the second on the first one's studies; the folder of records."""
+    cfg = recipe(*SYSTEMS[name], *more)
+    session = opened(cfg)
+    with RunDir.create(out) as run, RunLog(run) as log:
+        run_rl(
+            session.policy,
+            session.prompts,
+            session.studies["train"],
+            cfg,
+            build_algorithm(cfg),
+            session.rewards,
+            lambda: {"micro_f1_13": 0.5},
+            run.checkpoints / "rl",
+            log,
+            record=StepRecords(run.steps, cfg.log.records),
+        )
+    return cfg, out / "steps"
+
+
+def differing(record: dict[str, Any], cfg: Recipe) -> set[str]:
+    """The fields that do not come out the same, in a process that knows nothing of the run."""
+    session = opened(cfg)
+    algorithm = build_algorithm(cfg)
+    algorithm.prepare(Context(session.policy.codec, session.studies["train"]))
+    return {f.field for f in made_again(record, session, algorithm) if not f.same}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_step_of_every_system_can_be_made_again(name: str, tmp_path: Path) -> None:
+    cfg, folder = run_and_record(name, tmp_path / "run")
+    assert [p.name for p in sorted(folder.iterdir())] == ["000000.json.gz", "000001.json.gz"]
+    record = read_record(folder / "000001.json.gz")
+    origins = {m["origin"] for g in record["groups"] for m in g["members"]}
+    assert ("edited" in origins) == ("EditGRPO" in name or name == "all")
+    assert ("oracle" in origins) == ("OraPO" in name or name == "all")
+    assert (record["weight"] is not None) == ("DEER" in name or name == "all")
+    assert (record["preference"] is not None) == (name in ("OraPO", "all"))
+    assert (record["likelihood"] is not None) == (name == "OraPO, SFT")
+    assert differing(record, cfg) == set()
+
+
+def _member(record: dict[str, Any], origin: str) -> dict[str, Any]:
+    return next(m for g in record["groups"] for m in g["members"] if m["origin"] == origin)
+
+
+def _change(path: str, value: Any = None) -> Callable[[dict[str, Any]], None]:
+    """Adds to a number of the record, or puts `value` in the place of what is there."""
+
+    def change(record: dict[str, Any]) -> None:
+        *parents, last = path.split(".")
+        at: Any = record
+        for part in parents:
+            at = at[int(part) if part.isdigit() else part]
+        key: Any = int(last) if last.isdigit() else last
+        at[key] = at[key] + 0.01 if value is None else value
+
+    return change
+
+
+def _edit(key: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda record: _member(record, "edited").update({key: value})
+
+
+def _retold(record: dict[str, Any]) -> None:
+    found = _member(record, "sampled")
+    found["text"] += " Edema."
+
+
+def _retold_oracle(record: dict[str, Any]) -> None:
+    found = _member(record, "oracle")
+    found["ids"] = found["ids"][1:]
+
+
+def _another_past(record: dict[str, Any]) -> None:
+    past = record["state"]["zero_rate"]
+    past.update({name: 1.0 - rate for name, rate in past.items()})
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
+    "prompt ids": (lambda r: r["groups"][0]["prompt"].pop(), "prompts"),
+    "tokens": (lambda r: _member(r, "sampled")["ids"].__setitem__(0, 40), "texts"),
+    "text": (_retold, "texts"),
+    "edited ids": (lambda r: _member(r, "edited")["ids"].pop(), "members"),
+    "edit's text": (_edit("text", "Something else."), "members"),
+    "edit's rule": (_edit("edit", [["a", "x", "y"]]), "members"),
+    "edit's parent": (_edit("parent", 1), "members"),
+    "edit's sampler": (_edit("sampler_logps", [-0.5]), "members"),
+    "edit's correction": (_edit("corrected", True), "members"),
+    "edit's place": (_edit("competes", False), "members"),
+    "who competes": (_edit("competes", False), "advantages"),
+    "oracle's ids": (_retold_oracle, "members"),
+    "reward of a term": (_change("rewards.facts.1"), "reward facts"),
+    "total reward": (_change("rewards.total.1"), "reward total"),
+    "another term": (_change("rewards.extra", [0.0]), "reward extra"),
+    "facts": (_change("notes.facts.0.facts", ["Edema."]), "notes facts"),
+    "truth of facts": (_change("notes.facts.0.truth.3", 9), "notes facts"),
+    "advantages": (_change("advantages.0"), "advantages"),
+    "token weights": (_change("weight.0"), "weight"),
+    "mask": (_change("mask", [True]), "mask"),
+    "group weight": (_change("group_weight.0"), "group weight"),
+    "memory": (_another_past, "group weight"),
+    "likelihood": (_change("likelihood", [0.5]), "likelihood"),
+    "who is preferred": (_change("preference.positive.0", 0), "preference"),
+    "pair's weight": (_change("preference.weight.0"), "preference"),
+    "temperature of preference": (_change("preference.tau"), "preference"),
+    "length of preference": (_change("preference.length_normalized", False), "preference"),
+}
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> tuple[Recipe, dict[str, Any]]:
+    """The second step of a run with edits, token weights and oracle at once, on all its studies.
+
+    TF-IDF weights here: nothing has to be learned before they can be made again.
+    """
+    more = ["token_weights.kind=tfidf", "rl.prompts=5"]
+    cfg, folder = run_and_record("all", tmp_path_factory.mktemp("all") / "run", *more)
+    return cfg, read_record(folder / "000001.json.gz")
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_of_any_field_is_seen(name: str, everything: tuple[Recipe, dict]) -> None:
+    cfg, record = everything
+    change, field = CHANGES[name]
+    changed = copy.deepcopy(record)
+    change(changed)
+    assert changed != record
+    assert field in differing(changed, cfg)
+
+
+def test_a_study_that_is_gone_is_named(everything: tuple[Recipe, dict]) -> None:
+    cfg, record = everything
+    gone = copy.deepcopy(record)
+    gone["groups"][0]["study"] = "x9"
+    with pytest.raises(UserError, match="names study x9, which the data no longer has"):
+        differing(gone, cfg)
+
+
+def test_ids_that_the_policy_does_not_have_are_told(everything: tuple[Recipe, dict]) -> None:
+    cfg, record = everything
+    for wrong in (-1, 10**9):
+        spoilt = copy.deepcopy(record)
+        spoilt["groups"][0]["members"][1]["ids"][0] = wrong
+        with pytest.raises(UserError, match=f"in the record has the token id {wrong}, and the pol"):
+            differing(spoilt, cfg)
+
+
+def test_a_record_that_lacks_something_is_told(
+    everything: tuple[Recipe, dict], tmp_path: Path
+) -> None:
+    _, record = everything
+    path = tmp_path / "000001.json.gz"
+    path.write_bytes(packed(record))
+    assert read_whole_record(path) == record
+
+    def told(change: Callable[[dict[str, Any]], object]) -> None:
+        spoilt = copy.deepcopy(record)
+        change(spoilt)
+        path.write_bytes(packed(spoilt))
+        with pytest.raises(UserError, match="holds no whole step"):
+            read_whole_record(path)
+
+    told(lambda r: r["groups"][0]["members"][0]["ids"].append("x"))
+    told(lambda r: r["groups"][0]["members"][0]["ids"].append(2**70))
+    told(lambda r: r["groups"][0].pop("study"))
+    told(lambda r: r["rewards"].pop("total"))
+    told(lambda r: r.update(groups=3))
+    told(lambda r: r.pop("preference"))
+
+
+def test_how_often_and_what_is_written(tmp_path: Path) -> None:
+    _, folder = run_and_record("MRG-R1", tmp_path / "a", "rl.steps=5", "log.records=2")
+    assert [p.name[:6] for p in sorted(folder.iterdir())] == ["000000", "000002", "000004"]
+    record = read_record(folder / "000004.json.gz")
+    assert record["step"] == 4 and record["progress"] == 0.8
+    _, none = run_and_record("MRG-R1", tmp_path / "b", "log.records=0")
+    assert not none.exists()
+    _, again = run_and_record("MRG-R1", tmp_path / "c", "rl.steps=5", "log.records=2")
+    for path in folder.iterdir():
+        assert path.read_bytes() == (again / path.name).read_bytes()
+
+
+def test_what_is_recorded_stands_in_the_order_of_the_members() -> None:
+    """Replay writes by the same function, so an order of its own would look right to it."""
+    policy = tiny_policy()
+    groups = groups_of(policy, [["Edema.", "No edema."], ["Effusion."]], edited=True)
+    flat = members(groups)
+    tokens = sum(len(m.ids) for m in flat)
+    generator = torch.Generator().manual_seed(0)
+    advantages, weight = (torch.randn(n, generator=generator) for n in (len(flat), tokens))
+    objective = Objective(advantages, weight=weight, group_weight=torch.tensor([0.25, 0.75]))
+    scores = {"total": np.arange(float(len(flat)))}
+    batch = Batch(3, 0.5, groups, scores, advantages, objective, {}, policy.codec)
+    record = recorded(batch)
+    assert torch.equal(torch.tensor(record["advantages"]), advantages)
+    assert torch.equal(torch.tensor(record["weight"]), weight)
+    assert record["group_weight"] == [0.25, 0.75]
+    assert record["rewards"]["total"] == list(range(len(flat)))
+    assert [g["index"] for g in record["groups"]] == [10, 11]
+    texts = [m["text"] for g in record["groups"] for m in g["members"]]
+    assert texts == [m.text for m in flat] and len(set(texts)) == len(flat) == 4
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"{}"])
+def test_a_file_that_is_no_record(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "run" / "steps" / "000000.json.gz"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"000000.json.gz is no record of a step"):
+        read_record(path)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "told"),
+    [
+        ([1.0, 2.0], [1.0, 2.0 + 1e-9], ""),
+        ([1.0, 2.0], [1.0, 2.1], "at [1]: recorded 2.0, made again 2.1"),
+        ([1], [2], "at [0]: recorded 1, made again 2"),
+        ([1.0], None, "recorded [1.0], made again None"),
+        ([1.0], [], "1 recorded, 0 made again"),
+        ({"a": {"b": "x"}}, {"a": {"b": "y"}}, "at a.b: recorded 'x', made again 'y'"),
+        ({"a": 1}, {}, "a is there only in the record"),
+        ({}, {"a": 1}, "a is there only when made again"),
+        ([float("nan")], [float("nan")], ""),
+        ([True], [1], "at [0]: recorded True, made again 1"),
+    ],
+)
+def test_where_two_values_differ(a: Any, b: Any, told: str) -> None:
+    assert compared("x", a, b) == Finding("x", told)
+
+
+def test_the_command_says_what_is_the_same_and_ends_with_1_where_something_is_not(
+    tmp_path: Path,
+) -> None:
+    done = command(*started("checkpoint.keep=9", "log.records=3"), cwd=tmp_path)
+    assert done.status == 0, done.err
+    path = tmp_path / "run" / "steps" / "000003.json.gz"
+    assert [p.name[:6] for p in sorted(path.parent.iterdir())] == ["000000", "000003"]
+    done = command("replay", str(path), cwd=tmp_path)
+    assert done.status == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[:3] == ["prompts: same", "texts: same", "members: same"]
+    assert "advantages: same" in lines and "reward total: same" in lines
+    assert lines[-1].startswith("log-probabilities: same"), lines[-1]
+    record = read_record(path)
+    record["advantages"][0] += 0.5
+    for group in record["groups"]:
+        for member in group["members"]:
+            if member["sampler_logps"]:
+                member["sampler_logps"] = [v - 0.5 for v in member["sampler_logps"]]
+    path.write_bytes(packed(record))
+    done = command("replay", str(path), cwd=tmp_path)
+    assert done.status == 1
+    first, second = (x for x in done.out.splitlines() if not x.endswith(": same"))
+    assert first.startswith("advantages: differs, at [0]: recorded")
+    assert second.startswith("log-probabilities: differs, by 0.5")
+    (tmp_path / "run" / "resume").rename(tmp_path / "gone")
+    done = command("replay", str(path), cwd=tmp_path)
+    assert "log-probabilities: not checked, no checkpoint of this step is kept" in done.out

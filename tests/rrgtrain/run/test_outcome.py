@@ -1,0 +1,120 @@
+"""What a run leaves: the rows of its table, its samples and notes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rrgtrain.data.study import Study
+from rrgtrain.log.logs import RunLog
+from rrgtrain.report.samples import Sample, read_samples
+from rrgtrain.report.summary import RunSummary
+from rrgtrain.rewards import RewardService
+from rrgtrain.run.outcome import finish, system_of
+from rrgtrain.run.session import Session
+from rrgtrain.run.stages import Stages
+from rrgtrain.schema import Recipe
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.evaluate import Evaluation, score
+from rrgtrain.train.rl import RlResult
+from tests.rrgtrain.common import recipe, studies
+
+
+def evaluated(given: list[Study], reports: list[str], **reward: object) -> Evaluation:
+    return score(reports, given, RewardService(replace(Recipe().reward, **reward)))
+
+
+def test_a_row_of_the_table() -> None:
+    given = studies(4)
+    evaluation = evaluated(given, [given[0].report or "", "", "Edema.", ""])
+    result = RlResult(
+        Path("x"),
+        0.5,
+        2,
+        4,
+        12.5,
+        {"rollout": 3.0},
+        0.25,
+        {"edits/a": 3.0, "edits/unchanged": 1.0},
+        8,
+    )
+    row = system_of(evaluation, result, 50)
+    micro = row.metrics["micro_f1"]
+    assert micro.value == pytest.approx(evaluation.metrics()["micro_f1"])
+    assert micro.low is not None and micro.high is not None
+    assert micro.low <= micro.value <= micro.high
+    assert row.edits == {"a": 3.0, "unchanged": 1.0}
+    assert row.metrics["zero_variance"].value == 0.25
+    assert (row.seconds, row.phases) == (12.5, {"rollout": 3.0})
+    assert {"reward", "words", "reward/match"} <= set(row.metrics)
+    assert len(row.per_finding) == 14
+    bare = system_of(evaluation, None, 50)
+    assert bare.seconds is None and not bare.edits and "zero_variance" not in bare.metrics
+
+
+def finished(
+    tmp_path: Path,
+    cfg: Recipe,
+    given: list[Study],
+    splits: dict,
+    reports: list[str],
+    **reward: object,
+) -> tuple[RunSummary, RunDir]:
+    session = Session(cfg, splits, None, None, None)  # type: ignore[arg-type]
+    run = RunDir.create(tmp_path / "run")
+    (run.checkpoints / "sft").mkdir()
+    with Stages(session, run, RunLog(run)) as stages:
+        stages.log.write("sft", 0, {"loss": 1.0})
+        evaluation = evaluated(given, reports, **reward)
+        summary = finish(stages, "SFT", {"SFT": (evaluation, None)}, began=0.0)
+    return summary, run
+
+
+def test_finish_leaves_summary_samples_and_report_and_prints_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = studies(4, "test")
+    splits = {"train": studies(4), "val": studies(2, "val"), "test": given}
+    cfg = recipe("eval.samples=2")
+    summary, run = finished(tmp_path, cfg, given, splits, ["Edema."] * 4)
+    assert RunSummary.load(run.summary) == summary
+    assert json.loads(run.summary.read_text())["title"] == "SFT"
+    kept = [s for s in read_samples(run.samples) if isinstance(s, Sample)]
+    assert len(kept) == 2 and all(s.outputs == {"SFT": "Edema."} for s in kept)
+    assert all(s.reference == next(g.report for g in given if g.id == s.id) for s in kept)
+    assert "<svg" in run.report.read_text()
+    out = capsys.readouterr().out
+    assert "micro-F1" in out and f"report: {run.report}" in out
+    assert summary.notes[0].startswith("4 held-out studies; greedy reports")
+
+
+def test_a_study_of_labels_alone_has_no_reference(tmp_path: Path) -> None:
+    given = [replace(s, report=None) for s in studies(2, "test")]
+    splits = {"train": studies(1), "val": studies(1, "val"), "test": given}
+    options = {"terms": {"mccs": 1.0}, "against": "labels"}
+    _, run = finished(tmp_path, recipe(), given, splits, ["Edema.", ""], **options)
+    kept = [s for s in read_samples(run.samples) if isinstance(s, Sample)]
+    assert len(kept) == 2 and all(s.reference == "" for s in kept)
+    truth = {s.id: s.labels for s in given}
+    assert all(np.array_equal(s.labels, truth[s.id]) for s in kept)
+
+
+@pytest.mark.parametrize(
+    ("split", "with_val", "told"),
+    [
+        ("test", True, "2 held-out studies"),
+        ("val", True, "2 validation studies"),
+        ("train", True, "2 training studies"),
+        ("test", False, "2 held-out studies"),
+    ],
+)
+def test_notes_say_on_which_studies(split: str, with_val: bool, told: str, tmp_path: Path) -> None:
+    given = studies(2, split)
+    splits = {"train": studies(2), "val": studies(2, "val") if with_val else [], "test": given}
+    summary, _ = finished(tmp_path, recipe(f"eval.split={split}"), given, splits, ["", ""])
+    assert summary.notes[0].startswith(told)
+    assert ("checkpoints were chosen on train" in " ".join(summary.notes)) is not with_val

@@ -1,0 +1,220 @@
+"""Whatever would stop a run later is refused before it, and only what it reads is looked at."""
+
+from __future__ import annotations
+
+import socket
+import warnings
+from dataclasses import replace
+
+import pytest
+
+from rrgtrain.algorithms import build_algorithm
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+from rrgtrain.rewards import RewardService
+from rrgtrain.run.preflight import (
+    check_data,
+    check_lengths,
+    held_back,
+    split_of,
+    validation_split,
+)
+from rrgtrain.schema import Recipe
+from rrgtrain.train.order import batch_indices
+from tests.rrgtrain.common import recipe, studies
+
+LABELS = ["reward.against=labels", "reward.terms={mccs: 1.0}"]
+
+
+def data(**sizes: int) -> dict[str, list[Study]]:
+    return {split: studies(count, split) for split, count in sizes.items()}
+
+
+def bare(given: dict[str, list[Study]]) -> dict[str, list[Study]]:
+    return {k: [replace(s, report=None) for s in v] for k, v in given.items()}
+
+
+def checked(
+    cfg: Recipe, given: dict[str, list[Study]], *, sft: bool = False, rl: bool = False
+) -> list[str]:
+    algorithm = build_algorithm(cfg) if rl else None
+    rewards = RewardService(cfg.reward)
+    return [s.id for s in check_data(cfg, given, rewards, sft=sft, algorithm=algorithm)]
+
+
+def from_checkpoint(*overrides: str) -> Recipe:
+    return recipe("policy.path=elsewhere", *overrides)
+
+
+def ids(split: str, indices: range | list[int]) -> set[str]:
+    return {f"{split}-{i}" for i in indices}
+
+
+def test_what_each_command_reads() -> None:
+    given = data(train=10, val=4, test=5)
+    everything = ids("train", range(10)) | ids("val", range(4)) | ids("test", range(5))
+    assert set(checked(from_checkpoint(), given)) == ids("test", range(5))
+    assert set(checked(from_checkpoint(), given, sft=True)) == everything
+    assert set(checked(recipe(), given)) == ids("test", range(5)) | ids("train", range(10))
+    assert set(checked(recipe(), given, sft=True, rl=True)) == everything
+
+
+def test_reinforcement_learning_reads_the_studies_that_it_reaches() -> None:
+    given = data(train=40, val=4, test=5)
+    cfg = from_checkpoint("rl.steps=2", "rl.prompts=3", "eval.limit=2")
+    reached = [i for step in range(2) for i in batch_indices(40, 3, step, cfg.seed)]
+    wanted = ids("train", reached) | ids("val", range(2)) | ids("test", range(2))
+    found = checked(cfg, given, rl=True)
+    assert set(found) == wanted and len(found) == len(wanted)
+
+
+def test_a_limit_of_evaluation_and_its_split() -> None:
+    given = data(train=3, val=4, test=5)
+    cfg = from_checkpoint("eval.split=val", "eval.limit=1")
+    assert checked(cfg, given) == ["val-0"]
+    with pytest.raises(UserError, match="eval.limit=0; give at least 1"):
+        checked(from_checkpoint("eval.limit=0"), given)
+
+
+def test_a_split_without_studies() -> None:
+    given = data(train=3, val=2)
+    told = r"the data has no test studies, it has train \(3\), val \(2\); pass eval.split=val"
+    with pytest.raises(UserError, match=told):
+        checked(from_checkpoint(), given)
+    with pytest.raises(UserError, match=r"no train studies, it has test \(2\); move studies"):
+        checked(from_checkpoint(), data(test=2, train=0), sft=True)
+    with pytest.raises(UserError, match="no val studies, it has none at all; move"):
+        split_of({}, "val")
+    assert checked(from_checkpoint(), data(test=2)) == ["test-0", "test-1"]
+
+
+def test_without_val_checkpoints_are_chosen_on_train_and_that_is_said() -> None:
+    given = data(train=4, test=2)
+    assert validation_split(given) == "train" and validation_split(data(val=1)) == "val"
+    with pytest.warns(UserWarning, match="no val studies; checkpoints are chosen on train"):
+        checked(from_checkpoint(), given, sft=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        checked(from_checkpoint(), given)
+
+
+def test_labels_alone() -> None:
+    given = bare(data(train=4, val=2, test=2))
+    with pytest.raises(UserError, match="no training study has a report; supervised"):
+        checked(from_checkpoint(*LABELS), given, sft=True)
+    with pytest.raises(UserError, match="policy.path=tiny builds its tokenizer from training rep"):
+        checked(recipe(*LABELS), given)
+    with pytest.raises(UserError, match=r"has no reference report.*use reward.against=labels"):
+        checked(from_checkpoint("rl.algorithm=dr_grpo"), given, rl=True)
+    for truth in ([], LABELS):
+        with pytest.raises(UserError, match=r"study train-0 has none; use rl.algorithm=dr_grpo"):
+            checked(from_checkpoint("rl.algorithm=editgrpo", *truth), given, rl=True)
+    told = [replace(study, report="No edema.") for study in given["train"]]
+    assert checked(
+        from_checkpoint("rl.algorithm=editgrpo", *LABELS), {**given, "train": told}, rl=True
+    )
+    assert checked(from_checkpoint("rl.algorithm=dr_grpo", *LABELS), given, rl=True)
+
+
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_one_study_without_labels_anywhere_is_found(split: str) -> None:
+    given = data(train=4, val=2, test=2)
+    given[split][1] = replace(given[split][1], labels=None)
+    cfg = from_checkpoint("rl.algorithm=dr_grpo", "rl.steps=9", *LABELS)
+    with pytest.raises(UserError, match=f"study {split}-1 has no labels, but reward.against"):
+        checked(cfg, given, rl=True)
+
+
+def test_a_text_of_megabytes_is_told_by_its_study() -> None:
+    given = data(train=3, test=2)
+    check_lengths(given, 200)
+    given["test"][1] = replace(given["test"][1], indication="x" * 201)
+    with pytest.raises(UserError, match=r"^study test-1: its indication has 201 characters, more"):
+        check_lengths(given, 200)
+    given["train"][2] = replace(given["train"][2], report="No effusion. " * 10**5)
+    with pytest.raises(UserError, match=r"train-2: its report has 1,300,000 characters.*=20000;"):
+        check_lengths(given, recipe().data.longest_text)
+    check_lengths(given, None)
+    check_lengths({}, 1)
+
+
+def test_warnings_wait_until_the_data_is_accepted() -> None:
+    with pytest.warns(UserWarning, match="left out"), held_back():
+        warnings.warn("3 images are left out", stacklevel=1)
+    with warnings.catch_warnings(record=True) as told:
+        with pytest.raises(UserError):
+            _warn_then_fail()
+        assert not told
+
+
+def _warn_then_fail() -> None:
+    with held_back():
+        warnings.warn("3 images are left out", stacklevel=1)
+        raise UserError("no labels")
+
+
+def test_what_an_algorithm_cannot_work_with_is_told_before_the_first_step() -> None:
+    given = data(train=6, val=2, test=2)
+    silent = {k: [replace(s, report="asdf qwer.") for s in v] for k, v in given.items()}
+    with pytest.raises(UserError, match="finds none in the first 6 reference reports"):
+        checked(from_checkpoint("rl.algorithm=editgrpo"), silent, rl=True)
+    saliency = ["rl.algorithm=ditpo", "token_weights.labeller=distilled", *LABELS]
+    given["train"][4] = replace(given["train"][4], labels=None)
+    with pytest.raises(UserError, match="labels, but study train-4 has none"):
+        checked(from_checkpoint(*saliency), given, rl=True)
+
+
+def test_the_oracle_needs_reports() -> None:
+    with pytest.raises(UserError, match="rl.algorithm=orapo works towards reference reports"):
+        checked(
+            from_checkpoint("rl.algorithm=orapo", *LABELS),
+            bare(data(train=4, val=2, test=2)),
+            rl=True,
+        )
+
+
+def test_reinforcement_learning_reads_what_was_chosen_for_it() -> None:
+    given = data(train=40, val=2, test=2)
+    chosen = given["train"][5:9]
+    cfg = from_checkpoint("rl.algorithm=dr_grpo", "rl.steps=9", "rl.prompts=4")
+    algorithm, rewards = build_algorithm(cfg), RewardService(cfg.reward)
+    used = check_data(cfg, given, rewards, sft=False, algorithm=algorithm, chosen=chosen)
+    assert {s.id for s in used if s.split == "train"} == ids("train", range(5, 9))
+
+
+def test_a_template_that_asks_for_labels_that_are_not_there() -> None:
+    given = data(train=4, val=2, test=2)
+    given["train"][3] = replace(given["train"][3], labels=None)
+    asked = from_checkpoint("sft.template='{findings}: {report}'")
+    with pytest.raises(UserError, match="asks for findings, but study train-3 has no labels"):
+        checked(asked, given, sft=True)
+    with pytest.raises(UserError, match="sft.template=.*write {report} once"):
+        checked(from_checkpoint("sft.template=nothing"), given, sft=True)
+
+
+def test_drops_go_on_from_the_best_weights_and_want_them_kept() -> None:
+    """EditGRPO's choice keeps others; the drop would train on from those."""
+    given = data(train=4, val=2, test=2)
+    asked = ["sft.drops=2", "sft.choose=before_convergence"]
+    cfg = from_checkpoint(*asked)
+    told = "sft.drops=2 goes on from the best weights, but sft.choose=before_convergence keeps oth"
+    with pytest.raises(UserError, match=told) as caught:
+        checked(cfg, given, sft=True)
+    assert "\n" not in str(caught.value) and str(caught.value).endswith(
+        "use sft.drops=0 or sft.choose=best"
+    )
+    assert checked(cfg, given, rl=True), "nothing is fine-tuned"
+    for mended in ("sft.drops=0", "sft.choose=best"):
+        assert checked(from_checkpoint(*asked, mended), given, sft=True)
+
+
+def test_an_endpoint_that_is_down_is_told_before_the_first_step() -> None:
+    """A port that nobody listens on: the fact reader is really asked."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    options = f"{{endpoint: 'http://127.0.0.1:{port}/v1', model: m, tries: 1}}"
+    cfg = from_checkpoint("reward.terms={facts: 1.0}", f"reward.options={{facts: {options}}}")
+    with pytest.raises(UserError, match=rf"facts failed: http://127.0.0.1:{port}/v1") as caught:
+        checked(cfg, data(test=2))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,315 @@
+"""A run that is stopped, and resumed, ends in the same bits as one that is left alone."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.state.store import STATE, CheckpointStore, load_checkpoint
+from tests.rrgclinical.chat.server import Reply, serving
+from tests.rrgclinical.facts.test_facts import model
+from tests.rrgtrain.rollout.served import CHAT, Served
+from tests.rrgtrain.runs import (
+    TINY_RUN,
+    At,
+    command,
+    differences,
+    finished_demo,
+    rows,
+    started,
+)
+
+SFT, RL, STEPS = "rrgtrain.train.sft", "rrgtrain.train.rl", "rrgtrain.train.steps"
+SCORE, SAVE = "rrgtrain.train.evaluate:score", "rrgtrain.policy.policy:Policy.save"
+REWARD = "rrgtrain.rewards.service:RewardService.__call__"
+AHEAD = "rrgtrain.rewards.service:RewardService._read_ahead"
+DISK = "rrgtrain.state.tensorfile:HashedFile.write"
+
+
+@pytest.fixture(scope="module")
+def alone() -> Path:
+    return finished_demo()[0]
+
+
+# Where a SIGTERM comes in, in the order of a demo, counted from where the run goes on.
+MOMENTS = [
+    At("rrgtrain.run.session:warm_up_vision"),
+    At(f"{SFT}:sft_loss"),
+    At(SCORE),  # the first validation
+    At(f"{SFT}:sft_loss", 2),
+    At(SAVE),
+    At(SCORE),  # the evaluation of SFT
+    At(f"{RL}:sample_groups"),
+    At(f"{STEPS}:accumulate_gradients"),
+    At(SCORE),
+    At(f"{STEPS}:apply_step", 2),
+    At(SAVE),
+    At(SCORE),
+    At("rrgtrain.run.outcome:draw"),
+]
+
+
+def test_sigterm_in_every_phase_of_one_run(alone: Path, tmp_path: Path) -> None:
+    words = ["demo", "--out", "run", *TINY_RUN]
+    for at in MOMENTS:
+        done = command(*words, cwd=tmp_path, at=at)
+        assert done.status == 75, (at, done.err)
+        assert done.last.startswith("rrgtrain: stopped by SIGTERM"), at
+        assert done.last.endswith("; go on with: rrgtrain demo --resume run"), at
+        words = ["demo", "--resume", "run"]
+    done = command(*words, cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert differences(alone, tmp_path / "run") == []
+    done = command(*words, cwd=tmp_path)
+    assert done.status == 2
+    assert "the run in run has ended; its report is run/report.html" in done.last
+
+
+def test_before_the_run_has_begun_nothing_stands_in_the_way(tmp_path: Path) -> None:
+    words = ["demo", "--out", "run", *TINY_RUN]
+    done = command(*words, cwd=tmp_path, at=At("rrgphantom.write:_write_study", 4))
+    assert done.status == 75
+    told = "rrgtrain: stopped by SIGTERM; nothing was saved: start it again with the same command"
+    assert done.last == told
+    done = command("demo", "--resume", "run", cwd=tmp_path)
+    assert done.status == 2 and "no run in run to resume; drop --resume" in done.last
+    done = command(*words, cwd=tmp_path, at=At("rrgtrain.run.session:start_policy"))
+    assert done.status == 75, "a second try is not refused"
+    assert done.last.endswith("go on with: rrgtrain demo --resume run")
+
+
+def test_ctrl_c_finishes_the_step_and_the_second_does_not_wait(tmp_path: Path) -> None:
+    at = At(f"{SFT}:sft_loss", 2, "SIGINT")
+    done = command("sft", "--out", "run", *TINY_RUN, cwd=tmp_path, at=at)
+    assert done.status == 130
+    assert "rrgtrain: SIGINT: finishing the step; once more to stop at once" in done.err
+    assert done.last == (
+        "rrgtrain: stopped by SIGINT after 2 steps of sft; go on with: rrgtrain sft --resume run"
+    )
+    assert [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "sft"] == [0, 1]
+    config = tmp_path / "run/config.yaml"
+    whole = config.read_text()
+    for spoilt in (whole[: len(whole) // 2], whole.replace("seed: 0", "seed: 1")):
+        config.write_text(spoilt)
+        done = command("sft", "--resume", "run", cwd=tmp_path)
+        assert done.status == 2 and "run/config.yaml" in done.last, done.err
+        assert config.read_text() == spoilt
+    config.write_text(whole)
+    at = At(f"{SFT}:sft_loss", 1, "SIGINT+SIGINT")
+    done = command("sft", "--resume", "run", cwd=tmp_path, at=at)
+    assert done.status == 130 and done.last == "rrgtrain: interrupted"
+
+
+GO_ON = ["rl", "--resume", "run"]
+
+
+@pytest.fixture(scope="module")
+def rl_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("rl_alone")
+    done = command(*started(), cwd=home)
+    assert done.status == 0, done.err
+    return home / "run"
+
+
+@pytest.mark.parametrize(
+    ("function", "number", "act", "told"),
+    [
+        # the look at the data, the evaluation of the start, step 0, step 1
+        (
+            REWARD,
+            4,
+            "reward",
+            "editgrpo, step 1: reward term facts failed: no answer from the endpoint;",
+        ),
+        (REWARD, 4, "bug", "editgrpo, step 1: ZeroDivisionError: division by zero (traceback in"),
+        (AHEAD, 2, "reward", "editgrpo, step 1: reward term facts failed: no answer from"),
+        (AHEAD, 2, "SIGTERM", "stopped by SIGTERM after 2 steps of editgrpo; go on with"),
+        (f"{RL}:sample_groups", 2, "bug", "editgrpo, step 1: ZeroDivisionError: division by zero"),
+    ],
+    ids=["reward", "bug in a reward", "references ahead", "a signal meanwhile", "rollouts"],
+)
+def test_a_dying_reward_or_sampler_stops_the_run_and_it_goes_on(
+    function: str, number: int, act: str, told: str, rl_alone: Path, tmp_path: Path
+) -> None:
+    at = At(function, number, act)
+    done = command(*started("checkpoint.steps=1000"), cwd=tmp_path, at=at)
+    assert done.status == 75
+    assert told in done.last and done.last.endswith("go on with: rrgtrain rl --resume run")
+    if act == "bug":
+        trace = (tmp_path / "run" / "failures" / "editgrpo-1.txt").read_text()
+        assert "Traceback" in trace and "division by zero" in trace
+    newest = CheckpointStore(tmp_path / "run" / "resume", 9).newest()
+    # a signal waits for the end of its step; what fails leaves the step before it
+    assert newest is not None and newest.state["step"] == (2 if act == "SIGTERM" else 1)
+    done = command(*GO_ON, "checkpoint.steps=1", cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert differences(rl_alone, tmp_path / "run") == []
+
+
+def test_a_reward_that_dies_in_evaluations(rl_alone: Path, tmp_path: Path) -> None:
+    words = started()
+    # the start's evaluation; then, after the look at the data: it again, two steps, a validation
+    for number, told in ((2, "evaluate start: reward term"), (5, "editgrpo, step 2: reward term")):
+        done = command(*words, cwd=tmp_path, at=At(REWARD, number, "reward"))
+        assert done.status == 75 and told in done.last, done.err
+        words = GO_ON
+    assert command(*words, cwd=tmp_path).status == 0
+    assert differences(rl_alone, tmp_path / "run") == []
+
+
+def test_a_full_disk_keeps_the_last_checkpoint_and_it_goes_on(
+    rl_alone: Path, tmp_path: Path
+) -> None:
+    words = started()
+    for number in (1, 30, 60):
+        done = command(*words, cwd=tmp_path, at=At(DISK, number, "full disk"))
+        assert done.status == 75, number
+        assert "no checkpoint could be written to run/resume: No space left on dev" in done.last
+        assert done.last.endswith("make room; go on with: rrgtrain rl --resume run")
+        words = GO_ON
+    done = command(*words, cwd=tmp_path, at=At("os:write", 2, "full disk"))  # a row of metrics
+    assert done.status == 75 and "No space left on device" in done.last
+    done = command(*words, cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert differences(rl_alone, tmp_path / "run") == []
+
+
+def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(
+    rl_alone: Path, tmp_path: Path
+) -> None:
+    assert command(*started(), cwd=tmp_path, at=At(f"{RL}:sample_groups", 3)).status == 75
+    resume = tmp_path / "run" / "resume"
+    names = CheckpointStore(resume, 9).names()
+    assert len(names) == 2, "the last two are kept"
+    broken = resume / names[-1] / STATE
+    broken.write_bytes(broken.read_bytes()[:-1])
+    earlier = load_checkpoint(resume / names[0]).state["step"]
+    done = command(*GO_ON, cwd=tmp_path)
+    assert done.status == 0, done.err
+    lines = done.err.splitlines()
+    warned = [line for line in lines if "is broken" in line]
+    assert len(warned) == 1
+    assert warned[0].startswith(f"rrgtrain: warning: checkpoint {names[-1]} is broken (state.pt")
+    assert warned[0].endswith(f"falling back to {names[0]}")
+    assert f"rrgtrain: resuming run at step {earlier} of editgrpo" in lines
+    assert differences(rl_alone, tmp_path / "run") == []
+
+
+def test_a_reward_endpoint_that_dies_is_asked_again_and_the_run_goes_on(tmp_path: Path) -> None:
+    asked, down = 0, set[int]()
+
+    def answer(number: int, body: dict) -> Reply:
+        nonlocal asked
+        asked += 1
+        return Reply(status=503) if asked in down else model(number, body)
+
+    homes = [tmp_path / name for name in ("alone", "stopped")]
+    for home in homes:
+        home.mkdir()
+    with serving(answer) as server:
+        told = {"endpoint": server.url, "model": "tiny", "tries": 3}
+        words = started(
+            "reward.terms.facts=1", *(f"reward.options.facts.{k}={v}" for k, v in told.items())
+        )
+        done = command(*words, cwd=homes[0])
+        assert done.status == 0, done.err
+        # two requests in a row, within its tries; later for good
+        asked, down = 0, {5, 6, *range(asked // 2, 2 * asked)}
+        done = command(*words, cwd=homes[1])
+        assert done.status == 75 and "reward term facts failed: " in done.last, done.err
+        assert done.last.endswith("go on with: rrgtrain rl --resume run")
+        down.clear()
+        done = command(*GO_ON, cwd=homes[1])
+        assert done.status == 0, done.err
+    assert differences(*(home / "run" for home in homes)) == []
+
+
+def test_a_vllm_server_that_dies_is_waited_for_and_the_run_goes_on(tmp_path: Path) -> None:
+    run, _ = finished_demo()
+    with Served(run / "checkpoints" / "sft") as served:
+        asked = ["rollout.engine=vllm_server", f"rollout.url={served.url}", "rollout.wait=1"]
+        words = started(*asked)
+        homes = [tmp_path / name for name in ("alone", "stopped")]
+        for home in homes:
+            home.mkdir()
+        done = command(*words, cwd=homes[0])
+        assert done.status == 0, done.err
+        per_step = served.asked[CHAT] // 4
+        # in the second step, for good
+        served.stop()
+        served.start()
+        served.dies = [(CHAT, per_step + 3)]
+        done = command(*words, cwd=homes[1])
+        assert done.status == 75
+        assert "editgrpo, step 1: no answer from vLLM at http" in done.last
+        assert done.last.endswith("go on with: rrgtrain rl --resume run")
+        # in the third, and it comes back with the weights of the start
+        served.start()
+        served.dies, served.back = [(CHAT, per_step + 2)], 0.3
+        done = command(*GO_ON, "rollout.wait=60", cwd=homes[1])
+        assert done.status == 0 and served.dies == [], done.err
+    # no more than the longer wait
+    assert differences(*(home / "run" for home in homes)) == ["config.yaml"]
+
+
+def test_an_adapter_with_dropout_and_several_updates_per_rollout(tmp_path: Path) -> None:
+    """Generators, a dropped learning rate and what the KL compares with go on as they were."""
+    lora = ["policy.lora.rank=4", "policy.lora.alpha=8", "policy.lora.dropout=0.3", "sft.lr=0.01"]
+    drop = ["sft.eval_every=1", "sft.patience=1", "sft.min_delta=1", "sft.drops=2"]
+    words = ["demo", "--out", "run", *TINY_RUN, *lora, *drop, "rl.epochs=2", "rl.beta=0.05"]
+    homes = [tmp_path / name for name in ("alone", "stopped")]
+    for home in homes:
+        home.mkdir()
+    assert command(*words, cwd=homes[0]).status == 0
+    for at in (At(f"{SFT}:sft_loss", 4), At(f"{STEPS}:accumulate_gradients", 3)):
+        assert command(*words, cwd=homes[1], at=at).status == 75
+        words = ["demo", "--resume", "run"]
+    done = command(*words, cwd=homes[1])
+    assert done.status == 0, done.err
+    runs = [home / "run" for home in homes]
+    assert differences(*runs) == []
+    steps = [r for r in rows(runs[0]) if r["phase"] == "editgrpo"]
+    assert len({r["lr"] for r in rows(runs[0]) if r["phase"] == "sft"}) == 3
+    assert steps[0]["ratio_max"] != 1 and steps[-1]["kl"] > 0
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("stopped")
+    done = command("sft", "--out", "run", *TINY_RUN, cwd=home, at=At(f"{SFT}:sft_loss", 2))
+    assert done.status == 75
+    return home
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["demo", "--resume", "run"], "begun by another command; use: rrgtrain sft --resume run"),
+        (["sft", "--resume", "run", "--out", "b"], "a resumed run has its own: leave out --out"),
+        (["sft", "sft", "--resume", "run"], "has its own: leave out recipe sft"),
+        (["rl", "--resume", "run", "--from", "x"], "has its own: leave out --from"),
+        (["sft", "--resume", "run", "seed=3"], "'seed=3' would make another experiment"),
+        (["sft", "--resume", "run", "policy.width=64"], "would make another experiment"),
+        (["sft", "--resume", "run", "sft.lrr=1"], "did you mean sft.lr?"),
+        (["sft", "--resume", "nowhere"], "no run in nowhere to resume"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_resumed_is_told_in_one_line(
+    words: list[str], told: str, stopped: Path
+) -> None:
+    done = command(*words, cwd=stopped)
+    assert done.status == 2
+    assert len(done.err.splitlines()) == 1 and told in done.last
+
+
+def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path, tmp_path: Path) -> None:
+    # a copy: the other tests need a run that has not ended
+    home = shutil.copytree(stopped, tmp_path / "home")
+    done = command("sft", "--resume", "run", "sft.steps=6", "checkpoint.keep=3", cwd=home)
+    assert done.status == 0, done.err
+    steps = [r["step"] for r in rows(home / "run") if r["phase"] == "sft"]
+    assert steps == [0, 1, 2, 3, 4, 5]
+    assert len(CheckpointStore(home / "run" / "resume", 9).names()) == 3

@@ -1,0 +1,174 @@
+"""Opening data, policy and rewards of a recipe, in an order that wastes nothing on bad input."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from rrgtrain.errors import UserError
+from rrgtrain.run import session as session_module
+from rrgtrain.run.session import open_data, open_session, start_policy
+from rrgtrain.run.stages import Stages
+from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe
+
+SMALL = [*OF_PHANTOM, *SMALL_POLICY]
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def phantom(tmp_path: Path) -> Path:
+    """A copy of the phantoms that a test may spoil."""
+    return Path(shutil.copytree(phantoms(), tmp_path / "phantoms"))
+
+
+def sizes(studies: dict) -> dict[str, int]:
+    return {split: len(kept) for split, kept in studies.items()}
+
+
+def test_phantoms_are_written_below_the_run_and_used_again(tmp_path: Path) -> None:
+    cfg = recipe(*SMALL)
+    assert sizes(open_data(cfg, tmp_path / "run")) == {"train": 8, "val": 3, "test": 4}
+    stamp = (tmp_path / "run" / "data" / "annotation.json").stat().st_mtime_ns
+    open_data(cfg, tmp_path / "run")
+    assert (tmp_path / "run" / "data" / "annotation.json").stat().st_mtime_ns == stamp
+
+
+def test_data_root_limit_and_images(tmp_path: Path) -> None:
+    root = f"data.root={phantoms()}"
+    cfg = recipe(*SMALL, root, "data.limit=2", "data.images=none")
+    found = open_data(cfg, tmp_path / "run")
+    assert sizes(found) == {"train": 2, "val": 2, "test": 2}
+    assert not any(s.images for s in found["train"])
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match="data.limit=0; give at least 1"):
+        open_data(recipe(root, "data.limit=0"), tmp_path)
+
+
+@pytest.mark.parametrize("source", ["iu_xray", "nih"])
+def test_real_data_needs_a_root(source: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=f"data.source={source} needs data.root=<directory"):
+        open_data(recipe(f"data.source={source}"), tmp_path)
+    with pytest.raises(UserError, match="does not exist; wanted the directory of"):
+        open_data(recipe(f"data.source={source}", f"data.root={tmp_path / 'no'}"), tmp_path)
+
+
+def test_the_tiny_policy_is_built_from_seed_and_data_alone(tmp_path: Path) -> None:
+    cfg = recipe(*SMALL, f"data.root={phantoms()}")
+    studies = open_data(cfg, tmp_path)
+    states = []
+    for name in ("a", "b"):
+        torch.rand(3)  # what happened before does not matter
+        policy, _ = start_policy(cfg, studies, tmp_path / name, resume=False)
+        states.append(policy.model.state_dict())
+    assert all(torch.equal(v, states[1][k]) for k, v in states[0].items())
+    seeded = recipe(*SMALL, "policy.seed=1")
+    other, _ = start_policy(seeded, studies, tmp_path / "c", resume=False)
+    assert any(not torch.equal(v, states[0][k]) for k, v in other.model.state_dict().items())
+
+
+def test_a_frozen_tower_has_seen_as_much_as_one_that_trains(tmp_path: Path) -> None:
+    towers = []
+    for frozen in ("false", "true"):
+        asked = ["policy.warmup_steps=2", f"policy.freeze_vision={frozen}"]
+        cfg = recipe(*SMALL, f"data.root={phantoms()}", *asked)
+        studies = open_data(cfg, tmp_path)
+        policy, _ = start_policy(cfg, studies, tmp_path / frozen, resume=False)
+        assert policy.vision_frozen == (frozen == "true")
+        towers.append(policy.visual.state_dict())
+    assert all(torch.equal(value, towers[1][name]) for name, value in towers[0].items())
+
+
+def test_a_session_evaluates_and_validates(tmp_path: Path) -> None:
+    cfg = recipe(*SMALL, f"data.root={phantoms()}", "eval.limit=2")
+    session = open_session(cfg, tmp_path, sft=True)
+    assert len(session.evaluate("test").studies) == 4
+    assert len(session.evaluate("test", limit=2).reports) == 2
+    assert "micro_f1" in session.validator()()
+    session.studies["val"] = []
+    asked = []
+    session.evaluate = lambda split, **_: asked.append(split) or session  # type: ignore
+    session.metrics = dict  # type: ignore[attr-defined]
+    session.validator()()
+    assert asked == ["train"]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def refuse_to_train(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("something was trained")
+
+    monkeypatch.setattr(session_module, "warm_up_vision", never)
+
+
+def test_a_truncated_image_deep_in_the_data_stops_before_anything_is_trained(
+    phantom: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    bad = sorted(phantom.glob("images/*train_000007/*.png"))[0]
+    whole = bad.read_bytes()
+    cut(bad)
+    refuse_to_train(monkeypatch)
+    out = tmp_path / "run"
+    for source in ("phantom", "iu_xray"):
+        cfg = recipe(*SMALL, f"data.source={source}", f"data.root={phantom}")
+        with pytest.raises(UserError, match=f"{bad}: the PNG is truncated, its end is missing"):
+            Stages.open(cfg, out, sft=True)
+    assert not (out / "init").exists() and not (out / "config.yaml").exists()
+    assert capfd.readouterr().err == "", "no progress line stands above the error"
+    monkeypatch.undo()
+    bad.write_bytes(whole)
+    with Stages.open(recipe(*SMALL, f"data.root={phantom}"), out, sft=True) as stages:
+        assert stages.run.config.exists()
+
+
+def test_images_that_are_not_read_are_not_looked_at(phantom: Path, tmp_path: Path) -> None:
+    cut(next(phantom.glob("images/*test_000003/*.png")))
+    limited = recipe(*SMALL, f"data.root={phantom}", "eval.limit=2")
+    open_session(limited, tmp_path / "a")
+    without = recipe(*SMALL, f"data.root={phantom}", "data.images=none")
+    open_session(without, tmp_path / "b")
+
+
+def test_fresh_phantoms_are_not_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[object] = []
+    monkeypatch.setattr(session_module, "check_images", lambda *a: looked.append(a))
+    cfg = recipe(*SMALL, "policy.warmup_steps=0")
+    open_session(cfg, tmp_path)
+    assert not looked
+    open_session(cfg, tmp_path)
+    assert len(looked) == 1
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("policy.path=nowhere", "no such directory: nowhere"),
+        ("reward.terms={lable_f1: 1}", "names 'lable_f1'; did you mean label_f1"),
+        ("eval.limit=0", "eval.limit=0"),
+    ],
+)
+def test_bad_settings_are_told_before_the_policy_is_built(
+    override: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "start_policy", None)
+    with pytest.raises(UserError, match=told):
+        open_session(recipe(*SMALL, f"data.root={phantoms()}", override), tmp_path)
+
+
+def test_an_algorithm_that_cannot_be_built_is_told_before_the_directory_is_taken(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(UserError, match="rl.group=3 is odd"):
+        Stages.open(recipe(*SMALL, "rl.group=3"), tmp_path / "run", rl=True)
+    assert not (tmp_path / "run").exists()
+    with Stages.open(recipe(*SMALL, "rl.group=3"), tmp_path / "run", sft=True):
+        pass  # nothing is sampled there

@@ -1,0 +1,77 @@
+"""Whole runs of a policy of text alone: reports from the other sections, studies without images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.policy.load import load_policy
+from tests.rrgtrain.common import ALL_STUDIES, phantoms
+from tests.rrgtrain.policy.common import text_directory
+from tests.rrgtrain.runs import At, command, differences, rows
+
+DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES]
+TEXT = [
+    *("data.images=none", "eval.max_new_tokens=10", "eval.bootstrap=20", "eval.samples=2"),
+    *("sft.steps=2", "sft.batch=2", "sft.eval_every=2", "sft.warmup=0", "rl.eval_every=2"),
+    *("rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=10", "rl.lr=0.01"),
+    *("rl.beta=0.01", "checkpoint.steps=1", "deterministic=true"),
+]
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("text")
+    words = ["demo", "--out", "run", f"policy.path={text_directory()}", *DATA, *TEXT]
+    done = command(*words, cwd=home)
+    assert done.status == 0, done.err
+    return home / "run"
+
+
+def test_fine_tuning_and_reinforcement_learning_end_with_a_result(demo: Path) -> None:
+    phases = [row["phase"] for row in rows(demo)]
+    assert phases == ["sft"] * 2 + ["sft_val"] + ["editgrpo"] * 2 + ["editgrpo_val"]
+    systems = json.loads((demo / "summary.json").read_text())["systems"]
+    assert list(systems) == ["SFT", "EditGRPO"]
+    assert (demo / "report.html").is_file()
+    for name in ("sft", "editgrpo"):
+        assert load_policy(demo / "checkpoints" / name).visual is None
+
+
+def test_a_run_that_is_stopped_ends_in_the_same_bits(demo: Path, tmp_path: Path) -> None:
+    words = ["demo", "--out", "run", f"policy.path={text_directory()}", *DATA, *TEXT]
+    for function in ("rrgtrain.train.sft:sft_loss", "rrgtrain.train.steps:accumulate_gradients"):
+        done = command(*words, cwd=tmp_path, at=At(function))
+        assert done.status == 75, done.err
+        words = ["demo", "--resume", "run"]
+    done = command(*words, cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert differences(demo, tmp_path / "run") == []
+
+
+def test_an_adapter_is_trained_from_a_checkpoint_and_judged(demo: Path, tmp_path: Path) -> None:
+    start = str(demo / "checkpoints" / "sft")
+    lora = ["policy.lora.rank=2", "policy.lora.dropout=0.1"]
+    done = command("rl", "--from", start, "--out", "rl", *DATA, *TEXT, *lora, cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert [r["kl"] for r in rows(tmp_path / "rl") if r["phase"] == "editgrpo"][1] > 0
+    trained = tmp_path / "rl" / "checkpoints" / "editgrpo"
+    assert (trained / "adapter_config.json").is_file()
+    done = command("eval", "--from", str(trained), "--out", "eval", *DATA, *TEXT, cwd=tmp_path)
+    assert done.status == 0, done.err
+    judged = [json.loads((tmp_path / n / "summary.json").read_text()) for n in ("rl", "eval")]
+    after, again = judged[0]["systems"]["EditGRPO"], judged[1]["systems"]["editgrpo"]
+    assert again["metrics"] == {k: v for k, v in after["metrics"].items() if k in again["metrics"]}
+
+
+def test_studies_with_images_are_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    asked = [w for w in TEXT if w != "data.images=none"]
+    path = f"policy.path={text_directory()}"
+    done = command("sft", "--out", "run", path, *DATA, *asked, cwd=tmp_path)
+    assert done.status == 2
+    (line,) = done.err.splitlines()
+    assert "has 1 image(s), but a Qwen2ForCausalLM reads text alone; pass data.images=none" in line
+    left = [p.name for p in (tmp_path / "run").rglob("*") if p.is_file()]
+    assert set(left) <= {"run.lock"}

@@ -1,0 +1,100 @@
+"""NaN anywhere stops the run before a weight changes, and the batch can be computed again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from rrgtrain.state.store import load_checkpoint
+from tests.rrgtrain.runs import TINY_RUN, At, command, rows, started
+
+UPDATE = "rrgtrain.train.update:policy_loss"
+REWARD = "rrgtrain.rewards.service:RewardService.__call__"
+NORM = "torch.nn.utils:clip_grad_norm_"
+
+
+@pytest.mark.parametrize(
+    ("function", "number", "told"),
+    [
+        (UPDATE, 2, "the policy loss is nan; lower rl.lr"),
+        (NORM, 2, "the norm of the gradient is nan; lower the learning rate"),
+        (REWARD, 4, "a reward of step 1 is not finite"),
+    ],
+)
+def test_nan_in_reinforcement_learning(
+    function: str, number: int, told: str, tmp_path: Path
+) -> None:
+    words = started("rl.token_budget=100000", "rl.beta=0")
+    done = command(*words, cwd=tmp_path, at=At(function, number, "nan"))
+    assert done.status == 2
+    assert done.last.startswith(f"rrgtrain: editgrpo, step 1: {told}"), done.err
+    kept = tmp_path / "run" / "failures" / "editgrpo-1"
+    assert (
+        "; its batch is kept for: rrgtrain replay run/failures/editgrpo-1; with other" in done.last
+    )
+    assert done.last.endswith("rrgtrain rl --resume run rl.lr=...")
+    assert [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "editgrpo"] == [0]
+    state = load_checkpoint(kept).state
+    assert state["step"] == 1 and len(state["batch"]["members"]) >= 4
+    before = load_checkpoint(sorted((tmp_path / "run" / "resume").iterdir())[-1]).state
+    assert before["step"] == 1
+    assert all(torch.equal(w, before["weights"][n]) for n, w in state["weights"].items())
+    assert all(bool(torch.isfinite(w).all()) for w in state["weights"].values())
+    done = command("replay", "run/failures/editgrpo-1", cwd=tmp_path)
+    assert done.status == 0, done.err
+    told_lines = done.out.splitlines()
+    assert re.match(r"editgrpo, step 1: \d+ reports", told_lines[0])
+    assert told_lines[1].startswith("weights: finite, at most")
+    assert told_lines[-2].startswith("log-probabilities: finite, at most")
+    done = command("rl", "--resume", "run", "rl.lr=0.001", cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "editgrpo"] == [0, 1, 2, 3]
+
+
+def test_nan_in_fine_tuning_and_a_replay_that_finds_it(tmp_path: Path) -> None:
+    at = At("rrgtrain.train.sft:sft_loss", 3, "nan")
+    done = command("sft", "--out", "run", *TINY_RUN, cwd=tmp_path, at=at)
+    assert done.status == 2
+    assert done.last.startswith("rrgtrain: sft, step 2: the loss is nan")
+    directory = tmp_path / "run" / "failures" / "sft-2"
+    from rrgtrain.state.store import write_checkpoint
+
+    kept = load_checkpoint(directory).state
+    name = next(n for n in kept["weights"] if "language_model.layers.0.mlp.up_proj" in n)
+    kept["weights"][name][3, 5] = float("inf")
+    write_checkpoint(directory, kept)
+    done = command("replay", "run/failures/sft-2", cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert f"weights: not finite in 1 of {len(kept['weights'])}, first {name}" in done.out
+    assert "layers.0.mlp.up_proj is the first module whose output is not finite" in done.out
+    assert "log-probabilities: not finite in a report of phantom_train_" in done.out
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("run/failures/none", "no such file: run/failures/none; name RUN/steps/"),
+        (".", "holds no bat"),
+    ],
+)
+def test_a_replay_of_nothing(path: str, told: str, tmp_path: Path) -> None:
+    done = command("replay", path, cwd=tmp_path)
+    assert done.status == 2 and told in done.last
+
+
+def test_every_step_says_how_fast_it_was(tmp_path: Path) -> None:
+    done = command(*started("rl.steps=1", "rl.eval_every=1"), cwd=tmp_path)
+    assert done.status == 0, done.err
+    from rrgtrain.log.logs import read_metrics
+
+    row = next(r for r in read_metrics(tmp_path / "run/metrics.jsonl") if r["phase"] == "editgrpo")
+    assert {"ratio_mean", "ratio_max", "kl", "clip_low", "clip_high", "grad_norm"} <= set(row)
+    assert row["entropy"] > 0 and 0 <= row["zero_variance"] <= 1
+    phases = ("rollout", "edit", "reward", "update")
+    assert all(row[f"seconds/{name}"] > 0 for name in phases)
+    assert row["speed/generated_tokens"] > 0 and row["memory/peak_mib"] > 100
+    assert row["speed/trained_tokens"] * row["seconds/update"] > row["scored_tokens"]
+    assert "speed/flop_utilisation" not in row, "no peak is known for a CPU"

@@ -1,0 +1,80 @@
+"""A resume believes a config.yaml only where it is the one that the checkpoint was written with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.config import dump_config, load_config
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
+from rrgtrain.state.experiment import require_settled, settled
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.state.store import CheckpointStore
+
+RECIPE = load_config(Recipe, "dr_grpo", ["data.root=here", "policy.prompt=${oc.env:HOW,short}"])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    dump_config(RECIPE, tmp_path / "config.yaml")
+    about = {"settings": settled(RECIPE)}
+    CheckpointStore(tmp_path / "resume", 1).save("rl-1", {}, about)
+    return RunDir(tmp_path)
+
+
+def read(run: RunDir, *overrides: str) -> Recipe:
+    return load_config(Recipe, run.config, list(overrides))
+
+
+def test_what_may_move_or_change_is_believed(run: RunDir) -> None:
+    require_settled(run, read(run))
+    moved = ["data.root=there", "policy.device=cpu", "rl.lr=0.5", "reward.terms.words=1"]
+    again = read(run, *moved)
+    require_settled(run, again)
+    dump_config(again, run.config)
+    require_settled(run, read(run))
+
+
+def test_a_file_cut_short_is_refused(run: RunDir) -> None:
+    whole = run.config.read_text()
+    ends = [i for i, c in enumerate(whole) if c == "\n"]
+    for end in [*ends[: -1 : len(ends) // 12], ends[-2]]:
+        run.config.write_text(whole[: end + 1])
+        told = r"config.yaml( lacks [\w.]+: it was cut short|:\d+: \w+ is a section, not a value)"
+        with pytest.raises(UserError, match=told):
+            require_settled(run, read(run))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        ("seed: 0", "seed: 1", "seed"),
+        ("algorithm: dr_grpo", "algorithm: editgrpo", "rl.algorithm"),
+        ("group: 10", "group: 4", "rl.group"),
+        ("source: phantom", "source: nih", "data.source"),
+    ],
+)
+def test_another_experiment_is_refused(run: RunDir, before: str, after: str, key: str) -> None:
+    text = run.config.read_text()
+    assert before in text
+    run.config.write_text(text.replace(before, after))
+    with pytest.raises(UserError, match=f"config.yaml has another {key} than the run's checkpoint"):
+        require_settled(run, read(run))
+
+
+def test_another_environment_makes_another_experiment(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOW", "think")
+    with pytest.raises(UserError, match="another policy.prompt"):
+        require_settled(run, read(run))
+
+
+def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:
+    dump_config(RECIPE, tmp_path / "config.yaml")
+    require_settled(RunDir(tmp_path), RECIPE)
+    CheckpointStore(tmp_path / "resume", 1).save("rl-1", {}, {"verb": "rl"})
+    (tmp_path / "config.yaml").write_text("seed: 7\n")
+    require_settled(RunDir(tmp_path), RECIPE)

@@ -1,0 +1,160 @@
+"""When a checkpoint is due, and what is kept of a step that fails before or in its change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rrgtrain.errors import NotFinite, Stopped, UserError
+from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.schema import Checkpoint
+from rrgtrain.state.keeper import Keeper, Unkept, load_weights, require_verb
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.state.store import CheckpointStore
+from tests.rrgtrain.policy.common import tiny_policy
+
+
+class Loop:
+    """A loop that adds 1 to a weight a step."""
+
+    def __init__(self, run: RunDir, log: RunLog, settings: Checkpoint) -> None:
+        self.run, self.log, self.now = run, log, 0.0
+        self.policy = tiny_policy()
+        self.weight = self.policy.language_model.norm.weight
+        self.keeper = Keeper(run, self.policy, log, "rl", settings, clock=lambda: self.now)
+        self.at = 0
+
+    def begin(self) -> dict[str, Any] | None:
+        return self.keeper.begin("rl", lambda: {"at": self.at})
+
+    def step(self, *, before: Exception | None = None, after: Exception | None = None) -> None:
+        with self.keeper.step(self.at):
+            self.keeper.describe(lambda: {"members": []})
+            if before is not None:
+                raise before
+            self.keeper.changing()
+            with torch.no_grad():
+                self.weight.add_(1.0)
+            if after is not None:
+                raise after
+            self.log.write("rl", self.at, {"reward": float(self.weight.detach()[0])})
+            self.at += 1
+
+    @property
+    def names(self) -> list[str]:
+        return CheckpointStore(self.run.resume, 9).names()
+
+    def kept(self) -> Any:
+        newest = CheckpointStore(self.run.resume, 9).newest()
+        assert newest is not None
+        return newest.state
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunDir]:
+    with RunDir.create(tmp_path / "run") as made:
+        yield made
+
+
+@pytest.fixture
+def log(run: RunDir) -> Iterator[RunLog]:
+    with RunLog(run) as made:
+        yield made
+
+
+def test_due_by_steps_or_by_seconds(run: RunDir, log: RunLog) -> None:
+    loop = Loop(run, log, Checkpoint(steps=3, seconds=100.0, keep=9))
+    loop.begin()
+    for _ in range(7):
+        loop.step()
+    assert loop.names == ["000001-rl-3", "000002-rl-6"]
+    loop.now = 99.0
+    loop.step()
+    assert len(loop.names) == 2
+    loop.now = 100.0
+    loop.step()
+    assert loop.names[2:] == ["000003-rl-8"]
+    loop.step()
+    assert len(loop.names) == 3, "both are counted from the last one"
+
+
+def test_a_step_that_fails_before_the_change_is_kept_as_it_began(run: RunDir, log: RunLog) -> None:
+    loop = Loop(run, log, Checkpoint(steps=100))
+    loop.begin()
+    loop.step()
+    start = loop.weight.detach().clone()
+    with pytest.raises(Stopped, match=r"rl, step 1: KeyError: 'x' \(traceback in .*rl-1.txt\)"):
+        loop.step(before=KeyError("x"))
+    state = loop.kept()
+    assert (state["stage"], state["step"], state["loop"]) == ("rl", 1, {"at": 1})
+    assert any(torch.equal(w, start) for w in state["weights"].values() if w.shape == start.shape)
+    with pytest.raises(NotFinite, match=r"rl, step 1: odd; its batch is kept for: rrgtrain replay"):
+        loop.step(before=NotFinite("odd"))
+
+
+def test_a_step_that_fails_in_the_change_is_not(run: RunDir, log: RunLog) -> None:
+    loop = Loop(run, log, Checkpoint(steps=1))
+    loop.begin()
+    loop.step()
+    loop.step()
+    assert loop.names == ["000001-rl-1"]
+    with pytest.raises(Stopped, match="the step was half done, so the last checkpoint counts"):
+        loop.step(after=MemoryError("out of memory"))
+    assert loop.names[-1] == "000002-rl-2", "the one due before the step, and none after it"
+    assert loop.kept()["loop"] == {"at": 2}
+    kept = loop.kept()["weights"]["model.language_model.norm.weight"]
+    assert float(loop.weight.detach()[0]) == float(kept[0]) + 1
+
+
+def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: RunLog) -> None:
+    loop = Loop(run, log, Checkpoint(steps=2))
+    loop.begin()
+    for _ in range(4):
+        loop.step()
+    before = float(loop.weight[0])
+    again = Loop(run, log, Checkpoint(steps=2))
+    assert again.keeper.resume() == "at step 2 of rl" and again.keeper.within == "rl"
+    assert len(read_metrics(run.metrics)) == 2, "steps 2 and 3 will be logged again"
+    assert float(again.weight[0]) == before - 4, "a reference may still be taken of the start"
+    saved = again.begin()
+    assert saved == {"at": 2} and again.keeper.within is None
+    assert float(again.weight[0]) == before - 2
+    again.keeper.finish("rl", {"best": 1})
+    third = Loop(run, log, Checkpoint())
+    assert third.keeper.resume() == "after rl"
+    assert third.keeper.result("rl") == {"best": 1} and third.keeper.result("sft") is None
+    assert float(third.weight[0]) == before - 2
+
+
+def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:
+    require_verb(run, "sft")  # nothing was begun
+    loop = Loop(run, log, Checkpoint(steps=1))
+    loop.keeper.settings = {"seed": "0"}
+    loop.begin()
+    loop.step()
+    loop.step()
+    require_verb(run, "rl")
+    assert CheckpointStore(run.resume, 1).about()["settings"] == {"seed": "0"}
+    with pytest.raises(UserError, match="was begun by another command; use: rrgtrain rl --resume"):
+        require_verb(run, "sft")
+    weights = {"model.language_model.norm.weight": torch.zeros(3)}
+    with pytest.raises(UserError, match=r"norm.weight \[3\], but the policy has \[64\]; resume"):
+        load_weights(loop.policy, weights)
+    with pytest.raises(UserError, match=r"holds nowhere \[3\], but the policy has no such weight"):
+        load_weights(loop.policy, {"nowhere": torch.zeros(3)})
+
+
+def test_without_a_run_directory_nothing_is_kept_and_errors_pass() -> None:
+    keeper = Unkept()
+    with keeper.running():
+        assert keeper.begin("rl", dict) is None and keeper.result("rl") is None
+        with pytest.raises(KeyError), keeper.step(0):
+            raise KeyError("x")
+        with keeper.between(1):
+            keeper.describe(dict)
+            keeper.changing()
+        keeper.finish("rl", {})

@@ -1,0 +1,181 @@
+"""Run directories: one writer, no run overwritten, no file half written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.errors import UserError
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.util.files import atomic_directory, atomic_write, remove_partial
+
+
+def test_create_then_refuse_then_resume(tmp_path: Path) -> None:
+    out = tmp_path / "runs" / "a"
+    with RunDir.create(out) as run:
+        assert run.events.is_dir() and run.checkpoints.is_dir()
+        atomic_write(run.config, "seed: 0\n")
+        run.metrics.write_text("")
+    with pytest.raises(UserError, match=r"already holds a run \(config.yaml, metrics.jsonl\)") as e:
+        RunDir.create(out)
+    assert "another directory by --out" in str(e.value)
+    assert "\n" not in str(e.value)
+    with RunDir.create(out, resume=True) as run:
+        assert run.config.read_text() == "seed: 0\n"
+
+
+def test_checkpoints_alone_are_a_run(tmp_path: Path) -> None:
+    RunDir.create(tmp_path).close()
+    RunDir.create(tmp_path).close()
+    (tmp_path / "checkpoints" / "step-1").mkdir()
+    with pytest.raises(UserError, match="checkpoints/"):
+        RunDir.create(tmp_path)
+
+
+def test_states_alone_are_a_run(tmp_path: Path) -> None:
+    """A new run beside them would be resumed from what another has left."""
+    RunDir.create(tmp_path).close()
+    (tmp_path / "resume" / "000001-rl-0").mkdir(parents=True)
+    with pytest.raises(UserError, match="resume/"):
+        RunDir.create(tmp_path)
+
+
+def test_a_directory_is_there_when_it_is_whole(tmp_path: Path) -> None:
+    def fill(text: str, fail: bool = False) -> None:
+        with atomic_directory(tmp_path / "policy") as partial:
+            (partial / "a").write_text(text)
+            (partial / "sub").mkdir()
+            (partial / "sub" / "b").write_text(text)
+            if fail:
+                raise RuntimeError("cut off")
+
+    with pytest.raises(RuntimeError):
+        fill("0", fail=True)
+    assert not list(tmp_path.iterdir())
+    fill("1")
+    with pytest.raises(RuntimeError):
+        fill("2", fail=True)
+    assert (tmp_path / "policy" / "sub" / "b").read_text() == "1"
+    fill("3")
+    assert (tmp_path / "policy" / "a").read_text() == "3"
+    assert [p.name for p in tmp_path.iterdir()] == ["policy"]
+
+
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".policy.0123.tmp" / "sub").mkdir(parents=True)
+    (tmp_path / ".config.yaml.0123.tmp").write_text("half")
+    (tmp_path / "config.yaml").write_text("whole")
+    (tmp_path / ".hidden").write_text("somebody else's")
+    remove_partial(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".hidden", "config.yaml"]
+
+
+def test_nothing_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="drop --resume"):
+        RunDir.create(tmp_path / "absent", resume=True)
+    assert not (tmp_path / "absent").exists()
+    RunDir.create(tmp_path / "bare").close()
+    with pytest.raises(UserError, match="drop --resume"):
+        RunDir.create(tmp_path / "bare", resume=True)
+    RunDir.create(tmp_path / "bare").close()
+
+
+def test_open_reads_without_the_lock(tmp_path: Path) -> None:
+    with RunDir.create(tmp_path) as run:
+        run.metrics.write_text("{}\n")
+        assert RunDir.open(tmp_path).contents() == ["metrics.jsonl"]
+    with pytest.raises(UserError, match="no run in"):
+        RunDir.open(tmp_path / "absent")
+
+
+def test_out_is_a_file_or_below_one(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("")
+    with pytest.raises(UserError, match="is a file"):
+        RunDir.create(tmp_path / "f")
+    with pytest.raises(UserError, match="cannot be written"):
+        RunDir.create(tmp_path / "f" / "g")
+
+
+HOLD = """
+import os, sys
+from rrgtrain.state.rundir import RunDir
+run = RunDir.create(sys.argv[1], resume=True)
+if sys.argv[2] == "fork" and os.fork() == 0:
+    print("ready", flush=True)
+    sys.stdin.read()
+    os._exit(0)
+if sys.argv[2] != "fork":
+    print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def hold(path: Path, how: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path), how],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+    )
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_two_processes_cannot_write_one_run(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("")
+    process = hold(tmp_path, "plain")
+    try:
+        with pytest.raises(UserError, match=f"another process .*process {process.pid} on "):
+            RunDir.create(tmp_path, resume=True)
+    finally:
+        process.kill()
+        process.communicate()
+    RunDir.create(tmp_path, resume=True).close()
+
+
+def test_lock_goes_with_a_killed_trainer_even_when_its_worker_lives_on(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("")
+    process = hold(tmp_path, "fork")
+    try:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        RunDir.create(tmp_path, resume=True).close()
+    finally:
+        process.communicate()
+
+
+def test_two_handles_in_one_process(tmp_path: Path) -> None:
+    with RunDir.create(tmp_path), pytest.raises(UserError, match="another process"):
+        RunDir.create(tmp_path)
+    RunDir.create(tmp_path).close()
+
+
+def test_atomic_write_replaces_whole_files(tmp_path: Path) -> None:
+    target = tmp_path / "f"
+    atomic_write(target, "σ\n")
+    assert target.read_text(encoding="utf-8") == "σ\n"
+    atomic_write(target, b"\x00\xff")
+    assert target.read_bytes() == b"\x00\xff"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "f"
+    atomic_write(target, "old")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rrgtrain.util.files.os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        atomic_write(target, "new")
+    assert target.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["f"]

@@ -1,0 +1,270 @@
+"""Checkpoints are whole or absent: cut at any line, refused by the disk anywhere, spoilt."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+import torch
+
+from rrgtrain.errors import UserError
+from rrgtrain.state import rundir, store, tensorfile
+from rrgtrain.state.store import MANIFEST, STATE, TENSORS, CheckpointStore, load_checkpoint
+
+
+def state(number: int) -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(number)
+    return {
+        "number": number,
+        "weights": {"a": torch.randn(3, 2, generator=generator), "b": torch.tensor(number)},
+        "optimizer": {0: {"step": torch.tensor(float(number))}},
+    }
+
+
+def same(found: Any, number: int) -> bool:
+    wanted = state(number)
+    return (
+        found["number"] == number
+        and torch.equal(found["weights"]["a"], wanted["weights"]["a"])
+        and torch.equal(found["optimizer"][0]["step"], wanted["optimizer"][0]["step"])
+    )
+
+
+def newest(directory: Path) -> Any:
+    found = CheckpointStore(directory, 2).newest()
+    return None if found is None else found.state
+
+
+def test_the_newest_comes_back_and_the_last_ones_stay(tmp_path: Path) -> None:
+    kept = CheckpointStore(tmp_path / "resume", 2)
+    assert kept.newest() is None
+    for number in range(1, 6):
+        path = kept.save(f"rl-{number}", state(number))
+        assert path.name == f"{number:06d}-rl-{number}"
+        assert same(newest(tmp_path / "resume"), number)
+    assert kept.names() == ["000004-rl-4", "000005-rl-5"]
+    assert sorted(p.name for p in kept.directory.iterdir()) == kept.names(), "nothing else is left"
+
+
+def test_numbers_go_on_after_a_resume(tmp_path: Path) -> None:
+    CheckpointStore(tmp_path / "r", 1).save("sft-9", state(1))
+    again = CheckpointStore(tmp_path / "r", 1)
+    assert again.save("rl-0", state(2)).name == "000002-rl-0"
+    assert again.names() == ["000002-rl-0"]
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-3])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def nonsense(path: Path) -> None:
+    path.write_bytes(b'{"format": 1, "files": {}}' if path.name == MANIFEST else b"\x80nonsense")
+
+
+def not_a_mapping(path: Path) -> None:
+    path.write_text("[]")
+
+
+def of_our_own(path: Path, content: object) -> None:
+    """Another pickle in the place of the state, with the hash that the manifest wants."""
+    torch.save(content, path)
+    manifest = path.with_name(MANIFEST)
+    listed = json.loads(manifest.read_text())
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    listed["files"][STATE] = {"bytes": path.stat().st_size, "sha256": sha256}
+    manifest.write_text(json.dumps(listed))
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("echo ran",)
+
+
+def code(path: Path) -> None:
+    of_our_own(path, {"weights": Bomb()})
+
+
+def a_list(path: Path) -> None:
+    of_our_own(path, [1])
+
+
+SPOILT = [(n, how) for n in (TENSORS, STATE, MANIFEST) for how in (flip, cut, empty, nonsense)]
+
+
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        *SPOILT,
+        *((STATE, Path.unlink), (STATE, code), (STATE, a_list)),
+        *((MANIFEST, Path.unlink), (MANIFEST, not_a_mapping)),
+    ],
+    ids=lambda v: getattr(v, "__name__", v),
+)
+def test_a_broken_newest_falls_back_and_says_so(
+    name: str, spoil: Callable[[Path], None], tmp_path: Path
+) -> None:
+    kept = CheckpointStore(tmp_path / "r", 2)
+    for number in (1, 2):
+        kept.save("rl", state(number))
+    spoil(kept.directory / "000002-rl" / name)
+    assert name != MANIFEST or kept.about() == {}
+    with pytest.warns(UserWarning, match=r"000002-rl is broken \(.+\); falling back to 000001-rl"):
+        found = kept.newest()
+    assert found is not None and same(found.state, 1)
+    assert kept.save("rl", state(3)).name == "000003-rl"
+    assert same(newest(tmp_path / "r"), 3)
+    assert kept.names() == ["000001-rl", "000003-rl"], "a broken one is no reserve"
+
+
+def test_all_broken_is_no_beginning(tmp_path: Path) -> None:
+    kept = CheckpointStore(tmp_path / "r", 2)
+    kept.save("rl", state(1))
+    flip(kept.directory / "000001-rl" / TENSORS)
+    with pytest.raises(UserError, match=r"another SHA-256 .*none before it is whole; restore") as e:
+        kept.newest()
+    assert "\n" not in str(e.value)
+
+
+def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"the state's loop\.path is a .*Path; a checkpoint holds"):
+        CheckpointStore(tmp_path / "r", 1).save("rl", {"loop": {"path": tmp_path}})
+    assert not list((tmp_path / "r").iterdir())
+
+
+# Every file that writes a checkpoint: a crash is planted before each of their lines.
+WRITERS = {store.__file__, rundir.__file__, tensorfile.__file__}
+
+
+def at_line(number: int, action: Callable[[], None]) -> Callable:
+    """A trace function that calls `action` before the `number`-th line of the writers."""
+    seen = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Callable | None:
+        nonlocal seen
+        if frame.f_code.co_filename not in WRITERS:
+            return None
+        if event == "line":
+            seen += 1
+            if seen == number:
+                action()
+        return trace
+
+    return trace
+
+
+def lines_of_a_save(directory: Path) -> int:
+    kept, seen = CheckpointStore(directory, 2), 0
+    for number in (1, 2, 3):
+        kept.save("rl", state(number))
+
+    def count(frame: FrameType, event: str, _: object) -> Callable | None:
+        nonlocal seen
+        if frame.f_code.co_filename not in WRITERS:
+            return None
+        seen += event == "line"
+        return count
+
+    sys.settrace(count)
+    kept.save("rl", state(4))
+    sys.settrace(None)
+    return seen
+
+
+def test_killed_before_any_line_of_a_save_the_old_or_the_new_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # a killed process loses nothing that it has written; waiting for the disk would only take time
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    total = lines_of_a_save(tmp_path / "count")
+    assert total > 80
+    outcomes = []
+    for line in range(1, total + 1):
+        directory = tmp_path / "r"
+        kept = CheckpointStore(directory, 2)
+        if not kept.names():
+            for number in (1, 2):
+                kept.save("rl", state(number))
+        child = os.fork()
+        if child == 0:
+            # as kill -9: nothing is cleaned up
+            sys.settrace(at_line(line, lambda: os._exit(9)))
+            kept.save("rl", state(3))
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        kept = CheckpointStore(directory, 2)
+        assert not list(directory.glob(".*")), "the next owner removes what was left"
+        found = [load_checkpoint(directory / name).state["number"] for name in kept.names()]
+        assert found in ([1, 2], [1, 2, 3], [2, 3]), f"line {line}"
+        assert same(newest(directory), found[-1])
+        outcomes.append(found[-1])
+        if found[-1] == 3:
+            for name in kept.names():
+                rundir.remove_directory(directory / name)
+    assert outcomes == sorted(outcomes) and set(outcomes) == {2, 3}
+
+
+class FullDisk:
+    """Lets the first `room` calls that write pass, and refuses the rest."""
+
+    def __init__(self, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.room, self.calls = room, 0
+        for owner, name in (
+            (os, "fsync"),
+            (Path, "rename"),
+            (Path, "mkdir"),
+            (tensorfile.HashedFile, "write"),
+            (tensorfile.HashedFile, "__init__"),
+        ):
+            monkeypatch.setattr(owner, name, self._refusing(getattr(owner, name)))
+
+    def _refusing(self, real: Callable) -> Callable:
+        def call(*args: Any, **options: Any) -> Any:
+            self.calls += 1
+            if self.calls > self.room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return real(*args, **options)
+
+        return call
+
+
+def test_a_full_disk_at_any_operation_leaves_what_was_kept(tmp_path: Path) -> None:
+    failed = 0
+    for room in range(60):
+        directory = tmp_path / str(room)
+        kept = CheckpointStore(directory, 2)
+        for number in (1, 2):
+            kept.save("rl", state(number))
+        with pytest.MonkeyPatch.context() as patch:
+            disk = FullDisk(room, patch)
+            with contextlib.suppress(OSError):
+                kept.save("rl", state(3))
+        if disk.calls <= room:
+            break  # all that a save does has been refused once
+        failed += 1
+        found = newest(directory)
+        assert same(found, 2) or same(found, 3), f"after {room} operations"
+        left = [p for p in directory.iterdir() if p.name.startswith(".")]
+        assert not left, "what was half written makes room again"
+        assert same(kept.newest().state, found["number"])
+        kept.save("rl", state(4))  # once there is room, it goes on
+        assert same(newest(directory), 4)
+    assert failed > 10

@@ -1,0 +1,65 @@
+"""What a step's row of the log says of its rewards: which reports each number is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from rrgtrain.algorithms import Group, Member
+from rrgtrain.data.study import Study
+from rrgtrain.train.batch_metrics import reward_rows, zero_variance
+
+
+def group(index: int, *origins: str) -> Group:
+    """Members of two tokens, that of an oracle without a reward."""
+    members = tuple(
+        Member(torch.tensor([5, 6]), "x", origin, competes=origin != "oracle") for origin in origins
+    )
+    study = Study(f"s{index}", "train", "reference", None, ())
+    return Group(index, study, None, members)  # type: ignore[arg-type]
+
+
+def test_the_zero_reward_rate_is_the_share_of_sampled_reports() -> None:
+    """OraPO's figure 2. Three of five here: neither the two groups of three in which nothing was
+    earned, nor the five of seven reports that an edit's reward would make it."""
+    groups = [
+        group(0, "sampled", "sampled", "edited", "oracle"),
+        group(1, "sampled"),
+        group(2, "sampled", "sampled", "edited"),
+    ]
+    total = np.array([0.0, 0.0, 0.0, 0.0, 0.5, 1.0, 0.0])
+    rows = reward_rows(groups, {"total": total, "facts": total / 2})
+    assert rows["zero_reward"] == pytest.approx(3 / 5)
+    assert rows["zero_groups"] == pytest.approx(2 / 3)
+    assert rows["reward/total"] == pytest.approx(1.5 / 7)
+    assert rows["reward/facts"] == pytest.approx(0.75 / 7)
+    assert rows["reward_sampled"] == pytest.approx(1.5 / 5) and rows["reward_edited"] == 0.0
+    assert rows["report_tokens"] == 2.0 and "reward_oracle" not in rows
+
+
+@pytest.mark.parametrize("value", [1e-9, -1e-9])
+def test_only_exactly_nothing_is_nothing(value: float) -> None:
+    rows = reward_rows([group(0, "sampled", "sampled")], {"total": np.array([0.0, value])})
+    assert rows["zero_reward"] == 0.5 and rows["zero_groups"] == 0.0
+
+
+def test_nothing_sampled_has_no_rate() -> None:
+    rows = reward_rows([group(0, "edited")], {"total": np.zeros(1)})
+    assert not {"zero_reward", "zero_groups"} & set(rows)
+    both = reward_rows([group(0, "edited"), group(1, "sampled")], {"total": np.zeros(2)})
+    assert both["zero_groups"] == 1.0
+
+
+def test_a_group_without_variance_is_one_whose_competing_members_earn_the_same() -> None:
+    groups = [
+        group(0, "sampled", "sampled", "oracle"),
+        group(1, "sampled", "edited"),
+        group(2, "sampled"),
+    ]
+    total = torch.tensor([0.5, 0.5, float("nan"), 0.5, 0.25, 0.0], dtype=torch.float64)
+    assert zero_variance(groups, total) == 2
+    alone = [replace(groups[1], members=groups[1].members[:1])]
+    assert zero_variance(alone, torch.zeros(1, dtype=torch.float64)) == 1

@@ -1,0 +1,127 @@
+"""Which checkpoint fine-tuning hands to reinforcement learning, as `sft.choose` says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from rrgtrain.config import load_config
+from rrgtrain.log.logs import RunLog
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Eval, Recipe, Sft
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.best import BeforeConvergence, Best, chosen_of
+from rrgtrain.train.sft import run_sft
+from tests.rrgtrain.common import policy_and_prompts, recipe, studies
+from tests.rrgtrain.policy.common import tiny_policy
+
+BY = Eval().best_by
+
+
+def offered(keeper: Best, scores: Sequence[float], first: int = 0) -> Best:
+    """Validations of a policy whose weights all hold the number of the validation."""
+    for k, f1 in enumerate(scores, start=first):
+        fill(keeper.policy, float(k))
+        keeper.offer(10 * (k + 1), f1)
+    return keeper
+
+
+@torch.no_grad()
+def fill(policy: Policy, value: float) -> None:
+    for parameter in policy.model.parameters():
+        parameter.fill_(value)
+
+
+def restored(keeper: Best) -> float:
+    keeper.restore()
+    values = {float(v) for p in keeper.policy.model.parameters() for v in (p.min(), p.max())}
+    assert len(values) == 1
+    return values.pop()
+
+
+@pytest.mark.parametrize(
+    ("scores", "kept"),
+    [
+        ([0.3, 0.6, 0.62, 0.63], 0),  # converged at the second: the others bring less than 0.05
+        ([0.3, 0.6, 0.62, 0.7, 0.71], 2),  # what came before 0.7, though it was no progress itself
+        ([0.3, 0.6, 0.4, 0.66, 0.6], 2),  # and though it was worse
+        ([0.5, 0.4, 0.3], 0),  # nothing came before the first
+        ([0.5], 0),
+        ([0.2, 0.4, 0.6], 1),  # still climbing at the end
+    ],
+)
+def test_the_validation_before_the_last_that_brought_something(
+    scores: list[float], kept: int
+) -> None:
+    keeper = offered(BeforeConvergence(tiny_policy(), BY, 0.05), scores)
+    assert (keeper.step, keeper.value) == (10 * (kept + 1), scores[kept])
+    assert restored(keeper) == kept
+
+
+@pytest.mark.parametrize("cut", range(1, 5))
+def test_it_goes_on_after_a_resume(cut: int) -> None:
+    scores = [0.3, 0.6, 0.62, 0.7, 0.71]
+    first = offered(BeforeConvergence(tiny_policy(), BY, 0.05), scores[:cut])
+    later = BeforeConvergence(tiny_policy(), BY, 0.05)
+    later.load_state_dict(first.state_dict())
+    offered(later, scores[cut:], first=cut)
+    assert (later.step, later.value, restored(later)) == (30, 0.62, 2)
+
+
+def test_the_recipe_says_which() -> None:
+    policy = tiny_policy()
+    assert type(chosen_of(policy, Sft(), BY)) is Best
+    for name in ("editgrpo_sft", "paper/editgrpo_sft"):
+        assert isinstance(
+            chosen_of(policy, load_config(Recipe, name, []).sft, BY), BeforeConvergence
+        )
+    paper = load_config(Recipe, "paper/editgrpo_sft", []).sft
+    assert paper.eval_every == 146_893 // paper.batch, "one validation an epoch"
+
+
+@pytest.mark.parametrize("keeper", ["Best", "BeforeConvergence"])
+def test_a_checkpoint_of_before_the_metric_could_be_chosen(keeper: str) -> None:
+    """It kept the best by micro-F1, under the name f1."""
+
+    def made(by: str) -> Best:
+        policy = tiny_policy()
+        return Best(policy, by) if keeper == "Best" else BeforeConvergence(policy, by, 0.0)
+
+    first = offered(made("micro_f1"), [0.3, 0.6])
+    old = {"f1" if k == "value" else k: v for k, v in first.state_dict().items() if k != "by"}
+    same, other = made("micro_f1"), made("reward")
+    same.load_state_dict(dict(old))
+    assert (same.value, same.step) == (first.value, first.step)
+    with pytest.warns(UserWarning, match="best weights by micro_f1; .* eval.best_by=reward"):
+        other.load_state_dict(dict(old))
+    assert (other.value, other.step) == (-math.inf, first.step)
+    assert restored(other) == restored(first), "they stay until there is something to compare"
+    offered(other, [0.1], first=5)
+    assert (other.value, restored(other)) == (0.1, 5.0)
+
+
+@pytest.mark.parametrize(("choose", "step"), [("best", 6), ("before_convergence", 2)])
+def test_reinforcement_learning_starts_from_what_was_chosen(
+    choose: str, step: int, tmp_path: Path
+) -> None:
+    """The policy ends with those weights, and they are what the checkpoint holds."""
+    policy, prompts = policy_and_prompts()
+    scores, seen = [0.2, 0.6, 0.61, 0.3], []
+
+    def validate() -> dict[str, float]:
+        seen.append({n: p.detach().clone() for n, p in policy.model.named_parameters()})
+        return {"micro_f1_13": scores[len(seen) - 1]}
+
+    cfg = recipe("sft.steps=8", "sft.eval_every=2", "sft.min_delta=0.05", f"sft.choose={choose}")
+    with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
+        out = run.checkpoints / "sft"
+        result = run_sft(policy, prompts, studies(5), cfg, validate, out, log)
+    assert result.best_step == step and result.best_value == scores[step // 2 - 1]
+    for found in (policy, load_policy(result.best)):
+        wanted = seen[step // 2 - 1]
+        assert all(torch.equal(p, wanted[n]) for n, p in found.model.named_parameters())

@@ -1,0 +1,298 @@
+"""A sampler that lags or differs: measured at every step, and the run stops before it learns."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from rrgtrain.algorithms import Group, build_algorithm
+from rrgtrain.algorithms.group import members
+from rrgtrain.config import load_config
+from rrgtrain.data.study import ImageRef, Study
+from rrgtrain.dist import parallel
+from rrgtrain.errors import UserError
+from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt, bound_images
+from rrgtrain.rollout import Rollout, generate
+from rrgtrain.rollout.engine import TransformersEngine
+from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
+from rrgtrain.schema import Lora, Recipe
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.gap import ROUNDING, Compared, SamplerWatch
+from rrgtrain.train.rl import run_rl
+from rrgtrain.train.update import accumulate_gradients
+from tests.rrgtrain.common import groups_of, recipe, studies
+from tests.rrgtrain.policy.common import tiny_policy
+from tests.rrgtrain.train.test_rl import Length
+
+CHAOS = ["rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=9", "rl.lr=0.003", "rl.prompts=3"]
+CHAOS += ["rl.group=3", "rl.max_new_tokens=8"]
+
+
+def same(prompt: EncodedPrompt) -> EncodedPrompt:
+    return prompt
+
+
+class Elsewhere(TransformersEngine):
+    """Another engine as far as the loop can tell, with weights of its own.
+
+    frozen: the first step whose weights do not arrive. adapters: they arrive too. factor: of the
+    temperature. sees: the prompt as it reads it.
+    """
+
+    own_kernels = True
+
+    def __init__(
+        self,
+        policy: Policy,
+        *,
+        frozen: int = 99,
+        adapters: bool = True,
+        factor: float = 1.0,
+        sees: Callable[[EncodedPrompt], EncodedPrompt] = same,
+    ) -> None:
+        self.frozen, self.adapters, self.factor, self.sees = frozen, adapters, factor, sees
+        self.policy = tiny_policy(dtype=policy.dtype)
+
+    def update(self, policy: Policy, step: int = 0) -> None:
+        if step < self.frozen:
+            given = checkpoint_tensors(policy)
+            if not self.adapters:
+                given = {n: t for n, t in given.items() if "_proj" not in n}
+            self.policy.backbone.load_state_dict(given, strict=False)
+
+    def generate(  # type: ignore[override]
+        self,
+        policy: Policy,
+        prompts: Sequence[EncodedPrompt],
+        *,
+        temperature: float,
+        **options: Any,
+    ) -> list[list[Rollout]]:
+        self.policy.eos_ids = policy.eos_ids
+        seen = [self.sees(prompt) for prompt in prompts]
+        return generate(self.policy, seen, temperature=temperature * self.factor, **options)
+
+
+def pictured(folder: Path) -> list[Study]:
+    """Studies, every other one with a picture of its own."""
+    folder.mkdir()
+    found = []
+    for k, study in enumerate(studies(6)):
+        if k % 2:
+            path = folder / f"{k}.png"
+            drawn = np.random.default_rng(k).integers(0, 255, (112, 112, 3), dtype=np.uint8)
+            Image.fromarray(drawn).save(path)
+            study = replace(study, images=(ImageRef(path, "frontal", False),))
+        found.append(study)
+    return found
+
+
+def run(
+    out: Path,
+    policy: Policy,
+    cfg: Recipe,
+    engine: TransformersEngine | None,
+    given: list[Study],
+    rewards: Length,
+) -> list[dict]:
+    with RunDir.create(out) as directory, RunLog(directory) as log, torch.random.fork_rng():
+        torch.manual_seed(0)  # LoRA's dropout
+        try:
+            run_rl(
+                policy,
+                PromptCache(policy, "short"),
+                given,
+                cfg,
+                build_algorithm(cfg),
+                rewards,
+                lambda: {"micro_f1_13": 0.5},
+                directory.checkpoints / "rl",
+                log,
+                engine=engine,
+            )
+        finally:
+            rows = [r for r in read_metrics(directory.metrics) if r["phase"] == "dr_grpo"]
+            run.rows = rows  # type: ignore[attr-defined]
+    return rows
+
+
+def bits(policy: Policy) -> dict[str, torch.Tensor]:
+    """The masters, whole."""
+    state = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+    return dict(parallel.full(state))
+
+
+class Noting(Length):
+    """Remembers the policy's weights of every batch that it is asked about."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy, self.seen = policy, list[dict[str, torch.Tensor]]()
+
+    def __call__(self, reports: Sequence[str], *rest: object) -> dict[str, np.ndarray]:
+        self.seen.append(bits(self.policy))
+        return super().__call__(reports, *rest)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "dropout"),
+    [(torch.float32, None), (torch.float32, 0.5), (torch.bfloat16, 0.0)],
+    ids=str,
+)
+def test_every_step_of_every_engine_logs_a_gap_of_rounding(
+    dropout: float | None, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    given = pictured(tmp_path / "images")
+    for name, other in (("own", False), ("other", True)):
+        policy = tiny_policy(dtype=dtype)
+        if dropout is not None:
+            add_lora(policy, Lora(rank=4, alpha=8.0, dropout=dropout), 0)
+        engine = Elsewhere(policy) if other else None
+        rows = run(tmp_path / name, policy, recipe(*CHAOS, "rl.steps=2"), engine, given, Length())
+        assert len(rows) == 2
+        for row in rows:
+            assert 0 < row["sampler/gap_mean"] <= row["sampler/gap_p99"]
+            assert row["sampler/gap_mean"] < ROUNDING[dtype] / (2 if other else 4)
+            assert 0.9 < row["sampler/ess"] <= 1 + 1e-9
+
+
+LAGS = "weights that the sampler has not taken over, since both agreed in the step before"
+
+
+@pytest.mark.parametrize(
+    ("fault", "dtype", "stops_at", "cause"),
+    [
+        ({"frozen": 2}, torch.float32, 2, LAGS),
+        ({"frozen": 2}, torch.bfloat16, 2, LAGS),
+        ({"adapters": False}, torch.float32, 1, LAGS),
+        ({"adapters": False}, torch.bfloat16, 1, LAGS),
+        (
+            {"factor": 0.7},
+            torch.float32,
+            0,
+            r"at (0\.69|0\.7)\d* in the place of rl\.temperature=1 ",
+        ),
+        ({"factor": 1.25}, torch.bfloat16, 0, r"at 1\.2\d* in the place of rl\.temperature=1 "),
+        ({"sees": "smaller images"}, torch.float32, 0, "images of another size .* with images"),
+        ({"sees": "smaller images"}, torch.bfloat16, 0, "images of another size .* with images"),
+        ({"sees": "other tokens"}, torch.float32, 0, r"other prompt tokens \(tokenizer, chat"),
+    ],
+    ids=str,
+)
+def test_a_fault_stops_the_run_before_it_learns(
+    fault: dict, dtype: torch.dtype, stops_at: int, cause: str, tmp_path: Path
+) -> None:
+    given, policy, fault = pictured(tmp_path / "images"), tiny_policy(dtype=dtype), dict(fault)
+    if "adapters" in fault:
+        add_lora(policy, Lora(rank=4, alpha=256.0, dropout=0.05), 0)
+    if fault.get("sees") == "smaller images":
+        other = tiny_policy(dtype=dtype)
+        bound_images(other, 28 * 28, 56 * 56)
+        smaller = {p.key: p for p in map(PromptCache(other, "short"), given) if p.key}
+        fault["sees"] = lambda prompt: smaller.get(prompt.key, prompt)
+    if fault.get("sees") == "other tokens":
+        fault["sees"] = lambda prompt: replace(prompt, input_ids=prompt.input_ids.roll(1))
+        given = [replace(study, images=()) for study in given]
+    engine, noting = Elsewhere(policy, **fault), Noting(policy)
+    with pytest.raises(UserError, match="more than rollout.max_gap=.*; likely ") as stopped:
+        run(tmp_path / "run", policy, recipe(*CHAOS), engine, given, noting)
+    assert re.search(cause, str(stopped.value)) and "\n" not in str(stopped.value)
+    assert [r["step"] for r in run.rows] == list(range(stops_at))  # type: ignore[attr-defined]
+    assert len(noting.seen) == stops_at + 1
+    now = bits(policy)
+    assert all(torch.equal(now[n], p) for n, p in noting.seen[-1].items()), "nothing was learned"
+    for one, two in itertools.pairwise(noting.seen):
+        assert any(not torch.equal(two[n], p) for n, p in one.items())
+
+
+def drawn(policy: Policy, cfg: Recipe, shift: float = 0.0) -> list[Group]:
+    """Groups whose sampled members say their own log-probabilities, plus `shift`."""
+    groups = groups_of(policy, [["x"], ["y"]], edited=True)
+    made = generate(
+        policy,
+        [g.prompt for g in groups],
+        group=3,
+        temperature=cfg.rl.temperature,
+        top_p=cfg.rl.top_p,
+        max_new_tokens=12,
+        seeds=[[1, 2, 3], [4, 5, 6]],
+    )
+    return [
+        replace(
+            g,
+            members=(
+                *(replace(g.members[0], ids=r.ids, sampler_logps=r.logps + shift) for r in group),
+                *g.members[1:],
+            ),
+        )
+        for g, group in zip(groups, made, strict=True)
+    ]
+
+
+def watched(cfg: Recipe, shift: float, advantage: float) -> tuple[dict[str, float], list]:
+    """The row of a batch whose members all have this advantage, and what the update has seen."""
+    policy, algorithm = tiny_policy(), build_algorithm(cfg)
+    watch = SamplerWatch(policy, algorithm, cfg)
+    groups = drawn(policy, cfg, shift)
+    given = torch.full((len(members(groups)),), advantage)
+    update = accumulate_gradients(policy, None, groups, given, algorithm.loss, cfg.rl)
+    return watch(groups, update.seen), list(update.seen)
+
+
+@pytest.mark.parametrize("advantage", [1.0, 0.0])
+def test_a_batch_without_gradient_is_compared_too(advantage: float) -> None:
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.temperature=0.7", "rollout.max_gap=0.02")
+    row, seen = watched(cfg, -0.01, advantage)
+    assert bool(seen) is bool(advantage)
+    assert row["sampler/gap_mean"] == pytest.approx(0.01, rel=1e-2)
+    assert row["sampler/gap_p99"] == pytest.approx(0.01, rel=1e-2)
+    assert row["sampler/ess"] == pytest.approx(1.0, abs=1e-6)
+    with pytest.raises(UserError, match="differ by 0.03 nats .* rollout.max_gap=0.02; likely"):
+        watched(cfg, -0.03, advantage)
+    with pytest.raises(UserError, match="differ by nan"):
+        watched(cfg, math.nan, advantage)
+
+
+def test_a_nucleus_is_compared_as_far_as_it_can_be() -> None:
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.top_p=0.8")
+    row, _ = watched(cfg, 0.0, 1.0)
+    assert row["sampler/gap_mean"] < 1e-4 and "sampler/ess" not in row
+    for shift in (-0.3, 0.3):
+        with pytest.raises(UserError, match=r"rollout.max_gap=0\.001; likely"):
+            watched(cfg, shift, 1.0)
+
+
+def test_the_row_by_hand() -> None:
+    trainer = np.log(np.array([0.5, 0.25, 0.2, 0.1]))
+    sampler = np.log(np.array([0.5, 0.5, 0.1, 0.1]))
+    images = np.array([True, True, False, False])
+    row = Compared(trainer, sampler, images).row()
+    assert row["sampler/gap_mean"] == pytest.approx(math.log(2) / 2)
+    assert row["sampler/gap_p99"] == pytest.approx(math.log(2))
+    ratios = [1, 0.5, 2, 1]
+    ess = sum(ratios) ** 2 / (4 * sum(r * r for r in ratios))
+    assert row["sampler/ess"] == pytest.approx(ess)
+    split = Compared(trainer, sampler, images)
+    for chosen in (images, ~images):
+        assert split.mean(chosen) == pytest.approx(math.log(2) / 2)
+    nucleus = Compared(trainer, sampler, images, allowed=math.log(1.5))
+    assert nucleus.gaps.tolist() == pytest.approx([0, math.log(2 / 1.5), math.log(2), 0])
+
+
+@pytest.mark.parametrize("value", ["0", "0.0", "-1"])
+def test_a_limit_of_nothing_is_refused(value: str) -> None:
+    with pytest.raises(UserError, match=r"rollout.max_gap is .*; wanted a value >= 1e-06$"):
+        load_config(Recipe, None, [f"rollout.max_gap={value}"])

@@ -1,0 +1,102 @@
+"""What training holds in memory is what the formula says."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from rrgtrain.algorithms.base import loss_of
+from rrgtrain.dist import parallel, ranks
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.schema import Lora
+from rrgtrain.train.memory import state_bytes
+from rrgtrain.train.optim import adamw, apply_step
+from rrgtrain.train.update import accumulate_gradients
+from tests.rrgtrain.common import groups_of, recipe
+from tests.rrgtrain.policy.common import REPORTS, tiny_policy
+
+
+@pytest.fixture(autouse=True, scope="module")
+def leaves_its_world() -> Iterator[None]:
+    yield
+    ranks.close()
+
+
+def live() -> int:
+    """Bytes of all storages that a plain tensor of this process holds.
+
+    Subclasses are left out: a DTensor's part is a plain one, and what a compiler has left behind
+    (FakeTensor) has no storage to read.
+    """
+    gc.collect()
+    sizes = {}
+    for found in gc.get_objects():
+        if type(found) in (torch.Tensor, torch.nn.Parameter):
+            storage = found.untyped_storage()
+            sizes[storage.data_ptr()] = storage.nbytes()
+    return sum(sizes.values())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": torch.bfloat16, "masters": True},
+        {"dtype": torch.bfloat16, "masters": True, "freeze_vision": True},
+        {"dtype": torch.float32, "masters": True},
+        {"dtype": torch.bfloat16, "lora": True},
+    ],
+    ids=str,
+)
+def test_what_is_held_is_what_the_formula_says(options: dict) -> None:
+    adapter = options.get("lora", False)
+    options = {name: value for name, value in options.items() if name != "lora"}
+    groups = groups_of(tiny_policy(), [REPORTS[:2]] * 2, edited=False)
+    cfg, advantages = recipe(), torch.tensor([-1.0, 1.0] * 2)
+    before = live()
+    policy = tiny_policy(**options)
+    if adapter:
+        add_lora(policy, Lora(rank=32, dropout=0.0), 0)
+    wanted = state_bytes(policy)
+    parallel.place("none", policy)
+    optimizer = adamw(policy.model, 1e-3, 0.0)
+
+    def gradients() -> None:
+        accumulate_gradients(policy, None, groups, advantages, loss_of(cfg), cfg.rl)
+
+    gradients()
+    apply_step(optimizer, policy.model.parameters(), 1e-3, 1.0)
+    gradients()
+    # the collector knows a plain tensor from when Python has asked for it
+    held = [parameter.grad for parameter in policy.model.parameters()]
+    assert live() - before == pytest.approx(wanted.update, rel=0.1)
+    del held
+    apply_step(optimizer, policy.model.parameters(), 1e-3, 1.0)
+    with parallel.gathered(policy):
+        assert live() - before == pytest.approx(wanted.rollout, rel=0.1)
+
+
+def test_by_hand() -> None:
+    policy = tiny_policy(dtype=torch.bfloat16, masters=True, freeze_vision=True)
+    trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
+    frozen = sum(p.numel() for p in policy.visual.parameters())
+    alone = state_bytes(policy)
+    assert alone.weights == 4 * trained + 2 * frozen
+    assert (alone.gradients, alone.moments, alone.gathered) == (
+        4 * trained,
+        8 * trained,
+        2 * trained,
+    )
+    two = state_bytes(policy, ranks=2)
+    assert two.gathered == 2 * (trained + frozen)
+    assert 0 <= 2 * two.update - alone.update < 0.01 * alone.update
+    large = sum(
+        p.numel() for p in policy.model.parameters() if p.requires_grad and p.numel() > 4095
+    )
+    eight = state_bytes(policy, optimizer="adamw_8bit")
+    # a byte and its share of a block's scale each; what is small stays in fp32
+    assert eight.moments == pytest.approx(
+        2 * large * (1 + 4 / 256) + 8 * (trained - large), rel=1e-3
+    )

@@ -1,0 +1,97 @@
+"""The learning rate by hand, decay of matrices only, clipping, gradients that are not finite."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from rrgtrain.errors import UserError
+from rrgtrain.train.optim import adamw, apply_step, learning_rate
+
+
+@pytest.mark.parametrize(
+    ("step", "schedule", "wanted"),
+    [
+        (0, "constant", 0.25),
+        (1, "constant", 0.5),
+        (3, "constant", 1.0),
+        (4, "constant", 1.0),
+        (11, "constant", 1.0),
+        (3, "cosine", 1.0),
+        (4, "cosine", 1.0),
+        (8, "cosine", 0.5),
+        (6, "cosine", 0.5 + 0.5**1.5),
+        (12, "cosine", 0.0),
+        (40, "cosine", 0.0),
+    ],
+)
+def test_four_steps_of_warmup_then_the_schedule(step: int, schedule: str, wanted: float) -> None:
+    assert learning_rate(step, 12, 2.0, 4, schedule) == pytest.approx(2.0 * wanted, abs=1e-12)
+
+
+def test_no_warmup_and_nothing_but_warmup() -> None:
+    assert learning_rate(0, 10, 1.0, 0, "constant") == 1.0
+    assert learning_rate(0, 10, 1.0, 0, "cosine") == 1.0
+    assert learning_rate(9, 10, 1.0, 10, "cosine") == 1.0
+    assert learning_rate(10, 10, 1.0, 10, "cosine") == 1.0
+
+
+def model() -> torch.nn.Module:
+    torch.manual_seed(0)
+    made = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.LayerNorm(3), torch.nn.Linear(3, 2))
+    made[2].requires_grad_(False)
+    return made
+
+
+def test_only_matrices_decay_and_only_what_trains_is_there() -> None:
+    net = model()
+    before = copy.deepcopy(net.state_dict())
+    optimizer = adamw(net, 0.1, 0.5)
+    assert [g["weight_decay"] for g in optimizer.param_groups] == [0.5, 0.0]
+    for p in net.parameters():
+        if p.requires_grad:
+            p.grad = torch.zeros_like(p)
+    apply_step(optimizer, net.parameters(), 0.1, 1.0)
+    after = net.state_dict()
+    torch.testing.assert_close(after["0.weight"], before["0.weight"] * (1 - 0.1 * 0.5))
+    for name in set(before) - {"0.weight"}:
+        assert torch.equal(after[name], before[name]), name
+
+
+def test_a_model_of_matrices_alone() -> None:
+    assert len(adamw(torch.nn.Linear(2, 2, bias=False), 0.1, 0.5).param_groups) == 1
+
+
+@pytest.mark.parametrize(("clip", "scale"), [(0.5, 0.1), (5.0, 1.0), (100.0, 1.0), (0.0, 1.0)])
+def test_clipping_returns_the_norm_before_it(clip: float, scale: float) -> None:
+    weight = torch.nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([weight], lr=123.0)
+    weight.grad = torch.tensor([3.0, 4.0])
+    assert apply_step(optimizer, [weight], 1.0, clip) == pytest.approx(5.0)
+    torch.testing.assert_close(weight.data, torch.tensor([-3.0, -4.0]) * scale, rtol=1e-5, atol=0)
+    assert weight.grad is None
+    assert optimizer.param_groups[0]["lr"] == 1.0
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_gradient_that_is_not_finite_stops_and_changes_no_weight(bad: float) -> None:
+    net = model()
+    before = copy.deepcopy(net.state_dict())
+    optimizer = adamw(net, 0.1, 0.5)
+    for p in net.parameters():
+        if p.requires_grad:
+            p.grad = torch.ones_like(p)
+    next(net.parameters()).grad[0, 0] = bad
+    with pytest.raises(UserError, match=r"norm of the gradient is (nan|inf); lower") as caught:
+        apply_step(optimizer, net.parameters(), 0.1, 1.0)
+    assert "\n" not in str(caught.value)
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+
+
+def test_a_step_without_any_gradient_changes_nothing() -> None:
+    net = model()
+    before = copy.deepcopy(net.state_dict())
+    assert apply_step(adamw(net, 0.1, 0.5), net.parameters(), 0.1, 1.0) == 0.0
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())

@@ -1,0 +1,296 @@
+"""Masters in fp32 and computation in bf16: what is computed, what one step moves, what is kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+
+from rrgtrain.algorithms import Group, build_algorithm
+from rrgtrain.algorithms.base import loss_of
+from rrgtrain.algorithms.group import members
+from rrgtrain.dist import parallel, ranks
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
+from rrgtrain.rollout.engine import TransformersEngine
+from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
+from rrgtrain.schema import Lora
+from rrgtrain.state.keeper import load_weights
+from rrgtrain.state.store import load_checkpoint, write_checkpoint
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.optim import OnShards, adamw, apply_step, optimizer_of
+from rrgtrain.train.reference import reference_of
+from rrgtrain.train.rl import sample_groups
+from rrgtrain.train.update import accumulate_gradients, fixed_logps
+from tests.rrgtrain.common import groups_of, recipe, studies
+from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
+
+BF16 = torch.bfloat16
+SAMPLED = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def leaves_its_world() -> Iterator[None]:
+    yield
+    ranks.close()
+
+
+def with_masters(**options: Any) -> Policy:
+    """A tiny policy that computes in bf16, laid out for training in this process."""
+    policy = tiny_policy(dtype=BF16, masters=True, **options)
+    parallel.place("none", policy)
+    assert parallel.sharded(policy)
+    return policy
+
+
+def whole(policy: Policy) -> dict[str, torch.Tensor]:
+    found = parallel.full(dict(policy.model.named_parameters()))
+    return {name: value.detach().clone() for name, value in found.items()}
+
+
+def logps_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
+    everything = torch.ones(len(members(groups)))
+    return fixed_logps(policy, None, groups, everything, loss_of(recipe()), recipe().rl).old
+
+
+def backward(policy: Policy, overrides: tuple[str, ...] = ()) -> None:
+    """The gradient of one batch, of groups with and without images."""
+    groups = groups_of(policy, SAMPLED, edited=False)
+    advantages = torch.linspace(-1.0, 1.0, len(members(groups)))
+    settings = recipe(*overrides)
+    accumulate_gradients(policy, None, groups, advantages, loss_of(settings), settings.rl)
+
+
+def test_parameters_gradients_and_moments_are_fp32_and_the_computation_is_not() -> None:
+    policy, plain = with_masters(), tiny_policy(dtype=BF16)
+    assert policy.dtype == BF16
+    groups = groups_of(plain, SAMPLED, edited=False)
+    assert torch.equal(logps_of(policy, groups), logps_of(plain, groups))
+    optimizer = adamw(policy.model, 1e-6, 0.01)
+    backward(policy, ("rl.token_budget=1",))
+    trained = list(policy.model.parameters())
+    assert {p.dtype for p in trained} == {p.grad.dtype for p in trained if p.grad is not None}
+    apply_step(optimizer, policy.model.parameters(), 1e-6, 1.0)
+    moments = [v for s in optimizer.state.values() for n, v in s.items() if n != "step"]
+    assert {t.dtype for t in (*trained, *moments)} == {torch.float32} and moments
+
+
+def test_what_never_trains_stays_in_bf16_and_is_not_copied() -> None:
+    frozen = with_masters(freeze_vision=True)
+    tower = [p for p in frozen.visual.parameters()]
+    assert {p.dtype for p in tower} == {BF16}
+    assert not any(map(parallel._is_sharded, tower))
+    adapted = tiny_policy(dtype=BF16)
+    add_lora(adapted, Lora(rank=2, dropout=0.0), 0)
+    parallel.place("none", adapted)
+    dtypes = {p.requires_grad: p.dtype for p in adapted.model.parameters()}
+    assert dtypes == {True: torch.float32, False: BF16}
+    assert all(parallel._is_sharded(p) == p.requires_grad for p in adapted.model.parameters())
+
+
+def test_a_process_that_computes_in_fp32_keeps_its_plain_model() -> None:
+    policy = tiny_policy(masters=True)
+    parallel.place("none", policy)
+    assert not parallel.sharded(policy)
+
+
+@pytest.mark.parametrize("placed", [True, False])
+def test_gathered_weights_are_the_masters_in_bf16_and_leave_them(placed: bool) -> None:
+    policy = tiny_policy(dtype=BF16, masters=True)
+    if placed:
+        parallel.place("none", policy)
+    before = whole(policy)
+    for _ in range(2):
+        with parallel.gathered(policy):
+            tensors = checkpoint_tensors(policy)
+            assert tensors.keys() == before.keys()
+            # reading them has not taken them apart
+            for name, parameter in policy.model.named_parameters():
+                assert parameter.dtype == BF16 and torch.equal(parameter, before[name].to(BF16))
+                assert torch.equal(tensors[name], parameter), name
+    after = whole(policy)
+    assert all(torch.equal(after[n], v) and v.dtype == torch.float32 for n, v in before.items())
+
+
+def test_an_adapter_is_merged_from_gathered_weights() -> None:
+    found = []
+    for placed in (False, True):
+        policy = tiny_policy(dtype=BF16)
+        add_lora(policy, Lora(rank=2, dropout=0.0), 0)
+        with torch.no_grad():
+            for name, parameter in policy.model.named_parameters():
+                if "lora_B" in name:
+                    parameter.copy_((torch.arange(parameter.numel()) % 7).view_as(parameter) / 64)
+        if placed:
+            parallel.place("none", policy)
+        with parallel.gathered(policy):
+            found.append({n: t.clone() for n, t in checkpoint_tensors(policy).items()})
+            assert not any(map(parallel._is_sharded, policy.model.parameters()))
+    plain, gathered = found
+    assert plain.keys() == gathered.keys()
+    # the adapter is rounded to bf16 in one and not in the other
+    assert all(torch.allclose(t, gathered[n], rtol=2**-6, atol=1e-3) for n, t in plain.items())
+
+
+def test_a_rollout_gathers_once_however_long_its_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, gathers = with_masters(), 0
+    real = FSDPParam.init_unsharded_param
+
+    def counted(self: FSDPParam) -> None:
+        nonlocal gathers
+        gathers += 1
+        real(self)
+
+    monkeypatch.setattr(FSDPParam, "init_unsharded_param", counted)
+    prompts, found = PromptCache(policy, "short"), []
+    for tokens in (2, 24):
+        cfg, gathers = recipe(f"rl.max_new_tokens={tokens}"), 0
+        groups = sample_groups(
+            *(policy, prompts, studies(3), [0, 1, 2], build_algorithm(cfg), cfg, 0),
+            TransformersEngine(),
+        )
+        found.append(gathers)
+        assert max(len(m.ids) for m in members(groups)) == tokens
+    assert found == [len(list(policy.model.parameters()))] * 2
+
+
+def test_update_and_rollout_compute_with_the_same_weights() -> None:
+    policy = with_masters()
+    cfg = recipe()
+    algorithm = build_algorithm(cfg)
+    groups = sample_groups(
+        *(policy, PromptCache(policy, "short"), studies(3), [0, 1, 2], algorithm, cfg, 0),
+        TransformersEngine(),
+    )
+    told = torch.cat([m.sampler_logps for m in members(groups) if m.sampler_logps is not None])
+    assert (logps_of(policy, groups) - told).abs().mean() < 0.02
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.5)
+    assert (logps_of(policy, groups) - told).abs().mean() > 0.1
+
+
+def test_the_reference_is_what_the_policy_computed_with() -> None:
+    policy = tiny_policy(dtype=BF16, masters=True)
+    reference = reference_of(policy)
+    parallel.place("none", policy, reference)
+    assert {p.dtype for p in reference.model.parameters()} == {BF16}
+    groups = groups_of(policy, SAMPLED, edited=False)
+    before = logps_of(policy, groups)
+    assert torch.equal(logps_of(reference, groups), before)
+    backward(policy)
+    apply_step(adamw(policy.model, 0.01, 0.0), policy.model.parameters(), 0.01, 1.0)
+    assert torch.equal(logps_of(reference, groups), before)
+    assert not torch.equal(logps_of(policy, groups), before)
+
+
+def test_a_checkpoint_holds_the_masters(tmp_path: Path) -> None:
+    policy = with_masters()
+    backward(policy)
+    apply_step(adamw(policy.model, 1e-6, 0.01), policy.model.parameters(), 1e-6, 1.0)
+    parallel.save_policy(policy, tmp_path / "kept", recipe())
+    again = load_policy(tmp_path / "kept", dtype=BF16, masters=True)
+    kept = dict(again.model.named_parameters())
+    for name, value in whole(policy).items():
+        assert torch.equal(kept[name], value) and kept[name].dtype == torch.float32, name
+    assert any(not torch.equal(v, v.to(BF16).float()) for v in kept.values())
+
+
+def test_state_of_before_goes_on_in_masters(tmp_path: Path) -> None:
+    """A run whose weights and moments were bf16."""
+    old = tiny_policy(dtype=BF16)
+    optimizer = adamw(old.model, 1e-2, 0.01)
+    backward(old)
+    apply_step(optimizer, old.model.parameters(), 1e-2, 1.0)
+    weights = {n: p.detach() for n, p in old.model.named_parameters()}
+    state = {"weights": weights, "optimizer": optimizer.state_dict()}
+    write_checkpoint(tmp_path / "run", state)
+    old.save(tmp_path / "policy")
+    from_policy = load_policy(tmp_path / "policy", dtype=BF16, masters=True)
+    policy, saved = with_masters(), load_checkpoint(tmp_path / "run").state
+    load_weights(policy, saved["weights"])
+    again = adamw(policy.model, 1e-2, 0.01)
+    parallel.load_optimizer(again, saved["optimizer"])
+    of_policy, now = dict(from_policy.model.named_parameters()), whole(policy)
+    for name, value in weights.items():
+        assert torch.equal(now[name], value.float()) and torch.equal(of_policy[name], value.float())
+    kept = {
+        n: (again.state[p]["exp_avg"], optimizer.state[q]["exp_avg"])
+        for (n, p), q in zip(policy.model.named_parameters(), old.model.parameters(), strict=True)
+        if q in optimizer.state
+    }
+    for name, (moment, before) in kept.items():
+        assert torch.equal(moment.full_tensor(), before.float()), name
+    assert kept
+
+
+class _Recorded(torch.optim.Optimizer):
+    """In the place of bitsandbytes' AdamW8bit: SGD that looks at what it is given."""
+
+    seen: list[torch.Tensor] = []  # noqa: RUF012
+
+    def __init__(self, groups: list[dict[str, Any]], **settings: Any) -> None:
+        super().__init__(groups, settings)
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for part in group["params"]:
+                if part.grad is not None:
+                    self.seen.extend((part, part.grad))
+                    part.sub_(part.grad * group["lr"])
+                    self.state[part]["moment"] = part.grad.clone()
+
+
+def test_eight_bits_are_given_this_ranks_fp32_part(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake = ModuleType("bitsandbytes")
+    fake.__spec__ = ModuleSpec("bitsandbytes", None)
+    fake.optim = ModuleType("bitsandbytes.optim")  # type: ignore[attr-defined]
+    fake.optim.AdamW8bit = _Recorded  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bitsandbytes", fake)
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", fake.optim)  # type: ignore[attr-defined]
+    policy, rl = with_masters(), recipe("rl.optimizer=adamw_8bit").rl
+    optimizer = optimizer_of(policy.model, rl)
+    assert isinstance(optimizer, OnShards)
+    _Recorded.seen.clear()
+    before = whole(policy)
+    backward(policy)
+    named = policy.model.named_parameters()
+    gradients = parallel.full({n: p.grad for n, p in named if p.grad is not None})
+    apply_step(optimizer, policy.model.parameters(), 0.5, 0.0)
+    assert len(_Recorded.seen) == 2 * len(gradients)
+    assert not any(map(parallel._is_sharded, _Recorded.seen))
+    assert {t.dtype for t in _Recorded.seen} == {torch.float32}
+    after = whole(policy)
+    for name, gradient in gradients.items():
+        assert torch.equal(after[name], before[name] - gradient * 0.5), name
+    assert all(p.grad is None for p in policy.model.parameters())
+    write_checkpoint(tmp_path / "kept", {"optimizer": optimizer.state_dict()})
+    again = optimizer_of(policy.model, rl)
+    saved = load_checkpoint(tmp_path / "kept").state["optimizer"]
+    parallel.load_optimizer(again, saved)
+    moments = [s["moment"] for s in again.state_dict()["state"].values()]
+    wanted = [s["moment"] for s in optimizer.state_dict()["state"].values()]
+    assert moments and all(torch.equal(a, b) for a, b in zip(moments, wanted, strict=True))
+    with pytest.raises(UserError, match="of this run are those of 2 processes, and these are 1"):
+        again.load_state_dict({"ranks": [saved, saved]})
+
+
+def test_a_dtype_that_the_gpu_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr("torch.cuda.get_device_name", lambda device: "Tesla T4")
+    with pytest.raises(UserError, match="policy.dtype=bfloat16, which Tesla T4 lacks; use") as told:
+        load_policy(tiny_directory(), dtype=BF16, device="cuda")
+    assert "\n" not in str(told.value)
+    load_policy(tiny_directory(), dtype=BF16)

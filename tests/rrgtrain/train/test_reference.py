@@ -1,0 +1,237 @@
+"""The reference: its log-probabilities are the start's, and it costs no more than it must."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from peft import PeftModel
+
+from rrgtrain.dist.parallel import save_policy
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Lora
+from rrgtrain.state.remembered import FILE, base_of
+from rrgtrain.train import reference as reference_module
+from rrgtrain.train.reference import (
+    START,
+    check_reference,
+    computing,
+    named_reference,
+    reference_of,
+)
+from rrgtrain.train.update import _forward
+from tests.rrgtrain.common import groups_of, recipe
+from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
+
+TEXTS = [[REPORTS[0], "Clear."], [REPORTS[3]]]
+
+
+def logps(policy: Policy) -> torch.Tensor:
+    with torch.no_grad():
+        return _forward(policy, groups_of(policy, TEXTS, edited=False), 1.0)[0]
+
+
+def reference_logps(reference: Policy) -> torch.Tensor:
+    with computing(reference):
+        return logps(reference)
+
+
+def disturb(policy: Policy) -> None:
+    """Training that changes everything that trains."""
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.05 * torch.randn_like(parameter))
+
+
+def adapted(*, learned: bool, dropout: float = 0.0) -> Policy:
+    policy = tiny_policy()
+    add_lora(policy, Lora(rank=4, alpha=8.0, dropout=dropout), 0)
+    if learned:
+        disturb(policy)
+    return policy
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> list[torch.nn.Module]:
+    made: list[torch.nn.Module] = []
+    real = copy.deepcopy
+
+    def counted(value: object, *rest: object) -> object:
+        if isinstance(value, torch.nn.Module):
+            made.append(value)
+        return real(value, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reference_module.copy, "deepcopy", counted)
+    return made
+
+
+def test_full_training_compares_with_a_copy(copies: list) -> None:
+    policy = tiny_policy()
+    start = logps(policy)
+    reference = reference_of(policy)
+    assert copies == [policy.model]
+    assert not any(p.requires_grad for p in reference.model.parameters())
+    disturb(policy)
+    assert torch.equal(reference_logps(reference), start)
+    assert not torch.allclose(logps(policy), start)
+
+
+def test_weights_that_do_not_train_are_shared() -> None:
+    policy = tiny_policy(freeze_vision=True)
+    start = logps(policy)
+    reference = reference_of(policy)
+    own = dict(policy.model.named_parameters())
+    for name, parameter in reference.model.named_parameters():
+        assert (parameter is own[name]) == ("visual" in name), name
+    disturb(policy)
+    assert torch.equal(reference_logps(reference), start)
+    assert any(p.requires_grad for p in policy.model.parameters())
+
+
+def test_a_fresh_adapter_compares_with_its_base(copies: list) -> None:
+    policy = adapted(learned=False)
+    start = logps(policy)
+    before = {n for n, _ in policy.model.named_parameters()}
+    reference = reference_of(policy)
+    assert copies == [] and reference.model is policy.model
+    assert {n for n, _ in policy.model.named_parameters()} == before, "no second adapter"
+    disturb(policy)
+    assert not torch.allclose(logps(policy), start)
+    assert torch.equal(reference_logps(reference), logps(tiny_policy()))
+    torch.testing.assert_close(reference_logps(reference), start, rtol=1e-5, atol=1e-5)
+
+
+def test_an_adapter_that_has_learned_compares_with_what_it_was(
+    copies: list, tmp_path: Path
+) -> None:
+    policy = adapted(learned=True)
+    trained = {n for n, p in policy.model.named_parameters() if p.requires_grad}
+    start, base = logps(policy), logps(tiny_policy())
+    assert not torch.allclose(start, base)
+    reference = reference_of(policy)
+    assert copies == []
+    disturb(policy)
+    changed = logps(policy)
+    assert torch.equal(reference_logps(reference), start)
+    assert torch.equal(logps(policy), changed), "the policy's own adapter is back"
+    assert {n for n, p in policy.model.named_parameters() if p.requires_grad} == trained
+    reference.release()
+    assert isinstance(policy.model, PeftModel) and START not in policy.model.peft_config
+    assert torch.equal(logps(policy), changed)
+    policy.save(tmp_path)
+    assert (
+        torch.equal(logps(load_policy(tmp_path)), changed) or (tmp_path / START).exists() is False
+    )
+
+
+def test_the_reference_has_no_dropout_and_takes_no_gradient_away() -> None:
+    policy = adapted(learned=True, dropout=0.5)
+    reference = reference_of(policy)
+    policy.model.train()
+    groups = groups_of(policy, TEXTS, edited=False)
+    assert torch.equal(reference_logps(reference), reference_logps(reference))
+    assert policy.model.training
+    policy.model.eval()
+    gradients = []
+    for between in (False, True):
+        out = _forward(policy, groups, 1.0)[0]
+        if between:
+            reference_logps(reference)
+        out.sum().backward()
+        found = {
+            n: p.grad.clone() for n, p in policy.model.named_parameters() if p.grad is not None
+        }
+        gradients.append(found)
+        policy.model.zero_grad(set_to_none=True)
+    assert gradients[0] and set(gradients[0]) == set(gradients[1])
+    assert all(torch.equal(g, gradients[1][n]) for n, g in gradients[0].items())
+
+
+def run_of(home: Path, policy: Policy, path: str) -> Path:
+    """A run that has trained `policy` from `path` and left a checkpoint."""
+    out = home / "checkpoints" / "sft"
+    save_policy(policy, out, recipe(f"policy.path={path}"))
+    return out
+
+
+def test_base_is_what_fine_tuning_started_from(tmp_path: Path) -> None:
+    """Through any number of trainings, and for a run that began with the tiny policy."""
+    tiny_policy().save(tmp_path / "model")
+    tuned = tiny_policy()
+    disturb(tuned)
+    first = run_of(tmp_path / "a", tuned, str(tmp_path / "model"))
+    second = run_of(tmp_path / "b", tuned, str(first))
+    policy = load_policy(second)
+    start = logps(policy)
+    for asked, path in (("base", second), (str(tmp_path / "model"), second), ("base", first)):
+        cfg = recipe(f"policy.path={path}", f"rl.reference={asked}")
+        check_reference(cfg, tmp_path / "c")
+        reference = named_reference(policy, cfg, tmp_path / "c")
+        torch.testing.assert_close(
+            reference_logps(reference), logps(load_policy(tmp_path / "model"))
+        )
+        assert not any(p.requires_grad for p in reference.model.parameters())
+        assert not torch.allclose(reference_logps(reference), start)
+    own = named_reference(policy, recipe(f"policy.path={second}"), tmp_path / "c")
+    disturb(policy)
+    assert torch.equal(reference_logps(own), start)
+    third = run_of(tmp_path / "demo", tuned, "tiny")
+    assert base_of(str(third), tmp_path) == str(tmp_path / "demo" / "init")
+    assert base_of("tiny", tmp_path / "demo") == str(tmp_path / "demo" / "init")
+    assert base_of("Qwen/Qwen2.5-VL-3B-Instruct", tmp_path) == "Qwen/Qwen2.5-VL-3B-Instruct"
+
+
+def test_the_base_of_an_adapter_is_the_adapter_off(tmp_path: Path) -> None:
+    tiny_policy().save(tmp_path / "model")
+    policy = load_policy(tmp_path / "model")
+    add_lora(policy, Lora(rank=4, alpha=8.0), 0)
+    disturb(policy)
+    first = run_of(tmp_path / "a", policy, str(tmp_path / "model"))
+    loaded = load_policy(first)
+    loaded.model.requires_grad_(False)
+    for name, parameter in loaded.model.named_parameters():
+        parameter.requires_grad_("lora_" in name)
+    cfg = recipe(f"policy.path={first}", "rl.reference=base")
+    reference = named_reference(loaded, cfg, tmp_path / "b")
+    assert reference.model is loaded.model
+    wanted = logps(load_policy(tmp_path / "model"))
+    torch.testing.assert_close(reference_logps(reference), wanted)
+    assert not torch.allclose(logps(loaded), wanted)
+
+
+def test_an_adapter_on_fine_tuned_weights_has_their_base(tmp_path: Path) -> None:
+    """The adapter off is the start there, not the base."""
+    tiny_policy().save(tmp_path / "model")
+    tuned = tiny_policy()
+    disturb(tuned)
+    first = run_of(tmp_path / "a", tuned, str(tmp_path / "model"))
+    policy = load_policy(first)
+    add_lora(policy, Lora(rank=4, alpha=8.0), 0)
+    reference = named_reference(
+        policy, recipe(f"policy.path={first}", "rl.reference=base"), tmp_path / "b"
+    )
+    assert reference.model is not policy.model
+    wanted = logps(load_policy(tmp_path / "model"))
+    torch.testing.assert_close(reference_logps(reference), wanted)
+
+
+def test_a_reference_that_cannot_be(tmp_path: Path) -> None:
+    first = run_of(tmp_path / "a", tiny_policy(), "tiny")
+    (first / FILE).write_text("{}")
+    told = f"nothing in {first} says what it was trained from; name that checkpoint"
+    with pytest.raises(UserError, match=told):
+        check_reference(recipe(f"policy.path={first}", "rl.reference=base"), tmp_path)
+    second = run_of(tmp_path / "b", tiny_policy(), str(first))  # training on is no error
+    with pytest.raises(UserError, match=f"nothing in {second} says"):
+        base_of(str(second), tmp_path)
+    with pytest.raises(UserError, match="no such directory: ./nothing"):
+        check_reference(recipe("rl.reference=./nothing"), tmp_path)
+    text_policy().save(tmp_path / "text")
+    with pytest.raises(UserError, match="has another vocabulary or input than the policy"):
+        named_reference(tiny_policy(), recipe(f"rl.reference={tmp_path / 'text'}"), tmp_path)

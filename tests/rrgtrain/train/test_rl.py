@@ -1,0 +1,362 @@
+"""The loop of reinforcement learning: same seed same bits, counts, the best weights, its log."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rrgclinical import build_labeller
+from rrgtrain.algorithms import Algorithm, Group, Member, build_algorithm
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.record import Batch
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.policy import Policy
+from rrgtrain.rewards import RewardService
+from rrgtrain.rollout.engine import TransformersEngine
+from rrgtrain.schema import Recipe
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train import rl as rl_module
+from rrgtrain.train.rl import RlResult, run_rl, sample_groups, zero_variance
+from rrgtrain.train.update import accumulate_gradients
+from tests.rrgtrain.common import groups_of, policy_and_prompts, recipe, studies
+from tests.rrgtrain.policy.common import tiny_policy
+
+
+class Plain(RewardService):
+    """A reward that reads no reference and keeps no count."""
+
+    def __init__(self) -> None:
+        pass
+
+    def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+    def statistics(self) -> dict[str, float]:
+        return {}
+
+
+class Length(Plain):
+    """A reward that differs between members whatever an untrained policy writes."""
+
+    def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
+        value = np.array([(len(r) % 7) / 7 for r in reports], dtype=np.float64)
+        return {"total": 2 * value, "length": value}
+
+
+def trained(
+    out: Path,
+    cfg: Recipe,
+    *,
+    scores: Sequence[float] = (0.5,) * 9,
+    rewards: object = None,
+    given: Sequence[Study] | None = None,
+    algorithm: Algorithm | None = None,
+    **options: object,
+) -> tuple[RlResult, Policy, list[dict], list[dict[str, torch.Tensor]]]:
+    policy, prompts = policy_and_prompts()
+    seen: list[dict[str, torch.Tensor]] = []
+
+    def validate() -> dict[str, float]:
+        seen.append({n: p.detach().clone() for n, p in policy.model.named_parameters()})
+        score = scores[len(seen) - 1]
+        return {"micro_f1_13": score, "micro_f1": 1.0 - score, "reward": -2.0 - score}
+
+    with RunDir.create(out) as run, RunLog(run) as log:
+        result = run_rl(
+            policy,
+            prompts,
+            given or studies(5),
+            cfg,
+            algorithm or build_algorithm(cfg),
+            rewards or RewardService(cfg.reward),  # type: ignore[arg-type]
+            validate,
+            run.checkpoints / "rl",
+            log,
+            **options,  # type: ignore[arg-type]
+        )
+    return result, policy, read_metrics(run.metrics), seen
+
+
+def state(policy: Policy) -> dict[str, torch.Tensor]:
+    return dict(policy.model.named_parameters())
+
+
+def without_time(rows: list[dict]) -> list[dict]:
+    measured = ("time", "seconds/", "speed/", "memory/", "reward_seconds/", "texts/")
+    return [{k: v for k, v in row.items() if not k.startswith(measured)} for row in rows]
+
+
+@pytest.mark.parametrize("algorithm", ["editgrpo", "dr_grpo"])
+def test_the_same_seed_gives_the_same_metrics_and_weights(algorithm: str, tmp_path: Path) -> None:
+    runs = []
+    for name, seed in (("a", 7), ("b", 7), ("c", 8)):
+        cfg = recipe(f"rl.algorithm={algorithm}", f"seed={seed}", "rl.beta=0.01", "rl.lr=0.01")
+        rewards = None if algorithm == "editgrpo" else Length()
+        runs.append(trained(tmp_path / name, cfg, rewards=rewards))
+    (_, one, rows, _), (_, two, again, _), (_, other, others, _) = runs
+    assert without_time(rows) == without_time(again)
+    assert all(torch.equal(p, state(two)[n]) for n, p in state(one).items())
+    start = state(tiny_policy())
+    assert any(not torch.equal(p, start[n]) for n, p in state(one).items()), "nothing was trained"
+    assert without_time(rows) != without_time(others)
+    assert any(not torch.equal(p, state(other)[n]) for n, p in state(one).items())
+
+
+def test_every_step_is_logged_with_names_that_say_what_they_are(tmp_path: Path) -> None:
+    cfg = recipe("rl.algorithm=editgrpo", "rl.beta=0.01", "rl.steps=3", "rl.eval_every=2")
+    _, _, rows, _ = trained(tmp_path, cfg)
+    steps = [r for r in rows if r["phase"] == "editgrpo"]
+    assert [r["step"] for r in steps] == [0, 1, 2]
+    assert [r["step"] for r in rows if r["phase"] == "editgrpo_val"] == [1, 2]
+    row = steps[0]
+    assert set(row) >= {
+        "reward/total",
+        "reward/match",
+        "reward_sampled",
+        "reward_edited",
+        "report_tokens",
+        "scored_tokens",
+        "zero_variance",
+        "unfinished",
+        "kl",
+        "loss",
+        "lr",
+        "grad_norm",
+    }
+    assert "tokens" not in row
+    assert all(math.isfinite(v) for r in steps for k, v in r.items() if k != "phase")
+    assert row["kl"] == pytest.approx(0.0, abs=1e-6) and steps[-1]["kl"] > row["kl"]
+    assert row["ratio_mean"] == row["ratio_max"] == 1.0
+    # short untrained reports: 12 tokens unless they ended; edits are longer
+    assert 2 <= row["report_tokens"] <= row["scored_tokens"]
+
+
+def test_rewards_edits_and_rollouts_are_counted(tmp_path: Path) -> None:
+    cfg = recipe("rl.algorithm=editgrpo", "rl.group=6", "rl.steps=2")
+    batches: list[Batch] = []
+    result, _, rows, _ = trained(tmp_path, cfg, record=batches.append)
+    assert result.rollouts == 2 * 3 * 3
+    assert [batch.step for batch in batches] == [0, 1]
+    assert [batch.progress for batch in batches] == [0.0, 0.5]
+    members = [m for batch in batches for g in batch.groups for m in g.members]
+    made = sum(m.origin == "edited" for m in members)
+    unchanged = result.edits.get("edits/unchanged", 0)
+    assert made + unchanged == 18 and made > 0
+    assert sum(result.edits.values()) == 18
+    for batch, row in zip(batches, rows, strict=False):
+        step, groups, total = batch.step, batch.groups, batch.rewards
+        assert row["step"] == step
+        assert row["reward/total"] == pytest.approx(float(total.mean()))
+        flat = [m for g in groups for m in g.members]
+        edited = [float(v) for v, m in zip(total, flat, strict=True) if m.origin == "edited"]
+        assert row["reward_edited"] == pytest.approx(np.mean(edited))
+    assert set(result.phases) == {"rollout", "edit", "reward", "update", "validate"}
+    assert 0 < sum(result.phases.values()) <= result.seconds
+
+
+def test_the_metric_of_the_recipe_chooses(tmp_path: Path) -> None:
+    """Also one that is negative throughout."""
+    for by, value in (("micro_f1", 0.9), ("reward", -2.1)):
+        cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=1", f"eval.best_by={by}")
+        scores = [0.2, 0.6, 0.6, 0.1]
+        result, _, _, _ = trained(tmp_path / by, cfg, scores=scores, rewards=Length())
+        assert (result.best_step, result.best_value) == (4, pytest.approx(value))
+
+
+def test_the_best_weights_are_restored_and_saved(tmp_path: Path) -> None:
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=1", "rl.lr=0.01")
+    result, policy, _, seen = trained(tmp_path, cfg, scores=[0.2, 0.6, 0.6, 0.1], rewards=Length())
+    assert (result.best_step, result.best_value, result.steps) == (2, 0.6, 4)
+    assert any(not torch.equal(seen[1][n], seen[3][n]) for n in seen[1])
+    for found in (policy, load_policy(result.best)):
+        assert all(torch.equal(p, seen[1][n]) for n, p in found.model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("beta", "needed", "kept"), [(0, False, 0), (0.01, False, 1), (0, True, 1)]
+)
+def test_a_reference_is_kept_only_where_something_compares_with_it(
+    beta: float, needed: bool, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Policy] = []
+    real = rl_module.named_reference
+    monkeypatch.setattr(
+        rl_module, "named_reference", lambda p, *more: made.append(p) or real(p, *more)
+    )
+    cfg = recipe("rl.algorithm=dr_grpo", f"rl.beta={beta}", "rl.steps=1", "rl.eval_every=1")
+    algorithm = replace(build_algorithm(cfg), needs_reference=needed)
+    trained(tmp_path, cfg, rewards=Length(), algorithm=algorithm)
+    assert len(made) == kept
+
+
+def test_zero_variance_by_hand() -> None:
+    groups = groups_of(tiny_policy(), [["Edema."] * 3, ["Edema."], ["Edema."] * 2], edited=False)
+    total = torch.tensor([1.0, 1.0, 1.0, 0.3, 0.5, 0.6], dtype=torch.float64)
+    assert zero_variance(groups, total) == 2
+    assert zero_variance(groups, torch.arange(6.0)) == 1
+
+
+def test_groups_without_variance_train_nothing(tmp_path: Path) -> None:
+    class Equal(Plain):
+        def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
+            return {"total": np.full(len(reports), 0.25)}
+
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.lr=0.1")
+    result, policy, rows, _ = trained(tmp_path, cfg, rewards=Equal())
+    assert result.zero_variance == 1.0
+    assert [r["zero_variance"] for r in rows if r["phase"] == "dr_grpo"] == [1.0, 1.0]
+    start = state(tiny_policy())
+    assert all(torch.equal(p, start[n]) for n, p in state(policy).items())
+
+
+def sampled_ids(cfg: Recipe, indices: list[int], step: int = 0) -> list[list[list[int]]]:
+    policy, prompts = policy_and_prompts()
+    groups = sample_groups(
+        policy, prompts, studies(5), indices, build_algorithm(cfg), cfg, step, TransformersEngine()
+    )
+    assert policy.model.training, "left ready for the update"
+    for group, index in zip(groups, indices, strict=True):
+        assert group.index == index and group.study == studies(5)[index]
+        for m in group.members:
+            assert m.text == policy.codec.decode(m.ids) and m.origin == "sampled"
+            assert m.finished == (int(m.ids[-1]) in policy.eos_ids)
+            assert len(m.ids) <= cfg.rl.max_new_tokens
+            assert m.sampler_logps is not None and m.sampler_logps.shape == m.ids.shape
+    return [[m.ids.tolist() for m in g.members] for g in groups]
+
+
+def test_reports_depend_on_seed_step_study_and_place_alone() -> None:
+    cfg = recipe("rl.algorithm=dr_grpo")
+    one = sampled_ids(cfg, [0, 3, 1])
+    assert sampled_ids(cfg, [1, 0, 3]) == [one[2], one[0], one[1]]
+    assert sampled_ids(cfg, [0, 3, 1], step=1) != one
+    assert sampled_ids(recipe("rl.algorithm=dr_grpo", "seed=1"), [0, 3, 1]) != one
+    assert len({tuple(ids) for group in one for ids in group}) == 12
+
+
+def test_a_study_that_comes_twice_draws_new_reports() -> None:
+    twice = sampled_ids(recipe("rl.algorithm=dr_grpo"), [2, 2])
+    assert len({tuple(ids) for group in twice for ids in group}) == 8
+
+
+def test_more_prompts_than_studies(tmp_path: Path) -> None:
+    cfg = recipe("rl.algorithm=editgrpo", "rl.prompts=4", "rl.steps=1")
+    result, _, rows, _ = trained(tmp_path, cfg, given=studies(2))
+    assert result.rollouts == 8 and rows[0]["zero_variance"] <= 1
+
+
+def test_missing_reports_are_refused_before_the_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rl_module, "sample_groups", None)
+    given = [*studies(2), replace(studies(3)[2], report=None)]
+    with pytest.raises(UserError, match=r"rl.algorithm=editgrpo.*study train-2 has none; use"):
+        trained(tmp_path, recipe("rl.algorithm=editgrpo"), given=given)
+
+
+def test_a_reward_that_cannot_be_computed_stops_the_run(tmp_path: Path) -> None:
+    class Broken(Plain):
+        def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
+            raise UserError("reward term mine gave nan for study s1")
+
+    with pytest.raises(UserError, match="reward term mine gave nan for study s1"):
+        trained(tmp_path, recipe("rl.algorithm=dr_grpo"), rewards=Broken())
+
+
+def test_references_are_read_while_reports_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each waits for the other to have begun: one after the other, neither would."""
+    sampling, reading = threading.Event(), threading.Event()
+    met: list[bool] = []
+    rules = build_labeller("rules")
+
+    class Slow:
+        def label(self, reports: Sequence[str]) -> np.ndarray:
+            if threading.current_thread() is not threading.main_thread():
+                reading.set()
+                met.append(sampling.wait(30))
+            return rules.label(reports)
+
+    real = rl_module.sample_groups
+
+    def sample(*arguments: object) -> list[Group]:
+        sampling.set()
+        met.append(reading.wait(30))
+        return real(*arguments)  # type: ignore[arg-type]
+
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=1", "reward.terms={label_f1: 1.0}")
+    service = RewardService(cfg.reward, Slow())
+    service(["Edema."], ["Edema."])
+    asked = service.labeller.results.asked
+    monkeypatch.setattr(rl_module, "sample_groups", sample)
+    _, _, rows, _ = trained(tmp_path, cfg, rewards=service)
+    assert met == [True, True]
+    (row,) = [r for r in rows if r["phase"] == "dr_grpo"]
+    # 3 studies ahead, then 12 reports beside 12 references, every one of which is there
+    assert row["texts/labeller_asked"] == service.labeller.results.asked - asked == 3 + 24
+    assert row["texts/labeller_computed"] <= 3 + 12
+    assert row["texts/labeller_reused"] == 1 - row["texts/labeller_computed"] / 27
+    assert row["reward_seconds/label_f1"] > 0 and row["reward_seconds/reference labels"] > 0
+
+
+def test_a_policy_whose_weights_have_blown_up_stops_in_one_line() -> None:
+    policy, prompts = policy_and_prompts()
+    with torch.no_grad():
+        policy.language_model.norm.weight[0] = float("nan")
+    cfg = recipe("rl.algorithm=dr_grpo")
+    batch = (studies(5), [0, 1], build_algorithm(cfg), cfg)
+    # before the first step no learning rate can have done it
+    for step, told in (
+        (3, "at step 3.*lower rl.lr$"),
+        (0, "at step 0: the checkpoint tiny is bro"),
+    ):
+        with pytest.raises(UserError, match=f"no finite log-probability {told}") as e:
+            sample_groups(policy, prompts, *batch, step, TransformersEngine())
+        assert "\n" not in str(e.value)
+
+
+def test_another_engines_log_probs_weigh_the_tokens_they_differ_on():
+    """What vLLM reports goes into the sampler correction; an edit, which nobody drew, weighs 1."""
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.beta=0", "rollout.cap=1.5")
+    policy, prompts = policy_and_prompts()
+    algorithm = build_algorithm(cfg)
+    (group,) = sample_groups(
+        policy, prompts, studies(5), [0], algorithm, cfg, 0, TransformersEngine()
+    )
+    drawn = group.members[0]
+    assert not drawn.corrected
+
+    def gradient(member: Member, advantages: tuple[float, float] = (1.0, 1.0)) -> torch.Tensor:
+        policy.model.zero_grad(set_to_none=True)
+        members = (member, replace(drawn, origin="edited", sampler_logps=None))
+        accumulate_gradients(
+            policy,
+            None,
+            [replace(group, members=members)],
+            torch.tensor(advantages),
+            algorithm.loss,
+            cfg.rl,
+        )
+        weight = policy.language_model.embed_tokens.weight
+        assert weight.grad is not None
+        return weight.grad.clone()
+
+    edit = gradient(drawn, (0.0, 1.0))
+    own = gradient(drawn) - edit
+    for gap, factor in ((0.0, 1.0), (0.2, math.exp(0.2)), (5.0, 1.5)):
+        told = replace(drawn, sampler_logps=drawn.sampler_logps - gap, corrected=True)
+        torch.testing.assert_close(gradient(told) - edit, factor * own, rtol=1e-3, atol=1e-5)
+    assert own.abs().max() > 1e-3

@@ -1,0 +1,222 @@
+"""Supervised fine-tuning: its loss, where it stops, which weights it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rrgtrain.errors import UserError
+from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Recipe
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train import sft as sft_module
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.optim import adamw
+from rrgtrain.train.sft import SftResult, run_sft, sft_gradients, sft_loss
+from tests.rrgtrain.common import gradients, policy_and_prompts, recipe, studies
+from tests.rrgtrain.policy.common import tiny_policy
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[RunLog]:
+    with RunDir.create(tmp_path / "run") as run, RunLog(run) as opened:
+        yield opened
+
+
+def rows(tmp_path: Path, phase: str) -> list[dict]:
+    return [r for r in read_metrics(tmp_path / "run" / "metrics.jsonl") if r["phase"] == phase]
+
+
+def weights(policy: Policy) -> dict[str, torch.Tensor]:
+    return {n: p.detach().clone() for n, p in policy.model.named_parameters()}
+
+
+class Validation:
+    """Gives the scores of a list, and keeps the weights it was asked about."""
+
+    def __init__(self, policy: Policy, scores: Sequence[float]) -> None:
+        self.policy, self.scores = policy, list(scores)
+        self.seen: list[dict[str, torch.Tensor]] = []
+
+    def __call__(self) -> dict[str, float]:
+        self.seen.append(weights(self.policy))
+        return {"micro_f1_13": self.scores[len(self.seen) - 1]}
+
+
+def trained(
+    tmp_path: Path, log: RunLog, scores: Sequence[float], cfg: Recipe, **options: bool
+) -> tuple[SftResult, Policy, Validation]:
+    policy, prompts = policy_and_prompts()
+    validate = Validation(policy, scores)
+    out = tmp_path / "run" / "checkpoints" / "sft"
+    result = run_sft(policy, prompts, studies(5), cfg, validate, out, log, **options)
+    return result, policy, validate
+
+
+def test_the_loss_is_the_cross_entropy_of_one_report_at_a_time() -> None:
+    policy = tiny_policy(dtype=torch.float64)
+    prompts = PromptCache(policy, "short")
+    chosen = studies(4)
+    loss, tokens = sft_loss(policy, prompts, chosen)
+    losses = []
+    for study in chosen:
+        prefix, ids = prompts(study).input_ids, policy.codec.encode(study.report or "")
+        assert int(ids[-1]) == policy.end_of_turn
+        logits = policy.model(input_ids=torch.cat([prefix, ids])[None]).logits[0]
+        scored = logits[len(prefix) - 1 : -1]
+        losses.append(torch.nn.functional.cross_entropy(scored, ids, reduction="none"))
+    plain = torch.cat(losses)
+    assert tokens == len(plain)
+    assert loss.item() == pytest.approx(plain.mean().item(), rel=1e-10)
+
+
+@pytest.mark.parametrize("budget", [1, 60])
+def test_a_micro_batch_counts_by_its_tokens_among_those_of_the_batch(budget: int) -> None:
+    """Reports of unequal length: a mean of the micro-batches' own means would be another loss."""
+    policy = tiny_policy(dtype=torch.float64)
+    prompts, chosen = PromptCache(policy, "short"), studies(4)
+    found = []
+    for tokens in (None, budget):
+        settings = replace(recipe().sft, token_budget=tokens)
+        found.append((*sft_gradients(policy, prompts, chosen, settings, 0), gradients(policy)))
+    (loss, tokens, wanted), (other, scored, cut) = found
+    lengths = [len(policy.codec.encode(study.report or "")) for study in chosen]
+    assert tokens == scored == sum(lengths) and len(set(lengths)) > 1
+    assert other == pytest.approx(loss, rel=1e-10)
+    assert loss == pytest.approx(sft_loss(policy, prompts, chosen)[0].item(), rel=1e-10)
+    assert wanted.keys() == cut.keys()
+    largest = max(float(value.abs().max()) for value in wanted.values())
+    for name, value in wanted.items():
+        torch.testing.assert_close(cut[name], value, rtol=0, atol=1e-9 * largest)
+
+
+def test_it_learns_and_logs_every_step(tmp_path: Path, log: RunLog) -> None:
+    cfg = recipe("sft.steps=20", "sft.eval_every=20", "sft.lr=0.003")
+    result, _, _ = trained(tmp_path, log, [0.5], cfg)
+    losses = [row["loss"] for row in rows(tmp_path, "sft")]
+    assert len(losses) == 20 and losses[-1] < 0.7 * losses[0]
+    assert set(rows(tmp_path, "sft")[0]) >= {"loss", "lr", "grad_norm", "tokens"}
+    assert result.steps == 20 and sum(result.phases.values()) == pytest.approx(result.seconds)
+
+
+def test_the_best_weights_are_restored_and_saved(tmp_path: Path, log: RunLog) -> None:
+    cfg = recipe("sft.steps=8", "sft.eval_every=2")
+    result, policy, validate = trained(tmp_path, log, [0.1, 0.9, 0.9, 0.3], cfg)
+    best = validate.seen[1]
+    assert (result.best_step, result.best_value, result.steps) == (4, 0.9, 8)
+    assert any(not torch.equal(best[n], validate.seen[3][n]) for n in best)
+    for found in (policy, load_policy(result.best)):
+        assert all(torch.equal(p, best[n]) for n, p in found.model.named_parameters())
+    assert [row["micro_f1_13"] for row in rows(tmp_path, "sft_val")] == [0.1, 0.9, 0.9, 0.3]
+
+
+def test_it_stops_where_validation_stands_still(tmp_path: Path, log: RunLog) -> None:
+    cfg = recipe("sft.steps=20", "sft.eval_every=2", "sft.patience=2", "sft.min_delta=0.05")
+    # 0.52 and 0.54 are no progress over 0.5; 0.6 is, and clears the count
+    scores = [0.5, 0.52, 0.6, 0.61, 0.62, 0.9]
+    result, _, validate = trained(tmp_path, log, scores, cfg)
+    assert len(validate.seen) == 5 and result.steps == 10
+    assert (result.best_step, result.best_value) == (10, 0.62)
+
+
+def test_a_plateau_drops_the_rate_and_goes_on_from_the_best(tmp_path: Path, log: RunLog) -> None:
+    cfg = recipe(
+        *("sft.steps=40", "sft.eval_every=2", "sft.patience=2", "sft.min_delta=0"),
+        *("sft.lr=0.008", "sft.warmup=0", "sft.drops=2", "sft.drop_factor=0.5"),
+    )
+    # the best is the first; the plateaus end at steps 6, 10 and 14
+    result, policy, validate = trained(tmp_path, log, [0.5, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4], cfg)
+    rates = [row["lr"] for row in rows(tmp_path, "sft")]
+    assert rates == [0.008] * 6 + [0.004] * 4 + [0.002] * 4
+    assert (result.steps, result.best_step, result.lr) == (14, 2, 0.002)
+    best = validate.seen[0]
+    assert all(torch.equal(p, best[n]) for n, p in policy.model.named_parameters())
+    # two small steps from the best, not two more from where the plateau ended
+    assert distance(validate.seen[3], best) < distance(validate.seen[2], best)
+
+
+def test_a_drop_forgets_the_moments(
+    tmp_path: Path, log: RunLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr(sft_module, "adamw", lambda *a: made.append(adamw(*a)) or made[-1])
+    cfg = recipe("sft.steps=20", "sft.eval_every=2", "sft.patience=1", "sft.drops=1")
+    trained(tmp_path, log, [0.5, 0.5, 0.5], cfg)
+    taken = [{int(s["step"]) for s in made[i].state.values()} for i in range(2)]
+    assert taken == [{4}, {2}]
+
+
+def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    return sum(float((one[n] - other[n]).square().sum()) for n in one) ** 0.5
+
+
+def test_without_a_plateau_it_goes_to_the_end(tmp_path: Path, log: RunLog) -> None:
+    cfg = recipe("sft.steps=6", "sft.eval_every=1", "sft.patience=1")
+    result, _, validate = trained(tmp_path, log, [0.5] * 6, cfg, until_plateau=False)
+    assert len(validate.seen) == result.steps == 6
+    assert result.best_step == 1, "of equals the earlier"
+
+
+def test_the_last_step_is_validated(tmp_path: Path, log: RunLog) -> None:
+    result, _, validate = trained(
+        tmp_path, log, [0.1, 0.2], recipe("sft.steps=3", "sft.eval_every=2")
+    )
+    assert len(validate.seen) == 2 and (result.best_step, result.steps) == (3, 3)
+
+
+def test_a_limit_of_seconds_stops_after_one_validation(tmp_path: Path, log: RunLog) -> None:
+    cfg = recipe("sft.steps=50", "sft.eval_every=50", "sft.wall_seconds=0")
+    result, _, validate = trained(tmp_path, log, [0.1], cfg)
+    assert result.steps == len(validate.seen) == 1
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
+    found = []
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        with RunDir.create(tmp_path / name / "run") as run, RunLog(run) as opened:
+            cfg = recipe(f"seed={seed}", "sft.steps=2")
+            found.append(weights(trained(tmp_path / name, opened, [0.5], cfg)[1]))
+    assert all(torch.equal(found[0][n], found[1][n]) for n in found[0])
+    assert any(not torch.equal(found[0][n], found[2][n]) for n in found[0])
+
+
+def _nan(real: Callable) -> Callable:
+    def broken(*args: object) -> tuple[torch.Tensor, int]:
+        loss, tokens = real(*args)
+        return loss * float("nan"), tokens
+
+    return broken
+
+
+def test_a_loss_that_is_not_finite_stops_in_one_line(
+    tmp_path: Path, log: RunLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sft_module, "sft_loss", _nan(sft_loss))
+    with pytest.raises(UserError, match="the loss is nan at step 0; lower sft.lr") as caught:
+        trained(tmp_path, log, [0.5], recipe())
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run" / "checkpoints" / "sft").exists()
+
+
+def test_studies_without_a_report_are_left_out(tmp_path: Path, log: RunLog) -> None:
+    policy, prompts = policy_and_prompts()
+    bare = [replace(study, report=None) for study in studies(3)]
+    out = tmp_path / "out"
+    with pytest.raises(UserError, match="no training study has a report"):
+        run_sft(policy, prompts, bare, recipe(), dict, out, log)
+    mixed = [*bare, *studies(1)]
+    asked: list[str] = []
+
+    def spied(study):
+        asked.append(study.report)
+        return prompts(study)
+
+    validate = Validation(policy, [0.1] * 4)
+    run_sft(policy, spied, mixed, recipe("sft.steps=2"), validate, out, log)  # type: ignore[arg-type]
+    assert set(asked) == {studies(1)[0].report}

@@ -1,0 +1,120 @@
+"""Fine-tuning that is cut off and resumed goes on to the same bits: moments, generators, the best
+weights so far. In one process; `test_resume` does the same with whole commands."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+
+from rrgtrain.errors import Stopped
+from rrgtrain.log.logs import RunLog
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
+from rrgtrain.run.stages import Stages
+from rrgtrain.schema import Checkpoint, Lora
+from rrgtrain.state.keeper import Keeper, State, Unkept
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.sft import SftResult, run_sft
+from tests.rrgtrain.common import recipe, studies
+from tests.rrgtrain.policy.common import tiny_policy
+
+Weights = dict[str, torch.Tensor]
+CUT = -1.0
+
+
+class Validation:
+    """Gives the scores of a list, and keeps the weights it was asked about; stops at CUT."""
+
+    def __init__(self, policy: Policy, scores: list[float]) -> None:
+        self.policy, self.scores, self.seen = policy, scores, list[Weights]()
+
+    def __call__(self) -> dict[str, float]:
+        score = self.scores[len(self.seen)]
+        if score == CUT:
+            raise Stopped("cut off")
+        self.seen.append(adapter(self.policy))
+        return {"micro_f1_13": score}
+
+
+def adapter(policy: Policy) -> Weights:
+    trained = policy.model.named_parameters()
+    return {n: p.detach().clone() for n, p in trained if p.requires_grad}
+
+
+def tuned(
+    home: Path, scores: list[float], *, resume: bool = False
+) -> tuple[Policy, list[Weights], SftResult | None]:
+    """Six steps with dropout, which draws from the global generator; validated at 2, 4 and 6."""
+    policy = tiny_policy()
+    add_lora(policy, Lora(rank=2, alpha=8.0, dropout=0.3), 0)
+    validate, result = Validation(policy, scores), None
+    cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.lr=0.01")
+    with RunDir.create(home, resume=resume) as run, RunLog(run) as log:
+        keeper = Keeper(run, policy, log, "sft", Checkpoint(steps=1000))
+        if resume:
+            assert keeper.resume() == "at step 4 of sft"
+        # a process that is started again draws something else
+        torch.manual_seed(2 if resume else 1)
+        prompts, out = PromptCache(policy, "short"), run.checkpoints / "sft"
+        try:
+            result = run_sft(policy, prompts, studies(7), cfg, validate, out, log, keeper=keeper)
+        except Stopped:
+            assert CUT in scores
+    return policy, validate.seen, result
+
+
+def equal(one: Weights, other: Weights) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[n], other[n]) for n in one)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> tuple[Policy, list[Weights], SftResult | None]:
+    return tuned(tmp_path / "alone", [0.5, 0.1, 0.2])
+
+
+def test_the_steps_after_a_resume_and_the_weights_that_are_kept(
+    alone: tuple[Policy, list[Weights], SftResult | None], tmp_path: Path
+) -> None:
+    policy, seen, result = alone
+    assert result is not None and (result.best_step, result.steps) == (2, 6)
+    assert not any(equal(seen[i], seen[k]) for i, k in ((0, 1), (1, 2)))
+    _, before, none = tuned(tmp_path / "cut", [0.5, CUT])
+    assert none is None and equal(before[0], seen[0])
+    again, after, resumed = tuned(tmp_path / "cut", [0.1, 0.2], resume=True)
+    assert len(after) == 2 and equal(after[0], seen[1]), "where it was cut off"
+    assert equal(after[1], seen[2]), "two steps later"
+    assert resumed is not None and (resumed.best_step, resumed.steps) == (2, 6)
+    assert equal(adapter(again), seen[0]) and equal(adapter(policy), seen[0]), "the best"
+
+
+class Before(Unkept):
+    """Gives the state as checkpoints held it before the metric could be chosen."""
+
+    def begin(self, stage: str, state: Callable[[], State]) -> State:
+        old = {**state(), "step": 2, "validated": 2, "plateau_f1": 0.5}
+        best = {"f1": 0.5, "step": 2, "kept": old["best"]["kept"]}
+        return {**{k: v for k, v in old.items() if k != "plateau"}, "best": best}
+
+
+@pytest.mark.parametrize(("by", "step"), [("micro_f1", 2), ("micro_f1_13", 4)])
+def test_a_checkpoint_of_before_the_metric_could_be_chosen(
+    by: str, step: int, tmp_path: Path
+) -> None:
+    """By the same metric 0.4 brings nothing; by another it is the first that counts."""
+    policy = tiny_policy()
+    cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}")
+    with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
+        given = policy, PromptCache(policy, "short"), studies(5), cfg, lambda: {by: 0.4}
+        done = run_sft(*given, run.checkpoints / "sft", log, keeper=Before())
+    assert done.best_step == step and done.steps == step + 2
+    state = {**dataclasses.asdict(done), "best": "checkpoints/sft"}
+    state["best_f1"] = state.pop("best_value")
+    stages = cast(Any, SimpleNamespace(run=run))
+    assert Stages._result(stages, SftResult, state) == done

@@ -1,0 +1,223 @@
+"""Optimiser steps on one batch: what is computed, how often, and that several are what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from rrgkern import PreferencePairs
+from rrgtrain.algorithms import Group, build_algorithm
+from rrgtrain.algorithms.group import members, token_offsets
+from rrgtrain.algorithms.objective import Objective, Preference
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Recipe
+from rrgtrain.state.keeper import Unkept
+from rrgtrain.train import update as update_module
+from rrgtrain.train.gap import SamplerWatch
+from rrgtrain.train.minibatch import minibatches, part_of
+from rrgtrain.train.reference import reference_of
+from rrgtrain.train.steps import Learner, on_policy, optimise
+from rrgtrain.train.update import FixedLogps, accumulate_gradients, fixed_logps
+from tests.rrgtrain.common import gradients, groups_of, recipe
+from tests.rrgtrain.policy.common import REPORTS, tiny_policy
+
+TEXTS = [
+    [REPORTS[0], "Lungs are clear.", "No effusion."],
+    ["Edema.", REPORTS[3]],
+    ["Clear.", "Lungs clear.", "Heart."],
+    [REPORTS[1], "Possible pneumonia."],
+]
+
+
+def setting(*overrides: str) -> Recipe:
+    return recipe("rl.algorithm=dr_grpo", "rl.max_new_tokens=48", "rl.temperature=0.7", *overrides)
+
+
+def batch(policy: Policy) -> tuple[list[Group], torch.Tensor]:
+    """Groups with an edit in every other one, and advantages; the third group's are all 0."""
+    groups = groups_of(policy, TEXTS, edited=True)
+    values = torch.linspace(-1, 1, len(members(groups)), dtype=torch.float64)
+    third = slice(len(members(groups[:2])), len(members(groups[:3])))
+    values[third] = 0
+    return groups, values
+
+
+class Passes:
+    """Counts the forwards of the policy and of the reference, and the rows the head sees."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, policy: Policy) -> None:
+        self.policy, self.of_policy, self.of_reference, self.rows = policy, 0, 0, 0
+        forward, head = update_module._forward, update_module.linear_token_logps
+
+        def counted(asked: Policy, groups: list[Group], temperature: float) -> tuple:
+            if asked is policy:
+                self.of_policy += 1
+            else:
+                self.of_reference += 1
+            return forward(asked, groups, temperature)
+
+        def counted_head(hidden: torch.Tensor, *args: Any, **options: Any) -> Any:
+            self.rows += len(hidden)
+            return head(hidden, *args, **options)
+
+        monkeypatch.setattr(update_module, "_forward", counted)
+        monkeypatch.setattr(update_module, "linear_token_logps", counted_head)
+
+
+def run(policy: Policy, cfg: Recipe, reference: Policy | None = None) -> dict[str, float]:
+    groups, values = batch(policy)
+    algorithm = build_algorithm(cfg)
+    optimizer = torch.optim.SGD(policy.model.parameters(), lr=cfg.rl.lr)
+    watch = SamplerWatch(policy, algorithm, cfg)
+    learner = Learner(policy, reference, algorithm, cfg.rl, optimizer, Unkept(), watch)
+    return optimise(learner, groups, values, 0.01, (0, 1))[0]
+
+
+def test_one_update_takes_one_forward_and_the_head_sees_scored_tokens_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = tiny_policy()
+    passes = Passes(monkeypatch, policy)
+    metrics = run(policy, setting("rl.beta=0"))
+    assert (passes.of_policy, passes.of_reference) == (1, 0), "no old log-probs, no reference"
+    groups, values = batch(policy)
+    lengths = token_offsets(groups).diff()
+    assert passes.rows == int(lengths[values != 0].sum()), "neither prompts nor zero advantages"
+    assert metrics["ratio_mean"] == metrics["ratio_max"] == 1.0
+
+
+def test_kl_takes_one_pass_of_the_reference_and_needs_every_member(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = tiny_policy()
+    reference = reference_of(policy)
+    passes = Passes(monkeypatch, policy)
+    run(policy, setting("rl.beta=0.01"), reference)
+    groups, _ = batch(policy)
+    assert (passes.of_policy, passes.of_reference) == (1, 1)
+    assert passes.rows == 2 * int(token_offsets(groups)[-1])
+
+
+def test_several_updates_compute_old_and_reference_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = tiny_policy()
+    reference = reference_of(policy)
+    passes = Passes(monkeypatch, policy)
+    metrics = run(policy, setting("rl.beta=0.01", "rl.epochs=3"), reference)
+    assert (passes.of_policy, passes.of_reference) == (1 + 3, 1)
+    assert metrics["ratio_max"] > 1.0 and metrics["kl"] > 0
+
+
+def test_the_first_of_several_has_the_gradient_of_the_only_one() -> None:
+    policy = tiny_policy(dtype=torch.float64)
+    reference = reference_of(tiny_policy(dtype=torch.float64))
+    groups, values = batch(policy)
+    cfg = setting("rl.beta=0.1", "rl.token_budget=120")
+    loss = build_algorithm(cfg).loss
+    alone = accumulate_gradients(policy, reference, groups, values, loss, cfg.rl)
+    wanted = gradients(policy)
+    fixed = fixed_logps(policy, reference, groups, values, loss, cfg.rl)
+    first = accumulate_gradients(policy, reference, groups, values, loss, cfg.rl, fixed=fixed)
+    found = gradients(policy)
+    assert first.loss == pytest.approx(alone.loss, rel=1e-9)
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name], gradient, rtol=1e-6, atol=1e-9)
+
+
+def test_a_stale_batch_is_clipped_against_the_old_policy() -> None:
+    policy = tiny_policy()
+    groups, values = batch(policy)
+    cfg = setting("rl.beta=0", "rl.eps_low=0.05", "rl.eps_high=0.05")
+    loss = build_algorithm(cfg).loss
+    fixed = fixed_logps(policy, None, groups, values, loss, cfg.rl)
+    shifted = FixedLogps(fixed.old - 0.5, None)
+    update = accumulate_gradients(policy, None, groups, values, loss, cfg.rl, fixed=shifted)
+    assert update.metrics["ratio_max"] == pytest.approx(1.6487, rel=1e-3)
+    assert update.metrics["clip_high"] > 0
+    assert update.metrics["ratio_mean"] == pytest.approx(1.6487, rel=1e-3), "edited ones too"
+
+
+def test_minibatches_are_disjoint_whole_and_drawn_by_their_key() -> None:
+    policy = tiny_policy()
+    groups, values = batch(policy)
+    objective = Objective(values)
+
+    def order(*key: int) -> list[list[int]]:
+        parts = minibatches(groups, objective, None, 3, key)
+        return [[g.index for g in part] for part, _, _ in parts]
+
+    assert sorted(i for part in order(0, 1) for i in part) == [g.index for g in groups]
+    assert [len(part) for part in order(0, 1)] == [3, 1]
+    assert order(0, 1) == order(0, 1)
+    assert len({str(order(0, k)) for k in range(8)}) > 1
+    whole = list(minibatches(groups, objective, None, None, (0,)))
+    assert len(whole) == 1 and whole[0][0] is groups
+
+
+def test_a_part_of_the_batch_is_a_batch_of_its_own() -> None:
+    """Cut out, or built from those groups alone: the same loss and gradient."""
+    policy = tiny_policy(dtype=torch.float64)
+    reference = reference_of(tiny_policy(dtype=torch.float64))
+    groups, values = batch(policy)
+    tokens = int(token_offsets(groups)[-1])
+    count, chosen = len(members(groups)), [1, 3]
+    sizes = [len(g.members) for g in groups]
+    first = [sum(sizes[:b]) for b in range(4)]
+    generator = torch.Generator().manual_seed(0)
+
+    def drawn(n: int) -> torch.Tensor:
+        return torch.rand(n, generator=generator, dtype=torch.float64)
+
+    pairs = PreferencePairs(
+        torch.tensor([first[0], first[1], first[3]]),
+        torch.tensor([first[0] + 1, first[1] + 1, first[3] + 1]),
+        torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64),
+    )
+    whole = Objective(
+        values,
+        weight=1 + drawn(tokens),
+        mask=drawn(tokens) < 0.8,
+        group_weight=drawn(4),
+        preference=Preference(pairs),
+        likelihood=drawn(count),
+    )
+    fixed = FixedLogps(-1 - drawn(tokens), -1 - drawn(tokens))
+    part, asked, known = part_of(groups, whole, fixed, chosen)
+    assert [g.index for g in part] == [11, 13]
+    rows = [r for b in chosen for r in range(first[b], first[b] + sizes[b])]
+    bounds = token_offsets(groups).tolist()
+    index = torch.cat([torch.arange(bounds[r], bounds[r + 1]) for r in rows])
+    assert whole.weight is not None and whole.mask is not None and fixed.ref is not None
+    assert whole.group_weight is not None and whole.likelihood is not None
+    by_hand = Objective(
+        values[rows],
+        weight=whole.weight[index],
+        mask=whole.mask[index],
+        group_weight=whole.group_weight[chosen],
+        preference=Preference(
+            PreferencePairs(
+                torch.tensor([0, sizes[1]]),
+                torch.tensor([1, sizes[1] + 1]),
+                2 * torch.tensor([0.2, 0.3], dtype=torch.float64),
+            )
+        ),
+        likelihood=2 * whole.likelihood[rows],
+    )
+    cfg = setting("rl.beta=0.1")
+    loss = build_algorithm(cfg).loss
+    results = []
+    for given, kept in ((asked, known), (by_hand, FixedLogps(fixed.old[index], fixed.ref[index]))):
+        update = accumulate_gradients(policy, reference, part, given, loss, cfg.rl, fixed=kept)
+        results.append((update.loss, gradients(policy)))
+    (one, left), (two, right) = results
+    assert one == pytest.approx(two, rel=1e-12)
+    assert left and all(torch.equal(g, right[n]) for n, g in left.items())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "alone"),
+    [([], True), (["rl.epochs=2"], False), (["rl.minibatch=4"], True), (["rl.minibatch=3"], False)],
+)
+def test_when_a_ratio_is_one(overrides: list[str], alone: bool) -> None:
+    assert on_policy(setting(*overrides).rl, 4) is alone

@@ -1,0 +1,386 @@
+"""The update equals a plain one: members one at a time, whole logits, the loss written out."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+import torch
+
+from rrgtrain.algorithms import Group, build_algorithm
+from rrgtrain.algorithms import base as algorithm_base
+from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import Recipe
+from rrgtrain.train import update as update_module
+from rrgtrain.train.update import Update, accumulate_gradients, micro_batches
+from tests.rrgtrain.common import gradients, groups_of, recipe
+from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
+
+# Four groups of unequal prompts and reports; the third has members that all earn the same.
+TEXTS = [
+    [REPORTS[0], "Lungs are clear.", "No effusion. Heart size is normal."],
+    ["Edema.", REPORTS[3], "Right effusion."],
+    ["Clear.", "Lungs clear."],
+    [REPORTS[1], REPORTS[2], "Possible pneumonia in the left lung. Devices unchanged.", "Heart."],
+]
+LIMIT = 48
+# The scale and the advantages are fp32; everything else is fp64.
+CLOSE = 1e-6
+
+VARIANTS = {
+    "dr_grpo": ["rl.aggregation=dr_grpo", "rl.std=none"],
+    "grpo": ["rl.aggregation=grpo", "rl.std=sample"],
+    "dapo": ["rl.aggregation=dapo", "rl.std=population"],
+    "bnpo": ["rl.aggregation=bnpo", "rl.std=none"],
+    "sum": ["rl.aggregation=sum", "rl.std=none"],
+}
+
+
+def variant(name: str, beta: float, *overrides: str) -> Recipe:
+    settings = [*VARIANTS[name], f"rl.beta={beta}", f"rl.max_new_tokens={LIMIT}"]
+    return recipe("rl.algorithm=dr_grpo", *settings, "rl.temperature=0.7", *overrides)
+
+
+def rewards_of(groups: list[Group]) -> torch.Tensor:
+    """A reward by the text alone, the same for all members of the third group."""
+    values = []
+    for g, group in enumerate(groups):
+        values += [0.25 if g == 2 else len(m.text) % 17 / 7 for m in group.members]
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def reference_of(policy: Callable[..., Policy] = tiny_policy) -> Policy:
+    other = policy(dtype=torch.float64)
+    with torch.no_grad():
+        for n, p in enumerate(other.model.parameters()):
+            p.mul_(1.0 + 0.02 * (n % 5))
+    return replace(other, model=other.model.requires_grad_(False))
+
+
+def fused(
+    policy: Policy, reference: Policy | None, groups: list[Group], cfg: Recipe
+) -> tuple[Update, dict[str, torch.Tensor]]:
+    algorithm = build_algorithm(cfg)
+    advantages = algorithm.advantages(groups, rewards_of(groups))
+    update = accumulate_gradients(policy, reference, groups, advantages, algorithm.loss, cfg.rl)
+    return update, gradients(policy)
+
+
+def plain_logps(
+    policy: Policy, group: Group, ids: torch.Tensor, temperature: float
+) -> torch.Tensor:
+    """Log-probs [T] of one report, by transformers' own forward of prompt and report."""
+    p = group.prompt
+    sequence = torch.cat([p.input_ids, ids])[None]
+    images = {}
+    if p.pixel_values is not None:
+        types = torch.cat([p.mm_token_type_ids, torch.zeros_like(ids)])[None]
+        images = {"pixel_values": p.pixel_values.double(), "image_grid_thw": p.image_grid_thw}
+        images["mm_token_type_ids"] = types.int()
+    logits = policy.model(input_ids=sequence, **images).logits[0] / temperature
+    scored = logits[len(p.input_ids) - 1 : -1].log_softmax(-1)
+    return scored[torch.arange(len(ids)), ids]
+
+
+def plain_advantages(groups: list[Group], std: str) -> list[float]:
+    rewards, found, begin = rewards_of(groups).tolist(), [], 0
+    for group in groups:
+        own = rewards[begin : begin + len(group.members)]
+        begin += len(group.members)
+        spread = {
+            "none": lambda v: 1.0,
+            "population": lambda v: (statistics.pvariance(v) + 1e-6) ** 0.5,
+            "sample": lambda v: statistics.stdev(v) + 1e-4,
+        }[std](own)
+        found += [0.0 if len(set(own)) == 1 else (r - statistics.fmean(own)) / spread for r in own]
+    return found
+
+
+def plain(
+    policy: Policy, reference: Policy | None, groups: list[Group], cfg: Recipe
+) -> tuple[float, dict[str, torch.Tensor]]:
+    rl = cfg.rl
+    advantages = plain_advantages(groups, rl.std)
+    flat = [(group, m) for group in groups for m in group.members]
+    lengths = [len(m.ids) for _, m in flat]
+    loss = torch.zeros((), dtype=torch.float64)
+    for (group, m), advantage, length in zip(flat, advantages, lengths, strict=True):
+        scale = {
+            "dr_grpo": 1 / (len(flat) * rl.max_new_tokens),
+            "grpo": 1 / (len(flat) * length),
+            "dapo": 1 / sum(lengths),
+            "bnpo": 1 / sum(lengths),
+            "sum": 1 / len(flat),
+        }[rl.aggregation]
+        logps = plain_logps(policy, group, m.ids, rl.temperature)
+        ratio = (logps - logps.detach()).exp()
+        clipped = ratio.clamp(1 - rl.eps_low, 1 + rl.eps_high)
+        tokens = -torch.minimum(ratio * advantage, clipped * advantage)
+        if m.origin == "edited":
+            tokens = -advantage * logps
+            tokens = tokens - (tokens - -advantage).detach()  # the value at ratio 1
+        if reference is not None:
+            with torch.no_grad():
+                frozen = plain_logps(reference, group, m.ids, rl.temperature)
+            d = frozen - logps
+            tokens = tokens + rl.beta * (d.exp() - d - 1)
+        loss = loss + scale * tokens.sum()
+    loss.backward()
+    return loss.item(), gradients(policy)
+
+
+def assert_equal(one: tuple, two: tuple, close: float = CLOSE) -> None:
+    loss, other = (x.loss if isinstance(x, Update) else x for x in (one[0], two[0]))
+    assert loss == pytest.approx(other, rel=close, abs=close / 10)
+    left, right = one[1], two[1]
+    assert set(left) == set(right) and left
+    largest = max(float(g.abs().max()) for g in right.values())
+    for name, gradient in left.items():
+        torch.testing.assert_close(
+            gradient, right[name], rtol=close, atol=close * largest, msg=lambda m, n=name: n + m
+        )
+
+
+@lru_cache
+def the_plain_one(name: str, beta: float, edited: bool) -> tuple[float, dict[str, torch.Tensor]]:
+    policy = tiny_policy(dtype=torch.float64)
+    reference = reference_of() if beta else None
+    return plain(policy, reference, groups_of(policy, TEXTS, edited=edited), variant(name, beta))
+
+
+def ours(
+    name: str, beta: float, edited: bool, budget: int = 150
+) -> tuple[Update, dict[str, torch.Tensor]]:
+    policy = tiny_policy(dtype=torch.float64)
+    reference = reference_of() if beta else None
+    groups = groups_of(policy, TEXTS, edited=edited)
+    assert len(micro_batches(groups, budget)) > 1
+    return fused(policy, reference, groups, variant(name, beta, f"rl.token_budget={budget}"))
+
+
+@pytest.mark.parametrize(
+    ("name", "beta", "edited"),
+    [
+        ("dr_grpo", 0.0, False),
+        ("dr_grpo", 0.01, True),
+        ("dr_grpo", 0.0, True),
+        ("grpo", 0.01, False),
+        ("grpo", 0.0, True),
+        ("dapo", 0.01, True),
+        ("bnpo", 0.0, False),
+        # at 0.01 a mistake of a few per cent in the KL would pass
+        ("sum", 2.0, True),
+    ],
+)
+def test_loss_and_gradient_equal_the_plain_ones(name: str, beta: float, edited: bool) -> None:
+    assert_equal(ours(name, beta, edited), the_plain_one(name, beta, edited))
+
+
+def test_they_do_for_a_policy_of_text_alone() -> None:
+    policy, reference = text_policy(dtype=torch.float64), reference_of(text_policy)
+    groups = groups_of(policy, TEXTS, edited=True, images=False)
+    cfg = variant("dr_grpo", 0.01, "rl.token_budget=150")
+    assert len(micro_batches(groups, 150)) > 1
+    wanted = plain(policy, reference, groups, cfg)
+    assert wanted[1].keys() == dict(policy.model.named_parameters()).keys()
+    assert_equal(fused(policy, reference, groups, cfg), wanted)
+
+
+@pytest.mark.parametrize("budget", [1, 120, 200, 10**6])
+@pytest.mark.parametrize("beta", [0.0, 0.01])
+def test_the_budget_of_a_micro_batch_changes_nothing(budget: int, beta: float) -> None:
+    policy = tiny_policy(dtype=torch.float64)
+    reference = reference_of() if beta else None
+    groups = groups_of(policy, TEXTS, edited=True)
+    whole = fused(policy, reference, groups, variant("dr_grpo", beta, "rl.token_budget=1000000"))
+    cut = fused(policy, reference, groups, variant("dr_grpo", beta, f"rl.token_budget={budget}"))
+    assert_equal(cut, whole, 1e-11)
+    assert cut[0].metrics == pytest.approx(whole[0].metrics, rel=1e-6)
+
+
+def test_micro_batches_keep_groups_whole_and_within_the_budget() -> None:
+    groups = groups_of(tiny_policy(), TEXTS, edited=True)
+    sizes = [len(g.prompt.input_ids) + sum(len(m.ids) for m in g.members) for g in groups]
+    for budget in (1, sizes[0], sizes[0] + sizes[1], sum(sizes) - 1, sum(sizes)):
+        chunks = micro_batches(groups, budget)
+        assert [g for chunk in chunks for g in chunk] == groups
+        for chunk in chunks:
+            total = sum(sizes[groups.index(g)] for g in chunk)
+            assert total <= budget or len(chunk) == 1
+    assert [len(c) for c in micro_batches(groups, sum(sizes))] == [4]
+    assert [len(c) for c in micro_batches(groups, 1)] == [1, 1, 1, 1]
+
+
+def test_members_of_advantage_zero_are_left_out_and_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy = tiny_policy(dtype=torch.float64)
+    groups = groups_of(policy, TEXTS, edited=True)
+    cfg = variant("dr_grpo", 0.0)
+    forwarded = []
+    forward = update_module._forward
+
+    def counted(policy: Policy, groups: list[Group], temperature: float) -> tuple:
+        forwarded.extend(m.text for g in groups for m in g.members)
+        return forward(policy, groups, temperature)
+
+    monkeypatch.setattr(update_module, "_forward", counted)
+    lean = fused(policy, None, groups, cfg)
+    assert not set(forwarded) & {m.text for m in groups[2].members}
+    assert len(forwarded) == sum(len(groups[g].members) for g in (0, 1, 3))
+    assert lean[0].metrics["scored_tokens"] < sum(len(m.ids) for g in groups for m in g.members)
+
+    needed = update_module._needed
+
+    def everything(chunk, groups, per_token, offsets, *, keep_all):
+        return needed(chunk, groups, per_token, offsets, keep_all=True)
+
+    monkeypatch.setattr(update_module, "_needed", everything)
+    full = fused(policy, None, groups, cfg)
+    assert_equal(lean, full, 1e-11)
+
+
+def test_all_of_them_zero_gives_no_gradient_and_no_metrics() -> None:
+    policy = tiny_policy()
+    groups = groups_of(policy, [TEXTS[2]], edited=False)
+    cfg = variant("dr_grpo", 0.0)
+    loss = build_algorithm(cfg).loss
+    update = accumulate_gradients(policy, None, groups, torch.zeros(2), loss, cfg.rl)
+    assert update.loss == 0.0 and update.metrics == {"loss": 0.0, "scored_tokens": 0.0}
+    assert not gradients(policy)
+
+
+def test_advantages_per_token_equal_those_per_member() -> None:
+    policy = tiny_policy(dtype=torch.float64)
+    groups = groups_of(policy, TEXTS, edited=True)
+    cfg = variant("dr_grpo", 0.0)
+    algorithm = build_algorithm(cfg)
+    members = algorithm.advantages(groups, rewards_of(groups))
+    lengths = torch.tensor([len(m.ids) for g in groups for m in g.members])
+    tokens = members.repeat_interleave(lengths)
+    runs = []
+    for advantages in (members, tokens):
+        update = accumulate_gradients(policy, None, groups, advantages, algorithm.loss, cfg.rl)
+        runs.append((update, gradients(policy)))
+    assert_equal(*runs, close=1e-12)
+    with pytest.raises(UserError, match=r"5 advantages; wanted 18, one per member, or \d+, one"):
+        accumulate_gradients(policy, None, groups, members[:5], algorithm.loss, cfg.rl)
+
+
+def test_what_was_not_computed_is_not_in_the_metrics() -> None:
+    policy = tiny_policy()
+    groups = groups_of(policy, TEXTS, edited=True)
+    without, _ = fused(policy, None, groups, variant("dr_grpo", 0.0))
+    assert {"kl", "entropy", "tokens"}.isdisjoint(without.metrics)
+    assert without.metrics["ratio_mean"] == without.metrics["ratio_max"] == 1.0
+    reference = replace(tiny_policy(), model=tiny_policy().model.requires_grad_(False))
+    beside_itself, _ = fused(policy, reference, groups, variant("dr_grpo", 0.01))
+    assert beside_itself.metrics["kl"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_edited_members_are_marked_on_policy(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    real = update_module.policy_loss
+
+    def spied(*args, **options):
+        seen.extend(options["on_policy"].tolist())
+        return real(*args, **options)
+
+    monkeypatch.setattr(update_module, "policy_loss", spied)
+    policy = tiny_policy()
+    groups = groups_of(policy, TEXTS, edited=True)
+    fused(policy, None, groups, variant("dr_grpo", 0.0))
+    kept = [m for g in (0, 1, 3) for m in groups[g].members]
+    assert seen == [m.origin == "edited" for m in kept] and any(seen) and not all(seen)
+
+
+def test_a_loss_that_is_not_finite_stops_in_one_line() -> None:
+    policy = tiny_policy()
+    groups = groups_of(policy, TEXTS, edited=False)
+    cfg = variant("dr_grpo", 0.0)
+    advantages = torch.ones(12)
+    advantages[1] = float("nan")
+    with pytest.raises(UserError, match="the policy loss is nan; lower rl.lr") as caught:
+        accumulate_gradients(policy, None, groups, advantages, build_algorithm(cfg).loss, cfg.rl)
+    assert "\n" not in str(caught.value)
+
+
+def _wrong_loss(change: Callable[..., tuple]) -> Callable:
+    real = update_module.policy_loss
+
+    def wrong(logps, advantages, offsets, **options):
+        return real(*change(logps, advantages, offsets, options)[:3], **options)
+
+    return wrong
+
+
+def flipped_sign(monkeypatch: pytest.MonkeyPatch) -> None:
+    change = _wrong_loss(lambda logps, a, offsets, options: (logps, -a, offsets))
+    monkeypatch.setattr(update_module, "policy_loss", change)
+
+
+def missing_scale(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(logps, advantages, offsets, options):
+        options["scale"] = torch.ones_like(options["scale"])
+        return logps, advantages, offsets
+
+    monkeypatch.setattr(update_module, "policy_loss", _wrong_loss(change))
+
+
+def scale_of_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(logps, advantages, offsets, options):
+        options["scale"] = torch.full_like(options["scale"], 1 / (len(offsets) - 1) / LIMIT)
+        return logps, advantages, offsets
+
+    monkeypatch.setattr(update_module, "policy_loss", _wrong_loss(change))
+
+
+def wrong_group_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(groups: list[Group]) -> torch.Tensor:
+        sizes = [len(g.members) for g in groups]
+        sizes[0], sizes[1] = sizes[0] + 1, sizes[1] - 1
+        return torch.tensor([0, *sizes]).cumsum(0)
+
+    monkeypatch.setattr(algorithm_base, "group_offsets", shifted)
+
+
+def rows_of_the_next_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = update_module.group_offsets
+    monkeypatch.setattr(update_module, "group_offsets", lambda groups: real(groups) + 1)
+
+
+def no_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = update_module._forward
+    monkeypatch.setattr(update_module, "_forward", lambda p, g, t: real(p, g, 1.0))
+
+
+def policy_as_its_own_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = update_module.policy_loss
+
+    def wrong(logps, *args, **options):
+        return real(logps, *args, **{**options, "ref": logps.detach()})
+
+    monkeypatch.setattr(update_module, "policy_loss", wrong)
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        flipped_sign,
+        missing_scale,
+        scale_of_the_micro_batch,
+        wrong_group_offsets,
+        rows_of_the_next_group,
+        no_temperature,
+        policy_as_its_own_reference,
+    ],
+)
+def test_mutants_die(plant: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = the_plain_one("dr_grpo", 0.01, True)
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, IndexError, ValueError)):
+        assert_equal(ours("dr_grpo", 0.01, True), right)

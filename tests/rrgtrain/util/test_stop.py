@@ -1,0 +1,126 @@
+"""Signals: raised at once, or noted until the step is done; handlers given back."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+
+import pytest
+
+from rrgtrain.errors import Stopped
+from rrgtrain.util.stop import Stopping
+
+
+def test_a_signal_is_raised_at_once_outside_a_step() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    stopping = Stopping()
+    with (
+        pytest.raises(Stopped, match="stopped by SIGTERM") as caught,
+        stopping.installed(),
+    ):
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.status == 75
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_waits_for_the_end_of_a_step(capfd: pytest.CaptureFixture[str]) -> None:
+    stopping = Stopping()
+    reached = []
+    with stopping.installed():
+        with stopping.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            reached.append("rest of the step")
+            with pytest.raises(Stopped):
+                stopping.check()
+            with pytest.raises(Stopped), stopping.interruptible():
+                reached.append("long work is not begun")
+        assert reached == ["rest of the step"]
+    stopping.check()  # the next command is not stopped by what stopped this one
+    assert capfd.readouterr().err == "rrgtrain: SIGTERM: finishing the step\n"
+
+
+def test_long_work_inside_a_step_is_cut_off() -> None:
+    stopping = Stopping()
+    reached = []
+    with stopping.installed(), stopping.deferred():
+        with contextlib.suppress(Stopped), stopping.interruptible():
+            signal.raise_signal(signal.SIGTERM)
+            reached.append("never")
+        signal.raise_signal(signal.SIGTERM)
+        reached.append("deferred again")
+    assert reached == ["deferred again"]
+
+
+def test_a_library_that_swallows_it_does_not_lose_it() -> None:
+    stopping = Stopping()
+    with stopping.installed():
+        with contextlib.suppress(Exception):
+            signal.raise_signal(signal.SIGTERM)
+        with stopping.deferred(), pytest.raises(Stopped):
+            stopping.check()
+
+
+def test_a_second_interrupt_does_not_wait() -> None:
+    stopping = Stopping()
+    with stopping.installed(), stopping.deferred():
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(Stopped) as caught:
+            stopping.check()
+        assert caught.value.status == 130
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_there_is_no_third_interrupt() -> None:
+    stopping, before = Stopping(), signal.getsignal(signal.SIGINT)
+    with stopping.installed():
+        for kind in (Stopped, KeyboardInterrupt):
+            with pytest.raises(kind):
+                signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_closed_terminal_ends_the_step_as_sigterm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(*_: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    stopping = Stopping()
+    monkeypatch.setattr("os.write", gone)
+    with stopping.installed(), stopping.deferred():
+        signal.raise_signal(signal.SIGHUP)
+        with pytest.raises(Stopped, match="stopped by SIGHUP") as caught:
+            stopping.check()
+    assert caught.value.status == 75
+
+
+def test_nohup_is_respected() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Stopping().installed():
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_other_threads_and_nested_commands_leave_the_signals_alone() -> None:
+    stopping = Stopping()
+    seen = []
+
+    def other() -> None:
+        with stopping.installed():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    before = signal.getsignal(signal.SIGTERM)
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert seen == [before]
+    with stopping.installed():
+        ours = signal.getsignal(signal.SIGTERM)
+        with stopping.installed():
+            assert signal.getsignal(signal.SIGTERM) == ours
+        assert signal.getsignal(signal.SIGTERM) == ours, "the inner one gives nothing back"
+    assert signal.getsignal(signal.SIGTERM) == before
