@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from rrgtrain.errors import RewardError
-from rrgtrain.rewards import RewardService, trl_reward
+from rrgtrain.integrations.trl_rewards import trl_reward
+from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Reward
 from tests.parity.padded import peer
 

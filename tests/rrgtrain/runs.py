@@ -190,7 +190,7 @@ def _start(
 @contextlib.contextmanager
 def _environment() -> Iterator[None]:
     """The server's, which its children share."""
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[2]
     before = dict(os.environ)
     os.environ.pop("TRITON_INTERPRET", None)
     os.environ["OMP_NUM_THREADS"] = "1"

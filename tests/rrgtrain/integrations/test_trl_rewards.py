@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from rrgtrain.errors import RewardError
-from rrgtrain.rewards import RewardService, trl_reward
+from rrgtrain.integrations.trl_rewards import trl_reward
+from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Reward
 
 COMPLETIONS = ["Cardiomegaly. Edema.", "Lungs are clear.", ""]

@@ -17,8 +17,9 @@ import pytest
 import torch
 
 from rrgtrain.errors import UserError
-from rrgtrain.state import rundir, store, tensorfile
+from rrgtrain.state import store, tensorfile
 from rrgtrain.state.store import MANIFEST, STATE, TENSORS, CheckpointStore, load_checkpoint
+from rrgtrain.util import files
 
 
 def state(number: int) -> dict[str, Any]:
@@ -151,7 +152,7 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
 
 
 # Every file that writes a checkpoint: a crash is planted before each of their lines.
-WRITERS = {store.__file__, rundir.__file__, tensorfile.__file__}
+WRITERS = {store.__file__, files.__file__, tensorfile.__file__}
 
 
 def at_line(number: int, action: Callable[[], None]) -> Callable:
@@ -218,7 +219,7 @@ def test_killed_before_any_line_of_a_save_the_old_or_the_new_is_whole(
         outcomes.append(found[-1])
         if found[-1] == 3:
             for name in kept.names():
-                rundir.remove_directory(directory / name)
+                files.remove_directory(directory / name)
     assert outcomes == sorted(outcomes) and set(outcomes) == {2, 3}
 
 
