@@ -15,7 +15,7 @@ from rrgclinical.evaluate import main
 from rrgclinical.human import CODED, MENTIONED, STATED, agreement, load_coded_reports
 from rrgtrain.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
 
 HEADER = ["filename", "Atelectasis", "Cardiomegaly", "Effusion", "Mass", "Nodule", "Pneumonia",

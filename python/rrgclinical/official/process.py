@@ -18,7 +18,7 @@ _HOW = (
     f"the official packages need older libraries: run `make oracle`, or name the python of an "
     f"environment with constraints-oracle.txt in {SETTING}"
 )
-_CHECKOUT = Path(__file__).resolve().parents[4]
+_CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 class OracleError(RuntimeError):

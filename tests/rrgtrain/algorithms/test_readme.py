@@ -55,7 +55,12 @@ def test_every_function_that_the_table_names_is_there() -> None:
         assert hasattr(found, name), f"{module}.{name}"
     folder = Path(rrgtrain.algorithms.__file__).parents[1]
     for file in re.findall(r"`([\w/]+\.py)`", README):
-        places = (folder / "algorithms" / file, folder / file, folder.parents[1] / file)
+        places = (
+            folder / "algorithms" / file,
+            folder / file,
+            folder.parent / file,
+            folder.parents[1] / file,
+        )
         assert any(place.is_file() for place in places), file
 
 
