@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests import house
+from tests.house import plan, rules
 
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("rule", house.RULES, ids=lambda rule: rule.__name__)
 def test_house(rule):
-    violations = list(rule(ROOT))
+    violations = house.over(rule, ROOT)
     assert not violations, "\n" + "\n".join(violations)
 
 
@@ -26,14 +27,16 @@ SOUND = {
         "  ops/           one room\n"
         "  other/         and a second\n"
         "python/rrgtrain/\n"
-        "  data/          a package\n"
+        "  data/ train/   two rooms\n"
+        "python/rrgclinical/\n"
+        "python/rrgphantom/  flat\n"
         "tests/           mirrors\n"
         "```\n"
     ),
     "rrgkern/__init__.py": (
         '"""L."""\nfrom rrgkern.ops import f\nfrom rrgkern.other import g\n__all__ = ["f", "g"]\n'
     ),
-    "rrgkern/ops/__init__.py": '"""R."""\n',
+    "rrgkern/ops/__init__.py": '"""R."""\nfrom rrgkern.ops.api import f\n',
     "rrgkern/ops/api.py": '"""A."""\nimport math\nimport torch\ndef f():\n    """F."""\n',
     "rrgkern/ops/reference.py": '"""R."""\n',
     "rrgkern/ops/op.py": '"""O."""\nfrom rrgkern.dispatch import x\ncustom_op("rrgkern::f")\n',
@@ -49,7 +52,14 @@ SOUND = {
     "python/rrgtrain/data/__init__.py": '"""D."""\nimport omegaconf\nfrom rrgkern import f\n',
     "tests/rrgkern/ops/test_f.py": "",
     "tests/rrgkern/other/test_g.py": "",
-    "tests/rrgtrain/data/test_d.py": "",
+    "python/rrgtrain/data/study.py": '"""S."""\nclass Study:\n    """S."""\n',
+    "python/rrgtrain/train/__init__.py": '"""T."""\nfrom rrgtrain.data import Study\n',
+    "python/rrgclinical/__init__.py": '"""C."""\nfrom rrgkern import g\n',
+    "python/rrgphantom/__init__.py": '"""P."""\nfrom rrgclinical.labels import L\n',
+    "tests/rrgtrain/data/test_d.py": "from rrgkern.ops.reference import h\n",
+    "tests/rrgtrain/test_train_loop.py": "",
+    "tests/rrgclinical/test_c.py": "",
+    "tests/rrgphantom/test_p.py": "",
     "bench/ops.py": "",
     "bench/other.py": "",
 }
@@ -103,7 +113,7 @@ VIOLATIONS = [
     ),
     (
         "public_functions_have_docstrings",
-        "python/rrgtrain/data/__init__.py",
+        "python/rrgtrain/data/study.py",
         "class Study: pass\n",
         "Study has no docstring",
     ),
@@ -115,11 +125,173 @@ VIOLATIONS = [
     ("readme_map_equals_the_disk", "setup.py", "", "leaves out setup.py"),
     ("readme_map_equals_the_disk", "rrgkern/new/api.py", "", "leaves out rrgkern/new"),
     ("readme_map_equals_the_disk", "python/rrgtrain/new/a.py", "", "out python/rrgtrain/new"),
+    ("rooms_are_complete", "tests/rrgtrain/test_train_loop.py", None, "rrgtrain.train: no test"),
+    ("rooms_are_complete", "tests/rrgphantom/test_p.py", None, "rrgphantom: no test"),
+    ("imports_point_one_way", "rrgkern/ops/api.py", "import rrgclinical", "imports rrgclinical"),
+    ("imports_point_one_way", "rrgkern/ops/api.py", "import tests.t", "imports tests.t"),
+    (
+        "imports_point_one_way",
+        "python/rrgclinical/__init__.py",
+        "def f():\n    from rrgtrain.errors import UserError",
+        "rrgclinical/__init__.py:2: rrgclinical imports rrgtrain.errors",
+    ),
+    (
+        "imports_point_one_way",
+        "python/rrgclinical/labels.py",
+        "import rrgphantom",
+        "rrgclinical imports rrgphantom",
+    ),
+    (
+        "imports_point_one_way",
+        "python/rrgclinical/labels.py",
+        "from rrgkern.ops.api import f",
+        "rrgclinical reaches into rrgkern.ops.api",
+    ),
+    (
+        "imports_point_one_way",
+        "python/rrgphantom/__init__.py",
+        "from rrgkern import f",
+        "rrgphantom imports rrgkern",
+    ),
+    (
+        "imports_point_one_way",
+        "python/rrgtrain/data/__init__.py",
+        "import experiments.learning",
+        "rrgtrain imports experiments.learning",
+    ),
+    ("imports_point_one_way", "python/new/a.py", "import new.b", "new has no line in MAY_IMPORT"),
+    (
+        "no_import_goes_upward",
+        "python/rrgtrain/data/study.py",
+        "def f():\n    from rrgtrain.train import g",
+        "data/study.py:2: rrgtrain.data.study imports rrgtrain.train from a floor above",
+    ),
+    (
+        "no_import_goes_upward",
+        "python/rrgtrain/data/study.py",
+        "from .. import train",
+        "rrgtrain.data.study imports rrgtrain.train from a floor above",
+    ),
+    ("no_import_goes_upward", "python/rrgtrain/new/a.py", "", "rrgtrain.new stands on no floor"),
+    (
+        "rooms_are_entered_by_their_doors",
+        "rrgkern/other/api.py",
+        "from rrgkern.ops.triton_f import k",
+        "other/api.py:1: rrgkern.ops.triton_f is an inner file of another room",
+    ),
+    (
+        "rooms_are_entered_by_their_doors",
+        "rrgkern/other/api.py",
+        "from rrgkern.ops import triton_f",
+        "rrgkern.ops.triton_f is an inner file of another room",
+    ),
+    (
+        "rooms_are_entered_by_their_doors",
+        "python/rrgtrain/train/__init__.py",
+        "from rrgtrain.data.secret import x",
+        "rrgtrain.data.secret is an inner file",
+    ),
+    (
+        "tests_and_benches_use_doors",
+        "bench/ops.py",
+        "from rrgkern.ops import op, triton_f",
+        "bench/ops.py:1: rrgkern.ops.triton_f is an inner file",
+    ),
+    (
+        "tests_and_benches_use_doors",
+        "tests/rrgtrain/data/test_d.py",
+        "import rrgtrain.data.secret",
+        "rrgtrain.data.secret is an inner file",
+    ),
+    (
+        "class_names_are_unique",
+        "python/rrgtrain/train/loop.py",
+        "class Study: pass",
+        "rrgtrain: class Study is defined in rrgtrain.data.study, rrgtrain.train.loop",
+    ),
+    (
+        "long_signatures_are_records",
+        "rrgkern/ops/reference.py",
+        "def h(a, b, c, /, d, e, *, f, g): pass",
+        "reference.py:1: h takes 7 parameters, wanted at most 6, or a record",
+    ),
+    (
+        "long_signatures_are_records",
+        "python/rrgtrain/data/study.py",
+        "class S:\n  def m(self, a, b, c, d, e, f, g): pass",
+        "study.py:2: S.m takes 7 parameters",
+    ),
+    ("files_are_short", "csrc/ops/ops.h", "//\n" * 401, "csrc/ops/ops.h has 401 lines"),
+    ("files_are_short", "tests/rrgkern/ops/test_f.py", "#\n" * 401, "test_f.py has 401 lines"),
+    (
+        "packages_are_small",
+        "python/rrgtrain/data/study.py",
+        "#\n" * plan.PACKAGE_LINES["rrgtrain"],
+        "rrgtrain has",
+    ),
+    (
+        "public_functions_have_docstrings",
+        "python/rrgclinical/labels.py",
+        "def f(): pass",
+        "rrgclinical/labels.py:1: f has no docstring",
+    ),
+    (
+        "first_lines_are_plain",
+        "python/rrgphantom/__init__.py",
+        '"""What is drawn."""',
+        "rrgphantom/__init__.py:1: the module: the first line begins with What",
+    ),
+    (
+        "first_lines_are_plain",
+        "rrgkern/ops/api.py",
+        'def f():\n    """' + "word " * 16 + '"""',
+        "rrgkern/ops/api.py:2: f: the first line has 16 words, at most 15",
+    ),
+    ("readme_map_equals_the_disk", "python/rrgclinical/new/a.py", "", "rrgclinical/new"),
+    ("readme_map_equals_the_disk", "experiments/new/a.py", "", "out experiments/new"),
+    (
+        "readme_map_equals_the_disk",
+        "README.md",
+        SOUND["README.md"].replace("python/rrgphantom", "python/rrgtrain"),
+        "leaves out python/rrgphantom",
+    ),
     (
         "readme_map_equals_the_disk",
         "README.md",
         SOUND["README.md"].replace("tests/  ", "tests/ recipes/  "),
         "names recipes, which does not exist",
+    ),
+]
+
+
+# (rule, path, its new content), which the rule must let pass
+HARMLESS = [
+    ("no_import_goes_upward", "python/rrgtrain/train/loop.py", "import rrgtrain.data.study"),
+    ("no_import_goes_upward", "python/rrgtrain/train/loop.py", "from . import step\nimport torch"),
+    ("rooms_are_entered_by_their_doors", "rrgkern/ops/api.py", "import rrgkern.ops.triton_f"),
+    (
+        "rooms_are_entered_by_their_doors",
+        "rrgkern/ops/triton_f.py",
+        "from rrgkern.triton_lib.exact import e",
+    ),
+    (
+        "rooms_are_entered_by_their_doors",
+        "python/rrgtrain/train/__init__.py",
+        "from rrgtrain.data.images import read",
+    ),
+    ("tests_and_benches_use_doors", "bench/ops.py", "from rrgkern.ops.api import f"),
+    ("class_names_are_unique", "python/rrgclinical/labels.py", "class Study: pass"),
+    (
+        "long_signatures_are_records",
+        "rrgkern/ops/triton_f.py",
+        "@triton.jit\ndef k(a, b, c, d, e, f, g): pass",
+    ),
+    ("long_signatures_are_records", "rrgkern/ops/api.py", "def f(a, b, c, d, e, f, g): pass"),
+    ("first_lines_are_plain", "rrgkern/ops/api.py", 'def _f():\n    """Where it goes."""'),
+    (
+        "imports_point_one_way",
+        "python/rrgtrain/data/__init__.py",
+        "import rrgphantom, rrgclinical.labels\nfrom rrgkern import f",
     ),
 ]
 
@@ -140,5 +312,44 @@ def test_a_sound_tree_has_no_violation(rule, tmp_path):
 @pytest.mark.parametrize(("rule", "path", "content", "message"), VIOLATIONS)
 def test_each_rule_finds_what_was_planted(rule, path, content, message, tmp_path):
     plant(tmp_path, {path: content})
-    violations = list(getattr(house, rule)(tmp_path))
+    violations = list(getattr(rules, rule)(tmp_path))
     assert any(message in violation for violation in violations), violations
+
+
+@pytest.mark.parametrize(("rule", "path", "content"), HARMLESS)
+def test_no_rule_minds_what_is_allowed(rule, path, content, tmp_path):
+    plant(tmp_path, {path: content})
+    assert list(getattr(rules, rule)(tmp_path)) == []
+
+
+def test_every_rule_has_a_violation_planted():
+    planted = {rule for rule, *_ in VIOLATIONS}
+    assert planted == {rule.__name__ for rule in house.RULES}
+
+
+def test_rooms_of_one_floor_do_not_import_each_other(tmp_path):
+    plant(
+        tmp_path,
+        {
+            "python/rrgtrain/rollout/a.py": "import rrgtrain.rewards.b",
+            "python/rrgtrain/rewards/b.py": "from rrgtrain.rollout import a",
+        },
+    )
+    violations = list(rules.no_import_goes_upward(tmp_path))
+    assert violations == ["rrgtrain.rewards and rrgtrain.rollout import each other"]
+
+
+def test_a_limit_holds_back_what_it_allows_and_not_one_more(tmp_path, monkeypatch):
+    plant(tmp_path, {"csrc/ops/ops.h": "//\n" * 401, "bench/ops.py": "#\n" * 401})
+    monkeypatch.setitem(plan.LIMITS, "files_are_short", 2)
+    assert house.over(rules.files_are_short, tmp_path) == []
+    monkeypatch.setitem(plan.LIMITS, "files_are_short", 1)
+    assert house.over(rules.files_are_short, tmp_path)[-1] == (
+        "files_are_short: 2 violations, at most 1"
+    )
+
+
+def test_a_named_exception_is_let_pass(tmp_path, monkeypatch):
+    plant(tmp_path, {"rrgkern/ops/reference.py": "def h(a, b, c, d, e, f, g): pass"})
+    monkeypatch.setattr(plan, "LONG_SIGNATURES", {"rrgkern.ops.reference:h"})
+    assert list(rules.long_signatures_are_records(tmp_path)) == []

@@ -1,0 +1,163 @@
+"""The plan of the house: floors, doors, limits, and every exception by name.
+
+The rules in `rules.py` read these tables. Exceptions go as they are mended; limits only fall.
+"""
+
+from __future__ import annotations
+
+# What a package may import of the others. Tests, benches and experiments import any, and nobody
+# imports them.
+MAY_IMPORT = {
+    "rrgkern": set(),
+    "rrgclinical": {"rrgkern"},
+    "rrgphantom": {"rrgclinical"},
+    "rrgtrain": {"rrgkern", "rrgclinical", "rrgphantom"},
+}
+
+# The floors of rrgtrain, the lowest first: a room, or a module beside the rooms, imports from its
+# own floor and those beneath. DESIGN's way down is
+# commands -> run -> train -> {rollout, algorithms, rewards, select} -> policy, data.
+# `log` stands above the algorithms, because its records hold their groups.
+# `engine`, `clinical`, `replicate` and `shown` are of the layout before the move.
+TRAINER_FLOORS = (
+    ("errors", "shown", "vllm_worker"),
+    ("util", "recipe_files", "clinical"),
+    ("dist",),
+    ("schema", "config"),
+    ("state", "data"),
+    ("policy",),
+    ("algorithms", "rewards", "rollout"),
+    ("log", "select", "report"),
+    ("train", "engine"),
+    ("run", "integrations"),
+    ("replicate",),
+    ("commands",),
+    ("cli", "__main__"),
+)
+FLOOR = {
+    "rrgtrain": {room: level for level, rooms in enumerate(TRAINER_FLOORS) for room in rooms},
+}
+# Imports that go upward all the same: (who, what).
+UPWARD = {
+    ("rrgtrain.algorithms.saliency", "rrgtrain.engine.progress"),
+    ("rrgtrain.config", "rrgtrain.engine.rundir"),
+    ("rrgtrain.config", "rrgtrain.state.rundir"),
+    ("rrgtrain.dist.parallel", "rrgtrain.policy.policy"),
+    ("rrgtrain.dist.parallel", "rrgtrain.schema"),
+    ("rrgtrain.dist.parallel", "rrgtrain.state.remembered"),
+    ("rrgtrain.dist.parallel", "rrgtrain.state.rundir"),
+    ("rrgtrain.report.html", "rrgtrain.engine.rundir"),
+    ("rrgtrain.report.rollouts", "rrgtrain.engine.record"),
+    ("rrgtrain.report.samples", "rrgtrain.engine.rundir"),
+    ("rrgtrain.report.summary", "rrgtrain.engine.rundir"),
+    ("rrgtrain.rollout.vllm_server", "rrgtrain.engine.stop"),
+    ("rrgtrain.select.draw", "rrgtrain.engine.encode"),
+    ("rrgtrain.select.draw", "rrgtrain.engine.images"),
+    ("rrgtrain.select.draw", "rrgtrain.engine.preflight"),
+    ("rrgtrain.select.draw", "rrgtrain.engine.progress"),
+    ("rrgtrain.select.draw", "rrgtrain.engine.rundir"),
+    ("rrgtrain.select.draw", "rrgtrain.engine.session"),
+    ("rrgtrain.select.subset", "rrgtrain.engine.rundir"),
+    ("rrgtrain.rewards", "rrgtrain.integrations.trl_rewards"),
+    ("rrgtrain.state.keeper", "rrgtrain.log.logs"),
+    ("rrgtrain.state.keeper", "rrgtrain.policy.policy"),
+    ("rrgtrain.state.remembered", "rrgtrain.policy.load"),
+    ("rrgtrain.state.remembered", "rrgtrain.policy.prompt"),
+    ("rrgtrain.util.progress", "rrgtrain.dist.ranks"),
+}
+# Rooms of one floor that import each other.
+MUTUAL = {("rrgtrain.log", "rrgtrain.report")}
+
+# Folders of rrgkern and csrc that serve several rooms, or the build, and are no room themselves.
+SHARED = {"triton_lib"}
+SHARED_CSRC = {"common", "build_info"}
+# What a room of rrgkern shows to the other rooms, beside its `__init__`.
+KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "head"}
+# What the rooms of the other packages show, beside their `__init__`; "*" is every file.
+DOORS = {
+    "rrgclinical.chexbert": "batches checkpoint distilled pieces",
+    "rrgclinical.radgraph": "archive extractor graph reward words",
+    "rrgclinical.ratescore": "affinity",
+    "rrgclinical.rules": "assertion concepts sentences",
+    "rrgtrain.algorithms": "base ditpo group objective orapo",
+    "rrgtrain.data": "arrange check_images images study",
+    "rrgtrain.dist": "parallel ranks",
+    "rrgtrain.engine": "*",  # the layout before the move
+    "rrgtrain.integrations": "trl_rewards",
+    "rrgtrain.log": "keepsakes logs record speed wandb_log",
+    "rrgtrain.policy": (
+        "attention codec forward load lora network policy prompt shared_prefix template tiny "
+        "trainable vision_cache trl"
+    ),
+    "rrgtrain.replicate": "command",
+    "rrgtrain.report": (
+        "html names numbers page provenance rollouts samples series summary svg table"
+    ),
+    "rrgtrain.rewards": "readers service",
+    "rrgtrain.rollout": "engine",
+    "rrgtrain.run": "outcome replay replay_step select_studies session stages",
+    "rrgtrain.select": "draw narrow records statistics subset weight",
+    "rrgtrain.state": "experiment keeper remembered rundir store",
+    "rrgtrain.train": (
+        "batch_metrics encode evaluate gap optim order reference rl sft target update vision_warmup"
+    ),
+    "rrgtrain.util": "*",
+}
+# Imports of an inner file all the same: (who, what).
+INNER: set[tuple[str, str]] = set()
+
+# Folders in tests/ that are not called as the room they test.
+TESTS_OF = {"rrgclinical.official": "oracle"}
+
+# Public class names that a package has twice.
+SAME_NAME = {
+    "rrgclinical:Found",
+    "rrgclinical:WordPieces",
+    "rrgtrain:Checkpoint",
+    "rrgtrain:Policy",
+    "rrgtrain:Rollout",
+    "rrgtrain:Scale",
+    "rrgtrain:Stopwatch",
+}
+
+# Functions, neither kernels nor public doors, that take more than six parameters.
+LONG_SIGNATURES: set[str] = set()
+
+FILE_LINES = 400
+# Longer files, and how long they may be.
+LONG_FILES = {
+    "bench/update_step.py": 467,
+    "csrc/edit_plan/edit_plan.h": 474,
+    "python/rrgphantom/phrases.py": 408,
+    "rrgkern/grpo_loss/triton_grpo_loss.py": 500,
+    "tests/rrgclinical/cases_of_scope.py": 536,
+    "tests/rrgphantom/test_text.py": 408,
+    "tests/rrgtrain/algorithms/test_objectives.py": 500,
+    "tests/rrgtrain/test_cli.py": 517,
+}
+PACKAGE_LINES = {"rrgtrain": 21_500}
+
+FIRST_LINE_WORDS = 15
+RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}
+
+# Violations that a rule still allows, by its name. A limit may only fall.
+LIMITS = {
+    "rooms_are_entered_by_their_doors": 60,
+    "tests_and_benches_use_doors": 420,
+    "long_signatures_are_records": 100,
+    "first_lines_are_plain": 503,
+}
+
+
+def unit(name: str) -> str:
+    """Return the part of a dotted name that stands on a floor: its second part."""
+    return name.split(".")[1] if "." in name else ""
+
+
+def is_open(target: str) -> bool:
+    """Tell whether other rooms, tests and benches may import the module of this dotted name."""
+    package, room, inner = target.split(".", 2)
+    if package == "rrgkern":
+        return room in SHARED or inner.split(".")[-1] in KERNEL_DOORS
+    doors = DOORS.get(f"{package}.{room}", "").split()
+    return "*" in doors or inner in doors

@@ -1,0 +1,286 @@
+"""The rules of the house: functions from the root of a tree to the violations in it.
+
+Each yields every violation but the exceptions that `plan.py` names; `over` holds back those that
+a limit of `plan.LIMITS` still allows.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.house import figures, plan, tree
+from tests.house.tree import LIBRARY, PYTHON, Import, files, packages
+
+LIBRARY_IMPORTS = {"torch", "numpy", "tvm_ffi", "triton"}
+DOCTOR = "rrgkern.__main__"
+Rule = Callable[[Path], Iterator[str]]
+
+
+def over(rule: Rule, root: Path) -> list[str]:
+    """Return the violations of a rule if there are more than its limit, else none."""
+    violations = list(rule(root))
+    limit = plan.LIMITS.get(rule.__name__, 0)
+    if len(violations) <= limit:
+        return []
+    return [*violations, f"{rule.__name__}: {len(violations)} violations, at most {limit}"]
+
+
+def rooms(root: Path) -> list[str]:
+    """List the folders of rrgkern/ that hold a family of computations."""
+    return [name for name in packages(root, LIBRARY) if name not in plan.SHARED]
+
+
+def rooms_are_complete(root: Path) -> Iterator[str]:
+    """Check that every room has its files, is exported, tested and benched."""
+    init = root / LIBRARY / "__init__.py"
+    exported = init.read_text() if init.exists() else ""
+    for room in rooms(root):
+        folder = root / LIBRARY / room
+        wanted = [folder / name for name in ("__init__.py", "api.py", "reference.py", "README.md")]
+        wanted.append(root / "bench" / f"{room}.py")
+        sources = list(folder.rglob("*.py"))
+        if any("custom_op(" in path.read_text() for path in sources):
+            wanted.append(folder / "op.py")
+        for path in wanted:
+            if not path.exists():
+                yield f"room {room}: {path.relative_to(root)} is missing"
+        for path in sources:
+            if "custom_op(" in path.read_text() and path.name != "op.py":
+                yield f"room {room}: {path.relative_to(root)} registers an op outside op.py"
+        if not list((root / "tests" / LIBRARY / room).glob("test_*.py")):
+            yield f"room {room}: no test in tests/rrgkern/{room}"
+        if not re.search(rf"^from rrgkern\.{room} import", exported, re.MULTILINE):
+            yield f"room {room}: rrgkern/__init__.py exports nothing of it"
+    for folder in sorted(p for p in (root / "csrc").glob("*/") if p.name not in plan.SHARED_CSRC):
+        if folder.name not in rooms(root):
+            yield f"csrc/{folder.name} belongs to no room"
+        for name in (f"{folder.name}.h", "cpu.cc"):
+            if not (folder / name).exists():
+                yield f"csrc/{folder.name}: {name} is missing"
+    for package in packages(root, PYTHON):
+        tests = root / "tests" / package
+        if not list(tests.rglob("test_*.py")):
+            yield f"{package}: no test in tests/{package}"
+        for room in packages(root, f"{PYTHON}/{package}"):
+            folder = tests / plan.TESTS_OF.get(f"{package}.{room}", room)
+            if not [*folder.rglob("test_*.py"), *tests.glob(f"test_{room}*.py")]:
+                yield f"{package}.{room}: no test in tests/{package}/{room}"
+
+
+def imports_point_one_way(root: Path) -> Iterator[str]:
+    """Check that no package imports one above it, and that rrgkern's rooms make no circle."""
+    everything = tree.modules(root)
+    public = next((tree.exported(m) for m in everything if m.name == LIBRARY), set())
+    edges: dict[str, set[str]] = {room: set() for room in rooms(root)}
+    ours = {*plan.MAY_IMPORT, *packages(root, PYTHON), "tests", "bench", "experiments"}
+    for found in tree.imports(tree.shipped(everything)):
+        here, top = found.source.package, found.target.split(".")[0]
+        if here not in plan.MAY_IMPORT:
+            yield f"{found.at}: {here} has no line in MAY_IMPORT of tests/house/plan.py"
+        elif top in ours - plan.MAY_IMPORT[here] - {here}:
+            yield f"{found.at}: {here} imports {found.target}"
+        elif here == LIBRARY:
+            yield from _library_import(found)
+        elif top == LIBRARY and found.target not in (LIBRARY, DOCTOR):
+            yield f"{found.at}: {here} reaches into {found.target}, wanted `from rrgkern import`"
+        elif found.target == LIBRARY and (hidden := sorted(found.names - public)):
+            yield f"{found.at}: {', '.join(hidden)} is not in rrgkern.__all__"
+        if here == top == LIBRARY and found.source.room and "." in found.target:
+            edges.get(found.source.room, set()).add(found.target.split(".")[1])
+    for room in _circles(edges):
+        yield f"room {room} imports itself through other rooms"
+
+
+def _library_import(found: Import) -> Iterator[str]:
+    top = found.target.split(".")[0]
+    if top not in LIBRARY_IMPORTS | {LIBRARY} and top not in sys.stdlib_module_names:
+        yield f"{found.at}: rrgkern imports {found.target}"
+    where = found.source.where
+    if top == "triton" and not where.name.startswith("triton_") and "triton_lib" not in where.parts:
+        yield f"{found.at}: only triton_*.py and triton_lib import triton"
+
+
+def no_import_goes_upward(root: Path) -> Iterator[str]:
+    """Check the floors of the trainer: imports go to the same floor or down, in no circle."""
+    product = tree.shipped(tree.modules(root))
+    for package, floors in plan.FLOOR.items():
+        units = {plan.unit(m.name) for m in product if m.package == package} - {""}
+        for name in sorted(units - floors.keys()):
+            yield f"{package}.{name} stands on no floor: add it to tests/house/plan.py"
+    for found in figures.upward(product):
+        if (found.source.name, found.target) not in plan.UPWARD:
+            yield f"{found.at}: {found.source.name} imports {found.target} from a floor above"
+    for pair in figures.mutual(product):
+        if pair not in plan.MUTUAL:
+            yield f"{pair[0]} and {pair[1]} import each other"
+
+
+def rooms_are_entered_by_their_doors(root: Path) -> Iterator[str]:
+    """Check that no room imports an inner file of another room, of any package."""
+    product = tree.shipped(tree.modules(root))
+    for found in figures.deep(product):
+        if not plan.is_open(found.target) and (found.source.name, found.target) not in plan.INNER:
+            yield f"{found.at}: {found.target} is an inner file of another room"
+
+
+def tests_and_benches_use_doors(root: Path) -> Iterator[str]:
+    """Check that tests, benches and experiments import doors, so that an inner file can move."""
+    for found in figures.outside(tree.modules(root)):
+        if not plan.is_open(found.target):
+            yield f"{found.at}: {found.target} is an inner file"
+
+
+def class_names_are_unique(root: Path) -> Iterator[str]:
+    """Check that two modules of a package define no public class of the same name."""
+    found = figures.duplicate_classes(tree.shipped(tree.modules(root)))
+    for (package, name), homes in found.items():
+        if f"{package}:{name}" not in plan.SAME_NAME:
+            yield f"{package}: class {name} is defined in {', '.join(homes)}"
+
+
+def long_signatures_are_records(root: Path) -> Iterator[str]:
+    """Check that only kernels and public doors take more than six parameters."""
+    for function in figures.wide_functions(tree.shipped(tree.modules(root))):
+        if function.name not in plan.LONG_SIGNATURES:
+            taken = f"{function.qualified} takes {function.parameters} parameters"
+            yield f"{function.at}: {taken}, wanted at most {figures.MANY}, or a record"
+
+
+def files_are_short(root: Path) -> Iterator[str]:
+    """Check that no source file is longer than 400 lines."""
+    for path in files(root, ".py", ".h", ".cc", ".cu"):
+        where = path.relative_to(root).as_posix()
+        lines = path.read_text().count("\n")
+        if lines > plan.LONG_FILES.get(where, plan.FILE_LINES):
+            yield f"{where} has {lines} lines, at most {plan.FILE_LINES}"
+
+
+def packages_are_small(root: Path) -> Iterator[str]:
+    """Check that a package has at most the lines that `plan.PACKAGE_LINES` gives it."""
+    product = tree.shipped(tree.modules(root))
+    for package, limit in plan.PACKAGE_LINES.items():
+        lines = sum(module.lines for module in product if module.package == package)
+        if lines > limit:
+            yield f"{package} has {lines} lines of Python, at most {limit}"
+
+
+def public_functions_have_docstrings(root: Path) -> Iterator[str]:
+    """Check that every module, and every public function and class in it, has a docstring."""
+    for module in tree.shipped(tree.modules(root)):
+        if module.tree.body and not ast.get_docstring(module.tree):
+            yield f"{module.where}: the module has no docstring"
+        for node in module.tree.body:
+            if (
+                isinstance(node, tree.Definition)
+                and not node.name.startswith("_")
+                and not ast.get_docstring(node)
+            ):
+                yield f"{module.where}:{node.lineno}: {node.name} has no docstring"
+
+
+def first_lines_are_plain(root: Path) -> Iterator[str]:
+    """Check that a docstring's first line is short and does not begin with its relative clause."""
+    for module in tree.modules(root):
+        if module.package not in {*plan.MAY_IMPORT, "bench", "experiments"}:
+            continue
+        for node, string in tree.docstrings(module):
+            name = getattr(node, "name", "the module")
+            if name.startswith("_"):
+                continue
+            words = str(string.value).strip().split("\n")[0].split()
+            at = f"{module.where}:{string.lineno}: {name}"
+            if len(words) > plan.FIRST_LINE_WORDS:
+                yield f"{at}: the first line has {len(words)} words, at most 15"
+            elif words and words[0].rstrip(",:") in plan.RIDDLES:
+                yield f"{at}: the first line begins with {words[0]}, wanted verb and object"
+
+
+def no_paths_of_a_machine(root: Path) -> Iterator[str]:
+    """Check that no tracked text names somebody's home, work or temporary directory."""
+    pattern = re.compile(r"(?<![\w.])/(?:root|work|farm|Users/\w+|home/\w+)/\w")
+    for path in files(root):
+        try:
+            lines = path.read_text().splitlines()
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(lines, 1):
+            if match := pattern.search(line):
+                yield f"{path.relative_to(root)}:{number}: a path of one machine, {match[0]}..."
+
+
+def readme_map_equals_the_disk(root: Path) -> Iterator[str]:
+    """Check that README's map names what exists, all of the top level, and every room."""
+    readme = root / "README.md"
+    named = map_entries(readme.read_text()) if readme.exists() else set()
+    if not named:
+        yield "README.md has no map: wanted a fenced block under a heading with the word map"
+        return
+    top = {path.relative_to(root).parts[0] for path in files(root)}
+    wanted = {name for name in top if not name.startswith(".")}
+    for folder in tree.package_folders(root).values():
+        wanted |= {folder} | {f"{folder}/{room}" for room in packages(root, folder)}
+    wanted |= {f"experiments/{name}" for name in packages(root, "experiments")}
+    for name in sorted(wanted - named):
+        yield f"README's map leaves out {name}"
+    for name in sorted(named):
+        if not (root / name).exists():
+            yield f"README's map names {name}, which does not exist"
+
+
+def map_entries(markdown: str) -> set[str]:
+    """Read the paths in the map: the first fenced block under a heading with the word "map".
+
+    A line holds names, then two spaces or more, then what they are; deeper indentation stands
+    for the folder above.
+    """
+    block = re.search(r"^#+[^\n]*\bmap\b[^\n]*\n.*?^```[^\n]*\n(.*?)^```", markdown, _FLAGS)
+    entries: set[str] = set()
+    parents: list[tuple[int, str]] = []
+    for line in block[1].splitlines() if block else []:
+        if not line.strip():
+            continue
+        indent = len(line) - len(line.lstrip())
+        names = [name.rstrip("/") for name in re.split(r" {2,}", line.strip())[0].split()]
+        parents = [parent for parent in parents if parent[0] < indent]
+        prefix = parents[-1][1] + "/" if parents else ""
+        entries |= {prefix + name for name in names}
+        # `python/rrgtrain/` on one line also stands for `python`.
+        entries |= {prefix + name.split("/")[0] for name in names if "/" in name}
+        parents.append((indent, prefix + names[-1]))
+    return entries
+
+
+_FLAGS = re.MULTILINE | re.DOTALL | re.IGNORECASE
+
+
+def _circles(edges: dict[str, set[str]]) -> Iterator[str]:
+    """Yield the rooms that reach themselves through the rooms they import."""
+    for room in edges:
+        reached: set[str] = set()
+        ahead = edges[room] - {room}
+        while ahead:
+            reached |= ahead
+            ahead = {n for name in ahead for n in edges.get(name, ()) if n != name} - reached
+        if room in reached:
+            yield room
+
+
+RULES: tuple[Rule, ...] = (
+    rooms_are_complete,
+    imports_point_one_way,
+    no_import_goes_upward,
+    rooms_are_entered_by_their_doors,
+    tests_and_benches_use_doors,
+    class_names_are_unique,
+    long_signatures_are_records,
+    files_are_short,
+    packages_are_small,
+    public_functions_have_docstrings,
+    first_lines_are_plain,
+    no_paths_of_a_machine,
+    readme_map_equals_the_disk,
+)

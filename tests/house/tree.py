@@ -1,0 +1,288 @@
+"""Read a tree of this repository: its files, modules, imports and definitions.
+
+Nothing is imported or executed, so any checkout can be read, older layouts included.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# Where the packages of the wheel lie, beside those that are found in python/.
+LIBRARY = "rrgkern"
+PYTHON = "python"
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def files(root: Path, *suffixes: str) -> list[Path]:
+    """List the files of the tree: tracked, or new and not ignored; all of them without git."""
+    command = ["git", "-C", str(root), "ls-files", "-co", "--exclude-standard", "-z"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        paths = [root / name for name in listed.split("\0") if name]
+    except (OSError, subprocess.CalledProcessError):
+        paths = list(root.rglob("*"))
+    ours = (p for p in paths if p.is_file() and not p.is_relative_to(root / ".git"))
+    return sorted(p for p in ours if not suffixes or p.suffix in suffixes)
+
+
+@functools.cache
+def parse(text: str) -> ast.Module:
+    """Parse a source text, once however many rules ask for it."""
+    return ast.parse(text)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A Python file: `where` from the root, dotted `name`, `text`."""
+
+    where: Path
+    name: str
+    text: str
+
+    @property
+    def tree(self) -> ast.Module:
+        """Return the syntax tree."""
+        return parse(self.text)
+
+    @property
+    def is_package(self) -> bool:
+        """Tell whether this is an `__init__.py`."""
+        return self.where.name == "__init__.py"
+
+    @property
+    def package(self) -> str:
+        """Return the top-level package: rrgkern, rrgtrain, tests, bench, ..."""
+        return self.name.split(".")[0]
+
+    @property
+    def room(self) -> str:
+        """Return the folder directly inside the package; "" for a file beside the folders."""
+        depth = 2 if self.where.parts[0] == PYTHON else 1
+        return self.where.parts[depth] if len(self.where.parts) > depth + 1 else ""
+
+    @property
+    def lines(self) -> int:
+        """Count the lines."""
+        return self.text.count("\n")
+
+
+@dataclass(frozen=True)
+class Import:
+    """An import of module `target` in `source`, at `line`; `names` are taken from the module."""
+
+    source: Module
+    target: str
+    names: frozenset[str]
+    line: int
+
+    @property
+    def at(self) -> str:
+        """Return file and line."""
+        return f"{self.source.where}:{self.line}"
+
+
+def modules(root: Path) -> list[Module]:
+    """Read every Python file of the tree that a dotted name can reach."""
+    found = []
+    for path in files(root, ".py"):
+        where = path.relative_to(root)
+        parts = where.with_suffix("").parts
+        parts = parts[1:] if parts[0] == PYTHON else parts
+        parts = parts[:-1] if parts[-1] == "__init__" else parts
+        if parts and len(where.parts) > 1:
+            found.append(Module(where, ".".join(parts), path.read_text()))
+    return found
+
+
+def shipped(all_modules: list[Module]) -> list[Module]:
+    """Select the modules of the wheel: rrgkern and the packages in python/."""
+    return [m for m in all_modules if m.where.parts[0] in (LIBRARY, PYTHON)]
+
+
+def package_folders(root: Path) -> dict[str, str]:
+    """Map the packages of the wheel to their folders, from the root."""
+    found = {LIBRARY: LIBRARY} if (root / LIBRARY).is_dir() else {}
+    return found | {name: f"{PYTHON}/{name}" for name in packages(root, PYTHON)}
+
+
+def packages(root: Path, folder: str) -> list[str]:
+    """List the packages directly inside `folder`."""
+    top = root / folder
+    inside = (p.relative_to(top).parts for p in files(root, ".py") if p.is_relative_to(top))
+    return sorted({parts[0] for parts in inside if len(parts) > 1})
+
+
+@functools.cache
+def _import_nodes(text: str) -> list[ast.Import | ast.ImportFrom]:
+    return [n for n in ast.walk(parse(text)) if isinstance(n, ast.Import | ast.ImportFrom)]
+
+
+def imports(all_modules: list[Module]) -> Iterator[Import]:
+    """Yield every import, also inside functions.
+
+    `from a import b` of a module b is an import of `a.b`, unless `a` exports something called b.
+    """
+    named = {module.name: module for module in all_modules}
+    for module in all_modules:
+        for node in _import_nodes(module.text):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield Import(module, alias.name, frozenset(), node.lineno)
+            else:
+                base = _absolute(module, node)
+                own = exported(named[base]) if base in named else set()
+                names = {a.name for a in node.names}
+                submodules = {n for n in names - own if f"{base}.{n}" in named}
+                for name in sorted(submodules):
+                    yield Import(module, f"{base}.{name}", frozenset(), node.lineno)
+                if names - submodules:
+                    yield Import(module, base, frozenset(names - submodules), node.lineno)
+
+
+def _absolute(module: Module, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    parts = module.name.split(".")
+    parts = parts[: len(parts) - node.level + module.is_package]
+    return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def room_of(target: str, all_rooms: dict[str, set[str]]) -> str:
+    """Return the room of a dotted name, as `Module.room` does."""
+    parts = target.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in all_rooms.get(parts[0], ()) else ""
+
+
+def rooms_by_package(all_modules: list[Module]) -> dict[str, set[str]]:
+    """Map each package to its rooms."""
+    rooms: dict[str, set[str]] = {}
+    for module in all_modules:
+        rooms.setdefault(module.package, set()).update({module.room} - {""})
+    return rooms
+
+
+def exported(module: Module) -> set[str]:
+    """Return the names in `__all__` of a module."""
+    for node in module.tree.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
+            return set(ast.literal_eval(node.value))
+    return set()
+
+
+def classes(module: Module) -> list[str]:
+    """List the classes at the top level of a module."""
+    return [node.name for node in module.tree.body if isinstance(node, ast.ClassDef)]
+
+
+def aliases(module: Module) -> list[str]:
+    """List the capitalised names that a module assigns at its top level."""
+    assigned = (
+        n for node in module.tree.body if isinstance(node, ast.Assign) for n in node.targets
+    )
+    names = (node.id for node in assigned if isinstance(node, ast.Name))
+    return [name for name in names if name[0].isupper() and not name.isupper()]
+
+
+def docstrings(module: Module) -> Iterator[tuple[ast.Module | Definition, ast.Constant]]:
+    """Yield every docstring with what it documents."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Module | Definition) and ast.get_docstring(node, clean=False):
+            yield node, node.body[0].value
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function or method: `qualified` is `Class.method`; `parameters` leave out self and cls."""
+
+    module: Module
+    qualified: str
+    node: ast.FunctionDef | ast.AsyncFunctionDef
+    parameters: int
+    method: bool
+
+    @property
+    def lines(self) -> int:
+        """Count the lines from `def` to the end."""
+        return (self.node.end_lineno or self.node.lineno) - self.node.lineno + 1
+
+    @property
+    def is_kernel(self) -> bool:
+        """Tell whether Triton compiles it."""
+        return any("jit" in ast.unparse(d).split("(")[0] for d in self.node.decorator_list)
+
+    @property
+    def name(self) -> str:
+        """Return `module:Class.method`."""
+        return f"{self.module.name}:{self.qualified}"
+
+    @property
+    def at(self) -> str:
+        """Return file and line."""
+        return f"{self.module.where}:{self.node.lineno}"
+
+
+def functions(module: Module) -> Iterator[Function]:
+    """Yield every function of a module: methods and nested ones too."""
+
+    def walk(node: ast.AST, prefix: str, in_class: bool) -> Iterator[Function]:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+                name = prefix + child.name
+                yield Function(module, name, child, _parameters(child, in_class), in_class)
+                yield from walk(child, name + ".", False)
+            elif isinstance(child, ast.ClassDef):
+                yield from walk(child, prefix + child.name + ".", True)
+            else:
+                yield from walk(child, prefix, in_class)
+
+    yield from walk(module.tree, "", False)
+
+
+def _parameters(node: ast.FunctionDef | ast.AsyncFunctionDef, in_class: bool) -> int:
+    arguments = [*node.args.posonlyargs, *node.args.args]
+    bound = in_class and arguments and arguments[0].arg in ("self", "cls")
+    return len(arguments) + len(node.args.kwonlyargs) - bool(bound)
+
+
+def public_doors(all_modules: list[Module]) -> set[str]:
+    """Name the functions and classes that a package or a room exports, as `module:name`.
+
+    rrgkern's doors are in the package's own `__all__`; a package in python/ also has its rooms'.
+    """
+    named = {module.name: module for module in all_modules}
+    doors = set()
+    for module in all_modules:
+        deep = module.name.count(".")
+        if module.is_package and (deep == 0 or (deep == 1 and module.where.parts[0] == PYTHON)):
+            doors |= {_home(module, name, named) for name in exported(module)}
+    return doors
+
+
+def _home(module: Module, name: str, named: dict[str, Module]) -> str:
+    """Follow an exported name to the module that defines it."""
+    for node in module.tree.body:
+        if isinstance(node, ast.ImportFrom) and name in {a.asname or a.name for a in node.names}:
+            source = named.get(_absolute(module, node))
+            original = next(a.name for a in node.names if (a.asname or a.name) == name)
+            if source and source is not module:
+                return _home(source, original, named)
+    return f"{module.name}:{name}"
+
+
+def is_door(function: Function, doors: set[str]) -> bool:
+    """Tell whether a user calls the function: it, or its class, is exported.
+
+    A method counts when it is public or the constructor.
+    """
+    owner, *rest = function.qualified.split(".")
+    if rest and (len(rest) > 1 or not function.method):
+        return False
+    if rest and rest[0].startswith("_") and rest[0] != "__init__":
+        return False
+    return f"{function.module.name}:{owner}" in doors
