@@ -71,8 +71,9 @@ MUTUAL = {("rrgtrain.log", "rrgtrain.report")}
 # Folders of rrgkern and csrc that serve several rooms, or the build, and are no room themselves.
 SHARED = {"triton_lib"}
 SHARED_CSRC = {"common", "build_info"}
-# What a room of rrgkern shows to the other rooms, beside its `__init__`.
+# What a room of rrgkern shows to the other rooms, beside its `__init__`: files and inner rooms.
 KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "head"}
+KERNEL_DOORS |= {"from_logits", "linear"}
 # What the rooms of the other packages show, beside their `__init__`; "*" is every file.
 DOORS = {
     "rrgclinical.chexbert": "batches checkpoint distilled pieces",
@@ -129,7 +130,7 @@ LONG_FILES = {
     "bench/update_step.py": 467,
     "csrc/edit_plan/edit_plan.h": 474,
     "python/rrgphantom/phrases.py": 408,
-    "rrgkern/grpo_loss/triton_grpo_loss.py": 500,
+    "rrgkern/policy_loss/from_logits/triton_kernels.py": 500,
     "tests/rrgclinical/cases_of_scope.py": 536,
     "tests/rrgphantom/test_text.py": 408,
     "tests/rrgtrain/algorithms/test_objectives.py": 500,
@@ -143,7 +144,7 @@ RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}
 # Violations that a rule still allows, by its name. A limit may only fall.
 LIMITS = {
     "rooms_are_entered_by_their_doors": 60,
-    "tests_and_benches_use_doors": 420,
+    "tests_and_benches_use_doors": 180,
     "long_signatures_are_records": 100,
     "first_lines_are_plain": 503,
 }
