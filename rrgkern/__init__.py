@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from rrgkern.advantages import group_advantages, zero_variance_share
 from rrgkern.diversity import (
     RankSample,
@@ -109,3 +111,9 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+# A function named as its package hides it: with the package's namespace as its own, it leads to
+# the same modules, `import rrgkern.policy_loss.op as op` included.
+for _name in __all__:
+    if (_package := sys.modules.get(f"{__name__}.{_name}")) is not None:
+        globals()[_name].__dict__ = vars(_package)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import types
 
 import pytest
 
 from rrgkern import Edit, Rule, sentence_body
-from rrgkern.edit_plan import places
+from rrgkern.edit_plan import places, splicing
 from tests.mutants import mutate
-
-splice = importlib.import_module(
-    "rrgkern.edit_plan.splice"
-)  # the package's `splice` is its function
 
 # Sentences of both texts stand in brackets: (report, reference, script, edited report).
 REPLACE, DELETE, ADD = Rule.REPLACEMENT, Rule.DELETION, Rule.ADDITION
@@ -192,7 +187,7 @@ def outcome(module: types.ModuleType, name: str) -> tuple[str, bool]:
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_text_after_its_script(name: str) -> None:
-    assert outcome(splice, name) == (EXAMPLES[name][3], True)
+    assert outcome(splicing, name) == (EXAMPLES[name][3], True)
 
 
 @pytest.mark.parametrize(
@@ -208,14 +203,14 @@ def test_text_after_its_script(name: str) -> None:
 def test_tokens_are_kept_up_to_the_first_character_touched(name: str, first: int) -> None:
     x, y, script, _ = EXAMPLES[name]
     edits = [Edit(*edit) for edit in script]
-    done = splice.splice(*bracketed(x), *bracketed(y), edits)
+    done = splicing.splice(*bracketed(x), *bracketed(y), edits)
     assert done.first_changed == first
 
 
 def test_steps_are_told_without_numbers() -> None:
     report, reference = bracketed(LIST), bracketed("[1. Clear]")
     script = [Edit(REPLACE, 1, 0), Edit(DELETE, 0, -1), Edit(ADD, 2, 0)]
-    steps = splice.splice(*report, *reference, script).steps
+    steps = splicing.splice(*report, *reference, script).steps
     assert [tuple(step) for step in steps] == [
         ("replacement", "Effusion.", "Clear."),
         ("deletion", "Heart big.", ""),
@@ -271,7 +266,7 @@ def test_what_a_sentence_says_has_no_number_and_no_stop(sentence: str, body: str
     ],
 )
 def test_faults_in_the_splicing_die(old: str, new: str) -> None:
-    mutant = mutate(splice, old, new)
+    mutant = mutate(splicing, old, new)
     assert any(outcome(mutant, name) != (EXAMPLES[name][3], True) for name in EXAMPLES)
 
 
@@ -288,7 +283,7 @@ def test_faults_in_the_splicing_die(old: str, new: str) -> None:
 )
 def test_faults_in_the_parts_of_a_sentence_die(old: str, new: str) -> None:
     parts = mutate(places, old, new)
-    mutant = mutate(splice, "# a heading", "# a heading")
+    mutant = mutate(splicing, "# a heading", "# a heading")
     for name in ("list_marker", "sentence_body", "with_stop"):
         setattr(mutant, name, getattr(parts, name))
     assert any(outcome(mutant, name) != (EXAMPLES[name][3], True) for name in EXAMPLES)

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from rrgkern import Edit, Rule, splice
-from rrgkern.edit_plan.splice import check_spans
+from rrgkern.edit_plan.splicing import check_spans
 from tests.rrgkern.many_cases import Cases, Choices, for_all
 
 
