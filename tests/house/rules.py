@@ -199,6 +199,50 @@ def first_lines_are_plain(root: Path) -> Iterator[str]:
                 yield f"{at}: the first line begins with {words[0]}, wanted verb and object"
 
 
+def named_files_exist(root: Path) -> Iterator[str]:
+    """Check that a file named in prose, a module named in a string or command is on the disk."""
+    everything = tree.modules(root)
+    known = {module.name: module.text for module in everything}
+    ends = {end for path in files(root) for end in _ends(path.relative_to(root).parts)}
+    for path in files(root, ".md", ".py", ".toml", ""):
+        where = path.relative_to(root)
+        if where.parts[0] in plan.NAMES_ELSEWHERE:
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            named = set(_FILE_NAME.findall(line)) - plan.NOT_OURS
+            for name in sorted(named) if path.suffix == ".md" else ():
+                if name not in ends:
+                    yield f"{where}:{number}: {name} is no file of the tree"
+            for name in _COMMAND.findall(line):
+                if name not in known and f"{name}.__main__" not in known:
+                    yield f"{where}:{number}: {name} is no module of the tree"
+    for module in everything:
+        if module.where.parts[0] in plan.NAMES_ELSEWHERE:
+            continue
+        strings = (n for n in ast.walk(module.tree) if isinstance(n, ast.Constant))
+        for node in strings:
+            name = node.value if isinstance(node.value, str) else ""
+            if name in plan.NOT_OURS or not _MODULE_NAME.fullmatch(name):
+                continue
+            home, _, member = name.replace(":", ".").rpartition(".")
+            if name not in known and not re.search(rf"\b{member}\b", known.get(home, "")):
+                yield f"{module.where}:{node.lineno}: {name} is no module of the tree"
+
+
+_FILE_NAME = re.compile(r"(?<![\w./<*{-])\w[\w/.-]*\.(?:py|h|cc|cu|md)\b(?!\w)")
+_MODULE_NAME = re.compile(
+    r"(?:rrg(?:kern|clinical|phantom|train)|experiments|bench)(?:\.\w+)+(?::\w+)?"
+)
+_COMMAND = re.compile(
+    r"python -m ((?:rrg(?:kern|clinical|phantom|train)|experiments|bench)[\w.]*)\b"
+)
+
+
+def _ends(parts: tuple[str, ...]) -> Iterator[str]:
+    """Yield a path from each of its folders on, as prose may name it."""
+    return ("/".join(parts[start:]) for start in range(len(parts)))
+
+
 def no_paths_of_a_machine(root: Path) -> Iterator[str]:
     """Check that no tracked text names somebody's home, work or temporary directory."""
     pattern = re.compile(r"(?<![\w.])/(?:root|work|farm|Users/\w+|home/\w+)/\w")
@@ -281,6 +325,7 @@ RULES: tuple[Rule, ...] = (
     packages_are_small,
     public_functions_have_docstrings,
     first_lines_are_plain,
+    named_files_exist,
     no_paths_of_a_machine,
     readme_map_equals_the_disk,
 )

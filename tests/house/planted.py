@@ -1,0 +1,299 @@
+"""A small sound tree, violations to plant in it, and what no rule may mind."""
+
+from __future__ import annotations
+
+from tests.house import plan
+
+SOUND = {
+    "README.md": (
+        "# Name\n\n## A map\n\n```\n"
+        "README.md        what it is\n"
+        "bench/ csrc/     timing, kernels\n"
+        "rrgkern/         the library\n"
+        "  ops/           one room\n"
+        "  other/         and a second\n"
+        "python/rrgtrain/\n"
+        "  data/ train/   two rooms\n"
+        "python/rrgclinical/\n"
+        "python/rrgphantom/  flat\n"
+        "tests/           mirrors\n"
+        "```\n"
+    ),
+    "rrgkern/__init__.py": (
+        '"""L."""\nfrom rrgkern.ops import f\nfrom rrgkern.other import g\n__all__ = ["f", "g"]\n'
+    ),
+    "rrgkern/ops/__init__.py": '"""R."""\nfrom rrgkern.ops.api import f\n',
+    "rrgkern/ops/api.py": '"""A."""\nimport math\nimport torch\ndef f():\n    """F."""\n',
+    "rrgkern/ops/reference.py": '"""R."""\n',
+    "rrgkern/ops/op.py": '"""O."""\nfrom rrgkern.dispatch import x\ncustom_op("rrgkern::f")\n',
+    "rrgkern/ops/triton_f.py": '"""T."""\nimport triton.language as tl\n',
+    "rrgkern/ops/README.md": "ops\n",
+    "rrgkern/other/__init__.py": '"""R."""\n',
+    "rrgkern/other/api.py": '"""A."""\nfrom rrgkern.ops.reference import h\n',
+    "rrgkern/other/reference.py": '"""R."""\n',
+    "rrgkern/other/README.md": "other\n",
+    "csrc/ops/ops.h": "",
+    "csrc/ops/cpu.cc": "",
+    "csrc/common/tensors.h": "",
+    "python/rrgtrain/data/__init__.py": '"""D."""\nimport omegaconf\nfrom rrgkern import f\n',
+    "tests/rrgkern/ops/test_f.py": "",
+    "tests/rrgkern/other/test_g.py": "",
+    "python/rrgtrain/data/study.py": '"""S."""\nclass Study:\n    """S."""\n',
+    "python/rrgtrain/train/__init__.py": '"""T."""\nfrom rrgtrain.data import Study\n',
+    "python/rrgclinical/__init__.py": '"""C."""\nfrom rrgkern import g\n',
+    "python/rrgphantom/__init__.py": '"""P."""\nfrom rrgclinical.labels import L\n',
+    "tests/rrgtrain/data/test_d.py": "from rrgkern.ops.reference import h\n",
+    "tests/rrgtrain/test_train_loop.py": "",
+    "tests/rrgclinical/test_c.py": "",
+    "tests/rrgphantom/test_p.py": "",
+    "bench/ops.py": "",
+    "bench/other.py": "",
+}
+
+# (rule, path, its new content or None for gone, what the rule must say)
+VIOLATIONS = [
+    ("rooms_are_complete", "rrgkern/ops/api.py", None, "ops/api.py is missing"),
+    ("rooms_are_complete", "rrgkern/ops/reference.py", None, "ops/reference.py is missing"),
+    ("rooms_are_complete", "rrgkern/ops/README.md", None, "ops/README.md is missing"),
+    ("rooms_are_complete", "rrgkern/other/api.py", 'custom_op("x")', "op.py is missing"),
+    ("rooms_are_complete", "rrgkern/ops/api.py", 'custom_op("x")', "registers an op outside op.py"),
+    ("rooms_are_complete", "bench/ops.py", None, "bench/ops.py is missing"),
+    ("rooms_are_complete", "tests/rrgkern/ops/test_f.py", None, "no test in tests/rrgkern/ops"),
+    ("rooms_are_complete", "rrgkern/__init__.py", "", "exports nothing of it"),
+    ("rooms_are_complete", "csrc/new/cpu.cc", "", "csrc/new belongs to no room"),
+    ("rooms_are_complete", "csrc/ops/ops.h", None, "csrc/ops: ops.h is missing"),
+    ("rooms_are_complete", "csrc/ops/cpu.cc", None, "csrc/ops: cpu.cc is missing"),
+    ("rooms_are_complete", "tests/rrgtrain/data/test_d.py", None, "rrgtrain.data: no test"),
+    ("imports_point_one_way", "rrgkern/ops/api.py", "import rrgtrain.data", "imports rrgtrain"),
+    (
+        "imports_point_one_way",
+        "rrgkern/ops/api.py",
+        "def f():\n    from transformers import X",
+        "ops/api.py:2: rrgkern imports transformers",
+    ),
+    ("imports_point_one_way", "rrgkern/csrc.py", "import omegaconf as o", "imports omegaconf"),
+    ("imports_point_one_way", "rrgkern/ops/api.py", "import triton", "only triton_*.py"),
+    (
+        "imports_point_one_way",
+        "rrgkern/ops/api.py",
+        "from rrgkern.other.api import g",
+        "room ops imports itself through other rooms",
+    ),
+    (
+        "imports_point_one_way",
+        "python/rrgtrain/data/__init__.py",
+        "from rrgkern.ops.reference import f",
+        "reaches into rrgkern.ops.reference",
+    ),
+    (
+        "imports_point_one_way",
+        "python/rrgtrain/data/__init__.py",
+        "from rrgkern import f, _hidden",
+        "_hidden is not in rrgkern.__all__",
+    ),
+    (
+        "public_functions_have_docstrings",
+        "rrgkern/ops/api.py",
+        '"""A."""\ndef f(): pass\n',
+        "ops/api.py:2: f has no docstring",
+    ),
+    (
+        "public_functions_have_docstrings",
+        "python/rrgtrain/data/study.py",
+        "class Study: pass\n",
+        "Study has no docstring",
+    ),
+    ("public_functions_have_docstrings", "rrgkern/ops/api.py", "x = 1\n", "no docstring"),
+    ("no_paths_of_a_machine", "bench/ops.py", "x = '/" + "home/ann/data'", "bench/ops.py:1"),
+    ("no_paths_of_a_machine", "csrc/ops/ops.h", "\n// /" + "root/x", "csrc/ops/ops.h:2"),
+    ("readme_map_equals_the_disk", "README.md", "# Name\n", "README.md has no map"),
+    ("readme_map_equals_the_disk", "README.md", None, "README.md has no map"),
+    ("readme_map_equals_the_disk", "setup.py", "", "leaves out setup.py"),
+    ("readme_map_equals_the_disk", "rrgkern/new/api.py", "", "leaves out rrgkern/new"),
+    ("readme_map_equals_the_disk", "python/rrgtrain/new/a.py", "", "out python/rrgtrain/new"),
+    ("rooms_are_complete", "tests/rrgtrain/test_train_loop.py", None, "rrgtrain.train: no test"),
+    ("rooms_are_complete", "tests/rrgphantom/test_p.py", None, "rrgphantom: no test"),
+    ("imports_point_one_way", "rrgkern/ops/api.py", "import rrgclinical", "imports rrgclinical"),
+    ("imports_point_one_way", "rrgkern/ops/api.py", "import tests.t", "imports tests.t"),
+    (
+        "imports_point_one_way",
+        "python/rrgclinical/__init__.py",
+        "def f():\n    from rrgtrain.errors import UserError",
+        "rrgclinical/__init__.py:2: rrgclinical imports rrgtrain.errors",
+    ),
+    (
+        "imports_point_one_way",
+        "python/rrgclinical/labels.py",
+        "import rrgphantom",
+        "rrgclinical imports rrgphantom",
+    ),
+    (
+        "imports_point_one_way",
+        "python/rrgclinical/labels.py",
+        "from rrgkern.ops.api import f",
+        "rrgclinical reaches into rrgkern.ops.api",
+    ),
+    (
+        "imports_point_one_way",
+        "python/rrgphantom/__init__.py",
+        "from rrgkern import f",
+        "rrgphantom imports rrgkern",
+    ),
+    (
+        "imports_point_one_way",
+        "python/rrgtrain/data/__init__.py",
+        "import experiments.learning",
+        "rrgtrain imports experiments.learning",
+    ),
+    ("imports_point_one_way", "python/new/a.py", "import new.b", "new has no line in MAY_IMPORT"),
+    (
+        "no_import_goes_upward",
+        "python/rrgtrain/data/study.py",
+        "def f():\n    from rrgtrain.train import g",
+        "data/study.py:2: rrgtrain.data.study imports rrgtrain.train from a floor above",
+    ),
+    (
+        "no_import_goes_upward",
+        "python/rrgtrain/data/study.py",
+        "from .. import train",
+        "rrgtrain.data.study imports rrgtrain.train from a floor above",
+    ),
+    ("no_import_goes_upward", "python/rrgtrain/new/a.py", "", "rrgtrain.new stands on no floor"),
+    (
+        "rooms_are_entered_by_their_doors",
+        "rrgkern/other/api.py",
+        "from rrgkern.ops.triton_f import k",
+        "other/api.py:1: rrgkern.ops.triton_f is an inner file of another room",
+    ),
+    (
+        "rooms_are_entered_by_their_doors",
+        "rrgkern/other/api.py",
+        "from rrgkern.ops import triton_f",
+        "rrgkern.ops.triton_f is an inner file of another room",
+    ),
+    (
+        "rooms_are_entered_by_their_doors",
+        "python/rrgtrain/train/__init__.py",
+        "from rrgtrain.data.secret import x",
+        "rrgtrain.data.secret is an inner file",
+    ),
+    (
+        "tests_and_benches_use_doors",
+        "bench/ops.py",
+        "from rrgkern.ops import op, triton_f",
+        "bench/ops.py:1: rrgkern.ops.triton_f is an inner file",
+    ),
+    (
+        "tests_and_benches_use_doors",
+        "tests/rrgtrain/data/test_d.py",
+        "import rrgtrain.data.secret",
+        "rrgtrain.data.secret is an inner file",
+    ),
+    (
+        "class_names_are_unique",
+        "python/rrgtrain/train/loop.py",
+        "class Study: pass",
+        "rrgtrain: class Study is defined in rrgtrain.data.study, rrgtrain.train.loop",
+    ),
+    (
+        "long_signatures_are_records",
+        "rrgkern/ops/reference.py",
+        "def h(a, b, c, /, d, e, *, f, g): pass",
+        "reference.py:1: h takes 7 parameters, wanted at most 6, or a record",
+    ),
+    (
+        "long_signatures_are_records",
+        "python/rrgtrain/data/study.py",
+        "class S:\n  def m(self, a, b, c, d, e, f, g): pass",
+        "study.py:2: S.m takes 7 parameters",
+    ),
+    ("files_are_short", "csrc/ops/ops.h", "//\n" * 401, "csrc/ops/ops.h has 401 lines"),
+    ("files_are_short", "tests/rrgkern/ops/test_f.py", "#\n" * 401, "test_f.py has 401 lines"),
+    (
+        "packages_are_small",
+        "python/rrgtrain/data/study.py",
+        "#\n" * plan.PACKAGE_LINES["rrgtrain"],
+        "rrgtrain has",
+    ),
+    (
+        "public_functions_have_docstrings",
+        "python/rrgclinical/labels.py",
+        "def f(): pass",
+        "rrgclinical/labels.py:1: f has no docstring",
+    ),
+    (
+        "first_lines_are_plain",
+        "python/rrgphantom/__init__.py",
+        '"""What is drawn."""',
+        "rrgphantom/__init__.py:1: the module: the first line begins with What",
+    ),
+    (
+        "first_lines_are_plain",
+        "rrgkern/ops/api.py",
+        'def f():\n    """' + "word " * 16 + '"""',
+        "rrgkern/ops/api.py:2: f: the first line has 16 words, at most 15",
+    ),
+    ("named_files_exist", "rrgkern/ops/README.md", "see\n`gone.py`", "README.md:2: gone.py is no"),
+    ("named_files_exist", "rrgkern/ops/README.md", "old/reference.py", "old/reference.py is no"),
+    ("named_files_exist", "Makefile", "t:\n\tpython -m rrgkern.old", "Makefile:2: rrgkern.old is"),
+    (
+        "named_files_exist",
+        "rrgkern/ops/op.py",
+        'register(op, "rrgkern.old.triton_f", "launcher")',
+        "ops/op.py:1: rrgkern.old.triton_f is no module",
+    ),
+    (
+        "named_files_exist",
+        "rrgkern/ops/op.py",
+        'resolve("rrgkern.ops.api:gone")',
+        "rrgkern.ops.api:gone is no module",
+    ),
+    ("readme_map_equals_the_disk", "python/rrgclinical/new/a.py", "", "rrgclinical/new"),
+    ("readme_map_equals_the_disk", "experiments/new/a.py", "", "out experiments/new"),
+    (
+        "readme_map_equals_the_disk",
+        "README.md",
+        SOUND["README.md"].replace("python/rrgphantom", "python/rrgtrain"),
+        "leaves out python/rrgphantom",
+    ),
+    (
+        "readme_map_equals_the_disk",
+        "README.md",
+        SOUND["README.md"].replace("tests/  ", "tests/ recipes/  "),
+        "names recipes, which does not exist",
+    ),
+]
+
+
+# (rule, path, its new content), which the rule must let pass
+HARMLESS = [
+    ("no_import_goes_upward", "python/rrgtrain/train/loop.py", "import rrgtrain.data.study"),
+    ("no_import_goes_upward", "python/rrgtrain/train/loop.py", "from . import step\nimport torch"),
+    ("rooms_are_entered_by_their_doors", "rrgkern/ops/api.py", "import rrgkern.ops.triton_f"),
+    (
+        "rooms_are_entered_by_their_doors",
+        "rrgkern/ops/triton_f.py",
+        "from rrgkern.triton_lib.exact import e",
+    ),
+    (
+        "rooms_are_entered_by_their_doors",
+        "python/rrgtrain/train/__init__.py",
+        "from rrgtrain.data.images import read",
+    ),
+    ("tests_and_benches_use_doors", "bench/ops.py", "from rrgkern.ops.api import f"),
+    ("class_names_are_unique", "python/rrgclinical/labels.py", "class Study: pass"),
+    ("named_files_exist", "rrgkern/ops/README.md", "ops/reference.py, triton_f.py, ../x.py"),
+    ("named_files_exist", "rrgkern/ops/op.py", 'f("rrgkern.ops.triton_f", "rrgkern.ops.api:f")'),
+    (
+        "long_signatures_are_records",
+        "rrgkern/ops/triton_f.py",
+        "@triton.jit\ndef k(a, b, c, d, e, f, g): pass",
+    ),
+    ("long_signatures_are_records", "rrgkern/ops/api.py", "def f(a, b, c, d, e, f, g): pass"),
+    ("first_lines_are_plain", "rrgkern/ops/api.py", 'def _f():\n    """Where it goes."""'),
+    (
+        "imports_point_one_way",
+        "python/rrgtrain/data/__init__.py",
+        "import rrgphantom, rrgclinical.labels\nfrom rrgkern import f",
+    ),
+]
