@@ -1,10 +1,12 @@
-"""Where recipes live, and reading one with the line of every key."""
+"""Finds recipes by name and reads one with the line of every key."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import typing
 from collections import defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +20,65 @@ _FOLDERS = (
     Path(__file__).resolve().parent / "recipes",
     Path(__file__).resolve().parents[2] / "recipes",
 )
+# Lists the papers and their recipes; it lies beside the recipes and is none.
+_PAPERS = "papers.yaml"
 
 
 def recipe_folder() -> Path:
-    """The folder of the recipes that ship with the project."""
+    """Return the folder of the recipes that ship with the project."""
     for folder in _FOLDERS:
         if folder.is_dir():
             return folder
     raise UserError(f"no recipes found in {_FOLDERS[0]} or {_FOLDERS[1]}; reinstall the package")
 
 
-def recipe_names() -> list[str]:
-    """Names that `find_recipe` knows, sub-folders included as `folder/name`."""
+@dataclass(frozen=True)
+class Paper:
+    """One paper of `papers.yaml`: the recipes that belong to it, and the recipe of its size."""
+
+    name: str
+    size: str
+    recipes: tuple[str, ...]
+
+
+@functools.cache
+def papers() -> tuple[Paper, ...]:
+    """Read the papers of the shipped recipes."""
+    listed = yaml.safe_load((recipe_folder() / _PAPERS).read_text(encoding="utf-8"))
+    return tuple(Paper(name, p["size"], tuple(p["recipes"])) for name, p in listed.items())
+
+
+def paper_of(recipe: str) -> str | None:
+    """Return the paper that a shipped recipe belongs to, None where it belongs to none."""
+    own = recipe.removeprefix("paper/")
+    return next((paper.name for paper in papers() if own in paper.recipes), None)
+
+
+def _bases_by_rule(path: Path) -> list[str] | None:
+    """Return the bases that the rule of `papers.yaml` gives a file that does not exist, or None."""
     folder = recipe_folder()
-    return sorted(p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("*.yaml"))
+    if path.parent != folder / "paper" or not (folder / path.name).is_file() or path.is_file():
+        return None
+    size = next((paper.size for paper in papers() if path.stem in paper.recipes), None)
+    return [size, f"../{path.stem}"] if size not in (None, path.stem) else None
+
+
+def recipe_names() -> list[str]:
+    """List the names that `find_recipe` knows, sub-folders included as `folder/name`."""
+    folder = recipe_folder()
+    files = [path.relative_to(folder) for path in folder.rglob("*.yaml") if path.name != _PAPERS]
+    by_rule = [f"paper/{name}" for paper in papers() for name in paper.recipes]
+    return sorted(
+        {path.with_suffix("").as_posix() for path in files}
+        | {name for name in by_rule if _bases_by_rule(folder / f"{name}.yaml")}
+    )
 
 
 def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
-    """The file of a recipe given by name or path.
+    """Find the file of a recipe given by name or path.
+
+    For `paper/NAME` by the rule of `papers.yaml` it is a file that does not exist, and that
+    `read_recipe` reads all the same.
 
     `beside` is the recipe that names this one as its base: names are looked up in its folder
     first, and relative paths start there.
@@ -47,8 +90,9 @@ def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
         # A bare name means the shipped recipe, whatever lies in the working directory.
         folders.append(folders.pop(0))
     for folder in folders:
-        if (folder / as_file).is_file():
-            return (folder / as_file).resolve()
+        path = (folder / as_file).resolve()
+        if path.is_file() or _bases_by_rule(path):
+            return path
     where = f"{beside}: base" if beside else "recipe"
     if as_file == text:
         raise UserError(f"{where} {text!r}: no such file; give the path of a YAML file or a name")
@@ -59,7 +103,10 @@ def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
 
 
 def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """A recipe's mapping and the line of each dotted key (1 for keys it cannot place)."""
+    """Read a recipe's mapping and the line of each dotted key (1 for keys it cannot place)."""
+    by_rule = _bases_by_rule(path)
+    if by_rule is not None:
+        return {"base": by_rule}, defaultdict(lambda: 1)
     try:
         text = path.read_text(encoding="utf-8")
         nodes = yaml.compose(text, Loader=yaml.SafeLoader)
