@@ -17,6 +17,7 @@ from rrgtrain.config import load_config
 from rrgtrain.dist import parallel, ranks
 from rrgtrain.log.logs import read_metrics
 from rrgtrain.policy.policy import Policy
+from rrgtrain.recipe_files import recipe_names
 from rrgtrain.schema import Recipe
 from rrgtrain.train.optim import adamw, apply_step
 from rrgtrain.train.update import accumulate_gradients
@@ -27,7 +28,7 @@ from tests.rrgtrain.runs import command
 Setting = tuple[str, bool, float, float, tuple[float, float], float]
 
 SAMPLED = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]))
-PAPERS = sorted(path.stem for path in (Path(__file__).parents[3] / "recipes/paper").glob("*.yaml"))
+PAPERS = [name for name in recipe_names() if name.startswith("paper/")]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -38,7 +39,7 @@ def leaves_its_world() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def papers() -> dict[str, Recipe]:
-    return {name: load_config(Recipe, f"paper/{name}", []) for name in PAPERS}
+    return {name: load_config(Recipe, name, []) for name in PAPERS}
 
 
 def settings_of(cfg: Recipe) -> list[Setting]:

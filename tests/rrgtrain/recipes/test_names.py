@@ -1,0 +1,121 @@
+"""`paper/NAME` is a file, or by rule NAME laid upon the size of its paper; every name stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.config import load_config
+from rrgtrain.errors import UserError
+from rrgtrain.recipe_files import (
+    find_recipe,
+    paper_of,
+    papers,
+    read_recipe,
+    recipe_folder,
+    recipe_names,
+)
+from rrgtrain.schema import Recipe
+
+BY_RULE = {
+    "editgrpo_common": [
+        "dr_grpo",
+        "editgrpo",
+        "editgrpo_norm",
+        "editgrpo_para",
+        "editgrpo_prior",
+        "editgrpo_released",
+        "grpo",
+        "out_of_domain",
+    ],
+    "mrg_r1": ["mrg_r1_ce_f1_format", "mrg_r1_format", "mrg_r1_sequence"],
+    "deer": ["deer_both", "deer_f1", "deer_mixed", "deer_random", "deer_tfidf"],
+    "orapo": ["orapo_400", "orapo_accuracy", "orapo_grpo", "orapo_grpo_accuracy", "orapo_sft"],
+}
+OF_A_FILE = [
+    "combined",
+    "deer",
+    "deer_fifth",
+    "deer_grpo",
+    "deer_sft",
+    "dr_grpo_rate",
+    "dr_grpo_rate_rg",
+    "dr_grpo_rate_rg_f1",
+    "dr_grpo_rate_rg_f1_if",
+    "editgrpo_common",
+    "editgrpo_exact",
+    "editgrpo_iu_xray",
+    "editgrpo_padchest",
+    "editgrpo_rexgradient",
+    "editgrpo_sft",
+    "huatuo_7b",
+    "mrg_r1",
+    "mrg_r1_ce_f1",
+    "mrg_r1_mccs",
+    "mrg_r1_mimic",
+    "mrg_r1_nlg",
+    "mrg_r1_sft",
+    "orapo",
+    "qwen_3b",
+]
+RULED = [(name, size) for size, names in BY_RULE.items() for name in names]
+
+
+def test_every_name_of_a_papers_size_is_there() -> None:
+    names = {name.removeprefix("paper/") for name in recipe_names() if name.startswith("paper/")}
+    assert names == {*OF_A_FILE, *(name for name, _ in RULED)}
+    assert len(recipe_names()) == 92 and "papers" not in recipe_names()
+
+
+@pytest.mark.parametrize(("name", "size"), RULED)
+def test_the_rule_is_what_a_file_of_two_bases_says(name: str, size: str, tmp_path: Path) -> None:
+    path = find_recipe(f"paper/{name}")
+    assert not path.exists() and path == recipe_folder() / "paper" / f"{name}.yaml"
+    assert read_recipe(path)[0] == {"base": [size, f"../{name}"]}
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"base: [paper/{size}, {name}]\n")
+    wanted = load_config(Recipe, file, [])
+    assert load_config(Recipe, f"paper/{name}", []) == wanted
+    assert load_config(Recipe, path, []) == wanted, "the path that a file would have"
+    assert wanted != load_config(Recipe, name, [])
+
+
+def test_a_file_goes_before_the_rule() -> None:
+    assert load_config(Recipe, "paper/editgrpo_exact", []).edit.extractor == "radgraph"
+    assert load_config(Recipe, "paper/editgrpo_rexgradient", []).rl.prompts == 32, "its base too"
+
+
+def test_the_rule_is_one_of_the_shipped_recipes_alone(tmp_path: Path) -> None:
+    (tmp_path / "paper").mkdir()
+    (tmp_path / "editgrpo.yaml").write_text("seed: 1\n")
+    with pytest.raises(UserError, match="no such file"):
+        load_config(Recipe, tmp_path / "paper" / "editgrpo.yaml", [])
+    (tmp_path / "paper" / "editgrpo.yaml").write_text("seed: 2\n")
+    (tmp_path / "mine.yaml").write_text("base: paper/editgrpo\n")
+    assert load_config(Recipe, tmp_path / "mine.yaml", []) == Recipe(seed=2)
+
+
+@pytest.mark.parametrize("typo", ["paper/deer_tfid", "paper/deer_tfidff"])
+def test_a_misspelt_name_is_told_the_nearest(typo: str) -> None:
+    with pytest.raises(UserError, match=f"'{typo}' is unknown; did you mean paper/deer_tfidf"):
+        load_config(Recipe, typo, [])
+
+
+def test_papers_list_recipes_that_exist_once() -> None:
+    listed = [name for paper in papers() for name in paper.recipes]
+    assert len(listed) == len(set(listed))
+    own = {name.removeprefix("paper/") for name in recipe_names()}
+    assert set(listed) <= own and {paper.size for paper in papers()} <= own
+    assert paper_of("paper/deer_tfidf") == paper_of("deer_tfidf") == "DEER"
+    none = {"sft", "learning", "demo", "iu_xray", "nih", "combined", "qwen_3b"}
+    unlisted = {n for n in own if paper_of(n) is None and not n.startswith("replicate/")}
+    assert unlisted == none
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in recipe_folder().rglob("*.yaml") if p.name != "papers.yaml"], ids=str
+)
+def test_the_first_line_of_a_recipe_says_what_it_is(path: Path) -> None:
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    assert first.startswith("# ") and first.endswith(".") and len(first) <= 92
