@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests import house
-from tests.house import plan, rules
+from tests.house import exceptions, plan, rules
 from tests.house.planted import HARMLESS, SOUND, VIOLATIONS
 
 ROOT = Path(__file__).parents[1]
@@ -76,3 +76,29 @@ def test_a_named_exception_is_let_pass(tmp_path, monkeypatch):
     plant(tmp_path, {"rrgkern/ops/reference.py": "def h(a, b, c, d, e, f, g): pass"})
     monkeypatch.setattr(plan, "LONG_SIGNATURES", {"rrgkern.ops.reference:h"})
     assert list(rules.long_signatures_are_records(tmp_path)) == []
+
+
+def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_path, monkeypatch):
+    plant(tmp_path, {"csrc/ops/ops.h": "//\n" * 401, "bench/other.py": "#\n"})
+    monkeypatch.setattr(plan, "UPWARD", {("rrgtrain.data.study", "rrgtrain.train")})
+    monkeypatch.setattr(plan, "MUTUAL", {("rrgtrain.data", "rrgtrain.state")})
+    monkeypatch.setattr(plan, "INNER", {("rrgkern.other.api", "rrgkern.ops.triton_f")})
+    monkeypatch.setattr(plan, "SAME_NAME", {"rrgtrain:Study"})
+    monkeypatch.setattr(plan, "LONG_SIGNATURES", {"rrgkern.ops.reference:h"})
+    monkeypatch.setattr(plan, "LONG_FILES", {"csrc/ops/ops.h": 402, "bench/other.py": 500})
+    monkeypatch.setattr(plan, "DOORS", {"rrgtrain.data": "study images"})
+    monkeypatch.setattr(plan, "LIMITS", {"first_lines_are_plain": 2})
+    assert [line.split(",")[0] for line in exceptions.needless(tmp_path)] == [
+        "UPWARD: ('rrgtrain.data.study'",
+        "MUTUAL: ('rrgtrain.data'",
+        "INNER: ('rrgkern.other.api'",
+        "SAME_NAME: rrgtrain:Study is mended",
+        "LONG_SIGNATURES: rrgkern.ops.reference:h is mended",
+        "LONG_FILES: csrc/ops/ops.h has 401 lines",
+        "LONG_FILES: bench/other.py has 1 lines",
+        "DOORS: no other room imports rrgtrain.data.study",
+        "DOORS: no other room imports rrgtrain.data.images",
+        "LIMITS: first_lines_are_plain has 0 violations",
+    ]
+    plant(tmp_path, {"python/rrgtrain/data/study.py": "import rrgtrain.train"})
+    assert not [line for line in exceptions.needless(tmp_path) if line.startswith("UPWARD")]

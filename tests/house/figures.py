@@ -43,6 +43,7 @@ def report(root: Path) -> Iterator[str]:
         ("Public class names that occur twice in a package", duplicate_lines(product)),
         ("Modules with exactly one importer", single_lines(product)),
         ("Arrows upward", upward_lines(product)),
+        ("Files of a room that other rooms import", door_lines(product)),
         ("Deep imports in the loss family", family_lines(product)),
         ("Imports of inner files by tests and benches", outside_lines(everything)),
         ("Containers from sampling to loss", container_lines(product)),
@@ -226,6 +227,18 @@ def deep(product: list[Module]) -> Iterator[Import]:
         home = (found.source.package, found.source.room)
         if room and (found.target.split(".")[0], room) != home and found.target.count(".") > 1:
             yield found
+
+
+def door_lines(product: list[Module]) -> Iterator[str]:
+    """Yield how many files of each room other rooms import, and their names."""
+    entered: dict[str, set[str]] = defaultdict(set)
+    for found in deep(product):
+        package, room, inner = found.target.split(".", 2)
+        entered[f"{package}.{room}"].add(inner)
+    sizes = Counter(f"{m.package}.{m.room}" for m in product if not m.is_package)
+    yield f"{sum(map(len, entered.values()))} of {sum(sizes[r] for r in entered)} files"
+    for room, names in sorted(entered.items()):
+        yield f"{room}: {len(names)} of {sizes[room]}: {' '.join(sorted(names))}"
 
 
 def family_lines(product: list[Module]) -> Iterator[str]:

@@ -39,26 +39,9 @@ FLOOR = {
 }
 # Imports that go upward all the same: (who, what).
 UPWARD = {
-    ("rrgtrain.algorithms.saliency", "rrgtrain.engine.progress"),
-    ("rrgtrain.config", "rrgtrain.engine.rundir"),
-    ("rrgtrain.config", "rrgtrain.state.rundir"),
     ("rrgtrain.dist.parallel", "rrgtrain.policy.policy"),
     ("rrgtrain.dist.parallel", "rrgtrain.schema"),
     ("rrgtrain.dist.parallel", "rrgtrain.state.remembered"),
-    ("rrgtrain.dist.parallel", "rrgtrain.state.rundir"),
-    ("rrgtrain.report.html", "rrgtrain.engine.rundir"),
-    ("rrgtrain.report.rollouts", "rrgtrain.engine.record"),
-    ("rrgtrain.report.samples", "rrgtrain.engine.rundir"),
-    ("rrgtrain.report.summary", "rrgtrain.engine.rundir"),
-    ("rrgtrain.rollout.vllm_server", "rrgtrain.engine.stop"),
-    ("rrgtrain.select.draw", "rrgtrain.engine.encode"),
-    ("rrgtrain.select.draw", "rrgtrain.engine.images"),
-    ("rrgtrain.select.draw", "rrgtrain.engine.preflight"),
-    ("rrgtrain.select.draw", "rrgtrain.engine.progress"),
-    ("rrgtrain.select.draw", "rrgtrain.engine.rundir"),
-    ("rrgtrain.select.draw", "rrgtrain.engine.session"),
-    ("rrgtrain.select.subset", "rrgtrain.engine.rundir"),
-    ("rrgtrain.rewards", "rrgtrain.integrations.trl_rewards"),
     ("rrgtrain.state.keeper", "rrgtrain.log.logs"),
     ("rrgtrain.state.keeper", "rrgtrain.policy.policy"),
     ("rrgtrain.state.remembered", "rrgtrain.policy.load"),
@@ -78,31 +61,26 @@ KERNEL_DOORS |= {"from_logits", "linear"}
 DOORS = {
     "rrgclinical.chexbert": "batches checkpoint distilled pieces",
     "rrgclinical.radgraph": "archive extractor graph reward words",
-    "rrgclinical.ratescore": "affinity",
     "rrgclinical.rules": "assertion concepts sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgtrain.data": "arrange check_images images study",
     "rrgtrain.dist": "parallel ranks",
-    "rrgtrain.engine": "*",  # the layout before the move
-    "rrgtrain.integrations": "trl_rewards",
     "rrgtrain.log": "keepsakes logs record speed wandb_log",
     "rrgtrain.policy": (
         "attention codec forward load lora network policy prompt shared_prefix template tiny "
-        "trainable vision_cache trl"
+        "trainable vision_cache"
     ),
     "rrgtrain.replicate": "command",
-    "rrgtrain.report": (
-        "html names numbers page provenance rollouts samples series summary svg table"
-    ),
+    "rrgtrain.report": ("html names numbers page provenance samples series summary svg table"),
     "rrgtrain.rewards": "readers service",
     "rrgtrain.rollout": "engine",
     "rrgtrain.run": "outcome replay replay_step select_studies session stages",
-    "rrgtrain.select": "draw narrow records statistics subset weight",
+    "rrgtrain.select": "narrow records statistics subset weight",
     "rrgtrain.state": "experiment keeper remembered rundir store",
     "rrgtrain.train": (
         "batch_metrics encode evaluate gap optim order reference rl sft target update vision_warmup"
     ),
-    "rrgtrain.util": "*",
+    "rrgtrain.util": "files progress stop stopwatch",
 }
 # Imports of an inner file all the same: (who, what).
 INNER: set[tuple[str, str]] = set()
@@ -148,7 +126,7 @@ NOT_OURS = {"rescue.py", "rrgtrain.json"}
 
 # Violations that a rule still allows, by its name. A limit may only fall.
 LIMITS = {
-    "rooms_are_entered_by_their_doors": 60,
+    "rooms_are_entered_by_their_doors": 46,
     "tests_and_benches_use_doors": 180,
     "long_signatures_are_records": 100,
     "first_lines_are_plain": 503,

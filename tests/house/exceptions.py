@@ -1,0 +1,57 @@
+"""Exceptions of the plan that are no longer needed, and limits that are too wide."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.house import figures, plan, rules, tree
+
+# A limit may be so much wider than what is there, so that not every change has to touch the plan.
+SLACK = 0.1
+
+
+def needless(root: Path) -> Iterator[str]:
+    """Yield the entries of `plan.py` that allow what the tree at `root` no longer does."""
+    product = tree.shipped(tree.modules(root))
+    arrows = {(i.source.name, i.target) for i in figures.upward(product)}
+    entered = list(figures.deep(product))
+    inner = {(i.source.name, i.target) for i in entered if not plan.is_open(i.target)}
+    twice = {f"{package}:{name}" for package, name in figures.duplicate_classes(product)}
+    wide = {function.name for function in figures.wide_functions(product)}
+    tables = (
+        ("UPWARD", plan.UPWARD - arrows),
+        ("MUTUAL", plan.MUTUAL - set(figures.mutual(product))),
+        ("INNER", plan.INNER - inner),
+        ("SAME_NAME", plan.SAME_NAME - twice),
+        ("LONG_SIGNATURES", plan.LONG_SIGNATURES - wide),
+    )
+    for table, entries in tables:
+        yield from (f"{table}: {entry} is mended, take it off" for entry in sorted(entries))
+    yield from _files(root)
+    yield from _doors({found.target for found in entered})
+    yield from _limits(root)
+
+
+def _files(root: Path) -> Iterator[str]:
+    for name, limit in plan.LONG_FILES.items():
+        path = root / name
+        lines = path.read_text().count("\n") if path.exists() else 0
+        if lines <= plan.FILE_LINES:
+            yield f"LONG_FILES: {name} has {lines} lines, take it off"
+        elif lines < limit:
+            yield f"LONG_FILES: {name} has {lines} lines, lower its {limit}"
+
+
+def _doors(targets: set[str]) -> Iterator[str]:
+    for room, doors in plan.DOORS.items():
+        for door in doors.split():
+            if f"{room}.{door}" not in targets:
+                yield f"DOORS: no other room imports {room}.{door}, take it off"
+
+
+def _limits(root: Path) -> Iterator[str]:
+    for rule in rules.RULES:
+        found, limit = len(list(rule(root))), plan.LIMITS.get(rule.__name__, 0)
+        if limit > found * (1 + SLACK) + 1:
+            yield f"LIMITS: {rule.__name__} has {found} violations, lower its {limit}"
