@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
     cuda = recipe.policy.device == "cuda" or (
         recipe.policy.device == "auto" and torch.cuda.is_available()
     )
-    with ranks.opened(recipe.scale.mode, recipe.scale.timeout, cuda=cuda), ranks.together():
+    with ranks.opened(recipe.scale.mode, recipe.scale.timeout, cuda=cuda), ranks.propagate_errors():
         _run(options.verb, recipe, out, resume=resume is not None)
     return 0
 
@@ -188,7 +188,7 @@ def rl(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
 
 
 def _say(line: str) -> None:
-    if ranks.first():
+    if ranks.is_main():
         print(line)
 
 

@@ -95,7 +95,7 @@ def place(mode: str, *policies: Policy | None) -> None:
                 ranks.join_alone(cuda=policy.device.type == "cuda")
                 _shard(policy)
         return
-    ranks.gate()
+    ranks.barrier()
     for policy in models.values():
         for parameter in policy.model.parameters():
             if parameter.requires_grad:
@@ -117,7 +117,7 @@ def through(policy: Policy, compute: Callable[[], Tensor], *, images: bool) -> T
     if root is None:
         return compute()
     tower = None if images else policy.visual
-    ranks.gate()
+    ranks.barrier()
     with ranks.inseparable():
         out = root(compute, lambda: _trained(tower) if tower is not None else [])
     if not torch.is_grad_enabled():
@@ -130,7 +130,7 @@ def backward(policy: Policy, loss: Tensor) -> None:
     if not sharded(policy):
         loss.backward()
         return
-    ranks.gate()
+    ranks.barrier()
     with ranks.inseparable():
         loss.backward()
 
@@ -168,7 +168,7 @@ def gathered(policy: Policy) -> Iterator[None]:
             yield
         return
     units = _units(root)
-    ranks.gate()
+    ranks.barrier()
     with ranks.inseparable():
         for unit in units:
             unit.unshard()
@@ -204,7 +204,7 @@ def _full(state: Any, done: dict[int, Any]) -> Any:
     if isinstance(state, list | tuple):
         return type(state)(_full(value, done) for value in state)
     if isinstance(state, PerRank):
-        parts: list[Any] | None = [None] * ranks.size() if ranks.first() else None
+        parts: list[Any] | None = [None] * ranks.size() if ranks.is_main() else None
         dist.gather_object(_on_cpu(state.value), parts, dst=0)
         return parts
     if not _is_sharded(state):
@@ -212,7 +212,7 @@ def _full(state: Any, done: dict[int, Any]) -> Any:
     if id(state) not in done:
         whole = state.detach().full_tensor()
         # `state` too: an id is another tensor's once this one is gone
-        done[id(state)] = state, whole.cpu() if ranks.first() else None
+        done[id(state)] = state, whole.cpu() if ranks.is_main() else None
     return done[id(state)][1]
 
 
@@ -261,11 +261,11 @@ def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:
     this one has ended.
     """
     weights = full(_weights(policy)) if sharded(policy) else None
-    if ranks.first():
+    if ranks.is_main():
         with atomic_directory(directory) as partial:
             policy.save(partial, weights)
             remember(recipe, partial)
-    ranks.gate()
+    ranks.barrier()
 
 
 def _shard(policy: Policy) -> None:

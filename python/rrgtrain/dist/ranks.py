@@ -1,7 +1,7 @@
-"""The processes of one run: what they tell each other, and how an error on one ends all.
+"""Exchange values and errors between the processes of one run.
 
     with ranks.opened(mode, timeout, cuda):        the processes that torchrun has started
-        with ranks.together():                     an error inside is every rank's error
+        with ranks.propagate_errors():             an error inside is every rank's error
             everything = ranks.gather(mine)        one value a rank, in their order
 
 In a process of its own, without torchrun, there is one rank, and every function returns at once.
@@ -57,18 +57,18 @@ def size() -> int:
     return dist.get_world_size() if _active() else 1
 
 
-def first() -> bool:
+def is_main() -> bool:
     """Whether this is the rank that writes files and speaks."""
     return rank() == 0
 
 
-def share(items: Sequence[T]) -> list[T]:
+def shard(items: Sequence[T]) -> list[T]:
     """This rank's part of `items`; parts differ in number by one at most, and may be empty."""
     return list(items[rank() :: size()]) if _active() else list(items)
 
 
-def merged(parts: Sequence[Sequence[T]]) -> list[T]:
-    """The inverse of `share`, from the parts of all ranks in their order."""
+def unshard(parts: Sequence[Sequence[T]]) -> list[T]:
+    """The inverse of `shard`, from the parts of all ranks in their order."""
     total = sum(map(len, parts))
     return [parts[k % len(parts)][k // len(parts)] for k in range(total)]
 
@@ -78,12 +78,12 @@ def gather(value: T) -> list[T]:
     return _exchange(value) if _active() else [value]
 
 
-def gate() -> None:
+def barrier() -> None:
     """Waits for all ranks. Raises the error of the first rank that has met one."""
     gather(None)
 
 
-def from_first(value: T) -> T:
+def broadcast_from_main(value: T) -> T:
     """Rank 0's value, for what must be decided alike."""
     return gather(value)[0]
 
@@ -96,17 +96,17 @@ def summed(values: Mapping[str, float]) -> dict[str, float]:
 
 
 @contextmanager
-def first_first() -> Iterator[None]:
+def main_first() -> Iterator[None]:
     """Rank 0 does the block, then the others: they find what it wrote."""
-    if not first():
-        gate()
+    if not is_main():
+        barrier()
     yield
-    if first():
-        gate()
+    if is_main():
+        barrier()
 
 
 @contextmanager
-def together() -> Iterator[None]:
+def propagate_errors() -> Iterator[None]:
     """An error inside the block is raised on every rank, at the latest at the end of theirs."""
     try:
         yield
@@ -151,13 +151,13 @@ def agreed_with(error: BaseException | None) -> BaseException | None:
     return error
 
 
-def whose(error: BaseException) -> str:
+def error_rank_text(error: BaseException) -> str:
     """ ", rank 3" where only that rank has met the error, else nothing."""
     found = getattr(agreed_with(error), _MARK, None)
     return "" if found is None else f", rank {found}"
 
 
-def culprit(error: BaseException) -> int:
+def error_rank(error: BaseException) -> int:
     """The rank that has met the error; 0 where all have."""
     return getattr(agreed_with(error), _MARK, None) or 0
 

@@ -80,7 +80,7 @@ def finish(
 
     `evaluations` maps systems, in the order of the story, to what they wrote and what they cost.
     """
-    if not ranks.first():
+    if not ranks.is_main():
         return None
     recipe, run = stages.session.recipe, stages.run
     summary = RunSummary(

@@ -250,7 +250,7 @@ def open_session(
     rewards = RewardService(recipe.reward)
     fresh = recipe.data.source == "phantom" and not holds_files(phantom_root(recipe, work))
     with held_back():
-        with ranks.first_first():
+        with ranks.main_first():
             studies = open_data(recipe, work)
         train = studies.get("train") or []
         if sft and recipe.reward.against == "report":
@@ -260,7 +260,7 @@ def open_session(
         used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm, chosen=chosen)
         if config is not None and not sees_images(config):
             refuse_images(used, ARCHITECTURES[config.model_type])
-        if not fresh and ranks.first():
+        if not fresh and ranks.is_main():
             source, root = recipe.data.source, recipe.data.root
             check_images(used, None if source == "phantom" or root is None else Path(root))
     checked()
@@ -268,9 +268,9 @@ def open_session(
         # cuBLAS reads it when it is first used
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    with ranks.first_first() if built else nullcontext():
+    with ranks.main_first() if built else nullcontext():
         # the others read what rank 0 has built
-        resume = resume or not ranks.first()
+        resume = resume or not ranks.is_main()
         policy, prompts = start_policy(recipe, studies, work, resume=resume, masters=trains)
     add_lora(policy, recipe.policy.lora, recipe.policy.seed)
     if policy.vision_frozen and recipe.policy.vision_cache_mib:

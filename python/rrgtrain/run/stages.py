@@ -79,15 +79,15 @@ class Stages:
         if rl:
             require_engine(recipe, out / SERVED)
             check_reference(recipe, out)
-        with ranks.first_first():
-            run = RunDir.create(out, resume=resume) if ranks.first() else RunDir(out)
+        with ranks.main_first():
+            run = RunDir.create(out, resume=resume) if ranks.is_main() else RunDir(out)
         log: RunLog | None = None
         try:
-            if ranks.first():
+            if ranks.is_main():
                 _clear(run)
             if resume and verb is not None:
                 require_verb(run, verb)
-                if ranks.first():
+                if ranks.is_main():
                     require_settled(run, asked)
             session = open_session(
                 recipe,
@@ -96,20 +96,20 @@ class Stages:
                 algorithm=algorithm,
                 resume=resume,
                 trains=sft or rl,
-                checked=lambda: dump_config(asked, run.config) if ranks.first() else None,
+                checked=lambda: dump_config(asked, run.config) if ranks.is_main() else None,
             )
-            log = RunLog(run, recipe.log.wandb) if ranks.first() else NoLog()
+            log = RunLog(run, recipe.log.wandb) if ranks.is_main() else NoLog()
             keeper: Unkept = Unkept()
             if verb is not None:
                 keeper = Keeper(run, session.policy, log, verb, recipe.checkpoint)
                 keeper.settings = settled(asked)
                 if resume:
                     where = keeper.resume()
-                    if ranks.first():
+                    if ranks.is_main():
                         print(f"rrgtrain: resuming {out} {where}", file=sys.stderr)
         except BaseException as error:
             passing = isinstance(error, Stopped | KeyboardInterrupt)
-            if ranks.first() and not resume and not passing:
+            if ranks.is_main() and not resume and not passing:
                 run.config.unlink(missing_ok=True)
             if log is not None:
                 log.close()
@@ -156,7 +156,7 @@ class Stages:
         if self.tuned is not None and parallel.sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
             policy.model = load_for(recipe, self.tuned, masters=True).model
-        every = recipe.log.records if ranks.first() else 0
+        every = recipe.log.records if ranks.is_main() else 0
         with (
             self.keeper.running(),
             closing(build_engine(recipe, policy, self.run.path / SERVED)) as engine,

@@ -104,7 +104,7 @@ class Keeper(Unkept):
         self._run, self._policy, self._log = run, policy, log
         self._verb, self._settings, self._clock = verb, settings, clock
         # of several ranks, one may write
-        self._store = CheckpointStore(run.resume, settings.keep) if ranks.first() else None
+        self._store = CheckpointStore(run.resume, settings.keep) if ranks.is_main() else None
         self._began, self.earlier = clock(), 0.0
         # What each checkpoint says of the run's settings, see `experiment.settled`.
         self.settings: dict[str, str] = {}
@@ -123,7 +123,7 @@ class Keeper(Unkept):
         Returns where the run goes on, for a person.
         """
         found = self._store.newest() if self._store else None
-        path = ranks.from_first(found.path if found else None)
+        path = ranks.broadcast_from_main(found.path if found else None)
         if path is None:
             self._log.rewind_to(0)
             return "from the beginning: no checkpoint was written yet"
@@ -146,7 +146,7 @@ class Keeper(Unkept):
             yield
         # one that came after the last step
         stopping.check()
-        ranks.gate()
+        ranks.barrier()
 
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:
         self._stage, self._state = stage, state
@@ -162,7 +162,7 @@ class Keeper(Unkept):
         with stopping.deferred(), self._guarded(step):
             stopping.check()
             late = self._clock() - self._written >= self._settings.seconds
-            if ranks.from_first(late or self._steps >= self._settings.steps):
+            if ranks.broadcast_from_main(late or self._steps >= self._settings.steps):
                 self._save(f"{self._stage}-{step}")
             yield
         self._steps += 1
@@ -190,7 +190,7 @@ class Keeper(Unkept):
         self._before = self._take(step)
         self._batch, self._clean = None, True
         try:
-            with ranks.together():
+            with ranks.propagate_errors():
                 yield
         except _NoCheckpoint:
             raise
@@ -223,11 +223,11 @@ class Keeper(Unkept):
         seconds = self.earlier + self._clock() - self._began
         whole = parallel.full(self._before)
         others = ranks.gather(self._before["random"])[1:]
-        with ranks.together():
+        with ranks.propagate_errors():
             if self._store is not None:
                 more = {"random_of_others": others} if others else {}
                 self._write(self._store, label, {**whole, "seconds": seconds, **more})
-            ranks.gate()
+            ranks.barrier()
         self._steps, self._written = 0, self._clock()
 
     def _write(self, store: CheckpointStore, label: str, state: State) -> None:
@@ -246,7 +246,7 @@ class Keeper(Unkept):
 
     def _failed(self, step: int, error: Exception) -> Exception:
         """What the run ends with, once the state before the step is safe."""
-        place = f"{self._stage}, step {step}{ranks.whose(error)}"
+        place = f"{self._stage}, step {step}{ranks.error_rank_text(error)}"
         if isinstance(error, Stopped):
             line = f"{error} after {step} steps of {self._stage}"
         elif isinstance(error, NotFinite):
@@ -281,8 +281,8 @@ class Keeper(Unkept):
     def _kept_batch(self, step: int, error: Exception) -> str:
         batches = ranks.gather(self._batch and self._batch())
         weights = parallel.full(self._before["weights"])
-        batch = batches[ranks.culprit(error)]
-        if batch is None or not ranks.first():
+        batch = batches[ranks.error_rank(error)]
+        if batch is None or not ranks.is_main():
             return ""
         path = self._run.failures / f"{_safe(self._stage)}-{step}"
         state = {"stage": self._stage, "step": step, "weights": weights}
@@ -294,7 +294,7 @@ class Keeper(Unkept):
         return f"; its batch is kept for: rrgtrain replay {path}"
 
     def _kept_trace(self, step: int, error: Exception) -> str:
-        if not ranks.first():
+        if not ranks.is_main():
             return ""
         path = self._run.failures / f"{_safe(self._stage)}-{step}.txt"
         try:

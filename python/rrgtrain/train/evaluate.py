@@ -141,7 +141,7 @@ def evaluate(
     description: str | None = None,
 ) -> Evaluation:
     """Writes a report for each study and scores it; each of several ranks its share of them."""
-    own = ranks.share(studies)
+    own = ranks.shard(studies)
     reports = write_reports(
         policy,
         prompts,
@@ -161,15 +161,15 @@ def _whole(studies: list[Study], parts: list[dict[str, Any]]) -> Evaluation:
     """Of all studies, from the parts of the ranks that had any."""
 
     def merged(tensors: list[torch.Tensor]) -> torch.Tensor:
-        return torch.stack(ranks.merged([list(t) for t in tensors]))
+        return torch.stack(ranks.unshard([list(t) for t in tensors]))
 
     names, noted = parts[0]["rewards"], parts[0]["notes"]
     state = {
-        "reports": ranks.merged([part["reports"] for part in parts]),
+        "reports": ranks.unshard([part["reports"] for part in parts]),
         "predicted": merged([part["predicted"] for part in parts]),
         "truth": merged([part["truth"] for part in parts]),
         "rewards": {name: merged([part["rewards"][name] for part in parts]) for name in names},
-        "notes": {name: ranks.merged([part["notes"][name] for part in parts]) for name in noted},
+        "notes": {name: ranks.unshard([part["notes"][name] for part in parts]) for name in noted},
     }
     return Evaluation.from_state(studies, state)
 

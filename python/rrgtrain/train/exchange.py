@@ -33,7 +33,7 @@ class Rollouts:
 
 
 def of_all_ranks(own: Rollouts) -> Rollouts:
-    """The whole batch from each rank's `ranks.share` of it.
+    """The whole batch from each rank's `ranks.shard` of it.
 
     Other ranks' groups come without pixels. A rank without groups has no counts and no scores.
     """
@@ -53,17 +53,17 @@ def of_all_ranks(own: Rollouts) -> Rollouts:
     noted = dict.fromkeys(name for part in busy for name in part.notes)
     nothing: dict[str, Any] = {}
     return Rollouts(
-        ranks.merged([part.sampled for part in parts]),
-        ranks.merged([part.groups for part in parts]),
+        ranks.unshard([part.sampled for part in parts]),
+        ranks.unshard([part.groups for part in parts]),
         counts,
         {
-            name: np.concatenate(ranks.merged([_by_group(p, p.scores[name]) for p in busy]))
+            name: np.concatenate(ranks.unshard([_by_group(p, p.scores[name]) for p in busy]))
             for name in busy[0].scores
         },
         {
             name: list(
                 itertools.chain.from_iterable(
-                    ranks.merged(
+                    ranks.unshard(
                         [_by_group(p, p.notes.get(name) or [nothing] * _reports(p)) for p in busy]
                     )
                 )

@@ -81,7 +81,7 @@ def sample_groups(
     Raises NotFinite where the policy's log-probabilities are not finite.
     """
     settings = recipe.rl
-    own = ranks.share(indices)
+    own = ranks.shard(indices)
     encoded = [prompts(studies[i]) for i in own]
     # A study that comes twice in a batch (few studies, the border of an epoch) draws new reports.
     turns: Counter[int] = Counter()
@@ -91,11 +91,11 @@ def sample_groups(
         # An edit has a seed of its own kind: sampling and editing never share a draw.
         seeds.append([philox_seed(~recipe.seed, step, i, k) for k in places])
         turns[i] += 1
-    seeds = ranks.share(seeds)
+    seeds = ranks.shard(seeds)
     policy.model.eval()
     with torch.no_grad(), parallel.gathered(policy):
-        pushed = ranks.from_first(engine.update(policy, step) if ranks.first() else None)
-        if not ranks.first():
+        pushed = ranks.broadcast_from_main(engine.update(policy, step) if ranks.is_main() else None)
+        if not ranks.is_main():
             engine.follow(pushed)
         rollouts = engine.generate(
             policy,
@@ -215,7 +215,7 @@ def run_rl(
 
         before = rewards.statistics()
         indices = batch_indices(len(studies), settings.prompts, step, recipe.seed)
-        ahead = rewards.prefetch([studies[i] for i in ranks.share(indices)])
+        ahead = rewards.prefetch([studies[i] for i in ranks.shard(indices)])
         sampled = sample_groups(policy, prompts, studies, indices, algorithm, recipe, step, engine)
         lap("rollout")
         ahead.result()

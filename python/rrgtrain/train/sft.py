@@ -77,7 +77,7 @@ def sft_gradients(
     Each rank computes its share of the studies, in micro-batches of `sft.token_budget` tokens.
     Returns the loss and the number of scored tokens of all. Raises NotFinite.
     """
-    own = ranks.share(studies)
+    own = ranks.shard(studies)
     lengths = list(map(len, references(policy, own, settings.template)))
     tokens = sum(ranks.gather(sum(lengths)))
     sizes = [len(prompts(study).input_ids) + n for study, n in zip(own, lengths, strict=True)]
@@ -177,7 +177,7 @@ def run_sft(
     def ended() -> bool:
         """Validates where that is due; whether the training has come to its end."""
         late = settings.wall_seconds is not None and clock.total > settings.wall_seconds
-        over = ranks.from_first(late)
+        over = ranks.broadcast_from_main(late)
         last = at.step == settings.steps or over
         if at.step == 0 or (at.step % settings.eval_every and not last):
             return False

@@ -122,7 +122,7 @@ def progress(
     about every tenth of the work or every 15 seconds. `done` of a number were done before, by a
     run that is resumed. `quiet` shows nothing, as on ranks other than 0.
     """
-    shown = console or Console(stderr=True, quiet=quiet or not ranks.first())
+    shown = console or Console(stderr=True, quiet=quiet or not ranks.is_main())
     if isinstance(work, int):
         return Bar(None, work, description, shown, clock, done)
     total = len(work) if isinstance(work, Sized) else None

@@ -91,7 +91,7 @@ def taken(policy: Policy) -> dict[str, torch.Tensor]:
     parameters = dict(policy.model.named_parameters())
     found = parallel.full({n: p.grad for n, p in parameters.items() if p.grad is not None})
     policy.model.zero_grad(set_to_none=True)
-    return {name: value.clone() for name, value in found.items()} if ranks.first() else {}
+    return {name: value.clone() for name, value in found.items()} if ranks.is_main() else {}
 
 
 def each_group_on_its_rank(groups: list[Group]) -> list[Group]:
@@ -161,7 +161,7 @@ def tuning(mode: str) -> dict[str, Found]:
         optimizer = adamw(policy.model, 1e-2, 0.01)
         norm = apply_step(optimizer, policy.model.parameters(), 1e-2, 0.1)
         weights = parallel.full(dict(policy.model.named_parameters()))
-        whole = {n: w.detach().clone() for n, w in weights.items()} if ranks.first() else {}
+        whole = {n: w.detach().clone() for n, w in weights.items()} if ranks.is_main() else {}
         found[f"sft, {name}"] = Found(loss, {"tokens": tokens, "norm": norm}, whole)
     return found
 
@@ -181,9 +181,9 @@ def main(words: list[str]) -> int:
     ranks.close()  # the world of one in which bf16 was computed alone
     tiny_directory()  # transformers writes no checkpoint on ranks other than 0
     os.environ.update(world)
-    with ranks.opened(mode, 300.0, cuda=False), ranks.together():
+    with ranks.opened(mode, 300.0, cuda=False), ranks.propagate_errors():
         both = {name: suite(mode) for name, suite in SUITES.items()}
-    if ranks.first():
+    if ranks.is_main():
         found = {name: (alone[name], both[name]) for name in SUITES}
         Path(out).write_bytes(pickle.dumps(found))
     ranks.close()

@@ -25,10 +25,10 @@ def test_shares_are_even_and_merge_to_the_whole(
     shares = []
     for rank in range(size):
         monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
-        shares.append(ranks.share(range(count)))
+        shares.append(ranks.shard(range(count)))
     lengths = [len(part) for part in shares]
     assert max(lengths) - min(lengths) <= 1 and lengths[0] == max(lengths)
-    assert ranks.merged(shares) == list(range(count))
+    assert ranks.unshard(shares) == list(range(count))
 
 
 def test_an_error_reaches_another_rank_as_what_it_is() -> None:
@@ -49,10 +49,10 @@ def test_an_error_that_cannot_travel_is_told_by_name() -> None:
 
 
 def test_alone_nothing_is_exchanged() -> None:
-    assert ranks.size() == 1 and ranks.first()
-    assert ranks.gather("x") == ["x"] and ranks.from_first(3) == 3
+    assert ranks.size() == 1 and ranks.is_main()
+    assert ranks.gather("x") == ["x"] and ranks.broadcast_from_main(3) == 3
     error = ValueError("one line")
-    with pytest.raises(ValueError, match="one line") as caught, ranks.together():
+    with pytest.raises(ValueError, match="one line") as caught, ranks.propagate_errors():
         raise error
     assert caught.value is error and ranks.agreed_with(error) is None
 
