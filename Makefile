@@ -92,7 +92,7 @@ parity: $(PARITY)/.installed
 # Ratios and peak memory against the peers that run on a CPU; rows in bench/results/cpu-peers.jsonl.
 bench-peers: $(PARITY)/.installed
 	RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m pytest -q --benchmark-quiet \
-		bench/against_peers.py bench/token_logps.py bench/linear_token_logps.py bench/policy_loss.py
+		bench/against_peers.py bench/logps.py bench/policy_loss.py
 
 bench-step: $(PARITY)/.installed
 	OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m bench.update_step --sweep

@@ -46,8 +46,8 @@ SECONDS = 520  # of a part, so that it ends within nine minutes
 LONGEST_TEST = 300  # of a room's tests
 # Those that the verdict and the README wait for come first.
 BENCHES = (
-    *("token_logps", "policy_loss", "shared_prefix", "policy_loss_from_logits"),
-    *("linear_token_logps", "linear_policy_loss", "preference_loss", "advantages"),
+    *("logps", "policy_loss", "shared_prefix", "policy_loss_from_logits"),
+    *("linear_policy_loss", "preference_loss", "advantages"),
 )
 
 

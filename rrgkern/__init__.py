@@ -25,7 +25,7 @@ from rrgkern.edit_plan import (
     splice,
 )
 from rrgkern.entity_match import ANY, EQUAL, OPPOSITE, EntityMatch, ReportEntities, entity_match
-from rrgkern.linear_token_logps import linear_token_logps
+from rrgkern.logps import TokenLogps, linear_token_logps, token_logps
 from rrgkern.mccs import mccs
 from rrgkern.policy_loss import PolicyLoss, PolicyLossOutput, loss_scale, policy_loss
 from rrgkern.policy_loss.from_logits import policy_loss_from_logits
@@ -47,7 +47,6 @@ from rrgkern.shared_prefix import (
     shared_prefix_block_mask,
     shared_prefix_flex_attention,
 )
-from rrgkern.token_logps import TokenLogps, token_logps
 from rrgkern.token_weights import (
     ByteVocabulary,
     byte_level_spans,

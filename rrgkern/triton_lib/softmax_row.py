@@ -1,6 +1,6 @@
 """One row of logits: the sums over its columns, and the gradient of its logits.
 
-The target stays out of the sums and nothing cancels; `token_logps/row_stats.py` has the formulas.
+The target stays out of the sums and nothing cancels; `logps/online_softmax.py` has the formulas.
 A thread keeps sums of its own columns, so a column costs one exponential and the row one reduction
 across threads.
 """

@@ -13,13 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from rrgkern import (
-    PolicyLoss,
-    PreferencePairs,
-    linear_token_logps,
-    policy_loss,
-    preference_loss,
-)
+from rrgkern import PolicyLoss, PreferencePairs, linear_token_logps, policy_loss, preference_loss
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import Group, group_offsets
 from rrgtrain.algorithms.objective import Objective

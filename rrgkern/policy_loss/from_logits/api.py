@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import check_tensors
+from rrgkern.logps.inputs import as_rows, check_logits
+from rrgkern.logps.op import token_logps_fwd
 from rrgkern.policy_loss.api import PolicyLossOutput
 from rrgkern.policy_loss.checks import check_arguments, constant
 from rrgkern.policy_loss.from_logits.autograd import ComposedInPlace, Fused
@@ -14,9 +16,6 @@ from rrgkern.policy_loss.from_logits.reference import is_token_level
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
-from rrgkern.token_logps.checks import check_logits
-from rrgkern.token_logps.layout import as_rows
-from rrgkern.token_logps.op import token_logps_fwd
 
 DEFAULT = PolicyLoss()
 

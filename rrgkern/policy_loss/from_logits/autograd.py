@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from rrgkern.logps.inputs import overwriting
+from rrgkern.logps.op import token_logps_bwd_, token_logps_fwd
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
 from rrgkern.policy_loss.op import policy_loss_bwd, policy_loss_fwd
-from rrgkern.token_logps.op import token_logps_bwd_, token_logps_fwd
-from rrgkern.token_logps.overwritten import overwriting
 
 ONCE = (
     "a second backward through one policy_loss_from_logits: the first gave its gradient away; call "

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from rrgkern.logps import cpu_from_logits
 from rrgkern.policy_loss.from_logits.reference import is_active
 from rrgkern.policy_loss.reference import policy_loss_reference
-from rrgkern.token_logps import chunked
 
 
 def loss_and_gradient(
@@ -37,7 +37,7 @@ def loss_and_gradient(
     Args:
         gradient: "new"; "inplace", the logits are overwritten and returned; "none", size 0.
     """
-    stats = chunked.forward(logits, targets, temperature, entropy, mask)
+    stats = cpu_from_logits.forward(logits, targets, temperature, entropy, mask)
     loss, coef, coef_entropy, metrics = policy_loss_reference(
         stats.logps,
         advantages,
@@ -58,7 +58,7 @@ def loss_and_gradient(
     active = is_active(coef, bonus)
     if gradient == "none":
         return loss, logits.new_empty(0), active, metrics
-    written = chunked.backward(
+    written = cpu_from_logits.backward(
         coef, bonus, logits, targets, stats, temperature, inplace=gradient == "inplace"
     )
     return loss, written, active, metrics

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from rrgkern.dispatch import register_triton
+from rrgkern.logps.online_softmax import stats_dtype
 from rrgkern.policy_loss.from_logits import cpu_kernels
 from rrgkern.policy_loss.reference import METRICS
-from rrgkern.token_logps.row_stats import stats_dtype
 
 
 @torch.library.custom_op("rrgkern::grpo_loss_fwd", mutates_args=())

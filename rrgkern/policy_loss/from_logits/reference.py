@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rrgkern.logps import reference as token_logps
 from rrgkern.policy_loss.reference import policy_loss_reference
 from rrgkern.policy_loss.spec import PolicyLoss
-from rrgkern.token_logps import reference as token_logps
 
 
 def is_token_level(spec: PolicyLoss, sampler: Tensor | None) -> bool:

@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from rrgkern.logps.inputs import check_targets, columns_per_load, row_walk
+from rrgkern.logps.online_softmax import FAR, LOG2E, stats_dtype
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
 from rrgkern.policy_loss.triton_policy_loss import (
@@ -21,9 +23,6 @@ from rrgkern.policy_loss.triton_policy_loss import (
     sampler_bounds,
     surrogate_numbers,
 )
-from rrgkern.token_logps.layout import columns_per_load, row_walk
-from rrgkern.token_logps.row_stats import FAR, LOG2E, stats_dtype
-from rrgkern.token_logps.targets import check_targets
 from rrgkern.triton_lib.exact import difference, exp, limited
 from rrgkern.triton_lib.policy import (
     KL_CODES,

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import check_tensors
-from rrgkern.linear_token_logps.checks import check_head
-from rrgkern.linear_token_logps.sharded import is_sharded
+from rrgkern.logps.inputs import check_head, is_sharded
+from rrgkern.logps.online_softmax import stats_dtype
 from rrgkern.policy_loss.api import PolicyLossOutput
 from rrgkern.policy_loss.linear.autograd import LossInPlace, LossIntoGrad, check_accumulates
 from rrgkern.policy_loss.linear.checks import check_policy
@@ -15,7 +15,6 @@ from rrgkern.policy_loss.linear.modes import Wanted, choose_mode
 from rrgkern.policy_loss.linear.op import linear_grpo_loss_fwd
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
-from rrgkern.token_logps.row_stats import stats_dtype
 
 DEFAULT = PolicyLoss()
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from rrgkern.linear_token_logps.op import linear_token_logps_bwd_into
+from rrgkern.logps.op import linear_token_logps_bwd_into
 from rrgkern.policy_loss.linear.op import linear_grpo_loss_fwd, linear_grpo_loss_scale_
 
 HOW = "leave accumulate_weight_grad False"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.linear_token_logps.head import Head
-from rrgkern.linear_token_logps.sums import Sums
-from rrgkern.token_logps.row_stats import RowStats
+from rrgkern.logps.head import Head
+from rrgkern.logps.online_softmax import RowStats, Sums
 
 # Numbers handled at a time: a wide copy of them stays in the cache.
 BLOCK_ELEMENTS = 1 << 18

@@ -7,15 +7,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.linear_token_logps import chunked
-from rrgkern.linear_token_logps.head import Head
+from rrgkern.logps import tiled_head
+from rrgkern.logps.head import Head
+from rrgkern.logps.online_softmax import RowStats
 from rrgkern.policy_loss.linear import frozen
 from rrgkern.policy_loss.linear import gradients as in_forward
 from rrgkern.policy_loss.linear.modes import Wanted
 from rrgkern.policy_loss.linear.plan import Plan
 from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.linear.rows import Rows, reachable, select
-from rrgkern.token_logps.row_stats import RowStats
 
 
 class Forward(NamedTuple):
@@ -63,7 +63,7 @@ def forward(
     live_hidden = hidden if mode == "grad_in_forward" else rows.gather(hidden)
     live_targets = rows.gather(targets)
     if mode == "recompute":
-        stats = chunked.forward(live_hidden, live_targets, head, entropy, plan.tiling, plan.tile)
+        stats = tiled_head.forward(live_hidden, live_targets, head, entropy, plan.tiling, plan.tile)
     elif mode == "frozen_head":
         found = frozen.directions(live_hidden, live_targets, head, entropy, plan)
         stats = found.stats
@@ -73,7 +73,7 @@ def forward(
 
     everywhere = _spread(stats, rows.live, rows_given, entropy)
     if len(rows.rest):
-        rest = chunked.forward(
+        rest = tiled_head.forward(
             hidden[rows.rest], targets[rows.rest], head, entropy, plan.tiling, plan.tile
         )
         for whole, part in zip(everywhere, rest, strict=True):

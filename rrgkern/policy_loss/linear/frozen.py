@@ -12,11 +12,10 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from rrgkern.linear_token_logps.head import Head, accumulate
-from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.logps.head import Head, accumulate
+from rrgkern.logps.inputs import check_targets
+from rrgkern.logps.online_softmax import RowStats, Sums
 from rrgkern.policy_loss.linear.plan import Plan
-from rrgkern.token_logps.row_stats import RowStats
-from rrgkern.token_logps.targets import check_targets
 
 
 class Directions(NamedTuple):

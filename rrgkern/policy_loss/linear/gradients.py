@@ -13,14 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.linear_token_logps.head import Head, accumulate, tile_of
-from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.logps.head import Head, accumulate, tile_of
+from rrgkern.logps.inputs import check_targets
+from rrgkern.logps.online_softmax import RowStats, Sums
 from rrgkern.policy_loss.linear.modes import Wanted
 from rrgkern.policy_loss.linear.plan import Plan
 from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.linear.rows import Rows
-from rrgkern.token_logps.row_stats import RowStats
-from rrgkern.token_logps.targets import check_targets
 
 
 class InForward(NamedTuple):

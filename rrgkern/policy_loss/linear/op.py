@@ -12,9 +12,10 @@ import torch
 from torch import Tensor
 
 from rrgkern.dispatch import register_triton
-from rrgkern.linear_token_logps import torch_tile
-from rrgkern.linear_token_logps.head import Head
-from rrgkern.linear_token_logps.op import CPU_TILING, linear_token_logps_bwd
+from rrgkern.logps import cpu_tile
+from rrgkern.logps.head import Head
+from rrgkern.logps.online_softmax import stats_dtype
+from rrgkern.logps.op import CPU_TILING, linear_token_logps_bwd
 from rrgkern.policy_loss.linear import cpu_kernels
 from rrgkern.policy_loss.linear import forward as compute
 from rrgkern.policy_loss.linear.modes import Wanted
@@ -22,10 +23,9 @@ from rrgkern.policy_loss.linear.plan import Plan
 from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
-from rrgkern.token_logps.row_stats import stats_dtype
 
 # The gradient in the forward keeps 64 MiB of fp32 logits.
-CPU_PLAN = Plan(CPU_TILING, 1 << 24, torch_tile, cpu_kernels)
+CPU_PLAN = Plan(CPU_TILING, 1 << 24, cpu_tile, cpu_kernels)
 INPUTS = 24
 
 # loss, metrics, coef, coef_entropy, logps, entropy, shift, lognorm, d_hidden, d_weight, d_bias

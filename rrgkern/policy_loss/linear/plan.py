@@ -6,10 +6,9 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from rrgkern.linear_token_logps.chunked import TileSteps
-from rrgkern.linear_token_logps.head import Head, Tiling
-from rrgkern.linear_token_logps.sums import Sums
-from rrgkern.token_logps.row_stats import RowStats
+from rrgkern.logps.head import Head, Tiling
+from rrgkern.logps.online_softmax import RowStats, Sums
+from rrgkern.logps.tiled_head import TileSteps
 
 
 class RowSteps(Protocol):

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.linear_token_logps import reference as head_reference
+from rrgkern.logps import linear_reference as head_reference
 from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.reference import policy_loss_reference
 from rrgkern.policy_loss.terms import terms

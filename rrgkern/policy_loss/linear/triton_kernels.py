@@ -7,10 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rrgkern.linear_token_logps.head import Head
-from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.logps.head import Head
+from rrgkern.logps.online_softmax import RowStats, Sums
 from rrgkern.policy_loss.linear.cpu_kernels import factors
-from rrgkern.token_logps.row_stats import RowStats
 
 NUM_WARPS = 4
 BLOCK = 32 * NUM_WARPS * 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.linear_token_logps import triton_tile
-from rrgkern.linear_token_logps.triton_linear_token_logps import TILING, head_of
+from rrgkern.logps import triton_tile
+from rrgkern.logps.triton_from_hidden import TILING, head_of
 from rrgkern.policy_loss.linear import forward as compute
 from rrgkern.policy_loss.linear import triton_kernels
 from rrgkern.policy_loss.linear.modes import Wanted

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from rrgkern import PolicyLoss
+from rrgkern.logps import reference as token_logps
 from rrgkern.policy_loss.from_logits.reference import grpo_loss_reference, is_token_level
 from rrgkern.policy_loss.terms import terms
-from rrgkern.token_logps import reference as token_logps
 from tests.rrgkern.policy_loss.cases import sampled_variants
 from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, Problem, arguments, problem
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from rrgkern.linear_token_logps.head import Head
-from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.logps.head import Head
+from rrgkern.logps.online_softmax import RowStats, Sums, stats_dtype
 from rrgkern.policy_loss.linear.triton_kernels import direction, rescale, scale
-from rrgkern.token_logps.row_stats import RowStats, stats_dtype
 from tests.rrgkern.aot.harness import Case, per_row
 
 VOCABULARY = 151936

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import PolicyLoss, linear_policy_loss
-from rrgkern.linear_token_logps import reference as head_reference
+from rrgkern.logps import linear_reference as head_reference
 from rrgkern.policy_loss.linear import reference
 from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.reference import METRICS

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rrgkern.linear_token_logps import op as logps_op
-from rrgkern.linear_token_logps import triton_linear_token_logps
-from rrgkern.linear_token_logps.head import Tiling
+from rrgkern.logps import op as logps_op
+from rrgkern.logps import triton_from_hidden
+from rrgkern.logps.head import Tiling
 from rrgkern.policy_loss.linear import api, autograd, op, policy, triton_linear_grpo_loss
 from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.rrgkern.device import DEVICE
@@ -22,7 +22,7 @@ def small_tiles(monkeypatch) -> None:
     monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(tiling=TILING, held=HELD))
     plan = triton_linear_grpo_loss.PLAN._replace(tiling=TILING, held=HELD)
     monkeypatch.setattr(triton_linear_grpo_loss, "PLAN", plan)
-    monkeypatch.setattr(triton_linear_token_logps, "TILING", TILING)
+    monkeypatch.setattr(triton_from_hidden, "TILING", TILING)
     monkeypatch.setattr(logps_op, "CPU_TILING", TILING)
 
 
@@ -76,8 +76,8 @@ def use_torch(monkeypatch) -> None:
         (triton_linear_grpo_loss, "fwd", op.linear_grpo_loss_fwd),
         (triton_linear_grpo_loss, "scale", op.linear_grpo_loss_scale),
         (triton_linear_grpo_loss, "scale_", op.linear_grpo_loss_scale_),
-        (triton_linear_token_logps, "fwd", logps_op.linear_token_logps_fwd),
-        (triton_linear_token_logps, "bwd", logps_op.linear_token_logps_bwd),
-        (triton_linear_token_logps, "bwd_into", logps_op.linear_token_logps_bwd_into),
+        (triton_from_hidden, "fwd", logps_op.linear_token_logps_fwd),
+        (triton_from_hidden, "bwd", logps_op.linear_token_logps_bwd),
+        (triton_from_hidden, "bwd_into", logps_op.linear_token_logps_bwd_into),
     ):
         monkeypatch.setattr(module, name, served._init_fn)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rrgkern.linear_token_logps import torch_tile, triton_tile
-from rrgkern.linear_token_logps.head import Head, Tiling
-from rrgkern.linear_token_logps.sums import Sums
+from rrgkern.logps import cpu_tile, triton_tile
+from rrgkern.logps.head import Head, Tiling
+from rrgkern.logps.online_softmax import Sums
 from rrgkern.policy_loss.linear import cpu_kernels, triton_kernels
 from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
@@ -46,16 +46,16 @@ def test_tiles_past_two_to_the_31(monkeypatch, step):
     spare = [torch.empty(ROWS * WIDTH, device=DEVICE), far_apart(torch.zeros_like(z))]
     sums = [Sums.empty(z, ROWS, torch.float32) for _ in range(2)]
     if step == "gradient":
-        torch_tile.fold(z.clone(), None, targets, columns, head, sums[0], True)
+        cpu_tile.fold(z.clone(), None, targets, columns, head, sums[0], True)
         sums[0].target_logit.nan_to_num_(0.3)
         stats = sums[0].close(0.7, True)
         coef = torch.tensor([1.0, -2.0, 0.5], device=DEVICE)
         arguments = (targets, columns, head, stats, coef, coef)
-        want = torch_tile.gradient(z, spare[0], *arguments)
+        want = cpu_tile.gradient(z, spare[0], *arguments)
         torch.testing.assert_close(triton_tile.gradient(far, spare[1], *arguments), want)
         return
     arguments = (targets, columns, head)
-    want = getattr(torch_tile, step)(z, spare[0], *arguments, sums[0], True)
+    want = getattr(cpu_tile, step)(z, spare[0], *arguments, sums[0], True)
     got = getattr(triton_tile, step)(far, spare[1], *arguments, sums[1], True)
     if step == "exponentials":
         for a, b in zip(got, want, strict=True):
@@ -67,7 +67,7 @@ def test_tiles_past_two_to_the_31(monkeypatch, step):
 def test_sums_and_head_past_two_to_the_31():
     z, targets, head, columns = problem()
     sums = Sums.empty(z, ROWS, torch.float32)
-    torch_tile.fold(z.clone(), None, targets, columns, head, sums, False)
+    cpu_tile.fold(z.clone(), None, targets, columns, head, sums, False)
     sums.target_logit.nan_to_num_(0.3)
     stats = sums.close(0.7, False)
     coef, last = torch.tensor([1.0, 0.0, 0.5], device=DEVICE), torch.tensor([0, 1, 2])
@@ -98,7 +98,7 @@ def test_tiles_of_a_large_batch_cover_it_once():
 COUNT = """
 import torch
 from tests.rrgkern.aot.harness import distinct_kernels
-from tests.rrgkern.linear_token_logps.aot_cases import slope, sweep
+from tests.rrgkern.logps.aot_cases import slope, sweep
 from tests.rrgkern.policy_loss.linear.aot_cases import directing, rescaling
 
 rows = [2, 3, 16, 17, 64, 65, 2048, *range(100, 1000, 20)]

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from rrgkern import PolicyLoss, linear_policy_loss
-from rrgkern.linear_token_logps import op as logps_op
-from rrgkern.linear_token_logps.head import Tiling
+from rrgkern.logps import op as logps_op
+from rrgkern.logps.head import Tiling
 from rrgkern.policy_loss.linear import cpu_kernels, op
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.linear.cases import keywords, problem

@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from rrgkern import PolicyLoss
-from rrgkern.linear_token_logps import torch_tile
+from rrgkern.logps import cpu_tile, tile
 from rrgkern.policy_loss.linear import cpu_kernels, frozen, op, rows
 from rrgkern.policy_loss.linear import forward as compute
 from rrgkern.policy_loss.linear import gradients as in_forward
-from rrgkern.token_logps import tile
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.mutants import mutate
 from tests.rrgkern.policy_loss.linear.cases import VOCABULARY, check, ours, problem
@@ -38,11 +37,11 @@ PLANTED = {
         *("if head.softcap:", "if False:"),
     ),
     "the others' cap has slope 1": (
-        *("frozen_head", torch_tile, "exponentials", torch_tile),
+        *("frozen_head", cpu_tile, "exponentials", cpu_tile),
         *("if slope is not None:", "if False:"),
     ),
     "decay of the wrong sign": (
-        *("frozen_head", torch_tile, "exponentials", torch_tile),
+        *("frozen_head", cpu_tile, "exponentials", cpu_tile),
         *("torch.exp(-drop)", "torch.exp(drop)"),
     ),
     "upstream gradient ignored": (
@@ -66,7 +65,7 @@ PLANTED = {
         *("policy.block(block)", "policy.block(slice(0, block.stop - block.start))"),
     ),
     "cap of slope 1": (
-        *("grad_in_forward", torch_tile, "gradient", torch_tile),
+        *("grad_in_forward", cpu_tile, "gradient", cpu_tile),
         *("return dz if slope is None else dz.mul_(slope)", "return dz"),
     ),
     "rows of the rest stay 0": (

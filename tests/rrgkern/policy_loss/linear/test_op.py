@@ -7,7 +7,7 @@ import torch
 
 from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.dispatch import served_by
-from rrgkern.linear_token_logps import op as logps_op
+from rrgkern.logps import op as logps_op
 from rrgkern.policy_loss.linear import op
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.linear.cases import check, keywords, ours, problem, truth

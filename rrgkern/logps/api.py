@@ -1,0 +1,96 @@
+"""Log-probabilities and entropy of tokens: from logits, or from hidden states and the head."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from rrgkern.checks import check_tensors
+from rrgkern.logps.inputs import as_rows, check_head, check_logits
+from rrgkern.logps.online_softmax import TokenLogps
+from rrgkern.logps.op import linear_token_logps_fwd, token_logps_fwd
+
+
+def token_logps(
+    logits: Tensor, targets: Tensor, *, temperature: float = 1.0, entropy: bool = False
+) -> TokenLogps:
+    """log softmax(logits / T)[target], and the entropy of the same softmax when asked.
+
+    Args:
+        logits: [..., V] fp16, bf16, fp32 or fp64, any strides. [N, V] and [B, L, V] are read where
+            they lie, `logits[:, :-1]` too; other layouts that cannot be viewed so are copied.
+        targets: [...] int64, each in [0, V). Ignored tokens (-100) are left out by the caller.
+        temperature: T, 1e-30 to 1e30, a run-time value.
+        entropy: also return the entropy, differentiable like `logps`.
+
+    Returns:
+        `TokenLogps(logps, entropy)` in nats, of the shape of `targets`; fp32, fp64 for fp64
+        logits. A logp is exact when the softmax has collapsed on its target: the target stays
+        out of the sum, logp = -softplus(logsumexp of the others - z_target).
+
+    The gradient of the logits has their dtype. A row whose incoming gradients (of logps and of
+    entropy) are both 0 is not read in the backward, and its gradient is 0 even where it is NaN.
+
+    Raises:
+        TypeError: a dtype that is not served.
+        ValueError: shapes that do not fit, a temperature out of range, logits
+            that `policy_loss_from_logits` has overwritten.
+        IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
+    """
+    check_tensors(logits=logits, targets=targets)
+    check_logits(logits, targets, temperature)
+    logps, entropies, _, _ = token_logps_fwd(
+        as_rows(logits), targets.reshape(-1), float(temperature), entropy
+    )
+    shape = targets.shape
+    return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else entropies)
+
+
+def linear_token_logps(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    *,
+    bias: Tensor | None = None,
+    temperature: float = 1.0,
+    softcap: float | None = None,
+    entropy: bool = False,
+) -> TokenLogps:
+    """log softmax(z / T)[target] of the head z = cap(hidden W^T + bias), [N, V] never in memory.
+
+    Args:
+        hidden: [..., H], fp16, bf16, fp32 or fp64; the states that predict the targets.
+        weight: [V, H], the dtype and device of `hidden`. Its gradient is skipped when it does
+            not require one. A DTensor (FSDP2) is gathered, and its gradient averaged over ranks.
+        targets: [...] int64, each in [0, V). Ignored tokens (-100) are left out by the caller:
+            a row that is not passed costs nothing.
+        bias: [V] or None, the dtype of `hidden`.
+        temperature: T > 0, a run-time value.
+        softcap: cap(z) = softcap * tanh(z / softcap), before the temperature; None for none.
+        entropy: also return the entropy of each distribution, differentiable like `logps`.
+
+    Returns:
+        `TokenLogps(logps, entropy)` in nats, of the shape of `targets`; fp32, fp64 for fp64
+        inputs. Each logp is exact when the softmax has collapsed on its target.
+
+    In the backward a row whose incoming gradients (of logps and of entropy) are both 0 is left
+    out of every product; gradients are summed in fp32 across tiles and rounded once.
+
+    Raises:
+        TypeError: a dtype that is not served, or dtypes that differ.
+        ValueError: shapes that do not fit, devices that differ, a temperature or softcap that is
+            not positive.
+        IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
+    """
+    check_tensors(hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
+    weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
+    logps, entropies, _, _ = linear_token_logps_fwd(
+        hidden.reshape(-1, hidden.shape[-1]),
+        weight,
+        bias,
+        targets.reshape(-1),
+        float(temperature),
+        float(softcap or 0.0),
+        entropy,
+    )
+    shape = targets.shape
+    return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else entropies)

@@ -1,0 +1,230 @@
+"""Check logits, hidden states, head and targets, and say how to walk their rows."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rrgkern.checks import values_may_be_read
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+# Beyond, products with 1/T leave the range of fp32.
+COLDEST, HOTTEST = 1e-30, 1e30
+
+
+def check_logits(logits: Tensor, targets: Tensor, temperature: float) -> None:
+    """Raise one line for logits [..., V] and targets [...] that do not fit, or a temperature."""
+    if logits.dtype not in FLOATS:
+        raise TypeError(f"logits is {logits.dtype}, wanted float16, bfloat16, float32 or float64")
+    if targets.dtype != torch.int64:
+        raise TypeError(f"targets is {targets.dtype}, wanted int64")
+    if logits.ndim < 1 or logits.shape[:-1] != targets.shape:
+        raise ValueError(
+            f"logits is {list(logits.shape)} and targets {list(targets.shape)}, wanted [..., V] "
+            "and [...]"
+        )
+    if logits.shape[-1] < 1:
+        raise ValueError(f"logits is {list(logits.shape)}, wanted a vocabulary of at least 1")
+    if logits.device != targets.device:
+        raise ValueError(
+            f"targets is on {targets.device} and logits on {logits.device}; move them to one device"
+        )
+    if not COLDEST <= temperature <= HOTTEST:
+        raise ValueError(
+            f"temperature is {temperature}, wanted a positive number from {COLDEST} to {HOTTEST}"
+        )
+    if not torch.compiler.is_compiling():
+        check_not_overwritten(logits)
+
+
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+def check_head(
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    bias: Tensor | None,
+    temperature: float,
+    softcap: float | None,
+) -> tuple[Tensor, Tensor | None]:
+    """weight and bias, gathered where they are sharded.
+
+    Raises:
+        TypeError: a dtype that is not served, dtypes that differ, a DTensor of rows.
+        ValueError: shapes that do not fit, devices that differ, a temperature or softcap that is
+            not positive.
+    """
+    refuse_sharded("hidden", hidden)
+    refuse_sharded("targets", targets)
+    if hidden.dtype not in FLOATS:
+        raise TypeError(f"hidden is {hidden.dtype}, wanted float16, bfloat16, float32 or float64")
+    for name, tensor in (("weight", weight), ("bias", bias)):
+        if tensor is not None and tensor.dtype != hidden.dtype:
+            raise TypeError(
+                f"{name} is {tensor.dtype} and hidden is {hidden.dtype}, wanted one dtype: "
+                f"pass {name}.to(hidden.dtype)"
+            )
+    if targets.dtype != torch.int64:
+        raise TypeError(f"targets is {targets.dtype}, wanted int64")
+    if weight.ndim != 2 or hidden.ndim < 1 or hidden.shape[-1] != weight.shape[1]:
+        raise ValueError(
+            f"hidden is {list(hidden.shape)} and weight {list(weight.shape)}, "
+            "wanted [..., H] and [V, H]"
+        )
+    if hidden.shape[:-1] != targets.shape:
+        raise ValueError(
+            f"targets is {list(targets.shape)}, wanted {list(hidden.shape[:-1])}: one per hidden "
+            "state"
+        )
+    if weight.shape[0] < 1:
+        raise ValueError("weight has no rows, wanted a vocabulary of at least 1")
+    if bias is not None and bias.shape != weight.shape[:1]:
+        raise ValueError(f"bias is {list(bias.shape)}, wanted {[weight.shape[0]]}")
+    for name, tensor in (("weight", weight), ("bias", bias), ("targets", targets)):
+        if tensor is not None and tensor.device != hidden.device:
+            raise ValueError(
+                f"{name} is on {tensor.device} and hidden on {hidden.device}, wanted one device: "
+                f"pass {name}.to(hidden.device)"
+            )
+    for name, value in (("temperature", temperature), ("softcap", softcap)):
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"{name} is {value}, wanted a positive number")
+    return gathered(weight), None if bias is None else gathered(bias)
+
+
+def check_targets(targets: Tensor, vocabulary: int, keep: Tensor | None = None) -> None:
+    """Raise IndexError when a target is outside [0, vocabulary) in a row that `keep` [N] keeps.
+
+    On CUDA the check is a device assertion, so that nothing waits for the GPU;
+    RRGKERN_CHECK=1 makes it wait and raise here, with the row that is wrong.
+    """
+    wrong = (targets < 0) | (targets >= vocabulary)
+    if keep is not None:
+        wrong &= keep
+    if values_may_be_read(targets):
+        rows = wrong.nonzero().flatten()
+        if len(rows):
+            row = int(rows[0])
+            raise IndexError(
+                f"targets[{row}] is {int(targets[row])} ({len(rows)} such rows), wanted 0 to "
+                f"{vocabulary - 1}: drop ignored tokens (-100) before the call"
+            )
+    else:
+        torch._assert_async(
+            ~wrong.any(), "a target is outside the vocabulary; RRGKERN_CHECK=1 names its row"
+        )
+
+
+BYTES_PER_LOAD = 16
+
+
+def as_rows(logits: Tensor) -> Tensor:
+    """[N, V] where the rows are evenly spaced, [B, L, V] where `reshape` would have to copy."""
+    evenly_spaced = logits.ndim == 3 and logits.stride(0) == logits.stride(1) * logits.shape[1]
+    if logits.ndim == 3 and not evenly_spaced:
+        return logits
+    return logits.reshape(-1, logits.shape[-1])
+
+
+def row_walk(logits: Tensor) -> tuple[int, int, int, int]:
+    """(batch stride, row stride, column stride, rows per batch) of [N, V] or [B, L, V].
+
+    Row r begins at (r // rows per batch) * batch stride + (r % rows per batch) * row stride.
+    """
+    batch = logits.stride(0) if logits.ndim == 3 else 0
+    return batch, logits.stride(-2), logits.stride(-1), max(1, logits.shape[-2])
+
+
+def columns_per_load(logits: Tensor) -> int:
+    """Columns of a 128-bit load, or 1 where rows do not begin at a multiple of 128 bits."""
+    size = logits.element_size()
+    offsets = (logits.data_ptr(), *(stride * size for stride in logits.stride()[:-1]))
+    if logits.stride(-1) != 1 or any(offset % BYTES_PER_LOAD for offset in offsets):
+        return 1
+    return BYTES_PER_LOAD // size
+
+
+def gathered(tensor: Tensor) -> Tensor:
+    """The whole tensor on every rank; a plain tensor as it is.
+
+    Its gradient is averaged over the ranks on its way back to the shards, as FSDP2 does with the
+    gradients that pass through its hooks.
+    """
+    if not is_sharded(tensor):
+        return tensor
+    from torch.distributed.tensor import Partial
+
+    ranks = tensor.device_mesh.ndim  # type: ignore[attr-defined]
+    whole: Tensor = tensor.full_tensor(  # type: ignore[attr-defined]
+        grad_placements=[Partial("avg")] * ranks
+    )
+    return whole
+
+
+def is_sharded(tensor: Tensor | None) -> bool:
+    """Whether it is a DTensor; does not import what is not imported."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def refuse_sharded(name: str, tensor: Tensor | None) -> None:
+    """Raise TypeError for a DTensor where a rank's own rows are wanted."""
+    if is_sharded(tensor):
+        raise TypeError(
+            f"{name} is a DTensor, wanted this rank's own rows: pass {name}.to_local() or "
+            f"{name}.full_tensor()"
+        )
+
+
+ATTRIBUTE = "_rrgkern_overwritten"
+
+
+@dataclass
+class _Record:
+    version: int
+    places: set[tuple[int, int]] = field(default_factory=set)
+
+
+@contextmanager
+def overwriting(logits: Tensor) -> Iterator[None]:
+    """The body writes a gradient over `logits` and moves their version on."""
+    owner = _owner(logits)
+    record: _Record | None = getattr(owner, ATTRIBUTE, None)
+    if record is None or record.version != owner._version:
+        record = _Record(owner._version)
+    yield
+    record.version = owner._version
+    record.places.add(_place(logits))
+    setattr(owner, ATTRIBUTE, record)
+
+
+def check_not_overwritten(logits: Tensor) -> None:
+    """Raise ValueError where an earlier call left a gradient in the memory of `logits`."""
+    owner = _owner(logits)
+    record: _Record | None = getattr(owner, ATTRIBUTE, None)
+    if record is None or owner.is_inference() or record.version != owner._version:
+        return
+    first, last = _place(logits)
+    if any(first <= end and begin <= last for begin, end in record.places):
+        raise ValueError(
+            "logits holds the gradient that policy_loss_from_logits(inplace=True) left there; "
+            "compute the logits anew, or pass inplace=False to the earlier call"
+        )
+
+
+def _owner(logits: Tensor) -> Tensor:
+    return logits if logits._base is None else logits._base
+
+
+def _place(logits: Tensor) -> tuple[int, int]:
+    """The first and the last element of the memory that they lie in."""
+    first = int(logits.storage_offset())
+    extents = zip(logits.shape, logits.stride(), strict=True)
+    return first, first + int(sum((size - 1) * stride for size, stride in extents))

@@ -1,0 +1,263 @@
+"""Compute log-probabilities and entropy from logits, and their gradient, in Triton.
+
+Forward: a program owns a row. Each thread keeps the running sums of its own columns (top, mass and
+tilt of `online_softmax.Others`) and folds the columns of one 128-bit load at a time, so a column
+costs one exponential and the row one reduction across threads, at the end. The target must stay out
+of the sums: its block is folded first, with the target masked, and skipped by the loop, which so
+compares no column with it.
+
+Backward: a program owns a block of columns of one row; each logit is read once and written once. A
+row whose coefficients are both 0 is not read: its gradient is 0 whatever it holds.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rrgkern.logps.inputs import BYTES_PER_LOAD, check_targets, columns_per_load, row_walk
+from rrgkern.logps.online_softmax import FAR, LOG2E, stats_dtype
+from rrgkern.triton_lib.softmax_row import (
+    close_row,
+    fold,
+    gradient_at_target,
+    gradient_block,
+    load_block,
+)
+
+NUM_WARPS = 8
+# Loads in flight per thread: of 128 bits, or of one column each where rows are not aligned.
+WIDE_LOADS, NARROW_LOADS = 2, 4
+
+
+PER_ROW = ("targets_ptr", "logps_ptr", "entropy_ptr", "shift_ptr", "lognorm_ptr")
+
+
+@triton.jit(do_not_specialize=["rows_per_batch"], do_not_specialize_on_alignment=PER_ROW)
+def token_logps_fwd_kernel(
+    logits_ptr,
+    targets_ptr,
+    logps_ptr,
+    entropy_ptr,
+    shift_ptr,
+    lognorm_ptr,
+    batch_stride,
+    row_stride,
+    column_stride,
+    rows_per_batch,
+    scale: tl.float64,
+    VOCABULARY: tl.constexpr,
+    ENTROPY: tl.constexpr,
+    WIDE: tl.constexpr,
+    FAR: tl.constexpr,
+    LANES: tl.constexpr,
+    VECTOR: tl.constexpr,
+):
+    """One row per program; `scale` = log2(e) / T, statistics in the dtype WIDE."""
+    row = tl.program_id(0).to(tl.int64)
+    offset = (row // rows_per_batch) * batch_stride + (row % rows_per_batch) * row_stride
+    logits_ptr += offset
+    target = tl.load(targets_ptr + row)
+    target_logit = tl.load(logits_ptr + target * column_stride).to(WIDE)
+    scale = tl.full([], scale, WIDE)
+
+    lane = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
+    BLOCK: tl.constexpr = LANES * VECTOR
+    target_block = (target // BLOCK).to(tl.int32)
+
+    z = load_block(logits_ptr, target_block, lane, column_stride, VOCABULARY, BLOCK, "")
+    # The loop walks the other blocks, one load ahead of the arithmetic.
+    ahead = load_block(
+        logits_ptr, (target_block == 0).to(tl.int32), lane, column_stride, VOCABULARY, BLOCK, ""
+    )
+    top = tl.full([LANES], float("-inf"), WIDE)
+    mass = tl.zeros([LANES], WIDE)
+    tilt = tl.zeros([LANES], WIDE)
+    others = tl.where(target_block * BLOCK + lane == target, float("-inf"), z.to(WIDE))
+    top, mass, tilt = fold(top, mass, tilt, others, scale, ENTROPY, FAR)
+    for step in tl.range(1, tl.cdiv(VOCABULARY, BLOCK)):
+        z = ahead
+        block = step + (step >= target_block).to(tl.int32)
+        ahead = load_block(logits_ptr, block, lane, column_stride, VOCABULARY, BLOCK, "")
+        top, mass, tilt = fold(top, mass, tilt, z.to(WIDE), scale, ENTROPY, FAR)
+
+    logp, shift, lognorm, entropy = close_row(top, mass, tilt, target_logit, scale, ENTROPY)
+    tl.store(logps_ptr + row, logp)
+    tl.store(shift_ptr + row, shift)
+    tl.store(lognorm_ptr + row, lognorm)
+    if ENTROPY:
+        tl.store(entropy_ptr + row, entropy)
+
+
+def token_logps_fwd(
+    logits: Tensor, targets: Tensor, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """logits [N, V] or [B, L, V], targets [N] -> logps, entropy, shift, lognorm, [N] each."""
+    vocabulary = logits.shape[-1]
+    check_targets(targets, vocabulary)
+    wide = stats_dtype(logits.dtype)
+    rows = len(targets)
+    logps, shift, lognorm = (logits.new_empty(rows, dtype=wide) for _ in range(3))
+    entropies = logits.new_empty(rows if entropy else 0, dtype=wide)
+    vector = columns_per_load(logits)
+    if rows:
+        token_logps_fwd_kernel[(rows,)](
+            logits,
+            targets.contiguous(),
+            logps,
+            entropies,
+            shift,
+            lognorm,
+            *row_walk(logits),
+            LOG2E / temperature,
+            VOCABULARY=vocabulary,
+            ENTROPY=entropy,
+            WIDE=tl.float64 if wide == torch.float64 else tl.float32,
+            FAR=FAR,
+            LANES=32 * NUM_WARPS * (WIDE_LOADS if vector > 1 else NARROW_LOADS),
+            VECTOR=vector,
+            num_warps=NUM_WARPS,
+        )
+    return logps, entropies, shift, lognorm
+
+
+LOADS_PER_THREAD = 2
+
+
+PER_ROW_OF_GRADIENT = (
+    *("coef_ptr", "coef_entropy_ptr", "targets_ptr"),
+    *("logps_ptr", "entropy_ptr", "shift_ptr", "lognorm_ptr"),
+)
+
+
+@triton.jit(
+    do_not_specialize=["rows_per_batch"], do_not_specialize_on_alignment=PER_ROW_OF_GRADIENT
+)
+def token_logps_bwd_kernel(
+    coef_ptr,
+    coef_entropy_ptr,
+    logits_ptr,
+    targets_ptr,
+    logps_ptr,
+    entropy_ptr,
+    shift_ptr,
+    lognorm_ptr,
+    gradient_ptr,
+    batch_stride,
+    row_stride,
+    column_stride,
+    rows_per_batch,
+    gradient_batch_stride,
+    gradient_row_stride,
+    gradient_column_stride,
+    inverse_temperature: tl.float64,
+    VOCABULARY: tl.constexpr,
+    ENTROPY: tl.constexpr,
+    WIDE: tl.constexpr,
+    FAR: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One block of one row per program; arithmetic in the dtype WIDE."""
+    BLOCKS: tl.constexpr = tl.cdiv(VOCABULARY, BLOCK)
+    row = (tl.program_id(0) // BLOCKS).to(tl.int64)
+    columns = (tl.program_id(0) % BLOCKS) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < VOCABULARY
+    batch = row // rows_per_batch
+    place = row % rows_per_batch
+    gradient_ptr += batch * gradient_batch_stride + place * gradient_row_stride
+    gradient_ptr += columns.to(tl.int64) * gradient_column_stride
+
+    coef = tl.load(coef_ptr + row)
+    active = coef != 0
+    if ENTROPY:
+        coef_entropy = tl.load(coef_entropy_ptr + row)
+        active = active | (coef_entropy != 0)
+    per_temperature = tl.full([], inverse_temperature, WIDE)
+    if active:
+        target = tl.load(targets_ptr + row)
+        logp = tl.load(logps_ptr + row)
+        shift = tl.load(shift_ptr + row)
+        lognorm = tl.load(lognorm_ptr + row)
+        logits_ptr += batch * batch_stride + place * row_stride
+        z = tl.load(logits_ptr + columns.to(tl.int64) * column_stride, inside, other=0.0).to(WIDE)
+        coef *= per_temperature
+        entropy = None
+        coef_of_entropy = None
+        if ENTROPY:
+            entropy = tl.load(entropy_ptr + row)
+            coef_of_entropy = coef_entropy * per_temperature
+        gradient = gradient_block(
+            z, coef, coef_of_entropy, entropy, shift, lognorm, per_temperature, ENTROPY, FAR
+        )
+        at_target = gradient_at_target(logp, coef, coef_of_entropy, entropy, ENTROPY, FAR)
+        gradient = tl.where(columns == target, at_target, gradient)
+        tl.store(gradient_ptr, gradient.to(gradient_ptr.dtype.element_ty), inside)
+    else:
+        tl.store(gradient_ptr, tl.zeros([BLOCK], gradient_ptr.dtype.element_ty), inside)
+
+
+def token_logps_bwd(
+    coef: Tensor,
+    coef_entropy: Tensor | None,
+    logits: Tensor,
+    targets: Tensor,
+    logps: Tensor,
+    entropy: Tensor,
+    shift: Tensor,
+    lognorm: Tensor,
+    temperature: float,
+) -> Tensor:
+    """Gradient, contiguous, of the shape and dtype of `logits`: [N, V] or [B, L, V]."""
+    gradient = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
+    stats = (logps, entropy, shift, lognorm)
+    _launch(gradient, coef, coef_entropy, logits, targets, stats, temperature)
+    return gradient
+
+
+def token_logps_bwd_(
+    coef: Tensor,
+    coef_entropy: Tensor | None,
+    logits: Tensor,
+    targets: Tensor,
+    logps: Tensor,
+    entropy: Tensor,
+    shift: Tensor,
+    lognorm: Tensor,
+    temperature: float,
+) -> None:
+    """The same, written over the logits."""
+    stats = (logps, entropy, shift, lognorm)
+    _launch(logits, coef, coef_entropy, logits, targets, stats, temperature)
+
+
+def _launch(
+    gradient: Tensor,
+    coef: Tensor,
+    coef_entropy: Tensor | None,
+    logits: Tensor,
+    targets: Tensor,
+    stats: tuple[Tensor, Tensor, Tensor, Tensor],
+    temperature: float,
+) -> None:
+    vocabulary = logits.shape[-1]
+    block = LOADS_PER_THREAD * 32 * NUM_WARPS * BYTES_PER_LOAD // logits.element_size()
+    if len(targets):
+        token_logps_bwd_kernel[(len(targets) * triton.cdiv(vocabulary, block),)](
+            coef.contiguous(),
+            coef if coef_entropy is None else coef_entropy.contiguous(),
+            logits,
+            targets.contiguous(),
+            *stats,
+            gradient,
+            *row_walk(logits),
+            *row_walk(gradient)[:3],
+            1 / temperature,
+            VOCABULARY=vocabulary,
+            ENTROPY=coef_entropy is not None,
+            WIDE=tl.float64 if stats_dtype(logits.dtype) == torch.float64 else tl.float32,
+            FAR=FAR,
+            BLOCK=block,
+            num_warps=NUM_WARPS,
+        )

@@ -1,0 +1,337 @@
+"""What is done to a tile of logits between the products, in Triton; `cpu_tile` says what.
+
+The tile holds the raw products in fp32. Each kernel adds the bias and applies the cap on its way:
+three or four operations on numbers that are in registers, instead of a pass over the tile. The
+width is compiled in, so that its loads can be proved aligned; a vocabulary has two, that of its
+last slice and that of the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from rrgkern.logps.head import Head, tile_of
+from rrgkern.logps.online_softmax import FAR, LOG2E, RowStats, Sums
+from rrgkern.triton_lib import math as lib
+
+NUM_WARPS = 4
+# Left alone, the assembler spills a few values of a row in fp64 for a warp more.
+WIDE_REGISTERS = 224
+# Columns that a thread loads at a time: 128 bits of fp32.
+VECTOR = 4
+LANES = 32 * NUM_WARPS * 2
+GRADIENT_BYTES = 32 * NUM_WARPS * 2 * 16
+
+
+@triton.jit
+def tanh(x):
+    """Relative precision at both ends, unlike 1 - 2 / (exp(2x) + 1)."""
+    less = lib.expm1(-2.0 * tl.abs(x))
+    size = -less / (less + 2.0)
+    return tl.where(x < 0, -size, size)
+
+
+@triton.jit
+def cap_slope(x):
+    """1 - tanh(x)^2, which does not cancel where tanh saturates."""
+    small = tl.exp(-2.0 * tl.abs(x))
+    return 4.0 * small / ((1.0 + small) * (1.0 + small))
+
+
+@triton.jit
+def _products(z_ptr, bias_ptr, columns, inside, BIAS: tl.constexpr, WIDE: tl.constexpr):
+    z = tl.load(z_ptr + columns, inside, other=0.0)
+    if BIAS:
+        z += tl.load(bias_ptr + columns, inside, other=0.0).to(WIDE)
+    return z
+
+
+# A row has one number behind each of these pointers, and a block of rows begins where it may: odd
+# lengths and slices of a larger batch share one compilation.
+PER_ROW = ("targets_ptr", "top_ptr", "mass_ptr", "tilt_ptr", "target_logit_ptr", "decay_ptr")
+PER_ROW_OF_GRADIENT = (
+    *("targets_ptr", "coef_ptr", "coef_entropy_ptr"),
+    *("logps_ptr", "entropy_ptr", "shift_ptr", "lognorm_ptr"),
+)
+
+
+@triton.jit(do_not_specialize_on_alignment=PER_ROW)
+def fold_kernel(
+    z_ptr,
+    bias_ptr,
+    targets_ptr,
+    top_ptr,
+    mass_ptr,
+    tilt_ptr,
+    target_logit_ptr,
+    out_ptr,
+    decay_ptr,
+    z_stride,
+    out_stride,
+    first_column,
+    scale: tl.float64,
+    softcap: tl.float64,
+    WIDTH: tl.constexpr,
+    BIAS: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    ENTROPY: tl.constexpr,
+    EXPONENTIALS: tl.constexpr,
+    WIDE: tl.constexpr,
+    FAR: tl.constexpr,
+    LANES: tl.constexpr,
+    VECTOR: tl.constexpr,
+):
+    """One row of the tile per program; `scale` = log2(e) / T. Each thread sums its own columns."""
+    row = tl.program_id(0).to(tl.int64)
+    z_ptr += row * z_stride
+    local = tl.load(targets_ptr + row) - first_column
+    target = tl.where((local >= 0) & (local < WIDTH), local, -1).to(tl.int32)
+    scale_wide = tl.full([], scale, WIDE)
+    cap = tl.full([], softcap, WIDE)
+    lane = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
+    BLOCK: tl.constexpr = LANES * VECTOR
+
+    lane_top = tl.full([LANES], float("-inf"), WIDE)
+    lane_mass = tl.zeros([LANES], WIDE)
+    lane_tilt = tl.zeros([LANES], WIDE)
+    for start in tl.range(0, WIDTH, BLOCK):
+        columns = start + lane
+        inside = columns < WIDTH
+        z = _products(z_ptr, bias_ptr, columns, inside, BIAS, WIDE)
+        if SOFTCAP:
+            z = cap * tanh(z / cap)
+        z = tl.where(inside & (columns != target), z, float("-inf"))
+        new_top = tl.maximum(lane_top, tl.max(z, 1))
+        # A lane that saw -inf only measures from 0: its exponentials are 0, not NaN.
+        base = tl.where(new_top == float("-inf"), 0.0, new_top)
+        bits = (z - base[:, None]) * scale_wide
+        p = tl.exp2(bits)
+        drop = (base - lane_top) * scale_wide
+        decay = tl.exp2(-drop)
+        if ENTROPY:
+            # 0 * inf: mass 0 carries no tilt, and a column of probability 0 adds none.
+            carried = tl.where(lane_mass > 0, lane_tilt + drop * lane_mass, 0.0) * decay
+            lane_tilt = carried - tl.sum(tl.maximum(bits, -FAR) * p, 1)
+        lane_mass = lane_mass * decay + tl.sum(p, 1)
+        lane_top = new_top
+
+    tile_top = tl.max(lane_top, 0)
+    base = tl.where(tile_top == float("-inf"), 0.0, tile_top)
+    drop = (base - lane_top) * scale_wide
+    decay = tl.exp2(-drop)
+    mass = tl.sum(lane_mass * decay, 0).to(tl.float64)
+    tilt = tl.sum(tl.where(lane_mass > 0, lane_tilt + drop * lane_mass, 0.0) * decay, 0)
+
+    old_top = tl.load(top_ptr + row)
+    old_mass = tl.load(mass_ptr + row)
+    top = tl.maximum(old_top, tile_top.to(tl.float64))
+    base64 = tl.where(top == float("-inf"), 0.0, top)
+    old_drop = tl.where(old_mass > 0, (base64 - old_top) * scale, 0.0)
+    old_decay = tl.exp2(-old_drop)
+    tile_drop = tl.where(mass > 0, (base64 - tile_top) * scale, 0.0)
+    tile_decay = tl.exp2(-tile_drop)
+    # No barrier between the loads and stores of the row's sums: the thread that stores them loaded
+    # them, and of another warp, which may load a new one, only the maximum is used, the same then.
+    tl.store(top_ptr + row, top)
+    tl.store(mass_ptr + row, old_mass * old_decay + mass * tile_decay)
+    if ENTROPY:
+        old_tilt = tl.load(tilt_ptr + row) + old_drop * lib.LN2 * old_mass
+        tile_tilt = (tilt.to(tl.float64) + tile_drop * mass) * lib.LN2
+        tl.store(tilt_ptr + row, old_tilt * old_decay + tile_tilt * tile_decay)
+    if target >= 0:
+        z_target = tl.load(z_ptr + target)
+        if BIAS:
+            z_target += tl.load(bias_ptr + target).to(WIDE)
+        if SOFTCAP:
+            z_target = cap * tanh(z_target / cap)
+        tl.store(target_logit_ptr + row, z_target)
+
+    if EXPONENTIALS:
+        tl.store(decay_ptr + row, old_decay.to(WIDE))
+        out_ptr += row * out_stride
+        base = base64.to(WIDE)
+        for start in tl.range(0, WIDTH, BLOCK):
+            columns = start + lane
+            inside = columns < WIDTH
+            x = _products(z_ptr, bias_ptr, columns, inside, BIAS, WIDE)
+            z = x
+            if SOFTCAP:
+                z = cap * tanh(x / cap)
+            e = tl.exp2((z - base) * scale_wide)
+            if SOFTCAP:
+                e *= cap_slope(x / cap)
+            e = tl.where(columns == target, 0.0, e)
+            tl.store(out_ptr + columns, e.to(out_ptr.dtype.element_ty), inside)
+
+
+@triton.jit(do_not_specialize_on_alignment=PER_ROW_OF_GRADIENT)
+def gradient_kernel(
+    z_ptr,
+    bias_ptr,
+    out_ptr,
+    targets_ptr,
+    coef_ptr,
+    coef_entropy_ptr,
+    logps_ptr,
+    entropy_ptr,
+    shift_ptr,
+    lognorm_ptr,
+    z_stride,
+    out_stride,
+    first_column,
+    inverse_temperature: tl.float64,
+    softcap: tl.float64,
+    WIDTH: tl.constexpr,
+    BIAS: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    ENTROPY: tl.constexpr,
+    WIDE: tl.constexpr,
+    FAR: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """One block of columns of one row of the tile per program."""
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = columns < WIDTH
+    per_temperature = tl.full([], inverse_temperature, WIDE)
+    cap = tl.full([], softcap, WIDE)
+    local = tl.load(targets_ptr + row) - first_column
+    target = tl.where((local >= 0) & (local < WIDTH), local, -1).to(tl.int32)
+    coef = tl.load(coef_ptr + row) * per_temperature
+    logp = tl.load(logps_ptr + row)
+    shift = tl.load(shift_ptr + row)
+    lognorm = tl.load(lognorm_ptr + row)
+
+    x = _products(z_ptr + row * z_stride, bias_ptr, columns, inside, BIAS, WIDE)
+    z = x
+    if SOFTCAP:
+        z = cap * tanh(x / cap)
+    log_p = (z - shift) * per_temperature - lognorm
+    p = tl.exp2(log_p * lib.LOG2E)
+    at_target = -coef * lib.expm1(logp)
+    if ENTROPY:
+        coef_entropy = tl.load(coef_entropy_ptr + row) * per_temperature
+        entropy = tl.load(entropy_ptr + row)
+        # -inf is moved up before it meets a probability of 0.
+        dz = -p * (coef + coef_entropy * (tl.maximum(log_p, -FAR) + entropy))
+        at_target -= coef_entropy * tl.exp(logp) * (tl.maximum(logp, -FAR) + entropy)
+    else:
+        dz = -coef * p
+    dz = tl.where(columns == target, at_target, dz)
+    if SOFTCAP:
+        dz *= cap_slope(x / cap)
+    tl.store(out_ptr + row * out_stride + columns, dz.to(out_ptr.dtype.element_ty), inside)
+
+
+def fold(
+    z: Tensor,
+    spare: Tensor | None,
+    targets: Tensor,
+    columns: slice,
+    head: Head,
+    sums: Sums,
+    entropy: bool,
+) -> None:
+    """See `cpu_tile.fold`; the tile is only read."""
+    _fold(z, z, sums.target_logit, targets, columns, head, sums, entropy, exponentials=False)
+
+
+def exponentials(
+    z: Tensor,
+    spare: Tensor,
+    targets: Tensor,
+    columns: slice,
+    head: Head,
+    sums: Sums,
+    entropy: bool,
+) -> tuple[Tensor, Tensor]:
+    """See `cpu_tile.exponentials`; they are written to `spare`."""
+    out, decay = tile_of(spare, *z.shape), torch.empty_like(sums.target_logit)
+    _fold(z, out, decay, targets, columns, head, sums, entropy, exponentials=True)
+    return out, decay
+
+
+def _fold(
+    z: Tensor,
+    out: Tensor,
+    decay: Tensor,
+    targets: Tensor,
+    columns: slice,
+    head: Head,
+    sums: Sums,
+    entropy: bool,
+    exponentials: bool,
+) -> None:
+    fold_kernel[(len(z),)](
+        z,
+        *_bias(head, columns, z),
+        targets,
+        *sums.others,
+        sums.target_logit,
+        out,
+        decay,
+        z.stride(0),
+        out.stride(0),
+        columns.start,
+        LOG2E / head.temperature,
+        head.softcap,
+        WIDTH=z.shape[1],
+        ENTROPY=entropy,
+        EXPONENTIALS=exponentials,
+        LANES=LANES,
+        VECTOR=VECTOR,
+        **_variant(head),
+    )
+
+
+def gradient(
+    z: Tensor,
+    spare: Tensor,
+    targets: Tensor,
+    columns: slice,
+    head: Head,
+    stats: RowStats,
+    coef: Tensor,
+    coef_entropy: Tensor | None,
+) -> Tensor:
+    """See `cpu_tile.gradient`; written to `spare`."""
+    out, block = tile_of(spare, *z.shape), GRADIENT_BYTES // z.element_size()
+    gradient_kernel[(len(z), triton.cdiv(z.shape[1], block))](
+        z,
+        *_bias(head, columns, z),
+        out,
+        targets,
+        coef,
+        coef if coef_entropy is None else coef_entropy,
+        *stats,
+        z.stride(0),
+        out.stride(0),
+        columns.start,
+        1 / head.temperature,
+        head.softcap,
+        WIDTH=z.shape[1],
+        ENTROPY=coef_entropy is not None,
+        BLOCK=block,
+        **_variant(head),
+    )
+    return out
+
+
+def _bias(head: Head, columns: slice, z: Tensor) -> tuple[Tensor]:
+    return (z if head.bias is None else head.bias[columns],)
+
+
+def _variant(head: Head) -> dict[str, Any]:
+    return {
+        "BIAS": head.bias is not None,
+        "SOFTCAP": head.softcap != 0,
+        "WIDE": tl.float64 if head.wide == torch.float64 else tl.float32,
+        "FAR": FAR,
+        "num_warps": NUM_WARPS,
+        **({"maxnreg": WIDE_REGISTERS} if head.wide == torch.float64 else {}),
+    }

@@ -1,0 +1,141 @@
+"""Inputs, eager PyTorch and the fp64 truth for log-probabilities from hidden states."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rrgkern import linear_token_logps
+from rrgkern.logps import linear_reference as reference
+from rrgkern.logps import reference as from_logits
+from tests.rrgkern.device import DEVICE
+from tests.tolerance import assert_close_to_truth
+
+
+class Problem(NamedTuple):
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    targets: Tensor
+    coef: Tensor
+    coef_entropy: Tensor
+    temperature: float = 1.0
+    softcap: float | None = None
+
+
+class Outcome(NamedTuple):
+    logps: Tensor
+    entropy: Tensor
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+
+def problem(
+    rows: int,
+    width: int,
+    vocabulary: int,
+    dtype: torch.dtype = torch.float32,
+    bias: bool = False,
+    seed: int = 0,
+    **options: float,
+) -> Problem:
+    """Logits of spread 3, coefficients of both signs; every third row has coefficients 0."""
+    generator = torch.Generator().manual_seed(seed)
+    hidden = torch.randn(rows, width, generator=generator)
+    weight = torch.randn(vocabulary, width, generator=generator) * 3 / width**0.5
+    offsets = torch.randn(vocabulary, generator=generator) if bias else None
+    targets = torch.randint(vocabulary, (rows,), generator=generator).to(DEVICE)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    coefs = torch.randn(2, rows, generator=generator, dtype=wide).to(DEVICE)
+    coefs[:, ::3] = 0
+    operands = [None if x is None else x.to(DEVICE, dtype) for x in (hidden, weight, offsets)]
+    return Problem(*operands, targets, *coefs, **options)
+
+
+def run(function, given: Problem) -> Outcome:
+    """`function(hidden, weight, bias, targets, temperature, softcap)` and its gradients."""
+    leaves = [x.detach().requires_grad_() for x in given[:3] if x is not None]
+    hidden, weight, *bias = leaves
+    logps, entropy = function(
+        *(hidden, weight, bias[0] if bias else None),
+        *(given.targets, given.temperature, given.softcap),
+    )
+    total = (given.coef * logps).sum() + (given.coef_entropy * entropy).sum()
+    gradients = torch.autograd.grad(total, leaves)
+    return Outcome(logps.detach(), entropy.detach(), *gradients, *([None] * (3 - len(leaves))))
+
+
+def ours(given: Problem) -> Outcome:
+    def function(hidden, weight, bias, targets, temperature, softcap):
+        return linear_token_logps(
+            *(hidden, weight, targets),
+            bias=bias,
+            temperature=temperature,
+            softcap=softcap,
+            entropy=True,
+        )
+
+    return run(function, given)
+
+
+def eager(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    temperature: float,
+    softcap: float | None,
+) -> tuple[Tensor, Tensor]:
+    """What one writes without this library: the head in its dtype, log_softmax in fp32."""
+    logits = torch.nn.functional.linear(hidden, weight, bias)
+    logits = logits if logits.dtype == torch.float64 else logits.float()
+    if softcap:
+        logits = softcap * torch.tanh(logits / softcap)
+    log_p = torch.log_softmax(logits / temperature, -1)
+    return log_p.gather(-1, targets[..., None])[..., 0], -(log_p.exp() * log_p).sum(-1)
+
+
+def check(actual: Outcome, given: Problem) -> None:
+    """Values one by one, gradients row by row, against the fp64 reference."""
+
+    def exact(hidden, weight, bias, targets, temperature, softcap):
+        return reference.forward(hidden, weight, bias, targets, temperature, softcap or 0.0)
+
+    doubled = Problem(
+        *(x if x is None or not x.is_floating_point() else x.double() for x in given[:6]),
+        *given[6:],
+    )
+    truth, plain, terms = run(exact, doubled), run(eager, given), _terms(doubled)
+    for name, got, want, yardstick in zip(Outcome._fields, actual, truth, plain, strict=True):
+        if want is None:
+            assert got is None, f"a gradient of {name} came from nowhere"
+        elif given.hidden.dtype == torch.float64:
+            torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-12, msg=name)
+        else:
+            # Of thousands of rows eager hits some by luck. A sum is known to a rounding of its
+            # terms, which are larger than it where they cancel.
+            rounding = 4 * torch.finfo(torch.float32).eps * getattr(terms, name)
+            rounding += torch.finfo(got.dtype).eps * (want.norm(dim=-1) if want.ndim > 1 else 0)
+            assert_close_to_truth(got, yardstick, want, tiny=rounding)
+
+
+def _terms(given: Problem) -> Outcome:
+    """Size of the terms that each value, and each row of a gradient, is the sum of."""
+    softcap = given.softcap or 0.0
+    logits = reference.head_logits(given.hidden, given.weight, given.bias, softcap)
+    spread = (logits / given.temperature).abs().amax(1)
+    none = torch.zeros_like(given.coef)
+    dz = sum(
+        from_logits.backward(*coefs, logits, given.targets, given.temperature).abs()
+        for coefs in ((given.coef, none), (none, given.coef_entropy))
+    )
+    return Outcome(
+        logps=spread,
+        entropy=spread,
+        hidden=(dz @ given.weight.abs()).norm(dim=1) * spread,
+        weight=(dz.T @ (given.hidden.abs() * spread[:, None])).norm(dim=1),
+        bias=dz.T @ spread,
+    )

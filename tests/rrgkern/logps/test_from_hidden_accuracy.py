@@ -1,0 +1,93 @@
+"""The tiled kernel against fp64: dtypes, options, tile borders, and logits hard to sum."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rrgkern.logps import cpu_tile, tiled_head, triton_tile
+from rrgkern.logps.head import Head, Tiling
+from tests.rrgkern.logps.from_hidden_oracle import check, ours, problem
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("options", [{}, {"temperature": 0.6, "softcap": 4.0}])
+def test_dtypes_and_options(kernel, dtype, bias, options):
+    if kernel == "triton" and (dtype.itemsize == 2 or bool(options) != bias):
+        pytest.skip("to the kernels a tile is fp32 or fp64: two dtypes, with all options and none")
+    given = problem(11, 16, 301, dtype, bias, **options)
+    check(ours(given), given)
+
+
+@pytest.mark.parametrize(
+    ("rows", "vocabulary"), [(9, 1), (9, 2), (9, 1024), (9, 1025), (1, 9000), (1, 32001)]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_vocabularies(kernel, rows, vocabulary, dtype):
+    if vocabulary == 32001 and dtype == torch.float32:
+        pytest.skip("32001 columns take long in the interpreter: once")
+    given = problem(rows, 8, vocabulary, dtype, temperature=0.8)
+    check(ours(given), given)
+
+
+def test_the_vocabulary_of_qwen(torch_kernel):
+    given = problem(5, 8, 151936, torch.bfloat16)
+    check(ours(given), given)
+
+
+@pytest.mark.parametrize("offset", [-120.0, 80.0])
+def test_an_offset_common_to_all_logits(kernel, offset):
+    given = problem(8, 16, 500, bias=True)
+    given = given._replace(bias=given.bias + offset)
+    check(ours(given), given)
+
+
+@pytest.mark.parametrize("margin", [20.0, 40.0])
+def test_collapsed_softmax_keeps_its_digits(kernel, margin):
+    given = problem(8, 16, 500)
+    # The target's row of the weight lies along the hidden state: its logit leads by `margin`.
+    hidden = torch.nn.functional.normalize(given.hidden, dim=1)
+    targets = torch.arange(8, device=hidden.device)
+    weight = given.weight * 0.1
+    weight[targets] = hidden * margin
+    given = given._replace(hidden=hidden, weight=weight, targets=targets)
+    outcome = ours(given)
+    z = hidden.double() @ weight.double().T
+    others = z.scatter(1, targets[:, None], -torch.inf).logsumexp(1)
+    truth = -torch.log1p(torch.exp(others - z.gather(1, targets[:, None])[:, 0]))
+    torch.testing.assert_close(outcome.logps.double(), truth, rtol=2e-5, atol=0)
+    check(outcome, given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tiling", [Tiling(64, 64), Tiling(128, 128 * 3), Tiling(1000, 10**6)])
+@pytest.mark.parametrize("steps", [cpu_tile, triton_tile], ids=["torch", "triton"])
+def test_tile_borders_do_not_matter(steps, tiling, dtype):
+    if steps is triton_tile and (dtype != torch.float64 or tiling.elements == 64):
+        pytest.skip("tile by tile in the interpreter: the other tilings show it")
+    given = problem(11, 16, 700, dtype, bias=True, temperature=0.7, softcap=5.0)
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    head = Head(given.weight, given.bias, given.temperature, given.softcap, operands=wide)
+    whole = Tiling(columns=700, elements=700 * 11)
+    tolerance = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {}
+    results = []
+    for tiles in (tiling, whole):
+        stats = tiled_head.forward(given.hidden, given.targets, head, True, tiles, steps)
+        gradients = tiled_head.backward(
+            *(given.coef, given.coef_entropy, given.hidden, given.targets, head),
+            *(stats, (True, True, True), tiles, steps),
+        )
+        results.append((stats.logps, stats.entropy, *gradients))
+    for split, together in zip(*results, strict=True):
+        torch.testing.assert_close(split, together, **tolerance)
+
+
+def test_tiles_cover_every_column_once():
+    for vocabulary in (1, 63, 64, 65, 1000, 32001, 151936):
+        slices = list(Tiling(1024, 4096).slices(vocabulary))
+        bounds = [0, *(s.stop for s in slices)]
+        assert [s.start for s in slices] == bounds[:-1] and bounds[-1] == vocabulary
+        assert max(s.stop - s.start for s in slices) <= 1024

@@ -1,0 +1,177 @@
+"""The op as PyTorch sees it: registration, autograd, compilation, refusals, reproducibility."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rrgkern import linear_token_logps, token_logps
+from rrgkern.logps import cpu_tile, op, triton_tile
+from tests.gradient_mutants import GRADIENT_MUTANTS
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.logps.from_hidden_oracle import check, ours, problem
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+
+
+@pytest.mark.parametrize(("entropy", "bias"), [(False, False), (True, True)])
+def test_opcheck(entropy, bias):
+    given = problem(3, 8, 40, bias=bias)
+    hidden, weight = given.hidden.requires_grad_(), given.weight.requires_grad_()
+    inputs = (hidden, weight, given.bias, given.targets)
+    torch.library.opcheck(op.linear_token_logps_fwd, (*inputs, 0.7, 3.0, entropy))
+    with torch.no_grad():
+        stats = op.linear_token_logps_fwd(*inputs, 0.7, 3.0, entropy)
+    coefs = (given.coef, given.coef_entropy if entropy else None)
+    detached = [x if x is None else x.detach() for x in inputs]
+    for wanted in ((True, True, bias), (True, False, False)):
+        torch.library.opcheck(
+            op.linear_token_logps_bwd, (*coefs, *detached, *stats, 0.7, 3.0, *wanted)
+        )
+
+
+def test_gradcheck_through_the_op(torch_kernel):
+    given = problem(4, 3, 9, torch.float64, bias=True)
+    leaves = [x.requires_grad_() for x in (given.hidden, given.weight, given.bias)]
+
+    def function(hidden, weight, bias):
+        return linear_token_logps(
+            hidden, weight, given.targets, bias=bias, temperature=0.7, softcap=3.0, entropy=True
+        )
+
+    assert torch.autograd.gradcheck(function, leaves)
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+def test_compiles_into_one_graph(torch_kernel, entropy):
+    given = problem(6, 8, 50)
+
+    def loss(hidden, weight, temperature):
+        out = linear_token_logps(
+            hidden, weight, given.targets, temperature=temperature, entropy=entropy
+        )
+        return (given.coef * out.logps).sum() + out.entropy.sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for temperature in (0.7, 1.3):
+        leaves = [x.detach().requires_grad_() for x in (given.hidden, given.weight)]
+        expected = torch.autograd.grad(loss(*leaves, temperature), leaves)
+        actual = torch.autograd.grad(compiled(*leaves, temperature), leaves)
+        assert all(torch.equal(a, e) for a, e in zip(actual, expected, strict=True))
+
+
+def test_equals_token_logps_of_the_logits():
+    given = problem(6, 8, 50, torch.float64, temperature=0.7)
+    out = linear_token_logps(
+        given.hidden, given.weight, given.targets, temperature=0.7, entropy=True
+    )
+    expected = token_logps(
+        given.hidden @ given.weight.T, given.targets, temperature=0.7, entropy=True
+    )
+    torch.testing.assert_close(out, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_two_runs_are_bitwise_equal(kernel):
+    given = problem(12, 16, 1500, torch.bfloat16)
+    assert all(torch.equal(a, b) for a, b in zip(ours(given)[:4], ours(given)[:4], strict=True))
+
+
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf])
+def test_rows_without_coefficient_change_nothing(kernel, poison):
+    given = problem(12, 16, 300, bias=True)
+    masked = (given.coef == 0) & (given.coef_entropy == 0)
+    clean = ours(given)
+    hidden = given.hidden.clone()
+    hidden[masked] = poison
+    dirty = ours(given._replace(hidden=hidden))
+    assert masked.any() and (dirty.hidden[masked] == 0).all()
+    assert torch.equal(dirty.logps[~masked], clean.logps[~masked])
+    for name in ("hidden", "weight", "bias"):
+        assert torch.equal(getattr(dirty, name), getattr(clean, name))
+
+
+@pytest.mark.parametrize("rows", [0, 4])
+def test_no_active_row_gives_zero_gradients(kernel, rows):
+    given = problem(rows, 8, 30, torch.bfloat16, bias=True)
+    given.coef.zero_(), given.coef_entropy.zero_()
+    outcome = ours(given)
+    assert outcome.logps.shape == (rows,)
+    assert all((gradient == 0).all() for gradient in outcome[2:])
+
+
+def test_gradients_only_where_required(torch_kernel):
+    given = problem(6, 8, 50, bias=True)
+    hidden = given.hidden.requires_grad_()
+    linear_token_logps(hidden, given.weight, given.targets, bias=given.bias).logps.sum().backward()
+    assert hidden.grad.any() and given.weight.grad is None and given.bias.grad is None
+    frozen = linear_token_logps(hidden.detach(), given.weight, given.targets)
+    assert not frozen.logps.requires_grad
+
+
+def test_expanded_strided_and_many_dimensional_inputs(torch_kernel):
+    given = problem(24, 8, 50)
+    wide = torch.randn(4, 7, 16, device=DEVICE)
+    hidden = wide[:, :-1, ::2].requires_grad_()
+    weight = given.weight.T.contiguous().T
+    targets = given.targets.view(4, 6)
+    out = linear_token_logps(hidden, weight, targets, entropy=True)
+    assert out.logps.shape == out.entropy.shape == (4, 6)
+    (gradient,) = torch.autograd.grad(out.logps.sum(), hidden)
+    flat = hidden.detach().reshape(24, 8).clone().requires_grad_()
+    logits = flat @ given.weight.T
+    (expected,) = torch.autograd.grad(
+        torch.log_softmax(logits, 1).gather(1, targets.view(-1, 1)).sum(), flat
+    )
+    torch.testing.assert_close(gradient.reshape(24, 8), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"hidden": torch.ones(3, 8, dtype=torch.int32)}, TypeError, "int32"),
+        ({"weight": torch.ones(20, 8, dtype=torch.bfloat16)}, TypeError, "weight.to"),
+        ({"targets": torch.ones(3, dtype=torch.int32)}, TypeError, "int64"),
+        ({"targets": torch.ones(4, dtype=torch.int64)}, ValueError, r"targets is \[4\]"),
+        ({"weight": torch.ones(20, 9)}, ValueError, r"\[20, 9\]"),
+        ({"weight": torch.ones(0, 8)}, ValueError, "at least 1"),
+        ({"bias": torch.ones(19)}, ValueError, r"\[19\], wanted \[20\]"),
+        ({"temperature": -1.0}, ValueError, "temperature is -1.0"),
+        ({"softcap": 0.0}, ValueError, "softcap is 0.0"),
+    ],
+)
+def test_refusals_say_what_was_seen(change, error, words):
+    arguments = {
+        "hidden": torch.ones(3, 8),
+        "weight": torch.ones(20, 8),
+        "targets": torch.zeros(3, dtype=torch.int64),
+    } | change
+    with pytest.raises(error, match=words):
+        linear_token_logps(**arguments)
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="a device assertion ends the CUDA context")
+@pytest.mark.parametrize("wrong", [-100, 20])
+def test_a_target_outside_the_vocabulary_is_refused(wrong):
+    with pytest.raises(IndexError, match=rf"targets\[1\] is {wrong}.*0 to 19"):
+        linear_token_logps(torch.ones(2, 8), torch.ones(20, 8), torch.tensor([0, wrong]))
+
+
+@pytest.mark.launcher
+@pytest.mark.parametrize("name", GRADIENT_MUTANTS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_wrong_gradient_is_noticed(kernel, monkeypatch, dtype, name):
+    if kernel == "triton" and dtype == torch.bfloat16:
+        pytest.skip("to the kernels a tile is fp32 either way")
+    given = problem(12, 16, 200, dtype, temperature=0.7)
+    steps = triton_tile if kernel == "triton" else cpu_tile
+    right, mutate = steps.gradient, GRADIENT_MUTANTS[name]
+
+    def wrong(z, spare, targets, columns, head, *rest):
+        gradient = right(z, spare, targets, columns, head, *rest)
+        return mutate(gradient, targets - columns.start, head.temperature)
+
+    if name == "zero":
+        check(ours(given), given)
+    monkeypatch.setattr(steps, "gradient", wrong)
+    with pytest.raises(AssertionError, match="too far from the truth"):
+        check(ours(given), given)

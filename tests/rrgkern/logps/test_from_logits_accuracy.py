@@ -1,0 +1,145 @@
+"""The kernels against fp64: dtypes, widths, layouts, and the logits that break a naive softmax."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from rrgkern import token_logps
+from rrgkern.logps import cpu_from_logits
+from rrgkern.logps.online_softmax import RowStats
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.logps.from_logits_oracle import Outcome, Problem, check, problem, run
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+
+
+def through_op(given: Problem, entropy: bool) -> Outcome:
+    """The public function: Triton, in its interpreter where there is no GPU."""
+
+    def function(logits: Tensor, targets: Tensor, temperature: float, entropy: bool):
+        return token_logps(logits, targets, temperature=temperature, entropy=entropy)
+
+    return run(function, given, entropy=entropy)
+
+
+def chunked_cpu(given: Problem, entropy: bool) -> Outcome:
+    """The CPU kernel, which the interpreter's registration hides from the op in these tests."""
+    logits, targets = given.logits.cpu(), given.targets.cpu().reshape(-1)
+    stats = cpu_from_logits.forward(logits, targets, given.temperature, entropy)
+    gradient = cpu_from_logits.backward(
+        given.coef.cpu().reshape(-1),
+        given.coef_entropy.cpu().reshape(-1) if entropy else None,
+        *(logits, targets, RowStats(*stats), given.temperature),
+    )
+    shape = given.targets.shape
+    entropies = stats.entropy.view(shape) if entropy else stats.entropy
+    return Outcome(*(x.to(DEVICE) for x in (stats.logps.view(shape), entropies, gradient)))
+
+
+kernels = pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+
+
+@kernels
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("vocabulary", [1, 2, 17, 515, 4096, 9000])
+def test_widths_and_dtypes(kernel, dtype, vocabulary):
+    given = problem(7, vocabulary, dtype=dtype)
+    check(kernel(given, True), given)
+
+
+@kernels
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [1.0, 0.3, 2.5])
+def test_without_entropy(kernel, dtype, temperature):
+    given = problem(6, 600, dtype=dtype, temperature=temperature)
+    check(kernel(given, False), given, entropy=False)
+
+
+@kernels
+@pytest.mark.parametrize("vocabulary", [32001, 151665, 151936])
+def test_real_vocabularies(kernel, vocabulary):
+    given = problem(2, vocabulary, dtype=torch.bfloat16, temperature=1.0, seed=3)
+    given.coef.fill_(-0.5)
+    check(kernel(given, True), given)
+
+
+@kernels
+@pytest.mark.parametrize("hidden_columns", [slice(0, 2048), slice(3000, 5000), slice(5, 5000)])
+def test_columns_of_minus_infinity(kernel, hidden_columns):
+    given = problem(6, 5000)
+    given.logits[:, hidden_columns] = -torch.inf
+    given.targets.fill_(2)
+    given.logits[:, 2] = 0.5
+    outcome = kernel(given, True)
+    check(outcome, given)
+    hidden = outcome.gradient[:, hidden_columns].clone()
+    hidden[:, : max(0, 3 - hidden_columns.start)] = 0
+    assert (hidden == 0).all()
+
+
+@kernels
+def test_a_target_of_minus_infinity(kernel):
+    given = problem(4, 50)
+    given.logits.scatter_(1, given.targets[:, None], -torch.inf)
+    given.coef_entropy.zero_()
+    outcome = kernel(given, True)
+    assert (outcome.logps == -torch.inf).all()
+    expected = -torch.softmax(given.logits.double() / given.temperature, 1)
+    expected.scatter_(1, given.targets[:, None], 1.0)
+    expected *= (given.coef.double() / given.temperature)[:, None]
+    torch.testing.assert_close(outcome.gradient.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+@kernels
+@pytest.mark.parametrize("offset", [-120.0, 90.0, -3e4])
+def test_an_offset_common_to_all_logits(kernel, offset):
+    given = problem(6, 700, temperature=1.0)
+    given = given._replace(logits=(given.logits + offset))
+    check(kernel(given, True), given)
+
+
+@kernels
+@pytest.mark.parametrize("margin", [5.0, 20.0, 40.0, 80.0])
+@pytest.mark.parametrize("on_target", [True, False])
+def test_collapsed_softmax(kernel, margin, on_target):
+    given = problem(6, 900, temperature=1.0)
+    favourite = given.targets if on_target else (given.targets + 1) % 900
+    logits = given.logits.clamp(-3, 3).scatter(1, favourite[:, None], margin)
+    given = given._replace(logits=logits)
+    outcome = kernel(given, True)
+    check(outcome, given)
+    if on_target:
+        assert (outcome.logps < 0).all()
+
+
+@kernels
+def test_temperatures_that_saturate(kernel):
+    for temperature in (0.01, 100.0):
+        given = problem(6, 300, temperature=temperature)
+        check(kernel(given, True), given)
+
+
+@kernels
+@pytest.mark.parametrize("layout", ["shifted", "transposed", "every other", "[B, L, V]"])
+def test_layouts_are_read_where_they_lie(kernel, layout):
+    given = problem(2, 4, 96)
+    wide = problem(2, 5, 192, seed=5).logits
+    logits = {
+        "shifted": wide[:, :-1, :96],
+        "transposed": given.logits.transpose(1, 2).contiguous().transpose(1, 2),
+        "every other": wide[:, 1:, ::2],
+        "[B, L, V]": given.logits,
+    }[layout]
+    given = given._replace(logits=logits)
+    outcome = kernel(given, True)
+    assert outcome.gradient.shape == logits.shape
+    check(outcome, given)
+
+
+def test_more_than_three_dimensions():
+    given = problem(2, 3, 2, 33)
+    check(through_op(given, True), given)
+    one = problem(33)
+    check(through_op(one, True), one)

@@ -1,0 +1,195 @@
+"""The op as PyTorch sees it: registration, autograd, compilation, refusals, reproducibility."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rrgkern import token_logps
+from rrgkern.logps import op, tile, triton_from_logits
+from tests.gradient_mutants import GRADIENT_MUTANTS
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.logps.from_logits_oracle import check, problem
+from tests.rrgkern.logps.test_from_logits_accuracy import chunked_cpu, through_op
+
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+@pytest.mark.parametrize("shape", [(5, 17), (2, 3, 17)])
+def test_opcheck_forward(shape, entropy):
+    given = problem(*shape)
+    logits = given.logits[..., ::2] if len(shape) == 3 else given.logits
+    targets = given.targets.reshape(-1) // 2
+    torch.library.opcheck(
+        op.token_logps_fwd, (logits.detach().requires_grad_(), targets, 0.7, entropy)
+    )
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+def test_opcheck_backward(entropy):
+    given = problem(5, 17)
+    stats = op.token_logps_fwd(given.logits, given.targets, 0.7, entropy)
+    coef_entropy = given.coef_entropy if entropy else None
+    torch.library.opcheck(
+        op.token_logps_bwd, (given.coef, coef_entropy, given.logits, given.targets, *stats, 0.7)
+    )
+
+
+def test_opcheck_in_place():
+    given = problem(5, 17)
+    stats = op.token_logps_fwd(given.logits, given.targets, 0.7, True)
+    torch.library.opcheck(
+        op.token_logps_bwd_,
+        (given.coef, given.coef_entropy, given.logits.clone(), given.targets, *stats, 0.7),
+    )
+
+
+@pytest.mark.parametrize("layout", ["plain", "shifted", "every other", "transposed"])
+def test_in_place_gives_the_same_bits(layout):
+    given = problem(2, 3, 40)
+    wide = problem(2, 4, 80, seed=5).logits
+    logits = {
+        "plain": given.logits.view(6, 40),
+        "shifted": wide[:, :-1, :40],
+        "every other": wide[:, 1:, ::2],
+        "transposed": given.logits.view(6, 40).t().contiguous().t(),
+    }[layout]
+    targets, coef, bonus = (
+        part.reshape(-1) for part in (given.targets, given.coef, given.coef_entropy)
+    )
+    stats = op.token_logps_fwd(logits, targets, 0.7, True)
+    rest = (coef, bonus, logits, targets, *stats, 0.7)
+    expected = op.token_logps_bwd(*rest)
+    version = logits._version
+    op.token_logps_bwd_(*rest)
+    assert torch.equal(logits, expected) and logits._version > version
+
+
+def test_gradcheck_through_the_op():
+    given = problem(2, 5, dtype=torch.float64, seed=1)
+    assert torch.autograd.gradcheck(
+        lambda z: token_logps(z, given.targets, temperature=0.7, entropy=True),
+        (given.logits.requires_grad_(),),
+    )
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+def test_compiles_into_one_graph(entropy):
+    given = problem(5, 40)
+
+    def loss(logits, temperature):
+        out = token_logps(logits, given.targets, temperature=temperature, entropy=entropy)
+        return (given.coef * out.logps).sum() + out.entropy.sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    for temperature in (0.7, 1.3):
+        logits = given.logits.detach().requires_grad_()
+        (expected,) = torch.autograd.grad(loss(logits, temperature), logits)
+        (actual,) = torch.autograd.grad(compiled(logits, temperature), logits)
+        assert torch.equal(actual, expected)
+
+
+def test_two_runs_are_bitwise_equal():
+    given = problem(9, 5000, dtype=torch.bfloat16)
+    first, second = through_op(given, True), through_op(given, True)
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
+def test_rows_without_coefficient_change_nothing(kernel, poison):
+    given = problem(9, 400)
+    masked = (given.coef == 0) & (given.coef_entropy == 0)
+    clean = kernel(given, True)
+    poisoned = given.logits.clone()
+    poisoned[masked] = poison
+    dirty = kernel(given._replace(logits=poisoned), True)
+    assert masked.any() and (dirty.gradient[masked] == 0).all()
+    assert torch.equal(dirty.gradient, clean.gradient)
+    assert torch.equal(dirty.logps[~masked], clean.logps[~masked])
+    assert torch.equal(dirty.entropy[~masked], clean.entropy[~masked])
+
+
+@pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+def test_all_rows_masked_and_no_rows(kernel):
+    given = problem(5, 30)
+    given = given._replace(coef=given.coef * 0, coef_entropy=given.coef_entropy * 0)
+    assert (kernel(given, True).gradient == 0).all()
+    for shape in ((0, 30), (0, 4, 30), (4, 0, 30)):
+        outcome = kernel(problem(*shape), True)
+        assert outcome.logps.shape == shape[:-1] and outcome.gradient.shape == shape
+
+
+def test_one_gradient_at_a_time_and_expanded_gradients():
+    given = problem(6, 50)
+    logits = given.logits.detach().requires_grad_()
+    for name in ("logps", "entropy"):
+        out = token_logps(logits, given.targets, entropy=True)
+        (expanded,) = torch.autograd.grad(getattr(out, name).sum(), logits, retain_graph=True)
+        ones = torch.ones_like(out.logps)
+        (dense,) = torch.autograd.grad(getattr(out, name), logits, ones)
+        assert torch.equal(expanded, dense) and expanded.any()
+
+
+def test_second_derivatives_are_refused():
+    given = problem(3, 8)
+    logits = given.logits.detach().requires_grad_()
+    out = token_logps(logits, given.targets)
+    (gradient,) = torch.autograd.grad((out.logps**2).sum(), logits, create_graph=True)
+    with pytest.raises(RuntimeError):
+        gradient.sum().backward()
+
+
+def test_entropy_not_asked_for_has_size_zero():
+    given = problem(3, 8)
+    out = token_logps(given.logits, given.targets)
+    assert out.entropy.numel() == 0 and out.logps.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words"),
+    [
+        ({"logits": torch.ones(3, 8, dtype=torch.int32)}, TypeError, "int32"),
+        ({"targets": torch.ones(3, dtype=torch.int32)}, TypeError, "int64"),
+        ({"targets": torch.ones(4, dtype=torch.int64)}, ValueError, r"\[3, 8\]"),
+        ({"logits": torch.ones(3, 0)}, ValueError, r"\[3, 0\]"),
+        ({"temperature": 0.0}, ValueError, "temperature is 0.0"),
+        ({"temperature": 1e-31}, ValueError, "temperature is 1e-31, .* 1e-30 to 1e[+]30"),
+        ({"temperature": float("nan")}, ValueError, "temperature is nan"),
+    ],
+)
+def test_refusals_say_what_was_seen(change, error, words):
+    arguments = {"logits": torch.ones(3, 8), "targets": torch.zeros(3, dtype=torch.int64)} | change
+    with pytest.raises(error, match=words):
+        token_logps(**arguments)
+
+
+@pytest.mark.skipif(DEVICE != "cpu", reason="a device assertion ends the CUDA context")
+@pytest.mark.parametrize("wrong", [-100, 8])
+def test_a_target_outside_the_vocabulary_is_refused(wrong):
+    targets = torch.tensor([0, wrong, 7])
+    with pytest.raises(IndexError, match=rf"targets\[1\] is {wrong}.*0 to 7"):
+        token_logps(torch.ones(3, 8), targets)
+
+
+@pytest.mark.launcher
+@pytest.mark.parametrize("name", GRADIENT_MUTANTS)
+@pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+def test_a_wrong_gradient_is_noticed(monkeypatch, kernel, name):
+    given = problem(8, 60, dtype=torch.bfloat16, temperature=0.7)
+    mutate = GRADIENT_MUTANTS[name]
+    module, attribute, at = {
+        through_op: (triton_from_logits, "token_logps_bwd", (3, 8)),
+        chunked_cpu: (tile, "gradient", (4, 6)),
+    }[kernel]
+    right = getattr(module, attribute)
+
+    def wrong(*arguments):
+        targets, temperature = (arguments[i] for i in at)
+        return mutate(right(*arguments), targets, temperature)
+
+    check(kernel(given, True), given)
+    monkeypatch.setattr(module, attribute, wrong)
+    with pytest.raises(AssertionError, match="too far from the truth"):
+        check(kernel(given, True), given)
