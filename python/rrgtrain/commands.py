@@ -14,7 +14,7 @@ import torch
 from rrgclinical.shown import one_line
 from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.config import load_config
-from rrgtrain.dist import parallel, ranks
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.keepsakes import Keepsakes
 from rrgtrain.log.wandb_log import require_wandb
@@ -46,7 +46,7 @@ RESUMABLE = ("demo", "sft", "rl")
 
 def run(options: argparse.Namespace) -> int:
     """Loads the recipe and runs the verb; 0 on success. Bad input is a `UserError`."""
-    if ranks.processes() > 1 and options.verb not in parallel.VERBS:
+    if ranks.processes() > 1 and options.verb not in sharding.VERBS:
         raise UserError(f"rrgtrain {options.verb} is one process; start it without torchrun")
     if options.verb == "report":
         return report(options.run)
@@ -65,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
         recipe = _recipe(options)
     if recipe.log.wandb is not None:
         require_wandb()
-    parallel.check(recipe, options.verb)
+    sharding.check(recipe, options.verb)
     cuda = recipe.policy.device == "cuda" or (
         recipe.policy.device == "auto" and torch.cuda.is_available()
     )

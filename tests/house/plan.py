@@ -39,9 +39,9 @@ FLOOR = {
 }
 # Imports that go upward all the same: (who, what).
 UPWARD = {
-    ("rrgtrain.dist.parallel", "rrgtrain.policy.policy"),
-    ("rrgtrain.dist.parallel", "rrgtrain.schema"),
-    ("rrgtrain.dist.parallel", "rrgtrain.state.remembered"),
+    ("rrgtrain.dist.sharding", "rrgtrain.policy.policy"),
+    ("rrgtrain.dist.sharding", "rrgtrain.schema"),
+    ("rrgtrain.dist.sharding", "rrgtrain.state.remembered"),
     ("rrgtrain.state.keeper", "rrgtrain.log.logs"),
     ("rrgtrain.state.keeper", "rrgtrain.policy.policy"),
     ("rrgtrain.state.remembered", "rrgtrain.policy.load"),

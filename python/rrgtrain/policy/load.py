@@ -54,7 +54,7 @@ def load_policy(
         attn: how a shared prefix is attended, see `Network`.
         vision_attn: that of the vision tower, see `vision_attention`.
         masters: parameters that may train are loaded in fp32 (or `dtype`, if that is wider), for
-            training by `engine.parallel`; a frozen tower and the base of an adapter keep `dtype`.
+            training by `dist.sharding`; a frozen tower and the base of an adapter keep `dtype`.
 
     Raises:
         UserError: nothing at that path, the hub cannot be reached, another architecture, an

@@ -184,8 +184,10 @@ def _merged(layer: LoraLayer) -> dict[str, Tensor]:
 
 
 def _state(module: torch.nn.Module) -> dict[str, Tensor]:
-    """What `state_dict` gives, but of weights that `parallel.gathered` holds: its hooks would take
-    them apart again."""
+    """The state dict of weights that `sharding.summon_full` holds.
+
+    The hooks of `state_dict` itself would shard them again.
+    """
     found: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
     for place, part in module.named_modules():
         for name, buffer in part.named_buffers(recurse=False):

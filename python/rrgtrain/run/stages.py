@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
-from rrgtrain.dist import parallel, ranks
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.log.record import Recorder, StepRecords
@@ -153,7 +153,7 @@ class Stages:
                 record.load_state_dict(found["record"])
             return self._result(RlResult, found)
         recipe, policy = session.recipe, session.policy
-        if self.tuned is not None and parallel.sharded(policy):
+        if self.tuned is not None and sharding.is_sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
             policy.model = load_for(recipe, self.tuned, masters=True).model
         every = recipe.log.records if ranks.is_main() else 0

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from rrgtrain.dist import parallel, ranks
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.policy import Policy
@@ -221,7 +221,7 @@ class Keeper(Unkept):
     def _save(self, label: str) -> None:
         """All ranks together; rank 0 writes."""
         seconds = self.earlier + self._clock() - self._began
-        whole = parallel.full(self._before)
+        whole = sharding.full_state_dict(self._before)
         others = ranks.gather(self._before["random"])[1:]
         with ranks.propagate_errors():
             if self._store is not None:
@@ -280,7 +280,7 @@ class Keeper(Unkept):
 
     def _kept_batch(self, step: int, error: Exception) -> str:
         batches = ranks.gather(self._batch and self._batch())
-        weights = parallel.full(self._before["weights"])
+        weights = sharding.full_state_dict(self._before["weights"])
         batch = batches[ranks.error_rank(error)]
         if batch is None or not ranks.is_main():
             return ""
@@ -332,7 +332,7 @@ def load_weights(policy: Policy, weights: dict[str, torch.Tensor]) -> None:
                 f"the checkpoint holds {name} {list(value.shape)}, but the policy {seen}; resume "
                 "with the policy the run began with"
             )
-        parameter.copy_(parallel.as_parameter(value, parameter))
+        parameter.copy_(sharding.as_parameter(value, parameter))
 
 
 def _first_line(error: Exception) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rrgtrain.dist.parallel import as_parameter
+from rrgtrain.dist.sharding import as_parameter
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Sft
 

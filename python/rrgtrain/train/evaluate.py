@@ -13,7 +13,7 @@ import torch
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import label_report
 from rrgtrain.data.study import Study
-from rrgtrain.dist import parallel, ranks
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
@@ -107,7 +107,7 @@ def write_reports(
     reports: list[str] = []
     was_training = policy.model.training
     policy.model.eval()
-    with torch.no_grad(), parallel.gathered(policy):
+    with torch.no_grad(), sharding.summon_full(policy):
         for chunk in progress(chunks, description) if description else chunks:
             encoded = [prompts(study) for study in chunk]
             rollouts = generate(

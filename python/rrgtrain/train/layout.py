@@ -10,7 +10,7 @@ from torch import Tensor
 from rrgkern import PreferencePairs, loss_scale
 from rrgtrain.algorithms.group import Group, competing, group_offsets, token_offsets
 from rrgtrain.algorithms.objective import Objective
-from rrgtrain.dist import parallel
+from rrgtrain.dist import sharding
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Rl
@@ -90,7 +90,7 @@ class Layout:
         weights are sharded, the ranks compute them all or none."""
         if part.pairs is not None:
             return True
-        return self.objective.preference is not None and parallel.sharded(reference)
+        return self.objective.preference is not None and sharding.is_sharded(reference)
 
     def _needed(self, member: Tensor, count: int) -> Tensor:
         """[N], not 0 at the tokens of members that carry gradient even without a KL term."""

@@ -17,7 +17,7 @@ from rrgtrain.algorithms import Algorithm, Context, Group, Member
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.data.study import Study
-from rrgtrain.dist import parallel, ranks
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.log.record import Batch, Recorder
@@ -93,7 +93,7 @@ def sample_groups(
         turns[i] += 1
     seeds = ranks.shard(seeds)
     policy.model.eval()
-    with torch.no_grad(), parallel.gathered(policy):
+    with torch.no_grad(), sharding.summon_full(policy):
         pushed = ranks.broadcast_from_main(engine.update(policy, step) if ranks.is_main() else None)
         if not ranks.is_main():
             engine.follow(pushed)
@@ -165,7 +165,7 @@ def run_rl(
     if settings.beta > 0 or algorithm.needs_reference:
         # `out` lies among the checkpoints of the run
         reference = named_reference(policy, recipe, out.parent.parent)
-    parallel.place(recipe.scale.mode, policy, reference)
+    sharding.setup(recipe.scale.mode, policy, reference)
     optimizer = optimizer_of(policy.model, settings)
     watch = SamplerWatch(policy, algorithm, recipe)
     learner = Learner(policy, reference, algorithm, settings, optimizer, keeper, watch)
@@ -183,7 +183,7 @@ def run_rl(
 
     if (saved := keeper.begin(algorithm.name, state)) is not None:
         at = _Place(**{f.name: saved[f.name] for f in dataclasses.fields(_Place)})
-        parallel.load_optimizer(optimizer, saved["optimizer"])
+        sharding.load_optimizer(optimizer, saved["optimizer"])
         best.load_state_dict(saved["best"])
         algorithm.load_state_dict(saved["algorithm"])
         if record:
@@ -287,7 +287,7 @@ def run_rl(
     if reference is not None:
         reference.release()
     with keeper.between(at.step):
-        parallel.save_policy(policy, out, recipe)
+        sharding.save_policy(policy, out, recipe)
     clock.lap("validate")
     return RlResult(
         out,

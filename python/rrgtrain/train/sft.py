@@ -13,7 +13,7 @@ import torch
 
 from rrgkern import linear_token_logps
 from rrgtrain.data.study import Study
-from rrgtrain.dist import parallel, ranks
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.log.speed import peak_memory
@@ -83,7 +83,7 @@ def sft_gradients(
     sizes = [len(prompts(study).input_ids) + n for study, n in zip(own, lengths, strict=True)]
     chunks = within_budget(own, sizes, settings.token_budget)
     total = 0.0
-    for chunk in parallel.in_step(policy, chunks, []):
+    for chunk in sharding.pad_to_lockstep(policy, chunks, []):
         if chunk:
             loss, _ = sft_loss(policy, prompts, chunk, settings.template, tokens)
         else:
@@ -91,11 +91,11 @@ def sft_gradients(
             loss = 0.0 * _logps(policy, [idle], [idle.input_ids]).sum()
         if not torch.isfinite(loss):
             raise NotFinite(f"the loss is {loss.item()} at step {step}; lower sft.lr")
-        parallel.backward(policy, loss)
+        sharding.backward(policy, loss)
         total += loss.item()
     everywhere = sum(ranks.gather(total))
     seen = any(prompts(study).pixel_values is not None for study in own)
-    parallel.drop_unused_gradients(policy, images=seen)
+    sharding.drop_unused_gradients(policy, images=seen)
     return everywhere, tokens
 
 
@@ -114,7 +114,7 @@ def _logps(
         weight, bias = head(policy)
         return linear_token_logps(hidden, weight, batch.targets, bias=bias).logps
 
-    return parallel.through(policy, compute, images=with_images(prompts))
+    return sharding.forward(policy, compute, images=with_images(prompts))
 
 
 def with_reports(studies: Sequence[Study]) -> list[Study]:
@@ -145,7 +145,7 @@ def run_sft(
     """
     settings, keeper, by = recipe.sft, keeper or Unkept(), recipe.eval.best_by
     usable = with_reports(studies)
-    parallel.place(recipe.scale.mode, policy)
+    sharding.setup(recipe.scale.mode, policy)
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
 
     def peak() -> float:
@@ -165,7 +165,7 @@ def run_sft(
         # checkpoints of before eval.best_by
         saved.setdefault("plateau", saved.get("plateau_f1"))
         at = _Place(**{f.name: saved[f.name] for f in dataclasses.fields(_Place)})
-        parallel.load_optimizer(optimizer, saved["optimizer"])
+        sharding.load_optimizer(optimizer, saved["optimizer"])
         best.load_state_dict(saved["best"])
         if math.isinf(best.value):  # chosen by another metric
             at.plateau = -math.inf
@@ -230,7 +230,7 @@ def run_sft(
             bar.advance(loss=row["loss"])
     best.restore()
     with keeper.between(at.step):
-        parallel.save_policy(policy, out, recipe)
+        sharding.save_policy(policy, out, recipe)
     clock.lap("train")
     return SftResult(out, best.value, best.step, at.step, clock.total, dict(clock.seconds), peak())
 

@@ -17,7 +17,7 @@ from rrgkern import PolicyLoss, PreferencePairs, linear_token_logps, policy_loss
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import Group, group_offsets
 from rrgtrain.algorithms.objective import Objective
-from rrgtrain.dist import parallel, ranks
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
@@ -70,7 +70,7 @@ def accumulate_gradients(
         """Goes through the micro-batches; returns the loss of this rank's."""
         nonlocal tokens
         total = 0.0
-        stepped = parallel.in_step(policy, chunks, idle_chunk(groups))
+        stepped = sharding.pad_to_lockstep(policy, chunks, idle_chunk(groups))
         for place, (kept, rows) in enumerate(stepped):
             part = batch.part(rows)
             out, offsets = _forward(policy, kept, settings.temperature)
@@ -91,9 +91,9 @@ def accumulate_gradients(
             value = sum(losses[1:], losses[0]) if losses else 0.0 * out.sum()
             if not torch.isfinite(value):
                 raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
-            parallel.backward(policy, value)
+            sharding.backward(policy, value)
             total += value.item()
-        parallel.drop_unused_gradients(policy, images=images)
+        sharding.drop_unused_gradients(policy, images=images)
         return total
 
     alone = partial(add_gradients, injected_alone=True) if batch.objective.measured_apart else None
@@ -149,7 +149,7 @@ def fixed_logps(
     ref = None if reference is None else torch.zeros_like(old)
     was_training = policy.model.training
     chunks = _chunks(groups, batch, settings, keep_all=keep_all)
-    for kept, rows in parallel.in_step(policy, chunks, idle_chunk(groups)):
+    for kept, rows in sharding.pad_to_lockstep(policy, chunks, idle_chunk(groups)):
         index = batch.part(rows).index
         policy.model.eval()
         found = _forward(policy, kept, settings.temperature)[0].cpu()
@@ -326,7 +326,7 @@ def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[T
             hidden, weight, batch.targets, bias=bias, temperature=temperature
         ).logps
 
-    return parallel.through(policy, compute, images=with_images(prompts)), offsets[0]
+    return sharding.forward(policy, compute, images=with_images(prompts)), offsets[0]
 
 
 def _chunks(

@@ -19,7 +19,7 @@ from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.algorithms.objective import Objective, Preference
-from rrgtrain.dist import parallel
+from rrgtrain.dist import sharding
 from rrgtrain.dist import ranks
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.optim import adamw, apply_step
@@ -89,7 +89,7 @@ def computed(policy: Policy, reference: Policy | None, groups: list[Group], case
 def taken(policy: Policy) -> dict[str, torch.Tensor]:
     """The gradients, which are cleared; whole on rank 0."""
     parameters = dict(policy.model.named_parameters())
-    found = parallel.full({n: p.grad for n, p in parameters.items() if p.grad is not None})
+    found = sharding.full_state_dict({n: p.grad for n, p in parameters.items() if p.grad is not None})
     policy.model.zero_grad(set_to_none=True)
     return {name: value.clone() for name, value in found.items()} if ranks.is_main() else {}
 
@@ -112,7 +112,7 @@ def updates(mode: str) -> dict[str, Found]:
     """Every case in fp64."""
     policy = tiny_policy(dtype=torch.float64)
     reference = pair(mode, policy)
-    parallel.place(mode, policy, reference)
+    sharding.setup(mode, policy, reference)
     found = {}
     for name, case in CASES.items():
         groups = each_group_on_its_rank(groups_of(policy, case.sampled, edited=True))
@@ -138,7 +138,7 @@ def variants(mode: str) -> dict[str, Found]:
             add_lora(policy, Lora(rank=2, dropout=0.0), 0)
         policy.model.train()
         reference = pair(mode, policy)
-        parallel.place(mode, policy, reference)
+        sharding.setup(mode, policy, reference)
         groups = each_group_on_its_rank(groups_of(policy, THREE, edited=False))
         found[name] = computed(policy, reference, groups, Case(THREE, ("rl.beta=0.1",)))
     return found
@@ -153,14 +153,14 @@ def tuning(mode: str) -> dict[str, Found]:
         ("one study", None, 1),
     ):
         policy = tiny_policy(dtype=torch.float64)
-        parallel.place(mode, policy)
+        sharding.setup(mode, policy)
         settings = replace(recipe().sft, token_budget=budget)
         loss, tokens = sft_gradients(
             policy, PromptCache(policy, "short"), studies(count), settings, 0
         )
         optimizer = adamw(policy.model, 1e-2, 0.01)
         norm = apply_step(optimizer, policy.model.parameters(), 1e-2, 0.1)
-        weights = parallel.full(dict(policy.model.named_parameters()))
+        weights = sharding.full_state_dict(dict(policy.model.named_parameters()))
         whole = {n: w.detach().clone() for n, w in weights.items()} if ranks.is_main() else {}
         found[f"sft, {name}"] = Found(loss, {"tokens": tokens, "norm": norm}, whole)
     return found

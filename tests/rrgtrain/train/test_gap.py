@@ -19,7 +19,7 @@ from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.dist import parallel
+from rrgtrain.dist import sharding
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.policy.lora import add_lora
@@ -133,7 +133,7 @@ def run(
 def bits(policy: Policy) -> dict[str, torch.Tensor]:
     """The masters, whole."""
     state = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
-    return dict(parallel.full(state))
+    return dict(sharding.full_state_dict(state))
 
 
 class Noting(Length):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rrgtrain.algorithms.base import loss_of
-from rrgtrain.dist import parallel, ranks
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.schema import Lora
 from rrgtrain.train.memory import state_bytes
@@ -60,7 +60,7 @@ def test_what_is_held_is_what_the_formula_says(options: dict) -> None:
     if adapter:
         add_lora(policy, Lora(rank=32, dropout=0.0), 0)
     wanted = state_bytes(policy)
-    parallel.place("none", policy)
+    sharding.setup("none", policy)
     optimizer = adamw(policy.model, 1e-3, 0.0)
 
     def gradients() -> None:
@@ -74,7 +74,7 @@ def test_what_is_held_is_what_the_formula_says(options: dict) -> None:
     assert live() - before == pytest.approx(wanted.update, rel=0.1)
     del held
     apply_step(optimizer, policy.model.parameters(), 1e-3, 1.0)
-    with parallel.gathered(policy):
+    with sharding.summon_full(policy):
         assert live() - before == pytest.approx(wanted.rollout, rel=0.1)
 
 

@@ -16,7 +16,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
-from rrgtrain.dist import parallel, ranks
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
@@ -47,13 +47,13 @@ def leaves_its_world() -> Iterator[None]:
 def with_masters(**options: Any) -> Policy:
     """A tiny policy that computes in bf16, laid out for training in this process."""
     policy = tiny_policy(dtype=BF16, masters=True, **options)
-    parallel.place("none", policy)
-    assert parallel.sharded(policy)
+    sharding.setup("none", policy)
+    assert sharding.is_sharded(policy)
     return policy
 
 
 def whole(policy: Policy) -> dict[str, torch.Tensor]:
-    found = parallel.full(dict(policy.model.named_parameters()))
+    found = sharding.full_state_dict(dict(policy.model.named_parameters()))
     return {name: value.detach().clone() for name, value in found.items()}
 
 
@@ -88,29 +88,29 @@ def test_what_never_trains_stays_in_bf16_and_is_not_copied() -> None:
     frozen = with_masters(freeze_vision=True)
     tower = [p for p in frozen.visual.parameters()]
     assert {p.dtype for p in tower} == {BF16}
-    assert not any(map(parallel._is_sharded, tower))
+    assert not any(map(sharding._is_dtensor, tower))
     adapted = tiny_policy(dtype=BF16)
     add_lora(adapted, Lora(rank=2, dropout=0.0), 0)
-    parallel.place("none", adapted)
+    sharding.setup("none", adapted)
     dtypes = {p.requires_grad: p.dtype for p in adapted.model.parameters()}
     assert dtypes == {True: torch.float32, False: BF16}
-    assert all(parallel._is_sharded(p) == p.requires_grad for p in adapted.model.parameters())
+    assert all(sharding._is_dtensor(p) == p.requires_grad for p in adapted.model.parameters())
 
 
 def test_a_process_that_computes_in_fp32_keeps_its_plain_model() -> None:
     policy = tiny_policy(masters=True)
-    parallel.place("none", policy)
-    assert not parallel.sharded(policy)
+    sharding.setup("none", policy)
+    assert not sharding.is_sharded(policy)
 
 
 @pytest.mark.parametrize("placed", [True, False])
 def test_gathered_weights_are_the_masters_in_bf16_and_leave_them(placed: bool) -> None:
     policy = tiny_policy(dtype=BF16, masters=True)
     if placed:
-        parallel.place("none", policy)
+        sharding.setup("none", policy)
     before = whole(policy)
     for _ in range(2):
-        with parallel.gathered(policy):
+        with sharding.summon_full(policy):
             tensors = checkpoint_tensors(policy)
             assert tensors.keys() == before.keys()
             # reading them has not taken them apart
@@ -131,10 +131,10 @@ def test_an_adapter_is_merged_from_gathered_weights() -> None:
                 if "lora_B" in name:
                     parameter.copy_((torch.arange(parameter.numel()) % 7).view_as(parameter) / 64)
         if placed:
-            parallel.place("none", policy)
-        with parallel.gathered(policy):
+            sharding.setup("none", policy)
+        with sharding.summon_full(policy):
             found.append({n: t.clone() for n, t in checkpoint_tensors(policy).items()})
-            assert not any(map(parallel._is_sharded, policy.model.parameters()))
+            assert not any(map(sharding._is_dtensor, policy.model.parameters()))
     plain, gathered = found
     assert plain.keys() == gathered.keys()
     # the adapter is rounded to bf16 in one and not in the other
@@ -182,7 +182,7 @@ def test_update_and_rollout_compute_with_the_same_weights() -> None:
 def test_the_reference_is_what_the_policy_computed_with() -> None:
     policy = tiny_policy(dtype=BF16, masters=True)
     reference = reference_of(policy)
-    parallel.place("none", policy, reference)
+    sharding.setup("none", policy, reference)
     assert {p.dtype for p in reference.model.parameters()} == {BF16}
     groups = groups_of(policy, SAMPLED, edited=False)
     before = logps_of(policy, groups)
@@ -197,7 +197,7 @@ def test_a_checkpoint_holds_the_masters(tmp_path: Path) -> None:
     policy = with_masters()
     backward(policy)
     apply_step(adamw(policy.model, 1e-6, 0.01), policy.model.parameters(), 1e-6, 1.0)
-    parallel.save_policy(policy, tmp_path / "kept", recipe())
+    sharding.save_policy(policy, tmp_path / "kept", recipe())
     again = load_policy(tmp_path / "kept", dtype=BF16, masters=True)
     kept = dict(again.model.named_parameters())
     for name, value in whole(policy).items():
@@ -219,7 +219,7 @@ def test_state_of_before_goes_on_in_masters(tmp_path: Path) -> None:
     policy, saved = with_masters(), load_checkpoint(tmp_path / "run").state
     load_weights(policy, saved["weights"])
     again = adamw(policy.model, 1e-2, 0.01)
-    parallel.load_optimizer(again, saved["optimizer"])
+    sharding.load_optimizer(again, saved["optimizer"])
     of_policy, now = dict(from_policy.model.named_parameters()), whole(policy)
     for name, value in weights.items():
         assert torch.equal(now[name], value.float()) and torch.equal(of_policy[name], value.float())
@@ -267,10 +267,10 @@ def test_eight_bits_are_given_this_ranks_fp32_part(
     before = whole(policy)
     backward(policy)
     named = policy.model.named_parameters()
-    gradients = parallel.full({n: p.grad for n, p in named if p.grad is not None})
+    gradients = sharding.full_state_dict({n: p.grad for n, p in named if p.grad is not None})
     apply_step(optimizer, policy.model.parameters(), 0.5, 0.0)
     assert len(_Recorded.seen) == 2 * len(gradients)
-    assert not any(map(parallel._is_sharded, _Recorded.seen))
+    assert not any(map(sharding._is_dtensor, _Recorded.seen))
     assert {t.dtype for t in _Recorded.seen} == {torch.float32}
     after = whole(policy)
     for name, gradient in gradients.items():
@@ -279,7 +279,7 @@ def test_eight_bits_are_given_this_ranks_fp32_part(
     write_checkpoint(tmp_path / "kept", {"optimizer": optimizer.state_dict()})
     again = optimizer_of(policy.model, rl)
     saved = load_checkpoint(tmp_path / "kept").state["optimizer"]
-    parallel.load_optimizer(again, saved)
+    sharding.load_optimizer(again, saved)
     moments = [s["moment"] for s in again.state_dict()["state"].values()]
     wanted = [s["moment"] for s in optimizer.state_dict()["state"].values()]
     assert moments and all(torch.equal(a, b) for a, b in zip(moments, wanted, strict=True))

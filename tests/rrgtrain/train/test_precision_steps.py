@@ -14,7 +14,7 @@ from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.dist import parallel, ranks
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.log.logs import read_metrics
 from rrgtrain.policy.policy import Policy
 from rrgtrain.recipe_files import recipe_names
@@ -54,7 +54,7 @@ def settings_of(cfg: Recipe) -> list[Setting]:
 
 def placed(dtype: str | torch.dtype, *, freeze_vision: bool = False) -> Policy:
     policy = tiny_policy(dtype=dtype, masters=True, freeze_vision=freeze_vision)
-    parallel.place("none", policy)
+    sharding.setup("none", policy)
     return policy
 
 
@@ -66,7 +66,7 @@ def backward(policy: Policy, groups: list[Group]) -> None:
 
 
 def whole(policy: Policy) -> dict[str, torch.Tensor]:
-    found = parallel.full(dict(policy.model.named_parameters()))
+    found = sharding.full_state_dict(dict(policy.model.named_parameters()))
     return {name: value.detach().clone() for name, value in found.items()}
 
 
@@ -101,7 +101,7 @@ def _moves(
     backward(policy, groups_of(policy, SAMPLED, edited=False))
     torch.nn.utils.clip_grad_norm_(policy.model.parameters(), clip)
     named = policy.model.named_parameters()
-    gradients = parallel.full({n: p.grad for n, p in named if p.grad is not None})
+    gradients = sharding.full_state_dict({n: p.grad for n, p in named if p.grad is not None})
     large = {n: g.abs() >= 1e-8 for n, g in gradients.items()}
     apply_step(optimizer, policy.model.parameters(), lr, 0.0)
     after = whole(policy)

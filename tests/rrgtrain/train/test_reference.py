@@ -9,7 +9,7 @@ import pytest
 import torch
 from peft import PeftModel
 
-from rrgtrain.dist.parallel import save_policy
+from rrgtrain.dist.sharding import save_policy
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rrgclinical import build_labeller
-from rrgtrain.dist.parallel import load_optimizer
+from rrgtrain.dist.sharding import load_optimizer
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards.blocks import parse_blocks

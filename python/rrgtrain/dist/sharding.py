@@ -7,9 +7,9 @@ of its own. A process alone that computes in fp32 has nothing to copy and keeps 
 
 A decoder layer is a unit of `fully_shard`, and all that is outside the layers (embedding, head,
 vision tower) another, the root, which stays gathered during an update. Text of unequal length is
-no matter, but every rank runs as many forwards as the others (`in_step`), and none of a vision
-tower of its own: ranks whose groups have no images would wait for ever. Rollouts gather all
-weights first (`gathered`), once for a batch, since sequences of unequal length decode in unequal
+allowed, but every rank runs as many forwards as the others (`pad_to_lockstep`), and none of a
+vision tower of its own: ranks whose groups have no images would wait for ever. Rollouts gather all
+weights first (`summon_full`), once for a batch, since sequences of unequal length decode in unequal
 numbers of steps; for that time every rank holds the whole model in `policy.dtype`.
 
 What never trains keeps the dtype it was loaded in. In a world of one `fully_shard` leaves it
@@ -56,8 +56,8 @@ class _Root(nn.Module):
 class _Touched(torch.autograd.Function):
     """A copy of its first argument; the parameters behind it get a gradient of 0.
 
-    FSDP2 reduces what has a gradient, and ranks must reduce the same. The module's result may be no
-    view: its hook would be lost with a change in place.
+    FSDP2 reduces what has a gradient, and ranks must reduce the same. The module's result must not be
+    a view: a change in place would lose its hook.
     """
 
     @staticmethod
@@ -82,13 +82,13 @@ def check(recipe: Recipe, verb: str) -> None:
         )
 
 
-def place(mode: str, *policies: Policy | None) -> None:
-    """Lays the policies over the ranks; all start from rank 0's weights.
+def setup(mode: str, *policies: Policy | None) -> None:
+    """Shard the policies over the ranks; all start from rank 0's weights.
 
-    A policy trained by an optimiser is placed before the optimiser is made; one that has been
-    placed stays as it is.
+    A policy that an optimiser trains is set up before the optimiser is made; one that has been
+    set up stays as it is.
     """
-    models = {id(p.model): p for p in policies if p is not None and not sharded(p)}
+    models = {id(p.model): p for p in policies if p is not None and not is_sharded(p)}
     if mode == "none":
         for policy in models.values():
             if any(p.dtype != policy.dtype for p in _trained(policy.model)):
@@ -103,12 +103,12 @@ def place(mode: str, *policies: Policy | None) -> None:
         _shard(policy)
 
 
-def sharded(policy: Policy) -> bool:
+def is_sharded(policy: Policy) -> bool:
     """True where `fully_shard` holds the policy's weights, each rank its part of them."""
     return _root(policy) is not None
 
 
-def through(policy: Policy, compute: Callable[[], Tensor], *, images: bool) -> Tensor:
+def forward(policy: Policy, compute: Callable[[], Tensor], *, images: bool) -> Tensor:
     """`compute()`, which runs the policy's model forward.
 
     images: whether it runs the vision tower.
@@ -127,7 +127,7 @@ def through(policy: Policy, compute: Callable[[], Tensor], *, images: bool) -> T
 
 def backward(policy: Policy, loss: Tensor) -> None:
     """`loss.backward()`, once all ranks have their loss."""
-    if not sharded(policy):
+    if not is_sharded(policy):
         loss.backward()
         return
     ranks.barrier()
@@ -135,9 +135,9 @@ def backward(policy: Policy, loss: Tensor) -> None:
         loss.backward()
 
 
-def in_step(policy: Policy, chunks: Sequence[T], idle: T) -> Iterator[T]:
+def pad_to_lockstep(policy: Policy, chunks: Sequence[T], idle: T) -> Iterator[T]:
     """The chunks; where weights are sharded, then `idle` until the rank with most is done."""
-    most = max(ranks.gather(len(chunks))) if sharded(policy) else len(chunks)
+    most = max(ranks.gather(len(chunks))) if is_sharded(policy) else len(chunks)
     yield from chunks
     for _ in range(most - len(chunks)):
         yield idle
@@ -148,7 +148,7 @@ def drop_unused_gradients(policy: Policy, *, images: bool) -> None:
 
     images: True where this rank's forwards have run the vision tower.
     """
-    if not sharded(policy) or policy.visual is None:
+    if not is_sharded(policy) or policy.visual is None:
         return
     if not any(ranks.gather(images)):
         for parameter in _trained(policy.visual):
@@ -156,7 +156,7 @@ def drop_unused_gradients(policy: Policy, *, images: bool) -> None:
 
 
 @contextmanager
-def gathered(policy: Policy) -> Iterator[None]:
+def summon_full(policy: Policy) -> Iterator[None]:
     """Whole weights in `policy.dtype` inside, which nothing may change.
 
     Each rank may run as many forwards as it likes, without gradients, and read the weights. They
@@ -184,12 +184,12 @@ def gathered(policy: Policy) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class PerRank:
-    """A value of which every rank has its own; `full` makes the list of all of it."""
+    """A value that each rank has its own of; `full_state_dict` makes the list of them."""
 
     value: Any
 
 
-def full(state: Any) -> Any:
+def full_state_dict(state: Any) -> Any:
     """Nested `state` with whole tensors on the CPU in the place of sharded ones.
 
     All ranks call it at once; on those other than 0 such tensors are None. A tensor that stands
@@ -207,7 +207,7 @@ def _full(state: Any, done: dict[int, Any]) -> Any:
         parts: list[Any] | None = [None] * ranks.size() if ranks.is_main() else None
         dist.gather_object(_on_cpu(state.value), parts, dst=0)
         return parts
-    if not _is_sharded(state):
+    if not _is_dtensor(state):
         return state
     if id(state) not in done:
         whole = state.detach().full_tensor()
@@ -226,7 +226,7 @@ def _on_cpu(state: Any) -> Any:
 
 def as_parameter(value: Tensor, parameter: Tensor) -> Tensor:
     """A whole tensor of the parameter's shape on its device, and sharded as it is."""
-    if not _is_sharded(parameter) or _is_sharded(value):
+    if not _is_dtensor(parameter) or _is_dtensor(value):
         return value.to(parameter.device)
     from torch.distributed.tensor import distribute_tensor
 
@@ -240,11 +240,11 @@ def as_parameter(value: Tensor, parameter: Tensor) -> Tensor:
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Puts back a whole `state_dict` of the optimiser."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    if any(map(_is_sharded, parameters)):  # those of `optim.OnShards` are plain
+    if any(map(_is_dtensor, parameters)):  # those of `optim.OnShards` are plain
         states = {}
-        for place_, values in saved["state"].items():
-            own = parameters[place_]
-            states[place_] = {
+        for index, values in saved["state"].items():
+            own = parameters[index]
+            states[index] = {
                 name: as_parameter(value, own)
                 if isinstance(value, Tensor) and value.shape == own.shape
                 else value
@@ -260,7 +260,7 @@ def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:
     Rank 0 writes it. It holds the masters, in fp32: a training that starts from it starts where
     this one has ended.
     """
-    weights = full(_weights(policy)) if sharded(policy) else None
+    weights = full_state_dict(_weights(policy)) if is_sharded(policy) else None
     if ranks.is_main():
         with atomic_directory(directory) as partial:
             policy.save(partial, weights)
@@ -328,7 +328,7 @@ def _trained(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in module.parameters() if p.requires_grad]
 
 
-def _is_sharded(value: Any) -> bool:
+def _is_dtensor(value: Any) -> bool:
     return isinstance(value, Tensor) and hasattr(value, "device_mesh")
 
 
