@@ -159,7 +159,7 @@ def demo(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
             f"SFT, then {name}",
             {"SFT": (before, tuned), name: (after, trained)},
             kept,
-            began - stages.keeper.earlier,
+            began - stages.checkpointer.earlier,
         )
 
 
@@ -169,7 +169,7 @@ def sft(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     with Stages.open(recipe, out, sft=True, verb="sft", resume=resume) as stages:
         tuned = stages.sft()
         systems = {"SFT": (stages.evaluate("SFT"), tuned)}
-        finish(stages, "SFT", systems, began=began - stages.keeper.earlier)
+        finish(stages, "SFT", systems, began=began - stages.checkpointer.earlier)
         _say(f"checkpoint: {tuned.best}")
 
 
@@ -183,7 +183,7 @@ def rl(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
         trained = stages.rl(kept)
         after = stages.evaluate(name)
         systems = {"start": (before, None), name: (after, trained)}
-        finish(stages, name, systems, kept, began - stages.keeper.earlier)
+        finish(stages, name, systems, kept, began - stages.checkpointer.earlier)
         _say(f"checkpoint: {trained.best}")
 
 

@@ -42,8 +42,8 @@ UPWARD = {
     ("rrgtrain.dist.sharding", "rrgtrain.policy.policy"),
     ("rrgtrain.dist.sharding", "rrgtrain.schema"),
     ("rrgtrain.dist.sharding", "rrgtrain.state.remembered"),
-    ("rrgtrain.state.keeper", "rrgtrain.log.logs"),
-    ("rrgtrain.state.keeper", "rrgtrain.policy.policy"),
+    ("rrgtrain.state.checkpointer", "rrgtrain.log.logs"),
+    ("rrgtrain.state.checkpointer", "rrgtrain.policy.policy"),
     ("rrgtrain.state.remembered", "rrgtrain.policy.load"),
     ("rrgtrain.state.remembered", "rrgtrain.policy.prompt"),
     ("rrgtrain.util.progress", "rrgtrain.dist.ranks"),
@@ -76,7 +76,7 @@ DOORS = {
     "rrgtrain.rollout": "engine",
     "rrgtrain.run": "outcome replay replay_step select_studies session stages",
     "rrgtrain.select": "narrow records statistics subset weight",
-    "rrgtrain.state": "experiment keeper remembered rundir store",
+    "rrgtrain.state": "experiment checkpointer remembered rundir store",
     "rrgtrain.train": (
         "batch_metrics encode evaluate gap optim order reference rl sft target update vision_warmup"
     ),

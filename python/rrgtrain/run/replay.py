@@ -17,7 +17,7 @@ from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.run.session import Session, open_session
 from rrgtrain.schema import Recipe
-from rrgtrain.state.keeper import load_weights
+from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import load_checkpoint
 

@@ -34,7 +34,7 @@ from rrgtrain.log.record import (
 )
 from rrgtrain.run.session import Session, open_session
 from rrgtrain.schema import Recipe
-from rrgtrain.state.keeper import load_weights
+from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint
 from rrgtrain.train.batch_metrics import spread

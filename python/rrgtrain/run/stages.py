@@ -20,8 +20,14 @@ from rrgtrain.policy.trainable import training_only
 from rrgtrain.rollout.engine import build_engine, require_engine
 from rrgtrain.run.session import Session, check_start, load_for, open_session
 from rrgtrain.schema import Recipe
+from rrgtrain.state.checkpointer import (
+    Checkpointer,
+    NullCheckpointer,
+    State,
+    load_weights,
+    require_verb,
+)
 from rrgtrain.state.experiment import require_settled, settled
-from rrgtrain.state.keeper import Keeper, State, Unkept, load_weights, require_verb
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.reference import check_reference
@@ -39,15 +45,15 @@ Result = TypeVar("Result", SftResult, RlResult)
 class Stages:
     """A session bound to a run directory; a context manager that closes the log and the lock.
 
-    With a `Keeper` every stage that has finished is remembered, and one that is asked for again
-    after a resume gives what it gave.
+    With a `Checkpointer` every finished stage is remembered, and gives after a resume what it
+    gave before.
     """
 
     session: Session
     run: RunDir
     log: RunLog
     algorithm: Algorithm | None = None
-    keeper: Unkept = field(default_factory=Unkept)
+    checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
     tuned: Path | None = None
     """The checkpoint of the fine-tuning in this process, whose weights the policy has."""
 
@@ -99,12 +105,12 @@ class Stages:
                 checked=lambda: dump_config(asked, run.config) if ranks.is_main() else None,
             )
             log = RunLog(run, recipe.log.wandb) if ranks.is_main() else NoLog()
-            keeper: Unkept = Unkept()
+            checkpointer: NullCheckpointer = NullCheckpointer()
             if verb is not None:
-                keeper = Keeper(run, session.policy, log, verb, recipe.checkpoint)
-                keeper.settings = settled(asked)
+                checkpointer = Checkpointer(run, session.policy, log, verb, recipe.checkpoint)
+                checkpointer.settings = settled(asked)
                 if resume:
-                    where = keeper.resume()
+                    where = checkpointer.resume()
                     if ranks.is_main():
                         print(f"rrgtrain: resuming {out} {where}", file=sys.stderr)
         except BaseException as error:
@@ -115,12 +121,12 @@ class Stages:
                 log.close()
             run.close()
             raise
-        return cls(session, run, log, algorithm, keeper)
+        return cls(session, run, log, algorithm, checkpointer)
 
     def sft(self, *, until_plateau: bool = True) -> SftResult:
         """Fine-tunes the policy; its best weights are in checkpoints/sft."""
-        if (found := self.keeper.result("sft")) is not None:
-            if self.keeper.within is not None:
+        if (found := self.checkpointer.result("sft")) is not None:
+            if self.checkpointer.within is not None:
                 # A later loop goes on; its reference is the policy that it started from.
                 kept = self._result(SftResult, found).best
                 started = load_for(self.session.recipe, kept, masters=True)
@@ -128,7 +134,7 @@ class Stages:
             return self._result(SftResult, found)
         session = self.session
         train = session.recipe.sft.train
-        with self.keeper.running(), training_only(session.policy, train):
+        with self.checkpointer.running(), training_only(session.policy, train):
             result = run_sft(
                 session.policy,
                 session.prompts,
@@ -138,9 +144,9 @@ class Stages:
                 self.run.checkpoints / "sft",
                 self.log,
                 until_plateau=until_plateau,
-                keeper=self.keeper,
+                checkpointer=self.checkpointer,
             )
-            self.keeper.finish("sft", self._state(result))
+            self.checkpointer.finish("sft", self._state(result))
         self.tuned = result.best
         return result
 
@@ -148,7 +154,7 @@ class Stages:
         """Trains by the recipe's algorithm; the best weights are in checkpoints/<algorithm>."""
         session = self.session
         name = session.recipe.rl.algorithm
-        if (found := self.keeper.result(name)) is not None:
+        if (found := self.checkpointer.result(name)) is not None:
             if record:
                 record.load_state_dict(found["record"])
             return self._result(RlResult, found)
@@ -158,7 +164,7 @@ class Stages:
             policy.model = load_for(recipe, self.tuned, masters=True).model
         every = recipe.log.records if ranks.is_main() else 0
         with (
-            self.keeper.running(),
+            self.checkpointer.running(),
             closing(build_engine(recipe, policy, self.run.path / SERVED)) as engine,
         ):
             result = run_rl(
@@ -172,18 +178,18 @@ class Stages:
                 self.run.checkpoints / name.replace(":", "."),
                 self.log,
                 record=StepRecords(self.run.steps, every, record),
-                keeper=self.keeper,
+                checkpointer=self.checkpointer,
                 engine=engine,
             )
             kept = {**self._state(result), "record": record.state_dict() if record else None}
-            self.keeper.finish(name, kept)
+            self.checkpointer.finish(name, kept)
         return result
 
     def evaluate(self, name: str) -> Evaluation:
         """The policy as it stands on the recipe's held-out split."""
         settings = self.session.recipe.eval
         stage = f"evaluate {name}"
-        if (found := self.keeper.result(stage)) is not None:
+        if (found := self.checkpointer.result(stage)) is not None:
             studies = self.session.split(settings.split)[: settings.limit]
             return Evaluation.from_state(studies, found)
         try:
@@ -192,7 +198,7 @@ class Stages:
             )
         except RewardError as error:
             raise Stopped(f"{stage}: {error}") from error
-        self.keeper.finish(stage, evaluation.state_dict())
+        self.checkpointer.finish(stage, evaluation.state_dict())
         return evaluation
 
     def _state(self, result: SftResult | RlResult) -> State:

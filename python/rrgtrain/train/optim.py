@@ -137,11 +137,11 @@ def apply_step(
     parameters: Iterable[torch.nn.Parameter],
     lr: float,
     clip: float,
-    changing: Callable[[], None] = lambda: None,
+    mark_dirty: Callable[[], None] = lambda: None,
 ) -> float:
     """Clips, steps, clears the gradients; returns the gradient norm before clipping.
 
-    `changing` is called right before the first weight changes. Raises NotFinite, and changes
+    `mark_dirty` is called right before the first weight changes. Raises NotFinite, and changes
     none, when the norm is not finite.
     """
     for group in optimizer.param_groups:
@@ -154,7 +154,7 @@ def apply_step(
         raise NotFinite(
             f"the norm of the gradient is {norm.item()}; lower the learning rate (sft.lr, rl.lr)"
         )
-    changing()
+    mark_dirty()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
     return float(norm)

@@ -26,7 +26,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout.engine import RolloutEngine, TransformersEngine
 from rrgtrain.schema import Recipe
-from rrgtrain.state.keeper import State, Unkept
+from rrgtrain.state.checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch_metrics import reward_rows, spread, surprise, unfinished, zero_variance
 from rrgtrain.train.best import Best
 from rrgtrain.train.describe import describe_groups
@@ -147,7 +147,7 @@ def run_rl(
     log: RunLog,
     *,
     record: Recorder | None = None,
-    keeper: Unkept | None = None,
+    checkpointer: NullCheckpointer | None = None,
     engine: RolloutEngine | None = None,
 ) -> RlResult:
     """Trains `policy` in place for `rl.steps` steps; keeps the best by `eval.best_by` in `out`.
@@ -155,9 +155,9 @@ def run_rl(
     With one update per batch of rollouts the policy is the one that sampled, and every ratio is
     exactly 1; see `steps` for several updates. At every step the sampler's log-probabilities are
     compared with the trainer's. `record` sees every batch before its update.
-    `keeper` makes it resumable. `engine` samples; without one, transformers.
+    `checkpointer` makes it resumable. `engine` samples; without one, transformers.
     """
-    settings, keeper, by = recipe.rl, keeper or Unkept(), recipe.eval.best_by
+    settings, checkpointer, by = recipe.rl, checkpointer or NullCheckpointer(), recipe.eval.best_by
     engine = engine or TransformersEngine()
     require_reports(algorithm, studies)
     algorithm.prepare(Context(policy.codec, studies))
@@ -168,7 +168,7 @@ def run_rl(
     sharding.setup(recipe.scale.mode, policy, reference)
     optimizer = optimizer_of(policy.model, settings)
     watch = SamplerWatch(policy, algorithm, recipe)
-    learner = Learner(policy, reference, algorithm, settings, optimizer, keeper, watch)
+    learner = Learner(policy, reference, algorithm, settings, optimizer, checkpointer, watch)
     best, clock, at, speed = Best(policy, by), Stopwatch(PHASES), _Place(), Speed(policy)
 
     def state() -> State:
@@ -181,7 +181,7 @@ def run_rl(
             "record": record.state_dict() if record else None,
         }
 
-    if (saved := keeper.begin(algorithm.name, state)) is not None:
+    if (saved := checkpointer.begin(algorithm.name, state)) is not None:
         at = _Place(**{f.name: saved[f.name] for f in dataclasses.fields(_Place)})
         sharding.load_optimizer(optimizer, saved["optimizer"])
         best.load_state_dict(saved["best"])
@@ -196,7 +196,7 @@ def run_rl(
         due = at.step % settings.eval_every == 0 or at.step == settings.steps
         if not due or at.validated == at.step:
             return
-        with keeper.between(at.step):
+        with checkpointer.interruptible(at.step):
             values = validate()
             log.write(f"{algorithm.name}_val", at.step - 1, values)
         clock.lap("validate")
@@ -223,7 +223,7 @@ def run_rl(
         own = Rollouts(sampled)
         if sampled:
             groups, counts = algorithm.complete(sampled, step, policy.codec.reencode_from)
-            keeper.describe(partial(describe_groups, groups))
+            checkpointer.on_failure_dump(partial(describe_groups, groups))
             lap("edit")
             flat = [(group.study, m) for group in groups for m in group.members if m.competes]
             texts, written_for = [m.text for _, m in flat], [study for study, _ in flat]
@@ -238,7 +238,7 @@ def run_rl(
         past = algorithm.state_dict() if record is not None else {}
         advantages = as_objective(algorithm.advantages(groups, total))
         lap("reward")
-        keeper.describe(partial(describe_groups, groups, total, advantages))
+        checkpointer.on_failure_dump(partial(describe_groups, groups, total, advantages))
         if record is not None:
             done, codec, notes = step / settings.steps, policy.codec, everything.notes
             record(Batch(step, done, groups, scores, total, advantages, past, codec, notes))
@@ -279,14 +279,14 @@ def run_rl(
             validate_if_due()
             if at.step == settings.steps:
                 break
-            with keeper.step(at.step):
+            with checkpointer.step(at.step):
                 reward = train(at.step)
                 at.step += 1
             bar.advance(reward=reward)
     best.restore()
     if reference is not None:
         reference.release()
-    with keeper.between(at.step):
+    with checkpointer.interruptible(at.step):
         sharding.save_policy(policy, out, recipe)
     clock.lap("validate")
     return RlResult(

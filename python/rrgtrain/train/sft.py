@@ -21,7 +21,7 @@ from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.schema import Recipe, Sft
-from rrgtrain.state.keeper import State, Unkept
+from rrgtrain.state.checkpointer import NullCheckpointer, State
 from rrgtrain.train.best import chosen_of
 from rrgtrain.train.describe import describe_references
 from rrgtrain.train.encode import PromptCache
@@ -135,15 +135,15 @@ def run_sft(
     log: RunLog,
     *,
     until_plateau: bool = True,
-    keeper: Unkept | None = None,
+    checkpointer: NullCheckpointer | None = None,
 ) -> SftResult:
     """Trains `policy` in place; keeps the checkpoint that `sft.choose` asks for in `out`.
 
     Stops after `sft.steps`, after `sft.wall_seconds`, or, with `until_plateau`, when
     `sft.patience` validations in a row bring less than `sft.min_delta` and no `sft.drops` is
-    left. The policy ends with that checkpoint's weights. `keeper` makes it resumable.
+    left. The policy ends with that checkpoint's weights. `checkpointer` makes it resumable.
     """
-    settings, keeper, by = recipe.sft, keeper or Unkept(), recipe.eval.best_by
+    settings, checkpointer, by = recipe.sft, checkpointer or NullCheckpointer(), recipe.eval.best_by
     usable = with_reports(studies)
     sharding.setup(recipe.scale.mode, policy)
     optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
@@ -161,7 +161,7 @@ def run_sft(
             "best": best.state_dict(),
         }
 
-    if (saved := keeper.begin("sft", state)) is not None:
+    if (saved := checkpointer.begin("sft", state)) is not None:
         # checkpoints of before eval.best_by
         saved.setdefault("plateau", saved.get("plateau_f1"))
         at = _Place(**{f.name: saved[f.name] for f in dataclasses.fields(_Place)})
@@ -182,7 +182,7 @@ def run_sft(
         if at.step == 0 or (at.step % settings.eval_every and not last):
             return False
         if at.validated < at.step:
-            with keeper.between(at.step):
+            with checkpointer.interruptible(at.step):
                 values = validate()
                 log.write("sft_val", at.step - 1, values)
             clock.lap("validate")
@@ -209,17 +209,17 @@ def run_sft(
 
     with bar:
         while not ended():
-            with keeper.step(at.step):
+            with checkpointer.step(at.step):
                 indices = batch_indices(len(usable), settings.batch, at.step, recipe.seed)
                 chosen = [usable[i] for i in indices]
                 template = settings.template
-                keeper.describe(partial(describe_references, policy, chosen, template))
+                checkpointer.on_failure_dump(partial(describe_references, policy, chosen, template))
                 loss, tokens = sft_gradients(policy, prompts, chosen, settings, at.step)
                 lr = learning_rate(
                     at.step, settings.steps, peak(), settings.warmup, settings.schedule
                 )
                 norm = apply_step(
-                    optimizer, policy.model.parameters(), lr, settings.clip, keeper.changing
+                    optimizer, policy.model.parameters(), lr, settings.clip, checkpointer.mark_dirty
                 )
                 spent = clock.lap("train")
                 row = {"loss": loss, "lr": lr, "grad_norm": norm, "tokens": tokens}
@@ -229,7 +229,7 @@ def run_sft(
                 at.step += 1
             bar.advance(loss=row["loss"])
     best.restore()
-    with keeper.between(at.step):
+    with checkpointer.interruptible(at.step):
         sharding.save_policy(policy, out, recipe)
     clock.lap("train")
     return SftResult(out, best.value, best.step, at.step, clock.total, dict(clock.seconds), peak())

@@ -11,7 +11,7 @@ from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Rl
-from rrgtrain.state.keeper import Unkept
+from rrgtrain.state.checkpointer import NullCheckpointer
 from rrgtrain.train.gap import SamplerWatch
 from rrgtrain.train.minibatch import minibatches
 from rrgtrain.train.optim import apply_step
@@ -27,7 +27,7 @@ class Learner:
     algorithm: Algorithm
     settings: Rl
     optimizer: torch.optim.Optimizer
-    keeper: Unkept
+    checkpointer: NullCheckpointer
     watch: SamplerWatch
 
 
@@ -65,8 +65,8 @@ def optimise(
             if gap is None:
                 gap = learner.watch(groups, update.seen)
             parameters = policy.model.parameters()
-            changing = learner.keeper.changing
-            norm = apply_step(learner.optimizer, parameters, lr, settings.clip, changing)
+            mark_dirty = learner.checkpointer.mark_dirty
+            norm = apply_step(learner.optimizer, parameters, lr, settings.clip, mark_dirty)
             rows.append({**update.metrics, "grad_norm": norm})
             tokens += update.tokens
     return {**(rows[0] if len(rows) == 1 else _together(rows)), **(gap or {})}, tokens

@@ -23,12 +23,12 @@ from tests.rrgtrain.policy.common import tiny_policy
 BY = Eval().best_by
 
 
-def offered(keeper: Best, scores: Sequence[float], first: int = 0) -> Best:
+def offered(best: Best, scores: Sequence[float], first: int = 0) -> Best:
     """Validations of a policy whose weights all hold the number of the validation."""
     for k, f1 in enumerate(scores, start=first):
-        fill(keeper.policy, float(k))
-        keeper.offer(10 * (k + 1), f1)
-    return keeper
+        fill(best.policy, float(k))
+        best.offer(10 * (k + 1), f1)
+    return best
 
 
 @torch.no_grad()
@@ -37,9 +37,9 @@ def fill(policy: Policy, value: float) -> None:
         parameter.fill_(value)
 
 
-def restored(keeper: Best) -> float:
-    keeper.restore()
-    values = {float(v) for p in keeper.policy.model.parameters() for v in (p.min(), p.max())}
+def restored(best: Best) -> float:
+    best.restore()
+    values = {float(v) for p in best.policy.model.parameters() for v in (p.min(), p.max())}
     assert len(values) == 1
     return values.pop()
 
@@ -58,9 +58,9 @@ def restored(keeper: Best) -> float:
 def test_the_validation_before_the_last_that_brought_something(
     scores: list[float], kept: int
 ) -> None:
-    keeper = offered(BeforeConvergence(tiny_policy(), BY, 0.05), scores)
-    assert (keeper.step, keeper.value) == (10 * (kept + 1), scores[kept])
-    assert restored(keeper) == kept
+    best = offered(BeforeConvergence(tiny_policy(), BY, 0.05), scores)
+    assert (best.step, best.value) == (10 * (kept + 1), scores[kept])
+    assert restored(best) == kept
 
 
 @pytest.mark.parametrize("cut", range(1, 5))
@@ -84,13 +84,13 @@ def test_the_recipe_says_which() -> None:
     assert paper.eval_every == 146_893 // paper.batch, "one validation an epoch"
 
 
-@pytest.mark.parametrize("keeper", ["Best", "BeforeConvergence"])
-def test_a_checkpoint_of_before_the_metric_could_be_chosen(keeper: str) -> None:
+@pytest.mark.parametrize("best", ["Best", "BeforeConvergence"])
+def test_a_checkpoint_of_before_the_metric_could_be_chosen(best: str) -> None:
     """It kept the best by micro-F1, under the name f1."""
 
     def made(by: str) -> Best:
         policy = tiny_policy()
-        return Best(policy, by) if keeper == "Best" else BeforeConvergence(policy, by, 0.0)
+        return Best(policy, by) if best == "Best" else BeforeConvergence(policy, by, 0.0)
 
     first = offered(made("micro_f1"), [0.3, 0.6])
     old = {"f1" if k == "value" else k: v for k, v in first.state_dict().items() if k != "by"}

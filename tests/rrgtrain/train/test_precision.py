@@ -24,7 +24,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.engine import TransformersEngine
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import Lora
-from rrgtrain.state.keeper import load_weights
+from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.optim import OnShards, adamw, apply_step, optimizer_of

@@ -18,7 +18,7 @@ from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Checkpoint, Lora
-from rrgtrain.state.keeper import Keeper, State, Unkept
+from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.sft import SftResult, run_sft
@@ -57,14 +57,16 @@ def tuned(
     validate, result = Validation(policy, scores), None
     cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.lr=0.01")
     with RunDir.create(home, resume=resume) as run, RunLog(run) as log:
-        keeper = Keeper(run, policy, log, "sft", Checkpoint(steps=1000))
+        checkpointer = Checkpointer(run, policy, log, "sft", Checkpoint(steps=1000))
         if resume:
-            assert keeper.resume() == "at step 4 of sft"
+            assert checkpointer.resume() == "at step 4 of sft"
         # a process that is started again draws something else
         torch.manual_seed(2 if resume else 1)
         prompts, out = PromptCache(policy, "short"), run.checkpoints / "sft"
         try:
-            result = run_sft(policy, prompts, studies(7), cfg, validate, out, log, keeper=keeper)
+            result = run_sft(
+                policy, prompts, studies(7), cfg, validate, out, log, checkpointer=checkpointer
+            )
         except Stopped:
             assert CUT in scores
     return policy, validate.seen, result
@@ -94,7 +96,7 @@ def test_the_steps_after_a_resume_and_the_weights_that_are_kept(
     assert equal(adapter(again), seen[0]) and equal(adapter(policy), seen[0]), "the best"
 
 
-class Before(Unkept):
+class Before(NullCheckpointer):
     """Gives the state as checkpoints held it before the metric could be chosen."""
 
     def begin(self, stage: str, state: Callable[[], State]) -> State:
@@ -112,7 +114,7 @@ def test_a_checkpoint_of_before_the_metric_could_be_chosen(
     cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}")
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
         given = policy, PromptCache(policy, "short"), studies(5), cfg, lambda: {by: 0.4}
-        done = run_sft(*given, run.checkpoints / "sft", log, keeper=Before())
+        done = run_sft(*given, run.checkpoints / "sft", log, checkpointer=Before())
     assert done.best_step == step and done.steps == step + 2
     state = {**dataclasses.asdict(done), "best": "checkpoints/sft"}
     state["best_f1"] = state.pop("best_value")

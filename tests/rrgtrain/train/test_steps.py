@@ -13,7 +13,7 @@ from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
-from rrgtrain.state.keeper import Unkept
+from rrgtrain.state.checkpointer import NullCheckpointer
 from rrgtrain.train import update as update_module
 from rrgtrain.train.gap import SamplerWatch
 from rrgtrain.train.minibatch import minibatches, part_of
@@ -71,7 +71,7 @@ def run(policy: Policy, cfg: Recipe, reference: Policy | None = None) -> dict[st
     algorithm = build_algorithm(cfg)
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=cfg.rl.lr)
     watch = SamplerWatch(policy, algorithm, cfg)
-    learner = Learner(policy, reference, algorithm, cfg.rl, optimizer, Unkept(), watch)
+    learner = Learner(policy, reference, algorithm, cfg.rl, optimizer, NullCheckpointer(), watch)
     return optimise(learner, groups, values, 0.01, (0, 1))[0]
 
 

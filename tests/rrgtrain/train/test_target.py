@@ -16,7 +16,7 @@ from rrgtrain.dist.sharding import load_optimizer
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards.blocks import parse_blocks
-from rrgtrain.state.keeper import load_weights
+from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.optim import optimizer_of

@@ -1,15 +1,15 @@
-"""What a loop tells, step by step, so that nothing it has done is lost.
+"""Checkpoint and resume a training loop.
 
-    with keeper.running():                     signals wait for the end of a step
-        saved = keeper.begin(stage, state)     the state to go on from, or None
+    with checkpointer.running():                    signals wait for the end of a step
+        saved = checkpointer.begin(stage, state)    the state to go on from, or None
         for step in ...:
-            with keeper.step(step):            a checkpoint first, when one is due; then the step
+            with checkpointer.step(step):           first a checkpoint, if due; then the step
                 ...
-            with keeper.between(step):         long work that changes nothing (validation)
+            with checkpointer.interruptible(step):  long work that changes nothing (validation)
                 ...
-        keeper.finish(stage, result)
+        checkpointer.finish(stage, result)
 
-`Unkept` keeps nothing: a loop outside a run directory has it.
+`NullCheckpointer` keeps nothing: a loop outside a run directory has it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from rrgtrain.util.stop import stopping
 State = dict[str, Any]
 
 
-class Unkept:
+class NullCheckpointer:
     """Keeps nothing: every call does as little as it may."""
 
     earlier = 0.0
@@ -69,21 +69,21 @@ class Unkept:
         yield
 
     @contextmanager
-    def between(self, step: int) -> Iterator[None]:
+    def interruptible(self, step: int) -> Iterator[None]:
         """Work after `step` steps that leaves the state alone and may be cut off."""
         yield
 
-    def describe(self, batch: Callable[[], State]) -> None:
+    def on_failure_dump(self, batch: Callable[[], State]) -> None:
         """The batch of this step, asked for should a number in it turn out not finite."""
 
-    def changing(self) -> None:
+    def mark_dirty(self) -> None:
         """From here to the end of the step the weights may be half changed."""
 
     def finish(self, stage: str, result: State) -> None:
         """The stage is done; the policy holds the weights it ends with."""
 
 
-class Keeper(Unkept):
+class Checkpointer(NullCheckpointer):
     """Keeps the state of a run in the checkpoints of its directory.
 
     A checkpoint holds all that the run knows: the trainable weights, the random generators, the
@@ -168,14 +168,14 @@ class Keeper(Unkept):
         self._steps += 1
 
     @contextmanager
-    def between(self, step: int) -> Iterator[None]:
+    def interruptible(self, step: int) -> Iterator[None]:
         with stopping.deferred(), self._guarded(step), stopping.interruptible():
             yield
 
-    def describe(self, batch: Callable[[], State]) -> None:
+    def on_failure_dump(self, batch: Callable[[], State]) -> None:
         self._batch = batch
 
-    def changing(self) -> None:
+    def mark_dirty(self) -> None:
         self._clean = False
 
     def finish(self, stage: str, result: State) -> None:

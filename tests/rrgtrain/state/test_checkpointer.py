@@ -12,7 +12,7 @@ import torch
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.schema import Checkpoint
-from rrgtrain.state.keeper import Keeper, Unkept, load_weights, require_verb
+from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, load_weights, require_verb
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
 from tests.rrgtrain.policy.common import tiny_policy
@@ -25,18 +25,20 @@ class Loop:
         self.run, self.log, self.now = run, log, 0.0
         self.policy = tiny_policy()
         self.weight = self.policy.language_model.norm.weight
-        self.keeper = Keeper(run, self.policy, log, "rl", settings, clock=lambda: self.now)
+        self.checkpointer = Checkpointer(
+            run, self.policy, log, "rl", settings, clock=lambda: self.now
+        )
         self.at = 0
 
     def begin(self) -> dict[str, Any] | None:
-        return self.keeper.begin("rl", lambda: {"at": self.at})
+        return self.checkpointer.begin("rl", lambda: {"at": self.at})
 
     def step(self, *, before: Exception | None = None, after: Exception | None = None) -> None:
-        with self.keeper.step(self.at):
-            self.keeper.describe(lambda: {"members": []})
+        with self.checkpointer.step(self.at):
+            self.checkpointer.on_failure_dump(lambda: {"members": []})
             if before is not None:
                 raise before
-            self.keeper.changing()
+            self.checkpointer.mark_dirty()
             with torch.no_grad():
                 self.weight.add_(1.0)
             if after is not None:
@@ -117,23 +119,25 @@ def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: Run
         loop.step()
     before = float(loop.weight[0])
     again = Loop(run, log, Checkpoint(steps=2))
-    assert again.keeper.resume() == "at step 2 of rl" and again.keeper.within == "rl"
+    assert again.checkpointer.resume() == "at step 2 of rl" and again.checkpointer.within == "rl"
     assert len(read_metrics(run.metrics)) == 2, "steps 2 and 3 will be logged again"
     assert float(again.weight[0]) == before - 4, "a reference may still be taken of the start"
     saved = again.begin()
-    assert saved == {"at": 2} and again.keeper.within is None
+    assert saved == {"at": 2} and again.checkpointer.within is None
     assert float(again.weight[0]) == before - 2
-    again.keeper.finish("rl", {"best": 1})
+    again.checkpointer.finish("rl", {"best": 1})
     third = Loop(run, log, Checkpoint())
-    assert third.keeper.resume() == "after rl"
-    assert third.keeper.result("rl") == {"best": 1} and third.keeper.result("sft") is None
+    assert third.checkpointer.resume() == "after rl"
+    assert (
+        third.checkpointer.result("rl") == {"best": 1} and third.checkpointer.result("sft") is None
+    )
     assert float(third.weight[0]) == before - 2
 
 
 def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:
     require_verb(run, "sft")  # nothing was begun
     loop = Loop(run, log, Checkpoint(steps=1))
-    loop.keeper.settings = {"seed": "0"}
+    loop.checkpointer.settings = {"seed": "0"}
     loop.begin()
     loop.step()
     loop.step()
@@ -149,12 +153,12 @@ def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:
 
 
 def test_without_a_run_directory_nothing_is_kept_and_errors_pass() -> None:
-    keeper = Unkept()
-    with keeper.running():
-        assert keeper.begin("rl", dict) is None and keeper.result("rl") is None
-        with pytest.raises(KeyError), keeper.step(0):
+    checkpointer = NullCheckpointer()
+    with checkpointer.running():
+        assert checkpointer.begin("rl", dict) is None and checkpointer.result("rl") is None
+        with pytest.raises(KeyError), checkpointer.step(0):
             raise KeyError("x")
-        with keeper.between(1):
-            keeper.describe(dict)
-            keeper.changing()
-        keeper.finish("rl", {})
+        with checkpointer.interruptible(1):
+            checkpointer.on_failure_dump(dict)
+            checkpointer.mark_dirty()
+        checkpointer.finish("rl", {})
