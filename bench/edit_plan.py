@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bench.harness import Bench
 from rrgkern import EditScript, SentenceEntities, edit_plan
+from rrgkern.edit_plan.inputs import EditOptions
 from rrgkern.edit_plan.reference import edit_plan_reference
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -44,7 +45,7 @@ def reference(
     x: SentenceEntities, y: SentenceEntities, seeds: Tensor, max_edits: int, theirs: Theirs
 ) -> Any:
     width = max_edits or int((x.sentence_offsets.diff() + y.sentence_offsets.diff()).max())
-    return edit_plan_reference(x, y, seeds, 0.6, 0.6, max_edits, width, True)
+    return edit_plan_reference(x, y, seeds, EditOptions(0.6, 0.6, max_edits, width, True))
 
 
 if CODE:

@@ -20,7 +20,6 @@ from rrgkern.edit_plan import (
     SplicedEdit,
     Step,
     edit_plan,
-    philox_seed,
     sentence_body,
     splice,
 )
@@ -37,6 +36,7 @@ from rrgkern.preference_loss import (
     preference_advantages,
     preference_loss,
 )
+from rrgkern.random import philox_seed
 from rrgkern.shared_prefix import (
     AttentionLayout,
     SharedPrefixBatch,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from rrgkern.edit_plan.api import edit_plan
-from rrgkern.edit_plan.philox import philox_seed
 from rrgkern.edit_plan.places import sentence_body
 from rrgkern.edit_plan.splicing import SplicedEdit, Step, splice
 from rrgkern.edit_plan.types import Edit, EditScript, Rule, SentenceEntities
@@ -16,7 +15,6 @@ __all__ = [
     "SplicedEdit",
     "Step",
     "edit_plan",
-    "philox_seed",
     "sentence_body",
     "splice",
 ]

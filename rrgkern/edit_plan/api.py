@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import check_tensors
+from rrgkern.edit_plan.inputs import EditOptions, ReleasedOptions
 from rrgkern.edit_plan.op import edit_plan_op, edit_plan_released_op
 from rrgkern.edit_plan.types import EditScript, SentenceEntities
 
@@ -104,25 +105,17 @@ def edit_plan(
         if not math.isfinite(neg_weight):
             raise ValueError(f"neg_weight is {neg_weight}, wanted a finite number")
         x, y = (z._replace(kind=z.kinds().contiguous()) for z in (x, y))
-        weights = affinity.double().contiguous()
-        thresholds = float(tau), float(tau_replace), float(neg_weight)
-        return EditScript(*edit_plan_released_op(*x, *y, seeds, weights, *thresholds))
+        affinity = affinity.double().contiguous()
+        released = ReleasedOptions(affinity, float(tau), float(tau_replace), float(neg_weight))
+        return EditScript(*edit_plan_released_op(*x, *y, seeds, *released))
     width = max_edits
     if width is None:
         lengths = x.sentence_offsets.cpu().diff() + y.sentence_offsets.cpu().diff()
         width = int(lengths.max()) if len(lengths) else 0
-    return EditScript(
-        *edit_plan_op(
-            *x[:7],
-            *y[:7],
-            seeds,
-            float(tau),
-            float(tau_replace),
-            max_edits or 0,
-            width,
-            conflict_requires_spurious,
-        )
+    options = EditOptions(
+        float(tau), float(tau_replace), max_edits or 0, width, conflict_requires_spurious
     )
+    return EditScript(*edit_plan_op(*x[:7], *y[:7], seeds, *options))
 
 
 def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from torch import Tensor, cat
 
+from rrgkern.cosines import cosines, lanes_of
 from rrgkern.edit_plan.types import SentenceEntities
-from rrgkern.entity_match.cosines import cosines, lanes_of
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ import ctypes
 import torch
 from torch import Tensor
 
+from rrgkern.edit_plan.inputs import EditOptions
 from rrgkern.edit_plan.pair import Pair, Sentence, members, read_pair, union
-from rrgkern.edit_plan.philox import uniform_below
 from rrgkern.edit_plan.types import Rule, SentenceEntities
+from rrgkern.random import uniform_below
 
 UNITS = 2.0**44  # of a cosine, for the mean of rule (b)
 
@@ -18,29 +19,23 @@ def edit_plan_reference(
     x: SentenceEntities,
     y: SentenceEntities,
     seeds: Tensor,
-    tau: float,
-    tau_replace: float,
-    max_edits: int,
-    width: int,
-    conflict_requires_spurious: bool,
+    options: EditOptions,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The script of each pair; `max_edits` 0 goes on to the fixed point, `width` is M."""
-    shape = (len(seeds), width)
+    """Plan each pair: rule, sentence, reference and count of an `EditScript`."""
+    shape = (len(seeds), options.width)
     rule = seeds.new_zeros(shape, dtype=torch.int8)
     sentence = seeds.new_full(shape, -1, dtype=torch.int32)
     reference = seeds.new_full(shape, -1, dtype=torch.int32)
     edits_made = seeds.new_zeros(shape[:1], dtype=torch.int32)
-    # More than one edit could undo itself for ever: then what equals a reference sentence stays.
-    lock = max_edits != 1
-    tau, tau_replace = round_fp32(tau), round_fp32(tau_replace)
+    options = options._replace(
+        tau=round_fp32(options.tau), tau_replace=round_fp32(options.tau_replace)
+    )
     for r, seed in enumerate(seeds.tolist()):
-        pair = read_pair(x, y, r, tau)
+        pair = read_pair(x, y, r, options.tau)
         report = pair.report
         done = 0
-        while max_edits == 0 or done < max_edits:
-            edit = next_edit(
-                pair, report, seed, done, tau_replace, lock, conflict_requires_spurious
-            )
+        while options.max_edits == 0 or done < options.max_edits:
+            edit = next_edit(pair, report, seed, done, options)
             if edit is None:
                 break
             report = apply_edit(report, pair.reference, *edit)
@@ -51,13 +46,7 @@ def edit_plan_reference(
 
 
 def next_edit(
-    pair: Pair,
-    report: list[Sentence],
-    seed: int,
-    number: int,
-    tau_replace: float,
-    lock: bool,
-    conflict_requires_spurious: bool,
+    pair: Pair, report: list[Sentence], seed: int, number: int, options: EditOptions
 ) -> tuple[Rule, int, int] | None:
     """Edit `number` of `report`, or None at the fixed point: the first rule that fits."""
     if not pair.wanted:
@@ -66,14 +55,16 @@ def next_edit(
     texts = {sentence.key for sentence in report}
     unused = [j for j, sentence in enumerate(pair.reference) if sentence.key not in texts]
 
-    # (a) an entity that a reference sentence contradicts
+    # (a) an entity that a reference sentence contradicts. More than one edit could undo itself for
+    # ever: then what equals a reference sentence stays.
+    lock = options.max_edits != 1
     reference_texts = {sentence.key for sentence in pair.reference} if lock else set()
     conflicts = []
     for i, sentence in enumerate(report):
         if sentence.key in reference_texts:
             continue
         suspects = sentence.entities
-        if conflict_requires_spurious:
+        if options.conflict_requires_spurious:
             suspects &= pair.spurious
         against = union(pair.oppose[e] for e in members(suspects))
         conflicts += [(i, j) for j in unused if against & pair.reference[j].entities]
@@ -95,7 +86,7 @@ def next_edit(
                 mean = mean_of_best(pair.cosine, spurious, candidates)
                 if best_j < 0 or mean > best:
                     best, best_j = mean, j
-        if best_j >= 0 and best >= tau_replace:
+        if best_j >= 0 and best >= options.tau_replace:
             return Rule.REPLACEMENT, i, best_j
 
     # (c) deletion; a report that it empties becomes a reference sentence at once, rule (e)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rrgkern.edit_plan.philox import uniform_below
+from rrgkern.cosines import cosines, lanes_of
+from rrgkern.edit_plan.inputs import ReleasedOptions
 from rrgkern.edit_plan.types import Rule, SentenceEntities
-from rrgkern.entity_match.cosines import cosines, lanes_of
+from rrgkern.random import uniform_below
 
 NO_EDIT = (Rule.NONE, -1, -1)
 
@@ -42,20 +43,14 @@ def released_reference(
     x: SentenceEntities,
     y: SentenceEntities,
     seeds: Tensor,
-    affinity: Tensor,
-    tau: float,
-    tau_replace: float,
-    neg_weight: float,
+    options: ReleasedOptions,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """(rule [R, 1] int8, sentence and reference [R, 1] int32, count [R] int32)."""
-    weights = affinity.tolist()
     edits = []
     for r, seed in enumerate(seeds.tolist()):
         (report, rows), (reference, columns) = read_report(x, r), read_report(y, r)
         cosine = cosines(lanes_of(x.embedding[rows]), lanes_of(y.embedding[columns])).tolist()
-        edits.append(
-            released_edit(report, reference, cosine, weights, tau, tau_replace, neg_weight, seed)
-        )
+        edits.append(released_edit(report, reference, cosine, options, seed))
     script = torch.tensor(edits, dtype=torch.int32, device=seeds.device).reshape(-1, 3)
     rule, sentence, place = script.split(1, dim=1)
     return rule.to(torch.int8), sentence.clone(), place.clone(), (rule[:, 0] != Rule.NONE).int()
@@ -65,13 +60,12 @@ def released_edit(
     x: Report,
     y: Report,
     cosine: list[list[float]],
-    affinity: list[list[float]],
-    tau: float,
-    tau_replace: float,
-    neg_weight: float,
+    options: ReleasedOptions,
     seed: int,
 ) -> tuple[Rule, int, int]:
     """The one edit of a report pair, in the order replace, delete, add."""
+    _, tau, tau_replace, neg_weight = options
+    affinity = options.affinity.tolist()
     if not x.texts:
         return NO_EDIT
 

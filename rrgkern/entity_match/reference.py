@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rrgkern.entity_match.cosines import cosines, lanes_of
+from rrgkern.cosines import cosines, lanes_of
+from rrgkern.entity_match.inputs import MatchTables
 from rrgkern.entity_match.types import ANY, ReportEntities
 
 NO_ENTITIES = 0.5  # RaTEScore's value where a report has none
 
 
-def entity_match_reference(
-    x: ReportEntities, y: ReportEntities, weight: Tensor, crossed: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(cosine_x, index_x, cosine_y, index_y, scores [R, 3]: precision, recall, score).
+class Side(NamedTuple):
+    """Presence and kind [n] of the entities of one report."""
 
-    `weight` [K, K] and `crossed` [K, K] weigh a match by the kinds of the two entities: the share
-    of the mean it stands for, and what its cosine counts where their presence is opposite.
-    """
+    presence: Tensor
+    kind: Tensor
+
+
+def side_of(z: ReportEntities, rows: slice) -> Side:
+    """Take the side of the report whose entities are `rows`."""
+    return Side(z.presence[rows], z.kinds()[rows])
+
+
+def entity_match_reference(
+    x: ReportEntities, y: ReportEntities, tables: MatchTables
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """(cosine_x, index_x, cosine_y, index_y, scores [R, 3]: precision, recall, score)."""
     bounds_x, bounds_y = x.offsets.tolist(), y.offsets.tolist()
     lanes_x, lanes_y = lanes_of(x.embedding), lanes_of(y.embedding)
     best_x, best_y = empty_best(x.presence), empty_best(y.presence)
-    largest = max(float(table.abs().max()) for table in (weight, crossed))
+    largest = max(float(table.abs().max()) for table in tables)
     scores = torch.full((len(bounds_x) - 1, 3), NO_ENTITIES, device=x.presence.device)
     for r in range(len(scores)):
         rows = slice(*bounds_x[r : r + 2])
@@ -32,17 +42,15 @@ def entity_match_reference(
         if rows.start == rows.stop or columns.start == columns.stop:
             continue
         cosine = cosines(lanes_x[rows], lanes_y[columns])
+        side_x, side_y = side_of(x, rows), side_of(y, columns)
         sides = (
-            (best_x, rows, cosine, x, columns, y),
-            (best_y, columns, cosine.T, y, rows, x),
+            (best_x, rows, cosine, side_x, side_y),
+            (best_y, columns, cosine.T, side_y, side_x),
         )
         means = []
-        for (values, indices), mine, matrix, own, theirs, other in sides:
-            presence = own.presence[mine]
-            values[mine], indices[mine] = best_of(matrix, presence, other.presence[theirs])
-            shares, gains = heaviest(
-                matrix, values[mine, ANY], own, mine, other, theirs, weight, crossed
-            )
+        for (values, indices), mine, matrix, own, other in sides:
+            values[mine], indices[mine] = best_of(matrix, own.presence, other.presence)
+            shares, gains = heaviest(matrix, values[mine, ANY], own, other, tables)
             means.append(weighted_mean(values[mine, ANY], gains, shares, largest))
         precision, recall = means
         both = precision + recall
@@ -74,21 +82,14 @@ def opposite(mine: Tensor, theirs: Tensor) -> Tensor:
 
 
 def heaviest(
-    cosine: Tensor,
-    best: Tensor,
-    own: ReportEntities,
-    mine: slice,
-    other: ReportEntities,
-    theirs: slice,
-    weight: Tensor,
-    crossed: Tensor,
+    cosine: Tensor, best: Tensor, own: Side, other: Side, tables: MatchTables
 ) -> tuple[Tensor, Tensor]:
     """Share and gain [n] of each entity's match: of equal cosines one that does not cross presence,
     of those the heaviest. So the place of an entity in its report never changes a score."""
-    kinds = own.kinds()[mine, None].long(), other.kinds()[theirs].long()
-    crosses = opposite(own.presence[mine, None], other.presence[theirs])
-    shares = weight[kinds]
-    gains = torch.where(crosses, crossed[kinds], shares)
+    kinds = own.kind[:, None].long(), other.kind.long()
+    crosses = opposite(own.presence[:, None], other.presence)
+    shares = tables.weight[kinds]
+    gains = torch.where(crosses, tables.crossed[kinds], shares)
     left = cosine == best[:, None]
     for rank in (-crosses.float(), shares, gains):
         rank = rank.masked_fill(~left, -torch.inf)

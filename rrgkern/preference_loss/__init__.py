@@ -7,7 +7,8 @@ from rrgkern.preference_loss.api import (
     preference_advantages,
     preference_loss,
 )
-from rrgkern.preference_loss.pairs import PreferencePairs, oracle_pairs
+from rrgkern.preference_loss.inputs import PreferencePairs
+from rrgkern.preference_loss.pairs import oracle_pairs
 
 __all__ = [
     "PreferenceLossOutput",

@@ -8,39 +8,20 @@ import torch
 from torch import Tensor
 
 from rrgkern.dispatch import register_triton
+from rrgkern.ops import custom_op, gradients, pack
+from rrgkern.preference_loss.inputs import PreferenceInputs
 from rrgkern.preference_loss.reference import METRICS, preference_loss_reference
 
 
-@torch.library.custom_op("rrgkern::preference_loss_fwd", mutates_args=())
-def preference_loss_fwd(
-    logps: Tensor,
-    ref: Tensor,
-    offsets: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    weight: Tensor,
-    mask: Tensor | None,
-    tau: float,
-    length_normalized: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+@custom_op("rrgkern::preference_loss_fwd", PreferenceInputs)
+def preference_loss_fwd(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss 0-d, coef [N], advantages [S], metrics [len(METRICS)]."""
-    return preference_loss_reference(
-        logps, ref, offsets, positive, negative, weight, mask, tau, length_normalized
-    )
+    return preference_loss_reference(pack(PreferenceInputs, inputs))
 
 
 @preference_loss_fwd.register_fake
-def _fwd_fake(
-    logps: Tensor,
-    ref: Tensor,
-    offsets: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    weight: Tensor,
-    mask: Tensor | None,
-    tau: float,
-    length_normalized: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _fwd_fake(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    logps, _, offsets, *_ = inputs
     return (
         logps.new_empty(()),
         torch.empty_like(logps),
@@ -68,10 +49,9 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _backward(
     ctx: Any, grad_loss: Tensor | None, *others: Tensor | None
 ) -> tuple[Tensor | None, ...]:
-    nothing = (None,) * 8
     if grad_loss is None:
-        return (None, *nothing)
-    return (preference_loss_bwd(grad_loss, ctx.saved_tensors[0]), *nothing)
+        return gradients(PreferenceInputs)
+    return gradients(PreferenceInputs, logps=preference_loss_bwd(grad_loss, *ctx.saved_tensors))
 
 
 preference_loss_fwd.register_autograd(_backward, setup_context=_setup_context)

@@ -1,26 +1,13 @@
-"""Which sequence is preferred to which."""
+"""Pair each oracle with the other sequences of its group."""
 
 from __future__ import annotations
-
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rrgkern.checks import check_offsets, check_tensors, values_may_be_read
+from rrgkern.preference_loss.inputs import PreferencePairs
 from rrgkern.segments import sequence_of_token
-
-
-class PreferencePairs(NamedTuple):
-    """P pairs of sequences of one batch; a pair of weight 0 takes no part.
-
-    positive, negative: [P] int64, the preferred sequence and the other one.
-    weight: [P] fp32 or fp64, not negative.
-    """
-
-    positive: Tensor
-    negative: Tensor
-    weight: Tensor
 
 
 def oracle_pairs(

@@ -6,23 +6,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rrgkern.preference_loss.inputs import PreferenceInputs
 from rrgkern.segments import sequence_of_token, sum_per_sequence
 
 # The order of the metrics vector.
 METRICS = ("margin", "accuracy", "reward_positive", "reward_negative", "pairs")
 
 
-def pair_rewards(
-    logps: Tensor,
-    ref: Tensor,
-    offsets: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    mask: Tensor | None,
-    tau: float,
-    length_normalized: bool,
-) -> tuple[Tensor, Tensor]:
+def pair_rewards(inputs: PreferenceInputs) -> tuple[Tensor, Tensor]:
     """Implicit rewards of both sides of each pair, [P] fp64 twice; differentiable in `logps`."""
+    logps, ref, offsets, pairs, mask, tau, length_normalized = inputs
     sequence = sequence_of_token(offsets, logps.numel())
     gain = logps.double() - ref.double()
     if mask is not None:
@@ -30,7 +23,7 @@ def pair_rewards(
         gain = torch.where(mask, gain, 0.0)
     total = sum_per_sequence(gain, sequence, offsets.numel() - 1)
     reward = tau * total / _divisor(offsets, sequence, mask, length_normalized)
-    return reward[positive], reward[negative]
+    return reward[pairs.positive], reward[pairs.negative]
 
 
 def pair_losses(margin: Tensor, weight: Tensor) -> Tensor:
@@ -39,29 +32,20 @@ def pair_losses(margin: Tensor, weight: Tensor) -> Tensor:
 
 
 def preference_loss_reference(
-    logps: Tensor,
-    ref: Tensor,
-    offsets: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    weight: Tensor,
-    mask: Tensor | None,
-    tau: float,
-    length_normalized: bool,
+    inputs: PreferenceInputs,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Loss, its gradient, the same as advantages, and metrics. Sums run in fp64.
 
     Args:
-        logps, ref: [N] fp32 or fp64. offsets: [S+1] int64. mask: [N] bool or None.
-        positive, negative: [P] int64. weight: [P], the dtype of `logps`.
+        inputs: logps, ref [N] fp32 or fp64; offsets [S+1] int64; mask [N] bool or None;
+            pairs: positive, negative [P] int64, weight [P] of the dtype of `logps`.
 
     Returns:
         loss 0-d; coef [N] = ∂loss/∂logps; advantages [S], coef = -advantage (/ |o|); metrics in
         the order of METRICS. All in the dtype of `logps`.
     """
-    better, worse = pair_rewards(
-        logps, ref, offsets, positive, negative, mask, tau, length_normalized
-    )
+    logps, _, offsets, (positive, negative, weight), mask, tau, length_normalized = inputs
+    better, worse = pair_rewards(inputs)
     margin, live = better - worse, weight != 0
     loss = pair_losses(margin, weight).sum()
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from rrgkern.ops import pack
+from rrgkern.preference_loss.inputs import PreferenceInputs
 from rrgkern.preference_loss.reference import METRICS
 from rrgkern.triton_lib.math import sigmoid, softplus
 
@@ -160,18 +164,10 @@ def preference_finish_kernel(
     tl.store(metrics_ptr + 4, pairs.to(dtype))
 
 
-def launch(
-    logps: Tensor,
-    ref: Tensor,
-    offsets: Tensor,
-    positive: Tensor,
-    negative: Tensor,
-    weight: Tensor,
-    mask: Tensor | None,
-    tau: float,
-    length_normalized: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Serve `rrgkern::preference_loss_fwd`; arguments and results are those of the reference."""
+def launch(*inputs: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Serve `rrgkern::preference_loss_fwd`; arguments and results are those of the op."""
+    logps, ref, offsets, pairs, mask, tau, length_normalized = pack(PreferenceInputs, inputs)
+    positive, negative, weight = pairs
     n_sequences, n_pairs = offsets.numel() - 1, positive.numel()
     coef, advantages = torch.empty_like(logps), logps.new_empty(n_sequences)
     loss, metrics = logps.new_empty(()), logps.new_empty(len(METRICS))

@@ -12,7 +12,7 @@ import torch
 from rrgkern import csrc, rank_sample
 from rrgkern.diversity import reference as reference_module
 from rrgkern.diversity.reference import philox, plain_log, rank_sample_reference
-from rrgkern.edit_plan.philox import philox4x32
+from rrgkern.random import philox4x32
 from tests.mutants import mutate
 from tests.rrgkern.many_cases import Cases, Choices, for_all
 

@@ -11,7 +11,7 @@ from math import fsum
 import torch
 
 from rrgkern import Edit, Rule
-from rrgkern.edit_plan.philox import uniform_below
+from rrgkern.random import uniform_below
 from tests.rrgkern.edit_plan.cases import PALETTE, Entity, Report, Sentence
 
 COSINE = (PALETTE.double() @ PALETTE.double().T).float().tolist()

@@ -10,6 +10,7 @@ import torch
 
 from rrgkern.edit_plan import pair as pair_module
 from rrgkern.edit_plan import reference as reference_module
+from rrgkern.edit_plan.inputs import EditOptions
 from rrgkern.edit_plan.types import Edit, EditScript
 from tests.mutants import mutate
 from tests.rrgkern.edit_plan import naive
@@ -48,10 +49,9 @@ def right(reference: types.ModuleType) -> bool:
     x, y = (tensors([pair[side] for pair in cases()]) for side in (0, 1))
     for setting, wanted in zip(SETTINGS, expected(), strict=True):
         tau, tau_replace, max_edits, strict = setting
+        options = EditOptions(tau, tau_replace, max_edits or 0, WIDTH, strict)
         try:
-            fields = reference.edit_plan_reference(
-                x, y, torch.arange(CASES), tau, tau_replace, max_edits or 0, WIDTH, strict
-            )
+            fields = reference.edit_plan_reference(x, y, torch.arange(CASES), options)
         except IndexError:  # more edits than |x| + |y|
             return False
         script = EditScript(*fields)
@@ -70,10 +70,10 @@ def test_the_reference_itself_is_right() -> None:
         ("if sentence.key not in texts]", "]"),
         ("universe = held | pair.wanted", "universe = pair.wanted"),
         ("mean > best:", "mean >= best:"),
-        ("best >= tau_replace", "best > tau_replace"),
+        ("best >= options.tau_replace", "best > options.tau_replace"),
         ("suspects &= pair.spurious", "pass"),
         ("if sentence.key in reference_texts:", "if False:"),
-        ("lock = max_edits != 1", "lock = True"),
+        ("lock = options.max_edits != 1", "lock = True"),
         ("if len(report) > 1:", "if len(report) > 0:"),
         ("(len(spurious) * UNITS)", "UNITS"),
         ("max(cosine[e][u] for u in candidates)", "max(cosine[e][u] for u in candidates[:1])"),

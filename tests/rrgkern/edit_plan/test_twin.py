@@ -9,9 +9,10 @@ from torch import Tensor
 
 from rrgkern import SentenceEntities, csrc, edit_plan
 from rrgkern.edit_plan import released as released_module
-from rrgkern.edit_plan.philox import uniform_below
+from rrgkern.edit_plan.inputs import EditOptions, ReleasedOptions
 from rrgkern.edit_plan.reference import edit_plan_reference
 from rrgkern.edit_plan.released import released_reference
+from rrgkern.random import uniform_below
 from tests.mutants import mutate
 from tests.rrgkern.edit_plan.cases import (
     Case,
@@ -39,7 +40,9 @@ def reference(
 ) -> tuple[Tensor, ...]:
     lengths = x.sentence_offsets.diff() + y.sentence_offsets.diff()
     width = int(lengths.max()) if max_edits is None else max_edits
-    return edit_plan_reference(x, y, keys, tau, tau_replace, max_edits or 0, width, strict)
+    return edit_plan_reference(
+        x, y, keys, EditOptions(tau, tau_replace, max_edits or 0, width, strict)
+    )
 
 
 def scattered(z: SentenceEntities, width: int, seed: int) -> SentenceEntities:
@@ -122,7 +125,7 @@ def test_released_scripts_are_equal(
     keys = torch.tensor([case.seed for case in cases])
     thresholds = {"tau": tau, "tau_replace": tau_replace, "neg_weight": neg_weight}
     script = edit_plan(x, y, seeds=keys, rule="released", affinity=table(seed), **thresholds)
-    expected = released_reference(x, y, keys, table(seed), *thresholds.values())
+    expected = released_reference(x, y, keys, ReleasedOptions(table(seed), **thresholds))
     for field, wanted in zip(script, expected, strict=True):
         assert field.dtype == wanted.dtype
         assert torch.equal(field, wanted)
@@ -139,7 +142,7 @@ def released_right(reference: object) -> bool:
     for tau, tau_replace in ((0.6, 0.6), (0.5, 0.9), (0.9, 1.0), (0.9, -0.5)):
         options = {"tau": tau, "tau_replace": tau_replace, "neg_weight": 0.8717}
         script = edit_plan(x, y, seeds=keys, rule="released", affinity=table(0), **options)
-        expected = reference.released_reference(x, y, keys, table(0), *options.values())
+        expected = reference.released_reference(x, y, keys, ReleasedOptions(table(0), **options))
         if not all(torch.equal(*fields) for fields in zip(script, expected, strict=True)):
             return False
     return True
@@ -190,7 +193,7 @@ def test_long_reports_are_equal() -> None:
         assert all(torch.equal(*pair) for pair in zip(script, expected, strict=True))
     x, y = (scattered(with_kinds([pair[k] for pair in batch], k), 96, k) for k in (0, 1))
     script = edit_plan(x, y, seeds=keys, rule="released", affinity=table(1))
-    expected = released_reference(x, y, keys, table(1), 0.6, 0.6, 0.3612)
+    expected = released_reference(x, y, keys, ReleasedOptions(table(1), 0.6, 0.6, 0.3612))
     assert all(torch.equal(*pair) for pair in zip(script, expected, strict=True))
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from rrgkern import ReportEntities, entity_match
-from rrgkern.entity_match import cosines as cosines_module
+from rrgkern import cosines as cosines_module
 from rrgkern.entity_match import reference as reference_module
+from rrgkern.entity_match.inputs import MatchTables
 from tests.mutants import mutate
 from tests.rrgkern.entity_match import cases
 from tests.rrgkern.entity_match.cases import Entity, tensors
@@ -114,7 +115,7 @@ def test_wrong_options_are_named(options, message) -> None:
 
 def right(reference: object) -> bool:
     """Whether a reference matches as the definitions say."""
-    results = reference.entity_match_reference(X, Y, AFFINITY, CROSSED)
+    results = reference.entity_match_reference(X, Y, MatchTables(AFFINITY, CROSSED))
     wanted = [cases.scores(x, y, AFFINITY.tolist(), 0.3612) for x, y in BATCH]
     best = [cases.best(entity, y, column) for x, y in BATCH for entity in x for column in range(3)]
     found = zip(results[0].flatten().tolist(), results[1].flatten().tolist(), strict=True)
@@ -129,11 +130,11 @@ def test_the_reference_itself_is_right() -> None:
     ("old", "new"),
     [
         ("NO_ENTITIES = 0.5", "NO_ENTITIES = 0.0"),
-        ("(best_y, columns, cosine.T, y, rows, x)", "(best_y, rows, cosine, x, columns, y)"),
+        ("(best_y, columns, cosine.T, side_y, side_x)", "(best_y, rows, cosine, side_x, side_y)"),
         ("& (mine[:, None] >= 0)", ""),
         ("(mine >= 0) & (theirs >= 0) & (mine != theirs)", "mine != theirs"),
-        ("crossed[kinds], shares)", "shares, shares)"),
-        ("shares = weight[kinds]", "shares = weight[kinds[::-1]]"),
+        ("tables.crossed[kinds], shares)", "shares, shares)"),
+        ("shares = tables.weight[kinds]", "shares = tables.weight[kinds[::-1]]"),
         ("round(value * gain * scale)", "round(value * scale)"),
         ("float(total) / float(mass)", "float(total) / scale / len(cosine)"),
         ("(-crosses.float(), shares, gains)", "(shares, gains)"),

@@ -9,7 +9,8 @@ import torch
 from hypothesis import strategies as st
 
 from rrgkern import ReportEntities, csrc, entity_match
-from rrgkern.entity_match.cosines import cosines, lanes_of
+from rrgkern.cosines import cosines, lanes_of
+from rrgkern.entity_match.inputs import MatchTables
 from rrgkern.entity_match.op import empty_results
 from rrgkern.entity_match.reference import entity_match_reference
 from tests.rrgkern.many_cases import Cases, for_all
@@ -77,7 +78,7 @@ def assert_twins_agree(
 ) -> None:
     match = entity_match(x, y, affinity=affinity, neg_weight=neg_weight)
     crossed = (affinity.double() * neg_weight).float()
-    *best, scores = entity_match_reference(x, y, affinity, crossed)
+    *best, scores = entity_match_reference(x, y, MatchTables(affinity, crossed))
     for field, wanted in zip(match, [*best, *scores.unbind(1)], strict=True):
         assert field.dtype == wanted.dtype
         assert torch.equal(field, wanted)
@@ -125,7 +126,7 @@ def assert_every_processor_agrees(
     x: ReportEntities, y: ReportEntities, affinity: torch.Tensor
 ) -> None:
     tables = affinity, (affinity.double() * 0.3612).float()
-    wanted = entity_match_reference(x, y, *tables)
+    wanted = entity_match_reference(x, y, MatchTables(*tables))
     for fine, found in on_every_processor(x, y, tables):
         assert fine
         assert all(torch.equal(*pair) for pair in zip(found, wanted, strict=True))

@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from rrgkern import PreferencePairs
+from rrgkern.ops import pack
+from rrgkern.preference_loss.inputs import PreferenceInputs
+from rrgkern.preference_loss.reference import preference_loss_reference
 from tests.rrgkern.device import DEVICE
 
 
@@ -28,7 +31,7 @@ class Batch:
     length_normalized: bool = True
 
     def arguments(self, dtype: torch.dtype = torch.float64) -> tuple[object, ...]:
-        """Positional arguments of `preference_loss_fwd` and of the reference."""
+        """Positional arguments of `preference_loss_fwd` and of `reference`."""
         return (
             self.logps.to(dtype),
             self.ref.to(dtype),
@@ -55,6 +58,11 @@ class Batch:
 
     def changed(self, **fields: object) -> Batch:
         return replace(self, **fields)
+
+
+def reference(*arguments: object) -> tuple[Tensor, ...]:
+    """The reference, with the arguments of the op."""
+    return preference_loss_reference(pack(PreferenceInputs, arguments))
 
 
 def batch(

@@ -9,18 +9,19 @@ import pytest
 import torch
 from torch import Tensor
 
+from rrgkern.ops import pack
+from rrgkern.preference_loss.inputs import PreferenceInputs
 from rrgkern.preference_loss.op import preference_loss_fwd
 from rrgkern.preference_loss.reference import (
     METRICS,
     pair_losses,
     pair_rewards,
-    preference_loss_reference,
 )
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.preference_loss.cases import Batch, batch, loop_loss
+from tests.rrgkern.preference_loss.cases import Batch, batch, loop_loss, reference
 
 Serve = Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]]
-SERVES = [preference_loss_fwd, preference_loss_reference]
+SERVES = [preference_loss_fwd, reference]
 CASES = [
     batch(seed, masked=seed % 2 == 0, length_normalized=seed % 3 != 0).changed(tau=tau)
     for seed, tau in enumerate((0.1, 0.3, 1.0, 2.5, 0.1, 0.3))
@@ -86,7 +87,7 @@ def changed_gradient(change: Callable[[Tensor, Tensor, Batch], tuple[Tensor, Ten
     """The reference with another gradient and other advantages."""
 
     def mutant(*arguments):
-        loss, coef, advantages, metrics = preference_loss_reference(*arguments)
+        loss, coef, advantages, metrics = reference(*arguments)
         coef, advantages = change(coef, advantages, Batch(*arguments))
         return loss, coef, advantages, metrics
 
@@ -99,7 +100,7 @@ def changed_input(**fields: Callable[[Batch], object]) -> Serve:
     def mutant(*arguments):
         data = Batch(*arguments)
         new = {name: change(data) for name, change in fields.items()}
-        return preference_loss_reference(*data.changed(**new).arguments())
+        return reference(*data.changed(**new).arguments())
 
     return mutant
 
@@ -145,17 +146,16 @@ def test_gradcheck_and_coef_is_autograd_of_the_forward(
     masked: bool, length_normalized: bool
 ) -> None:
     data = batch(3, masked=masked, length_normalized=length_normalized)
-    _, ref, offsets, positive, negative, _, mask, tau, normalized = data.arguments()
-    others = (ref, offsets, positive, negative, mask, tau, normalized)
+    inputs = pack(PreferenceInputs, data.arguments())
     logps = data.logps.clone().requires_grad_()
 
     def forward(logps: Tensor) -> Tensor:
-        better, worse = pair_rewards(logps, *others)
+        better, worse = pair_rewards(inputs._replace(logps=logps))
         return pair_losses(better - worse, data.weight).sum()
 
     assert torch.autograd.gradcheck(forward, logps)
     (expected,) = torch.autograd.grad(forward(logps), logps)
-    coef = preference_loss_reference(*data.arguments())[1]
+    coef = reference(*data.arguments())[1]
     torch.testing.assert_close(coef, expected, rtol=1e-12, atol=1e-15)
 
 

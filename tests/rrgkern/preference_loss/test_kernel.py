@@ -12,15 +12,15 @@ from torch import Tensor
 from rrgkern import PreferencePairs, preference_advantages, preference_loss
 from rrgkern.dispatch import served_by
 from rrgkern.preference_loss.op import preference_loss_bwd, preference_loss_fwd
-from rrgkern.preference_loss.reference import METRICS, preference_loss_reference
+from rrgkern.preference_loss.reference import METRICS
 from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
-from tests.rrgkern.preference_loss.cases import Batch, batch
+from tests.rrgkern.preference_loss.cases import Batch, batch, reference
 from tests.tolerance import assert_close_to_truth
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
-SERVES = [preference_loss_fwd, preference_loss_reference]
+SERVES = [preference_loss_fwd, reference]
 EPS = torch.finfo(torch.float32).eps
 SHAPES = [
     {},
@@ -40,7 +40,7 @@ def test_the_kernel_is_what_is_tested() -> None:
 def test_fp64_equals_the_reference(shape: dict[str, object], length_normalized: bool) -> None:
     data = batch(1, length_normalized=length_normalized, **shape)
     served = preference_loss_fwd(*data.arguments())
-    expected = preference_loss_reference(*data.arguments())
+    expected = reference(*data.arguments())
     for got, want in zip(served, expected, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
 
@@ -72,7 +72,7 @@ def eager(data: Batch) -> tuple[Tensor, Tensor, Tensor]:
 def test_fp32_is_as_close_to_the_truth_as_eager(serve, shape, length_normalized) -> None:
     data = batch(2, length_normalized=length_normalized, **shape)
     loss, coef, _, metrics = serve(*data.arguments(torch.float32))
-    truth = preference_loss_reference(*data.arguments())
+    truth = reference(*data.arguments())
     eager_loss, eager_coef, eager_metrics = eager(data)
     assert_close_to_truth(loss, eager_loss, truth[0])
     # A sequence on both sides gets a difference of pulls: eager may be exact there by luck.
@@ -127,7 +127,7 @@ def test_a_nan_that_takes_part_is_not_hidden(serve) -> None:
 def test_odd_lengths(lengths: tuple[int, ...], n_pairs: int) -> None:
     data = batch(4, lengths=lengths, n_pairs=n_pairs)
     served = preference_loss_fwd(*data.arguments())
-    expected = preference_loss_reference(*data.arguments())
+    expected = reference(*data.arguments())
     for got, want in zip(served, expected, strict=True):
         assert got.shape == want.shape
         torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14)
@@ -157,7 +157,7 @@ def test_public_function(length_normalized: bool) -> None:
     data = batch(6, length_normalized=length_normalized)
     logps = data.logps.clone().requires_grad_()
     loss, gradient = call(data, logps)
-    want_loss, coef, want_advantages, want_metrics = preference_loss_reference(*data.arguments())
+    want_loss, coef, want_advantages, want_metrics = reference(*data.arguments())
     torch.testing.assert_close(loss.detach(), want_loss)
     torch.testing.assert_close(gradient, 3 * coef)
     out = preference_loss(logps, data.ref, data.offsets, data.pairs, **data.options())

@@ -1,4 +1,4 @@
-"""Philox 4x32-10, the counter-based generator behind every free choice of an edit.
+"""Philox 4x32-10, the counter-based generator behind every rollout and edit.
 
 J. Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A draw is a function of
 (key, counter) alone, so a batch may be cut, reordered or moved to another device without changing

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rrgkern import ReportEntities, entity_match
-from rrgkern.entity_match.cosines import LANES, cosines, lanes_of
+from rrgkern.cosines import LANES, cosines, lanes_of
 from tests.rrgkern.many_cases import Cases, for_all
 from tests.tolerance import assert_close_to_truth
 

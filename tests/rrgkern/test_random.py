@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rrgkern import philox_seed
-from rrgkern.edit_plan.philox import philox4x32, uniform_below
+from rrgkern.random import philox4x32, uniform_below
 from tests.rrgkern.many_cases import Cases, for_all
 
 ONES = 0xFFFFFFFF

@@ -1,0 +1,115 @@
+"""Arguments of the preference loss, and their checks."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rrgkern.checks import check_offsets, values_may_be_read
+
+
+class PreferencePairs(NamedTuple):
+    """P pairs of sequences of one batch; a pair of weight 0 takes no part.
+
+    positive, negative: [P] int64, the preferred sequence and the other one.
+    weight: [P] fp32 or fp64, not negative.
+    """
+
+    positive: Tensor
+    negative: Tensor
+    weight: Tensor
+
+
+class PreferenceInputs(NamedTuple):
+    """Arguments of `rrgkern::preference_loss_fwd`, as in `preference_loss`."""
+
+    logps: Tensor
+    ref: Tensor
+    offsets: Tensor
+    pairs: PreferencePairs
+    mask: Tensor | None
+    tau: float
+    length_normalized: bool
+
+    def check(self) -> None:
+        """Raise TypeError or ValueError for an argument that is wrong, and name it."""
+        if not (math.isfinite(self.tau) and self.tau > 0):
+            raise ValueError(f"tau is {self.tau}; it must be finite and above 0")
+        _check_tokens(self.logps, self.ref, self.offsets, self.mask)
+        _check_pairs(self.pairs, self.offsets)
+
+
+def _check_tokens(logps: Tensor, ref: Tensor, offsets: Tensor, mask: Tensor | None) -> None:
+    if logps.ndim != 1:
+        raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")
+    for name, values in {"logps": logps, "ref": ref}.items():
+        if not values.is_floating_point():
+            raise TypeError(f"{name} is {values.dtype}; wanted floating point")
+    if offsets.ndim != 1 or offsets.numel() == 0:
+        raise ValueError(f"offsets has shape {tuple(offsets.shape)}; wanted [S+1], at least [0]")
+    if offsets.dtype != torch.int64:
+        raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
+    if offsets.numel() == 1 and logps.numel():
+        raise ValueError(
+            f"offsets has shape (1,), so no sequence, and logps {tuple(logps.shape)}; "
+            "wanted [S+1] that ends at N"
+        )
+    for name, tensor in {"ref": ref, "mask": mask}.items():
+        if tensor is not None and tensor.shape != logps.shape:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)} and logps {tuple(logps.shape)}; "
+                "wanted the same"
+            )
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"mask is {mask.dtype}; wanted torch.bool: pass mask.bool()")
+    for name, tensor in {"ref": ref, "offsets": offsets, "mask": mask}.items():
+        if tensor is not None and tensor.device != logps.device:
+            raise ValueError(
+                f"{name} is on {tensor.device} and logps on {logps.device}; move them to one device"
+            )
+    check_offsets("offsets", offsets, logps.numel(), "tokens")
+
+
+def _check_pairs(pairs: PreferencePairs, offsets: Tensor) -> None:
+    positive, negative, weight = pairs
+    for name, tensor in pairs._asdict().items():
+        if tensor.ndim != 1 or tensor.shape != positive.shape:
+            raise ValueError(
+                f"pairs.{name} has shape {tuple(tensor.shape)} and pairs.positive "
+                f"{tuple(positive.shape)}; wanted [P] for all three"
+            )
+        if tensor.device != offsets.device:
+            raise ValueError(
+                f"pairs.{name} is on {tensor.device} and offsets on {offsets.device}; "
+                "move them to one device"
+            )
+    for name, indices in {"positive": positive, "negative": negative}.items():
+        if indices.dtype != torch.int64:
+            raise TypeError(f"pairs.{name} is {indices.dtype}; wanted torch.int64")
+    if not weight.is_floating_point():
+        raise TypeError(f"pairs.weight is {weight.dtype}; wanted floating point")
+
+    n_sequences = offsets.numel() - 1
+    lowest, highest = torch.minimum(positive, negative), torch.maximum(positive, negative)
+    outside = (lowest < 0) | (highest >= n_sequences)
+    if not values_may_be_read(positive):
+        torch._assert_async(
+            ~outside.any(), "a pair names no sequence; RRGKERN_CHECK=1 says which pair"
+        )
+        return
+    if bool(outside.any()):
+        at = int(outside.nonzero()[0])
+        raise ValueError(
+            f"pair {at} is of sequences {int(positive[at])} and {int(negative[at])}; "
+            f"wanted 0 to {n_sequences - 1}"
+        )
+    wrong = ~(weight.isfinite() & (weight >= 0))
+    if bool(wrong.any()):
+        at = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"the weight of pair {at} is {float(weight[at])}; it must be finite and not negative "
+            "(0 leaves the pair out)"
+        )
