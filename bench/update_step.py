@@ -46,7 +46,7 @@ from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import encode_prompt, prompt_text
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
-from rrgtrain.rollout import generate
+from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import Rl
 from rrgtrain.train.optim import adamw, apply_step
 from rrgtrain.train.reference import Reference, reference_of
@@ -106,13 +106,13 @@ class Ours:
     def generate(self) -> list[list[torch.Tensor]]:
         case = self.case
         seeds = [[b * case.members + m for m in range(case.members)] for b in range(case.groups)]
-        rollouts = generate(
-            self.policy,
+        request = SamplingRequest(
             self.prompts,
             group=self.case.members,
             max_new_tokens=self.case.length,
             seeds=seeds,
         )
+        rollouts = generate(self.policy, request)
         return [[r.ids for r in group] for group in rollouts]
 
     def step(self) -> None:

@@ -13,7 +13,7 @@ from rrgtrain import vllm_worker
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout.engine import RolloutEngine
+from rrgtrain.rollout import RolloutEngine, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.vllm_engine import VllmEngine
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
@@ -157,20 +157,20 @@ def test_a_push_that_arrives_in_part_stops(
 
 def test_a_server_of_two_runs_stops_the_one_whose_weights_are_gone(tmp_path: Path) -> None:
     policy, other = tiny_policy(), load_policy(tiny_directory())
-    arguments: dict = {"group": 1, "max_new_tokens": 2, "seeds": [[1]]}
+    request = SamplingRequest([prompt(policy, "s", 1)], group=1, max_new_tokens=2, seeds=[[1]])
     with Served(tiny_directory()) as served:
         one = VllmServerEngine(served.url, tmp_path / "a")
         two = VllmServerEngine(served.url, tmp_path / "b")
         one.update(policy, 7)
-        one.generate(policy, [prompt(policy, "s", 1)], **arguments)
+        one.generate(policy, request)
         two.update(other, 2)
         with pytest.raises(UserError, match="has weights of step 2 .* those of step 7 .* its own"):
-            one.generate(policy, [prompt(policy, "s", 1)], **arguments)
+            one.generate(policy, request)
         one.update(policy, 8)
         assert served.worker is not None
         trained(served.worker.policy)  # something else writes to them
         with pytest.raises(UserError, match="have changed while it sampled for step 8"):
-            one.generate(policy, [prompt(policy, "s", 1)], **arguments)
+            one.generate(policy, request)
 
 
 def test_a_server_without_the_extension_is_refused_at_once(tmp_path: Path) -> None:

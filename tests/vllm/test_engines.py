@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,8 +26,7 @@ from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import Rollout, generate
-from rrgtrain.rollout.engine import RolloutEngine
+from rrgtrain.rollout import Rollout, RolloutEngine, SamplingRequest, generate
 from rrgtrain.rollout.vllm_engine import VllmEngine, save_for_serving
 from rrgtrain.rollout.vllm_server import VllmServerEngine, serve_command
 from rrgtrain.state.rundir import RunDir
@@ -125,10 +125,11 @@ def tokens(rollouts: list[list[Rollout]]) -> list[list[list[int]]]:
 
 def both_greedy(engine: RolloutEngine, policy: Policy) -> tuple[list, list]:
     engine.update(policy)
-    arguments = {"group": 2, "max_new_tokens": STEPS, "seeds": seeds_for(4, 2), "greedy": True}
-    prompts = prompts_of(policy)
-    theirs = engine.generate(policy, prompts, **arguments)
-    ours = generate(policy, prompts, **arguments)
+    request = SamplingRequest(
+        prompts_of(policy), group=2, max_new_tokens=STEPS, seeds=seeds_for(4, 2), greedy=True
+    )
+    theirs = engine.generate(policy, request)
+    ours = generate(policy, request)
     assert [[r.finished for r in g] for g in theirs] == [[r.finished for r in g] for g in ours]
     return tokens(theirs), tokens(ours)
 
@@ -189,8 +190,7 @@ def test_logps_are_those_of_the_training_forward(
     policy.eos_ids = tuple(range(40, 46))
     engine.update(policy)
     prompts = prompts_of(policy)
-    rollouts = engine.generate(
-        policy,
+    request = SamplingRequest(
         prompts,
         group=3,
         temperature=temperature,
@@ -198,6 +198,7 @@ def test_logps_are_those_of_the_training_forward(
         max_new_tokens=STEPS,
         seeds=seeds_for(4, 3),
     )
+    rollouts = engine.generate(policy, request)
     seen = torch.cat([r.logps for g in rollouts for r in g])
     wanted = recomputed(policy, prompts, rollouts, temperature)
     if top_p < 1:
@@ -218,9 +219,16 @@ def test_a_seed_gives_its_report_in_any_batch(engine: RolloutEngine) -> None:
     engine.update(policy)
     prompts = prompts_of(policy)
     seeds = seeds_for(4, 2)
-    together = tokens(engine.generate(policy, prompts, group=2, max_new_tokens=STEPS, seeds=seeds))
+    together = tokens(
+        engine.generate(
+            policy, SamplingRequest(prompts, group=2, max_new_tokens=STEPS, seeds=seeds)
+        )
+    )
     alone = tokens(
-        engine.generate(policy, prompts[2:3], group=1, max_new_tokens=STEPS, seeds=[[seeds[2][1]]])
+        engine.generate(
+            policy,
+            SamplingRequest(prompts[2:3], group=1, max_new_tokens=STEPS, seeds=[[seeds[2][1]]]),
+        )
     )
     assert alone[0][0] == together[2][1]
     assert together[2][0] != together[2][1]
@@ -233,15 +241,15 @@ def test_stop_and_length_are_the_trainers_token_by_token(
     """Ends of turn at the first token, in the middle, at the limit, and nowhere."""
     policy = tiny_policy()
     prompts = prompts_of(policy)
-    arguments = {"group": 1, "max_new_tokens": length, "seeds": seeds_for(4, 1), "greedy": True}
+    request = SamplingRequest(
+        prompts, group=1, max_new_tokens=length, seeds=seeds_for(4, 1), greedy=True
+    )
     policy.eos_ids = (policy.end_of_turn,)
-    endless = [
-        g[0].ids for g in generate(policy, prompts, **{**arguments, "max_new_tokens": STEPS})
-    ]
+    endless = [g[0].ids for g in generate(policy, replace(request, max_new_tokens=STEPS))]
     policy.eos_ids = (int(endless[0][0]), int(endless[1][8]), int(endless[2][20]))
     engine.update(policy)
-    theirs = engine.generate(policy, prompts, **arguments)
-    ours = generate(policy, prompts, **arguments)
+    theirs = engine.generate(policy, request)
+    ours = generate(policy, request)
     assert tokens(theirs) == tokens(ours)
     finished = [[r.finished for r in g] for g in theirs]
     assert finished == [[r.finished for r in g] for g in ours]
@@ -252,13 +260,13 @@ def test_stop_and_length_are_the_trainers_token_by_token(
 def test_a_report_that_the_engines_own_limit_cuts_is_refused(engine: RolloutEngine) -> None:
     policy = tiny_policy()
     prompts = prompts_of(policy)[:1]
-    arguments = {"group": 1, "max_new_tokens": LENGTH, "seeds": [[1]], "greedy": True}
+    request = SamplingRequest(prompts, group=1, max_new_tokens=LENGTH, seeds=[[1]], greedy=True)
     policy.eos_ids = (-1,)
-    said = set(generate(policy, prompts, **arguments)[0][0].ids.tolist())
+    said = set(generate(policy, request)[0][0].ids.tolist())
     policy.eos_ids = (next(i for i in range(len(said) + 1) if i not in said),)
     engine.update(policy)
     with pytest.raises(UserError, match="max_model_len|refused .* status 400"):
-        engine.generate(policy, prompts, **arguments)
+        engine.generate(policy, request)
 
 
 def test_the_loop_trains_on_what_vllm_samples(engine: RolloutEngine, tmp_path: Path) -> None:
@@ -296,20 +304,20 @@ def test_a_killed_server_is_waited_for_and_gets_the_weights_again(
     engine = VllmServerEngine(server.url, tmp_path, wait=1.0)
     engine.update(policy)
     prompts = prompts_of(policy)
-    many = {"group": 16, "max_new_tokens": 150, "seeds": seeds_for(4, 16)}
+    many = SamplingRequest(prompts, group=16, max_new_tokens=150, seeds=seeds_for(4, 16))
 
     def until_it_fails() -> None:
         while True:
-            engine.generate(policy, prompts, **many)
+            engine.generate(policy, many)
 
     threading.Timer(0.3, server.kill).start()
     with pytest.raises(UserError, match="no answer from vLLM at .*and resume"):
         until_it_fails()
     threading.Timer(1.0, server.start).start()
     engine._wait = 600.0
-    few = {"group": 1, "max_new_tokens": STEPS, "seeds": seeds_for(4, 1), "greedy": True}
-    assert tokens(engine.generate(policy, prompts, **few)) == tokens(
-        generate(policy, prompts, **few)
+    few = SamplingRequest(
+        prompts, group=1, max_new_tokens=STEPS, seeds=seeds_for(4, 1), greedy=True
     )
+    assert tokens(engine.generate(policy, few)) == tokens(generate(policy, few))
     start = tiny_policy()
-    assert tokens(generate(start, prompts, **few)) != tokens(generate(policy, prompts, **few))
+    assert tokens(generate(start, few)) != tokens(generate(policy, few))

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import generate
-from rrgtrain.rollout.engine import RolloutEngine
+from rrgtrain.rollout import RolloutEngine, SamplingRequest, generate
 from rrgtrain.rollout.vllm_engine import VllmEngine
 from rrgtrain.rollout.vllm_server import VllmServerEngine
 from tests.rrgtrain.policy.common import Policy, prompt, text_policy
@@ -46,8 +45,8 @@ def test_greedy_tokens_are_the_trainers_and_follow_the_weights(engine: RolloutEn
         engine.update(policy)
         prompts = prompts_of(policy)
         asked = {"group": 2, "max_new_tokens": STEPS, "seeds": seeds_for(3, 2), "greedy": True}
-        theirs = tokens(engine.generate(policy, prompts, **asked))
-        assert theirs == tokens(generate(policy, prompts, **asked))
+        theirs = tokens(engine.generate(policy, SamplingRequest(prompts, **asked)))
+        assert theirs == tokens(generate(policy, SamplingRequest(prompts, **asked)))
         found.append(theirs)
         with torch.no_grad():
             for name, weight in policy.backbone.named_parameters():
@@ -62,7 +61,7 @@ def test_logps_are_those_of_the_training_forward(engine: RolloutEngine) -> None:
     engine.update(policy)
     prompts = prompts_of(policy)
     asked = {"group": 3, "temperature": 0.7, "max_new_tokens": STEPS, "seeds": seeds_for(3, 3)}
-    rollouts = engine.generate(policy, prompts, **asked)
+    rollouts = engine.generate(policy, SamplingRequest(prompts, **asked))
     seen = torch.cat([r.logps for g in rollouts for r in g])
     wanted = recomputed(policy, prompts, rollouts, 0.7)
     torch.testing.assert_close(seen, wanted, rtol=1e-3, atol=2e-3)

@@ -30,7 +30,7 @@ from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.data.study import Study
 from rrgtrain.replicate.measures import Ratios, mean_of
-from rrgtrain.rollout import generate
+from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.run.session import Session
 from rrgtrain.util.progress import Bar, progress
 
@@ -174,14 +174,14 @@ def _sampled(session: Session, train: Sequence[Study]) -> list[Group]:
         for begin in range(0, len(chosen), BATCH):
             part = chosen[begin : begin + BATCH]
             encoded = [session.prompts(train[i]) for i in part]
-            rollouts = generate(
-                policy,
+            request = SamplingRequest(
                 encoded,
                 group=recipe.rl.group,
                 temperature=recipe.rl.temperature,
                 max_new_tokens=recipe.rl.max_new_tokens,
                 seeds=[[philox_seed(recipe.seed, 1, i, k) for k in places] for i in part],
             )
+            rollouts = generate(policy, request)
             for i, prompt, drawn in zip(part, encoded, rollouts, strict=True):
                 own = [
                     Member(r.ids, policy.codec.decode(r.ids), "sampled", r.finished) for r in drawn

@@ -1,5 +1,15 @@
 """Sampling reports from the policy."""
 
-from rrgtrain.rollout.transformers_engine import Rollout, generate
+from rrgtrain.rollout.build import build_engine, require_engine
+from rrgtrain.rollout.engine import Rollout, RolloutEngine, SamplingRequest
+from rrgtrain.rollout.transformers_engine import TransformersEngine, generate
 
-__all__ = ["Rollout", "generate"]
+__all__ = [
+    "Rollout",
+    "RolloutEngine",
+    "SamplingRequest",
+    "TransformersEngine",
+    "build_engine",
+    "generate",
+    "require_engine",
+]

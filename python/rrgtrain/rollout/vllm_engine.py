@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,11 +15,9 @@ import torch
 from torch import Tensor
 
 from rrgtrain.errors import UserError
-from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
-from rrgtrain.rollout.transformers_engine import Rollout, check_request
 from rrgtrain.rollout.vllm_prompts import (
     VllmPrompt,
     checkpoint_tensors,
@@ -111,60 +109,37 @@ class VllmEngine:
     def follow(self, pushed: Pushed | None) -> None:
         """Nothing: an engine in this process is nobody else's."""
 
-    def generate(
-        self,
-        policy: Policy,
-        prompts: Sequence[EncodedPrompt],
-        *,
-        group: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        max_new_tokens: int,
-        seeds: Sequence[Sequence[int]],
-        greedy: bool = False,
-        vision_cache: VisionCache | None = None,
-    ) -> list[list[Rollout]]:
+    def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         from vllm import SamplingParams
 
-        check_request(prompts, group, temperature, top_p, max_new_tokens, seeds)
-        self._check_room(prompts, max_new_tokens)
+        self._check_room(request)
         self._wake()
-        encoded = vllm_prompts(policy, prompts, vision_cache)
+        encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
         parameters = [
-            SamplingParams(
-                **sampling_arguments(
-                    policy,
-                    seed,
-                    temperature=temperature,
-                    top_p=top_p,
-                    max_new_tokens=max_new_tokens,
-                    greedy=greedy,
-                )
-            )
-            for member_seeds in seeds
-            for seed in member_seeds
+            SamplingParams(**sampling_arguments(policy, request, seed))
+            for seed in request.member_seeds()
         ]
-        inputs = [asked for prompt in encoded for asked in [_input(prompt)] * group]
+        inputs = [_input(prompt) for prompt in encoded for _ in range(request.group)]
         outputs = self._llm.generate(inputs, parameters, use_tqdm=False)
         flat = []
         for k, output in enumerate(outputs):
             sampled = output.outputs[0]
             ids = list(sampled.token_ids)
             logps = [at[i].logprob for at, i in zip(sampled.logprobs, ids, strict=True)]
-            prompt = encoded[k // group]
+            prompt = encoded[k // request.group]
             seen = output.prompt_token_ids
-            flat.append(rollout(policy, prompt, seen, ids, logps, max_new_tokens))
+            flat.append(rollout(policy, prompt, seen, ids, logps, request.max_new_tokens))
         if self._pushed is not None:
             require_kept(self._pushed, self._llm.collective_rpc("weights_taken"), SAMPLER)
-        return [flat[b * group : (b + 1) * group] for b in range(len(prompts))]
+        return request.grouped(flat)
 
-    def _check_room(self, prompts: Sequence[EncodedPrompt], max_new_tokens: int) -> None:
-        longest = max((len(prompt.input_ids) for prompt in prompts), default=0)
-        if longest + max_new_tokens > self._max_model_len:
+    def _check_room(self, request: SamplingRequest) -> None:
+        longest = max((len(prompt.input_ids) for prompt in request.prompts), default=0)
+        needed = longest + request.max_new_tokens
+        if needed > self._max_model_len:
             raise UserError(
-                f"a prompt of {longest} tokens and a report of up to {max_new_tokens} do not fit "
-                f"rollout.max_model_len={self._max_model_len}; wanted at least "
-                f"{longest + max_new_tokens}"
+                f"a prompt of {longest} tokens and a report of up to {request.max_new_tokens} do "
+                f"not fit rollout.max_model_len={self._max_model_len}; wanted at least {needed}"
             )
 
     def release(self) -> None:

@@ -16,7 +16,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import VisionCache, vision_embeddings
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout.transformers_engine import Rollout
+from rrgtrain.rollout.engine import Rollout, SamplingRequest
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,8 @@ def _one_placeholder(ids: list[int], image_id: int, sizes: list[int]) -> list[in
     return kept
 
 
-def sampling_arguments(
-    policy: Policy,
-    seed: int,
-    *,
-    temperature: float,
-    top_p: float,
-    max_new_tokens: int,
-    greedy: bool,
-) -> dict[str, Any]:
-    """Arguments of vLLM's SamplingParams for one member.
+def sampling_arguments(policy: Policy, request: SamplingRequest, seed: int) -> dict[str, Any]:
+    """Make the arguments of vLLM's SamplingParams for one member.
 
     Everything that would change the distribution stays off, so that the log-probs are those of
     softmax(logits / temperature), renormalised over the nucleus; greedy ones are at temperature 1.
@@ -96,9 +88,9 @@ def sampling_arguments(
         "n": 1,
         # vLLM's seeds are int64
         "seed": seed % 2**63,
-        "temperature": 0.0 if greedy else temperature,
-        "top_p": 1.0 if greedy else top_p,
-        "max_tokens": max_new_tokens,
+        "temperature": 0.0 if request.greedy else request.temperature,
+        "top_p": 1.0 if request.greedy else request.top_p,
+        "max_tokens": request.max_new_tokens,
         # only these end a report, whatever the served configuration lists
         "stop_token_ids": list(policy.eos_ids),
         "ignore_eos": True,

@@ -9,7 +9,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,11 +19,9 @@ from torch import Tensor
 
 from rrgclinical.shown import shown_url
 from rrgtrain.errors import UserError
-from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
-from rrgtrain.rollout.transformers_engine import Rollout, check_request
 from rrgtrain.rollout.vllm_engine import EXTENSION, save_for_serving
 from rrgtrain.rollout.vllm_prompts import (
     VllmPrompt,
@@ -132,33 +130,14 @@ class VllmServerEngine:
         self._post("/reset_prefix_cache", None)
         self._told = True
 
-    def generate(
-        self,
-        policy: Policy,
-        prompts: Sequence[EncodedPrompt],
-        *,
-        group: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-        max_new_tokens: int,
-        seeds: Sequence[Sequence[int]],
-        greedy: bool = False,
-        vision_cache: VisionCache | None = None,
-    ) -> list[list[Rollout]]:
-        check_request(prompts, group, temperature, top_p, max_new_tokens, seeds)
-        encoded = vllm_prompts(policy, prompts, vision_cache)
+    def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
+        encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
         turns = [_messages(prompt) for prompt in encoded]
+        seeds = request.member_seeds()
 
         def one(k: int) -> Rollout:
-            b, member = divmod(k, group)
-            arguments = sampling_arguments(
-                policy,
-                seeds[b][member],
-                temperature=temperature,
-                top_p=top_p,
-                max_new_tokens=max_new_tokens,
-                greedy=greedy,
-            )
+            b = k // request.group
+            arguments = sampling_arguments(policy, request, seeds[k])
             del arguments["detokenize"]
             arguments.update(logprobs=True, return_token_ids=True)
             answer = self._post("/v1/chat/completions", {"messages": turns[b], **arguments})
@@ -167,22 +146,21 @@ class VllmServerEngine:
             content = (choice.get("logprobs") or {}).get("content") or []
             logps = [entry["logprob"] for entry in content]
             seen = answer.get("prompt_token_ids")
-            return rollout(policy, encoded[b], seen, ids, logps, max_new_tokens)
+            return rollout(policy, encoded[b], seen, ids, logps, request.max_new_tokens)
 
         def batch() -> list[Rollout]:
             self._tell()
             with ThreadPoolExecutor(self._concurrency) as pool:
-                asked = [pool.submit(one, k) for k in range(len(prompts) * group)]
+                futures = [pool.submit(one, k) for k in range(len(seeds))]
                 try:
-                    found = [future.result() for future in asked]
+                    rollouts = [future.result() for future in futures]
                 finally:
                     pool.shutdown(cancel_futures=True)
             if self._pushed is not None:
                 require_kept(self._pushed, self._workers("weights_taken"), self._name)
-            return found
+            return rollouts
 
-        flat = self._whole(batch)
-        return [flat[b * group : (b + 1) * group] for b in range(len(prompts))]
+        return request.grouped(self._whole(batch))
 
     def release(self) -> None:
         """Nothing: the server has a device of its own."""

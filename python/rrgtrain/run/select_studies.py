@@ -23,7 +23,7 @@ from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import generate
+from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.run.preflight import held_back, split_of
 from rrgtrain.run.session import open_data, start_policy
 from rrgtrain.schema import Recipe
@@ -158,8 +158,7 @@ def _reports(
     """K nucleus samples of each study; a study's draws depend on run, study and place alone."""
     settings = recipe.select
     places = range(settings.samples)
-    rollouts = generate(
-        policy,
+    request = SamplingRequest(
         [prompts(train[i]) for i in chunk],
         group=settings.samples,
         temperature=settings.temperature,
@@ -167,6 +166,7 @@ def _reports(
         max_new_tokens=recipe.rl.max_new_tokens,
         seeds=[[philox_seed(recipe.seed, STEP, i, k) for k in places] for i in chunk],
     )
+    rollouts = generate(policy, request)
     return [[policy.codec.decode(r.ids) for r in group] for group in rollouts]
 
 

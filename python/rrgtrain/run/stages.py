@@ -17,7 +17,7 @@ from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.log.record import Recorder, StepRecords
 from rrgtrain.policy.trainable import training_only
-from rrgtrain.rollout.engine import build_engine, require_engine
+from rrgtrain.rollout import build_engine, require_engine
 from rrgtrain.run.session import Session, check_start, load_for, open_session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.checkpointer import (

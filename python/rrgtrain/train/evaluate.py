@@ -17,7 +17,7 @@ from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import generate
+from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import Reward
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.util.progress import progress
@@ -110,8 +110,7 @@ def write_reports(
     with torch.no_grad(), sharding.summon_full(policy):
         for chunk in progress(chunks, description) if description else chunks:
             encoded = [prompts(study) for study in chunk]
-            rollouts = generate(
-                policy,
+            request = SamplingRequest(
                 encoded,
                 group=1,
                 temperature=1.0,
@@ -119,6 +118,7 @@ def write_reports(
                 seeds=[[0]] * len(encoded),
                 greedy=True,
             )
+            rollouts = generate(policy, request)
             for study, (rollout,) in zip(chunk, rollouts, strict=True):
                 if not torch.isfinite(rollout.logps).all():
                     raise NotFinite(

@@ -24,7 +24,7 @@ from rrgtrain.log.record import Batch, Recorder
 from rrgtrain.log.speed import Speed
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout.engine import RolloutEngine, TransformersEngine
+from rrgtrain.rollout import RolloutEngine, SamplingRequest, TransformersEngine
 from rrgtrain.schema import Recipe
 from rrgtrain.state.checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch_metrics import reward_rows, spread, surprise, unfinished, zero_variance
@@ -97,8 +97,7 @@ def sample_groups(
         pushed = ranks.broadcast_from_main(engine.update(policy, step) if ranks.is_main() else None)
         if not ranks.is_main():
             engine.follow(pushed)
-        rollouts = engine.generate(
-            policy,
+        request = SamplingRequest(
             encoded,
             group=algorithm.sampled,
             temperature=settings.temperature,
@@ -106,6 +105,7 @@ def sample_groups(
             max_new_tokens=settings.max_new_tokens,
             seeds=seeds,
         )
+        rollouts = engine.generate(policy, request)
         engine.release()
     policy.model.train()
     corrected = engine.own_kernels and recipe.rollout.correction != "none"

@@ -16,7 +16,7 @@ from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import bound_images, encode_prompt, prompt_text
 from rrgtrain.policy.trainable import training_only
-from rrgtrain.rollout import generate
+from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import Lora
 from tests.rrgtrain.policy.common import REPORTS, prompt, study, text_directory, text_policy
 from tests.rrgtrain.policy.equality import Group, assert_equal, unshared
@@ -81,7 +81,8 @@ def test_greedy_rollouts_equal_transformers_own() -> None:
     policy = text_policy(dtype=torch.float64)
     prompts = [p for p, _ in groups_of(policy)]
     seeds = [[1, 2]] * 3
-    ours = generate(policy, prompts, group=2, max_new_tokens=70, seeds=seeds, greedy=True)
+    request = SamplingRequest(prompts, group=2, max_new_tokens=70, seeds=seeds, greedy=True)
+    ours = generate(policy, request)
     for p, group in zip(prompts, ours, strict=True):
         theirs = policy.backbone.generate(
             input_ids=p.input_ids[None],
@@ -108,7 +109,8 @@ def test_a_prompt_is_read_once_for_its_group_and_log_probs_are_the_updates(
 
     monkeypatch.setattr(policy.language_model, "forward", watched)
     seeds = [[10 * b + m for m in range(5)] for b in range(3)]
-    made = generate(policy, prompts, group=5, temperature=0.8, max_new_tokens=40, seeds=seeds)
+    request = SamplingRequest(prompts, group=5, temperature=0.8, max_new_tokens=40, seeds=seeds)
+    made = generate(policy, request)
     monkeypatch.undo()
     assert shapes[0] == (3, max(len(p.input_ids) for p in prompts))
     assert shapes[1] == (15, 1) and all(length == 1 for _, length in shapes[1:])

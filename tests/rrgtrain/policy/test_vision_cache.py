@@ -8,7 +8,7 @@ import torch
 from rrgtrain.policy.forward import hidden_states, vision_embeddings
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.vision_cache import VisionCache
-from rrgtrain.rollout import generate
+from rrgtrain.rollout import SamplingRequest, generate
 from tests.rrgtrain.policy.common import prompt, tiny_policy
 
 
@@ -31,7 +31,7 @@ def test_rollout_update_and_reference_share_one_pass() -> None:
     policy.vision_cache = VisionCache(1 << 20)
     prompts = [prompt(policy, "s", 1), prompt(policy, "ss", 2), prompt(policy, "sss", 0)]
     ids = [[policy.encode_report("Clear.")] for _ in prompts]
-    generate(policy, prompts, group=2, max_new_tokens=3, seeds=[[0, 1]] * 3)
+    generate(policy, SamplingRequest(prompts, group=2, max_new_tokens=3, seeds=[[0, 1]] * 3))
     assert len(passes) == 2, "a pass for each study with pictures"
     for _ in range(2):
         hidden_states(policy, prompts, ids)

@@ -22,7 +22,7 @@ import torch
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import Rollout, generate
+from rrgtrain.rollout import Rollout, SamplingRequest, generate
 from rrgtrain.vllm_worker import PushedWeights
 
 WORKERS, CHAT = "/collective_rpc", "/v1/chat/completions"
@@ -121,8 +121,7 @@ class Served:
         prompt, images = self._prompt(body["messages"])
         assert body["ignore_eos"] and body["logprobs"] and body["return_token_ids"]
         self.policy.eos_ids = tuple(body["stop_token_ids"])
-        ((made,),) = generate(
-            self.policy,
+        request = SamplingRequest(
             [prompt],
             group=1,
             temperature=body["temperature"] or 1.0,
@@ -132,6 +131,7 @@ class Served:
             greedy=body["temperature"] == 0,
             vision_cache=images,
         )
+        ((made,),) = generate(self.policy, request)
         made = Rollout(made.ids[: self.short], made.logps[: self.short], made.finished)
         content = [{"logprob": value} for value in made.logps.tolist()]
         choice = {"token_ids": made.ids.tolist(), "logprobs": {"content": content}}

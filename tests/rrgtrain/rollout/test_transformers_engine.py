@@ -3,6 +3,8 @@ depend on their seed alone."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from rrgkern import linear_token_logps
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.load import Policy, load_policy
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import Rollout, generate
+from rrgtrain.rollout import Rollout, SamplingRequest, generate
 from tests.rrgtrain.policy.common import prompt, tiny_directory, tiny_policy
 
 STEPS = 70  # beyond the cache's first chunk of 64 places
@@ -49,9 +51,10 @@ def recomputed(
 def test_greedy_equals_transformers() -> None:
     policy = tiny_policy()
     prompts = prompts_of(policy)
-    ours = generate(
-        policy, prompts, group=2, max_new_tokens=STEPS, seeds=seeds_for(4, 2), greedy=True
+    request = SamplingRequest(
+        prompts, group=2, max_new_tokens=STEPS, seeds=seeds_for(4, 2), greedy=True
     )
+    ours = generate(policy, request)
     for p, group in zip(prompts, ours, strict=True):
         images = {}
         if p.pixel_values is not None:
@@ -77,14 +80,14 @@ def test_logps_equal_the_training_forward(temperature: float) -> None:
     """In fp64, so that nothing but the rounding of the log-probs themselves is forgiven."""
     policy = ending_policy(dtype=torch.float64)
     prompts = prompts_of(policy)
-    rollouts = generate(
-        policy,
+    request = SamplingRequest(
         prompts,
         group=6,
         temperature=temperature,
         max_new_tokens=STEPS,
         seeds=seeds_for(4, 6),
     )
+    rollouts = generate(policy, request)
     flat = [r for group in rollouts for r in group]
     lengths = {len(r.ids) for r in flat}
     assert len(lengths) > 4, "reports of one length would not exercise rows that leave"
@@ -101,18 +104,20 @@ def test_logps_equal_the_training_forward(temperature: float) -> None:
 def test_logps_equal_the_fused_log_probs() -> None:
     policy = load_policy(tiny_directory())
     prompts = prompts_of(policy)
-    rollouts = generate(
-        policy, prompts, group=3, temperature=0.9, max_new_tokens=40, seeds=seeds_for(4, 3)
+    request = SamplingRequest(
+        prompts, group=3, temperature=0.9, max_new_tokens=40, seeds=seeds_for(4, 3)
     )
+    rollouts = generate(policy, request)
     ours = torch.cat([r.logps for group in rollouts for r in group])
     torch.testing.assert_close(ours, recomputed(policy, prompts, rollouts, 0.9), rtol=0, atol=1e-5)
 
 
 def test_a_report_ends_with_its_end_of_turn() -> None:
     policy = ending_policy()
-    rollouts = generate(
-        policy, prompts_of(policy), group=6, max_new_tokens=STEPS, seeds=seeds_for(4, 6)
+    request = SamplingRequest(
+        prompts_of(policy), group=6, max_new_tokens=STEPS, seeds=seeds_for(4, 6)
     )
+    rollouts = generate(policy, request)
     for rollout in (r for group in rollouts for r in group):
         ends = [i for i, t in enumerate(rollout.ids.tolist()) if t in policy.eos_ids]
         assert ends == ([len(rollout.ids) - 1] if rollout.finished else [])
@@ -124,17 +129,17 @@ def test_a_report_ends_with_its_end_of_turn() -> None:
 def test_members_depend_on_their_seed_alone() -> None:
     policy = ending_policy()
     prompts, seeds = prompts_of(policy), seeds_for(4, 5)
-    together = generate(policy, prompts, group=5, max_new_tokens=30, seeds=seeds)
+    request = SamplingRequest(prompts, group=5, max_new_tokens=30, seeds=seeds)
+    together = generate(policy, request)
     for b in (0, 3):
-        alone = generate(
-            policy, prompts[b : b + 1], group=2, max_new_tokens=40, seeds=[seeds[b][3:1:-1]]
+        few = SamplingRequest(
+            prompts[b : b + 1], group=2, max_new_tokens=40, seeds=[seeds[b][3:1:-1]]
         )
+        alone = generate(policy, few)
         for mine, theirs in zip(alone[0], (together[b][3], together[b][2]), strict=True):
             assert torch.equal(mine.ids[:30], theirs.ids)
-    again = generate(policy, prompts, group=5, max_new_tokens=30, seeds=seeds)
-    other = generate(
-        policy, prompts, group=5, max_new_tokens=30, seeds=[[s + 1 for s in g] for g in seeds]
-    )
+    again = generate(policy, request)
+    other = generate(policy, replace(request, seeds=[[s + 1 for s in g] for g in seeds]))
     for left, right, changed in zip(together[0], again[0], other[0], strict=True):
         assert torch.equal(left.ids, right.ids)
         assert torch.equal(left.logps, right.logps)
@@ -146,7 +151,8 @@ def test_the_policy_is_left_as_it_was() -> None:
     policy.model.train()
     prompts = prompts_of(policy)[:2]
     before = {k: v.clone() for k, v in policy.model.state_dict().items()}
-    rollouts = generate(policy, prompts, group=2, max_new_tokens=5, seeds=seeds_for(2, 2))
+    request = SamplingRequest(prompts, group=2, max_new_tokens=5, seeds=seeds_for(2, 2))
+    rollouts = generate(policy, request)
     assert policy.model.training
     assert all(torch.equal(before[k], v) for k, v in policy.model.state_dict().items())
     # The ids serve in a forward that needs gradients.
@@ -157,7 +163,8 @@ def test_the_policy_is_left_as_it_was() -> None:
 def test_bfloat16_logps_are_those_of_its_hidden_states() -> None:
     policy = tiny_policy(dtype=torch.bfloat16)
     prompts = prompts_of(policy)
-    rollouts = generate(policy, prompts, group=3, max_new_tokens=20, seeds=seeds_for(4, 3))
+    request = SamplingRequest(prompts, group=3, max_new_tokens=20, seeds=seeds_for(4, 3))
+    rollouts = generate(policy, request)
     ours = torch.cat([r.logps for g in rollouts for r in g])
     gap = (ours - recomputed(policy, prompts, rollouts, 1.0)).abs()
     # Hidden states carry 8 bits: two orders of summation differ by some of the last.
@@ -168,7 +175,7 @@ def test_bad_requests_are_told() -> None:
     policy = tiny_policy()
     prompts = prompts_of(policy)[:1]
     good = {"group": 2, "max_new_tokens": 3, "seeds": [[1, 2]]}
-    assert generate(policy, [], **(good | {"seeds": []})) == []
+    assert generate(policy, SamplingRequest([], **(good | {"seeds": []}))) == []
     for change, message in (
         ({"seeds": [[1]]}, r"seeds for 1 prompts with \[1\] members: give 1 lists of 2"),
         ({"seeds": []}, "seeds for 0 prompts"),
@@ -178,4 +185,4 @@ def test_bad_requests_are_told() -> None:
         ({"max_new_tokens": 0}, "max_new_tokens=0"),
     ):
         with pytest.raises(ValueError, match=message):
-            generate(policy, prompts, **(good | change))
+            SamplingRequest(prompts, **(good | change))

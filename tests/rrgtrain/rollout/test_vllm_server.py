@@ -17,7 +17,7 @@ from rrgtrain.errors import Stopped, UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import Rollout, generate
+from rrgtrain.rollout import Rollout, SamplingRequest, generate
 from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout
 from rrgtrain.rollout.vllm_server import VllmServerEngine
 from rrgtrain.util.stop import stopping
@@ -63,9 +63,9 @@ def test_stop_and_length_are_the_trainers_token_by_token(
 ) -> None:
     engine, prompts = client(served, tmp_path), prompts_of(policy)
     engine.update(policy)
-    arguments = {"group": 3, "max_new_tokens": length, "seeds": SEEDS, **options}
-    theirs = engine.generate(policy, prompts, **arguments)
-    ours = generate(policy, prompts, **arguments)
+    request = SamplingRequest(prompts, group=3, max_new_tokens=length, seeds=SEEDS, **options)
+    theirs = engine.generate(policy, request)
+    ours = generate(policy, request)
     assert tokens(theirs) == tokens(ours)
     if length == 20 and "greedy" not in options:
         ends = {r.finished for group in ours for r in group}
@@ -93,12 +93,13 @@ def test_a_server_that_comes_back_has_the_weights_again(
     engine, prompts = client(served, tmp_path), prompts_of(policy)
     served.dies, served.back = dies.copy(), 0.3
     engine.update(policy)
-    found = engine.generate(policy, prompts, group=3, max_new_tokens=8, seeds=SEEDS)
+    request = SamplingRequest(prompts, group=3, max_new_tokens=8, seeds=SEEDS)
+    found = engine.generate(policy, request)
     assert served.dies == [] and served.lives == 1 + 2 * len(dies)
-    wanted = generate(policy, prompts, group=3, max_new_tokens=8, seeds=SEEDS)
+    wanted = generate(policy, request)
     assert tokens(found) == tokens(wanted)
     start = replace(load_policy(tiny_directory()), eos_ids=policy.eos_ids)
-    other = generate(start, prompts, group=3, max_new_tokens=8, seeds=SEEDS)
+    other = generate(start, request)
     assert tokens(other) != tokens(wanted), "the weights that it starts with would show"
 
 
@@ -109,7 +110,7 @@ def test_one_that_stays_away_is_waited_for_and_named(
     engine.update(policy)
     served.dies = [(CHAT, 4)]
     with pytest.raises(UserError, match="no answer from vLLM at .*/health for 0.5 s .*and resume"):
-        engine.generate(policy, prompts, group=3, max_new_tokens=4, seeds=SEEDS)
+        engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS))
     with pytest.raises(UserError, match="no answer from vLLM"):
         client(served, tmp_path, wait=0.3)
     served.start()
@@ -122,7 +123,9 @@ def test_a_signal_does_not_wait_for_it(served: Served, policy: Policy, tmp_path:
     with stopping.installed(), stopping.deferred():
         terminate.start()
         with pytest.raises(Stopped, match="stopped by SIGTERM"):
-            engine.generate(policy, prompts, group=3, max_new_tokens=4, seeds=SEEDS)
+            engine.generate(
+                policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS)
+            )
     terminate.join()
     served.start()
 
@@ -134,7 +137,7 @@ def test_one_that_dies_of_every_batch_is_given_up(
     engine.update(policy)
     served.dies, served.back = [(CHAT, 1)] * 3, 0.2
     with pytest.raises(UserError, match="went away 3 times in one batch"):
-        engine.generate(policy, prompts, group=3, max_new_tokens=4, seeds=SEEDS)
+        engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS))
     engine._wait_for("/health")
 
 
@@ -144,15 +147,16 @@ def test_a_busy_server_is_asked_again_and_a_refusal_is_told(
     engine, prompts = client(served, tmp_path), prompts_of(policy)
     engine.update(policy)
     served.says = {CHAT: [429, 500, 503]}
-    found = engine.generate(policy, prompts, group=3, max_new_tokens=3, seeds=SEEDS)
-    wanted = generate(policy, prompts, group=3, max_new_tokens=3, seeds=SEEDS)
+    request = SamplingRequest(prompts, group=3, max_new_tokens=3, seeds=SEEDS)
+    found = engine.generate(policy, request)
+    wanted = generate(policy, request)
     assert tokens(found) == tokens(wanted)
     assert served.asked[WORKERS] == 4, "behind a 503 there may be another server"
     served.says = {CHAT: [400]}
     with pytest.raises(
         UserError, match="vLLM refused /v1/chat/completions with status 400: .*said"
     ):
-        engine.generate(policy, prompts, group=3, max_new_tokens=3, seeds=SEEDS)
+        engine.generate(policy, request)
     served.says = {"/reset_prefix_cache": [404]}
     with pytest.raises(UserError, match="has no /reset_prefix_cache; start it with `VLLM_SERVER_"):
         client(served, tmp_path)
@@ -168,7 +172,7 @@ def test_a_report_that_ends_too_early_is_refused(
     with pytest.raises(
         UserError, match="5 tokens with no end of turn; wanted .* or 8 tokens: give"
     ):
-        engine.generate(policy, prompts, group=3, max_new_tokens=8, seeds=SEEDS)
+        engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=8, seeds=SEEDS))
 
 
 def test_what_vllm_returns_is_checked() -> None:

@@ -11,7 +11,7 @@ import torch
 from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import generate
+from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import Reward
 from rrgtrain.train import evaluate as evaluation
 from rrgtrain.train.evaluate import (
@@ -29,14 +29,14 @@ from tests.rrgtrain.common import policy_and_prompts, studies
 def test_reports_are_the_greedy_ones_whatever_the_batch() -> None:
     policy, prompts = policy_and_prompts()
     given = studies(5)
-    rollouts = generate(
-        policy,
+    request = SamplingRequest(
         [prompts(s) for s in given],
         group=1,
         max_new_tokens=15,
         seeds=[[0]] * 5,
         greedy=True,
     )
+    rollouts = generate(policy, request)
     wanted = [policy.codec.decode(r[0].ids) for r in rollouts]
     for batch in (1, 2, 5, 64):
         assert write_reports(policy, prompts, given, batch=batch, max_new_tokens=15) == wanted

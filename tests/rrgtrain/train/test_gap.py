@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +24,7 @@ from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, bound_images
-from rrgtrain.rollout import Rollout, generate
-from rrgtrain.rollout.engine import TransformersEngine
+from rrgtrain.rollout import Rollout, SamplingRequest, TransformersEngine, generate
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import Lora, Recipe
 from rrgtrain.state.rundir import RunDir
@@ -74,17 +72,11 @@ class Elsewhere(TransformersEngine):
                 given = {n: t for n, t in given.items() if "_proj" not in n}
             self.policy.backbone.load_state_dict(given, strict=False)
 
-    def generate(  # type: ignore[override]
-        self,
-        policy: Policy,
-        prompts: Sequence[EncodedPrompt],
-        *,
-        temperature: float,
-        **options: Any,
-    ) -> list[list[Rollout]]:
+    def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         self.policy.eos_ids = policy.eos_ids
-        seen = [self.sees(prompt) for prompt in prompts]
-        return generate(self.policy, seen, temperature=temperature * self.factor, **options)
+        prompts = [self.sees(prompt) for prompt in request.prompts]
+        temperature = request.temperature * self.factor
+        return generate(self.policy, replace(request, prompts=prompts, temperature=temperature))
 
 
 def pictured(folder: Path) -> list[Study]:
@@ -221,8 +213,7 @@ def test_a_fault_stops_the_run_before_it_learns(
 def drawn(policy: Policy, cfg: Recipe, shift: float = 0.0) -> list[Group]:
     """Groups whose sampled members say their own log-probabilities, plus `shift`."""
     groups = groups_of(policy, [["x"], ["y"]], edited=True)
-    made = generate(
-        policy,
+    request = SamplingRequest(
         [g.prompt for g in groups],
         group=3,
         temperature=cfg.rl.temperature,
@@ -230,6 +221,7 @@ def drawn(policy: Policy, cfg: Recipe, shift: float = 0.0) -> list[Group]:
         max_new_tokens=12,
         seeds=[[1, 2, 3], [4, 5, 6]],
     )
+    made = generate(policy, request)
     return [
         replace(
             g,

@@ -21,7 +21,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout.engine import TransformersEngine
+from rrgtrain.rollout import TransformersEngine
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import Lora
 from rrgtrain.state.checkpointer import load_weights

@@ -22,7 +22,7 @@ from rrgtrain.log.record import Batch
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout.engine import TransformersEngine
+from rrgtrain.rollout import TransformersEngine
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module

@@ -1,0 +1,46 @@
+"""Choose the rollout engine of a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rrgtrain.policy.policy import Policy
+from rrgtrain.rollout.engine import RolloutEngine
+from rrgtrain.rollout.transformers_engine import TransformersEngine
+from rrgtrain.schema import Recipe
+
+
+def require_engine(recipe: Recipe, directory: Path) -> None:
+    """Raise UserError where the engine of `rollout.engine` is not available.
+
+    Called before anything is trained, since fine-tuning may come before the first rollout.
+    """
+    settings = recipe.rollout
+    if settings.engine == "vllm":
+        from rrgtrain.rollout.vllm_engine import require_vllm
+
+        require_vllm()
+    if settings.engine == "vllm_server":
+        from rrgtrain.rollout.vllm_server import VllmServerEngine
+
+        VllmServerEngine(settings.url, directory, wait=settings.wait)
+
+
+def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
+    """Build the engine of `rollout.engine`; what vLLM reads of the policy goes to `directory`.
+
+    Raises UserError where vLLM is not installed, or no server answers.
+    """
+    settings = recipe.rollout
+    if settings.engine == "vllm":
+        # vLLM is only imported where a recipe asks for it
+        from rrgtrain.rollout.vllm_engine import VllmEngine
+
+        return VllmEngine(
+            policy, directory, max_model_len=settings.max_model_len, memory=settings.memory
+        )
+    if settings.engine == "vllm_server":
+        from rrgtrain.rollout.vllm_server import VllmServerEngine
+
+        return VllmServerEngine(settings.url, directory, wait=settings.wait)
+    return TransformersEngine()
