@@ -44,11 +44,11 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(
 
     real, calls = draw_module.generate, []
 
-    def breaks(*args, **options):
-        calls.append(options["seeds"])
+    def breaks(policy, request):
+        calls.append(request.seeds)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(*args, **options)
+        return real(policy, request)
 
     monkeypatch.setattr(draw_module, "generate", breaks)
     with pytest.raises(KeyboardInterrupt):
