@@ -1,4 +1,4 @@
-"""Every knob of the phantom, checked when it is built."""
+"""Declares every setting of the phantom, checked when it is built."""
 
 from __future__ import annotations
 
@@ -15,53 +15,62 @@ MAX_FINDINGS = 13
 
 @dataclass(frozen=True)
 class PhantomConfig:
-    """What to draw and how to write about it.
+    """Choose what to draw and how to write about it.
 
-    Counts: `train`, `val`, `test` studies. `size` is the side of the square images in pixels.
-    `lateral` and `prior` are the probabilities that a study has a lateral view and an earlier
-    frontal. `normal` is the share of studies without a finding (devices aside), `prevalence`
-    scales how often each finding occurs in the others, `findings` is how many finding types exist
-    (the most common first). `uncertain` is the probability that a finding is worded as uncertain.
-
-    Difficulty of the image: `contrast` scales how far every finding stands out (1 is graded from
-    obvious to subtle, 0 draws none of them), `noise` scales grain and scatter.
-    Difficulty of the text: `paraphrases` is the number of wordings per positive finding,
-    `thorough` how firmly a report follows one checklist: 0 as loosely as real reports (what is
-    normal is mentioned or not, remarks without a label come in between), 1 always the same
-    negatives and no such remarks, so that the report is a function of the case but for wording,
-    `templated` how firmly a report is one template with findings filled in: 0 regions in any of
-    three orders, what is normal in two or three wordings, singly or together; 1 always in one
-    order, in the same words and together. A `terse` report denies nothing: one opening sentence,
-    then what is abnormal, in any order, so that a finding can be added at its end.
-
-    Damage, to train reports only: `omit` is the probability that a report leaves out a finding,
-    which never happens to the `reported` most common types, `garble` that it states it wrongly
-    (other side, negated, or another finding in its place), and `careful` the share of reports
-    that are spared both. The reports of val and test are always clean, and labels always tell the
-    truth of the case, never the damaged text. Raises UserError for a value out of its range.
+    Damage (`omit`, `garble`) is done to train reports only: the reports of val and test are always
+    clean, and labels always tell the truth of the case. Raises UserError for a value out of its
+    range.
     """
 
     train: int = 2000
+    """Number of training studies."""
     val: int = 200
+    """Number of validation studies."""
     test: int = 400
+    """Number of test studies."""
     size: int = 112
+    """Side of the square images in pixels, 28 to 2048."""
     seed: int = 0
+    """Seed of the studies."""
     lateral: float = 0.0
+    """Probability that a study has a lateral view."""
     prior: float = 0.0
+    """Probability that a study has an earlier frontal view."""
     normal: float = 1 / 3
+    """Share of studies without a finding, devices aside."""
     prevalence: float = 1.0
+    """Factor of how often each finding occurs in the other studies, above 0 and up to 5."""
     findings: int = MAX_FINDINGS
+    """Number of finding types that exist, the most common first, 1 to 13."""
     uncertain: float = 0.1
+    """Probability that a finding is worded as uncertain."""
     contrast: float = 1.0
+    """Factor of how far every finding stands out, 0 to 3: 1 is graded from obvious to subtle, 0
+    draws none of them."""
     noise: float = 1.0
+    """Factor of grain and scatter, 0 to 10."""
     paraphrases: int = MAX_PARAPHRASES
+    """Number of wordings per positive finding, 1 to 12."""
     thorough: float = 0.0
+    """Firmness with which a report follows one checklist, 0 to 1: at 0 normal findings are
+    mentioned or not and remarks without a label come in between, at 1 the negatives are always the
+    same and the report is a function of the case but for wording."""
     templated: float = 0.0
+    """Firmness with which a report fills in one template, 0 to 1: at 0 regions come in any of three
+    orders and normal findings in two or three wordings, singly or together; at 1 always in one
+    order, in the same words and together."""
     terse: bool = False
+    """Deny nothing in a report: one opening sentence, then what is abnormal, in any order, so that
+    a finding can be added at its end."""
     omit: float = 0.0
+    """Probability that a train report leaves out a finding."""
     garble: float = 0.0
+    """Probability that a train report states a finding wrongly: other side, negated, or another
+    finding in its place."""
     careful: float = 0.0
+    """Share of train reports that are spared omission and garbling."""
     reported: int = 0
+    """Number of most common finding types that are never left out, 0 to 13."""
 
     def __post_init__(self) -> None:
         for name in ("train", "val", "test", "seed"):

@@ -1,4 +1,4 @@
-"""The command line: `rrgtrain demo | sft | select | rl | eval | data | report | doctor` ..."""
+"""Parses the command line: `rrgtrain demo | sft | select | rl | eval | recipes | keys` ..."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Version(argparse.Action):
 
 
 def parser() -> argparse.ArgumentParser:
-    """The verbs and their options."""
+    """Build the parser of all commands and their options."""
     top = _Parser(
         prog="rrgtrain", description="Reinforcement learning of chest X-ray report generation."
     )
@@ -55,70 +55,90 @@ def parser() -> argparse.ArgumentParser:
             made.add_argument(
                 "recipe",
                 nargs="?",
-                help=f"name or YAML path, {default} if left out",
+                help=f"name (see `rrgtrain recipes`) or YAML file; default: {default}",
             )
             made.add_argument(
-                "overrides", nargs="*", metavar="key=value", help="e.g. rl.steps=50 data.root=DIR"
+                "overrides",
+                nargs="*",
+                metavar="key=value",
+                help="settings (see `rrgtrain keys`), e.g. rl.steps=50 data.root=DIR",
             )
         return made
 
-    demo = verb("demo", "phantoms, SFT, EditGRPO, one table and one report")
-    demo.add_argument("--out", type=Path, help="directory of the run, runs/demo if left out")
-    sft = verb("sft", "supervised fine-tuning to the validation plateau")
-    sft.add_argument("--out", type=Path)
-    rl = verb("rl", "reinforcement learning from a checkpoint")
+    demo = verb("demo", "run SFT and RL on synthetic radiographs and compare them")
+    demo.add_argument("--out", type=Path, help="directory of the run; default: runs/demo")
+    sft = verb("sft", "fine-tune on reports up to the validation plateau")
+    sft.add_argument("--out", type=Path, help="directory of the run")
+    rl = verb("rl", "train a checkpoint by reinforcement learning")
     rl.add_argument("--from", dest="start", help="checkpoint directory or hub name")
-    rl.add_argument("--out", type=Path)
+    rl.add_argument("--out", type=Path, help="directory of the run")
     for resumable in (demo, sft, rl):
         resumable.add_argument(
             "--resume",
             type=Path,
             metavar="RUN",
-            help="go on with the run in this directory, from its newest checkpoint",
+            help="resume the run in this directory from its newest checkpoint",
         )
     evaluation = verb(
         "eval", "generate reports for the test split with a checkpoint and score them"
     )
-    evaluation.add_argument("--from", dest="start", required=True, help="checkpoint directory")
-    evaluation.add_argument("--out", type=Path, required=True)
-    selection = verb("select", "draw the training studies that RL learns most from")
+    evaluation.add_argument(
+        "--from", dest="start", required=True, help="checkpoint directory or hub name"
+    )
+    evaluation.add_argument("--out", type=Path, required=True, help="directory of the evaluation")
+    selection = verb("select", "choose the training studies that RL learns most from")
     # "" and not None: a random draw needs no policy, and the diverse one asks for it itself
     selection.add_argument("--from", dest="start", default="", help="fine-tuned checkpoint")
-    selection.add_argument("--out", type=Path, required=True, help="goes on where it stopped")
-    _replicate_options(verb("replicate", "the papers' claims in miniature, on phantoms"))
+    selection.add_argument(
+        "--out", type=Path, required=True, help="directory of the subset; resumes one that is there"
+    )
+    _replicate_options(verb("replicate", "test the papers' claims in miniature on phantoms"))
     data = verb("data", "generate synthetic radiographs")
-    data.add_argument("--out", type=Path, required=True)
+    data.add_argument("--out", type=Path, required=True, help="directory of the data set")
     report = verb("report", "regenerate report.html of a finished run")
-    report.add_argument("run", type=Path)
+    report.add_argument("run", type=Path, help="directory of the run")
     replay = verb("replay", "recompute a recorded step, or a saved NaN batch, and compare")
     replay.add_argument("batch", type=Path, help="RUN/steps/NUMBER.json.gz, or RUN/failures/...")
+    recipes = verb("recipes", "list the recipes with their papers")
+    keys = verb("keys", "list the settings with types, defaults and allowed values")
+    keys.add_argument("prefix", nargs="?", default="", help="beginning of a key, e.g. rl or rl.eps")
+    for listing in (recipes, keys):
+        listing.add_argument("--json", action="store_true", help="print JSON")
     verb("doctor", "check this installation")
     return top
 
 
 def _replicate_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--out", type=Path, help="goes on where it stopped; runs/replicate")
-    verb.add_argument("--seeds", type=int, nargs="+", help="0 1 2 if left out, 0 with --quick")
     verb.add_argument(
-        "--claims", nargs="+", metavar="CLAIM", help="letters (a b c d) or names, all if left out"
+        "--out", type=Path, help="directory of the results; resumes one; default: runs/replicate"
     )
-    verb.add_argument("--workers", type=int, default=2, help="jobs at a time, a thread each")
-    verb.add_argument("--quick", action="store_true", help="minutes; claims nothing")
-    verb.add_argument("--list", action="store_true", help="claims, jobs and estimate, no run")
     verb.add_argument(
-        "--again", action="store_true", help="compute anew what other settings left in --out"
+        "--seeds", type=int, nargs="+", help="seeds; default: 0 1 2, with --quick 0 alone"
     )
-    verb.add_argument("--job", help="this job alone, of one seed, in this process")
+    verb.add_argument(
+        "--claims", nargs="+", metavar="CLAIM", help="letters (a b c d) or names; default: all"
+    )
+    verb.add_argument("--workers", type=int, default=2, help="jobs at a time, one thread each")
+    verb.add_argument(
+        "--quick", action="store_true", help="try the machinery in minutes; proves no claim"
+    )
+    verb.add_argument(
+        "--list", action="store_true", help="print claims, jobs and estimate; run nothing"
+    )
+    verb.add_argument(
+        "--again", action="store_true", help="recompute what other settings left in --out"
+    )
+    verb.add_argument("--job", help="run this job alone, with one seed, in this process")
     verb.add_argument(
         "--slice",
         type=float,
         metavar="SECONDS",
-        help="after which a job writes its checkpoint and is started again, 480 if left out",
+        help="time after which a job writes its checkpoint and starts again; default: 480",
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command.
+    """Run one command and return its exit status.
 
     0 on success, 1 where a replayed step differs; one line on standard error and 2 on bad input,
     75 where the run was stopped and can be resumed, 130 after an interrupt from the keyboard.
@@ -222,6 +242,13 @@ def _run(options: argparse.Namespace) -> int:
         from rrgkern.__main__ import main as doctor
 
         doctor([])
+        return 0
+    if options.verb in ("recipes", "keys"):
+        from rrgtrain.listing import list_keys, list_recipes
+
+        as_json = options.json
+        keys = options.verb == "keys"
+        print(list_keys(options.prefix, as_json=as_json) if keys else list_recipes(as_json=as_json))
         return 0
     from rrgtrain import commands
 

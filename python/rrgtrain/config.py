@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import enum
 import functools
 import math
-import types
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -27,6 +25,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import find_recipe, read_recipe
+from rrgtrain.schema.keys import arms, describe_kind, is_flat, key_names, kind_at
 from rrgtrain.util.files import atomic_write
 
 T = TypeVar("T")
@@ -182,17 +181,17 @@ def _settings(schema: Any, tree: Mapping[str, Any], prefix: str) -> Iterator[tup
 
 
 def _apply(schema: Any, config: DictConfig, setting: _Setting, places: dict[str, str]) -> None:
-    kind = _kind_at(schema, setting)
+    kind = kind_at(schema, setting.key, setting.place)
     if dataclasses.is_dataclass(kind):
         if not isinstance(setting.value, Mapping):
             raise UserError(
                 f"{setting.place}: {setting.key} is a section, not a value; "
-                f"set one of its keys: {', '.join(_paths(kind, setting.key))}"
+                f"set one of its keys: {', '.join(key_names(kind, setting.key))}"
             )
         for key, value in _settings(kind, setting.value, f"{setting.key}."):
             _apply(schema, config, _Setting(key, value, setting.place), places)
         return
-    if isinstance(setting.value, bool) and bool not in _arms(kind) and float in _arms(kind):
+    if isinstance(setting.value, bool) and bool not in arms(kind) and float in arms(kind):
         # OmegaConf would take true as 1.0.
         raise _wrong_type(setting, kind)
     owner, name = _owner(schema, setting.key)
@@ -210,30 +209,7 @@ def _apply(schema: Any, config: DictConfig, setting: _Setting, places: dict[str,
 def _wrong_type(setting: _Setting, kind: Any) -> UserError:
     name = type(setting.value).__name__
     seen = "null" if setting.value is None else f"{setting.value!r} ({name})"
-    return UserError(f"{setting.place}: {setting.key} is {seen}; wanted {_describe(kind)}")
-
-
-def _kind_at(schema: Any, setting: _Setting) -> Any:
-    """The declared type of a dotted key; entries of a free mapping have its value type."""
-    kind: Any = schema
-    parts = setting.key.split(".")
-    for depth, part in enumerate(parts):
-        if dataclasses.is_dataclass(kind):
-            hints = typing.get_type_hints(kind)
-            if part not in hints:
-                raise UserError(f"{setting.place}: {_unknown(schema, kind, parts, depth)}")
-            kind = hints[part]
-        elif _is_flat(kind):
-            return typing.get_args(kind)[1]
-        elif typing.get_origin(kind) is dict:
-            kind = typing.get_args(kind)[1]
-        else:
-            owner = ".".join(parts[:depth])
-            raise UserError(
-                f"{setting.place}: unknown key {setting.key!r}: {owner} is {_describe(kind)} "
-                f"and has no keys of its own; write {owner}=value"
-            )
-    return kind
+    return UserError(f"{setting.place}: {setting.key} is {seen}; wanted {describe_kind(kind)}")
 
 
 def _owner(schema: Any, key: str) -> tuple[str, str]:
@@ -241,49 +217,11 @@ def _owner(schema: Any, key: str) -> tuple[str, str]:
     kind: Any = schema
     parts = key.split(".")
     for depth, part in enumerate(parts):
-        if _is_flat(kind):
+        if is_flat(kind):
             return ".".join(parts[:depth]), ".".join(parts[depth:])
         hints = typing.get_type_hints(kind) if dataclasses.is_dataclass(kind) else {}
         kind = hints.get(part)
     return "", ""
-
-
-def _is_flat(kind: Any) -> bool:
-    """A mapping of names to single values."""
-    args = typing.get_args(kind)
-    return typing.get_origin(kind) is dict and args[1] in (int, float, bool, str)
-
-
-def _unknown(schema: Any, section: Any, parts: list[str], depth: int) -> str:
-    """The nearest valid key: a misspelt sibling, the same name in another section, or what
-    resembles it most."""
-    key, prefix = ".".join(parts), ".".join(parts[:depth])
-    siblings = list(typing.get_type_hints(section))
-    everything = list(_paths(schema, ""))
-    namesakes = [p for p in everything if p.rpartition(".")[2] == parts[-1]]
-    misspelt = difflib.get_close_matches(parts[depth], siblings, n=1, cutoff=0.8)
-    if not namesakes or (misspelt and depth < len(parts) - 1):
-        misspelt = misspelt or difflib.get_close_matches(parts[depth], siblings, n=1)
-    if misspelt:
-        stem = ".".join([*parts[:depth], misspelt[0]])
-        repaired = ".".join([stem, *parts[depth + 1 :]])
-        best = [repaired if repaired in everything else stem]
-    else:
-        # of data.csv, data.subset is not what was meant
-        best = namesakes or difflib.get_close_matches(key, everything, n=1, cutoff=0.7)
-    where = prefix or "the top level"
-    if not best:
-        return f"unknown key {key!r}; {where} has {', '.join(siblings)}"
-    return f"unknown key {key!r}; did you mean {' or '.join(best)}?"
-
-
-def _paths(schema: Any, prefix: str) -> Iterator[str]:
-    for name, kind in typing.get_type_hints(schema).items():
-        path = f"{prefix}.{name}" if prefix else name
-        if dataclasses.is_dataclass(kind):
-            yield from _paths(kind, path)
-        else:
-            yield path
 
 
 def _leaves(built: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any]]]:
@@ -321,30 +259,6 @@ def _check_allowed(key: str, value: Any, allowed: Mapping[str, Any], place: str)
     if (low is not None and value < low) or (high is not None and value > high):
         bounds = [f">= {low}"] * (low is not None) + [f"<= {high}"] * (high is not None)
         raise UserError(f"{place}: {key} is {value!r}; wanted a value {' and '.join(bounds)}")
-
-
-def _arms(kind: Any) -> tuple[Any, ...]:
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return typing.get_args(kind)
-    return (kind,)
-
-
-def _describe(kind: Any) -> str:
-    arms = _arms(kind)
-    if len(arms) > 1:
-        return " or ".join("null" if a is type(None) else _describe(a) for a in arms)
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
-    if kind in names:
-        return names[kind]
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return f"one of {', '.join(kind.__members__)}"
-    origin, args = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (list, tuple):
-        inner = next((a for a in args if a is not Ellipsis), str)
-        return f"a list with each item {_describe(inner)}"
-    if origin is dict:
-        return f"a mapping with each value {_describe(args[1])}"
-    return getattr(kind, "__name__", str(kind))
 
 
 def _first_line(error: Exception) -> str:

@@ -54,6 +54,15 @@ def paper_of(recipe: str) -> str | None:
     return next((paper.name for paper in papers() if own in paper.recipes), None)
 
 
+def describe_recipe(name: str) -> str:
+    """Describe a shipped recipe by the first line of its file, a comment."""
+    path = find_recipe(name)
+    if _bases_by_rule(path):
+        return f"`{path.stem}` at the size of its paper."
+    first = path.read_text(encoding="utf-8").partition("\n")[0]
+    return first.removeprefix("#").strip()
+
+
 def _bases_by_rule(path: Path) -> list[str] | None:
     """Return the bases that the rule of `papers.yaml` gives a file that does not exist, or None."""
     folder = recipe_folder()

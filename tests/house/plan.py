@@ -31,7 +31,7 @@ TRAINER_FLOORS = (
     ("train", "engine"),
     ("run", "integrations"),
     ("replicate",),
-    ("commands",),
+    ("commands", "listing"),
     ("cli", "__main__"),
 )
 FLOOR = {
@@ -75,6 +75,7 @@ DOORS = {
     "rrgtrain.rewards": "readers service",
     "rrgtrain.rollout": "engine",
     "rrgtrain.run": "outcome replay replay_step select_studies session stages",
+    "rrgtrain.schema": "fields keys",
     "rrgtrain.select": "narrow records statistics subset weight",
     "rrgtrain.state": "experiment checkpointer remembered rundir store",
     "rrgtrain.train": (

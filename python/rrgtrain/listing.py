@@ -1,0 +1,66 @@
+"""Lists the recipes and the settings that they may hold: `rrgtrain recipes`, `rrgtrain keys`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from typing import Any
+
+from rrgtrain.recipe_files import describe_recipe, paper_of, recipe_names
+from rrgtrain.schema import Recipe
+from rrgtrain.schema.keys import Setting, kind_at, settings
+
+
+def list_recipes(*, as_json: bool = False) -> str:
+    """List every recipe with its paper and description, one a line.
+
+    as_json: a list of objects with recipe, paper (null for none) and description.
+    """
+    rows = [(name, paper_of(name), describe_recipe(name)) for name in recipe_names()]
+    if as_json:
+        names = ("recipe", "paper", "description")
+        return _json([dict(zip(names, row, strict=True)) for row in rows])
+    wide = max(len(name) for name, *_ in rows)
+    return "\n".join(f"{name:{wide}}  {paper or '-':8}  {text}" for name, paper, text in rows)
+
+
+def list_keys(prefix: str = "", *, as_json: bool = False) -> str:
+    """List the settings whose key begins with `prefix`: type, default, allowed values, meaning.
+
+    as_json: a list of objects with key, type, default, choices, min, max and description.
+
+    Raises:
+        UserError: no key begins so; the line names the nearest one.
+    """
+    found = [
+        setting
+        for setting in settings(Recipe)
+        if setting.key.startswith(prefix) or (setting.free and prefix.startswith(f"{setting.key}."))
+    ]
+    if not found:
+        kind_at(Recipe, prefix, "keys")
+    if as_json:
+        rows = [dataclasses.asdict(setting) for setting in found]
+        return _json([{k: v for k, v in row.items() if k != "free"} for row in rows])
+    return "\n".join(map(_shown, found))
+
+
+def _shown(setting: Setting) -> str:
+    wanted = setting.type
+    if setting.choices is not None:
+        wanted = f"one of {', '.join(setting.choices)}"
+    bounds = [
+        f"{sign} {bound}"
+        for sign, bound in ((">=", setting.min), ("<=", setting.max))
+        if bound is not None
+    ]
+    if bounds:
+        wanted = f"{wanted}, {' and '.join(bounds)}"
+    default = setting.default if isinstance(setting.default, str) else json.dumps(setting.default)
+    text = textwrap.fill(setting.description, 96, initial_indent=4 * " ", subsequent_indent=4 * " ")
+    return f"{setting.key}: {wanted}; default {default}\n{text}"
+
+
+def _json(rows: list[dict[str, Any]]) -> str:
+    return json.dumps(rows, indent=1)

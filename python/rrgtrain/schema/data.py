@@ -1,0 +1,60 @@
+"""Declares the settings of the data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import get_type_hints
+
+from rrgphantom import PhantomConfig
+from rrgtrain.schema.fields import at_least, descriptions, one_of
+
+
+def _phantom() -> type:
+    """Make the recipe's view of `PhantomConfig`: the same fields, open to overrides."""
+    hints, texts = get_type_hints(PhantomConfig), descriptions(PhantomConfig)
+    return make_dataclass(
+        "Phantom",
+        [
+            (f.name, hints[f.name], field(default=f.default, metadata={"text": texts[f.name]}))
+            for f in fields(PhantomConfig)
+        ],
+    )
+
+
+Phantom = _phantom()
+
+
+@dataclass
+class Data:
+    """Choose the studies, and which of them are trained on."""
+
+    source: str = one_of("phantom", "iu_xray", "nih")
+    """Data set: procedural phantoms, reports in R2Gen's layout (IU X-Ray, MIMIC-CXR), or the labels
+    of NIH ChestX-ray14."""
+    root: str | None = None
+    """Directory of the data set; null only for phantoms, which are then drawn into the run's own
+    directory."""
+    images: str = one_of("all", "frontal", "none")
+    """Views that are read: all, the frontal ones, or none for reports alone."""
+    splits: dict[str, str] = field(default_factory=dict)
+    """Splits made of others: `{train: train+val}` trains on both, and a checkpoint can then be
+    chosen by training studies alone."""
+    max_images: int | None = at_least(None, 1)
+    """Largest number of images of a study; studies with more are left out, null keeps all."""
+    each_image: bool = False
+    """Make every image a sample of its own with the report of its study (MRG-R1)."""
+    longest_text: int | None = at_least(20_000, 1)
+    """Characters of a report or section beyond which a study is refused, since a text of megabytes
+    takes all memory; null refuses none."""
+    limit: int | None = None
+    """Number of studies kept of each split, from its beginning; null keeps all."""
+    subset: str | None = None
+    """File of `rrgtrain select`: reinforcement learning trains on the studies that it names."""
+    balanced: int | None = None
+    """Number of training studies for reinforcement learning, chosen so that the 14 labels are as
+    even as they can be (OraPO); null takes all."""
+    agreeing: bool = False
+    """Keep for reinforcement learning the training studies whose report says what their labels say:
+    positive or uncertain against neither, read by `reward.labeller`."""
+    phantom: Phantom = field(default_factory=Phantom)  # type: ignore[valid-type]
+    """Procedural radiographs with reports and labels, for `data.source=phantom`."""

@@ -1,0 +1,145 @@
+"""Lists the settings of a schema by dotted key, and finds the nearest key to a wrong one."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import enum
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+from rrgtrain.errors import UserError
+from rrgtrain.schema.fields import descriptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One setting of a schema, as `rrgtrain keys` shows it."""
+
+    key: str
+    type: str
+    default: Any
+    choices: tuple[str, ...] | None
+    min: float | None
+    max: float | None
+    description: str
+    # of a mapping whose keys are the user's own, as reward.terms
+    free: bool
+
+
+def settings(schema: Any, prefix: str = "") -> Iterator[Setting]:
+    """List the settings of a dataclass, sections entered, in the order of their fields."""
+    hints, texts = typing.get_type_hints(schema), descriptions(schema)
+    for field in dataclasses.fields(schema):
+        kind, key = hints[field.name], f"{prefix}{field.name}"
+        if dataclasses.is_dataclass(kind):
+            yield from settings(kind, f"{key}.")
+            continue
+        factory, allowed = field.default_factory, field.metadata
+        yield Setting(
+            key,
+            describe_kind(kind),
+            field.default if factory is dataclasses.MISSING else factory(),
+            tuple(allowed["choices"]) if "choices" in allowed else None,
+            allowed.get("min"),
+            allowed.get("max"),
+            texts.get(field.name, ""),
+            typing.get_origin(kind) is dict,
+        )
+
+
+def kind_at(schema: Any, key: str, place: str) -> Any:
+    """Find the declared type of a dotted key; entries of a free mapping have its value type.
+
+    Raises:
+        UserError: the schema has no such key. The line begins with `place`.
+    """
+    kind: Any = schema
+    parts = key.split(".")
+    for depth, part in enumerate(parts):
+        if dataclasses.is_dataclass(kind):
+            hints = typing.get_type_hints(kind)
+            if part not in hints:
+                raise UserError(f"{place}: {_unknown(schema, kind, parts, depth)}")
+            kind = hints[part]
+        elif is_flat(kind):
+            return typing.get_args(kind)[1]
+        elif typing.get_origin(kind) is dict:
+            kind = typing.get_args(kind)[1]
+        else:
+            owner = ".".join(parts[:depth])
+            raise UserError(
+                f"{place}: unknown key {key!r}: {owner} is {describe_kind(kind)} "
+                f"and has no keys of its own; write {owner}=value"
+            )
+    return kind
+
+
+def _unknown(schema: Any, section: Any, parts: list[str], depth: int) -> str:
+    """Say which valid key is nearest to an unknown one.
+
+    It is a misspelt sibling, the same name in another section, or what resembles it most. The
+    first `depth` parts of the key are those of `section`.
+    """
+    key, prefix = ".".join(parts), ".".join(parts[:depth])
+    siblings = list(typing.get_type_hints(section))
+    everything = list(key_names(schema))
+    namesakes = [p for p in everything if p.rpartition(".")[2] == parts[-1]]
+    misspelt = difflib.get_close_matches(parts[depth], siblings, n=1, cutoff=0.8)
+    if not namesakes or (misspelt and depth < len(parts) - 1):
+        misspelt = misspelt or difflib.get_close_matches(parts[depth], siblings, n=1)
+    if misspelt:
+        stem = ".".join([*parts[:depth], misspelt[0]])
+        repaired = ".".join([stem, *parts[depth + 1 :]])
+        best = [repaired if repaired in everything else stem]
+    else:
+        # of data.csv, data.subset is not what was meant
+        best = namesakes or difflib.get_close_matches(key, everything, n=1, cutoff=0.7)
+    where = prefix or "the top level"
+    if not best:
+        return f"unknown key {key!r}; {where} has {', '.join(siblings)}"
+    return f"unknown key {key!r}; did you mean {' or '.join(best)}?"
+
+
+def key_names(schema: Any, prefix: str = "") -> Iterator[str]:
+    """List the dotted keys of a dataclass, sections entered, each after `prefix`."""
+    for name, kind in typing.get_type_hints(schema).items():
+        path = f"{prefix}.{name}" if prefix else name
+        if dataclasses.is_dataclass(kind):
+            yield from key_names(kind, path)
+        else:
+            yield path
+
+
+def arms(kind: Any) -> tuple[Any, ...]:
+    """Split a union into its types."""
+    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+        return typing.get_args(kind)
+    return (kind,)
+
+
+def describe_kind(kind: Any) -> str:
+    """Describe a type in words, as `a number or null`."""
+    options = arms(kind)
+    if len(options) > 1:
+        return " or ".join("null" if a is type(None) else describe_kind(a) for a in options)
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if kind in names:
+        return names[kind]
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return f"one of {', '.join(kind.__members__)}"
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (list, tuple):
+        inner = next((a for a in args if a is not Ellipsis), str)
+        return f"a list with each item {describe_kind(inner)}"
+    if origin is dict:
+        return f"a mapping with each value {describe_kind(args[1])}"
+    return getattr(kind, "__name__", str(kind))
+
+
+def is_flat(kind: Any) -> bool:
+    """Tell a mapping of names to single values from any other kind."""
+    args = typing.get_args(kind)
+    return typing.get_origin(kind) is dict and args[1] in (int, float, bool, str)

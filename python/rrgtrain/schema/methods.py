@@ -1,0 +1,105 @@
+"""Declares the settings of the papers' methods: edits, token weights, oracle, selection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rrgtrain.schema.fields import at_least, one_of
+
+
+@dataclass
+class Edit:
+    """Edit sampled reports towards the reference after the rollout (EditGRPO)."""
+
+    tau: float = at_least(0.6, -1.0, 1.0)
+    """Cosine above which two entities are the same; below 0.97 (EditGRPO: 0.6)."""
+    tau_replace: float | None = None
+    """Mean best cosine from which rule (b) replaces a sentence, -1 to 1; null is `edit.tau`."""
+    max_edits: int | None = 1
+    """Edits of a report; null edits until no rule fits."""
+    rule: str = one_of("paper", "released")
+    """Rules of the paper's section 2, or the one edit of the authors' released code."""
+    conflict_requires_spurious: bool = True
+    """Let rule (a) replace only where an entity is in no reference sentence; false takes it by the
+    letter, and edits even some correct reports (`rrgkern/edit_plan/README.md`)."""
+    level: str = one_of("sentence", "paragraph")
+    """Edit sentences, or put the whole reference into each group and edit nothing (table 1,
+    para)."""
+    match: str = one_of("cosine", "exact")
+    """Match entities by cosine, or by equal text alone (table 4)."""
+    extractor: str | None = None
+    """Extractor of the entities; null is `reward.extractor`."""
+
+
+@dataclass
+class TokenWeights:
+    """Weigh each token's advantage (DiTPO, DEER)."""
+
+    kind: str = one_of("saliency", "tfidf", "both")
+    """Weights by the labeller's gradient, by TF-IDF over the group, or by both."""
+    alpha: float = at_least(4.0, 0.0)
+    """Scale of TF-IDF (eqs. 7 and 8)."""
+    beta: float = at_least(1.0, 0.0)
+    """Scale of the saliency (eqs. 9 to 12)."""
+    uncertain: bool = True
+    """Count uncertain beside positive logits; false takes the gradient of the positive ones alone,
+    as eq. 9 is printed."""
+    labeller: str | None = None
+    """Labeller of the saliency; `distilled` learns a small CheXbert from the training reports, null
+    is `reward.labeller`."""
+    distil_steps: int = at_least(400, 1)
+    """Steps in which the distilled labeller learns."""
+
+
+@dataclass
+class Oracle:
+    """Prefer the reference report where sampled ones earn nothing (OraPO).
+
+    Its weight is w = clip(low + (high - low) * zero_rate**sharpness, low, high).
+    """
+
+    loss: str = one_of("dpo", "sft")
+    """Loss of the reference report: preference (DPO), or its cross-entropy (table 4, row 5)."""
+    low: float = at_least(0.05, 0.0, 1.0)
+    """Smallest weight w of that loss (eq. 10)."""
+    high: float = at_least(0.15, 0.0, 1.0)
+    """Largest weight w of that loss (eq. 10)."""
+    sharpness: float = at_least(2.0, 0.0)
+    """Exponent of the zero-reward rate in w (eq. 10)."""
+    momentum: float = at_least(0.5, 0.0, 1.0)
+    """Smoothing of the zero-reward rate from step to step (eq. 9)."""
+    smooth: str = one_of("prompt", "batch")
+    """Unit of that smoothing: each prompt, or the whole batch; a prompt that is seen once is never
+    smoothed."""
+    tau: float = at_least(1.0, 1e-6)
+    """Temperature of DPO, which the paper does not print: with log-probabilities per token, the 0.1
+    that is usual for sums leaves the oracle nearly without effect."""
+    length_normalized: bool = True
+    """Divide log-probabilities by the report's length in the preference (LN-DPO, appendix A)."""
+    log_ratio: bool = True
+    """Log the norm of the oracle's gradient over that of the rest of the loss, w and 1 - w
+    included; takes a second forward and backward pass at each update, and a copy of the
+    gradients."""
+
+
+@dataclass
+class Select:
+    """Draw a share of the training studies with `rrgtrain select`."""
+
+    method: str = one_of("diversity", "random")
+    """DDSampling (DEER), which ranks studies by how much the labels of their sampled reports
+    differ, or a draw at random."""
+    weight: str = one_of("log_rank", "rank", "top")
+    """Weight of a rank in the draw: 1 / ln(rank + 1) as eq. 5 has it, 1 / rank, or the top share.
+    Eq. 5 is nearly flat: of 270,790 studies with 35.5 % zero-variance groups a fifth drawn by a
+    perfect ranking has 33.2 %."""
+    share: float = at_least(0.2, 1e-6, 1.0)
+    """Share of the training studies that is drawn."""
+    samples: int = at_least(10, 2)
+    """Sampled reports of each study."""
+    top_p: float = at_least(0.95, 1e-6, 1.0)
+    """Probability mass of nucleus sampling."""
+    temperature: float = at_least(1.0, 1e-3)
+    """Sampling temperature."""
+    batch: int = at_least(32, 1)
+    """Studies that are sampled at a time."""

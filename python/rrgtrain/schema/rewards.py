@@ -1,0 +1,77 @@
+"""Declares the settings of the reward and of the evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rrgtrain.schema.fields import at_least, one_of
+
+
+@dataclass
+class Reward:
+    """Score reports by a weighted sum of terms."""
+
+    terms: dict[str, float] = field(
+        default_factory=lambda: {"entity_f1": 1.0, "label_f1": 1.0, "match": 1.0}
+    )
+    """Weight of each term by its name, or by `module:function` for one of your own
+    (`rewards/README.md`)."""
+    labeller: str = "rules"
+    """Labeller that reads the 14 labels: `rules`, `chexbert`, or `module:function`."""
+    extractor: str = "rules"
+    """Extractor that reads entities: `rules`, `radgraph`, `ratescore`, or `module:function`."""
+    against: str = one_of("report", "labels")
+    """Truth: labels read in the reference report, or the labels that come with the data."""
+    margin: float = at_least(0.0, -0.999, 0.999)
+    """Margin m of MCCS: similarity below it earns 0 (MRG-R1)."""
+    neg_weight: float = at_least(0.3612, 0.0)
+    """Factor of an entity's best match where one is present and the other absent (RaTEScore 0.5.0:
+    0.3612)."""
+    both_blank: float = at_least(0.0, 0.0, 1.0)
+    """MCCS of a report and a reference that both mention no label."""
+    fact_beta: float = at_least(2.0, 0.0)
+    """Beta of FactS's F-score; above 1 recall weighs more (OraPO)."""
+    radgraph_level: str = one_of("partial", "simple", "complete")
+    """Level of RadGraph-F1."""
+    radgraph_case: str = one_of("pypi", "master")
+    """Letter case in RadGraph-F1: as in the package on PyPI (0.1.18), or everything in lower case
+    as in its repository."""
+    rate_affinity: str = one_of("long", "short")
+    """RaTEScore's table of entity types: for long or for short reports."""
+    blocks: str = one_of("none", "think_report")
+    """Part of a report that is scored: all, or what stands in <report> after <think> (MRG-R1)."""
+    starts: dict[str, float] = field(default_factory=dict)
+    """Share of the steps, 0 to 1, before which a term weighs nothing (DEER's BLEU-2: 0.8)."""
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Options of each backend by its name, as in `reward.options.chexbert.weights=FILE`."""
+    device: str = "auto"
+    """Device of the models that read reports; `auto` is CUDA where there is a GPU."""
+    cache: str | None = None
+    """Directory where what models read in references is kept between runs; null is one in the
+    directory of a training run."""
+    cache_texts: int = at_least(20_000, 1)
+    """Number of texts whose reading is kept in memory."""
+
+
+@dataclass
+class Eval:
+    """Score greedy reports of held-out studies."""
+
+    split: str = one_of("test", "val", "train")
+    """Split that the final evaluation reads."""
+    limit: int | None = None
+    """Number of studies that are evaluated; null takes all of the split."""
+    batch: int = at_least(64, 1)
+    """Studies that are generated for at a time."""
+    max_new_tokens: int = at_least(128, 1)
+    """Largest length of a report in tokens."""
+    best_by: str = "micro_f1_13"
+    """Metric of the validation that chooses a training's checkpoint: one of `label_report`
+    (micro_f1, micro_f1_13, macro_f1, sample_f1, ...), `reward`, or `reward/TERM`. With No Finding
+    among the labels a report that is normal whatever it is given has a micro-F1 of 0.62 on IU
+    X-Ray; over the 13 findings it has 0."""
+    bootstrap: int = at_least(1000, 1)
+    """Resamples of the 95 % bootstrap intervals."""
+    samples: int = at_least(6, 0)
+    """Reports that are kept to be read in report.html."""

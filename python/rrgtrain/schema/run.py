@@ -1,0 +1,41 @@
+"""Declares the settings of checkpoints, of distribution and of logs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rrgtrain.schema.fields import at_least, one_of
+
+
+@dataclass
+class Checkpoint:
+    """Write what `--resume` goes on from, after `steps` or `seconds`, whichever is first."""
+
+    steps: int = at_least(50, 1)
+    """Steps between checkpoints."""
+    seconds: float = at_least(900.0, 0.0)
+    """Seconds between checkpoints."""
+    keep: int = at_least(2, 1)
+    """Number of checkpoints that stay."""
+
+
+@dataclass
+class Scale:
+    """Spread a run over the processes of torchrun, one a GPU."""
+
+    mode: str = one_of("none", "fsdp2", gone={"ddp": "fsdp2"})
+    """Distribution: a process alone, or weights, gradients and optimiser in parts, one a
+    process."""
+    timeout: float = at_least(1800.0, 1.0)
+    """Seconds until a process that does not answer counts as lost."""
+
+
+@dataclass
+class Log:
+    """Keep records and name trackers."""
+
+    records: int = at_least(1, 0)
+    """Steps of reinforcement learning between records for `rrgtrain replay`, which hold all that a
+    step was made of; 0 keeps none."""
+    wandb: str | None = None
+    """Project of Weights & Biases; null logs to metrics.jsonl and TensorBoard alone."""

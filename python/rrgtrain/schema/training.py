@@ -1,0 +1,145 @@
+"""Declares the settings of fine-tuning, of reinforcement learning and of sampling."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rrgtrain.schema.fields import at_least, one_of
+
+
+@dataclass
+class Sft:
+    """Fine-tune by cross-entropy on the findings, up to the validation plateau."""
+
+    steps: int = at_least(400, 1)
+    """Largest number of optimiser steps."""
+    batch: int = at_least(32, 1)
+    """Studies in a step, of all processes together."""
+    lr: float = at_least(1e-3, 0.0)
+    """Peak learning rate of AdamW."""
+    weight_decay: float = at_least(0.01, 0.0)
+    """Decoupled weight decay of AdamW."""
+    warmup: int = at_least(20, 0)
+    """Steps in which the learning rate rises to `sft.lr`."""
+    clip: float = at_least(1.0, 0.0)
+    """Norm to which gradients are clipped; 0 clips none."""
+    schedule: str = one_of("constant", "cosine")
+    """Course of the learning rate after the warm-up; `cosine` falls to 0 at the last step."""
+    eval_every: int = at_least(50, 1)
+    """Steps between validations."""
+    patience: int = at_least(4, 1)
+    """Validations without `sft.min_delta` after which the training stops."""
+    min_delta: float = at_least(0.003, 0.0)
+    """Gain that counts as progress, in units of `eval.best_by`."""
+    drops: int = at_least(0, 0)
+    """Number of plateaus that do not stop the training: the best weights come back, and the
+    learning rate is multiplied by `sft.drop_factor`."""
+    drop_factor: float = at_least(0.25, 0.0)
+    """Factor of the learning rate at such a plateau."""
+    choose: str = one_of("best", "before_convergence")
+    """Checkpoint that is kept: the best by `eval.best_by`, or the validation before the last one
+    that brought `sft.min_delta` (EditGRPO starts RL from the epoch before convergence)."""
+    wall_seconds: float | None = None
+    """Seconds after which the training stops; null sets no limit."""
+    train: str = one_of("all", "vision")
+    """Weights that train: all, or the vision tower with its projector, the language model frozen
+    (DEER)."""
+    template: str = "{report}"
+    """Text that the policy learns to write: `{report}` and, if it asks for them, `{findings}`, the
+    positive labels by name: the study's own, or those that `reward.labeller` reads in its
+    report."""
+    token_budget: int | None = at_least(None, 1)
+    """Tokens of a micro-batch; null computes a process's share of the batch at once."""
+
+
+@dataclass
+class Rl:
+    """Train by reinforcement: groups of sampled reports, scored and compared."""
+
+    algorithm: str = "editgrpo"
+    """Algorithm: a name, several joined by `+`, or your own as `module:function`
+    (`algorithms/README.md`)."""
+    steps: int = at_least(100, 1)
+    """Number of steps; each samples, scores and updates."""
+    prompts: int = at_least(8, 1)
+    """Groups in a step, one study each, of all processes together."""
+    group: int = at_least(10, 2)
+    """Reports of a group."""
+    lr: float = at_least(1e-4, 0.0)
+    """Peak learning rate."""
+    weight_decay: float = at_least(0.01, 0.0)
+    """Decoupled weight decay."""
+    warmup: int = at_least(0, 0)
+    """Steps in which the learning rate rises to `rl.lr`."""
+    clip: float = at_least(1.0, 0.0)
+    """Norm to which gradients are clipped; 0 clips none."""
+    schedule: str = one_of("constant", "cosine")
+    """Course of the learning rate after the warm-up; `cosine` falls to 0 at the last step."""
+    optimizer: str = one_of("adamw", "adamw_8bit")
+    """AdamW, or AdamW with a state of 8 bits (bitsandbytes, on a GPU)."""
+    beta1: float = at_least(0.9, 0.0, 0.9999999)
+    """AdamW's decay of the gradient's mean."""
+    beta2: float = at_least(0.999, 0.0, 0.9999999)
+    """AdamW's decay of the gradient's square."""
+    surrogate: str = one_of("clip", "cispo", "sapo", "reinforce")
+    """Surrogate objective: clipped ratio (PPO, GRPO), CISPO (MiniMax-M1), SAPO, or REINFORCE."""
+    ratio_level: str = one_of("token", "sequence", "sequence_token")
+    """Importance ratio of each token, or one for the sequence (GSPO); `sequence_token` has GSPO's
+    ratio with a gradient at each token."""
+    eps_low: float = at_least(0.2, 0.0)
+    """Clipping range of the ratio below 1."""
+    eps_high: float = at_least(0.2, 0.0)
+    """Clipping range of the ratio above 1."""
+    aggregation: str = one_of("dr_grpo", "grpo", "bnpo", "dapo", "sum")
+    """Weight of each token's loss: over the longest length (Dr. GRPO), over the report's length
+    (GRPO), over the batch's tokens (BNPO), over the step's tokens (DAPO), or 1 (`sum`)."""
+    std: str = one_of("none", "population", "sample")
+    """Standard deviation of the group that divides its advantages; `none` is Dr. GRPO."""
+    beta: float = at_least(0.01, 0.0)
+    """Weight of the KL divergence from `rl.reference`."""
+    kl: str = one_of("k3", "k1", "k2")
+    """Estimator of that divergence (Schulman)."""
+    reference: str = "start"
+    """Frozen policy that KL and OraPO's preference compare with: `start`, from which this training
+    starts; `base`, what that was before fine-tuning, the adapter off where that is it; anything
+    else names a checkpoint. A second model takes its place in memory."""
+    temperature: float = at_least(1.0, 1e-3)
+    """Sampling temperature."""
+    top_p: float = at_least(1.0, 1e-6, 1.0)
+    """Probability mass of nucleus sampling; 1 samples from all tokens."""
+    max_new_tokens: int = at_least(128, 1)
+    """Largest length of a sampled report in tokens."""
+    epochs: int = at_least(1, 1)
+    """Passes over a step's rollouts."""
+    minibatch: int | None = at_least(None, 1)
+    """Groups in an update; null takes all of the step in one."""
+    token_budget: int = at_least(16384, 1)
+    """Tokens of a micro-batch; a larger group stands alone."""
+    eval_every: int = at_least(25, 1)
+    """Steps between validations."""
+
+
+@dataclass
+class Rollout:
+    """Choose the engine that samples reports."""
+
+    engine: str = one_of("transformers", "vllm", "vllm_server")
+    """Engine: transformers, vLLM in the trainer's process, or a vLLM server at `rollout.url`."""
+    url: str = "http://localhost:8000"
+    """Address of `vllm serve`."""
+    memory: float = at_least(0.4, 0.01, 0.99)
+    """Share of the device's memory that vLLM in process takes."""
+    max_model_len: int = at_least(4096, 16)
+    """Largest length of prompt and report together, in tokens, of vLLM in process."""
+    wait: float = at_least(300.0, 0.0)
+    """Seconds for which a server that is gone is asked again."""
+    correction: str = one_of("truncate", "mask", "none")
+    """Importance correction where the sampler has kernels of its own: weigh by policy over sampler,
+    held at `rollout.cap` (`truncate`) or left out beyond it (`mask`)."""
+    level: str = one_of("token", "sequence")
+    """Unit of that correction: each token, or the report."""
+    cap: float = at_least(3.0, 1.0)
+    """Largest ratio of that correction."""
+    max_gap: float | None = at_least(None, 1e-6)
+    """Mean |trainer - sampler log-prob| in nats a token beyond which a step stops the run; null is
+    what rounding explains in `policy.dtype` (bfloat16 0.1, float16 0.02, float32 0.001)."""

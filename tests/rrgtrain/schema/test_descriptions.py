@@ -1,0 +1,29 @@
+"""Every setting is described by the text beneath its field."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rrgtrain.schema import Recipe
+from rrgtrain.schema.fields import descriptions
+from rrgtrain.schema.keys import settings
+
+
+def test_every_setting_and_section_is_described() -> None:
+    silent = [s.key for s in settings(Recipe) if not s.description.endswith(".")]
+    assert silent == []
+    assert set(descriptions(Recipe)) == {field.name for field in dataclasses.fields(Recipe)}
+    begun = {s.description.split()[0] for s in settings(Recipe)}
+    assert not begun & {"What", "Which", "Whether", "Of"}
+
+
+def test_a_field_without_a_text_beneath_it_has_no_description() -> None:
+    @dataclasses.dataclass
+    class Section:
+        one: int = 1
+        two: int = 2
+        """Two things,
+        on two lines."""
+        three: int = 3
+
+    assert descriptions(Section) == {"two": "Two things, on two lines."}

@@ -1,0 +1,72 @@
+"""`rrgtrain recipes` and `rrgtrain keys` list all there is, and the nearest to a wrong key."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rrgtrain.cli import main
+from rrgtrain.config import load_config
+from rrgtrain.recipe_files import recipe_names
+from rrgtrain.schema import Recipe
+from rrgtrain.schema.keys import key_names
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def test_every_recipe_is_listed_with_its_paper(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [line.split(maxsplit=2) for line in shown(capsys, "recipes").splitlines()]
+    assert [name for name, *_ in lines] == recipe_names()
+    assert all(len(line) == 3 and line[2].endswith(".") for line in lines)
+    rows = {name: (paper, text) for name, paper, text in lines}
+    assert rows["deer_f1"] == ("DEER", "DEER, table 5: the reward is F1 alone to the end.")
+    assert rows["paper/deer_f1"] == ("DEER", "`deer_f1` at the size of its paper.")
+    assert rows["sft"][0] == "-"
+    listed = json.loads(shown(capsys, "recipes", "--json"))
+    assert [row["recipe"] for row in listed] == recipe_names()
+    assert {row["recipe"]: row["paper"] for row in listed}["sft"] is None
+
+
+def test_every_setting_is_listed_with_default_and_meaning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    heads = [line for line in shown(capsys, "keys").splitlines() if not line.startswith(" ")]
+    assert [head.partition(":")[0] for head in heads] == list(key_names(Recipe))
+    assert shown(capsys, "keys", "rl.kl").splitlines() == [
+        "rl.kl: one of k3, k1, k2; default k3",
+        "    Estimator of that divergence (Schulman).",
+    ]
+    assert "eval.bootstrap: a whole number, >= 1; default 1000" in shown(capsys, "keys", "eval.")
+    assert shown(capsys, "keys", "reward.terms.match").startswith("reward.terms: a mapping")
+
+
+def test_settings_in_json_are_what_a_recipe_holds(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = json.loads(shown(capsys, "keys", "--json"))
+    recipe = load_config(Recipe, None, [f"{r['key']}={json.dumps(r['default'])}" for r in listed])
+    assert recipe == Recipe()
+    (row,) = json.loads(shown(capsys, "keys", "rl.top_p", "--json"))
+    assert (row["type"], row["min"], row["max"], row["choices"]) == ("a number", 1e-6, 1.0, None)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "told"),
+    [
+        ("rl.stepz", "unknown key 'rl.stepz'; did you mean rl.steps?"),
+        ("tau_replac", "unknown key 'tau_replac'; "),
+        ("qqqq", "the top level has seed, deterministic, data"),
+        ("seed.x", "seed is a whole number and has no keys of its own"),
+    ],
+)
+def test_an_unknown_key_is_told_in_one_line(
+    prefix: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["keys", prefix]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and len(captured.err.splitlines()) == 1
+    assert captured.err.startswith("rrgtrain: keys: ") and told in captured.err
