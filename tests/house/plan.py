@@ -64,7 +64,7 @@ DOORS = {
     "rrgclinical.rules": "assertion concepts sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgtrain.data": "arrange check_images images study",
-    "rrgtrain.dist": "parallel ranks",
+    "rrgtrain.dist": "ranks sharding",
     "rrgtrain.log": "keepsakes logs record speed wandb_log",
     "rrgtrain.policy": (
         "attention codec forward load lora network policy prompt shared_prefix template tiny "
@@ -73,11 +73,10 @@ DOORS = {
     "rrgtrain.replicate": "command",
     "rrgtrain.report": ("html names numbers page provenance samples series summary svg table"),
     "rrgtrain.rewards": "readers service",
-    "rrgtrain.rollout": "engine",
     "rrgtrain.run": "outcome replay replay_step select_studies session stages",
     "rrgtrain.schema": "fields keys",
     "rrgtrain.select": "narrow records statistics subset weight",
-    "rrgtrain.state": "experiment checkpointer remembered rundir store",
+    "rrgtrain.state": "checkpointer experiment remembered rundir store",
     "rrgtrain.train": (
         "batch_metrics encode evaluate gap optim order reference rl sft target update vision_warmup"
     ),
@@ -109,7 +108,7 @@ LONG_FILES = {
     "bench/update_step.py": 467,
     "csrc/edit_plan/edit_plan.h": 474,
     "python/rrgphantom/phrases.py": 408,
-    "rrgkern/policy_loss/from_logits/triton_kernels.py": 500,
+    "rrgkern/policy_loss/from_logits/triton_kernels.py": 499,
     "tests/rrgclinical/cases_of_scope.py": 536,
     "tests/rrgphantom/test_text.py": 408,
     "tests/rrgtrain/algorithms/test_objectives.py": 500,
@@ -127,10 +126,10 @@ NOT_OURS = {"rescue.py", "rrgtrain.json"}
 
 # Violations that a rule still allows, by its name. A limit may only fall.
 LIMITS = {
-    "rooms_are_entered_by_their_doors": 46,
+    "rooms_are_entered_by_their_doors": 10,
     "tests_and_benches_use_doors": 180,
-    "long_signatures_are_records": 100,
-    "first_lines_are_plain": 503,
+    "long_signatures_are_records": 70,
+    "first_lines_are_plain": 490,
 }
 
 
