@@ -273,8 +273,10 @@ def test_entity_match(benchmark, entities):
 
 def linear(path: Path) -> list[tuple[int, float]]:
     """Draw CPU seconds against pairs, 20 × 20 entities at width 64; returns the points."""
-    import matplotlib
-
+    try:
+        import matplotlib
+    except ModuleNotFoundError as error:
+        raise SystemExit("the figure needs matplotlib: pip install 'rrgkern[bench]'") from error
     matplotlib.use("Agg")
     from matplotlib import pyplot
 

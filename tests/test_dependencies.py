@@ -1,0 +1,67 @@
+"""The packages import what the default install brings, and it brings nothing else."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from bench import entity_match
+
+ROOT = Path(__file__).parents[1]
+OWN = {"rrgkern", "rrgclinical", "rrgphantom", "rrgtrain"}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# Imported where a user asks for it, and told of where it is missing.
+ASKED_FOR = {"bitsandbytes", "medspacy", "triton", "vllm"}
+# The published packages run in an environment of their own.
+WORKER = ROOT / "python/rrgclinical/official/worker.py"
+# torch.utils.tensorboard imports it.
+UNSEEN = {"tensorboard"}
+
+
+def imported() -> Iterator[str]:
+    """Yield the top-level names that the packages import from elsewhere."""
+    for folder in ("rrgkern", "python"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if path == WORKER:
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                    names = [node.module or ""]
+                yield from (name.partition(".")[0] for name in names)
+
+
+def declared(requirements: list[str]) -> set[str]:
+    return {canonicalize_name(Requirement(text).name) for text in requirements}
+
+
+def test_the_default_install_is_what_the_packages_import() -> None:
+    foreign = set(imported()) - OWN - ASKED_FOR - set(sys.stdlib_module_names)
+    distributions = packages_distributions()
+    wanted = {canonicalize_name(distributions[name][0]) for name in foreign}
+    assert wanted | UNSEEN == declared(PROJECT["dependencies"])
+
+
+def test_extras_are_not_in_the_default_install() -> None:
+    extras = PROJECT["optional-dependencies"]
+    core = declared(PROJECT["dependencies"])
+    assert core & (declared(extras["test"]) | declared(extras["bench"])) == set()
+    assert "sacrebleu" in declared(extras["test"]) and "matplotlib" in declared(extras["bench"])
+
+
+def test_a_figure_without_matplotlib_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SystemExit, match=r"pip install 'rrgkern\[bench\]'"):
+        entity_match.linear(tmp_path / "figure.svg")
