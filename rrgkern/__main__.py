@@ -1,4 +1,4 @@
-"""The doctor: `python -m rrgkern` says what this machine has and who serves each op on it."""
+"""Doctor: `python -m rrgkern` prints what this machine has and who serves each op."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGES = ("torch", "triton", "apache-tvm-ffi", "numpy", "transformers", "peft
 
 
 def report() -> dict[str, Any]:
-    """Everything the doctor knows, as plain data (`--json` prints it)."""
+    """Collect all that the doctor knows, as plain data (`--json` prints it)."""
     return {
         "versions": _versions(),
         "gpus": _gpus(),

@@ -13,9 +13,9 @@ UNIT_TOLERANCE = 0.01
 
 
 def values_may_be_read(tensor: Tensor) -> bool:
-    """True on the CPU; on other devices, where reading waits for the device, only if asked for.
+    """Return True on the CPU, elsewhere under RRGKERN_CHECK=1 only: reading waits for the device.
 
-    RRGKERN_CHECK=1 asks. Under torch.compile the answer is False: a value has no place in a graph.
+    Under torch.compile the answer is False: a value has no place in a graph.
     """
     if torch.compiler.is_compiling():
         return False
@@ -29,15 +29,15 @@ def check_tensors(*, optional: Mapping[str, object] | None = None, **required: o
         optional: arguments by name that may be None.
         required: all others.
     """
-    given = {name: value for name, value in (optional or {}).items() if value is not None}
-    for name, value in (required | given).items():
+    present = {name: value for name, value in (optional or {}).items() if value is not None}
+    for name, value in (required | present).items():
         if isinstance(value, Tensor):
             continue
-        seen = "None" if value is None else f"a {type(value).__name__}"
+        kind = "None" if value is None else f"a {type(value).__name__}"
         fix = f"torch.as_tensor({name})"
         if isinstance(value, nn.Module):
             fix = f"{name}.weight"
-        raise TypeError(f"{name} is {seen}; wanted a torch.Tensor: pass {fix}")
+        raise TypeError(f"{name} is {kind}; wanted a torch.Tensor: pass {fix}")
 
 
 def check_offsets(name: str, offsets: Tensor, total: int, counted: str) -> None:
@@ -90,9 +90,9 @@ def check_range(name: str, values: Tensor, low: int, high: int | Tensor) -> None
 
 
 def check_unit_rows(name: str, embedding: Tensor, used: Tensor | None = None) -> None:
-    """Raise ValueError unless each row (of those `used`) is of length 1 ± 0.01; NaN is not.
+    """Raise ValueError unless each row (of those `used`) is of length 1 ± 0.01.
 
-    On a GPU it is a device assertion, or this error under RRGKERN_CHECK=1.
+    A row with NaN is not. On a GPU it is a device assertion, or this error under RRGKERN_CHECK=1.
     """
     length = torch.linalg.vector_norm(embedding, dim=-1)
     fine = (length - 1).abs() <= UNIT_TOLERANCE
@@ -102,9 +102,9 @@ def check_unit_rows(name: str, embedding: Tensor, used: Tensor | None = None) ->
         torch._assert_async(fine.all(), f"{name} holds a row that is no unit vector")
     elif not fine.all():
         row = int((~fine).nonzero()[0])
-        seen = f"of length {length[row]:.4g}" if length[row].isfinite() else "NaN or infinite"
+        state = f"of length {length[row]:.4g}" if length[row].isfinite() else "NaN or infinite"
         raise ValueError(
-            f"{name} row {row} is {seen}, wanted a unit vector: divide each row by its length, "
+            f"{name} row {row} is {state}, wanted a unit vector: divide each row by its length, "
             "and embed no empty text"
         )
 

@@ -1,4 +1,4 @@
-"""Dot products of unit vectors in one fixed order, so that every device gets the same bits."""
+"""Dot products in one fixed order, the same bits on every device."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ LANES = 32
 
 
 def lanes_of(rows: Tensor) -> Tensor:
-    """Rows [n, d] as fp64 [n, ceil(d / 32), 32], padded with zeros, ready for `cosines`."""
+    """Split rows [n, d] into fp64 lanes [n, ceil(d / 32), 32], padded with zeros."""
     count, width = rows.shape
     padding = -width % LANES
     return pad(rows.double(), (0, padding)).reshape(count, (width + padding) // LANES, LANES)
 
 
 def cosines(a: Tensor, b: Tensor) -> Tensor:
-    """Dot products of the rows of two `lanes_of` tensors, [n, C, 32] and [m, C, 32] -> fp32 [n, m].
+    """Multiply the rows of two `lanes_of` tensors, [n, C, 32] and [m, C, 32].
 
-    Lane l adds the products at l, l + 32, l + 64, ... in that order, starting from +0; the lanes
-    are then added in halves (16, 8, 4, 2, 1) and the sum is rounded once to fp32. The product of
-    two fp32 numbers is exact in fp64, so a fused multiply-add changes nothing, and the order is
-    the same for (a, b) and (b, a): the result is symmetric and a kernel can repeat it bit for bit.
+    The result is fp32 [n, m]. Lane l adds the products at l, l + 32, l + 64, ... in that order,
+    starting from +0; the lanes are then added in halves (16, 8, 4, 2, 1) and the sum is rounded
+    once to fp32. The product of two fp32 numbers is exact in fp64, so a fused multiply-add changes
+    nothing, and the order is the same for (a, b) and (b, a): the result is symmetric and a kernel
+    can repeat it bit for bit.
     """
     total = a.new_zeros(a.shape[0], b.shape[0], LANES)
     for chunk in range(a.shape[1]):

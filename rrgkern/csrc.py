@@ -1,4 +1,4 @@
-"""Loads the compiled extension `rrgkern/_C.so`, and says what it holds.
+"""Load the compiled extension `rrgkern/_C.so`, and say what it holds.
 
 The package imports and works without it: every op then runs its reference, and says so once.
 """
@@ -20,7 +20,7 @@ HOW_TO_BUILD = "build it with `pip install -c constraints.txt -e .` in the repos
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """What the extension was compiled from: rooms as "room:device", SM versions, compiler."""
+    """Source of the extension: rooms as "room:device", SM versions, compiler."""
 
     rooms: frozenset[str]
     architectures: tuple[str, ...]
@@ -29,7 +29,7 @@ class BuildInfo:
 
 @functools.cache
 def load() -> Any:
-    """The extension as a tvm-ffi module: `load().mccs_cpu(tensor, ...)`.
+    """Load the extension as a tvm-ffi module: `load().mccs_cpu(tensor, ...)`.
 
     Raises:
         RuntimeError: the extension was never built, or does not load; the message says how to
@@ -49,7 +49,7 @@ def load() -> Any:
 
 @functools.cache
 def build_info() -> BuildInfo | None:
-    """What the extension holds; None where there is none. A broken one raises (see `load`)."""
+    """Read what the extension holds; None without one. A broken one raises (see `load`)."""
     if not LIBRARY.exists():
         return None
     rooms, architectures, compiler = load().build_info().split("|")
@@ -60,7 +60,7 @@ def build_info() -> BuildInfo | None:
 
 @functools.cache
 def why_not(room: str, device: str) -> str | None:
-    """None when the extension serves `room` on `device`; otherwise the reason and the remedy."""
+    """Say why the extension does not serve `room` on `device`; None if it does."""
     info = build_info()
     if info is None:
         return f"the compiled extension is missing: {HOW_TO_BUILD}"
@@ -79,7 +79,7 @@ def why_not(room: str, device: str) -> str | None:
 
 
 def runs_on(architectures: tuple[str, ...], capability: int) -> bool:
-    """True when a GPU of `capability` (90 for sm_90) runs code compiled for `architectures`.
+    """Return True when a GPU of `capability` (90 for sm_90) runs code for `architectures`.
 
     Machine code runs within its major version on the same or a later minor one; the last
     architecture is kept as PTX too, which any later GPU compiles.

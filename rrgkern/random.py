@@ -11,7 +11,7 @@ _WORD = 0xFFFFFFFF
 
 
 def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tuple[int, ...]:
-    """Ten rounds of Philox: four 32-bit counter words and two key words -> four 32-bit words."""
+    """Draw four 32-bit words: ten rounds of Philox on counter and key."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
@@ -22,12 +22,12 @@ def philox4x32(counter: tuple[int, int, int, int], key: tuple[int, int]) -> tupl
 
 
 def uniform_below(n: int, seed: int, edit: int) -> int:
-    """An unbiased draw from {0, ..., n-1}, 1 <= n < 2^32, for edit number `edit` under `seed`.
+    """Draw from {0, ..., n-1} without bias, for edit number `edit` under `seed`.
 
-    Multiply-high with rejection (Lemire, "Fast random integer generation in an interval", 2019):
-    draw d = 0, 1, ... takes w, the first word of Philox at counter (edit, d, 0, 0) under the key
-    (low, high word of the seed), and returns the high 32 bits of w * n unless the low 32 bits
-    fall below 2^32 mod n.
+    1 <= n < 2^32. Multiply-high with rejection (Lemire, "Fast random integer generation in an
+    interval", 2019): draw d = 0, 1, ... takes w, the first word of Philox at counter
+    (edit, d, 0, 0) under the key (low, high word of the seed), and returns the high 32 bits of
+    w * n unless the low 32 bits fall below 2^32 mod n.
     """
     key = (seed & _WORD, (seed >> 32) & _WORD)
     reject_below = (1 << 32) % n
@@ -40,7 +40,9 @@ def uniform_below(n: int, seed: int, edit: int) -> int:
 
 
 def philox_seed(run: int, step: int, prompt: int, member: int) -> int:
-    """The seed of one report pair, in [0, 2^63): Philox keyed by `run` at (step, member, prompt).
+    """Derive the seed of one rollout or report pair, in [0, 2^63).
+
+    Philox keyed by `run` at counter (step, member, prompt).
 
     Args:
         run: seed of the whole run, any integer of 64 bits.

@@ -25,7 +25,7 @@ def group_advantages(
     std: Std = "none",
     eps: float | None = None,
 ) -> Tensor:
-    """Advantage of each sequence within its group: its reward minus the mean of the group.
+    """Compute the advantage of each sequence: its reward minus the mean of its group.
 
     `std` says what divides the difference: "none" nothing (Dr. GRPO, EditGRPO), "population"
     sqrt(mean square deviation + eps) (MRG-R1 eq. 2), "sample" the standard deviation with
@@ -36,7 +36,7 @@ def group_advantages(
     not differentiable.
 
     Args:
-        rewards: [S] floating point. What stands at an invalid member, NaN included, is not read.
+        rewards: [S] floating point. Nothing at an invalid member is read, NaN included.
         group_offsets: [B+1] int64, where groups begin in `rewards`; a group may be empty.
         valid: [S] bool, False for a sequence that is not a member (a dropped edit). None: all are.
         std: "none", "population" or "sample".
@@ -65,7 +65,7 @@ def group_advantages(
 def zero_variance_share(
     rewards: Tensor, group_offsets: Tensor, *, valid: Tensor | None = None
 ) -> Tensor:
-    """Share of the groups that teach nothing: fewer than two valid members, or equal rewards.
+    """Compute the share of groups that teach nothing: under two valid members, or equal rewards.
 
     Groups without a valid member are not counted. Arguments and errors are those of
     `group_advantages`.

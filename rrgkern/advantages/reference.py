@@ -9,7 +9,7 @@ from torch import Tensor
 def group_advantages_reference(
     rewards: Tensor, group_offsets: Tensor, valid: Tensor | None, std: str, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Advantages and, for each group, its valid members and whether their rewards differ.
+    """Compute advantages and, for each group, its valid members and whether their rewards differ.
 
     Args:
         rewards: [S] floating point.

@@ -45,6 +45,7 @@ def group_advantages_kernel(
     length = tl.load(offsets_ptr + group + 1, mask=exists, other=0) - start
     longest = tl.max(length, axis=0)
 
+    # 1. Sum, count, and whether the rewards differ.
     count = tl.zeros([BLOCK], tl.int64)
     total = tl.zeros([BLOCK], tl.float64)
     first = tl.zeros([BLOCK], tl.float64)
@@ -64,6 +65,7 @@ def group_advantages_kernel(
     mean = total / members
     informative = differs & (count >= 2)
 
+    # 2. Standard deviation.
     divisor = tl.full([BLOCK], 1.0, tl.float64)
     if STD != STD_NONE:
         squares = tl.zeros([BLOCK], tl.float64)
@@ -79,6 +81,7 @@ def group_advantages_kernel(
         else:
             divisor = tl.sqrt(squares / tl.maximum(count - 1, 1).to(tl.float64)) + epsilon
 
+    # 3. Advantages.
     i = 0
     while i < longest:
         inside = exists & (i < length)

@@ -1,4 +1,4 @@
-"""Which studies to train on: the public functions of DDSampling (DEER, section 3.2)."""
+"""Choose studies to train on: the public functions of DDSampling (DEER, section 3.2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RankSample(NamedTuple):
 
 
 def diagnostic_diversity(positive: Tensor) -> Tensor:
-    """How much the diagnoses of a study's sampled reports differ (DEER eq. 3 and 4).
+    """Measure how much the diagnoses of a study's sampled reports differ (DEER eq. 3, 4).
 
     D = Σ_c σ_c, with σ_c the population standard deviation of class c over the K samples:
     sqrt(n (K − n)) / K where n are positive. Studies of equal diversity get equal numbers, to the
@@ -112,7 +112,7 @@ def deviations(samples: int) -> tuple[list[int], list[int], list[float]]:
 
 
 def without_square(n: int) -> tuple[int, int]:
-    """(a, b) with n = a² · b and no square in b; (0, 1) for 0."""
+    """Split n into (a, b), n = a² · b without a square in b."""
     factor, radical, d = 1, n, 2
     while d * d <= radical:
         while radical and radical % (d * d) == 0:

@@ -20,7 +20,7 @@ from rrgkern.diversity.reference import (
 def diagnostic_diversity_op(
     positive: Tensor, factor: Tensor, radical: Tensor, roots: Tensor
 ) -> Tensor:
-    """[S, K, C] uint8 of 0 and 1, [K+1] int64, [K+1] int64, [B] fp64 -> [S] fp64."""
+    """[S, K, C] uint8, [K+1] int64, [K+1] int64, [B] fp64 -> [S] fp64."""
     return diagnostic_diversity_reference(positive, factor, radical, roots)
 
 

@@ -1,4 +1,4 @@
-"""Diagnostic diversity and the draw by rank in plain PyTorch; the kernels equal it bit for bit."""
+"""Diagnostic diversity and the draw by rank in plain PyTorch, bit for bit the kernels'."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WORD = 0xFFFFFFFF
 def diagnostic_diversity_reference(
     positive: Tensor, factor: Tensor, radical: Tensor, roots: Tensor
 ) -> Tensor:
-    """[S, K, C] of 0 and 1 -> [S] fp64, Σ_c sqrt(n (K − n)) / K (DEER eq. 3 and 4).
+    """Map [S, K, C] to [S] fp64, Σ_c sqrt(n (K − n)) / K (DEER).
 
     `factor` and `radical` [K+1] and `roots` [B] are the tables of `deviations`. The factors of
     each root are added as integers, the roots in their order.
@@ -33,7 +33,7 @@ def rank_sample_reference(diversity: Tensor, seed: int, count: int) -> tuple[Ten
 
 
 def ranks(diversity: Tensor, tie: Tensor) -> Tensor:
-    """Rank of each study from 1 on: by falling diversity, then by rising `tie`, then by index."""
+    """Rank each study from 1 on: by falling diversity, rising `tie`, then index."""
     order = tie.argsort(stable=True)
     # Adding 0 makes -0 and 0 one number to a sort that looks at bits.
     order = order[(diversity + 0.0)[order].argsort(descending=True, stable=True)]
@@ -47,7 +47,7 @@ def smallest(keys: Tensor, count: int) -> Tensor:
 
 
 def study_draws(studies: int, seed: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """What each study draws: 63 bits that order equals, and an exponential variate in fp64.
+    """Draw for each study 63 bits that order equals, and an exponential variate in fp64.
 
     Words 0 and 1 of Philox at counter (study, 0, 0) under the seed make the bits. Words 2 and 3
     make an odd multiple of 2^-53, uniform in (0, 1), whose negative logarithm is the variate.
@@ -61,7 +61,7 @@ def study_draws(studies: int, seed: int, device: torch.device) -> tuple[Tensor, 
 
 
 def philox(index: Tensor, seed: int) -> list[Tensor]:
-    """The four words of Philox 4x32-10 at counter (low, high word of index, 0, 0) under `seed`."""
+    """Draw four words of Philox 4x32-10 at counter (low, high, 0, 0) of each index."""
     c0, c1 = index & WORD, index >> 32 & WORD
     c2, c3 = torch.zeros_like(index), torch.zeros_like(index)
     k0, k1 = seed & WORD, seed >> 32 & WORD

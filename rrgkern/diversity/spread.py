@@ -1,4 +1,4 @@
-"""How much the rewards of a group differ: what a subset of the studies is judged by."""
+"""Spread of the rewards of a group, by which a subset of studies is judged."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RewardSpread(NamedTuple):
 def reward_spread(
     rewards: Tensor, group_offsets: Tensor, *, valid: Tensor | None = None
 ) -> RewardSpread:
-    """Zero-variance share, unique rewards and mean standard deviation (DEER, table 7).
+    """Measure zero-variance share, unique rewards and mean standard deviation (DEER, table 7).
 
     The paper prints "Avg. Std" without saying which; it is the population's here, as in eq. 3.
 
@@ -72,7 +72,7 @@ def reward_spread(
 
 
 def check(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None:
-    """Raise TypeError or ValueError in one line where the arguments are not what they should be."""
+    """Raise TypeError or ValueError in one line for a wrong argument."""
     if not rewards.is_floating_point():
         raise TypeError(f"rewards is {rewards.dtype}, wanted floating point: pass rewards.float()")
     if group_offsets.dtype != torch.int64:

@@ -119,7 +119,7 @@ def edit_plan(
 
 
 def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
-    """`z` contiguous, sentences in int64 and embeddings in fp32, or the error that says why not."""
+    """Make `z` contiguous, sentences int64 and embeddings fp32, or raise what is wrong."""
     reports, sentences, entities = len(seeds) + 1, z.sentence_key.shape[:1], z.presence.shape[:1]
     wanted: tuple[tuple[str, tuple[torch.dtype, ...], Sequence[int]], ...] = (
         ("sentence_offsets", (torch.int64,), (reports,)),
@@ -158,5 +158,5 @@ def checked(name: str, z: SentenceEntities, seeds: Tensor) -> SentenceEntities:
 
 
 def describe(tensor: Tensor) -> str:
-    """Dtype and shape for an error line."""
+    """Format dtype and shape for an error line."""
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"

@@ -27,7 +27,7 @@ def edit_plan_op(*inputs: Any) -> Script:
 
 
 def _prepared(inputs: Sequence[Any]) -> tuple[tuple[Any, ...], Script]:
-    """The arguments that both twins take, checked, and the script they fill in."""
+    """Check the arguments that both twins take, and allocate the script they fill in."""
     plan = pack(EditPlanInputs, _contiguous(inputs))
     plan.check()
     tau, tau_replace, max_edits, width, conflict_requires_spurious = plan.options
@@ -51,8 +51,10 @@ def _launch_cuda(*inputs: Any) -> Script:
 def _on_device(
     arguments: tuple[Any, ...], per_report: int, *, released: bool
 ) -> tuple[tuple[Any, ...], int, Tensor]:
-    """The arguments with all offsets on the device, the bytes that the largest pair needs, and the
-    slabs of the blocks where that does not fit into shared memory.
+    """Move the offsets to the device, and allocate what the blocks work in.
+
+    Returns the arguments, the bytes that the largest pair needs, and the slabs of the blocks where
+    that does not fit into shared memory.
 
     The sizes of the reports are the one thing that the host asks for: it waits for the device
     unless the offsets are on the host.
@@ -69,7 +71,7 @@ def _on_device(
     return tuple(moved), space, slabs
 
 
-# What a block of any GPU has without asking, and the most to take from the memory of all.
+# Shared memory that a block of any GPU has, and the most to take from the memory of all.
 _SHARED_MEMORY, _SLABS = 48 << 10, 256 << 20
 
 register_csrc(edit_plan_op, _launch_cpu, ("cpu",), "edit_plan")
@@ -87,7 +89,7 @@ def _contiguous(inputs: Sequence[Any]) -> list[Any]:
 
 
 def blank_script(seeds: Tensor, width: int) -> Script:
-    """A script without edits; the counts are to be filled in."""
+    """Allocate a script without edits; the counts are to be filled in."""
     shape = (len(seeds), width)
     return (
         seeds.new_zeros(shape, dtype=torch.int8),

@@ -1,8 +1,8 @@
 """A report pair in the form the editing rules work on.
 
 Sets of entities are bit masks: bit u stands for entity u of the pair, those of the edited report
-first. Which entities are close, agree or oppose never changes while a report is edited, since
-entities travel with their sentence; only the set that the report holds does.
+first. Closeness, agreement and opposition never change while a report is edited, since entities
+travel with their sentence; only the set that the report holds does.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Pair:
-    """A report pair, ready for the rules. Index e or u: entity of the pair; j: reference sentence.
+    """A report pair, ready for the rules.
 
+    Index e or u: entity of the pair; j: reference sentence.
     `agree[e]`, `oppose[e]`: reference entities within tau of e whose presence equals, opposes e's.
     `near[e]`: every entity within tau of e. `spurious`: entities of no agreement in the reference.
     """
@@ -44,7 +45,7 @@ class Pair:
 
 
 def read_pair(x: SentenceEntities, y: SentenceEntities, r: int, tau: float) -> Pair:
-    """Report pair r with its masks. Entities of presence -1 are left out before anything is read.
+    """Read report pair r with its masks, without the entities of presence -1.
 
     Equal text means equal entities here: a sentence that occurs in the reference holds what its
     first occurrence there holds, also in the edited report. So an extractor that judges a
@@ -85,7 +86,7 @@ def read_pair(x: SentenceEntities, y: SentenceEntities, r: int, tau: float) -> P
 
 
 def read_report(z: SentenceEntities, r: int) -> tuple[list[int], list[list[int]]]:
-    """Sentence keys of report r, and for each sentence the rows of its entities that take part."""
+    """Read sentence keys and, for each sentence, the entity rows that take part."""
     start, end = z.sentence_offsets[r : r + 2].tolist()
     keys = z.sentence_key[start:end].tolist()
     rows: list[list[int]] = [[] for _ in keys]

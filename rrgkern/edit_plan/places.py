@@ -24,7 +24,7 @@ class Marker(NamedTuple):
     number: int | None
 
     def of(self, number: int) -> str:
-        """The mark of another place of the same list; a bullet stays as it is."""
+        """Make the mark of another place of the same list; a bullet stays."""
         if self.number is None:
             return self.text
         blank = self.text[len(self.text.rstrip()) :]
@@ -32,7 +32,7 @@ class Marker(NamedTuple):
 
 
 def list_marker(sentence: str) -> Marker:
-    """The list marker that `sentence` starts with; one of empty text where it starts with none."""
+    """Read the list marker that `sentence` starts with; empty text where none."""
     match = _MARKER.match(sentence)
     if match is None:
         return Marker("", None)
@@ -40,7 +40,7 @@ def list_marker(sentence: str) -> Marker:
 
 
 def sentence_body(sentence: str) -> str:
-    """What a sentence says: its text without list marker, stop and dangling comma at the end.
+    """Strip a sentence of its list marker, stop and dangling comma at the end.
 
     Sentences of equal body are equal to the planner: "2. No edema." in a list and "No edema".
     """
@@ -48,5 +48,5 @@ def sentence_body(sentence: str) -> str:
 
 
 def with_stop(sentence: str) -> str:
-    """`sentence` with a full stop where it ends in no stop; a dangling comma makes way for it."""
+    """End `sentence` with a full stop where it lacks one, in place of a comma."""
     return sentence if _STOPPED.search(sentence) else sentence.rstrip(" \t\n,;:") + "."

@@ -48,7 +48,7 @@ def edit_plan_reference(
 def next_edit(
     pair: Pair, report: list[Sentence], seed: int, number: int, options: EditOptions
 ) -> tuple[Rule, int, int] | None:
-    """Edit `number` of `report`, or None at the fixed point: the first rule that fits."""
+    """Choose edit `number` by the first rule that fits; None at the fixed point."""
     if not pair.wanted:
         return None
     held = union(sentence.entities for sentence in report)
@@ -121,7 +121,7 @@ def missing_sentences(pair: Pair, report: list[Sentence]) -> list[int]:
 def apply_edit(
     report: list[Sentence], reference: list[Sentence], rule: Rule, i: int, j: int
 ) -> list[Sentence]:
-    """The sentence list after one edit."""
+    """Apply one edit to the sentence list."""
     new = [reference[j]] if j >= 0 else []
     if rule in (Rule.ADDITION, Rule.FILL):
         return report + new

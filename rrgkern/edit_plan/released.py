@@ -63,7 +63,7 @@ def released_edit(
     options: ReleasedOptions,
     seed: int,
 ) -> tuple[Rule, int, int]:
-    """The one edit of a report pair, in the order replace, delete, add."""
+    """Choose the one edit of a report pair, in the order replace, delete, add."""
     _, tau, tau_replace, neg_weight = options
     affinity = options.affinity.tolist()
     if not x.texts:
@@ -114,7 +114,7 @@ def released_edit(
 
 
 def read_report(z: SentenceEntities, r: int) -> tuple[Report, slice]:
-    """Report r, and the rows of its entities."""
+    """Read report r and the rows of its entities."""
     sentences = slice(*z.sentence_offsets[r : r + 2].tolist())
     rows = slice(*z.entity_offsets[r : r + 2].tolist())
     columns = (z.entity_sentence, z.presence, z.kinds(), z.key)

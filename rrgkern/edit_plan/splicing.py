@@ -1,4 +1,4 @@
-"""Apply an edit script to the text of a report, so that it splits into its sentences again."""
+"""Apply an edit script to a report's text; the result splits into its sentences."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ Span = tuple[int, int]
 
 
 class Step(NamedTuple):
-    """What one rule took out of the text and what it put in; list markers and the white space
-    around are left out of both."""
+    """Text that one rule removed and added, without list markers and white space around."""
 
     rule: str
     removed: str
@@ -50,8 +49,8 @@ def splice(
 
     - a replacement keeps the marker of its place and the white space around;
     - a deletion takes along the white space that follows, or that before it where it was the
-      last; the numbers after it in its list go down. What follows it on its line without a marker
-      of its own belongs to the same place and takes over its number;
+      last; the numbers after it in its list go down. Text that follows it on its line without a
+      marker of its own belongs to the same place and takes over its number;
     - an addition takes the next number where the last line belongs to a list, on a line of its own
       where the last place of the report as it was has one. It comes after one space, or straight
       after white space that ends the report; a number without a sentence at the end is taken.
@@ -144,7 +143,7 @@ class _Draft:
         self._close(i - 1)
 
     def delete(self, i: int) -> None:
-        """Take out sentence i; the rest of its list place, if any, takes over its marker."""
+        """Take out sentence i; the rest of its list place takes over its marker."""
         (start, end), marker = self.spans[i], self.marker(i)
         follows = i + 1 < len(self.spans)
         if marker.text and follows and self._goes_on(i + 1):
@@ -203,7 +202,7 @@ class _Draft:
         return self.text[self.spans[i - 1][1] if i else 0 : self.spans[i][0]]
 
     def _renumber(self, i: int, number: int) -> None:
-        """Give the places from sentence i on the numbers from `number` on, to the list's end."""
+        """Number the places from sentence i to the list's end, from `number` on."""
         latest = number
         for k in range(i, len(self.spans)):
             marker = self.marker(k)
@@ -217,7 +216,7 @@ class _Draft:
             number += 1
 
     def _close(self, i: int) -> None:
-        """Give sentence i the full stop that it lacks, unless it is a heading or a mere number."""
+        """Give sentence i the full stop it lacks; headings and mere numbers get none."""
         if i < 0 or self.sentence(i).endswith(":") or not sentence_body(self.sentence(i)):
             return
         sentence = self.sentence(i)

@@ -1,4 +1,4 @@
-"""What an edit plan reads and returns."""
+"""Records that an edit plan reads and returns."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Edit(NamedTuple):
 
 
 class EditScript(NamedTuple):
-    """Edits of R report pairs in the order of application, `count[r]` of them in row r.
+    """Edits of R report pairs in the order of application, `count[r]` in row r.
 
     Attributes:
         rule: [R, M] int8, values of `Rule`; 0 from place count[r] on.

@@ -17,16 +17,16 @@ def entity_match(
     affinity: Tensor | None = None,
     neg_weight: float = 0.3612,
 ) -> EntityMatch:
-    """Best cosine of every entity in the other report, and precision, recall and score from it.
+    """Match every entity with the other report: best cosine, precision, recall and score.
 
     The score is RaTEScore's (Zhao et al., EMNLP 2024): each entity takes its best match among all
     entities of the other report; precision = Σ cos·W·p / Σ W over the entities of x, with W the
     affinity of the two kinds, the entity's own first, and p = `neg_weight` where one is present
     and the other absent, else 1; recall likewise over y; score = their harmonic mean. (The
-    package calls the side of the reference "precision"; the score is the same.) Of matches with
-    equal cosine the score takes one that does not cross presence, of those the heaviest, so that
-    no order of the entities changes it; the index reported is the lowest. Where a report has no
-    entity all three are 0.5, in place: no report is skipped. Nothing is differentiable.
+    package calls the side of the reference "precision"; the score is the same.) Among matches
+    with equal cosine the score takes one that does not cross presence, and then the heaviest, so
+    that no order of the entities changes it; the index reported is the lowest. Where a report has
+    no entity all three are 0.5, in place: no report is skipped. Nothing is differentiable.
 
     Cosines are dot products of the rows as given, in fp64 in a fixed order, rounded once to fp32:
     the same bits on every device.
@@ -71,7 +71,7 @@ def entity_match(
 
 
 def checked(name: str, z: ReportEntities, offsets: int) -> ReportEntities:
-    """`z` contiguous with embeddings in fp32, or the error that says why not."""
+    """Make `z` contiguous with embeddings in fp32, or raise what is wrong."""
     entities = z.presence.shape[:1]
     wanted = (
         ("offsets", (torch.int64,), (offsets,)),
@@ -82,14 +82,14 @@ def checked(name: str, z: ReportEntities, offsets: int) -> ReportEntities:
     z = z._replace(kind=z.kinds())
     for field, dtypes, shape in wanted:
         tensor = getattr(z, field)
-        seen = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+        actual = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
         if tensor.dtype not in dtypes:
             names = " or ".join(str(dtype) for dtype in dtypes)
-            raise TypeError(f"{name}.{field} is {seen}, wanted {names}")
+            raise TypeError(f"{name}.{field} is {actual}, wanted {names}")
         if tensor.ndim != len(shape) or any(
             want not in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
         ):
-            raise ValueError(f"{name}.{field} is {seen}, wanted shape {list(shape)}")
+            raise ValueError(f"{name}.{field} is {actual}, wanted shape {list(shape)}")
         if tensor.device != z.presence.device:
             raise ValueError(f"{name}.{field} is on {tensor.device}, wanted {z.presence.device}")
     return ReportEntities(

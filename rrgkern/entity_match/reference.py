@@ -1,4 +1,4 @@
-"""Best cosines between the entities of two reports, pair by pair, and the score made of them."""
+"""Best cosines between the entities of two reports, and their score, in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def empty_best(presence: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def best_of(cosine: Tensor, mine: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
-    """Best of each row [n, m] among any, equal and opposite presence: values, indices [n, 3]."""
+    """Best of each row [n, m] for any, equal and opposite presence, [n, 3]."""
     equal = (mine[:, None] == theirs) & (mine[:, None] >= 0)
     eligible = torch.stack([torch.ones_like(equal), equal, opposite(mine[:, None], theirs)], 1)
     values, indices = cosine[:, None].masked_fill(~eligible, -torch.inf).max(-1)
@@ -77,15 +77,18 @@ def best_of(cosine: Tensor, mine: Tensor, theirs: Tensor) -> tuple[Tensor, Tenso
 
 
 def opposite(mine: Tensor, theirs: Tensor) -> Tensor:
-    """Where one is present (1) and the other absent (0); a -1 on either side is never opposite."""
+    """Mark where one is present (1) and the other absent (0), neither -1."""
     return (mine >= 0) & (theirs >= 0) & (mine != theirs)
 
 
 def heaviest(
     cosine: Tensor, best: Tensor, own: Side, other: Side, tables: MatchTables
 ) -> tuple[Tensor, Tensor]:
-    """Share and gain [n] of each entity's match: of equal cosines one that does not cross presence,
-    of those the heaviest. So the place of an entity in its report never changes a score."""
+    """Share and gain [n] of each entity's match.
+
+    Among equal cosines one that does not cross presence counts, and then the heaviest: the place of
+    an entity in its report never changes a score.
+    """
     kinds = own.kind[:, None].long(), other.kind.long()
     crosses = opposite(own.presence[:, None], other.presence)
     shares = tables.weight[kinds]

@@ -1,4 +1,4 @@
-"""What an entity match reads and returns."""
+"""Records that an entity match reads and returns."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def preference_loss(
     length_normalized: bool = True,
     mask: Tensor | None = None,
 ) -> PreferenceLossOutput:
-    """DPO between the sequences of a batch, on the log-probabilities that a policy loss uses.
+    """Compute DPO between sequences of a batch, on a policy loss's log-probabilities.
 
     With the implicit reward R_i = tau Σ_t (logp_t - ref_t) of sequence i, divided by its length
     |o_i| where `length_normalized` (LN-DPO),
@@ -78,7 +78,7 @@ def preference_advantages(
     length_normalized: bool = True,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """The preference loss as advantages: what to pay each sequence for the same gradient.
+    """Compute the advantages with which a policy loss has the preference loss's gradient.
 
     A policy loss at ratio 1 with these advantages, scale 1 / |o_i| where `length_normalized` and 1
     otherwise, has the gradient of `preference_loss`:
@@ -98,7 +98,7 @@ def preference_advantages(
 
 
 def _serve(inputs: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor]:
-    """Loss, advantages and metrics of the arguments as they were passed."""
+    """Check the arguments as passed, and compute loss, advantages and metrics."""
     inputs.check()
     logps, ref, offsets, pairs, mask, tau, length_normalized = inputs
     dtype = logps.dtype if logps.dtype == torch.float64 else torch.float32

@@ -13,7 +13,7 @@ from rrgkern.segments import sequence_of_token
 def oracle_pairs(
     is_oracle: Tensor, group_offsets: Tensor, *, prompt_weight: Tensor | None = None
 ) -> PreferencePairs:
-    """Each group's oracle against every other sequence of its group (OraPO eq. 12).
+    """Pair each group's oracle with every other sequence of its group (OraPO eq. 12).
 
     The K pairs of a group share its weight, w_b / K each, so that the loss over them is w_b times
     the mean of the group. P = S: pair i has sequence i as its negative, and weight 0 where i is

@@ -1,4 +1,4 @@
-"""The preference loss, its gradient and its metrics in plain PyTorch; the oracle of the kernel."""
+"""The preference loss, its gradient and metrics in plain PyTorch: the kernel's oracle."""
 
 from __future__ import annotations
 

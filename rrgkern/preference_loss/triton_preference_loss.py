@@ -32,7 +32,10 @@ def preference_rewards_kernel(
     LENGTH_NORMALIZED: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """tau Σ(logp - ref) of one sequence over its divisor, in fp64 and in a fixed order."""
+    """Implicit reward of one sequence in fp64: tau Σ(logp - ref) over its divisor.
+
+    Tokens are added in a fixed order.
+    """
     sequence = tl.program_id(0).to(tl.int64)
     start = tl.load(offsets_ptr + sequence)
     end = tl.load(offsets_ptr + sequence + 1)
@@ -87,12 +90,13 @@ def preference_coef_kernel(
     PAIRS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Advantage of one sequence from the pairs that name it, and the gradient of its tokens.
+    """Advantage of one sequence from its pairs, and the gradient of its tokens.
 
     Every program looks at every pair: no atomics, so the order of the sum is fixed, and no
     assumption on the order of the pairs.
     """
     sequence = tl.program_id(0).to(tl.int64)
+    # 1. Advantage: the pull of every pair that names the sequence.
     pulls = tl.zeros([PAIRS], tl.float64)
     pair = tl.arange(0, PAIRS).to(tl.int64)
     first = 0
@@ -108,6 +112,7 @@ def preference_coef_kernel(
     advantage = tau * tl.sum(pulls)
     tl.store(advantages_ptr + sequence, advantage.to(advantages_ptr.dtype.element_ty))
 
+    # 2. Gradient of its tokens.
     coef = (-advantage / tl.load(divisor_ptr + sequence)).to(coef_ptr.dtype.element_ty)
     end = tl.load(offsets_ptr + sequence + 1)
     token = tl.load(offsets_ptr + sequence) + tl.arange(0, BLOCK)
@@ -132,6 +137,7 @@ def preference_finish_kernel(
     PAIRS: tl.constexpr,
 ):
     """Loss and metrics, in a fixed order: one program."""
+    # 1. Sums over the pairs, a lane each.
     loss = tl.zeros([PAIRS], tl.float64)
     uppers = tl.zeros([PAIRS], tl.float64)
     lowers = tl.zeros([PAIRS], tl.float64)
@@ -152,6 +158,7 @@ def preference_finish_kernel(
         count += live.to(tl.int64)
         pair += PAIRS
         first += PAIRS
+    # 2. Means over the pairs with weight.
     dtype = loss_ptr.dtype.element_ty
     pairs = tl.sum(count)
     some = tl.maximum(pairs, 1).to(tl.float64)

@@ -18,7 +18,7 @@ def pack_shared_prefix(
     pad_id: int = 0,
     multiple_of: int = 1,
 ) -> SharedPrefixBatch:
-    """Lay each group out as `[prefix | suffix 1 | ... | suffix G]` and whole groups into rows.
+    """Pack groups into rows, each as `[prefix | suffix 1 | ... | suffix G]`.
 
     A prefix attends to itself causally; a suffix attends to its prefix and to itself, causally.
     Nothing else is visible, so the hidden states equal those of G separate rows.

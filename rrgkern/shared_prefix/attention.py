@@ -16,8 +16,9 @@ from rrgkern.shared_prefix.gather import gather_rows
 
 @dataclass(frozen=True)
 class AttentionLayout:
-    """Where the blocks of a batch lie: B prefixes of at most P tokens, S members of at most T.
+    """Places of the blocks of a batch.
 
+    B prefixes of at most P tokens, S members of at most T.
     prefix int64 [B, P], suffix int64 [S, T], keys int64 [S, P + T]: flat places in the rows,
     padded with places that `visible` hides or that no `source` names.
     visible bool [S, 1, T, P + T]: which keys a member's tokens see.
@@ -38,8 +39,10 @@ class AttentionLayout:
 
 
 def attention_layout(batch: SharedPrefixBatch) -> AttentionLayout:
-    """Finds the blocks of `batch` once, for every layer. Cheapest while the batch is on the CPU:
-    the block sizes are read back."""
+    """Find the blocks of `batch` once, for every layer.
+
+    Cheapest while the batch is on the CPU: the block sizes are read back.
+    """
     lengths = batch.offsets.diff()
     group = batch.group_of_sequence
     device = group.device
@@ -79,7 +82,7 @@ def shared_prefix_attention(
     *,
     scale: float | None = None,
 ) -> Tensor:
-    """What SDPA gives with `batch.attention_mask()`, without computing what the mask hides.
+    """Attend as SDPA does with `batch.attention_mask()`, without computing what the mask hides.
 
     Two calls of scaled_dot_product_attention: the prefixes, causal; the members, each against its
     prefix and itself. With P prefix and T member tokens a group costs P² / 2 + G T (P + T) scores

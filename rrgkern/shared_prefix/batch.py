@@ -1,4 +1,4 @@
-"""`SharedPrefixBatch`: the packed rows and all a model and a loss need to know of them."""
+"""`SharedPrefixBatch`: packed rows and what a model and a loss need of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class SharedPrefixBatch:
-    """B groups with S members in R rows of L places; N tokens are scored. All int64.
+    """B groups with S members in R rows of L places, N scored; int64.
 
     input_ids [R, L]; group [R, L], -1 on padding; member [R, L], -1 on a prefix and on padding;
     depth [R, L], the index of a token within its prefix or suffix, 0 on padding.
@@ -84,7 +84,7 @@ class SharedPrefixBatch:
         return positions.masked_fill(self.group < 0, 0)
 
     def visible(self) -> Tensor:
-        """Who attends to whom, bool [R, L, L] (query, key).
+        """Mark who attends to whom, bool [R, L, L] (query, key).
 
         Padding sees the padding before it and itself, so no row of a softmax is empty.
         """

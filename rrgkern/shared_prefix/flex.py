@@ -1,4 +1,4 @@
-"""FlexAttention over packed groups: a block mask found without any [L, L] mask, and the call."""
+"""FlexAttention over packed groups, with a block mask made without any [L, L] mask."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rrgkern.shared_prefix.batch import SharedPrefixBatch
 
 @functools.cache
 def compiled() -> Callable[..., Tensor]:
-    """FlexAttention as a kernel; called as it is, it computes and keeps every score of a row.
+    """Compile FlexAttention; uncompiled it computes and keeps every score of a row.
 
     `fullgraph` for that not to happen in silence, should PyTorch give up compiling.
     """
@@ -24,7 +24,7 @@ def compiled() -> Callable[..., Tensor]:
 
 
 def shared_prefix_block_mask(batch: SharedPrefixBatch, *, block_size: int = 128) -> BlockMask:
-    """The rule of `batch.mask_mod()` by blocks of `block_size` places, for every layer.
+    """Build the rule of `batch.mask_mod()` by blocks of `block_size` places, for every layer.
 
     A token sees at most two runs of keys: its prefix, and its own segment up to itself. Which
     blocks those touch and which they cover is read off their ends, R L² / block_size comparisons,
@@ -37,11 +37,11 @@ def shared_prefix_block_mask(batch: SharedPrefixBatch, *, block_size: int = 128)
     if rows * length == 0:
         raise ValueError("the batch has no places: FlexAttention needs at least one")
     device = batch.group.device
-    here = torch.arange(length, device=device)
+    place = torch.arange(length, device=device)
     padding = batch.group < 0
     used = (~padding).sum(1, keepdim=True)
     # [R, L]: where a token's own segment begins, and the ends of its prefix where that is another.
-    own = torch.where(padding, used, here - batch.depth)
+    own = torch.where(padding, used, place - batch.depth)
     group = batch.group.clamp(min=0)
     begin = batch.start_of_group[group] % length
     apart = batch.member >= 0
@@ -50,20 +50,20 @@ def shared_prefix_block_mask(batch: SharedPrefixBatch, *, block_size: int = 128)
     first = torch.arange(0, length, block_size, device=device)
     behind = first + block_size
     begin, end, own = (t[:, :, None] for t in (begin, end, own))
-    last = here[:, None]
-    seen = (begin < end) & (begin < behind) & (end > first) | (own < behind) & (last >= first)
+    last = place[:, None]
+    touched = (begin < end) & (begin < behind) & (end > first) | (own < behind) & (last >= first)
     # A member right behind its prefix sees both as one run.
     start = torch.where((begin < end) & (end == own), begin, own)
     covered = (begin <= first) & (end >= behind) | (start <= first) & (last >= behind - 1)
 
     blocks = len(first)
     missing = blocks * block_size - length
-    seen, covered = (
+    touched, covered = (
         torch.nn.functional.pad(t, (0, 0, 0, missing)).view(rows, blocks, block_size, blocks)
-        for t in (seen, covered)
+        for t in (touched, covered)
     )
     full = covered.all(2)
-    partial = seen.any(2) & ~full
+    partial = touched.any(2) & ~full
     return BlockMask.from_kv_blocks(
         *_ordered(partial),
         *_ordered(full),
@@ -76,7 +76,7 @@ def shared_prefix_block_mask(batch: SharedPrefixBatch, *, block_size: int = 128)
 def shared_prefix_flex_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, *, scale: float | None = None
 ) -> Tensor:
-    """What `shared_prefix_attention` gives, by FlexAttention, for batches of any shape.
+    """Attend as `shared_prefix_attention` does, by FlexAttention, for batches of any shape.
 
     Args:
         query: [R, heads, L, D]; key, value: [R, key heads, L, D], where the number of key heads
@@ -96,6 +96,6 @@ def shared_prefix_flex_attention(
 
 
 def _ordered(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many blocks of [R, Q, K] each row of blocks has, and their indices, those first."""
+    """Count the blocks of [R, Q, K] in each row; list their indices first."""
     order = blocks.int().argsort(dim=-1, descending=True, stable=True)
     return blocks.sum(-1, dtype=torch.int32)[:, None], order.to(torch.int32)[:, None]

@@ -13,7 +13,7 @@ WIDENED = 1 << 25
 
 
 def gather_rows(values: Tensor, places: Tensor) -> Tensor:
-    """Take `values[places]`; the gradient of a row is the sum over the places that name it.
+    """Take `values[places]`, with the gradients of equal places summed.
 
     That of `index_select` adds them in the dtype of `values`, and on a GPU in an order that differs
     from run to run. Here they are added in order, in fp32 (fp64 for fp64), and rounded once.

@@ -1,4 +1,4 @@
-"""What the packing must equal: every member in a row of its own, behind its own copy of the prefix.
+"""Unpacked rows, the packing's oracle: each member behind its own copy of the prefix.
 
 The oracle of the tests and the baseline of the bench.
 """

@@ -15,7 +15,7 @@ from rrgkern.token_weights.vocabulary import ByteVocabulary
 def tfidf_weights(
     token_ids: Tensor, offsets: Tensor, group_offsets: Tensor, *, alpha: float = 4.0
 ) -> Tensor:
-    """Weigh each token by how much it singles out its report in its group (DiTPO eq. 7 and 8).
+    """Weigh tokens by how much they single out their report (DiTPO eq. 7, 8).
 
     tf = count of the token in its report / length of the report; idf = ln(reports of the group /
     reports of the group that hold the token); w = 1 + alpha · tf · idf. A token that every report
@@ -141,7 +141,7 @@ def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabul
 
 
 def _narrowed(name: str, spans: Tensor) -> Tensor:
-    """Spans as int32, which holds every position of a text below 2 GiB; others are refused."""
+    """Narrow spans to int32, enough for a text below 2 GiB; refuse others."""
     narrow = spans.int()
     fine = narrow == spans
     if not values_may_be_read(spans):
@@ -162,15 +162,15 @@ def _check(
     shape: tuple[int, ...],
     beside: Tensor,
 ) -> None:
-    seen = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+    actual = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
     if tensor.dtype not in dtypes:
         names = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        raise TypeError(f"{name} is {seen}, wanted {names}")
+        raise TypeError(f"{name} is {actual}, wanted {names}")
     fits = tensor.ndim == len(shape) and all(
         want in (-1, have) for want, have in zip(shape, tensor.shape, strict=True)
     )
     if not fits:
         wanted = ["any" if size == -1 else size for size in shape]
-        raise ValueError(f"{name} is {seen}, wanted shape {wanted}")
+        raise ValueError(f"{name} is {actual}, wanted shape {wanted}")
     if tensor.device != beside.device:
         raise ValueError(f"{name} is on {tensor.device}, wanted {beside.device} like the rest")

@@ -97,7 +97,7 @@ def _(
 def check_saliency(
     saliency: Tensor, piece_offsets: Tensor, token_spans: Tensor, token_offsets: Tensor
 ) -> None:
-    """Raise ValueError for offsets that do not cut their rows, and a saliency that is no norm."""
+    """Raise ValueError for offsets that do not cut their rows, and a wrong saliency."""
     check_offsets("piece_offsets", piece_offsets, len(saliency), "pieces")
     check_offsets("token_offsets", token_offsets, len(token_spans), "tokens")
     fine = (saliency >= 0) & saliency.isfinite()
@@ -145,7 +145,7 @@ def _(
 def check_ids(
     token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
 ) -> None:
-    """Raise ValueError for offsets that do not cut their rows and for ids without a token."""
+    """Raise ValueError for offsets that do not cut their rows, and unknown ids."""
     check_offsets("offsets", offsets, len(token_ids), "tokens")
     check_offsets("vocabulary.offsets", vocabulary_offsets, len(vocabulary_bytes), "bytes")
     size = len(vocabulary_offsets) - 1

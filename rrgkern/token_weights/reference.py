@@ -11,7 +11,7 @@ from torch import Tensor
 def tfidf_weights_reference(
     token_ids: Tensor, offsets: Tensor, group_offsets: Tensor, logs: Tensor, alpha: float
 ) -> Tensor:
-    """1 + alpha · tf · idf per token, [N] fp32 (DiTPO eq. 7 and 8).
+    """Compute weights 1 + alpha tf idf, [N] fp32 (DiTPO eq. 7 and 8).
 
     `logs` [S+1] fp64 holds ln(n): a logarithm of its own would differ from device to device.
     The product is rounded to fp32 before the 1 is added, in fp32.
@@ -42,7 +42,7 @@ def span_max_reference(
     token_spans: Tensor,
     token_offsets: Tensor,
 ) -> Tensor:
-    """For every token the largest saliency of a piece that shares a character with it, [N] fp32."""
+    """Find each token's largest saliency among pieces that share a character, [N] fp32."""
     result = saliency.new_zeros(len(token_spans))
     reports = zip(pairwise(token_offsets.tolist()), pairwise(piece_offsets.tolist()), strict=True)
     for tokens, pieces in reports:
@@ -59,7 +59,7 @@ def span_max_reference(
 def byte_level_spans_reference(
     token_ids: Tensor, offsets: Tensor, vocabulary_bytes: Tensor, vocabulary_offsets: Tensor
 ) -> Tensor:
-    """Characters [first, last + 1) that the bytes of each token belong to, [N, 2] int32.
+    """Find each token's characters [first, last + 1) from its bytes, [N, 2] int32.
 
     A byte opens a character unless it may continue the one before (Unicode 15, table 3-7): so an
     ill-formed part is one character, exactly where a decoder that replaces writes one U+FFFD.
@@ -83,7 +83,7 @@ def byte_level_spans_reference(
 
 
 def continuation(byte: int) -> tuple[int, int, int]:
-    """How many bytes may follow a first byte, and the range of the next of them."""
+    """Count the bytes that may follow a first byte, and bound the next."""
     if 0xC2 <= byte <= 0xDF:
         return 1, 0x80, 0xBF
     if 0xE0 <= byte <= 0xEF:

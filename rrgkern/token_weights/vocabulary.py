@@ -32,7 +32,7 @@ class ByteVocabulary(NamedTuple):
 
 
 def byte_vocabulary(tokens: Sequence[str | None], special: Collection[int] = ()) -> ByteVocabulary:
-    """Read the tokens of a byte-level BPE (GPT-2, Qwen2): each character of a token is one byte.
+    """Read the tokens of a byte-level BPE (GPT-2, Qwen2), one byte a character.
 
     Args:
         tokens: the vocabulary's own spelling of every id in order ("Ġheart"), as

@@ -32,7 +32,10 @@ def limited(x):
 
 @triton.jit
 def _reduced(x):
-    """n, r and exp(r) - 1 - r with x = n ln 2 + r, |r| <= ln 2 / 2, by Taylor's series in fp32."""
+    """Reduce x to n, r and exp(r) - 1 - r.
+
+    x = n ln 2 + r with |r| <= ln 2 / 2, by Taylor's series in fp32.
+    """
     n = tl.floor(x * LOG2_E + 0.5)
     r = (x - n * LN2_HIGH) - n * LN2_LOW
     series = 1 / 5040 + r * (1 / 40320)
@@ -67,7 +70,7 @@ def exp(x):
 
 @triton.jit
 def exp_beyond_linear(x):
-    """(exp(x) - 1, exp(x) - 1 - x) for |x| <= 20, both exact near 0."""
+    """exp(x) - 1 and exp(x) - 1 - x, exact near 0; |x| <= 20."""
     if x.dtype == tl.float64:
         rise = tl.exp(x) - 1.0
         bend = rise - x

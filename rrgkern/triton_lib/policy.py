@@ -1,4 +1,4 @@
-"""What one token contributes to the policy loss; values are blocks of tokens or scalars.
+"""One token's part in the policy loss; values are blocks of tokens or scalars.
 
 The names and formulas are those of `policy_loss/terms.py` and `slopes.py`; a constexpr picks the
 variant, the numbers that people tune stay run-time arguments.
@@ -44,7 +44,7 @@ MODE_CODES = {"truncate": 0, "mask": 1}
 
 @triton.jit
 def scored_tokens(mask_ptr, token, inside):
-    """Which lanes hold a token that counts."""
+    """Mark the lanes that hold a scored token."""
     keep = inside
     if mask_ptr is not None:
         keep = keep & (tl.load(mask_ptr + token, mask=inside, other=0) != 0)

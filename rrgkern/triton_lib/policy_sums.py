@@ -1,4 +1,4 @@
-"""Loss and metrics of the policy: a column of partial sums a program, then one program for all."""
+"""Sums of the policy loss: a column of partials a program, then one program."""
 
 from __future__ import annotations
 

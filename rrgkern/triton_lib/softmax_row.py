@@ -23,7 +23,7 @@ def load_block(
     BLOCK: tl.constexpr,
     EVICTION: tl.constexpr,
 ):
-    """Columns of one block, -inf past the last of the row; EVICTION as in tl.load, or ""."""
+    """Load one block's columns, -inf past the row's end; EVICTION as in tl.load."""
     columns = block * BLOCK + lane
     pointers = row_ptr + columns.to(tl.int64) * column_stride
     return tl.load(pointers, columns < VOCABULARY, other=float("-inf"), eviction_policy=EVICTION)
@@ -31,7 +31,7 @@ def load_block(
 
 @triton.jit
 def fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr, FAR: tl.constexpr):
-    """Add the columns z [LANES, VECTOR] to the sums of their lanes; tilt is in bits."""
+    """Add columns z [LANES, VECTOR] to their lanes' sums; tilt is in bits."""
     new_top = tl.maximum(top, tl.max(z, 1))
     # A lane that saw -inf only measures from 0: its exponentials are 0, not NaN.
     base = tl.where(new_top == float("-inf"), 0.0, new_top)
@@ -89,7 +89,7 @@ def gradient_block(
     ENTROPY: tl.constexpr,
     FAR: tl.constexpr,
 ):
-    """Gradient of coef · logp, with ENTROPY + coef_entropy · entropy, by logits but the target's.
+    """Gradient by all logits but the target's, of coef · logp (+ coef_entropy · entropy).
 
     Both coefficients carry their 1/T.
     """
