@@ -4,6 +4,8 @@
 #   make bench ROOM=mccs       one room's tests, then its bench
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
 #   make gpu-wheels            what a CUDA machine without a package index needs for it
+#   make replicate             the papers' claims in miniature; ARGS=--list says what is run
+#   make learning              EditGRPO against its start, SFT and Dr. GRPO, three seeds
 #   make parity                the losses of TRL, Liger and verl, side by side
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
@@ -22,10 +24,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-peers bench-step gpu gpu-wheels sanitize parity test-vllm chaos oracle parity-full clean
+.PHONY: help install demo test lint bench bench-peers bench-step gpu gpu-wheels sanitize parity test-vllm chaos oracle parity-full replicate learning clean
 
 help:
-	@sed -n '2,11s/^# \{0,1\}//p' Makefile
+	@sed -n '2,13s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -81,6 +83,10 @@ sanitize: $(VENV)/.installed-dev
 MOMENTS ?= 40
 chaos: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos --moments $(MOMENTS)
+
+# Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
+replicate learning: $(VENV)/.installed
+	$(PY) -m experiments.$@ $(ARGS)
 
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it
 # adds 600 MB, and what the peers pin never meets what the library is tested with.

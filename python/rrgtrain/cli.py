@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +25,9 @@ DEFAULT_RECIPES = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
+    """Parse words; a wrong one is a `UserError`."""
+
     def error(self, message: str) -> NoReturn:
         # argparse would print its usage above it; a wrong word is told like any other bad input
         raise UserError(f"{message}; see `{self.prog} --help`")
@@ -42,7 +44,7 @@ class _Version(argparse.Action):
 
 def parser() -> argparse.ArgumentParser:
     """Build the parser of all commands and their options."""
-    top = _Parser(
+    top = Parser(
         prog="rrgtrain", description="Reinforcement learning of chest X-ray report generation."
     )
     top.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
@@ -92,7 +94,6 @@ def parser() -> argparse.ArgumentParser:
     selection.add_argument(
         "--out", type=Path, required=True, help="directory of the subset; resumes one that is there"
     )
-    _replicate_options(verb("replicate", "test the papers' claims in miniature on phantoms"))
     data = verb("data", "generate synthetic radiographs")
     data.add_argument("--out", type=Path, required=True, help="directory of the data set")
     report = verb("report", "regenerate report.html of a finished run")
@@ -108,61 +109,39 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _replicate_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument(
-        "--out", type=Path, help="directory of the results; resumes one; default: runs/replicate"
-    )
-    verb.add_argument(
-        "--seeds", type=int, nargs="+", help="seeds; default: 0 1 2, with --quick 0 alone"
-    )
-    verb.add_argument(
-        "--claims", nargs="+", metavar="CLAIM", help="letters (a b c d) or names; default: all"
-    )
-    verb.add_argument("--workers", type=int, default=2, help="jobs at a time, one thread each")
-    verb.add_argument(
-        "--quick", action="store_true", help="try the machinery in minutes; proves no claim"
-    )
-    verb.add_argument(
-        "--list", action="store_true", help="print claims, jobs and estimate; run nothing"
-    )
-    verb.add_argument(
-        "--again", action="store_true", help="recompute what other settings left in --out"
-    )
-    verb.add_argument("--job", help="run this job alone, with one seed, in this process")
-    verb.add_argument(
-        "--slice",
-        type=float,
-        metavar="SECONDS",
-        help="time after which a job writes its checkpoint and starts again; default: 480",
-    )
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
     0 on success, 1 where a replayed step differs; one line on standard error and 2 on bad input,
     75 where the run was stopped and can be resumed, 130 after an interrupt from the keyboard.
     """
+    return reported(lambda: _run(_understood(arguments)), ends_process=arguments is None)
+
+
+def reported(command: Callable[[], int], *, ends_process: bool) -> int:
+    """Run a command; give its exit status, and tell in one line what ended it early.
+
+    Signals stop it between two steps. `ends_process`: interrupts are ignored from its end on.
+    """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     try:
         with warnings.catch_warnings(), stopping.installed():
             warnings.showwarning = _one_line
-            return _told(arguments)
+            return _told(command)
     except KeyboardInterrupt:
         # the second one, which came while the first was told
         return INTERRUPTED
     except Stopped as stopped:
         return stopped.status
     finally:
-        if arguments is None:
-            # The process ends here: an interrupt could only print a traceback over the last line.
+        if ends_process:
+            # An interrupt could only print a traceback over the last line.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _told(arguments: Sequence[str] | None) -> int:
-    """Runs the command and tells in one line what ended it early; the exit status."""
+def _told(command: Callable[[], int]) -> int:
     try:
-        return _run(_understood(arguments))
+        return command()
     except Stopped as stopped:
         _tell(str(stopped), stopped)
         return stopped.status
@@ -194,6 +173,9 @@ def _tell(line: str, error: BaseException) -> None:
 def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The options, with every key=value among the overrides wherever it stands."""
     top = parser()
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["replicate"]:
+        raise UserError("replicate is no command any more: say `make replicate` in a checkout")
     options, rest = top.parse_known_args(arguments)
     # argparse takes positional words up to the first option only: `sft --out DIR sft.steps=5`
     unknown = [word for word in rest if word.startswith("-") or "=" not in word]

@@ -52,12 +52,6 @@ def run(options: argparse.Namespace) -> int:
         return report(options.run)
     if options.verb == "replay":
         return replay(options.batch)
-    if options.verb == "replicate":
-        # imported here: its tables take a second that no other verb should wait for
-        from rrgtrain.replicate.command import replicate
-
-        replicate(options)
-        return 0
     out, resume = options.out, getattr(options, "resume", None)
     if resume is not None:
         out, recipe = resume, resumed_recipe(resume, options.overrides)

@@ -18,7 +18,7 @@ MAY_IMPORT = {
 # own floor and those beneath. DESIGN's way down is
 # commands -> run -> train -> {rollout, algorithms, rewards, select} -> policy, data.
 # `log` stands above the algorithms, because its records hold their groups.
-# `engine`, `clinical`, `replicate` and `shown` are of the layout before the move.
+# `engine`, `clinical` and `shown` are of the layout before the move.
 TRAINER_FLOORS = (
     ("errors", "shown", "vllm_worker"),
     ("util", "recipe_files", "clinical"),
@@ -30,7 +30,6 @@ TRAINER_FLOORS = (
     ("log", "select", "report"),
     ("train", "engine"),
     ("run", "integrations"),
-    ("replicate",),
     ("commands", "listing"),
     ("cli", "__main__"),
 )
@@ -70,7 +69,6 @@ DOORS = {
         "attention codec forward load lora network policy prompt shared_prefix template tiny "
         "trainable vision_cache"
     ),
-    "rrgtrain.replicate": "command",
     "rrgtrain.report": ("html names numbers page provenance samples series summary svg table"),
     "rrgtrain.rewards": "readers service",
     "rrgtrain.run": "outcome replay replay_step select_studies session stages",

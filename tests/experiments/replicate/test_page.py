@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rrgtrain.replicate.figure import figure_of, interval_chart
-from rrgtrain.replicate.outcome import Outcome, outcome_of
-from rrgtrain.replicate.page import write_page
-from rrgtrain.replicate.text import spoken
-from tests.rrgtrain.replicate.common import claim, result, task
+from experiments.replicate.figure import figure_of, interval_chart
+from experiments.replicate.outcome import Outcome, outcome_of
+from experiments.replicate.page import write_page
+from experiments.replicate.text import spoken
+from tests.experiments.replicate.common import claim, result, task
 
 SEEDS = (0, 1)
 MEANS = {"sft": 0.3, "editgrpo_para": 0.55, "editgrpo": 0.5}
@@ -37,10 +37,10 @@ def test_a_claim_that_fails_is_told_with_its_numbers(failed: Outcome, tmp_path: 
     assert "  tried\n    SFT: 80 steps, of 16 prompts\n    paragraph: 80 steps" in said
     assert "not CheXbert" in said.partition("  tried\n")[2]
     page = tmp_path / "page.html"
-    write_page([failed], page, command="rrgtrain replicate", notes=["a <note>"])
+    write_page([failed], page, command="make replicate", notes=["a <note>"])
     text = page.read_text()
     assert text.count("does not reproduce here") == 2, "in the list of verdicts and at the claim"
-    assert "a &lt;note&gt;" in text and text.count("rrgtrain rl replicate/common+editgrpo") == 4
+    assert "a &lt;note&gt;" in text and text.count("/common.yaml+editgrpo") == 4
     assert "80 steps, of 16 prompts" in text
     for row in failed.rows:
         value = row.values["micro_f1"]

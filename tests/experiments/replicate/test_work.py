@@ -11,19 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rrgtrain.cli import main
+from experiments.replicate import command, masking
+from experiments.replicate import jobs as jobs_module
+from experiments.replicate.__main__ import main
+from experiments.replicate.jobs import JOBS, Task
+from experiments.replicate.results import Result, finished, stale
+from experiments.replicate.work import work
+from rrgtrain.cli import main as rrgtrain
 from rrgtrain.errors import Stopped
-from rrgtrain.replicate import command, masking
-from rrgtrain.replicate import jobs as jobs_module
-from rrgtrain.replicate.jobs import JOBS, Task
-from rrgtrain.replicate.results import Result, finished, stale
-from rrgtrain.replicate.work import work
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
 from rrgtrain.util.stop import stopping
+from tests.experiments.replicate.common import task
+from tests.experiments.replicate.test_runner import Played
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
-from tests.rrgtrain.replicate.common import task
-from tests.rrgtrain.replicate.test_runner import Played
 
 MICRO = (
     *OF_PHANTOM,
@@ -65,7 +66,7 @@ def test_claims_end_to_end_and_again_for_nothing(
         return real(text, spans, weights, *rest)
 
     monkeypatch.setattr(masking, "mask_top", seen)
-    words = ["replicate", "--quick", "--out", str(tmp_path / "out")]
+    words = ["--quick", "--out", str(tmp_path / "out")]
     words += ["--claims", "masking", "ddsampling", "fifth", "oracle"]
     assert main(words) == 0
     shown = capsys.readouterr().out
@@ -82,7 +83,7 @@ def test_claims_end_to_end_and_again_for_nothing(
         "6 studies, 3 steps, of 2 prompts, in groups of 4"
     )
     page = (tmp_path / "out" / "replicate.html").read_text()
-    assert page.count("<svg") == 4 and "rrgtrain rl replicate/common+orapo" in page
+    assert page.count("<svg") == 4 and "/common.yaml+orapo" in page
     assert "http" not in page.replace("http-equiv", ""), "self-contained"
 
     seed = tmp_path / "out" / "seed0"
@@ -145,7 +146,7 @@ def test_a_job_in_slices_gives_what_it_gives_in_one(
     words = shlex.split(rerun.command)[1:]
     words[words.index("--out") + 1] = str(tmp_path / "by_hand")
     monkeypatch.setattr(rl_module, "sample_groups", real)
-    assert main(words) == 0
+    assert rrgtrain(words) == 0
     summary = json.loads((tmp_path / "by_hand" / "summary.json").read_text())
     by_hand = summary["systems"]["OraPO"]["metrics"]
     for name in ("micro_f1", "macro_f1", "reward"):

@@ -1,4 +1,4 @@
-"""`rrgtrain replicate`: the papers' claims in miniature, in resumable jobs."""
+"""Runs the papers' claims in miniature, in resumable jobs."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.replicate.claims import Claim, chosen_claims
+from experiments.replicate.cost import clock, seconds_of, wall_seconds
+from experiments.replicate.jobs import COMMAND, HEADLINE, JOBS, Task, with_needs
+from experiments.replicate.outcome import Outcome, outcome_of
+from experiments.replicate.page import write_page
+from experiments.replicate.results import Result, finished, forget, stale
+from experiments.replicate.runner import SLICE, child, run_tasks
+from experiments.replicate.text import QUICK_NOTE, listing, spoken
+from experiments.replicate.watch import stop_after
+from experiments.replicate.work import work
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.replicate.claims import Claim, chosen_claims
-from rrgtrain.replicate.cost import clock, seconds_of, wall_seconds
-from rrgtrain.replicate.jobs import HEADLINE, JOBS, Task, with_needs
-from rrgtrain.replicate.outcome import Outcome, outcome_of
-from rrgtrain.replicate.page import write_page
-from rrgtrain.replicate.results import Result, finished, forget, stale
-from rrgtrain.replicate.runner import SLICE, child, run_tasks
-from rrgtrain.replicate.text import QUICK_NOTE, listing, spoken
-from rrgtrain.replicate.watch import stop_after
-from rrgtrain.replicate.work import work
 from rrgtrain.report.provenance import commit
 from rrgtrain.util.files import atomic_write
 
@@ -93,7 +93,7 @@ def _one_job(options: argparse.Namespace, out: Path, seeds: tuple[int, ...]) -> 
     if missing is not None:
         raise UserError(
             f"{task.label} needs {missing}, which has not run in {out}; run "
-            f"rrgtrain replicate --job {missing} --seeds {task.seed} --out {out} first"
+            f"{COMMAND} --job {missing} --seeds {task.seed} --out {out} first"
         )
     before = [task.other(name) for name in with_needs([options.job])]
     _refuse_or_forget(before, again=options.again)
@@ -150,4 +150,4 @@ def _notes(tasks: Sequence[Task], seeds: tuple[int, ...], *, quick: bool) -> lis
 
 
 def _command() -> str:
-    return shlex.join(["rrgtrain", *sys.argv[1:]])
+    return shlex.join([*COMMAND.split(), *sys.argv[1:]])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rrgtrain.replicate.measures import Ratios
+from experiments.replicate.measures import Ratios
 
 LEVEL, RESAMPLES = 0.9, 2000
 MARGIN = 0.02

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rrgtrain.replicate.claims import MEASURES, Claim, Row
-from rrgtrain.replicate.measures import Ratios
-from rrgtrain.replicate.results import Result
-from rrgtrain.replicate.verdicts import NOT_JUDGED, Estimate, estimate, judge, verdict
+from experiments.replicate.claims import MEASURES, Claim, Row
+from experiments.replicate.measures import Ratios
+from experiments.replicate.results import Result
+from experiments.replicate.verdicts import NOT_JUDGED, Estimate, estimate, judge, verdict
 
 Results = Mapping[str, list[Result]]
 """By job, one a seed, in the order of the seeds."""

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from experiments.replicate.cost import seconds_of
+from experiments.replicate.jobs import Task
+from experiments.replicate.results import finished
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.replicate.cost import seconds_of
-from rrgtrain.replicate.jobs import Task
-from rrgtrain.replicate.results import finished
 from rrgtrain.run.select_studies import RECORDS
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.util.progress import Bar, progress
@@ -93,14 +93,14 @@ def run_tasks(
 
 def child(task: Task, slice_seconds: float) -> Process:
     """The job as a command of its own, on one thread, its output in its log."""
-    words = ["replicate", "--job", task.job.name, "--seeds", str(task.seed)]
+    words = ["--job", task.job.name, "--seeds", str(task.seed)]
     words += ["--out", str(task.out), "--slice", str(slice_seconds)]
     words += ["--quick"] if task.quick else []
     task.home.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with task.log.open("a") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "rrgtrain.cli", *words],
+            [sys.executable, "-m", "experiments.replicate", *words],
             env=environment,
             stdout=log,
             stderr=log,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from experiments.replicate.jobs import Task
 from rrgphantom import PhantomConfig
-from rrgtrain.replicate.jobs import Task
 from rrgtrain.schema import Recipe
 
 # CPU seconds of one thread while other work ran beside it; see README.md.
@@ -94,7 +94,7 @@ def _select(recipe: Recipe) -> float:
 
 
 def _masking(recipe: Recipe) -> float:
-    from rrgtrain.replicate.masking import STUDIES
+    from experiments.replicate.masking import STUDIES
 
     reports = STUDIES * recipe.rl.group
     learned = A_DISTILLED_STEP * recipe.token_weights.distil_steps

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
-from rrgtrain.replicate.claims import MEASURES, Claim
-from rrgtrain.replicate.cost import clock, seconds_of
-from rrgtrain.replicate.jobs import JOBS, Task
-from rrgtrain.replicate.outcome import CheckOutcome, Outcome
-from rrgtrain.replicate.verdicts import NOT_REPRODUCED, OPEN, Estimate
+from experiments.replicate.claims import MEASURES, Claim
+from experiments.replicate.cost import clock, seconds_of
+from experiments.replicate.jobs import JOBS, Task
+from experiments.replicate.outcome import CheckOutcome, Outcome
+from experiments.replicate.verdicts import NOT_REPRODUCED, OPEN, Estimate
 from rrgtrain.report import numbers
 
 QUICK_NOTE = (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import learning
+from experiments import learning
 from rrgtrain.run import stages
 from tests.rrgtrain.runs import TINY_RUN
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from rrgtrain.replicate.claims import CLAIMS, Claim
-from rrgtrain.replicate.jobs import JOBS, Task, identity
-from rrgtrain.replicate.measures import Ratios, mean_of
-from rrgtrain.replicate.results import Result, end
+from experiments.replicate.claims import CLAIMS, Claim
+from experiments.replicate.jobs import JOBS, Task, identity
+from experiments.replicate.measures import Ratios, mean_of
+from experiments.replicate.results import Result, end
 
 
 def claim(name: str) -> Claim:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from experiments.replicate.jobs import Task, changes, digest, identity
+from experiments.replicate.measures import Ratios
 from rrgtrain.errors import UserError
-from rrgtrain.replicate.jobs import Task, changes, digest, identity
-from rrgtrain.replicate.measures import Ratios
 from rrgtrain.util.files import atomic_write
 
 
@@ -44,7 +44,7 @@ class Result:
             return cls(**content, measures=measures)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(
-                f"{path} is no result of `rrgtrain replicate` ({error}); delete it, and its job "
+                f"{path} is no result of `make replicate` ({error}); delete it, and its job "
                 "runs again"
             ) from error
 

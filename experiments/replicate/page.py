@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rrgtrain.replicate.claims import MEASURES
-from rrgtrain.replicate.figure import figure_of
-from rrgtrain.replicate.outcome import Outcome
-from rrgtrain.replicate.text import check_line
+from experiments.replicate.claims import MEASURES
+from experiments.replicate.figure import figure_of
+from experiments.replicate.outcome import Outcome
+from experiments.replicate.text import check_line
 from rrgtrain.report.page import rendered
 from rrgtrain.report.provenance import versions
 from rrgtrain.util.files import atomic_write
@@ -19,7 +19,7 @@ def write_page(
 ) -> None:
     """Writes one HTML file that needs nothing else."""
     page = rendered(
-        "rrgtrain.replicate",
+        "experiments.replicate",
         "replicate.html.j2",
         command=command,
         notes=notes,

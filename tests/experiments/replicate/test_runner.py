@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
+from experiments.replicate import runner
+from experiments.replicate.jobs import Task, with_needs
+from experiments.replicate.results import finished
+from experiments.replicate.runner import child, run_tasks
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.replicate import runner
-from rrgtrain.replicate.jobs import Task, with_needs
-from rrgtrain.replicate.results import finished
-from rrgtrain.replicate.runner import child, run_tasks
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.util.stop import stopping
-from tests.rrgtrain.replicate.common import leave, task
+from tests.experiments.replicate.common import leave, task
 
 
 @pytest.fixture(autouse=True)
@@ -193,7 +193,7 @@ def test_a_child_is_the_command_of_its_job(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(runner.subprocess, "Popen", popen)
     assert child(task("sft", 3, tmp_path), 60.0) == "process"
     assert given["words"][1:] == [
-        *("-m", "rrgtrain.cli", "replicate", "--job", "sft", "--seeds", "3"),
+        *("-m", "experiments.replicate", "--job", "sft", "--seeds", "3"),
         *("--out", str(tmp_path), "--slice", "60.0", "--quick"),
     ]
     assert given["env"]["OMP_NUM_THREADS"] == "1" and given["start_new_session"]
@@ -202,7 +202,7 @@ def test_a_child_is_the_command_of_its_job(tmp_path: Path, monkeypatch: pytest.M
 
 WATCHED = """
 import signal, sys, time
-from rrgtrain.replicate.watch import stop_after
+from experiments.replicate.watch import stop_after
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(75))
 stop_after({seconds})
 print("ready", flush=True)

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from rrgphantom import PhantomConfig, write_phantom
-from rrgtrain.replicate.jobs import Task, identity
-from rrgtrain.replicate.masking import masking_check
-from rrgtrain.replicate.measures import (
+from experiments.replicate.jobs import Task, identity
+from experiments.replicate.masking import masking_check
+from experiments.replicate.measures import (
     Ratios,
     draw_measures,
     mean_of,
     of_evaluation,
     rare_columns,
 )
-from rrgtrain.replicate.results import Result, begin, end
-from rrgtrain.replicate.zero_rate import ZeroRecorder
+from experiments.replicate.results import Result, begin, end
+from experiments.replicate.zero_rate import ZeroRecorder
+from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.report.provenance import commit
 from rrgtrain.run.select_studies import RECORDS, random_draw, select
 from rrgtrain.run.session import open_session

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from experiments.replicate.measures import Ratios, mean_of
 from rrgclinical import Labeller
 from rrgclinical.chexbert import token_saliency_weights
 from rrgclinical.chexbert.distilled import distil
@@ -29,7 +30,6 @@ from rrgtrain.algorithms import Group, Member
 from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.data.study import Study
-from rrgtrain.replicate.measures import Ratios, mean_of
 from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.run.session import Session
 from rrgtrain.util.progress import Bar, progress

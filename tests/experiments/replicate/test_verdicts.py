@@ -7,16 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rrgclinical.metrics import label_report
-from rrgtrain.replicate.measures import (
+from experiments.replicate.measures import (
     Ratios,
     draw_measures,
     label_measures,
     mean_of,
     rare_columns,
 )
-from rrgtrain.replicate.outcome import outcome_of
-from rrgtrain.replicate.verdicts import (
+from experiments.replicate.outcome import outcome_of
+from experiments.replicate.verdicts import (
     FAILS,
     HOLDS,
     NOT_JUDGED,
@@ -29,8 +28,9 @@ from rrgtrain.replicate.verdicts import (
     judge,
     verdict,
 )
+from rrgclinical.metrics import label_report
 from rrgtrain.select.statistics import reward_statistics
-from tests.rrgtrain.replicate.common import claim, planted, result, task
+from tests.experiments.replicate.common import claim, planted, result, task
 
 SEEDS = (0, 1, 2)
 

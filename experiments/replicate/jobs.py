@@ -18,6 +18,8 @@ from rrgtrain.report.provenance import versions
 from rrgtrain.run.select_studies import SUBSET
 from rrgtrain.schema import Recipe
 
+COMMAND = "python -m experiments.replicate"
+RECIPES = Path(__file__).parent / "recipes"
 DATA = "data"
 QUICK = "replicate/quick"
 
@@ -141,7 +143,8 @@ class Task:
     def recipe_name(self) -> str:
         """As a command takes it: recipes one upon the other."""
         parts = ("replicate/common", self.job.recipe, QUICK if self.quick else "")
-        return "+".join(part for part in parts if part)
+        named = "+".join(part for part in parts if part).split("+")
+        return "+".join(map(_findable, named))
 
     @property
     def settings(self) -> list[str]:
@@ -171,13 +174,22 @@ class Task:
     def command(self) -> str:
         """The command that gives the same numbers."""
         if self.job.kind == "masking":
-            words = ["replicate", "--job", self.job.name, "--seeds", str(self.seed)]
+            words = [*COMMAND.split(), "--job", self.job.name, "--seeds", str(self.seed)]
             words += ["--out", str(self.out), *(["--quick"] if self.quick else [])]
         else:
-            words = [self.job.kind, self.recipe_name, "--out", str(self.directory)]
+            words = ["rrgtrain", self.job.kind, self.recipe_name]
+            words += ["--out", str(self.directory)]
             words += ["--from", str(self.start)] if self.start is not None else []
             words += self.settings
-        return shlex.join(["rrgtrain", *words])
+        return shlex.join(words)
+
+
+def _findable(part: str) -> str:
+    """Name a recipe as `rrgtrain` finds it: `replicate/NAME` is a file of this folder."""
+    if not part.startswith("replicate/"):
+        return part
+    path, here = RECIPES / f"{part.removeprefix('replicate/')}.yaml", Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Does reinforcement learning help where supervised fine-tuning no longer does?
 
-    python bench/learning.py --out runs/learning            # three seeds, two workers, < 1 hour
+    make learning                                  # three seeds, two workers, < 1 hour
 
 Per seed (which changes phantoms, weights, order and draws): SFT to its validation plateau, then
 from that one checkpoint EditGRPO, which is compared with (i) that SFT, (ii) SFT continued for
@@ -42,6 +42,8 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
     from rrgtrain.config import load_config
     from rrgtrain.run.stages import Stages
     from rrgtrain.schema import Recipe
+    from rrgtrain.train.rl import RlResult
+    from rrgtrain.train.sft import SftResult
     from rrgtrain.util.files import atomic_write
 
     home = out / f"seed{seed}"
@@ -66,7 +68,7 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
         if name == "sft_on_chosen":
             stages.session.studies["train"] = stages.session.chosen
         if rl:
-            done = stages.rl()
+            done: RlResult | SftResult = stages.rl()
         else:
             done = stages.sft(until_plateau=name == "sft")
         evaluation = stages.session.evaluate("test", description=f"test {name}")
@@ -75,7 +77,7 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
         "steps": done.steps,
         "best_step": done.best_step,
         "best_val_f1": done.best_value,
-        "lr": done.lr if name.startswith("sft") else config.rl.lr,
+        "lr": done.lr if isinstance(done, SftResult) else config.rl.lr,
         "rollouts": done.rollouts,
         "test": evaluation.metrics(),
         "predicted": evaluation.predicted.tolist(),
@@ -88,6 +90,7 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
 
 
 def sampled_by_editgrpo(recipe: str, overrides: list[str]) -> int:
+    """Count the reports of a group that EditGRPO samples."""
     from rrgtrain.config import load_config
     from rrgtrain.schema import Recipe
 
@@ -132,6 +135,7 @@ def schedule(args: argparse.Namespace) -> None:
 
 
 def sentences(report: str) -> list[str]:
+    """Split a report."""
     from rrgclinical.rules.sentences import split_sentences
 
     return [report[begin:end] for begin, end in split_sentences(report)]
@@ -202,6 +206,7 @@ def verdict(out: Path, seeds: list[int]) -> dict:
 
 
 def show(found: dict) -> None:
+    """Print what `verdict` found."""
     print(f"\n{len(found['seeds'])} seeds, {found['studies']} held-out studies each")
     print(
         f"{'system':<15}{'micro-F1':>9}{'macro-F1':>9}{'reward':>8}{'seconds':>9}{'rollouts':>10}"
@@ -223,6 +228,7 @@ def show(found: dict) -> None:
 
 
 def main() -> int:
+    """Run what is missing and print the verdict; the exit status."""
     top = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     top.add_argument("--out", type=Path, default=Path("runs/learning"))
     top.add_argument("--seeds", type=int, nargs="+", default=[14, 15, 16])

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from experiments.replicate import jobs as jobs_module
+from experiments.replicate.__main__ import main
+from experiments.replicate.claims import CLAIMS, MEASURES, chosen_claims
+from experiments.replicate.cost import clock, seconds_of, wall_seconds
+from experiments.replicate.jobs import HEADLINE, JOBS, Task, changes, digest, identity, with_needs
+from experiments.replicate.results import Result, begin, stale
+from rrgtrain import cli as rrgtrain
 from rrgtrain.algorithms import build_algorithm
-from rrgtrain.cli import main
 from rrgtrain.errors import UserError
-from rrgtrain.replicate import jobs as jobs_module
-from rrgtrain.replicate.claims import CLAIMS, MEASURES, chosen_claims
-from rrgtrain.replicate.cost import clock, seconds_of, wall_seconds
-from rrgtrain.replicate.jobs import HEADLINE, JOBS, Task, changes, digest, identity, with_needs
-from rrgtrain.replicate.results import Result, begin, stale
-from tests.rrgtrain.replicate.common import leave, task
+from tests.experiments.replicate.common import leave, task
 
 DIFFERENT = {
     "grpo": ("dr_grpo", {"rl.algorithm", "rl.std", "rl.aggregation"}),
@@ -115,7 +116,7 @@ def test_a_changed_recipe_is_told_and_refused(
     jobs_module._identity.cache_clear()
     changed = task("sft", 0, tmp_path)
     assert stale(changed) == "sft of seed 0: sft.lr 0.002 -> 0.5"
-    words = ["replicate", "--quick", "--job", "sft", "--seeds", "0", "--out", str(tmp_path)]
+    words = ["--quick", "--job", "sft", "--seeds", "0", "--out", str(tmp_path)]
     assert main(words) == 2
     told = capsys.readouterr().err
     assert (
@@ -136,15 +137,23 @@ def test_what_was_begun_by_another_recipe_is_not_gone_on_with(
     assert stale(task("sft", 0, tmp_path)) == "sft of seed 0: sft.lr 0.002 -> 0.5"
 
 
-def test_commands_of_the_table_are_the_trainers_own(tmp_path: Path) -> None:
+def test_commands_of_the_table_are_the_trainers_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(jobs_module.RECIPES.parents[2])
     made = Task(JOBS["deer"], 1, Path("out"))
     assert made.command == (
-        "rrgtrain rl replicate/common+deer+replicate/deer_size --out out/seed1/deer "
+        "rrgtrain rl experiments/replicate/recipes/common.yaml+deer"
+        "+experiments/replicate/recipes/deer_size.yaml --out out/seed1/deer "
         "--from out/seed1/sft/checkpoints/sft seed=1 policy.seed=1 data.phantom.seed=1 "
         "data.root=out/seed1/data data.subset=out/seed1/select/subset.json"
     )
     data = Task(JOBS["data"], 0, Path("out"), quick=True)
-    assert data.command.startswith("rrgtrain data replicate/common+replicate/quick --out out/seed0")
+    assert data.recipe_name == "+".join(
+        f"experiments/replicate/recipes/{name}.yaml" for name in ("common", "quick")
+    )
+    monkeypatch.chdir(tmp_path)
+    assert data.recipe() and f"rrgtrain data {jobs_module.RECIPES}/common.yaml+" in data.command
 
 
 @pytest.mark.parametrize(
@@ -164,14 +173,20 @@ def test_commands_of_the_table_are_the_trainers_own(tmp_path: Path) -> None:
 def test_bad_input_is_one_line(
     words: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["replicate", "--out", str(tmp_path), *words]) == 2
+    assert main(["--out", str(tmp_path), *words]) == 2
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and told in lines[0]
     assert not list(tmp_path.iterdir())
 
 
+def test_the_trainer_points_to_the_make_target(capsys: pytest.CaptureFixture[str]) -> None:
+    assert rrgtrain.main(["replicate", "--list"]) == 2
+    assert "say `make replicate` in a checkout" in capsys.readouterr().err
+    assert "replicate" not in rrgtrain.parser().format_help()
+
+
 def test_the_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replicate", "--list", "--claims", "oracle", "--out", str(tmp_path / "x")]) == 0
+    assert main(["--list", "--claims", "oracle", "--out", str(tmp_path / "x")]) == 0
     shown = capsys.readouterr().out
     assert "The oracle lowers the rate of zero rewards faster" in shown
     assert "12 jobs to run, 0 finished before: about" in shown and "an estimate" in shown

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from markupsafe import Markup
 
-from rrgtrain.replicate.claims import MEASURES
-from rrgtrain.replicate.outcome import Outcome
+from experiments.replicate.claims import MEASURES
+from experiments.replicate.outcome import Outcome
 from rrgtrain.report import numbers
 from rrgtrain.report.series import Series, smoothed, thinned
 from rrgtrain.report.svg import dot, drawing, line_chart, segment, text, ticks

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from experiments.replicate.masking import Judged, judge, mask_top
 from rrgclinical import build_labeller
-from rrgtrain.replicate.masking import Judged, judge, mask_top
 
 
 def words_of(text: str) -> list[tuple[int, int]]:

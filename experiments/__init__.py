@@ -1,0 +1,1 @@
+"""Experiments with the trainer, and the results that were recorded; not in the wheel."""

@@ -1,1 +1,0 @@
-"""The papers' claims in miniature: `rrgtrain replicate`; README.md has the table of claims."""
