@@ -42,7 +42,7 @@ from rrgkern import (
 from rrgkern.edit_plan.places import list_marker
 from rrgtrain.algorithms.edits import LETTERS, edit_reports, sentence_entities
 from rrgtrain.data import load_studies
-from rrgtrain.schema import Edit as EditSettings
+from rrgtrain.schema import EditSettings
 
 TAU = 0.6
 

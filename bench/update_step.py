@@ -47,7 +47,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import encode_prompt, prompt_text
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.rollout import SamplingRequest, generate
-from rrgtrain.schema import Rl
+from rrgtrain.schema import RlSettings
 from rrgtrain.train.optim import adamw, apply_step
 from rrgtrain.train.reference import Reference, reference_of
 from rrgtrain.train.update import accumulate_gradients
@@ -74,7 +74,7 @@ class Ours:
         self.policy.model.train()
         self.reference: Reference = reference_of(self.policy)
         self.optimizer = adamw(self.policy.model, LR, 0.0)
-        self.settings = Rl(
+        self.settings = RlSettings(
             group=case.members,
             beta=BETA,
             max_new_tokens=case.length,

@@ -31,7 +31,7 @@ from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.util.progress import Bar, progress
 
-Found = tuple[dict[str, Ratios], dict[str, Any]]
+Measured = tuple[dict[str, Ratios], dict[str, Any]]
 
 
 def work(task: Task) -> None:
@@ -47,7 +47,7 @@ def work(task: Task) -> None:
     shutil.rmtree(RunDir(task.directory).resume, ignore_errors=True)
 
 
-def _data(task: Task, recipe: Recipe) -> Found:
+def _data(task: Task, recipe: Recipe) -> Measured:
     config = PhantomConfig(**vars(recipe.data.phantom))
     bar: Bar[int] = progress(config.train + config.val + config.test, "phantom")
     with bar:
@@ -55,7 +55,7 @@ def _data(task: Task, recipe: Recipe) -> Found:
     return {}, {"train": config.train, "val": config.val, "test": config.test}
 
 
-def _sft(task: Task, recipe: Recipe) -> Found:
+def _sft(task: Task, recipe: Recipe) -> Measured:
     resume = bool(RunDir(task.directory).contents())
     with Stages.open(recipe, task.directory, sft=True, verb="sft", resume=resume) as stages:
         trained = stages.sft()
@@ -69,7 +69,7 @@ def _sft(task: Task, recipe: Recipe) -> Found:
     return measures, facts
 
 
-def _rl(task: Task, recipe: Recipe) -> Found:
+def _rl(task: Task, recipe: Recipe) -> Measured:
     resume = bool(RunDir(task.directory).contents())
     zeros = ZeroRecorder()
     with Stages.open(recipe, task.directory, rl=True, verb="rl", resume=resume) as stages:
@@ -101,7 +101,7 @@ def _measures(stages: Stages, evaluation: Evaluation) -> dict[str, Ratios]:
     return of_evaluation(evaluation, session.rewards.scored_text(evaluation.reports), rare)
 
 
-def _select(task: Task, recipe: Recipe) -> Found:
+def _select(task: Task, recipe: Recipe) -> Measured:
     subset = select(recipe, task.directory)
     names = list(subset.scores)
     rewards = Records(task.directory / RECORDS).rewards(names)
@@ -116,7 +116,7 @@ def _select(task: Task, recipe: Recipe) -> Found:
     return draw_measures(rewards, draws), {"studies": len(names), "chosen": len(chosen)}
 
 
-def _masking(task: Task, recipe: Recipe) -> Found:
+def _masking(task: Task, recipe: Recipe) -> Measured:
     session = open_session(recipe, task.directory)
     return masking_check(session)
 

@@ -10,7 +10,7 @@ import torch
 from rrgtrain.errors import RewardError
 from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 from tests.parity.padded import peer
 
 GRPOTrainer = peer("trl.trainer.grpo_trainer").GRPOTrainer
@@ -40,7 +40,9 @@ def rewarded(service: RewardService, step: int) -> tuple[torch.Tensor, dict[str,
 
 
 def test_the_trainer_gets_the_weighted_total() -> None:
-    service = RewardService(Reward(terms={"label_f1": 1.0, "bleu2": 0.5}, starts={"bleu2": 0.8}))
+    service = RewardService(
+        RewardSettings(terms={"label_f1": 1.0, "bleu2": 0.5}, starts={"bleu2": 0.8})
+    )
     scores = service(COMPLETIONS, REFERENCES)
     for step, wanted in ((7, scores["label_f1"]), (8, scores["total"])):
         found, logged = rewarded(service, step)
@@ -50,7 +52,7 @@ def test_the_trainer_gets_the_weighted_total() -> None:
 
 
 def test_a_term_that_fails_stops_the_trainer() -> None:
-    service = RewardService(Reward(terms={"label_f1": 1.0}))
+    service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
     service.labeller.label = None  # type: ignore[assignment, method-assign]
     with pytest.raises(RewardError, match="reward term label_f1 failed: TypeError"):
         rewarded(service, 0)

@@ -9,7 +9,7 @@ import pytest
 from rrgclinical.green import build_green, parse_judgement
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.chat.server import Reply, Server, serving
 
 
@@ -81,7 +81,7 @@ def test_pairs_are_judged_once_and_braces_survive(tmp_path: Path) -> None:
 
 def test_the_term_keeps_the_answers_and_never_scores_a_failure() -> None:
     def service(server: Server) -> RewardService:
-        settings = Reward(terms={"green": 1.0}, options={"green": options(server)})
+        settings = RewardSettings(terms={"green": 1.0}, options={"green": options(server)})
         return RewardService(settings)
 
     with serving(lambda *_: Reply(answer([0, 2, 0, 0, 0, 0]))) as server:
@@ -98,7 +98,7 @@ def test_the_term_keeps_the_answers_and_never_scores_a_failure() -> None:
 
 def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"green failed: .*set reward.options.green.endpoint"):
-        RewardService(Reward(terms={"green": 1.0}))(["Edema."], ["Edema."])
+        RewardService(RewardSettings(terms={"green": 1.0}))(["Edema."], ["Edema."])
     base = {"endpoint": "http://127.0.0.1:9/v1", "model": "m", "tries": 1}
     with pytest.raises(UserError, match="prompt .* cannot be read"):
         build_green({**base, "prompt": tmp_path / "none.txt"})

@@ -19,7 +19,7 @@ from rrgclinical.chexbert.checkpoint import load_network
 from rrgclinical.chexbert.network import CLASSES
 from rrgclinical.chexbert.pieces import (
     Pieces,
-    WordPieces,
+    ReportTokenizer,
     read_vocabulary,
     refuse_foreign,
 )
@@ -90,7 +90,7 @@ class CheXbertLabeller:
         encoder: nn.Module = network.bert
         encoder.to(_DTYPES[dtype])
         self.network = network.to(self.device)
-        self.tokenize = WordPieces(vocabulary, shape.max_position_embeddings)
+        self.tokenize = ReportTokenizer(vocabulary, shape.max_position_embeddings)
         self.token_budget = token_budget or (
             _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
         )

@@ -48,7 +48,7 @@ class Pieces:
     truncated: bool
 
 
-class WordPieces:
+class ReportTokenizer:
     """Lower-cased, accent-free WordPiece with the given vocabulary, at most `limit` ids a report.
 
     A longer report keeps its first `limit - 1` ids, then [SEP], as the official preprocessing.

@@ -19,7 +19,7 @@ from rrgclinical.fingerprint import fingerprint
 from rrgclinical.radgraph.archive import read_archive
 from rrgclinical.radgraph.checkpoint import load_network
 from rrgclinical.radgraph.graph import Graph, build_graph
-from rrgclinical.radgraph.pieces import WordPieces, read_order, word_places
+from rrgclinical.radgraph.pieces import WordTokenizer, read_order, word_places
 from rrgclinical.radgraph.reward import CASES, RadGraphF1, radgraph_f1
 from rrgclinical.radgraph.words import EMPTY, spelling, split_words
 
@@ -97,7 +97,7 @@ class RadGraph:
         self.token_budget = token_budget or (
             _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
         )
-        self._pieces = WordPieces(source, weights == "hub")
+        self._pieces = WordTokenizer(source, weights == "hub")
         self._dtype = dtype
         self._told = False
 

@@ -50,7 +50,7 @@ class Spans(NamedTuple):
     width: Tensor
 
 
-class Found(NamedTuple):
+class Predictions(NamedTuple):
     """Spans with a label, and pairs with one, in the official order.
 
     entities: [E, 4] int64, (report, first, last, label), words counted within the report.
@@ -100,7 +100,7 @@ class RadGraphNetwork(nn.Module):
 
     def forward(
         self, words: Tensor, lengths: list[int], max_span_width: int, spans_per_word: float
-    ) -> Found:
+    ) -> Predictions:
         """Read a batch of reports.
 
         Args:
@@ -127,7 +127,7 @@ class RadGraphNetwork(nn.Module):
         named = labels.nonzero().squeeze(1)
         entities = (*_place(spans, begins, named), labels[named])
         relations = (*_place(candidates, begins, i), *_place(candidates, begins, j)[1:], relation)
-        return Found(torch.stack(entities, dim=1), torch.stack(relations, dim=1))
+        return Predictions(torch.stack(entities, dim=1), torch.stack(relations, dim=1))
 
     def _span_scores(self, words: Tensor, spans: Spans) -> tuple[Tensor, Tensor]:
         """Entity scores [S, C - 1] and mention scores [S]."""

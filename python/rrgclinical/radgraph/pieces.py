@@ -21,7 +21,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _REMEMBERED = 200_000
 
 
-class WordPieces:
+class WordTokenizer:
     """Word -> ids; a word is tokenized when it is first seen, and remembered."""
 
     def __init__(self, encoder: str | Path, download: bool) -> None:

@@ -35,7 +35,7 @@ _SPECIALS = ("[CLS]", "[SEP]")
 _HELD = 50_000
 
 
-class Found(NamedTuple):
+class SentenceEntity(NamedTuple):
     """An entity of a sentence: characters [start, end) in it, the package's text of it, kind."""
 
     start: int
@@ -94,7 +94,7 @@ class RaTEExtractor:
         names = self._ner.config.id2label
         self._labels = [names[index] for index in range(len(names))]
         self._told = False
-        self._read: Cached[list[Found]] = Cached(self._read_sentences, capacity=_HELD)
+        self._read: Cached[list[SentenceEntity]] = Cached(self._read_sentences, capacity=_HELD)
         self._embedded: Cached[np.ndarray] = Cached(self._embed, capacity=_HELD)
 
     @property
@@ -153,11 +153,11 @@ class RaTEExtractor:
         )
 
     @torch.inference_mode()
-    def _read_sentences(self, sentences: list[str]) -> list[list[Found]]:
+    def _read_sentences(self, sentences: list[str]) -> list[list[SentenceEntity]]:
         encoded = self._ner_tokens(
             sentences, max_length=_NER_PIECES, truncation=True, return_offsets_mapping=True
         )
-        found: list[list[Found]] = [[] for _ in sentences]
+        found: list[list[SentenceEntity]] = [[] for _ in sentences]
         for rows, states in self._batches(self._ner, self._ner_tokens, encoded["input_ids"]):
             logits = _finite(states.logits, "RaTE-NER's logits")
             labels = logits.argmax(-1).tolist()
@@ -172,7 +172,9 @@ class RaTEExtractor:
             )
         return found
 
-    def _decode(self, sentence: str, encoded: dict, row: int, label_ids: list[int]) -> list[Found]:
+    def _decode(
+        self, sentence: str, encoded: dict, row: int, label_ids: list[int]
+    ) -> list[SentenceEntity]:
         tokens = self._ner_tokens.convert_ids_to_tokens(encoded["input_ids"][row])
         offsets = encoded["offset_mapping"][row]
         labels = [self._labels[index] for index in label_ids[: len(tokens)]]
@@ -181,7 +183,7 @@ class RaTEExtractor:
         for first, last, kind in decode_labels(labels, special):
             text = self._ner_tokens.convert_tokens_to_string(tokens[first : last + 1])
             span = _visible(sentence, offsets[first][0], offsets[last][1])
-            found.append(Found(*span, text, KINDS.index(kind)))
+            found.append(SentenceEntity(*span, text, KINDS.index(kind)))
         return found
 
     @torch.inference_mode()

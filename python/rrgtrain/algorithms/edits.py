@@ -10,7 +10,7 @@ import torch
 
 from rrgclinical import Entities, Extractor
 from rrgkern import SentenceEntities, edit_plan, sentence_body, splice
-from rrgtrain.schema import Edit
+from rrgtrain.schema import EditSettings
 
 # The paper letters its rules; a deletion of all copies is the released code's form of (c).
 LETTERS = {
@@ -80,7 +80,7 @@ def edit_reports(
     references: Sequence[str],
     seeds: Sequence[int],
     extractor: Extractor,
-    settings: Edit,
+    settings: EditSettings,
 ) -> list[Edited]:
     """Each report edited towards its reference (EditGRPO, rules a to e).
 

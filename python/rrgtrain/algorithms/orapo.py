@@ -27,7 +27,7 @@ from rrgtrain.algorithms.group import Group, Member, group_offsets, members
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.algorithms.zero_rate import ZeroRate
 from rrgtrain.errors import UserError
-from rrgtrain.schema import Oracle, Recipe
+from rrgtrain.schema import OracleSettings, Recipe
 
 ORIGIN = "oracle"
 
@@ -63,7 +63,7 @@ def with_oracle(
     return completed, {}
 
 
-def mixed(inner: Advantages, settings: Oracle, rates: ZeroRate) -> Advantages:
+def mixed(inner: Advantages, settings: OracleSettings, rates: ZeroRate) -> Advantages:
     """The objective of `inner`, weighed by 1 - w, beside the oracle's loss, weighed by w."""
 
     def advantages(groups: list[Group], rewards: torch.Tensor) -> Objective:
@@ -104,7 +104,7 @@ def zero_shares(groups: list[Group], rewards: torch.Tensor) -> list[float]:
     ]
 
 
-def mixing_weight(rate: float, settings: Oracle) -> float:
+def mixing_weight(rate: float, settings: OracleSettings) -> float:
     """w = clip(low + (high - low)·rate^sharpness, low, high) (eq. 10)."""
     raw = settings.low + (settings.high - settings.low) * math.pow(rate, settings.sharpness)
     return min(max(raw, settings.low), settings.high)

@@ -9,7 +9,7 @@ from peft import LoraConfig, get_peft_model
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Lora
+from rrgtrain.schema import LoraSettings
 
 PROJECTIONS = (
     r"model\.(language_model\.)?layers\.\d+\."
@@ -17,7 +17,7 @@ PROJECTIONS = (
 )
 
 
-def add_lora(policy: Policy, settings: Lora, seed: int) -> None:
+def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
     """Puts an adapter on the policy, in place; nothing else trains from then on.
 
     A policy that was loaded with an adapter keeps that one. `seed` draws the adapter's first

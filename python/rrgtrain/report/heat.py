@@ -12,7 +12,7 @@ STEPS = 5
 
 
 @dataclass(frozen=True)
-class Scale:
+class HeatScale:
     """From weight to shade: `low` is blank, `high` the strongest."""
 
     low: float
@@ -30,13 +30,13 @@ class Scale:
         return [(f"{s:.3f}", f"{self.low + s * (self.high - self.low):.2f}") for s in shades]
 
 
-def heat_scale(samples: Sequence[WeightSample]) -> Scale:
+def heat_scale(samples: Sequence[WeightSample]) -> HeatScale:
     """One scale for all samples, so that two of them can be compared; 1 is blank (DiTPO, eq. 6)."""
     weights = [weight for sample in samples for _, weight in sample.pieces]
-    return Scale(min([1.0, *weights]), max([1.0, *weights]))
+    return HeatScale(min([1.0, *weights]), max([1.0, *weights]))
 
 
-def shaded(pieces: Sequence[tuple[str, float]], scale: Scale) -> list[tuple[str, str, str]]:
+def shaded(pieces: Sequence[tuple[str, float]], scale: HeatScale) -> list[tuple[str, str, str]]:
     """(text, shade, what a pointer over it is told) of each piece."""
     return [(text, f"{scale.shade(weight):.3f}", f"weight {weight:.3f}") for text, weight in pieces]
 

@@ -14,7 +14,7 @@ from rrgclinical.shown import redacted
 from rrgtrain.report import numbers
 from rrgtrain.report.facts import FactsRead, read_facts
 from rrgtrain.report.figures import training_figures
-from rrgtrain.report.heat import Scale, heat_scale, heaviest_words, shaded
+from rrgtrain.report.heat import HeatScale, heat_scale, heaviest_words, shaded
 from rrgtrain.report.marks import Marked, mark_reports
 from rrgtrain.report.missing import unrecorded
 from rrgtrain.report.names import GROUPS, METRICS, RULES, in_order, metric_name
@@ -201,7 +201,7 @@ def _facts_read(sample: Sample, system: str) -> FactsRead | None:
     return None if note is None else read_facts(note, sample.labels)
 
 
-def _weighed(sample: WeightSample, scale: Scale) -> dict[str, Any]:
+def _weighed(sample: WeightSample, scale: HeatScale) -> dict[str, Any]:
     return {
         **{f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)},
         "pieces": shaded(sample.pieces, scale),

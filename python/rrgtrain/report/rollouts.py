@@ -13,7 +13,7 @@ SHOWN = 4
 
 
 @dataclass(frozen=True)
-class Rollout:
+class ScoredReport:
     """A sampled report of the study `id`; `score` is its FactS reward, `reward` its total one."""
 
     id: str
@@ -24,7 +24,7 @@ class Rollout:
     facts: FactsRead
 
 
-def last_rollouts(steps: Path) -> list[Rollout]:
+def last_rollouts(steps: Path) -> list[ScoredReport]:
     """The highest, the lowest and some between by FactS reward, of the last record in `steps`.
 
     The best alone would mislead. None where no step is recorded, or where FactS was no reward.
@@ -38,7 +38,7 @@ def last_rollouts(steps: Path) -> list[Rollout]:
     if "facts" not in record["notes"]:
         return []
     # Of a group that says one thing eight times, once.
-    distinct: dict[tuple[str, str], tuple[float, Rollout]] = {}
+    distinct: dict[tuple[str, str], tuple[float, ScoredReport]] = {}
     competing = [
         (group["study"], member)
         for group in record["groups"]
@@ -51,7 +51,7 @@ def last_rollouts(steps: Path) -> list[Rollout]:
     ):
         if member["origin"] == "sampled" and (study, member["text"]) not in distinct:
             shown = (numbers.value(score), numbers.value(total))
-            rollout = Rollout(study, record["step"], member["text"], *shown, read_facts(note))
+            rollout = ScoredReport(study, record["step"], member["text"], *shown, read_facts(note))
             distinct[study, member["text"]] = score, rollout
     ranked = [rollout for _, rollout in sorted(distinct.values(), key=lambda pair: -pair[0])]
     last = len(ranked) - 1

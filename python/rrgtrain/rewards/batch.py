@@ -16,12 +16,12 @@ from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.corpus import Corpus
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 
 T = TypeVar("T")
 
 
-class Stopwatch:
+class ExclusiveTimer:
     """Seconds per name; time inside an inner name is not counted to the outer one."""
 
     def __init__(self) -> None:
@@ -62,10 +62,10 @@ class RewardBatch:
     studies: Sequence[Study]
     labeller: CachedLabeller
     extractor: CachedExtractor
-    settings: Reward
+    settings: RewardSettings
     corpus: Corpus
     open: Callable[[str], Any]
-    watch: Stopwatch = field(default_factory=Stopwatch)
+    watch: ExclusiveTimer = field(default_factory=ExclusiveTimer)
     notes: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     readings: dict[str, Callable[[RewardBatch], Any]] = field(default_factory=dict)
     _found: dict[str, Any] = field(default_factory=dict)

@@ -10,13 +10,13 @@ from typing import Any
 from rrgclinical.backends import check_options
 from rrgclinical.cached import Cached, store_of
 from rrgtrain.rewards.readers import device_of, open_extractor
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 
 
 class CachedGraphs:
     """RadGraph's graphs, each distinct text read once; see `rrgclinical.cached.Cached`."""
 
-    def __init__(self, radgraph: Any, settings: Reward) -> None:
+    def __init__(self, radgraph: Any, settings: RewardSettings) -> None:
         from rrgclinical.radgraph import Entity, Graph
 
         def decode(payload: bytes, text: str) -> Graph:
@@ -42,7 +42,7 @@ class CachedGraphs:
         return self.results(reports, keep=keep)
 
 
-def open_model(name: str, settings: Reward) -> Any:
+def open_model(name: str, settings: RewardSettings) -> Any:
     """The model of a term: `facts`, `green`, `radgraph`, an official package, or the extractor of
     that name.
 
@@ -68,7 +68,7 @@ def open_model(name: str, settings: Reward) -> Any:
     return open_extractor(settings, name)
 
 
-def _official(name: str, settings: Reward) -> Any:
+def _official(name: str, settings: RewardSettings) -> Any:
     from rrgclinical.official import OfficialRadGraph, OfficialRaTEScore
 
     target: Any = OfficialRadGraph

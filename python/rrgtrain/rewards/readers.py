@@ -13,7 +13,7 @@ import torch
 from rrgclinical import build_extractor, build_labeller
 from rrgclinical.backends import Extractor, Labeller, takes_device
 from rrgclinical.cached import CachedExtractor, CachedLabeller
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 
 T = TypeVar("T", CachedLabeller, CachedExtractor)
 
@@ -22,7 +22,7 @@ _SHARED: WeakValueDictionary[str, Any] = WeakValueDictionary()
 _LOCK = threading.Lock()
 
 
-def open_labeller(settings: Reward, name: str | None = None) -> CachedLabeller:
+def open_labeller(settings: RewardSettings, name: str | None = None) -> CachedLabeller:
     """The labeller that `settings` names (or `name`), with its options, caching what it reads."""
     name = name or settings.labeller
     return _shared(
@@ -35,7 +35,7 @@ def open_labeller(settings: Reward, name: str | None = None) -> CachedLabeller:
     )
 
 
-def open_extractor(settings: Reward, name: str | None = None) -> CachedExtractor:
+def open_extractor(settings: RewardSettings, name: str | None = None) -> CachedExtractor:
     """The extractor that `settings` names (or `name`), with its options; see `open_labeller`."""
     name = name or settings.extractor
     return _shared(
@@ -48,21 +48,21 @@ def open_extractor(settings: Reward, name: str | None = None) -> CachedExtractor
     )
 
 
-def cached_labeller(labeller: Labeller, settings: Reward) -> CachedLabeller:
+def cached_labeller(labeller: Labeller, settings: RewardSettings) -> CachedLabeller:
     """`labeller`, caching as `settings` say."""
     if isinstance(labeller, CachedLabeller):
         return labeller
     return CachedLabeller(labeller, cache=settings.cache, capacity=settings.cache_texts)
 
 
-def cached_extractor(extractor: Extractor, settings: Reward) -> CachedExtractor:
+def cached_extractor(extractor: Extractor, settings: RewardSettings) -> CachedExtractor:
     """`extractor`, caching as `settings` say."""
     if isinstance(extractor, CachedExtractor):
         return extractor
     return CachedExtractor(extractor, cache=settings.cache, capacity=settings.cache_texts)
 
 
-def options_of(settings: Reward, what: str, name: str) -> dict[str, Any]:
+def options_of(settings: RewardSettings, what: str, name: str) -> dict[str, Any]:
     """`reward.options.<name>` for a labeller or extractor (`what`).
 
     `reward.device` is added where the model takes a device and none is given.
@@ -73,14 +73,14 @@ def options_of(settings: Reward, what: str, name: str) -> dict[str, Any]:
     return options
 
 
-def device_of(settings: Reward) -> str:
+def device_of(settings: RewardSettings) -> str:
     """`reward.device`; for `auto` a GPU where there is one."""
     if settings.device != "auto":
         return settings.device
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _shared(settings: Reward, what: str, name: str, build: Callable[[], T]) -> T:
+def _shared(settings: RewardSettings, what: str, name: str, build: Callable[[], T]) -> T:
     described = {
         "what": what,
         "name": name,

@@ -15,7 +15,7 @@ from rrgclinical import Extractor, Labeller
 from rrgclinical.backends import check_reports
 from rrgtrain.data.study import Study
 from rrgtrain.errors import RewardError, RewardNotFinite, UserError
-from rrgtrain.rewards.batch import RewardBatch, Stopwatch, truth_of
+from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.rewards.corpus import Corpus
 from rrgtrain.rewards.judges import open_model
@@ -26,7 +26,7 @@ from rrgtrain.rewards.readers import (
     open_labeller,
 )
 from rrgtrain.rewards.terms import TERMS, find_term
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ class RewardService:
 
     def __init__(
         self,
-        settings: Reward,
+        settings: RewardSettings,
         labeller: Labeller | None = None,
         extractor: Extractor | None = None,
     ) -> None:
@@ -78,7 +78,7 @@ class RewardService:
         self.extractor = (
             cached_extractor(extractor, settings) if extractor else open_extractor(settings)
         )
-        self.watch = Stopwatch()
+        self.watch = ExclusiveTimer()
         self._corpus = Corpus([])
         self._models: dict[str, Any] = {}
         self._readings: dict[str, Callable[[RewardBatch], Any]] = {}

@@ -8,31 +8,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rrgtrain.schema.data import Data
+from rrgtrain.schema.data import DataSettings
 from rrgtrain.schema.fields import at_least
-from rrgtrain.schema.methods import Edit, Oracle, Select, TokenWeights
-from rrgtrain.schema.policy import Lora, Policy
-from rrgtrain.schema.rewards import Eval, Reward
-from rrgtrain.schema.run import Checkpoint, Log, Scale
-from rrgtrain.schema.training import Rl, Rollout, Sft
+from rrgtrain.schema.methods import (
+    EditSettings,
+    OracleSettings,
+    SelectSettings,
+    TokenWeightSettings,
+)
+from rrgtrain.schema.policy import LoraSettings, PolicySettings
+from rrgtrain.schema.rewards import EvalSettings, RewardSettings
+from rrgtrain.schema.run import CheckpointSettings, LogSettings, ScaleSettings
+from rrgtrain.schema.training import RlSettings, RolloutSettings, SftSettings
 
 __all__ = [
-    "Checkpoint",
-    "Data",
-    "Edit",
-    "Eval",
-    "Log",
-    "Lora",
-    "Oracle",
-    "Policy",
+    "CheckpointSettings",
+    "DataSettings",
+    "EditSettings",
+    "EvalSettings",
+    "LogSettings",
+    "LoraSettings",
+    "OracleSettings",
+    "PolicySettings",
     "Recipe",
-    "Reward",
-    "Rl",
-    "Rollout",
-    "Scale",
-    "Select",
-    "Sft",
-    "TokenWeights",
+    "RewardSettings",
+    "RlSettings",
+    "RolloutSettings",
+    "ScaleSettings",
+    "SelectSettings",
+    "SftSettings",
+    "TokenWeightSettings",
 ]
 
 
@@ -46,31 +51,31 @@ class Recipe:
     others."""
     deterministic: bool = False
     """Refuse every operation of PyTorch that may differ between two runs."""
-    data: Data = field(default_factory=Data)
+    data: DataSettings = field(default_factory=DataSettings)
     """The studies, and which of them are trained on."""
-    policy: Policy = field(default_factory=Policy)
+    policy: PolicySettings = field(default_factory=PolicySettings)
     """The model that writes reports."""
-    sft: Sft = field(default_factory=Sft)
+    sft: SftSettings = field(default_factory=SftSettings)
     """Supervised fine-tuning: cross-entropy on the findings."""
-    rl: Rl = field(default_factory=Rl)
+    rl: RlSettings = field(default_factory=RlSettings)
     """Reinforcement learning: algorithm, loss and optimiser."""
-    rollout: Rollout = field(default_factory=Rollout)
+    rollout: RolloutSettings = field(default_factory=RolloutSettings)
     """The engine that samples reports."""
-    edit: Edit = field(default_factory=Edit)
+    edit: EditSettings = field(default_factory=EditSettings)
     """EditGRPO's post-rollout edit."""
-    token_weights: TokenWeights = field(default_factory=TokenWeights)
+    token_weights: TokenWeightSettings = field(default_factory=TokenWeightSettings)
     """DiTPO's factor of each token's advantage (DEER)."""
-    oracle: Oracle = field(default_factory=Oracle)
+    oracle: OracleSettings = field(default_factory=OracleSettings)
     """OraPO's reference report as a preferred sample."""
-    select: Select = field(default_factory=Select)
+    select: SelectSettings = field(default_factory=SelectSettings)
     """The share of the training studies that `rrgtrain select` draws (DEER)."""
-    reward: Reward = field(default_factory=Reward)
+    reward: RewardSettings = field(default_factory=RewardSettings)
     """The terms of the reward, and the models that they read reports with."""
-    eval: Eval = field(default_factory=Eval)
+    eval: EvalSettings = field(default_factory=EvalSettings)
     """Greedy reports of held-out studies, scored."""
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     """Checkpoints that `--resume` goes on from; they change nothing in what is learned."""
-    scale: Scale = field(default_factory=Scale)
+    scale: ScaleSettings = field(default_factory=ScaleSettings)
     """Distribution over the processes of torchrun, one a GPU."""
-    log: Log = field(default_factory=Log)
+    log: LogSettings = field(default_factory=LogSettings)
     """Records and trackers beside metrics.jsonl and TensorBoard."""

@@ -25,7 +25,7 @@ Phantom = _phantom()
 
 
 @dataclass
-class Data:
+class DataSettings:
     """Choose the studies, and which of them are trained on."""
 
     source: str = one_of("phantom", "iu_xray", "nih")

@@ -8,7 +8,7 @@ from rrgtrain.schema.fields import at_least, one_of
 
 
 @dataclass
-class Edit:
+class EditSettings:
     """Edit sampled reports towards the reference after the rollout (EditGRPO)."""
 
     tau: float = at_least(0.6, -1.0, 1.0)
@@ -32,7 +32,7 @@ class Edit:
 
 
 @dataclass
-class TokenWeights:
+class TokenWeightSettings:
     """Weigh each token's advantage (DiTPO, DEER)."""
 
     kind: str = one_of("saliency", "tfidf", "both")
@@ -52,7 +52,7 @@ class TokenWeights:
 
 
 @dataclass
-class Oracle:
+class OracleSettings:
     """Prefer the reference report where sampled ones earn nothing (OraPO).
 
     Its weight is w = clip(low + (high - low) * zero_rate**sharpness, low, high).
@@ -83,7 +83,7 @@ class Oracle:
 
 
 @dataclass
-class Select:
+class SelectSettings:
     """Draw a share of the training studies with `rrgtrain select`."""
 
     method: str = one_of("diversity", "random")

@@ -8,7 +8,7 @@ from rrgtrain.schema.fields import at_least, one_of
 
 
 @dataclass
-class Lora:
+class LoraSettings:
     """Train an adapter in place of the whole model."""
 
     rank: int = at_least(0, 0)
@@ -20,7 +20,7 @@ class Lora:
 
 
 @dataclass
-class Policy:
+class PolicySettings:
     """Choose the model that writes reports."""
 
     path: str = "tiny"
@@ -49,7 +49,7 @@ class Policy:
     prompt: str = "short"
     """Wording of the prompt: `short`, `editgrpo`, or `think`, which asks for <think> and <report>
     blocks (MRG-R1); anything else is a file with placeholders (`policy/template.py`)."""
-    lora: Lora = field(default_factory=Lora)
+    lora: LoraSettings = field(default_factory=LoraSettings)
     """An adapter in place of the whole model."""
     min_pixels: int | None = None
     """Smallest area of an image in pixels, smaller ones are enlarged; null as the checkpoint

@@ -9,7 +9,7 @@ from rrgtrain.schema.fields import at_least, one_of
 
 
 @dataclass
-class Reward:
+class RewardSettings:
     """Score reports by a weighted sum of terms."""
 
     terms: dict[str, float] = field(
@@ -55,7 +55,7 @@ class Reward:
 
 
 @dataclass
-class Eval:
+class EvalSettings:
     """Score greedy reports of held-out studies."""
 
     split: str = one_of("test", "val", "train")

@@ -8,7 +8,7 @@ from rrgtrain.schema.fields import at_least, one_of
 
 
 @dataclass
-class Checkpoint:
+class CheckpointSettings:
     """Write what `--resume` goes on from, after `steps` or `seconds`, whichever is first."""
 
     steps: int = at_least(50, 1)
@@ -20,7 +20,7 @@ class Checkpoint:
 
 
 @dataclass
-class Scale:
+class ScaleSettings:
     """Spread a run over the processes of torchrun, one a GPU."""
 
     mode: str = one_of("none", "fsdp2", gone={"ddp": "fsdp2"})
@@ -31,7 +31,7 @@ class Scale:
 
 
 @dataclass
-class Log:
+class LogSettings:
     """Keep records and name trackers."""
 
     records: int = at_least(1, 0)

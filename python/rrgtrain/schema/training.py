@@ -8,7 +8,7 @@ from rrgtrain.schema.fields import at_least, one_of
 
 
 @dataclass
-class Sft:
+class SftSettings:
     """Fine-tune by cross-entropy on the findings, up to the validation plateau."""
 
     steps: int = at_least(400, 1)
@@ -53,7 +53,7 @@ class Sft:
 
 
 @dataclass
-class Rl:
+class RlSettings:
     """Train by reinforcement: groups of sampled reports, scored and compared."""
 
     algorithm: str = "editgrpo"
@@ -120,7 +120,7 @@ class Rl:
 
 
 @dataclass
-class Rollout:
+class RolloutSettings:
     """Choose the engine that samples reports."""
 
     engine: str = one_of("transformers", "vllm", "vllm_server")

@@ -27,7 +27,7 @@ from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Checkpoint
+from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.rng import random_states, set_random_states
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore, load_checkpoint, write_checkpoint
@@ -98,7 +98,7 @@ class Checkpointer(NullCheckpointer):
         policy: Policy,
         log: RunLog,
         verb: str,
-        settings: Checkpoint,
+        settings: CheckpointSettings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run, self._policy, self._log = run, policy, log

@@ -10,7 +10,7 @@ import torch
 
 from rrgtrain.dist.sharding import as_parameter
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Sft
+from rrgtrain.schema import SftSettings
 
 Weights = dict[str, torch.Tensor]
 
@@ -103,7 +103,7 @@ class BeforeConvergence(Best):
         self._last = None if last is None else (last[0], last[1], self._placed(last[2]))
 
 
-def chosen_of(policy: Policy, settings: Sft, by: str) -> Best:
+def chosen_of(policy: Policy, settings: SftSettings, by: str) -> Best:
     """What keeps the checkpoint that `sft.choose` asks for, by the metric `by`."""
     if settings.choose == "before_convergence":
         return BeforeConvergence(policy, by, settings.min_delta)

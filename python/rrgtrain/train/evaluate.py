@@ -18,7 +18,7 @@ from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest, generate
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.util.progress import progress
 
@@ -174,7 +174,7 @@ def _whole(studies: list[Study], parts: list[dict[str, Any]]) -> Evaluation:
     return Evaluation.from_state(studies, state)
 
 
-def truth_is_read(studies: Sequence[Study], settings: Reward) -> bool:
+def truth_is_read(studies: Sequence[Study], settings: RewardSettings) -> bool:
     """Whether the truth is what the labeller reads in the references.
 
     With `reward.against=labels`, or where a study has no reference, it is the labels that came with

@@ -13,7 +13,7 @@ from rrgtrain.algorithms.objective import Objective
 from rrgtrain.dist import sharding
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Rl
+from rrgtrain.schema import RlSettings
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Part:
 class Layout:
     """The objective of a whole batch, laid out by token, to be asked for parts of it."""
 
-    def __init__(self, groups: list[Group], objective: Objective, settings: Rl) -> None:
+    def __init__(self, groups: list[Group], objective: Objective, settings: RlSettings) -> None:
         self.objective = objective
         self.offsets = token_offsets(groups)
         self._bounds = self.offsets.tolist()
@@ -128,7 +128,7 @@ class Layout:
             )
 
 
-def _scale(compete: Tensor, offsets: Tensor, mask: Tensor | None, settings: Rl) -> Tensor:
+def _scale(compete: Tensor, offsets: Tensor, mask: Tensor | None, settings: RlSettings) -> Tensor:
     """[S] scale of each member's tokens among those that compete; 0 for the others."""
     lengths = offsets.diff()
     own = torch.cat([lengths.new_zeros(1), lengths[compete].cumsum(0)])

@@ -11,7 +11,7 @@ import torch
 
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
-from rrgtrain.schema import Rl
+from rrgtrain.schema import RlSettings
 
 
 def adamw(
@@ -29,7 +29,7 @@ def adamw(
     return torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=betas)
 
 
-def optimizer_of(model: torch.nn.Module, settings: Rl) -> torch.optim.Optimizer:
+def optimizer_of(model: torch.nn.Module, settings: RlSettings) -> torch.optim.Optimizer:
     """The optimiser that the section `rl` names; UserError where its package is not installed."""
     betas = (settings.beta1, settings.beta2)
     if settings.optimizer == "adamw":

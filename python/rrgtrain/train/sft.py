@@ -20,7 +20,7 @@ from rrgtrain.log.speed import peak_memory
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.schema import Recipe, Sft
+from rrgtrain.schema import Recipe, SftSettings
 from rrgtrain.state.checkpointer import NullCheckpointer, State
 from rrgtrain.train.best import chosen_of
 from rrgtrain.train.describe import describe_references
@@ -70,7 +70,7 @@ def sft_loss(
 
 
 def sft_gradients(
-    policy: Policy, prompts: PromptCache, studies: Sequence[Study], settings: Sft, step: int
+    policy: Policy, prompts: PromptCache, studies: Sequence[Study], settings: SftSettings, step: int
 ) -> tuple[float, int]:
     """Adds the gradient of `sft_loss` over `studies` into the parameters' `.grad`.
 

@@ -10,7 +10,7 @@ from rrgtrain.algorithms import Algorithm, Group
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Rl
+from rrgtrain.schema import RlSettings
 from rrgtrain.state.checkpointer import NullCheckpointer
 from rrgtrain.train.gap import SamplerWatch
 from rrgtrain.train.minibatch import minibatches
@@ -25,13 +25,13 @@ class Learner:
     policy: Policy
     reference: Policy | None
     algorithm: Algorithm
-    settings: Rl
+    settings: RlSettings
     optimizer: torch.optim.Optimizer
     checkpointer: NullCheckpointer
     watch: SamplerWatch
 
 
-def on_policy(settings: Rl, groups: int) -> bool:
+def on_policy(settings: RlSettings, groups: int) -> bool:
     """Whether each batch gets one update: the policy is then the one that sampled, ratio 1."""
     return settings.epochs == 1 and (settings.minibatch is None or settings.minibatch >= groups)
 

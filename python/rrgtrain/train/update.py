@@ -21,7 +21,7 @@ from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Rl
+from rrgtrain.schema import RlSettings
 from rrgtrain.train.apart import measured_apart
 from rrgtrain.train.layout import Layout, Part
 from rrgtrain.train.micro import idle_chunk, with_images, within_budget
@@ -46,7 +46,7 @@ def accumulate_gradients(
     groups: list[Group],
     advantages: Tensor | Objective,
     spec: PolicyLoss,
-    settings: Rl,
+    settings: RlSettings,
     *,
     fixed: FixedLogps | None = None,
 ) -> Update:
@@ -138,7 +138,7 @@ def fixed_logps(
     groups: list[Group],
     advantages: Tensor | Objective,
     spec: PolicyLoss,
-    settings: Rl,
+    settings: RlSettings,
 ) -> FixedLogps:
     """One pass of the policy, in evaluation mode as when it sampled, and one of the reference."""
     batch = Layout(groups, as_objective(advantages), settings)
@@ -330,7 +330,7 @@ def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[T
 
 
 def _chunks(
-    groups: list[Group], batch: Layout, settings: Rl, *, keep_all: bool
+    groups: list[Group], batch: Layout, settings: RlSettings, *, keep_all: bool
 ) -> list[tuple[list[Group], list[int]]]:
     """This rank's micro-batches, of groups with the members that are needed, and their rows."""
     own = [g for g in groups if g.rank == ranks.rank()] if ranks.size() > 1 else groups

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
-from rrgclinical.chexbert.pieces import WordPieces, read_vocabulary, refuse_foreign
+from rrgclinical.chexbert.pieces import ReportTokenizer, read_vocabulary, refuse_foreign
 from rrgtrain.errors import UserError
 from tests.rrgclinical.chexbert import tiny
 
 SIZE = len(tiny.VOCABULARY)
-PIECES = WordPieces({piece: row for row, piece in enumerate(tiny.VOCABULARY)}, 512)
+PIECES = ReportTokenizer({piece: row for row, piece in enumerate(tiny.VOCABULARY)}, 512)
 
 
 @pytest.fixture(scope="module")
@@ -114,4 +114,4 @@ def test_another_vocabulary_of_the_same_size_is_refused():
 
 def test_a_limit_without_room_for_a_piece_is_refused():
     with pytest.raises(ValueError, match="limit is 2"):
-        WordPieces({piece: row for row, piece in enumerate(tiny.VOCABULARY)}, 2)
+        ReportTokenizer({piece: row for row, piece in enumerate(tiny.VOCABULARY)}, 2)

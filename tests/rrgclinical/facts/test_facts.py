@@ -23,7 +23,7 @@ from rrgclinical.facts.reading import LABELS
 from rrgclinical.labels import NO_FINDING, OBSERVATIONS, ClassId
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.cases import cases
 from tests.rrgclinical.chat.server import Reply, Server, serving
 
@@ -202,7 +202,7 @@ def test_facts_in_a_wrong_form_are_refused(answer: str) -> None:
 
 def test_the_term_keeps_facts_and_verdicts_and_never_scores_a_failure() -> None:
     studies = ["Edema. No fracture.", "Lungs are clear."]
-    settings = Reward(terms={"facts": 1.0})
+    settings = RewardSettings(terms={"facts": 1.0})
     found = RewardService(settings)(["Edema.", "Edema."], studies)
     assert found["facts"].tolist() == [1.0, 0.0]
     note = found.notes["facts"][0]
@@ -211,12 +211,12 @@ def test_the_term_keeps_facts_and_verdicts_and_never_scores_a_failure() -> None:
     assert json.loads(json.dumps(note)) == note
 
     with serving(lambda *_: Reply(status=500)) as server:
-        settings = Reward(terms={"facts": 1.0}, options={"facts": options(server)})
+        settings = RewardSettings(terms={"facts": 1.0}, options={"facts": options(server)})
         with pytest.raises(UserError, match=r"reward term facts failed: .* failed 2 times.*500"):
             RewardService(settings)(["Edema.", "Edema."], studies)
 
     with serving(model) as server:
-        settings = Reward(terms={"facts": 1.0}, options={"facts": options(server)})
+        settings = RewardSettings(terms={"facts": 1.0}, options={"facts": options(server)})
         service = RewardService(settings)
         assert service(["Edema. Fracture", ""], studies)["facts"][0] == pytest.approx(5 / 6)
         before = service.statistics()
@@ -226,7 +226,7 @@ def test_the_term_keeps_facts_and_verdicts_and_never_scores_a_failure() -> None:
         assert step["endpoint/facts_requests"] == 2.0 and step["endpoint/facts_seconds"] > 0
         assert step["texts/facts_asked"] == 2.0 and step["texts/facts_computed"] == 1.0
 
-    down = Reward(terms={"facts": 1.0}, options={"facts": options(server)})
+    down = RewardSettings(terms={"facts": 1.0}, options={"facts": options(server)})
     with pytest.raises(
         UserError, match=r"reward term facts failed: .*connection attempts failed.*is it up"
     ):

@@ -9,7 +9,7 @@ from rrgclinical.official import OfficialRaTEScore
 from rrgclinical.ratescore.sentences import splitter
 from rrgtrain.errors import RewardError
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.chexbert import tiny as chexbert
 from tests.rrgclinical.oracle.base import name_tokenizers
 from tests.rrgclinical.radgraph import archives, texts
@@ -56,7 +56,7 @@ def test_terms_of_the_packages_are_ours(oracle, tmp_path):
     references = [*(other for _, other in chosen), REPORTS[0], REPORTS[1]]
     scores = {
         side: RewardService(
-            Reward(
+            RewardSettings(
                 terms=dict.fromkeys((f"radgraph{side}", f"ratescore{side}", "label_f1"), 1.0),
                 labeller=f"chexbert{side}",
                 options=options,
@@ -80,4 +80,4 @@ def test_options_of_the_packages_are_checked():
         ("radgraph-official", "radgraph: no weights given; .*`rules` needs no file"),
     ):
         with pytest.raises(RewardError, match=f"reward term {name} failed: {wanted}"):
-            RewardService(Reward(terms={name: 1.0}))(["a"], ["b"])
+            RewardService(RewardSettings(terms={name: 1.0}))(["a"], ["b"])

@@ -12,7 +12,7 @@ from rrgclinical.ratescore import affinity
 from rrgtrain.algorithms.edits import edit_reports
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import Edit, Reward
+from rrgtrain.schema import EditSettings, RewardSettings
 from tests.rrgclinical.cases import cases
 
 SENTENCES = [sentence for sentence, _ in cases()]
@@ -93,7 +93,7 @@ def test_the_tables_are_the_published_ones() -> None:
 @pytest.mark.parametrize(("table", "neg_weight"), [("long", 0.3612), ("short", 0.8717)])
 def test_the_term_is_the_definition(extractor, table: str, neg_weight: float) -> None:
     reports, references = [*REPORTS, "", REPORTS[0]], [*REFERENCES, REFERENCES[0], ""]
-    settings = Reward(
+    settings = RewardSettings(
         terms={"ratescore": 1.0},
         extractor="ratescore",
         rate_affinity=table,
@@ -114,13 +114,13 @@ def test_the_term_is_the_definition(extractor, table: str, neg_weight: float) ->
 
 def test_it_is_named_in_a_recipe(folders) -> None:
     options = {"ratescore": {"ner": str(folders[0]), "embedder": str(folders[1])}}
-    settings = Reward(terms={"ratescore": 1.0}, options=options)
+    settings = RewardSettings(terms={"ratescore": 1.0}, options=options)
     service = RewardService(settings)
     assert service(REFERENCES[:2], REFERENCES[:2])["total"].tolist() == pytest.approx(
         [plain_identity(service, text) for text in REFERENCES[:2]], abs=1e-6
     )
     with pytest.raises(UserError, match="reward term ratescore failed: .*no ner given"):
-        RewardService(Reward(terms={"ratescore": 1.0}))(["a"], ["b"])
+        RewardService(RewardSettings(terms={"ratescore": 1.0}))(["a"], ["b"])
 
 
 def plain_identity(service: RewardService, text: str) -> float:
@@ -129,7 +129,9 @@ def plain_identity(service: RewardService, text: str) -> float:
 
 
 def test_edits_towards_the_reference_find_their_entities_here(extractor) -> None:
-    edited = edit_reports(REPORTS, REFERENCES, list(range(len(REPORTS))), extractor, Edit())
+    edited = edit_reports(REPORTS, REFERENCES, list(range(len(REPORTS))), extractor, EditSettings())
     assert any(edit.text != report for edit, report in zip(edited, REPORTS, strict=True))
-    same = edit_reports(REFERENCES, REFERENCES, list(range(len(REFERENCES))), extractor, Edit())
+    same = edit_reports(
+        REFERENCES, REFERENCES, list(range(len(REFERENCES))), extractor, EditSettings()
+    )
     assert [edit.text for edit in same] == REFERENCES

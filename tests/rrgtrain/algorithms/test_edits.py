@@ -16,7 +16,7 @@ from rrgclinical.rules import split_sentences
 from rrgkern import sentence_body
 from rrgtrain.algorithms.edits import Edited, edit_reports
 from rrgtrain.report.marks import NEUTRAL, mark_reports
-from rrgtrain.schema import Edit
+from rrgtrain.schema import EditSettings
 
 # Findings on both sides, and what a splitter may stumble over.
 SENTENCES = [
@@ -86,7 +86,7 @@ def pairs() -> tuple[list[str], list[str]]:
 
 @cache
 def edited(max_edits: int | None) -> list[Edited]:
-    return edit_reports(*pairs(), range(COUNT), extractor(), Edit(max_edits=max_edits))
+    return edit_reports(*pairs(), range(COUNT), extractor(), EditSettings(max_edits=max_edits))
 
 
 def sentences(text: str) -> list[str]:
@@ -166,5 +166,7 @@ NAMED = {
 def test_named_examples(name: str) -> None:
     report, reference, wanted = NAMED[name]
     for seed in range(5):
-        (edit,) = edit_reports([report], [reference], [seed], extractor(), Edit(max_edits=None))
+        (edit,) = edit_reports(
+            [report], [reference], [seed], extractor(), EditSettings(max_edits=None)
+        )
         assert edit.text == wanted

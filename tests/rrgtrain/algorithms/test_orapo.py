@@ -15,7 +15,7 @@ from rrgtrain.algorithms.orapo import mixing_weight, oracle_against_sampled, zer
 from rrgtrain.algorithms.zero_rate import ZeroRate
 from rrgtrain.errors import UserError
 from rrgtrain.policy.lora import add_lora
-from rrgtrain.schema import Lora
+from rrgtrain.schema import LoraSettings
 from rrgtrain.train import update as update_module
 from rrgtrain.train.rl import spread, zero_variance
 from rrgtrain.train.update import Update, accumulate_gradients
@@ -159,7 +159,7 @@ def test_at_the_start_the_temperature_is_a_factor_of_the_ratio() -> None:
 def test_measuring_draws_the_dropout_of_the_update() -> None:
     """The two passes see the same masks, and the update those that it would have seen."""
     policy = tiny_policy()
-    add_lora(policy, Lora(rank=2, alpha=8.0, dropout=0.3), 0)
+    add_lora(policy, LoraSettings(rank=2, alpha=8.0, dropout=0.3), 0)
     policy.model.train()
     cfg = recipe("rl.algorithm=orapo", "rl.beta=0")
     algorithm, groups = build_algorithm(cfg), completed()

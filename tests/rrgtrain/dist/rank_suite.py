@@ -28,7 +28,7 @@ from rrgtrain.train.sft import sft_gradients
 from rrgtrain.train.update import accumulate_gradients, fixed_logps
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Lora, Rl
+from rrgtrain.schema import LoraSettings, RlSettings
 from tests.rrgtrain.common import groups_of, recipe, studies
 from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
 
@@ -78,7 +78,7 @@ def objective_of(groups: list[Group], case: Case) -> Objective:
 
 
 def computed(policy: Policy, reference: Policy | None, groups: list[Group], case: Case) -> Found:
-    settings: Rl = recipe(*case.overrides).rl
+    settings: RlSettings = recipe(*case.overrides).rl
     objective, spec = objective_of(groups, case), loss_of(recipe(*case.overrides))
     kept = reference if case.oracle or settings.beta > 0 else None
     fixed = fixed_logps(policy, kept, groups, objective, spec, settings) if case.fixed else None
@@ -135,7 +135,7 @@ def variants(mode: str) -> dict[str, Found]:
     for name, chosen in options.items():
         policy = tiny_policy(**chosen)
         if name.startswith("LoRA"):
-            add_lora(policy, Lora(rank=2, dropout=0.0), 0)
+            add_lora(policy, LoraSettings(rank=2, dropout=0.0), 0)
         policy.model.train()
         reference = pair(mode, policy)
         sharding.setup(mode, policy, reference)

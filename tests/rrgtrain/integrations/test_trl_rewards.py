@@ -9,7 +9,7 @@ import pytest
 from rrgtrain.errors import RewardError
 from rrgtrain.integrations.trl_rewards import trl_reward
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 
 COMPLETIONS = ["Cardiomegaly. Edema.", "Lungs are clear.", ""]
 REFERENCES = ["Edema.", "Clear.", "Edema."]
@@ -27,7 +27,7 @@ def call(function, **more):
 
 
 def test_rewards_are_the_total_as_floats() -> None:
-    service = RewardService(Reward())
+    service = RewardService(RewardSettings())
     function = trl_reward(service, name="clinical")
     found = call(function)
     assert function.__name__ == "clinical"
@@ -36,7 +36,7 @@ def test_rewards_are_the_total_as_floats() -> None:
 
 
 def test_conversations_are_read() -> None:
-    function = trl_reward(RewardService(Reward()))
+    function = trl_reward(RewardService(RewardSettings()))
     plain = [[{"role": "assistant", "content": text}] for text in COMPLETIONS]
     parts = [
         [{"role": "assistant", "content": [{"type": "text", "text": text}]}] for text in COMPLETIONS
@@ -48,7 +48,9 @@ def test_conversations_are_read() -> None:
 
 def test_terms_are_logged_and_the_schedule_follows_the_trainer() -> None:
     logged: dict[str, float] = {}
-    service = RewardService(Reward(terms={"label_f1": 1.0, "bleu2": 1.0}, starts={"bleu2": 0.8}))
+    service = RewardService(
+        RewardSettings(terms={"label_f1": 1.0, "bleu2": 1.0}, starts={"bleu2": 0.8})
+    )
     function = trl_reward(service)
 
     def at(step: int) -> list[float]:
@@ -67,7 +69,7 @@ def test_terms_are_logged_and_the_schedule_follows_the_trainer() -> None:
 
 def test_failures_are_raised() -> None:
     with pytest.raises(ValueError, match="no column 'report', it has findings"):
-        trl_reward(RewardService(Reward()))(completions=["x"], findings=["y"])
-    inverse = trl_reward(RewardService(Reward(terms={"inverse_frequency": 1.0})))
+        trl_reward(RewardService(RewardSettings()))(completions=["x"], findings=["y"])
+    inverse = trl_reward(RewardService(RewardSettings(terms={"inverse_frequency": 1.0})))
     with pytest.raises(RewardError, match="reward term inverse_frequency failed: there are no tra"):
         call(inverse)

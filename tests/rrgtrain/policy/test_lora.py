@@ -12,7 +12,7 @@ from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.prompt import bound_images, encode_prompt, prompt_text
 from rrgtrain.policy.trainable import training_only
-from rrgtrain.schema import Lora
+from rrgtrain.schema import LoraSettings
 from tests.rrgtrain.policy.common import CONFIG, study, tiny_policy
 
 
@@ -22,7 +22,7 @@ def trainable(policy) -> list[str]:
 
 def test_the_adapter_trains_and_nothing_else_does() -> None:
     policy = tiny_policy()
-    add_lora(policy, Lora(rank=4, alpha=8.0, dropout=0.0), seed=0)
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=0.0), seed=0)
     names = trainable(policy)
     assert names and all(".lora_" in n and "language_model.layers." in n for n in names)
     # four of attention and three of the MLP, two matrices each
@@ -34,7 +34,7 @@ def test_it_begins_as_the_base_and_is_drawn_by_its_seed() -> None:
     plain, one, two, other = (tiny_policy() for _ in range(4))
     state = torch.get_rng_state()
     for policy, seed in ((one, 1), (two, 1), (other, 2)):
-        add_lora(policy, Lora(rank=2), seed)
+        add_lora(policy, LoraSettings(rank=2), seed)
     assert torch.equal(torch.get_rng_state(), state)
     ids = torch.arange(5)[None]
     with torch.no_grad():
@@ -46,19 +46,19 @@ def test_it_begins_as_the_base_and_is_drawn_by_its_seed() -> None:
 
 def test_a_saved_adapter_goes_on_and_another_rank_is_refused(tmp_path: Path) -> None:
     policy = tiny_policy()
-    add_lora(policy, Lora(rank=2), seed=0)
+    add_lora(policy, LoraSettings(rank=2), seed=0)
     loaded = load_policy(policy.save(tmp_path / "adapter"))
     before = trainable(loaded)
-    add_lora(loaded, Lora(rank=2), seed=5)
+    add_lora(loaded, LoraSettings(rank=2), seed=5)
     assert trainable(loaded) == before
     with pytest.raises(UserError, match="policy.lora.rank=8, but the adapter .* has rank 2; set"):
-        add_lora(loaded, Lora(rank=8), seed=0)
+        add_lora(loaded, LoraSettings(rank=8), seed=0)
 
 
 def test_without_a_rank_nothing_changes() -> None:
     policy = tiny_policy()
     model, names = policy.model, trainable(policy)
-    add_lora(policy, Lora(), seed=0)
+    add_lora(policy, LoraSettings(), seed=0)
     assert policy.model is model and trainable(policy) == names
 
 

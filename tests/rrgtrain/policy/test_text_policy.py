@@ -17,7 +17,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import bound_images, encode_prompt, prompt_text
 from rrgtrain.policy.trainable import training_only
 from rrgtrain.rollout import SamplingRequest, generate
-from rrgtrain.schema import Lora
+from rrgtrain.schema import LoraSettings
 from tests.rrgtrain.policy.common import REPORTS, prompt, study, text_directory, text_policy
 from tests.rrgtrain.policy.equality import Group, assert_equal, unshared
 
@@ -45,7 +45,7 @@ def assert_equal_computation(policy: Policy, groups: list[Group], **options: obj
 
 
 def with_adapter(policy: Policy) -> Policy:
-    add_lora(policy, Lora(rank=4, alpha=8.0, dropout=0.0), seed=0)
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=0.0), seed=0)
     torch.manual_seed(0)
     with torch.no_grad():
         for name, weight in policy.model.named_parameters():

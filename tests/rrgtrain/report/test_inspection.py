@@ -23,7 +23,7 @@ from rrgtrain.report import (
 )
 from rrgtrain.report.facts import read_facts
 from rrgtrain.report.figures import training_figures
-from rrgtrain.report.heat import Scale, heat_scale, heaviest_words, shaded
+from rrgtrain.report.heat import HeatScale, heat_scale, heaviest_words, shaded
 from rrgtrain.report.missing import unrecorded
 from rrgtrain.report.redline import quoted
 from tests.rrgtrain.report.test_html import EVIL, Page
@@ -56,7 +56,7 @@ def test_one_scale_for_all_samples_and_1_is_blank() -> None:
         ("0.750", "4.00"),
         ("1.000", "5.00"),
     ]
-    assert heat_scale([weighed([("x", 0.5)])]) == Scale(0.5, 1.0)
+    assert heat_scale([weighed([("x", 0.5)])]) == HeatScale(0.5, 1.0)
     assert heat_scale([]).shade(3.0) == 0.0
 
 
@@ -90,7 +90,7 @@ def test_the_same_shade_is_the_same_weight_on_the_whole_page(tmp_path: Path) -> 
 
 
 def test_shades_of_a_page_are_those_of_the_weights() -> None:
-    assert shaded([("a", 1.0), ("b", 2.0)], Scale(1.0, 2.0)) == [
+    assert shaded([("a", 1.0), ("b", 2.0)], HeatScale(1.0, 2.0)) == [
         ("a", "0.000", "weight 1.000"),
         ("b", "1.000", "weight 2.000"),
     ]

@@ -14,7 +14,7 @@ from rrgtrain.log.record import FORMAT, packed
 from rrgtrain.report import RunSummary, System, write_report
 from rrgtrain.report.rollouts import last_rollouts
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 from tests.rrgtrain.report.test_html import EVIL, Page
 
 REFERENCE = "The heart is enlarged. There is edema."
@@ -27,7 +27,7 @@ def member(text: str, origin: str = "sampled") -> dict[str, Any]:
 
 @functools.cache
 def facts() -> RewardService:
-    return RewardService(Reward(terms={"facts": 2.0}))
+    return RewardService(RewardSettings(terms={"facts": 2.0}))
 
 
 def plant(run: Path, step: int, *groups: list[dict[str, Any]], **changed: Any) -> dict[str, Any]:

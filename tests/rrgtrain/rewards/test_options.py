@@ -12,7 +12,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.judges import CachedGraphs
 from rrgtrain.rewards.readers import open_extractor
-from rrgtrain.schema import Recipe, Reward
+from rrgtrain.schema import Recipe, RewardSettings
 from tests.rrgclinical.chexbert import tiny
 from tests.rrgclinical.radgraph import archives
 
@@ -50,7 +50,9 @@ def chexbert(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
 
 
 def test_chexbert_labels_for_the_rewards(chexbert: dict[str, object]) -> None:
-    settings = Reward(terms={"label_f1": 1.0, "mccs": 1.0}, labeller="chexbert", device="cpu")
+    settings = RewardSettings(
+        terms={"label_f1": 1.0, "mccs": 1.0}, labeller="chexbert", device="cpu"
+    )
     settings.options = {"chexbert": {**chexbert, "token_budget": 77}}
     service = RewardService(settings)
     labeller = service.labeller.labeller
@@ -75,14 +77,14 @@ def test_chexbert_labels_for_the_rewards(chexbert: dict[str, object]) -> None:
 )
 def test_wrong_options_are_named(options: dict[str, object], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        RewardService(Reward(labeller="chexbert", options={"chexbert": options}))
+        RewardService(RewardSettings(labeller="chexbert", options={"chexbert": options}))
     with pytest.raises(UserError, match="extractor rules: unknown option 'x'; it takes no options"):
-        open_extractor(Reward(options={"rules": {"x": 1}}))
+        open_extractor(RewardSettings(options={"rules": {"x": 1}}))
 
 
 def test_radgraph_f1_is_a_term(tmp_path: Path) -> None:
     archive = archives.write_archive(tmp_path / "files")
-    settings = Reward(
+    settings = RewardSettings(
         terms={"radgraph": 1.0},
         options={"radgraph": {"weights": str(archive)}},
         device="cpu",

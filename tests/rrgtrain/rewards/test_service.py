@@ -17,7 +17,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.rewards import service as service_module
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.readers import open_extractor
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 
 STUDIES = [Study(f"s{i}", "test", text, None, ()) for i, text in enumerate(["Edema.", "Clear."])]
 REPORTS = ["Cardiomegaly. Edema.", "Lungs are clear."]
@@ -29,7 +29,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, **terms: object) -> None:
 
 def test_the_total_is_the_weighted_sum_of_the_terms() -> None:
     weights = {"label_f1": 2.0, "entity_f1": -0.5, "match": 0.25}
-    found = RewardService(Reward(terms=weights))(REPORTS, STUDIES)
+    found = RewardService(RewardSettings(terms=weights))(REPORTS, STUDIES)
     assert list(found) == ["total", *weights]
     assert all(v.shape == (2,) and v.dtype == np.float64 for v in found.values())
     np.testing.assert_allclose(found["total"], sum(w * found[k] for k, w in weights.items()))
@@ -41,7 +41,7 @@ def test_a_value_that_is_not_finite_names_term_and_study(
     bad: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch, mine=lambda batch: np.array([1.0, bad]))
-    service = RewardService(Reward(terms={"label_f1": 1.0, "mine": 1.0}))
+    service = RewardService(RewardSettings(terms={"label_f1": 1.0, "mine": 1.0}))
     with pytest.raises(RewardError, match=f"reward term mine gave {bad} for study s1$"):
         service(REPORTS, STUDIES)
 
@@ -51,7 +51,7 @@ def test_a_term_that_raises_stops_the_call(monkeypatch: pytest.MonkeyPatch) -> N
         raise RuntimeError("the endpoint is down")
 
     plant(monkeypatch, mine=broken)
-    service = RewardService(Reward(terms={"label_f1": 1.0, "mine": 0.0}))
+    service = RewardService(RewardSettings(terms={"label_f1": 1.0, "mine": 0.0}))
     wanted = (
         r"^reward term mine failed: RuntimeError: the endpoint is down \(test_service.py:\d+\)$"
     )
@@ -68,27 +68,27 @@ def test_a_term_of_another_shape_is_refused(
 ) -> None:
     plant(monkeypatch, mine=lambda batch: value)
     with pytest.raises(RewardError, match=r"reward term mine gave shape \(.*\), not \(2,\)"):
-        RewardService(Reward(terms={"mine": 1.0}))(REPORTS, STUDIES)
+        RewardService(RewardSettings(terms={"mine": 1.0}))(REPORTS, STUDIES)
 
 
 def test_unknown_terms_are_named_with_the_choices() -> None:
     wanted = "names 'labelf1'; did you mean label_f1. choose from accuracy, bleu1, .*, or your own"
     with pytest.raises(UserError, match=wanted):
-        RewardService(Reward(terms={"label_f1": 1.0, "labelf1": 1.0}))
+        RewardService(RewardSettings(terms={"label_f1": 1.0, "labelf1": 1.0}))
     with pytest.raises(UserError, match="reward.terms is empty; choose from"):
-        RewardService(Reward(terms={}))
+        RewardService(RewardSettings(terms={}))
 
 
 def test_unknown_backends_are_refused() -> None:
     with pytest.raises(UserError, match="unknown labeller 'chexbart'"):
-        RewardService(Reward(labeller="chexbart"))
+        RewardService(RewardSettings(labeller="chexbart"))
     with pytest.raises(UserError, match="unknown extractor 'radgrapf'"):
-        RewardService(Reward(extractor="radgrapf"))
+        RewardService(RewardSettings(extractor="radgrapf"))
 
 
 def test_reports_and_studies_must_pair() -> None:
     with pytest.raises(ValueError, match="1 reports for 2 studies; pass one each"):
-        RewardService(Reward())(REPORTS[:1], STUDIES)
+        RewardService(RewardSettings())(REPORTS[:1], STUDIES)
 
 
 class Counted:
@@ -110,7 +110,7 @@ class Counted:
 def test_what_terms_share_is_read_once_and_each_text_once() -> None:
     counted = Counted()
     terms = dict.fromkeys(("label_f1", "mccs", "entity_f1", "match"), 1.0)
-    service = RewardService(Reward(terms=terms), counted, counted)  # type: ignore[arg-type]
+    service = RewardService(RewardSettings(terms=terms), counted, counted)  # type: ignore[arg-type]
     first = service([*REPORTS, REPORTS[0]], [*STUDIES, STUDIES[0]])
     references = tuple(s.report for s in STUDIES)
     once = sorted((what, *t) for what in ("label", "extract") for t in (REPORTS, references))
@@ -125,7 +125,7 @@ def test_what_terms_share_is_read_once_and_each_text_once() -> None:
 
 
 def test_references_may_be_texts() -> None:
-    service = RewardService(Reward())
+    service = RewardService(RewardSettings())
     by_study = service(REPORTS, STUDIES)
     by_text = service(REPORTS, [study.report or "" for study in STUDIES])
     assert {k: v.tolist() for k, v in by_study.items()} == {
@@ -138,7 +138,7 @@ def test_references_may_be_texts() -> None:
 
 
 def test_a_term_weighs_nothing_before_its_start() -> None:
-    settings = Reward(terms={"label_f1": 1.0, "bleu2": 0.25}, starts={"bleu2": 0.8})
+    settings = RewardSettings(terms={"label_f1": 1.0, "bleu2": 0.25}, starts={"bleu2": 0.8})
     service = RewardService(settings)
     for progress, weight in ((0.0, 0.0), (0.79, 0.0), (0.8, 0.25), (1.0, 0.25)):
         found = service(REPORTS, ["Cardiomegaly. Edema.", "Heart is normal."], progress)
@@ -155,12 +155,12 @@ def test_a_term_weighs_nothing_before_its_start() -> None:
 )
 def test_impossible_starts_are_refused(starts: dict[str, float], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        RewardService(Reward(terms={"label_f1": 1.0}, starts=starts))
+        RewardService(RewardSettings(terms={"label_f1": 1.0}, starts=starts))
 
 
 def test_only_the_report_block_is_scored() -> None:
     terms = {"label_f1": 0.75, "match": 1.0, "format": 0.25}
-    service = RewardService(Reward(terms=terms, blocks="think_report"))
+    service = RewardService(RewardSettings(terms=terms, blocks="think_report"))
     inside = "<think>No edema? Pneumothorax!</think><report>Cardiomegaly. Edema.</report>"
     found = service(
         [inside, "Cardiomegaly. Edema.", "<think>x</think><report>Cardiomegaly. Edema."],
@@ -171,7 +171,7 @@ def test_only_the_report_block_is_scored() -> None:
     assert found["match"].tolist() == pytest.approx([1.0, 0.0, 0.0])
     assert found["format"].tolist() == [1.0, 0.0, 0.0]
     assert service.scored_text([inside, "Edema."]) == ["Cardiomegaly. Edema.", ""]
-    assert RewardService(Reward()).scored_text([inside]) == [inside]
+    assert RewardService(RewardSettings()).scored_text([inside]) == [inside]
 
 
 def test_submit_runs_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_submit_runs_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
         return np.ones(len(batch.studies))
 
     plant(monkeypatch, mine=slow)
-    service = RewardService(Reward(terms={"mine": 1.0}))
+    service = RewardService(RewardSettings(terms={"mine": 1.0}))
     futures = [service.submit(REPORTS, STUDIES), service.submit(REPORTS[:1], STUDIES[:1])]
     assert not any(future.done() for future in futures)
     released.set()
@@ -194,7 +194,7 @@ def test_submit_runs_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_references_can_be_read_before_the_reports_are_there() -> None:
     counted = Counted()
     service = RewardService(
-        Reward(terms={"label_f1": 1.0, "entity_f1": 1.0}),
+        RewardSettings(terms={"label_f1": 1.0, "entity_f1": 1.0}),
         counted,  # type: ignore[arg-type]
         counted,  # type: ignore[arg-type]
     )
@@ -216,7 +216,7 @@ def test_reading_ahead_asks_for_references_alone_and_scores_nothing(
 
     plant(monkeypatch, dear=dear)
     counted = Counted()
-    service = RewardService(Reward(terms={"dear": 1.0}), counted, counted)  # type: ignore[arg-type]
+    service = RewardService(RewardSettings(terms={"dear": 1.0}), counted, counted)  # type: ignore[arg-type]
     service(REPORTS, STUDIES)
     counted.asked.clear()
     service.prefetch(["Edema.", "Pneumothorax.", "Fracture.", "Edema."]).result(60)
@@ -233,7 +233,7 @@ def test_references_of_earlier_runs_are_on_disk(tmp_path: Path) -> None:
             super().__init__()
             self.fingerprint = fingerprint
 
-    settings = Reward(terms={"label_f1": 1.0, "entity_f1": 1.0}, cache=str(tmp_path))
+    settings = RewardSettings(terms={"label_f1": 1.0, "entity_f1": 1.0}, cache=str(tmp_path))
 
     def scored(fingerprint: str) -> tuple[dict[str, list[float]], Model, dict[str, float]]:
         model = Model(fingerprint)
@@ -254,7 +254,7 @@ def test_references_of_earlier_runs_are_on_disk(tmp_path: Path) -> None:
 def test_what_fails_in_reading_ahead_is_raised_where_it_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    service = RewardService(Reward(terms={"label_f1": 1.0}))
+    service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
     service(REPORTS, STUDIES)
     monkeypatch.setattr(service.labeller, "label", lambda *_, **__: [][1])
     ahead = service.prefetch(["Fracture."])
@@ -264,7 +264,7 @@ def test_what_fails_in_reading_ahead_is_raised_where_it_is_waited_for(
 
 
 def test_a_step_is_told_what_it_alone_has_read() -> None:
-    service = RewardService(Reward(terms={"label_f1": 1.0}))
+    service = RewardService(RewardSettings(terms={"label_f1": 1.0}))
     service(REPORTS, ["Fracture of a rib.", "Clear."])
     before = service.statistics()
     service([REPORTS[0], REPORTS[0], "Pneumothorax."], ["Fracture of a rib."] * 3)
@@ -281,7 +281,7 @@ def test_seconds_are_kept_per_term_and_per_reading(monkeypatch: pytest.MonkeyPat
             time.sleep(0.05)
             return build_labeller("rules").label(reports)
 
-    service = RewardService(Reward(terms={"label_f1": 1.0, "match": 1.0}), Slow())
+    service = RewardService(RewardSettings(terms={"label_f1": 1.0, "match": 1.0}), Slow())
     service(REPORTS, STUDIES)
     seconds = service.seconds
     assert {"label_f1", "match", "labels", "reference labels"} <= set(seconds)
@@ -298,18 +298,18 @@ def test_a_term_of_ones_own_is_named_by_module_and_function(
         "def length(batch):\n    return np.array([len(r) for r in batch.reports])\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = RewardService(Reward(terms={"my_terms:length": 0.5}))(REPORTS, STUDIES)
+    found = RewardService(RewardSettings(terms={"my_terms:length": 0.5}))(REPORTS, STUDIES)
     assert found["total"].tolist() == [len(report) / 2 for report in REPORTS]
     for name, message in (
         ("my_terms:x", "my_terms has no function x"),
         ("my_termz:length", "my_termz cannot be imported"),
     ):
         with pytest.raises(UserError, match=message):
-            RewardService(Reward(terms={name: 1.0}))
+            RewardService(RewardSettings(terms={name: 1.0}))
 
 
 def test_rewards_and_edits_share_an_extractor() -> None:
-    settings = Reward(cache_texts=7)
+    settings = RewardSettings(cache_texts=7)
     extractor = open_extractor(settings)
     assert RewardService(settings).extractor is extractor
-    assert open_extractor(Reward(cache_texts=8)) is not extractor
+    assert open_extractor(RewardSettings(cache_texts=8)) is not extractor

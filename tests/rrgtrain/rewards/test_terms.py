@@ -11,7 +11,7 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 
 
 def labels(**classes: int) -> tuple[int, ...]:
@@ -24,7 +24,7 @@ def values(
     **settings: object,
 ) -> np.ndarray:
     """The term on (report, reference) pairs; a reference is a text or 14 class ids."""
-    service = RewardService(Reward(terms={term: 1.0}, **settings))  # type: ignore[arg-type]
+    service = RewardService(RewardSettings(terms={term: 1.0}, **settings))  # type: ignore[arg-type]
     studies = [
         Study(
             f"s{i}",
@@ -141,7 +141,7 @@ def test_mccs_counts_uncertain_as_positive_and_leaves_no_finding_out() -> None:
 
 
 def _positives(report: str) -> int:
-    read = RewardService(Reward()).labeller.label([report])[0][:13]
+    read = RewardService(RewardSettings()).labeller.label([report])[0][:13]
     assert set(read.tolist()) <= {0, 1, 3}
     return int((read > 0).sum())
 
@@ -149,7 +149,7 @@ def _positives(report: str) -> int:
 def test_against_report_and_against_labels_read_different_truths() -> None:
     study = Study("s", "test", "Cardiomegaly.", labels(Edema=1), ())
     for against, wanted in (("report", 1.0), ("labels", 0.0)):
-        service = RewardService(Reward(terms={"label_f1": 1.0}, against=against))
+        service = RewardService(RewardSettings(terms={"label_f1": 1.0}, against=against))
         assert service(["Cardiomegaly."], [study])["label_f1"].tolist() == [wanted]
 
 
@@ -159,7 +159,7 @@ def test_a_missing_reference_is_refused(term: str) -> None:
         Study("with", "test", "Edema.", None, ()),
         Study("bare", "test", None, labels(Edema=1), ()),
     ]
-    service = RewardService(Reward(terms={term: 1.0}))
+    service = RewardService(RewardSettings(terms={term: 1.0}))
     with pytest.raises(UserError, match="study bare has no reference report") as caught:
         service(["Edema.", "Edema."], studies)
     assert "reward.against=labels" in str(caught.value) and "\n" not in str(caught.value)
@@ -167,7 +167,7 @@ def test_a_missing_reference_is_refused(term: str) -> None:
 
 @pytest.mark.parametrize("term", ["label_f1", "mccs"])
 def test_missing_labels_are_refused(term: str) -> None:
-    service = RewardService(Reward(terms={term: 1.0}, against="labels"))
+    service = RewardService(RewardSettings(terms={term: 1.0}, against="labels"))
     with pytest.raises(UserError, match=r"study bare has no labels.*use reward.against=report"):
         service(["Edema."], [Study("bare", "test", "Edema.", None, ())])
 
@@ -181,7 +181,9 @@ TRAINING = [
 
 
 def test_the_papers_names_of_label_f1() -> None:
-    service = RewardService(Reward(terms=dict.fromkeys(("label_f1", "ce_f1", "sample_f1"), 1.0)))
+    service = RewardService(
+        RewardSettings(terms=dict.fromkeys(("label_f1", "ce_f1", "sample_f1"), 1.0))
+    )
     found = service(["Cardiomegaly. Small left pleural effusion."], ["Cardiomegaly. Edema."])
     assert found["label_f1"].tolist() == found["ce_f1"].tolist() == found["sample_f1"].tolist()
     assert found["total"].tolist() == pytest.approx([3 * found["label_f1"][0]])
@@ -195,7 +197,7 @@ def test_accuracy_is_the_share_of_labels_right() -> None:
 
 
 def test_inverse_frequency_weighs_rare_labels_more() -> None:
-    service = RewardService(Reward(terms={"inverse_frequency": 1.0}))
+    service = RewardService(RewardSettings(terms={"inverse_frequency": 1.0}))
     service.fit(TRAINING)
     # 3 of 4 studies have cardiomegaly, 1 edema, none pneumothorax (counted as one of four)
     references = ["Cardiomegaly. Edema."] * 4 + ["Edema. Pneumothorax.", "No pleural effusion."]
@@ -207,7 +209,7 @@ def test_inverse_frequency_weighs_rare_labels_more() -> None:
 
 def test_terms_of_words() -> None:
     terms = dict.fromkeys(("bleu1", "bleu2", "bleu4", "rouge_l", "cider", "meteor", "nlg"), 1.0)
-    service = RewardService(Reward(terms=terms))
+    service = RewardService(RewardSettings(terms=terms))
     service.fit(TRAINING)
     same = "There is cardiomegaly and mild edema."
     found = service([same, "There is cardiomegaly.", ""], [same] * 3)
@@ -225,7 +227,7 @@ def test_terms_of_words() -> None:
 def test_terms_that_need_the_training_studies_say_so() -> None:
     for term, what in (("cider", "count n-grams in"), ("inverse_frequency", "label frequencies")):
         with pytest.raises(UserError, match=f"{term} failed: .*{what}.*RewardService.fit"):
-            RewardService(Reward(terms={term: 1.0}))(["Edema."], ["Edema."])
+            RewardService(RewardSettings(terms={term: 1.0}))(["Edema."], ["Edema."])
 
 
 def test_both_blank_is_an_option_of_mccs() -> None:

@@ -18,7 +18,7 @@ from rrgtrain.rollout import RolloutEngine
 from rrgtrain.rollout.vllm_engine import VllmEngine
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.rollout.vllm_server import VllmServerEngine
-from rrgtrain.schema import Lora
+from rrgtrain.schema import LoraSettings
 from rrgtrain.train.reference import reference_of
 from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 from tests.rrgtrain.rollout import stub_vllm
@@ -54,7 +54,7 @@ def test_fifty_pushes_leave_the_base_and_the_reference_as_their_file(
     engine_of: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
-    add_lora(policy, Lora(rank=4, alpha=8.0), seed=0)
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0), seed=0)
     reference = reference_of(policy)
     engine: RolloutEngine
     with engine_of(policy, tmp_path, monkeypatch) as engine:
@@ -100,7 +100,7 @@ def test_the_merged_copy_samples_as_the_adapter(options: dict, tmp_path: Path) -
 
 def test_the_merge_rounds_once() -> None:
     policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
-    add_lora(policy, Lora(rank=4, alpha=8.0), seed=0)
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0), seed=0)
     for step in range(100):
         grow(policy, step)
     layer = policy.language_model.layers[0].mlp.up_proj

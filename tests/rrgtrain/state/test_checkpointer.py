@@ -11,7 +11,7 @@ import torch
 
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog, read_metrics
-from rrgtrain.schema import Checkpoint
+from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, load_weights, require_verb
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
@@ -21,7 +21,7 @@ from tests.rrgtrain.policy.common import tiny_policy
 class Loop:
     """A loop that adds 1 to a weight a step."""
 
-    def __init__(self, run: RunDir, log: RunLog, settings: Checkpoint) -> None:
+    def __init__(self, run: RunDir, log: RunLog, settings: CheckpointSettings) -> None:
         self.run, self.log, self.now = run, log, 0.0
         self.policy = tiny_policy()
         self.weight = self.policy.language_model.norm.weight
@@ -69,7 +69,7 @@ def log(run: RunDir) -> Iterator[RunLog]:
 
 
 def test_due_by_steps_or_by_seconds(run: RunDir, log: RunLog) -> None:
-    loop = Loop(run, log, Checkpoint(steps=3, seconds=100.0, keep=9))
+    loop = Loop(run, log, CheckpointSettings(steps=3, seconds=100.0, keep=9))
     loop.begin()
     for _ in range(7):
         loop.step()
@@ -85,7 +85,7 @@ def test_due_by_steps_or_by_seconds(run: RunDir, log: RunLog) -> None:
 
 
 def test_a_step_that_fails_before_the_change_is_kept_as_it_began(run: RunDir, log: RunLog) -> None:
-    loop = Loop(run, log, Checkpoint(steps=100))
+    loop = Loop(run, log, CheckpointSettings(steps=100))
     loop.begin()
     loop.step()
     start = loop.weight.detach().clone()
@@ -99,7 +99,7 @@ def test_a_step_that_fails_before_the_change_is_kept_as_it_began(run: RunDir, lo
 
 
 def test_a_step_that_fails_in_the_change_is_not(run: RunDir, log: RunLog) -> None:
-    loop = Loop(run, log, Checkpoint(steps=1))
+    loop = Loop(run, log, CheckpointSettings(steps=1))
     loop.begin()
     loop.step()
     loop.step()
@@ -113,12 +113,12 @@ def test_a_step_that_fails_in_the_change_is_not(run: RunDir, log: RunLog) -> Non
 
 
 def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: RunLog) -> None:
-    loop = Loop(run, log, Checkpoint(steps=2))
+    loop = Loop(run, log, CheckpointSettings(steps=2))
     loop.begin()
     for _ in range(4):
         loop.step()
     before = float(loop.weight[0])
-    again = Loop(run, log, Checkpoint(steps=2))
+    again = Loop(run, log, CheckpointSettings(steps=2))
     assert again.checkpointer.resume() == "at step 2 of rl" and again.checkpointer.within == "rl"
     assert len(read_metrics(run.metrics)) == 2, "steps 2 and 3 will be logged again"
     assert float(again.weight[0]) == before - 4, "a reference may still be taken of the start"
@@ -126,7 +126,7 @@ def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: Run
     assert saved == {"at": 2} and again.checkpointer.within is None
     assert float(again.weight[0]) == before - 2
     again.checkpointer.finish("rl", {"best": 1})
-    third = Loop(run, log, Checkpoint())
+    third = Loop(run, log, CheckpointSettings())
     assert third.checkpointer.resume() == "after rl"
     assert (
         third.checkpointer.result("rl") == {"best": 1} and third.checkpointer.result("sft") is None
@@ -136,7 +136,7 @@ def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: Run
 
 def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:
     require_verb(run, "sft")  # nothing was begun
-    loop = Loop(run, log, Checkpoint(steps=1))
+    loop = Loop(run, log, CheckpointSettings(steps=1))
     loop.checkpointer.settings = {"seed": "0"}
     loop.begin()
     loop.step()

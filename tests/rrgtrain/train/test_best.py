@@ -13,14 +13,14 @@ from rrgtrain.config import load_config
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Eval, Recipe, Sft
+from rrgtrain.schema import EvalSettings, Recipe, SftSettings
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.best import BeforeConvergence, Best, chosen_of
 from rrgtrain.train.sft import run_sft
 from tests.rrgtrain.common import policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 
-BY = Eval().best_by
+BY = EvalSettings().best_by
 
 
 def offered(best: Best, scores: Sequence[float], first: int = 0) -> Best:
@@ -75,7 +75,7 @@ def test_it_goes_on_after_a_resume(cut: int) -> None:
 
 def test_the_recipe_says_which() -> None:
     policy = tiny_policy()
-    assert type(chosen_of(policy, Sft(), BY)) is Best
+    assert type(chosen_of(policy, SftSettings(), BY)) is Best
     for name in ("editgrpo_sft", "paper/editgrpo_sft"):
         assert isinstance(
             chosen_of(policy, load_config(Recipe, name, []).sft, BY), BeforeConvergence

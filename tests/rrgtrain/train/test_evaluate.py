@@ -12,7 +12,7 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest, generate
-from rrgtrain.schema import Reward
+from rrgtrain.schema import RewardSettings
 from rrgtrain.train import evaluate as evaluation
 from rrgtrain.train.evaluate import (
     _whole,
@@ -57,7 +57,7 @@ def test_a_policy_without_finite_log_probs_is_not_scored() -> None:
 def test_the_mode_of_the_policy_is_restored(training: bool) -> None:
     policy, prompts = policy_and_prompts()
     policy.model.train(training)
-    rewards = RewardService(Reward())
+    rewards = RewardService(RewardSettings())
     found = evaluate(policy, prompts, studies(2), rewards, batch=2, max_new_tokens=5)
     assert policy.model.training is training
     assert len(found.reports) == 2 and found.rewards["total"].shape == (2,)
@@ -65,7 +65,7 @@ def test_the_mode_of_the_policy_is_restored(training: bool) -> None:
 
 def test_the_truth_is_read_in_the_references() -> None:
     given = studies(3)
-    rewards = RewardService(Reward())
+    rewards = RewardService(RewardSettings())
     perfect = score([s.report or "" for s in given], given, rewards)
     np.testing.assert_array_equal(perfect.truth, np.array([s.labels for s in given]))
     values = perfect.metrics()
@@ -77,11 +77,11 @@ def test_the_truth_is_the_labels_that_the_reward_is_against() -> None:
     """An expert's labels, which the report does not say (OraPO, table 5)."""
     expert = tuple(1 if name == "Edema" else 0 for name in OBSERVATIONS)
     given = [replace(s, labels=expert) for s in studies(3)]
-    rewards = RewardService(Reward(terms={"accuracy": 1.0}, against="labels"))
+    rewards = RewardService(RewardSettings(terms={"accuracy": 1.0}, against="labels"))
     found = score([s.report or "" for s in given], given, rewards)
     np.testing.assert_array_equal(found.truth, np.array([expert] * 3))
     assert score(["There is edema."] * 3, given, rewards).metrics()["micro_f1"] == 1.0
-    against_reports = score(found.reports, given, RewardService(Reward()))
+    against_reports = score(found.reports, given, RewardService(RewardSettings()))
     assert (against_reports.truth != found.truth).any()
 
 
@@ -96,7 +96,7 @@ def test_ranks_agree_on_the_truth(against: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(evaluation, "score", lambda *_, references: asked.append(references))
     monkeypatch.setattr(evaluation, "_whole", lambda studies, parts: None)
     monkeypatch.setattr(evaluation.ranks, "gather", lambda part: [])
-    rewards = RewardService(Reward(terms={"accuracy": 1.0}, against=against))
+    rewards = RewardService(RewardSettings(terms={"accuracy": 1.0}, against=against))
     policy, prompts = policy_and_prompts()
     evaluate(policy, prompts, given, rewards, batch=2, max_new_tokens=5)
     evaluate(policy, prompts, given[:2], rewards, batch=2, max_new_tokens=5)
@@ -105,7 +105,7 @@ def test_ranks_agree_on_the_truth(against: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_truth_is_the_labels_where_there_is_no_report() -> None:
     given = [replace(s, report=None) for s in studies(3)]
-    rewards = RewardService(Reward(terms={"mccs": 1.0}, against="labels"))
+    rewards = RewardService(RewardSettings(terms={"mccs": 1.0}, against="labels"))
     found = score(["", "Edema.", ""], given, rewards)
     np.testing.assert_array_equal(found.truth, np.array([s.labels for s in given]))
     assert found.truth.dtype == np.int8 and found.truth.shape == (3, len(OBSERVATIONS))
@@ -115,13 +115,13 @@ def test_the_truth_is_the_labels_where_there_is_no_report() -> None:
 def test_a_study_with_neither_is_refused() -> None:
     given = [replace(studies(1)[0], report=None, labels=None)]
     with pytest.raises(UserError, match="has no labels"):
-        score([""], given, RewardService(Reward(terms={"mccs": 1.0}, against="labels")))
+        score([""], given, RewardService(RewardSettings(terms={"mccs": 1.0}, against="labels")))
 
 
 def test_every_metric_that_a_checkpoint_can_be_chosen_by_is_there() -> None:
     given = studies(3)
-    values = score(["Edema."] * 3, given, RewardService(Reward())).metrics()
-    names = metric_names(Reward().terms)
+    values = score(["Edema."] * 3, given, RewardService(RewardSettings())).metrics()
+    names = metric_names(RewardSettings().terms)
     assert set(values) == {*names, "words"}
     for name in names:
         assert chosen_value(values, name) == values[name]
@@ -139,7 +139,7 @@ def test_the_parts_of_ranks_make_the_whole(size: int) -> None:
     """With what the terms kept of each report, for the page that rank 0 draws."""
     given = studies(5)
     reports = ["Edema.", "", "No edema. Effusion.", "The heart is enlarged.", "Edema. Fracture."]
-    rewards = RewardService(Reward(terms={"facts": 1.0, "label_f1": 0.5}))
+    rewards = RewardService(RewardSettings(terms={"facts": 1.0, "label_f1": 0.5}))
     alone = score(reports, given, rewards)
     parts = [score(reports[r::size], given[r::size], rewards).state_dict() for r in range(size)]
     whole = _whole(given, parts)

@@ -26,7 +26,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, bound_images
 from rrgtrain.rollout import Rollout, SamplingRequest, TransformersEngine, generate
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
-from rrgtrain.schema import Lora, Recipe
+from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.gap import ROUNDING, Compared, SamplerWatch
@@ -151,7 +151,7 @@ def test_every_step_of_every_engine_logs_a_gap_of_rounding(
     for name, other in (("own", False), ("other", True)):
         policy = tiny_policy(dtype=dtype)
         if dropout is not None:
-            add_lora(policy, Lora(rank=4, alpha=8.0, dropout=dropout), 0)
+            add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=dropout), 0)
         engine = Elsewhere(policy) if other else None
         rows = run(tmp_path / name, policy, recipe(*CHAOS, "rl.steps=2"), engine, given, Length())
         assert len(rows) == 2
@@ -189,7 +189,7 @@ def test_a_fault_stops_the_run_before_it_learns(
 ) -> None:
     given, policy, fault = pictured(tmp_path / "images"), tiny_policy(dtype=dtype), dict(fault)
     if "adapters" in fault:
-        add_lora(policy, Lora(rank=4, alpha=256.0, dropout=0.05), 0)
+        add_lora(policy, LoraSettings(rank=4, alpha=256.0, dropout=0.05), 0)
     if fault.get("sees") == "smaller images":
         other = tiny_policy(dtype=dtype)
         bound_images(other, 28 * 28, 56 * 56)

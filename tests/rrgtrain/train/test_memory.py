@@ -11,7 +11,7 @@ import torch
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.policy.lora import add_lora
-from rrgtrain.schema import Lora
+from rrgtrain.schema import LoraSettings
 from rrgtrain.train.memory import state_bytes
 from rrgtrain.train.optim import adamw, apply_step
 from rrgtrain.train.update import accumulate_gradients
@@ -58,7 +58,7 @@ def test_what_is_held_is_what_the_formula_says(options: dict) -> None:
     before = live()
     policy = tiny_policy(**options)
     if adapter:
-        add_lora(policy, Lora(rank=32, dropout=0.0), 0)
+        add_lora(policy, LoraSettings(rank=32, dropout=0.0), 0)
     wanted = state_bytes(policy)
     sharding.setup("none", policy)
     optimizer = adamw(policy.model, 1e-3, 0.0)

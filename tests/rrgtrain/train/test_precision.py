@@ -23,7 +23,7 @@ from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout import TransformersEngine
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
-from rrgtrain.schema import Lora
+from rrgtrain.schema import LoraSettings
 from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.encode import PromptCache
@@ -90,7 +90,7 @@ def test_what_never_trains_stays_in_bf16_and_is_not_copied() -> None:
     assert {p.dtype for p in tower} == {BF16}
     assert not any(map(sharding._is_dtensor, tower))
     adapted = tiny_policy(dtype=BF16)
-    add_lora(adapted, Lora(rank=2, dropout=0.0), 0)
+    add_lora(adapted, LoraSettings(rank=2, dropout=0.0), 0)
     sharding.setup("none", adapted)
     dtypes = {p.requires_grad: p.dtype for p in adapted.model.parameters()}
     assert dtypes == {True: torch.float32, False: BF16}
@@ -125,7 +125,7 @@ def test_an_adapter_is_merged_from_gathered_weights() -> None:
     found = []
     for placed in (False, True):
         policy = tiny_policy(dtype=BF16)
-        add_lora(policy, Lora(rank=2, dropout=0.0), 0)
+        add_lora(policy, LoraSettings(rank=2, dropout=0.0), 0)
         with torch.no_grad():
             for name, parameter in policy.model.named_parameters():
                 if "lora_B" in name:

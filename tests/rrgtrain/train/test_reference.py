@@ -14,7 +14,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Lora
+from rrgtrain.schema import LoraSettings
 from rrgtrain.state.remembered import FILE, base_of
 from rrgtrain.train import reference as reference_module
 from rrgtrain.train.reference import (
@@ -51,7 +51,7 @@ def disturb(policy: Policy) -> None:
 
 def adapted(*, learned: bool, dropout: float = 0.0) -> Policy:
     policy = tiny_policy()
-    add_lora(policy, Lora(rank=4, alpha=8.0, dropout=dropout), 0)
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=dropout), 0)
     if learned:
         disturb(policy)
     return policy
@@ -190,7 +190,7 @@ def test_base_is_what_fine_tuning_started_from(tmp_path: Path) -> None:
 def test_the_base_of_an_adapter_is_the_adapter_off(tmp_path: Path) -> None:
     tiny_policy().save(tmp_path / "model")
     policy = load_policy(tmp_path / "model")
-    add_lora(policy, Lora(rank=4, alpha=8.0), 0)
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0), 0)
     disturb(policy)
     first = run_of(tmp_path / "a", policy, str(tmp_path / "model"))
     loaded = load_policy(first)
@@ -212,7 +212,7 @@ def test_an_adapter_on_fine_tuned_weights_has_their_base(tmp_path: Path) -> None
     disturb(tuned)
     first = run_of(tmp_path / "a", tuned, str(tmp_path / "model"))
     policy = load_policy(first)
-    add_lora(policy, Lora(rank=4, alpha=8.0), 0)
+    add_lora(policy, LoraSettings(rank=4, alpha=8.0), 0)
     reference = named_reference(
         policy, recipe(f"policy.path={first}", "rl.reference=base"), tmp_path / "b"
     )

@@ -17,7 +17,7 @@ from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.run.stages import Stages
-from rrgtrain.schema import Checkpoint, Lora
+from rrgtrain.schema import CheckpointSettings, LoraSettings
 from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.encode import PromptCache
@@ -53,11 +53,11 @@ def tuned(
 ) -> tuple[Policy, list[Weights], SftResult | None]:
     """Six steps with dropout, which draws from the global generator; validated at 2, 4 and 6."""
     policy = tiny_policy()
-    add_lora(policy, Lora(rank=2, alpha=8.0, dropout=0.3), 0)
+    add_lora(policy, LoraSettings(rank=2, alpha=8.0, dropout=0.3), 0)
     validate, result = Validation(policy, scores), None
     cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.lr=0.01")
     with RunDir.create(home, resume=resume) as run, RunLog(run) as log:
-        checkpointer = Checkpointer(run, policy, log, "sft", Checkpoint(steps=1000))
+        checkpointer = Checkpointer(run, policy, log, "sft", CheckpointSettings(steps=1000))
         if resume:
             assert checkpointer.resume() == "at step 4 of sft"
         # a process that is started again draws something else
