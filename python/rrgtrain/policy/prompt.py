@@ -15,12 +15,12 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.template import check_prompt, filled
 from rrgtrain.policy.whole import fetch
+from rrgtrain.schema import PROMPT_STYLES
 
 THINK = (
     "First reason about what the images show, inside <think> and </think>. "
     "Then write the findings, inside <report> and </report>."
 )
-STYLES = ("short", "editgrpo", "think")
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
     Raises:
         UserError: an unknown style, or a file that is no template.
     """
-    check_prompt(style, STYLES)
+    check_prompt(style, PROMPT_STYLES)
     current = [image.view for image in study.images if not image.prior]
     prior = [image.view for image in study.images if image.prior]
-    if style not in STYLES:
+    if style not in PROMPT_STYLES:
         values = {
             "current": _listed(current),
             "prior": _listed(prior),

@@ -25,7 +25,7 @@ from rrgtrain.policy.load import load_policy, read_config, require_dtype
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.network import ARCHITECTURES, sees_images
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import STYLES, bound_images, prompt_text, refuse_images
+from rrgtrain.policy.prompt import bound_images, prompt_text, refuse_images
 from rrgtrain.policy.template import check_prompt
 from rrgtrain.policy.tiny import TinyConfig, build_tiny, check_sizes
 from rrgtrain.policy.vision_cache import VisionCache
@@ -37,7 +37,7 @@ from rrgtrain.run.preflight import (
     split_of,
     validation_split,
 )
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import PROMPT_STYLES, Recipe
 from rrgtrain.select import narrow
 from rrgtrain.state.remembered import INIT
 from rrgtrain.train.encode import PromptCache
@@ -244,7 +244,7 @@ def open_session(
     looked at here, before anything is trained; `checked` is called when that is done. `resume`
     uses the starting policy that the run has kept. `trains`: the policy is given masters in fp32.
     """
-    check_prompt(recipe.policy.prompt, STYLES)
+    check_prompt(recipe.policy.prompt, PROMPT_STYLES)
     config = check_start(recipe)
     built = config is None
     rewards = RewardService(recipe.reward)

@@ -16,12 +16,13 @@ from rrgtrain.schema.methods import (
     SelectSettings,
     TokenWeightSettings,
 )
-from rrgtrain.schema.policy import LoraSettings, PolicySettings
+from rrgtrain.schema.policy import PROMPT_STYLES, LoraSettings, PolicySettings
 from rrgtrain.schema.rewards import EvalSettings, RewardSettings
 from rrgtrain.schema.run import CheckpointSettings, LogSettings, ScaleSettings
 from rrgtrain.schema.training import RlSettings, RolloutSettings, SftSettings
 
 __all__ = [
+    "PROMPT_STYLES",
     "CheckpointSettings",
     "DataSettings",
     "EditSettings",

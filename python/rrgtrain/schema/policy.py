@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from rrgtrain.schema.fields import at_least, one_of
 
+# Wordings of the prompt; any other `policy.prompt` is a file.
+PROMPT_STYLES = ("short", "editgrpo", "think")
+
 
 @dataclass
 class LoraSettings:

@@ -6,47 +6,63 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from rrgtrain.errors import UserError
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import PROMPT_STYLES, Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
 
 # A resumed run may not be another experiment than the one its checkpoints are of.
-FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group")
+FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group", "rl.reference")
 # Where the same things lie now, and on what they are computed.
 MOVABLE = ("data.root", "policy.path", "policy.device", "policy.vision_cache_mib")
+# A checkpoint's entry for what stands in the file that policy.prompt names.
+_PROMPT_FILE = "policy.prompt (file)"
 # Mappings whose entries a resume may add or replace.
 _FREE = ("reward.terms", "reward.starts", "reward.options")
 
 
 def is_fixed(key: str) -> bool:
-    """Whether a dotted key says which experiment it is."""
+    """Tell a dotted key that says which experiment it is."""
     return key.startswith(FIXED) and key not in MOVABLE
 
 
 def settled(recipe: Recipe) -> dict[str, str]:
-    """Every key of the recipe, with a digest of its value where that is fixed, else "".
+    """Map every key of the recipe to a digest of its value where that is fixed, else to "".
 
-    Digests and no values: what `${oc.env:KEY}` stands for is not written.
+    Digests and no values: what `${oc.env:KEY}` stands for is not written. A prompt's file has an
+    entry of its own.
     """
-    return {key: _digest(value) if is_fixed(key) else "" for key, value in _leaves(asdict(recipe))}
+    digests = {k: _digest(v) if is_fixed(k) else "" for k, v in _leaves(asdict(recipe))}
+    prompt = Path(recipe.policy.prompt).expanduser()
+    if recipe.policy.prompt not in PROMPT_STYLES and prompt.is_file():
+        digests[_PROMPT_FILE] = hashlib.sha256(prompt.read_bytes()).hexdigest()[:16]
+    return digests
 
 
 def require_settled(run: RunDir, recipe: Recipe) -> None:
-    """UserError where config.yaml is not what the newest checkpoint was written with.
+    """Raise UserError where config.yaml is not what the newest checkpoint was written with.
 
     A setting is missing in it, as in a file that was cut short, or a fixed one has another value in
-    `recipe`, which was read from it. Checkpoints of earlier versions say nothing of it.
+    `recipe`, which was read from it, or the prompt's file has changed. Checkpoints of earlier
+    versions say nothing of it.
     """
     begun = CheckpointStore(run.resume, 1).about().get("settings", {})
     now = settled(recipe)
     written = {key for key, _ in _leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
     told = "put it back as the run wrote it, or start a new run (settings go behind --resume)"
     for key, digest in begun.items():
+        if key == _PROMPT_FILE:
+            if now.get(key, digest) != digest:
+                raise UserError(
+                    f"{recipe.policy.prompt} (policy.prompt) is not the file that the run's "
+                    "checkpoint was trained with; put it back, or start a new run"
+                )
+            continue
         if key not in written:
             raise UserError(f"{run.config} lacks {key}: it was cut short or changed; {told}")
         if digest and now.get(key, digest) != digest:

@@ -1,4 +1,4 @@
-"""The settings that a checkpoint was trained with and reads badly without, kept beside its weights.
+"""Keeps beside a checkpoint's weights the settings that it was trained with.
 
 A policy that learnt to write `<think>` blocks, or read another data set, cannot be told by its
 weights; `eval`, `rl` and `select` find it in `rrgtrain.json`.
@@ -7,6 +7,7 @@ weights; `eval`, `rl` and `select` find it in `rrgtrain.json`.
 from __future__ import annotations
 
 import json
+import operator
 import os
 import sys
 import warnings
@@ -17,22 +18,28 @@ from typing import Any
 from rrgclinical.shown import one_line
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import base_of_adapter
-from rrgtrain.policy.prompt import STYLES
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import PROMPT_STYLES, Recipe
+from rrgtrain.schema.keys import key_names
 
 FILE = "rrgtrain.json"
 BASE = "base"
 # Where a run keeps the tiny policy that it has built.
 TINY, INIT = "tiny", "init"
-KEYS = ("policy.prompt", "reward.blocks", "data.source", "data.root", "data.images")
+PHANTOM = "data.phantom."
+KEYS = (
+    *("policy.prompt", "reward.blocks", "data.source", "data.root", "data.images"),
+    *("data.splits", "data.max_images", "data.each_image"),
+    *(key for key in key_names(Recipe) if key.startswith(PHANTOM)),
+)
 
 
 def remember(recipe: Recipe, directory: Path) -> None:
-    """Writes what `recipe` says of KEYS, and the policy's base, into a checkpoint directory."""
-    values = {key: _value(recipe, key) for key in KEYS}
+    """Write what `recipe` says of KEYS, and the policy's base, into a checkpoint directory."""
+    drawn = recipe.data.source == "phantom"
+    values = {k: _value(recipe, k) for k in KEYS if drawn or not k.startswith(PHANTOM)}
     if values["data.root"] is not None:
         values["data.root"] = str(Path(values["data.root"]).expanduser().resolve())
-    if values["policy.prompt"] not in STYLES:
+    if values["policy.prompt"] not in PROMPT_STYLES:
         values["policy.prompt"] = str(Path(values["policy.prompt"]).expanduser().resolve())
     # the run's own directory is above that of its checkpoints
     values[BASE] = _known_base(recipe.policy.path, directory.resolve().parent.parent)
@@ -99,23 +106,24 @@ def as_trained(checkpoint: str, load: Callable[[Mapping[str, Any]], Recipe]) -> 
     plain, kept = load({}), remembered(checkpoint)
     recipe = load(kept)
     if kept and recipe.data.source != kept.get("data.source"):
-        # the root and the views of another data set mean nothing
-        kept = {k: v for k, v in kept.items() if k not in ("data.root", "data.images")}
+        # what is said of another data set means nothing
+        kept = {k: v for k, v in kept.items() if k == "data.source" or not k.startswith("data.")}
         recipe = load({k: v for k, v in kept.items() if k != "data.source"})
     taken = [k for k, v in kept.items() if _value(recipe, k) == v != _value(plain, k)]
     other = [k for k, v in kept.items() if _value(recipe, k) != v and k != "data.root"]
+    drawn = [k for k in other if k.startswith(PHANTOM)]
     if taken and os.environ.get("RANK", "0") == "0":
         listed = ", ".join(f"{key}={kept[key]}" for key in taken)
         print(one_line(f"rrgtrain: as {checkpoint} was trained: {listed}"), file=sys.stderr)
-    for key in other:
+    # phantoms of another kind differ in much, and are told in one line
+    for keys in [*([k] for k in other if k not in drawn), *([drawn] if drawn else [])]:
+        before = ", ".join(f"{key}={kept[key]}" for key in keys)
+        now = ", ".join(f"{key}={_value(recipe, key)}" for key in keys)
         warnings.warn(
-            f"{checkpoint} was trained with {key}={kept[key]}, and is used with "
-            f"{key}={_value(recipe, key)}",
-            stacklevel=2,
+            f"{checkpoint} was trained with {before}, and is used with {now}", stacklevel=2
         )
     return recipe
 
 
 def _value(recipe: Recipe, key: str) -> Any:
-    section, _, name = key.partition(".")
-    return getattr(getattr(recipe, section), name)
+    return operator.attrgetter(key)(recipe)

@@ -7,13 +7,14 @@ import torch
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.positions import mrope_positions
-from rrgtrain.policy.prompt import STYLES, encode_prompt, prompt_text
+from rrgtrain.policy.prompt import encode_prompt, prompt_text
+from rrgtrain.schema import PROMPT_STYLES
 from tests.rrgtrain.policy.common import prompt, study, tiny_policy
 
 POLICY = tiny_policy()
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("style", PROMPT_STYLES)
 def test_text_names_views_and_sections_and_leaves_empty_ones_out(style: str) -> None:
     text = prompt_text(study("a", 3, indication="fever", technique="AP\nportable")[0], style=style)
     assert "INDICATION: fever" in text

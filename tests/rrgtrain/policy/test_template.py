@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from rrgtrain.errors import UserError
-from rrgtrain.policy.prompt import STYLES, encode_prompt, prompt_text
+from rrgtrain.policy.prompt import encode_prompt, prompt_text
 from rrgtrain.policy.template import PLACEHOLDERS, check_prompt
 from rrgtrain.run.session import open_session
+from rrgtrain.schema import PROMPT_STYLES
 from rrgtrain.state.remembered import remember, remembered
 from tests.rrgtrain.common import phantoms, recipe
 from tests.rrgtrain.policy.common import study, tiny_policy
@@ -66,13 +67,13 @@ def test_a_file_that_is_no_template(content: str | bytes, told: str, tmp_path: P
     path = tmp_path / "own.txt"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(UserError, match=told) as caught:
-        check_prompt(str(path), STYLES)
+        check_prompt(str(path), PROMPT_STYLES)
     assert "\n" not in str(caught.value) and str(path) in str(caught.value)
 
 
 def test_a_wording_that_is_misspelt() -> None:
     with pytest.raises(UserError, match="policy.prompt=editgrp is no file .* mean editgrpo"):
-        check_prompt("editgrp", STYLES)
+        check_prompt("editgrp", PROMPT_STYLES)
 
 
 def test_it_is_looked_at_before_anything_else(tmp_path: Path) -> None:

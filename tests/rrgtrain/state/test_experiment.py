@@ -53,6 +53,7 @@ def test_a_file_cut_short_is_refused(run: RunDir) -> None:
         ("seed: 0", "seed: 1", "seed"),
         ("algorithm: dr_grpo", "algorithm: editgrpo", "rl.algorithm"),
         ("group: 10", "group: 4", "rl.group"),
+        ("reference: start", "reference: base", "rl.reference"),
         ("source: phantom", "source: nih", "data.source"),
     ],
 )
@@ -70,6 +71,23 @@ def test_another_environment_makes_another_experiment(
     monkeypatch.setenv("HOW", "think")
     with pytest.raises(UserError, match="another policy.prompt"):
         require_settled(run, read(run))
+
+
+def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> None:
+    prompt = tmp_path / "mine.txt"
+    prompt.write_text("Describe the {current}.")
+    recipe = load_config(Recipe, "dr_grpo", [f"policy.prompt={prompt}"])
+    dump_config(recipe, tmp_path / "config.yaml")
+    CheckpointStore(tmp_path / "resume", 1).save("rl-1", {}, {"settings": settled(recipe)})
+    run = RunDir(tmp_path)
+    require_settled(run, read(run))
+    prompt.write_text("Describe the {current}!")
+    with pytest.raises(UserError, match=r"mine.txt \(policy.prompt\) is not the file") as told:
+        require_settled(run, read(run))
+    assert "\n" not in str(told.value)
+    # that it is gone is told by whoever reads it
+    prompt.unlink()
+    require_settled(run, read(run))
 
 
 def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:
