@@ -1,4 +1,4 @@
-"""The CPU kernel: a few rows at a time in fp32, so that no wide copy of [N, V] is made."""
+"""Serve CPUs from logits: a few rows at a time, without a wide copy of [N, V]."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.logps import tile
+from rrgkern.logps import cpu_tile
 from rrgkern.logps.inputs import check_targets
-from rrgkern.logps.online_softmax import RowStats, finish, stats_dtype
+from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats, stats_dtype
 
 # 4 MiB of fp32, about the cache of a core and its share of the last level.
 TILE_ELEMENTS = 1 << 20
@@ -18,7 +18,7 @@ TILE_ELEMENTS = 1 << 20
 
 def forward(
     logits: Tensor, targets: Tensor, temperature: float, entropy: bool, keep: Tensor | None = None
-) -> RowStats:
+) -> SoftmaxStats:
     """logits [N, V] or [B, L, V], targets [N] -> statistics of each row.
 
     Rows outside `keep` [N] are not read; their statistics are 0.
@@ -28,25 +28,23 @@ def forward(
     columns = slice(0, vocabulary)
     dtype = stats_dtype(logits.dtype)
     sizes = (len(targets), len(targets) if entropy else 0, len(targets), len(targets))
-    stats = RowStats(*(logits.new_zeros(size, dtype=dtype) for size in sizes))
-    for part in _wide_tiles(logits, keep):
+    stats = SoftmaxStats(*(logits.new_zeros(size, dtype=dtype) for size in sizes))
+    for part in _wide_rows(logits, keep):
         target_logit = part.z.new_empty(len(part.z))
-        tile.take_target(part.z, targets[part.rows], columns, target_logit)
-        others = tile.sweep(part.z, temperature, entropy)
-        for whole, piece in zip(
-            stats, finish(others, target_logit, temperature, entropy), strict=True
-        ):
+        cpu_tile.take_target(part.z, targets[part.rows], columns, target_logit)
+        others = cpu_tile.sum_columns(part.z, temperature, entropy)
+        rows = RowSums(others, target_logit).close(temperature, entropy)
+        for whole, piece in zip(stats, rows, strict=True):
             if len(piece):
                 whole[part.rows] = piece
     return stats
 
 
 def backward(
-    coef: Tensor,
-    coef_entropy: Tensor | None,
+    coefficients: Coefficients,
     logits: Tensor,
     targets: Tensor,
-    stats: RowStats,
+    stats: SoftmaxStats,
     temperature: float,
     *,
     inplace: bool = False,
@@ -55,21 +53,17 @@ def backward(
 
     Contiguous and new; or, `inplace`, the logits themselves, overwritten.
     """
-    active = coef != 0 if coef_entropy is None else (coef != 0) | (coef_entropy != 0)
+    active = coefficients.active()
     if inplace:
         gradient = logits
     else:
         gradient = torch.zeros(logits.shape, dtype=logits.dtype, device=logits.device)
     batches = gradient if gradient.ndim == 3 else gradient[None]
-    for part in _wide_tiles(logits, active):
-        batches[part.batch][part.places] = tile.gradient(
-            part.z,
-            slice(0, logits.shape[-1]),
-            coef[part.rows],
-            None if coef_entropy is None else coef_entropy[part.rows],
-            targets[part.rows],
-            RowStats(*(values[part.rows] if len(values) else values for values in stats)),
-            temperature,
+    columns = slice(0, logits.shape[-1])
+    for part in _wide_rows(logits, active):
+        batches[part.batch][part.places] = cpu_tile.softmax_gradient(
+            *(part.z, targets[part.rows], columns, stats.rows(part.rows)),
+            *(coefficients.rows(part.rows), temperature),
         ).to(gradient.dtype)
     if inplace:
         for batch, idle in zip(batches, ~active.view(batches.shape[:-1]), strict=True):
@@ -77,7 +71,7 @@ def backward(
     return gradient
 
 
-class _Tile(NamedTuple):
+class _WideRows(NamedTuple):
     """Some rows: their numbers, their places within one batch of [B, L, V], a wide copy of them."""
 
     rows: slice | Tensor
@@ -86,7 +80,7 @@ class _Tile(NamedTuple):
     z: Tensor
 
 
-def _wide_tiles(logits: Tensor, active: Tensor | None = None) -> Iterator[_Tile]:
+def _wide_rows(logits: Tensor, active: Tensor | None = None) -> Iterator[_WideRows]:
     """The rows, or those that are active, in turn; one buffer serves all copies."""
     vocabulary = logits.shape[-1]
     height = max(1, TILE_ELEMENTS // vocabulary)
@@ -102,8 +96,8 @@ def _wide_tiles(logits: Tensor, active: Tensor | None = None) -> Iterator[_Tile]
             if kept is None:
                 z.copy_(batch[lo : lo + size])
                 places = slice(lo, lo + size)
-                yield _Tile(slice(first + lo, first + lo + size), number, places, z)
+                yield _WideRows(slice(first + lo, first + lo + size), number, places, z)
             else:
                 chosen = kept[lo : lo + size]
                 z.copy_(batch[chosen])
-                yield _Tile(first + chosen, number, chosen, z)
+                yield _WideRows(first + chosen, number, chosen, z)

@@ -1,8 +1,8 @@
-"""What is done to a tile of logits between the products, in PyTorch: CPUs, and the kernel's twin.
+"""Work on one tile of logits on a CPU: its sums, its exponentials, its gradient.
 
-A tile holds the products hidden W^T of a block of rows and the columns `columns`. Every step may
-overwrite it: fresh memory for each would cost more than the arithmetic. `spare` is a second tile in
-the dtype of the products' operands, which here is that of the tile.
+A tile is [R, C] in the statistics' dtype and is overwritten: fresh memory for every step would cost
+more than the arithmetic. The upper half takes logits; the lower half takes the products of a head,
+adds the bias and caps them first, and is the twin of `triton_tile`.
 """
 
 from __future__ import annotations
@@ -10,89 +10,140 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.logps import tile
-from rrgkern.logps.head import Head, tile_of
-from rrgkern.logps.online_softmax import FAR, LOG2E, RowStats, Sums, merge
+from rrgkern.logps.head import Tile, tile_of
+from rrgkern.logps.online_softmax import (
+    FAR,
+    LOG2E,
+    Coefficients,
+    OnlineSoftmax,
+    RowSums,
+    SoftmaxStats,
+    merge,
+)
 
 
-def fold(
+def take_target(z: Tensor, targets: Tensor, columns: slice, target_logit: Tensor) -> None:
+    """Move each target's logit from the tile to `target_logit` [R], leaving -inf in its place."""
+    local, inside = _target_columns(targets, columns)
+    here = z.gather(1, local)
+    target_logit.copy_(torch.where(inside, here, target_logit[:, None])[:, 0])
+    z.scatter_(1, local, here.masked_fill(inside, -torch.inf))
+
+
+def sum_columns(z: Tensor, temperature: float, entropy: bool) -> OnlineSoftmax:
+    """Sum the tile, which holds -inf at the target, in fp64; `weighted` only if asked for."""
+    top = z.amax(1)
+    # Logits of -inf only: measure from 0, so that each exponential is 0 and not NaN.
+    z.sub_(top.masked_fill(top == -torch.inf, 0)[:, None])
+    scale = LOG2E / temperature
+    # exp2 rather than exp: PyTorch's exp is several times slower on a CPU. The sums are fp64: next
+    # to the 1 of a leading column, fp32 would drop a tail of many small ones.
+    if not entropy:
+        sumexp = z.mul_(scale).exp2_().sum(1, dtype=torch.float64)
+        return OnlineSoftmax(top.double(), sumexp, torch.zeros_like(sumexp))
+    weights = (z * scale).exp2_()
+    # A column of probability 0 adds nothing to the entropy: 0 * -inf must not be formed.
+    z.clamp_(min=-FAR * temperature)
+    weighted = torch.linalg.vecdot(weights, z).double() / -temperature
+    return OnlineSoftmax(top.double(), weights.sum(1, dtype=torch.float64), weighted)
+
+
+def softmax_gradient(
     z: Tensor,
-    spare: Tensor | None,
     targets: Tensor,
     columns: slice,
-    head: Head,
-    sums: Sums,
-    entropy: bool,
-) -> None:
-    """Add the tile to `sums`. With `spare` the tile is kept, for `gradient` to use."""
-    if spare is not None:
-        z = tile_of(spare, *z.shape).copy_(z)
-    _cap(z, columns, head)
-    tile.take_target(z, targets, columns, sums.target_logit)
-    after = merge(sums.others, tile.sweep(z, head.temperature, entropy), head.temperature)
+    stats: SoftmaxStats,
+    coefficients: Coefficients,
+    temperature: float,
+) -> Tensor:
+    """Overwrite the tile with the gradient of sum(coef * logps + coef_entropy * entropy).
+
+    d logp / dz_j = (1[j = t] - p_j) / T, whose target entry is -expm1(logp), and
+    d H / dz_j = -p_j (log p_j + H) / T.
+    """
+    coef = (coefficients.coef / temperature)[:, None]
+    logps = stats.logps[:, None]
+    at_target = coef * -torch.expm1(logps)
+    z.sub_(stats.shift[:, None])
+    if temperature != 1:
+        z.div_(temperature)
+    z.sub_(stats.lognorm[:, None])
+    if coefficients.coef_entropy is None:
+        z.mul_(LOG2E).exp2_().mul_(-coef)
+    else:
+        coef_entropy = (coefficients.coef_entropy / temperature)[:, None]
+        entropy = stats.entropy[:, None]
+        excess = z.clamp(min=-FAR).add_(entropy)
+        z.mul_(LOG2E).exp2_().mul_(excess.mul_(coef_entropy).add_(coef).neg_())
+        at_target -= coef_entropy * logps.exp() * (logps.clamp(min=-FAR) + entropy)
+    local, inside = _target_columns(targets, columns)
+    return z.scatter_(1, local, torch.where(inside, at_target, z.gather(1, local)))
+
+
+def _target_columns(targets: Tensor, columns: slice) -> tuple[Tensor, Tensor]:
+    """[R, 1] each: the target's column inside the tile (clamped), and whether it is inside."""
+    width = columns.stop - columns.start
+    local = (targets - columns.start)[:, None]
+    return local.clamp(0, width - 1), (local >= 0) & (local < width)
+
+
+def add_to_sums(tile: Tile, sums: RowSums, entropy: bool) -> None:
+    """Add the tile to `sums`. With `spare` the tile is kept, for `tile_gradient` to use."""
+    if tile.spare is not None:
+        tile = tile._replace(z=tile_of(tile.spare, *tile.z.shape).copy_(tile.z))
+    z, head = tile.z, tile.head
+    _cap(tile)
+    take_target(z, tile.targets, tile.columns, sums.target_logit)
+    after = merge(sums.others, sum_columns(z, head.temperature, entropy), head.temperature)
     for part, value in zip(sums.others, after, strict=True):
         part.copy_(value)
 
 
-def exponentials(
-    z: Tensor,
-    spare: Tensor,
-    targets: Tensor,
-    columns: slice,
-    head: Head,
-    sums: Sums,
-    entropy: bool,
-) -> tuple[Tensor, Tensor]:
-    """Add the tile to `sums`; also exp((z - top) / T) dcap/dz and the factor of earlier ones.
+def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tensor]:
+    """Add the tile to `sums`; return exp((z - max) / T) dcap/dz and the factor of earlier ones.
 
-    `top` is the largest logit other than the target's so far. What was formed with an earlier top
+    `max` is the largest logit other than the target's so far. What was formed with an earlier one
     is to be multiplied by the factor, [R].
     """
-    _cap(z, columns, head)
-    tile.take_target(z, targets, columns, sums.target_logit)
+    z, head = tile.z, tile.head
+    _cap(tile)
+    take_target(z, tile.targets, tile.columns, sums.target_logit)
     slope = 1 - (z / head.softcap) ** 2 if head.softcap else None
     old = sums.others
-    top = torch.maximum(old.top, z.amax(1))
+    top = torch.maximum(old.max, z.amax(1))
     # Logits of -inf only: measure from 0, so that each exponential is 0 and not NaN.
     base = top.masked_fill(top == -torch.inf, 0)
     z.sub_(base[:, None])
-    tilt = torch.zeros_like(top)
+    weighted = torch.zeros_like(top)
     if entropy:
         bounded = z.clamp(min=-FAR * head.temperature)
         z.mul_(LOG2E / head.temperature).exp2_()
-        tilt = torch.linalg.vecdot(z, bounded).double() / -head.temperature
+        weighted = torch.linalg.vecdot(z, bounded).double() / -head.temperature
     else:
         z.mul_(LOG2E / head.temperature).exp2_()
-    drop = torch.where(old.mass > 0, (base - old.top) / head.temperature, 0.0)
+    drop = torch.where(old.sumexp > 0, (base - old.max) / head.temperature, 0.0)
     decay = torch.exp(-drop)
-    old.tilt.copy_((old.tilt + drop * old.mass) * decay + tilt)
-    old.mass.mul_(decay).add_(z.sum(1, dtype=torch.float64))
-    old.top.copy_(top)
+    old.weighted.copy_((old.weighted + drop * old.sumexp) * decay + weighted)
+    old.sumexp.mul_(decay).add_(z.sum(1, dtype=torch.float64))
+    old.max.copy_(top)
     if slope is not None:
         # The target's logit is -inf here, and so is its slope.
         z.mul_(slope).masked_fill_(slope == -torch.inf, 0)
     return z, decay.to(z.dtype)
 
 
-def gradient(
-    z: Tensor,
-    spare: Tensor,
-    targets: Tensor,
-    columns: slice,
-    head: Head,
-    stats: RowStats,
-    coef: Tensor,
-    coef_entropy: Tensor | None,
-) -> Tensor:
+def tile_gradient(tile: Tile, stats: SoftmaxStats, coefficients: Coefficients) -> Tensor:
     """Gradient of sum(coef * logps + coef_entropy * entropy) for the tile's products."""
-    _cap(z, columns, head)
+    z, targets, columns, head, _ = tile
+    _cap(tile)
     slope = 1 - (z / head.softcap) ** 2 if head.softcap else None
-    dz = tile.gradient(z, columns, coef, coef_entropy, targets, stats, head.temperature)
+    dz = softmax_gradient(z, targets, columns, stats, coefficients, head.temperature)
     return dz if slope is None else dz.mul_(slope)
 
 
-def _cap(z: Tensor, columns: slice, head: Head) -> None:
+def _cap(tile: Tile) -> None:
+    z, head = tile.z, tile.head
     if head.bias is not None:
-        z += head.bias[columns]
+        z += head.bias[tile.columns]
     if head.softcap:
         z.div_(head.softcap).tanh_().mul_(head.softcap)

@@ -1,14 +1,22 @@
-"""The head, and the tiles in which its logits are formed."""
+"""Form a head's logits tile by tile: log-probabilities, and gradients, without [N, V] in memory.
+
+The tiles go column slice by column slice and, inside a slice, row block by row block. So the
+gradient of a slice of the weight is complete when the slice is left: it is rounded once, and no
+fp32 copy of [V, H] exists. The backward recomputes the logits, on the rows whose coefficients
+are not both 0.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rrgkern.logps.online_softmax import stats_dtype
+from rrgkern.logps.inputs import check_targets
+from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats, stats_dtype
 
 
 class Tiling(NamedTuple):
@@ -29,17 +37,29 @@ class Tiling(NamedTuple):
         return (slice(lo, min(lo + width, vocabulary)) for lo in range(0, vocabulary, width))
 
     def blocks(self, rows: int, width: int) -> Iterator[slice]:
-        """Row blocks that keep rows * width within `elements`; 64 rows or a multiple, or fewer."""
+        """Row blocks of at most `elements` numbers; 64 rows or a multiple, or fewer."""
         height = max(1, self.elements // width)
         height -= height % 64 if height > 64 else 0
         return (slice(lo, min(lo + height, rows)) for lo in range(0, rows, height))
 
 
-class Head(NamedTuple):
-    """What turns hidden states into logits, and the dtype its products read their operands in.
+class Tiles(NamedTuple):
+    """Size of the tiles, and the module whose functions work on one between the products.
 
-    `softcap` is 0 for none. Products are never rounded below the statistics' dtype, neither in the
-    forward nor in the backward, so both see the same logits.
+    `kernels` is `cpu_tile` or `triton_tile`: `add_to_sums`, `exponentials` and `tile_gradient` of a
+    `Tile`, documented in `cpu_tile`.
+    """
+
+    tiling: Tiling
+    kernels: ModuleType
+
+
+class Head(NamedTuple):
+    """A linear head: weight [V, H], bias [V], temperature, softcap, and its products' dtype.
+
+    `softcap` is 0 for none. Products read their operands in the dtype `operands` and are never
+    rounded below the statistics' dtype, neither in the forward nor in the backward, so both see the
+    same logits.
     """
 
     weight: Tensor
@@ -54,20 +74,159 @@ class Head(NamedTuple):
         return stats_dtype(self.weight.dtype)
 
     def product(self, hidden: Tensor, weight: Tensor, scratch: Tensor) -> Tensor:
-        """hidden [R, H] times a slice of the weight [C, H]: [R, C] in `wide`, inside `scratch`."""
+        """Multiply hidden [R, H] by a slice of the weight [C, H]: [R, C] in `wide`.
+
+        The result lies in `scratch`.
+        """
         z = tile_of(scratch, len(hidden), len(weight))
         if hidden.dtype == z.dtype:
             return torch.mm(hidden, weight.T, out=z)
         return torch.mm(hidden, weight.T, out_dtype=z.dtype, out=z)
 
 
+class Tile(NamedTuple):
+    """Products hidden W^T of a block of rows and the columns `columns`, without bias and cap.
+
+    z: [R, C] in `head.wide`; every step on a tile may overwrite it.
+    targets: [R], columns of the whole vocabulary.
+    spare: room for a second tile in the dtype of the products' operands, or None.
+    """
+
+    z: Tensor
+    targets: Tensor
+    columns: slice
+    head: Head
+    spare: Tensor | None = None
+
+
+class NeedsGrad(NamedTuple):
+    """Which inputs want a gradient."""
+
+    hidden: bool
+    weight: bool
+    bias: bool
+
+
+class Gradients(NamedTuple):
+    """Gradients in the dtypes of the inputs; size 0 where not wanted."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor
+
+
+class BackwardRows(NamedTuple):
+    """Rows of the backward: hidden [N, H], targets [N], and what the forward knows of each."""
+
+    hidden: Tensor
+    targets: Tensor
+    stats: SoftmaxStats
+    coefficients: Coefficients
+
+    def select(self, rows: slice | Tensor) -> BackwardRows:
+        """Select rows."""
+        stats, coefficients = self.stats.rows(rows), self.coefficients.rows(rows)
+        return BackwardRows(self.hidden[rows], self.targets[rows], stats, coefficients)
+
+
+def tiled_forward(
+    hidden: Tensor, targets: Tensor, head: Head, entropy: bool, tiles: Tiles
+) -> SoftmaxStats:
+    """Statistics of each row of hidden [N, H], targets [N]."""
+    check_targets(targets, len(head.weight))
+    rows, (tiling, kernels) = len(hidden), tiles
+    sums = RowSums.empty(hidden, rows, head.wide)
+    scratch = tiling.scratch(hidden, rows, len(head.weight), head.wide)
+    for columns in tiling.slices(len(head.weight)):
+        weight = head.weight[columns].to(head.operands)
+        for block in tiling.blocks(rows, len(weight)):
+            z = head.product(hidden[block].to(head.operands), weight, scratch)
+            kernels.add_to_sums(Tile(z, targets[block], columns, head), sums.rows(block), entropy)
+    return sums.close(head.temperature, entropy)
+
+
+def tiled_backward(
+    rows: BackwardRows,
+    head: Head,
+    needs: NeedsGrad,
+    tiles: Tiles,
+    weight_total: Tensor | None = None,
+) -> Gradients:
+    """Gradients of sum(coef * logps + coef_entropy * entropy).
+
+    With `weight_total` [V, H] each slice of the weight's gradient is added there as soon as it is
+    complete, and the one returned is empty.
+    """
+    hidden, weight, bias, wide = rows.hidden, head.weight, head.bias, head.wide
+    tiling, kernels = tiles
+    nothing = hidden.new_empty(0)
+    into = needs.weight and weight_total is not None
+    # One empty tensor each: the outputs of an op must be distinct tensors.
+    d_hidden = torch.zeros_like(hidden) if needs.hidden else nothing.clone()
+    d_weight = torch.empty_like(weight) if needs.weight and not into else nothing.clone()
+    d_bias = torch.empty_like(bias) if bias is not None and needs.bias else nothing.clone()
+
+    # 1. Rows whose coefficients are both 0 are left out of every product.
+    active = rows.coefficients.active().nonzero().flatten()
+    if not len(active):
+        return Gradients(d_hidden, d_weight.zero_(), d_bias.zero_())
+    some = len(active) < len(hidden)
+    if some:
+        # Rows are selected, never multiplied by 0: what stands in the others cannot matter.
+        rows = rows.select(active)
+        hidden = rows.hidden
+
+    # 2. Each tile: logits again, their gradient in place, and its products with W and h.
+    scratch = tiling.scratch(hidden, len(hidden), len(weight), wide)
+    spare = tiling.scratch(hidden, len(hidden), len(weight), head.operands)
+    # Summed in place where the dtype is wide enough.
+    sums_in_place = needs.hidden and not some and d_hidden.dtype == wide
+    d_active = nothing
+    if needs.hidden:
+        d_active = d_hidden if sums_in_place else hidden.new_empty(hidden.shape, dtype=wide)
+    for columns in tiling.slices(len(weight)):
+        w = weight[columns].to(head.operands)
+        d_slice = nothing
+        if needs.weight:
+            direct = not into and d_weight.dtype == wide
+            d_slice = d_weight[columns] if direct else hidden.new_empty(w.shape, dtype=wide)
+        d_bias_slice = hidden.new_zeros(len(w), dtype=wide)
+        for block in tiling.blocks(len(hidden), len(w)):
+            part = rows.select(block)
+            h = part.hidden.to(head.operands)
+            tile = Tile(head.product(h, w, scratch), part.targets, columns, head, spare)
+            dz = kernels.tile_gradient(tile, part.stats, part.coefficients)
+            if d_bias.numel():
+                d_bias_slice += dz.sum(0, dtype=wide)
+            if needs.hidden:
+                accumulate(d_active[block], dz, w, first=columns.start == 0)
+            if needs.weight:
+                accumulate(d_slice, dz.T, h, first=block.start == 0)
+        # 3. The slice is left: its gradient is rounded once.
+        if into:
+            assert weight_total is not None
+            weight_total[columns] += d_slice
+        elif needs.weight and d_slice.dtype != d_weight.dtype:
+            d_weight[columns] = d_slice
+        if d_bias.numel():
+            d_bias[columns] = d_bias_slice
+    if some and needs.hidden:
+        d_hidden[active] = d_active.to(d_hidden.dtype)
+    elif needs.hidden and not sums_in_place:
+        d_hidden.copy_(d_active)
+    return Gradients(d_hidden, d_weight, d_bias)
+
+
 def tile_of(scratch: Tensor, rows: int, columns: int) -> Tensor:
-    """[rows, columns], contiguous, at the beginning of `scratch`."""
+    """View the beginning of `scratch` as [rows, columns], contiguous."""
     return scratch[: rows * columns].view(rows, columns)
 
 
 def accumulate(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
-    """total += a @ b, or = when `first`; products of 16-bit operands are summed in fp32."""
+    """Add a @ b to total, or write it when `first`.
+
+    Products of 16-bit operands are summed in fp32.
+    """
     beta = 0 if first else 1
     if a.dtype == total.dtype:
         torch.addmm(total, a, b, beta=beta, out=total)

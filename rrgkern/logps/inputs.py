@@ -7,11 +7,80 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from rrgkern.checks import values_may_be_read
+from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats
+
+
+class FromLogits(NamedTuple):
+    """Arguments of the forward from logits [N, V] or [B, L, V], targets [N]."""
+
+    logits: Tensor
+    targets: Tensor
+    temperature: float
+    entropy: bool
+
+
+class FromLogitsBackward(NamedTuple):
+    """Arguments of the backward to the logits."""
+
+    coefficients: Coefficients
+    logits: Tensor
+    targets: Tensor
+    stats: SoftmaxStats
+    temperature: float
+
+
+class FromHidden(NamedTuple):
+    """Arguments of the forward from hidden [N, H], weight [V, H], bias [V], targets [N].
+
+    `softcap` is 0 for none.
+    """
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    targets: Tensor
+    temperature: float
+    softcap: float
+    entropy: bool
+
+
+class FromHiddenBackward(NamedTuple):
+    """Arguments of the backward to hidden states, weight and bias."""
+
+    coefficients: Coefficients
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    targets: Tensor
+    stats: SoftmaxStats
+    temperature: float
+    softcap: float
+    want_hidden: bool
+    want_weight: bool
+    want_bias: bool
+
+
+class FromHiddenBackwardInto(NamedTuple):
+    """The same, adding the gradient of the weight to `weight_total` [V, H]."""
+
+    weight_total: Tensor
+    coefficients: Coefficients
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    targets: Tensor
+    stats: SoftmaxStats
+    temperature: float
+    softcap: float
+    want_hidden: bool
+    want_bias: bool
+
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 # Beyond, products with 1/T leave the range of fp32.
@@ -41,9 +110,6 @@ def check_logits(logits: Tensor, targets: Tensor, temperature: float) -> None:
         )
     if not torch.compiler.is_compiling():
         check_not_overwritten(logits)
-
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_head(

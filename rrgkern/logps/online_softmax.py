@@ -1,4 +1,4 @@
-"""From a sweep over the columns other than the target to log-probability and entropy.
+"""Sum a softmax over the columns other than the target; close to log-probability and entropy.
 
 A softmax that has collapsed on its target loses everything in `z_t - logsumexp(z)`: at a margin
 of 20 nats fp32 returns exactly 0. So the target never enters the sum. With the log-odds against
@@ -24,29 +24,51 @@ LOG2E = math.log2(math.e)
 FAR = 1e4
 
 
-class Others(NamedTuple):
+class OnlineSoftmax(NamedTuple):
     """Running sums over the columns other than the target, each [N].
 
-    `top` is their largest logit (before the temperature), `mass` = sum exp((z - top) / T) and
-    `tilt` = sum ((top - z) / T) exp((z - top) / T), which only the entropy needs.
+    `max` is their largest logit (before the temperature), `sumexp` = sum exp((z - max) / T) and
+    `weighted` = sum ((max - z) / T) exp((z - max) / T), which only the entropy needs. The kernels
+    call them top, mass and tilt.
     """
 
-    top: Tensor
-    mass: Tensor
-    tilt: Tensor
+    max: Tensor
+    sumexp: Tensor
+    weighted: Tensor
 
 
-class RowStats(NamedTuple):
-    """Per row: the two results, and (`shift`, `lognorm`) from which the backward rebuilds
+class SoftmaxStats(NamedTuple):
+    """Results of each row, and the two numbers from which the backward rebuilds the softmax.
 
-    p_j = exp((z_j - shift) / T - lognorm). Two numbers instead of one logsumexp because fp32
-    cannot hold -120 + 1e-6.
+    p_j = exp((z_j - shift) / T - lognorm), `shift` being the largest logit. Two numbers instead of
+    one logsumexp because fp32 cannot hold -120 + 1e-6. `entropy` has size 0 when not asked for.
     """
 
     logps: Tensor
     entropy: Tensor
     shift: Tensor
     lognorm: Tensor
+
+    def rows(self, block: slice | Tensor) -> SoftmaxStats:
+        """Select rows; a part that was not asked for stays empty."""
+        return SoftmaxStats(*(part[block] if len(part) else part for part in self))
+
+
+class Coefficients(NamedTuple):
+    """Gradients [N] of the objective by each logp and, unless None, by each entropy."""
+
+    coef: Tensor
+    coef_entropy: Tensor | None
+
+    def active(self) -> Tensor:
+        """Mark the rows [N] with a coefficient other than 0."""
+        active = self.coef != 0
+        return active if self.coef_entropy is None else active | (self.coef_entropy != 0)
+
+    def rows(self, block: slice | Tensor) -> Coefficients:
+        """Select rows."""
+        entropy = None if self.coef_entropy is None else self.coef_entropy[block]
+        return Coefficients(self.coef[block], entropy)
 
 
 def stats_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -55,77 +77,76 @@ def stats_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def softplus(x: Tensor) -> Tensor:
-    """log(1 + exp(x)), exact at both ends; `F.softplus` is linear from 20 on, too early in fp64."""
+    """Compute log(1 + exp(x)), exact at both ends.
+
+    `F.softplus` is linear from 20 on, too early in fp64.
+    """
     return x.clamp(min=0) + torch.log1p(torch.exp(-x.abs()))
 
 
-def merge(a: Others, b: Others, temperature: float) -> Others:
-    """The sums over two disjoint sets of columns."""
-    top = torch.maximum(a.top, b.top)
+def merge(a: OnlineSoftmax, b: OnlineSoftmax, temperature: float) -> OnlineSoftmax:
+    """Add the sums over two disjoint sets of columns."""
+    top = torch.maximum(a.max, b.max)
 
-    def rescaled(part: Others) -> tuple[Tensor, Tensor]:
-        # An empty part, or one of -inf logits only, has mass 0 and keeps it.
-        drop = torch.where(part.mass > 0, (top - part.top) / temperature, 0.0)
+    def rescaled(part: OnlineSoftmax) -> tuple[Tensor, Tensor]:
+        # An empty part, or one of -inf logits only, has the sum 0 and keeps it.
+        drop = torch.where(part.sumexp > 0, (top - part.max) / temperature, 0.0)
         decay = torch.exp(-drop)
-        return part.mass * decay, (part.tilt + drop * part.mass) * decay
+        return part.sumexp * decay, (part.weighted + drop * part.sumexp) * decay
 
-    (mass_a, tilt_a), (mass_b, tilt_b) = rescaled(a), rescaled(b)
-    return Others(top, mass_a + mass_b, tilt_a + tilt_b)
-
-
-def finish(others: Others, target_logit: Tensor, temperature: float, entropy: bool) -> RowStats:
-    """Close the sweep, in the dtype of the sums; the results have that of `target_logit`."""
-    log_mass = others.mass.log()
-    log_odds = (others.top - target_logit) / temperature + log_mass
-    # An overflow upstream, which must not pass for certainty.
-    log_odds = torch.where(target_logit == torch.inf, torch.nan, log_odds)
-    against, in_favour = softplus(log_odds), softplus(-log_odds)
-    target_leads = target_logit >= others.top
-    stats = RowStats(
-        logps=-against,
-        entropy=_entropy(others, log_mass, log_odds) if entropy else against.new_empty(0),
-        shift=torch.where(target_leads, target_logit, others.top),
-        lognorm=torch.where(target_leads, against, log_mass + in_favour),
-    )
-    return RowStats(*(part.to(target_logit.dtype) for part in stats))
+    (sumexp_a, weighted_a), (sumexp_b, weighted_b) = rescaled(a), rescaled(b)
+    return OnlineSoftmax(top, sumexp_a + sumexp_b, weighted_a + weighted_b)
 
 
-def _entropy(others: Others, log_mass: Tensor, log_odds: Tensor) -> Tensor:
-    p_target, p_others = torch.sigmoid(-log_odds), torch.sigmoid(log_odds)
-    # 0 log 0 = 0: a side of probability 0 has an infinite or undefined log.
-    from_target = torch.where(p_target > 0, p_target * softplus(log_odds), 0.0)
-    spread = softplus(-log_odds) + log_mass + others.tilt / others.mass
-    return from_target + torch.where(p_others > 0, p_others * spread, 0.0)
+class RowSums(NamedTuple):
+    """Sums over the columns seen so far without the target's, and the target's logit.
 
-
-class Sums(NamedTuple):
-    """Sums over the columns seen so far, the target's left out, and the target's logit. [N] each.
-
-    `others` is fp64: next to the 1 of a leading column, fp32 would drop a tail of many small ones.
+    [N] each. `others` is fp64: next to the 1 of a leading column, fp32 would drop a tail of many
+    small ones.
     """
 
-    others: Others
+    others: OnlineSoftmax
     target_logit: Tensor
 
     @staticmethod
-    def empty(like: Tensor, rows: int, dtype: torch.dtype) -> Sums:
-        """No column seen; the target's logit is NaN until its tile comes."""
-        others = Others(*like.new_zeros((3, rows), dtype=torch.float64))
-        others.top.fill_(-torch.inf)
-        return Sums(others, like.new_full((rows,), torch.nan, dtype=dtype))
+    def empty(like: Tensor, rows: int, dtype: torch.dtype) -> RowSums:
+        """Begin with no column; the target's logit is NaN until its tile comes."""
+        others = OnlineSoftmax(*like.new_zeros((3, rows), dtype=torch.float64))
+        others.max.fill_(-torch.inf)
+        return RowSums(others, like.new_full((rows,), torch.nan, dtype=dtype))
 
-    def rows(self, block: slice) -> Sums:
+    def rows(self, block: slice) -> RowSums:
         """Views of a block of rows, to be updated in place."""
-        return Sums(Others(*(part[block] for part in self.others)), self.target_logit[block])
+        others = OnlineSoftmax(*(part[block] for part in self.others))
+        return RowSums(others, self.target_logit[block])
 
-    def close(self, temperature: float, entropy: bool) -> RowStats:
-        """Log-probability, entropy and what the backward needs, when every column was seen."""
-        return finish(self.others, self.target_logit, temperature, entropy)
+    def close(self, temperature: float, entropy: bool) -> SoftmaxStats:
+        """Turn the sums over all columns into the results and what the backward needs.
+
+        Computed in the dtype of the sums; the results have that of `target_logit`.
+        """
+        others, target_logit = self
+        log_mass = others.sumexp.log()
+        log_odds = (others.max - target_logit) / temperature + log_mass
+        # An overflow upstream, which must not pass for certainty.
+        log_odds = torch.where(target_logit == torch.inf, torch.nan, log_odds)
+        against, in_favour = softplus(log_odds), softplus(-log_odds)
+        target_leads = target_logit >= others.max
+        stats = SoftmaxStats(
+            logps=-against,
+            entropy=_entropy(others, log_mass, log_odds) if entropy else against.new_empty(0),
+            shift=torch.where(target_leads, target_logit, others.max),
+            lognorm=torch.where(target_leads, against, log_mass + in_favour),
+        )
+        return SoftmaxStats(*(part.to(target_logit.dtype) for part in stats))
 
 
-def rows_of(stats: RowStats, block: slice | Tensor) -> RowStats:
-    """Statistics of some rows; a part that was not asked for stays empty."""
-    return RowStats(*(part[block] if len(part) else part for part in stats))
+def _entropy(others: OnlineSoftmax, log_mass: Tensor, log_odds: Tensor) -> Tensor:
+    p_target, p_others = torch.sigmoid(-log_odds), torch.sigmoid(log_odds)
+    # 0 log 0 = 0: a side of probability 0 has an infinite or undefined log.
+    from_target = torch.where(p_target > 0, p_target * softplus(log_odds), 0.0)
+    of_others = softplus(-log_odds) + log_mass + others.weighted / others.sumexp
+    return from_target + torch.where(p_others > 0, p_others * of_others, 0.0)
 
 
 class TokenLogps(NamedTuple):

@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from rrgkern.dispatch import register_triton
-from rrgkern.logps import cpu_from_logits, cpu_tile, tiled_head
-from rrgkern.logps.head import Head, Tiling
-from rrgkern.logps.online_softmax import RowStats, stats_dtype
+from rrgkern.logps import cpu_from_logits, cpu_tile
+from rrgkern.logps.head import (
+    BackwardRows,
+    Gradients,
+    Head,
+    NeedsGrad,
+    Tiles,
+    Tiling,
+    tiled_backward,
+    tiled_forward,
+)
+from rrgkern.logps.inputs import (
+    FromHidden,
+    FromHiddenBackward,
+    FromHiddenBackwardInto,
+    FromLogits,
+    FromLogitsBackward,
+)
+from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats, stats_dtype
 from rrgkern.ops import custom_op, gradients, pack
 
 # A tile and a slice of each matrix stay in the cache of a core.
-CPU_TILING = Tiling(columns=1024, elements=1 << 19)
-
-
-class FromLogits(NamedTuple):
-    """logits [N, V] or [B, L, V], targets [N]."""
-
-    logits: Tensor
-    targets: Tensor
-    temperature: float
-    entropy: bool
-
-
-class FromLogitsBackward(NamedTuple):
-    """Coefficients [N] of logps and entropy, inputs and result of the forward."""
-
-    coef: Tensor
-    coef_entropy: Tensor | None
-    logits: Tensor
-    targets: Tensor
-    stats: RowStats
-    temperature: float
+CPU_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), cpu_tile)
 
 
 @custom_op("rrgkern::token_logps_fwd", FromLogits)
-def token_logps_fwd(*inputs: Any) -> RowStats:
+def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
     """logps, entropy (or size 0), shift, lognorm, [N] each."""
     return cpu_from_logits.forward(*inputs)
 
@@ -56,7 +52,7 @@ def token_logps_bwd_(*inputs: Any) -> None:
 
 
 @token_logps_fwd.register_fake
-def _(*inputs: Any) -> RowStats:
+def _(*inputs: Any) -> SoftmaxStats:
     x = FromLogits(*inputs)
     return _empty_stats(x.logits, len(x.targets), x.entropy)
 
@@ -72,7 +68,7 @@ def _(*inputs: Any) -> None:
     return None
 
 
-def _save_logits(ctx: Any, inputs: tuple[Any, ...], output: RowStats) -> None:
+def _save_logits(ctx: Any, inputs: tuple[Any, ...], output: SoftmaxStats) -> None:
     x = FromLogits(*inputs)
     ctx.save_for_backward(x.logits, x.targets, *output)
     ctx.temperature = x.temperature
@@ -81,74 +77,27 @@ def _save_logits(ctx: Any, inputs: tuple[Any, ...], output: RowStats) -> None:
 
 def _backward_to_logits(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *_: Any) -> Any:
     logits, targets, *stats = ctx.saved_tensors
-    coefficients = _coefficients(coef, entropy, RowStats(*stats))
+    coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
     if coefficients is None:
         return gradients(FromLogits)
     gradient = token_logps_bwd(*coefficients, logits, targets, *stats, ctx.temperature)
     return gradients(FromLogits, logits=gradient)
 
 
-class FromHidden(NamedTuple):
-    """hidden [N, H], weight [V, H], bias [V], targets [N]; `softcap` 0 for none."""
-
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    targets: Tensor
-    temperature: float
-    softcap: float
-    entropy: bool
-
-
-class FromHiddenBackward(NamedTuple):
-    """Coefficients [N], inputs and result of the forward, and which gradients are wanted."""
-
-    coef: Tensor
-    coef_entropy: Tensor | None
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    targets: Tensor
-    stats: RowStats
-    temperature: float
-    softcap: float
-    want_hidden: bool
-    want_weight: bool
-    want_bias: bool
-
-
-class FromHiddenBackwardInto(NamedTuple):
-    """The same, and the tensor [V, H] to which the gradient of the weight is added."""
-
-    weight_total: Tensor
-    coef: Tensor
-    coef_entropy: Tensor | None
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    targets: Tensor
-    stats: RowStats
-    temperature: float
-    softcap: float
-    want_hidden: bool
-    want_bias: bool
-
-
 @custom_op("rrgkern::linear_token_logps_fwd", FromHidden)
-def linear_token_logps_fwd(*inputs: Any) -> RowStats:
+def linear_token_logps_fwd(*inputs: Any) -> SoftmaxStats:
     """logps, entropy, shift, lognorm [N] each; entropy has size 0 when not asked for."""
     x = FromHidden(*inputs)
-    return tiled_head.forward(x.hidden, x.targets, _head(x), x.entropy, CPU_TILING, cpu_tile)
+    return tiled_forward(x.hidden, x.targets, _head(x), x.entropy, CPU_TILES)
 
 
 @custom_op("rrgkern::linear_token_logps_bwd", FromHiddenBackward)
-def linear_token_logps_bwd(*inputs: Any) -> tiled_head.Gradients:
+def linear_token_logps_bwd(*inputs: Any) -> Gradients:
     """Gradients of hidden, weight and bias; size 0 where not wanted."""
     x = pack(FromHiddenBackward, inputs)
-    return tiled_head.backward(
-        *(x.coef, x.coef_entropy, x.hidden, x.targets, _head(x), x.stats),
-        *((x.want_hidden, x.want_weight, x.want_bias), CPU_TILING, cpu_tile),
-    )
+    rows = BackwardRows(x.hidden, x.targets, x.stats, x.coefficients)
+    needs = NeedsGrad(x.want_hidden, x.want_weight, x.want_bias)
+    return tiled_backward(rows, _head(x), needs, CPU_TILES)
 
 
 @custom_op(
@@ -157,23 +106,22 @@ def linear_token_logps_bwd(*inputs: Any) -> tiled_head.Gradients:
 def linear_token_logps_bwd_into(*inputs: Any) -> tuple[Tensor, Tensor]:
     """Gradients of hidden and bias; that of the weight is added to `weight_total`, by slices."""
     x = pack(FromHiddenBackwardInto, inputs)
-    d_hidden, _, d_bias = tiled_head.backward(
-        *(x.coef, x.coef_entropy, x.hidden, x.targets, _head(x), x.stats),
-        *((x.want_hidden, True, x.want_bias), CPU_TILING, cpu_tile, x.weight_total),
-    )
+    rows = BackwardRows(x.hidden, x.targets, x.stats, x.coefficients)
+    needs = NeedsGrad(x.want_hidden, True, x.want_bias)
+    d_hidden, _, d_bias = tiled_backward(rows, _head(x), needs, CPU_TILES, x.weight_total)
     return d_hidden, d_bias
 
 
 @linear_token_logps_fwd.register_fake
-def _(*inputs: Any) -> RowStats:
+def _(*inputs: Any) -> SoftmaxStats:
     x = FromHidden(*inputs)
     return _empty_stats(x.hidden, len(x.hidden), x.entropy)
 
 
 @linear_token_logps_bwd.register_fake
-def _(*inputs: Any) -> tiled_head.Gradients:
+def _(*inputs: Any) -> Gradients:
     x = pack(FromHiddenBackward, inputs)
-    return tiled_head.Gradients(
+    return Gradients(
         _empty_gradient(x.hidden, x.hidden, x.want_hidden),
         _empty_gradient(x.weight, x.hidden, x.want_weight),
         _empty_gradient(x.bias, x.hidden, x.want_bias),
@@ -187,7 +135,7 @@ def _(*inputs: Any) -> tuple[Tensor, Tensor]:
     return d_hidden, _empty_gradient(x.bias, x.hidden, x.want_bias)
 
 
-def _save_hidden(ctx: Any, inputs: tuple[Any, ...], output: RowStats) -> None:
+def _save_hidden(ctx: Any, inputs: tuple[Any, ...], output: SoftmaxStats) -> None:
     x = FromHidden(*inputs)
     ctx.save_for_backward(x.hidden, x.weight, x.bias, x.targets, *output)
     ctx.temperature, ctx.softcap = x.temperature, x.softcap
@@ -196,7 +144,7 @@ def _save_hidden(ctx: Any, inputs: tuple[Any, ...], output: RowStats) -> None:
 
 def _backward_to_hidden(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *_: Any) -> Any:
     hidden, weight, bias, targets, *stats = ctx.saved_tensors
-    coefficients = _coefficients(coef, entropy, RowStats(*stats))
+    coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
     if coefficients is None:
         return gradients(FromHidden)
     wanted = ctx.needs_input_grad[:3]
@@ -216,19 +164,19 @@ def _head(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:
 
 
 def _coefficients(
-    coef: Tensor | None, coef_entropy: Tensor | None, stats: RowStats
-) -> tuple[Tensor, Tensor | None] | None:
+    coef: Tensor | None, coef_entropy: Tensor | None, stats: SoftmaxStats
+) -> Coefficients | None:
     """The gradients that came back to logps and entropy; None where neither did."""
     if not stats.entropy.numel():
         coef_entropy = None
     if coef is None and coef_entropy is not None:
         coef = torch.zeros_like(coef_entropy)
-    return None if coef is None else (coef, coef_entropy)
+    return None if coef is None else Coefficients(coef, coef_entropy)
 
 
-def _empty_stats(like: Tensor, rows: int, entropy: bool) -> RowStats:
+def _empty_stats(like: Tensor, rows: int, entropy: bool) -> SoftmaxStats:
     sizes = (rows, rows if entropy else 0, rows, rows)
-    return RowStats(*(like.new_empty(size, dtype=stats_dtype(like.dtype)) for size in sizes))
+    return SoftmaxStats(*(like.new_empty(size, dtype=stats_dtype(like.dtype)) for size in sizes))
 
 
 def _empty_gradient(value: Tensor | None, like: Tensor, wanted: bool) -> Tensor:

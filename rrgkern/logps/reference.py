@@ -1,17 +1,20 @@
-"""The definition in plain PyTorch: forward, and an explicit backward gradchecked against it."""
+"""Define log-probabilities and their gradients in plain PyTorch, each backward written out."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from rrgkern.logps.online_softmax import FAR, softplus, stats_dtype
+from rrgkern.logps.inputs import FromHidden
+from rrgkern.logps.online_softmax import FAR, Coefficients, softplus, stats_dtype
 
 
-def forward(logits: Tensor, targets: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+def token_logps_reference(
+    logits: Tensor, targets: Tensor, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """logits [N, V], targets [N] -> logps and entropy [N], differentiable by autograd.
 
-    The target stays out of the logsumexp, see `row_stats`. fp32, or fp64 for fp64 logits.
+    The target stays out of the logsumexp, see `online_softmax`. fp32, or fp64 for fp64 logits.
     """
     z = _scaled(logits, temperature)
     column = targets[:, None]
@@ -23,20 +26,20 @@ def forward(logits: Tensor, targets: Tensor, temperature: float = 1.0) -> tuple[
     return logps, -plogp.sum(1)
 
 
-def backward(
+def token_logps_reference_backward(
     coef: Tensor,
     coef_entropy: Tensor | None,
     logits: Tensor,
     targets: Tensor,
     temperature: float = 1.0,
 ) -> Tensor:
-    """Gradient [N, V] of sum(coef * logps + coef_entropy * entropy), in the dtype of logits.
+    """Gradient [N, V] of sum(coef * logps + coef_entropy * entropy), as the logits.
 
     d logp / d z_j = (1[j = t] - p_j) / T, whose target entry is -expm1(logp): exact when p_t
     rounds to 1. d H / d z_j = -p_j (log p_j + H) / T. A row whose coefficients are both 0 has
     gradient 0 whatever its logits are.
     """
-    logps, entropy = forward(logits, targets, temperature)
+    logps, entropy = token_logps_reference(logits, targets, temperature)
     z = _scaled(logits, temperature)
     column = targets[:, None]
     log_p = z - (z.gather(1, column)[:, 0] - logps)[:, None]
@@ -49,6 +52,44 @@ def backward(
         gradient = gradient - coef_entropy[:, None] * p * excess
         active = active | (coef_entropy != 0)
     return torch.where(active[:, None], gradient / temperature, 0.0).to(logits.dtype)
+
+
+def head_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: float) -> Tensor:
+    """Logits [N, V], softcap * tanh((hidden W^T + bias) / softcap), in the statistics' dtype."""
+    wide = stats_dtype(hidden.dtype)
+    logits = hidden.to(wide) @ weight.to(wide).T
+    if bias is not None:
+        logits = logits + bias.to(wide)
+    return softcap * torch.tanh(logits / softcap) if softcap else logits
+
+
+def linear_token_logps_reference(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    temperature: float = 1.0,
+    softcap: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """logps and entropy [N], differentiable by autograd."""
+    logits = head_logits(hidden, weight, bias, softcap)
+    return token_logps_reference(logits, targets, temperature)
+
+
+def linear_token_logps_reference_backward(
+    coefficients: Coefficients, x: FromHidden
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of sum(coef * logps + coef_entropy * entropy) for hidden, weight and bias."""
+    logits = head_logits(x.hidden, x.weight, x.bias, x.softcap)
+    dz = token_logps_reference_backward(*coefficients, logits, x.targets, x.temperature)
+    if x.softcap:
+        dz = dz * (1 - (logits / x.softcap) ** 2)
+    wide = dz.dtype
+    return (
+        (dz @ x.weight.to(wide)).to(x.hidden.dtype),
+        (dz.T @ x.hidden.to(wide)).to(x.weight.dtype),
+        dz.sum(0).to(x.weight.dtype if x.bias is None else x.bias.dtype),
+    )
 
 
 def _scaled(logits: Tensor, temperature: float) -> Tensor:

@@ -1,115 +1,67 @@
-"""The tiled head with Triton between the products; serves CUDA."""
+"""Serve CUDA from hidden states: the tiled head with Triton between the products."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from torch import Tensor
 
 from rrgkern.dispatch import interpreting
-from rrgkern.logps import tiled_head, triton_tile
-from rrgkern.logps.head import Head, Tiling
-from rrgkern.logps.online_softmax import RowStats, stats_dtype
+from rrgkern.logps import triton_tile
+from rrgkern.logps.head import (
+    BackwardRows,
+    Gradients,
+    Head,
+    NeedsGrad,
+    Tiles,
+    Tiling,
+    tiled_backward,
+    tiled_forward,
+)
+from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackwardInto
+from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats, stats_dtype
+from rrgkern.ops import pack
 
 # 4096 x 4096, 64 MiB of fp32 logits: large enough for the tensor cores, and square, because what a
 # slice and a block of rows leave summed is read and written again by the next.
-TILING = Tiling(columns=4096, elements=1 << 24)
+TILES = Tiles(Tiling(columns=4096, elements=1 << 24), triton_tile)
 
 
 def head_of(weight: Tensor, bias: Tensor | None, temperature: float, softcap: float) -> Head:
-    """The head whose products read 16-bit operands as they are and sum in fp32."""
+    """Make the head whose products read 16-bit operands as they are and sum in fp32."""
     # A CPU, where the interpreter runs, has no product of 16-bit operands with an fp32 result.
     operands = stats_dtype(weight.dtype) if interpreting() else weight.dtype
     bias = None if bias is None else bias.contiguous()
     return Head(weight, bias, temperature, softcap, operands)
 
 
-def fwd(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    temperature: float,
-    softcap: float,
-    entropy: bool,
-) -> RowStats:
+def fwd(*inputs: Any) -> SoftmaxStats:
     """Serve `rrgkern::linear_token_logps_fwd`."""
-    head = head_of(weight, bias, temperature, softcap)
-    return tiled_head.forward(hidden, targets.contiguous(), head, entropy, TILING, triton_tile)
+    x = FromHidden(*inputs)
+    head = head_of(x.weight, x.bias, x.temperature, x.softcap)
+    return tiled_forward(x.hidden, x.targets.contiguous(), head, x.entropy, TILES)
 
 
-def bwd(
-    coef: Tensor,
-    coef_entropy: Tensor | None,
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    logps: Tensor,
-    entropy: Tensor,
-    shift: Tensor,
-    lognorm: Tensor,
-    temperature: float,
-    softcap: float,
-    want_hidden: bool,
-    want_weight: bool,
-    want_bias: bool,
-) -> tiled_head.Gradients:
+def bwd(*inputs: Any) -> Gradients:
     """Serve `rrgkern::linear_token_logps_bwd`."""
-    return _backward(
-        *(None, coef, coef_entropy, hidden, weight, bias, targets, logps, entropy, shift, lognorm),
-        *(temperature, softcap, (want_hidden, want_weight, want_bias)),
-    )
+    x = pack(FromHiddenBackward, inputs)
+    return _backward(x, NeedsGrad(x.want_hidden, x.want_weight, x.want_bias), None)
 
 
-def bwd_into(
-    weight_total: Tensor,
-    coef: Tensor,
-    coef_entropy: Tensor | None,
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    logps: Tensor,
-    entropy: Tensor,
-    shift: Tensor,
-    lognorm: Tensor,
-    temperature: float,
-    softcap: float,
-    want_hidden: bool,
-    want_bias: bool,
-) -> tuple[Tensor, Tensor]:
+def bwd_into(*inputs: Any) -> tuple[Tensor, Tensor]:
     """Serve `rrgkern::linear_token_logps_bwd_into`."""
-    d_hidden, _, d_bias = _backward(
-        *(weight_total, coef, coef_entropy, hidden, weight, bias, targets),
-        *(logps, entropy, shift, lognorm, temperature, softcap, (want_hidden, True, want_bias)),
-    )
-    return d_hidden, d_bias
+    x = pack(FromHiddenBackwardInto, inputs)
+    gradients = _backward(x, NeedsGrad(x.want_hidden, True, x.want_bias), x.weight_total)
+    return gradients.hidden, gradients.bias
 
 
 def _backward(
-    weight_total: Tensor | None,
-    coef: Tensor,
-    coef_entropy: Tensor | None,
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    logps: Tensor,
-    entropy: Tensor,
-    shift: Tensor,
-    lognorm: Tensor,
-    temperature: float,
-    softcap: float,
-    wanted: tuple[bool, bool, bool],
-) -> tiled_head.Gradients:
-    return tiled_head.backward(
-        coef.contiguous(),
-        None if coef_entropy is None else coef_entropy.contiguous(),
-        hidden,
-        targets.contiguous(),
-        head_of(weight, bias, temperature, softcap),
-        RowStats(logps, entropy, shift, lognorm),
-        wanted,
-        TILING,
-        triton_tile,
-        weight_total,
+    x: FromHiddenBackward | FromHiddenBackwardInto, needs: NeedsGrad, weight_total: Tensor | None
+) -> Gradients:
+    coef, entropy = x.coefficients
+    coefficients = Coefficients(
+        coef.contiguous(), None if entropy is None else entropy.contiguous()
     )
+    rows = BackwardRows(x.hidden, x.targets.contiguous(), x.stats, coefficients)
+    head = head_of(x.weight, x.bias, x.temperature, x.softcap)
+    return tiled_backward(rows, head, needs, TILES, weight_total)

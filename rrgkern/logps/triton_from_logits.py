@@ -1,7 +1,7 @@
 """Compute log-probabilities and entropy from logits, and their gradient, in Triton.
 
-Forward: a program owns a row. Each thread keeps the running sums of its own columns (top, mass and
-tilt of `online_softmax.Others`) and folds the columns of one 128-bit load at a time, so a column
+Forward: a program owns a row. Each thread keeps the running sums of its own columns (see
+`online_softmax.OnlineSoftmax`) and folds the columns of one 128-bit load at a time, so a column
 costs one exponential and the row one reduction across threads, at the end. The target must stay out
 of the sums: its block is folded first, with the target masked, and skipped by the loop, which so
 compares no column with it.
@@ -12,13 +12,22 @@ row whose coefficients are both 0 is not read: its gradient is 0 whatever it hol
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from rrgkern.logps.inputs import BYTES_PER_LOAD, check_targets, columns_per_load, row_walk
-from rrgkern.logps.online_softmax import FAR, LOG2E, stats_dtype
+from rrgkern.logps.inputs import (
+    BYTES_PER_LOAD,
+    FromLogitsBackward,
+    check_targets,
+    columns_per_load,
+    row_walk,
+)
+from rrgkern.logps.online_softmax import FAR, LOG2E, SoftmaxStats, stats_dtype
+from rrgkern.ops import pack
 from rrgkern.triton_lib.softmax_row import (
     close_row,
     fold,
@@ -93,8 +102,8 @@ def token_logps_fwd_kernel(
 
 def token_logps_fwd(
     logits: Tensor, targets: Tensor, temperature: float, entropy: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """logits [N, V] or [B, L, V], targets [N] -> logps, entropy, shift, lognorm, [N] each."""
+) -> SoftmaxStats:
+    """Serve `rrgkern::token_logps_fwd`: logits [N, V] or [B, L, V], targets [N]."""
     vocabulary = logits.shape[-1]
     check_targets(targets, vocabulary)
     wide = stats_dtype(logits.dtype)
@@ -120,7 +129,7 @@ def token_logps_fwd(
             VECTOR=vector,
             num_warps=NUM_WARPS,
         )
-    return logps, entropies, shift, lognorm
+    return SoftmaxStats(logps, entropies, shift, lognorm)
 
 
 LOADS_PER_THREAD = 2
@@ -198,62 +207,35 @@ def token_logps_bwd_kernel(
         tl.store(gradient_ptr, tl.zeros([BLOCK], gradient_ptr.dtype.element_ty), inside)
 
 
-def token_logps_bwd(
-    coef: Tensor,
-    coef_entropy: Tensor | None,
-    logits: Tensor,
-    targets: Tensor,
-    logps: Tensor,
-    entropy: Tensor,
-    shift: Tensor,
-    lognorm: Tensor,
-    temperature: float,
-) -> Tensor:
-    """Gradient, contiguous, of the shape and dtype of `logits`: [N, V] or [B, L, V]."""
-    gradient = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
-    stats = (logps, entropy, shift, lognorm)
-    _launch(gradient, coef, coef_entropy, logits, targets, stats, temperature)
+def token_logps_bwd(*inputs: Any) -> Tensor:
+    """Serve `rrgkern::token_logps_bwd`: contiguous, of the shape and dtype of the logits."""
+    x = pack(FromLogitsBackward, inputs)
+    gradient = torch.empty(x.logits.shape, dtype=x.logits.dtype, device=x.logits.device)
+    _launch(gradient, x)
     return gradient
 
 
-def token_logps_bwd_(
-    coef: Tensor,
-    coef_entropy: Tensor | None,
-    logits: Tensor,
-    targets: Tensor,
-    logps: Tensor,
-    entropy: Tensor,
-    shift: Tensor,
-    lognorm: Tensor,
-    temperature: float,
-) -> None:
-    """The same, written over the logits."""
-    stats = (logps, entropy, shift, lognorm)
-    _launch(logits, coef, coef_entropy, logits, targets, stats, temperature)
+def token_logps_bwd_(*inputs: Any) -> None:
+    """Serve `rrgkern::token_logps_bwd_`: the same, written over the logits."""
+    x = pack(FromLogitsBackward, inputs)
+    _launch(x.logits, x)
 
 
-def _launch(
-    gradient: Tensor,
-    coef: Tensor,
-    coef_entropy: Tensor | None,
-    logits: Tensor,
-    targets: Tensor,
-    stats: tuple[Tensor, Tensor, Tensor, Tensor],
-    temperature: float,
-) -> None:
+def _launch(gradient: Tensor, x: FromLogitsBackward) -> None:
+    (coef, coef_entropy), logits = x.coefficients, x.logits
     vocabulary = logits.shape[-1]
     block = LOADS_PER_THREAD * 32 * NUM_WARPS * BYTES_PER_LOAD // logits.element_size()
-    if len(targets):
-        token_logps_bwd_kernel[(len(targets) * triton.cdiv(vocabulary, block),)](
+    if len(x.targets):
+        token_logps_bwd_kernel[(len(x.targets) * triton.cdiv(vocabulary, block),)](
             coef.contiguous(),
             coef if coef_entropy is None else coef_entropy.contiguous(),
             logits,
-            targets.contiguous(),
-            *stats,
+            x.targets.contiguous(),
+            *x.stats,
             gradient,
             *row_walk(logits),
             *row_walk(gradient)[:3],
-            1 / temperature,
+            1 / x.temperature,
             VOCABULARY=vocabulary,
             ENTROPY=coef_entropy is not None,
             WIDE=tl.float64 if stats_dtype(logits.dtype) == torch.float64 else tl.float32,

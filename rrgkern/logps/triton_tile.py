@@ -1,4 +1,4 @@
-"""What is done to a tile of logits between the products, in Triton; `cpu_tile` says what.
+"""Work on one tile of logits in Triton: its sums, its exponentials, its gradient.
 
 The tile holds the raw products in fp32. Each kernel adds the bias and applies the cap on its way:
 three or four operations on numbers that are in registers, instead of a pass over the tile. The
@@ -15,8 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from rrgkern.logps.head import Head, tile_of
-from rrgkern.logps.online_softmax import FAR, LOG2E, RowStats, Sums
+from rrgkern.logps.head import Head, Tile, tile_of
+from rrgkern.logps.online_softmax import FAR, LOG2E, Coefficients, RowSums, SoftmaxStats
 from rrgkern.triton_lib import math as lib
 
 NUM_WARPS = 4
@@ -228,90 +228,58 @@ def gradient_kernel(
     tl.store(out_ptr + row * out_stride + columns, dz.to(out_ptr.dtype.element_ty), inside)
 
 
-def fold(
-    z: Tensor,
-    spare: Tensor | None,
-    targets: Tensor,
-    columns: slice,
-    head: Head,
-    sums: Sums,
-    entropy: bool,
-) -> None:
-    """See `cpu_tile.fold`; the tile is only read."""
-    _fold(z, z, sums.target_logit, targets, columns, head, sums, entropy, exponentials=False)
+def add_to_sums(tile: Tile, sums: RowSums, entropy: bool) -> None:
+    """Add the tile to `sums`, see `cpu_tile.add_to_sums`; the tile is only read."""
+    _fold(tile, sums, entropy, None)
 
 
-def exponentials(
-    z: Tensor,
-    spare: Tensor,
-    targets: Tensor,
-    columns: slice,
-    head: Head,
-    sums: Sums,
-    entropy: bool,
-) -> tuple[Tensor, Tensor]:
+def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tensor]:
     """See `cpu_tile.exponentials`; they are written to `spare`."""
-    out, decay = tile_of(spare, *z.shape), torch.empty_like(sums.target_logit)
-    _fold(z, out, decay, targets, columns, head, sums, entropy, exponentials=True)
+    out, decay = _spare(tile), torch.empty_like(sums.target_logit)
+    _fold(tile, sums, entropy, (out, decay))
     return out, decay
 
 
-def _fold(
-    z: Tensor,
-    out: Tensor,
-    decay: Tensor,
-    targets: Tensor,
-    columns: slice,
-    head: Head,
-    sums: Sums,
-    entropy: bool,
-    exponentials: bool,
-) -> None:
+def _fold(tile: Tile, sums: RowSums, entropy: bool, written: tuple[Tensor, Tensor] | None) -> None:
+    z, head = tile.z, tile.head
+    out, decay = written or (z, sums.target_logit)
     fold_kernel[(len(z),)](
         z,
-        *_bias(head, columns, z),
-        targets,
+        *_bias(tile),
+        tile.targets,
         *sums.others,
         sums.target_logit,
         out,
         decay,
         z.stride(0),
         out.stride(0),
-        columns.start,
+        tile.columns.start,
         LOG2E / head.temperature,
         head.softcap,
         WIDTH=z.shape[1],
         ENTROPY=entropy,
-        EXPONENTIALS=exponentials,
+        EXPONENTIALS=written is not None,
         LANES=LANES,
         VECTOR=VECTOR,
         **_variant(head),
     )
 
 
-def gradient(
-    z: Tensor,
-    spare: Tensor,
-    targets: Tensor,
-    columns: slice,
-    head: Head,
-    stats: RowStats,
-    coef: Tensor,
-    coef_entropy: Tensor | None,
-) -> Tensor:
-    """See `cpu_tile.gradient`; written to `spare`."""
-    out, block = tile_of(spare, *z.shape), GRADIENT_BYTES // z.element_size()
+def tile_gradient(tile: Tile, stats: SoftmaxStats, coefficients: Coefficients) -> Tensor:
+    """See `cpu_tile.tile_gradient`; written to `spare`."""
+    z, head, (coef, coef_entropy) = tile.z, tile.head, coefficients
+    out, block = _spare(tile), GRADIENT_BYTES // z.element_size()
     gradient_kernel[(len(z), triton.cdiv(z.shape[1], block))](
         z,
-        *_bias(head, columns, z),
+        *_bias(tile),
         out,
-        targets,
+        tile.targets,
         coef,
         coef if coef_entropy is None else coef_entropy,
         *stats,
         z.stride(0),
         out.stride(0),
-        columns.start,
+        tile.columns.start,
         1 / head.temperature,
         head.softcap,
         WIDTH=z.shape[1],
@@ -322,8 +290,14 @@ def gradient(
     return out
 
 
-def _bias(head: Head, columns: slice, z: Tensor) -> tuple[Tensor]:
-    return (z if head.bias is None else head.bias[columns],)
+def _spare(tile: Tile) -> Tensor:
+    assert tile.spare is not None
+    return tile_of(tile.spare, *tile.z.shape)
+
+
+def _bias(tile: Tile) -> tuple[Tensor]:
+    bias = tile.head.bias
+    return (tile.z if bias is None else bias[tile.columns],)
 
 
 def _variant(head: Head) -> dict[str, Any]:

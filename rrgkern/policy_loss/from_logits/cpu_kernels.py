@@ -9,6 +9,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from rrgkern.logps import cpu_from_logits
+from rrgkern.logps.online_softmax import Coefficients
 from rrgkern.policy_loss.from_logits.reference import is_active
 from rrgkern.policy_loss.reference import policy_loss_reference
 
@@ -59,7 +60,8 @@ def loss_and_gradient(
     if gradient == "none":
         return loss, logits.new_empty(0), active, metrics
     written = cpu_from_logits.backward(
-        coef, bonus, logits, targets, stats, temperature, inplace=gradient == "inplace"
+        *(Coefficients(coef, bonus), logits, targets, stats, temperature),
+        inplace=gradient == "inplace",
     )
     return loss, written, active, metrics
 

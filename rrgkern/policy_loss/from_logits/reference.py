@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.logps import reference as token_logps
+from rrgkern.logps.reference import token_logps_reference, token_logps_reference_backward
 from rrgkern.policy_loss.reference import policy_loss_reference
 from rrgkern.policy_loss.spec import PolicyLoss
 
@@ -48,7 +48,7 @@ def grpo_loss_reference(
     """
     if mask is not None:
         logits, targets = torch.where(mask[:, None], logits, 0), torch.where(mask, targets, 0)
-    logps, entropies = token_logps.forward(logits, targets, temperature)
+    logps, entropies = token_logps_reference(logits, targets, temperature)
     loss, coef, coef_entropy, metrics = policy_loss_reference(
         logps,
         advantages,
@@ -66,7 +66,7 @@ def grpo_loss_reference(
         spec,
     )
     bonus = coef_entropy if coef_entropy.numel() else None
-    gradient = token_logps.backward(coef, bonus, logits, targets, temperature)
+    gradient = token_logps_reference_backward(coef, bonus, logits, targets, temperature)
     return loss, gradient, is_active(coef, bonus), metrics
 
 

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import check_tensors
+from rrgkern.logps.head import NeedsGrad
 from rrgkern.logps.inputs import check_head, is_sharded
 from rrgkern.logps.online_softmax import stats_dtype
 from rrgkern.policy_loss.api import PolicyLossOutput
 from rrgkern.policy_loss.linear.autograd import LossInPlace, LossIntoGrad, check_accumulates
 from rrgkern.policy_loss.linear.checks import check_policy
-from rrgkern.policy_loss.linear.modes import Wanted, choose_mode
+from rrgkern.policy_loss.linear.modes import choose_mode
 from rrgkern.policy_loss.linear.op import linear_grpo_loss_fwd
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
@@ -125,7 +126,7 @@ def linear_policy_loss(
         spec,
     )
     tracked = torch.is_grad_enabled()
-    wanted = Wanted(
+    wanted = NeedsGrad(
         tracked and hidden.requires_grad,
         tracked and weight.requires_grad,
         tracked and bias is not None and bias.requires_grad,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.logps.head import Head
-from rrgkern.logps.online_softmax import RowStats, Sums
+from rrgkern.logps.online_softmax import RowSums, SoftmaxStats
 
 # Numbers handled at a time: a wide copy of them stays in the cache.
 BLOCK_ELEMENTS = 1 << 18
@@ -19,8 +19,8 @@ def rescale(total: Tensor, decay: Tensor) -> None:
 
 def direction(
     total: Tensor,
-    sums: Sums,
-    stats: RowStats,
+    sums: RowSums,
+    stats: SoftmaxStats,
     targets: Tensor,
     head: Head,
     coef: Tensor,
@@ -44,10 +44,10 @@ def direction(
         out[block] = rows.masked_fill_(c == 0, 0)
 
 
-def factors(sums: Sums, stats: RowStats, head: Head) -> tuple[Tensor, Tensor]:
+def factors(sums: RowSums, stats: SoftmaxStats, head: Head) -> tuple[Tensor, Tensor]:
     """What the total and the target's row of the weight are multiplied by, [R] each."""
     wide = stats.logps.dtype
-    norm = torch.exp((sums.others.top - stats.shift) / head.temperature - stats.lognorm)
+    norm = torch.exp((sums.others.max - stats.shift) / head.temperature - stats.lognorm)
     at_target = -torch.expm1(stats.logps)
     if head.softcap:
         at_target = at_target * (1 - (sums.target_logit / head.softcap) ** 2)

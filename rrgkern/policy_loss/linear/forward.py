@@ -7,12 +7,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.logps import tiled_head
-from rrgkern.logps.head import Head
-from rrgkern.logps.online_softmax import RowStats
+from rrgkern.logps.head import Head, NeedsGrad, tiled_forward
+from rrgkern.logps.online_softmax import SoftmaxStats
 from rrgkern.policy_loss.linear import frozen
 from rrgkern.policy_loss.linear import gradients as in_forward
-from rrgkern.policy_loss.linear.modes import Wanted
 from rrgkern.policy_loss.linear.plan import Plan
 from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.linear.rows import Rows, reachable, select
@@ -44,7 +42,7 @@ def forward(
     head: Head,
     policy: Policy,
     mode: str,
-    wanted: Wanted,
+    wanted: NeedsGrad,
     entropy: bool,
     all_metrics: bool,
     plan: Plan,
@@ -63,7 +61,7 @@ def forward(
     live_hidden = hidden if mode == "grad_in_forward" else rows.gather(hidden)
     live_targets = rows.gather(targets)
     if mode == "recompute":
-        stats = tiled_head.forward(live_hidden, live_targets, head, entropy, plan.tiling, plan.tile)
+        stats = tiled_forward(live_hidden, live_targets, head, entropy, plan.tiles)
     elif mode == "frozen_head":
         found = frozen.directions(live_hidden, live_targets, head, entropy, plan)
         stats = found.stats
@@ -73,9 +71,7 @@ def forward(
 
     everywhere = _spread(stats, rows.live, rows_given, entropy)
     if len(rows.rest):
-        rest = tiled_head.forward(
-            hidden[rows.rest], targets[rows.rest], head, entropy, plan.tiling, plan.tile
-        )
+        rest = tiled_forward(hidden[rows.rest], targets[rows.rest], head, entropy, plan.tiles)
         for whole, part in zip(everywhere, rest, strict=True):
             if len(part):
                 whole.index_copy_(0, rows.rest, part)
@@ -92,7 +88,7 @@ def forward(
     return Forward(loss, metrics, *nothing, *gradients)
 
 
-def _spread(stats: RowStats, live: Tensor | None, rows: int, entropy: bool) -> RowStats:
+def _spread(stats: SoftmaxStats, live: Tensor | None, rows: int, entropy: bool) -> SoftmaxStats:
     """Statistics of the live rows among all of them, 0 elsewhere; no entropy stays size 0."""
     if live is None:
         return stats

@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from rrgkern.logps.head import Head, accumulate
+from rrgkern.logps.head import Head, Tile, accumulate
 from rrgkern.logps.inputs import check_targets
-from rrgkern.logps.online_softmax import RowStats, Sums
+from rrgkern.logps.online_softmax import RowSums, SoftmaxStats
 from rrgkern.policy_loss.linear.plan import Plan
 
 
 class Directions(NamedTuple):
     """Of each row: its statistics, the sums they came from, and the total [R, H] (`direction`)."""
 
-    stats: RowStats
-    sums: Sums
+    stats: SoftmaxStats
+    sums: RowSums
     total: Tensor
 
 
@@ -32,17 +32,16 @@ def directions(
     """hidden [R, H], targets [R]; two products of R·H·V multiplications each."""
     check_targets(targets, len(head.weight))
     rows, vocabulary = len(hidden), len(head.weight)
-    sums = Sums.empty(hidden, rows, head.wide)
+    sums = RowSums.empty(hidden, rows, head.wide)
     total = hidden.new_empty(hidden.shape, dtype=head.wide)
-    scratch = plan.tiling.scratch(hidden, rows, vocabulary, head.wide)
-    spare = plan.tiling.scratch(hidden, rows, vocabulary, head.operands)
-    for columns in plan.tiling.slices(vocabulary):
+    scratch = plan.tiles.tiling.scratch(hidden, rows, vocabulary, head.wide)
+    spare = plan.tiles.tiling.scratch(hidden, rows, vocabulary, head.operands)
+    for columns in plan.tiles.tiling.slices(vocabulary):
         weight = head.weight[columns].to(head.operands)
-        for block in plan.tiling.blocks(rows, len(weight)):
+        for block in plan.tiles.tiling.blocks(rows, len(weight)):
             z = head.product(hidden[block].to(head.operands), weight, scratch)
-            e, decay = plan.tile.exponentials(
-                z, spare, targets[block], columns, head, sums.rows(block), entropy
-            )
+            tile = Tile(z, targets[block], columns, head, spare)
+            e, decay = plan.tiles.kernels.exponentials(tile, sums.rows(block), entropy)
             first = columns.start == 0
             if not first:
                 plan.rows.rescale(total[block], decay)

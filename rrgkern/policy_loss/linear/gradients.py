@@ -13,10 +13,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.logps.head import Head, accumulate, tile_of
+from rrgkern.logps.head import Head, NeedsGrad, Tile, accumulate, tile_of
 from rrgkern.logps.inputs import check_targets
-from rrgkern.logps.online_softmax import RowStats, Sums
-from rrgkern.policy_loss.linear.modes import Wanted
+from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats
 from rrgkern.policy_loss.linear.plan import Plan
 from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.linear.rows import Rows
@@ -25,7 +24,7 @@ from rrgkern.policy_loss.linear.rows import Rows
 class InForward(NamedTuple):
     """Statistics of the live rows; gradients of all inputs, size 0 where not wanted."""
 
-    stats: RowStats
+    stats: SoftmaxStats
     hidden: Tensor
     weight: Tensor
     bias: Tensor
@@ -37,7 +36,7 @@ def gradients(
     head: Head,
     policy: Policy,
     rows: Rows,
-    wanted: Wanted,
+    wanted: NeedsGrad,
     entropy: bool,
     plan: Plan,
 ) -> InForward:
@@ -59,10 +58,10 @@ def gradients(
     d_bias = hidden.new_zeros(vocabulary if wanted.bias else 0, dtype=wide)
 
     height = plan.held_rows(count, vocabulary)
-    slices = list(plan.tiling.slices(vocabulary))
+    slices = list(plan.tiles.tiling.slices(vocabulary))
     held = hidden.new_empty(height * vocabulary, dtype=wide)
     spare = hidden.new_empty(height * max(s.stop - s.start for s in slices), dtype=head.operands)
-    parts = [RowStats(*hidden.new_empty((4, 0), dtype=wide))]
+    parts = [SoftmaxStats(*hidden.new_empty((4, 0), dtype=wide))]
     for lo in range(0, count, height):
         block = slice(lo, min(lo + height, count))
         chosen = block if rows.live is None else rows.live[block]
@@ -87,7 +86,7 @@ def gradients(
     # The block goes before the rounded gradient of the weight comes.
     del held, spare
     return InForward(
-        RowStats(*(torch.cat(part) for part in zip(*parts, strict=True))),
+        SoftmaxStats(*(torch.cat(part) for part in zip(*parts, strict=True))),
         d_hidden,
         d_weight.to(head.weight.dtype),
         d_bias.to(head.weight.dtype),
@@ -102,29 +101,28 @@ def _block(
     d_weight: Tensor,
     d_bias: Tensor,
     first_block: bool,
-    wanted: Wanted,
+    wanted: NeedsGrad,
     entropy: bool,
     plan: Plan,
     slices: list[slice],
     held: Tensor,
     spare: Tensor,
-) -> tuple[RowStats, Tensor]:
+) -> tuple[SoftmaxStats, Tensor]:
     """Statistics of a block of rows and its part of dhidden; the sums d_weight, d_bias grow."""
-    sums = Sums.empty(h, len(h), head.wide)
+    sums = RowSums.empty(h, len(h), head.wide)
     for columns in slices:
         weight = head.weight[columns].to(head.operands)
         z = head.product(h, weight, held[len(h) * columns.start :])
-        plan.tile.fold(z, spare, targets, columns, head, sums, entropy)
+        plan.tiles.kernels.add_to_sums(Tile(z, targets, columns, head, spare), sums, entropy)
     stats = sums.close(head.temperature, entropy)
     entropies = stats.entropy if entropy else None
     _, coef, coef_entropy, _ = policy.loss(stats.logps, entropies)
+    coefficients = Coefficients(coef, coef_entropy if len(coef_entropy) else None)
     d_h = h.new_empty(h.shape if wanted.hidden else 0, dtype=head.wide)
     for columns in slices:
         z = tile_of(held[len(h) * columns.start :], len(h), columns.stop - columns.start)
-        dz = plan.tile.gradient(
-            *(z, spare, targets, columns, head, stats, coef),
-            coef_entropy if len(coef_entropy) else None,
-        )
+        tile = Tile(z, targets, columns, head, spare)
+        dz = plan.tiles.kernels.tile_gradient(tile, stats, coefficients)
         if wanted.bias:
             d_bias[columns] += dz.sum(0, dtype=head.wide)
         if wanted.hidden:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from rrgkern.logps.head import NeedsGrad
 from rrgkern.policy_loss.linear.policy import ties_tokens
 from rrgkern.policy_loss.spec import PolicyLoss
 
@@ -13,19 +12,11 @@ MODES = ("frozen_head", "grad_in_forward", "recompute")
 LEAST_ROWS_IN_FORWARD = 1024
 
 
-class Wanted(NamedTuple):
-    """Which gradients are wanted."""
-
-    hidden: bool
-    weight: bool
-    bias: bool
-
-
 def choose_mode(
     mode: str,
     spec: PolicyLoss,
     *,
-    wanted: Wanted,
+    wanted: NeedsGrad,
     sampler: bool,
     rows: int,
     half: bool = False,

@@ -12,20 +12,18 @@ import torch
 from torch import Tensor
 
 from rrgkern.dispatch import register_triton
-from rrgkern.logps import cpu_tile
-from rrgkern.logps.head import Head
+from rrgkern.logps.head import Head, NeedsGrad
 from rrgkern.logps.online_softmax import stats_dtype
-from rrgkern.logps.op import CPU_TILING, linear_token_logps_bwd
+from rrgkern.logps.op import CPU_TILES, linear_token_logps_bwd
 from rrgkern.policy_loss.linear import cpu_kernels
 from rrgkern.policy_loss.linear import forward as compute
-from rrgkern.policy_loss.linear.modes import Wanted
 from rrgkern.policy_loss.linear.plan import Plan
 from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
 
 # The gradient in the forward keeps 64 MiB of fp32 logits.
-CPU_PLAN = Plan(CPU_TILING, 1 << 24, cpu_tile, cpu_kernels)
+CPU_PLAN = Plan(CPU_TILES, 1 << 24, cpu_kernels)
 INPUTS = 24
 
 # loss, metrics, coef, coef_entropy, logps, entropy, shift, lognorm, d_hidden, d_weight, d_bias
@@ -70,7 +68,7 @@ def linear_grpo_loss_fwd(
         *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),
         *(advantage_per_token, scale_per_token, spec),
     )
-    wanted = Wanted(want_hidden, want_weight, want_bias)
+    wanted = NeedsGrad(want_hidden, want_weight, want_bias)
     return compute.forward(
         *(hidden, targets, head, policy, mode, wanted, entropy, all_metrics, CPU_PLAN)
     )

@@ -6,9 +6,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from rrgkern.logps.head import Head, Tiling
-from rrgkern.logps.online_softmax import RowStats, Sums
-from rrgkern.logps.tiled_head import TileSteps
+from rrgkern.logps.head import Head, Tiles
+from rrgkern.logps.online_softmax import RowSums, SoftmaxStats
 
 
 class RowSteps(Protocol):
@@ -19,8 +18,8 @@ class RowSteps(Protocol):
     def direction(
         self,
         total: Tensor,
-        sums: Sums,
-        stats: RowStats,
+        sums: RowSums,
+        stats: SoftmaxStats,
         targets: Tensor,
         head: Head,
         coef: Tensor,
@@ -31,9 +30,8 @@ class RowSteps(Protocol):
 class Plan(NamedTuple):
     """`held` bounds the logits that the gradient in the forward keeps, in numbers."""
 
-    tiling: Tiling
+    tiles: Tiles
     held: int
-    tile: TileSteps
     rows: RowSteps
 
     def held_rows(self, rows: int, vocabulary: int) -> int:

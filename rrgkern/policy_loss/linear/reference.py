@@ -7,7 +7,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.logps import linear_reference as head_reference
+from rrgkern.logps.inputs import FromHidden
+from rrgkern.logps.online_softmax import Coefficients
+from rrgkern.logps.reference import (
+    linear_token_logps_reference,
+    linear_token_logps_reference_backward,
+)
 from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.reference import policy_loss_reference
 from rrgkern.policy_loss.terms import terms
@@ -53,10 +58,9 @@ def forward_and_backward(
     logps, entropy = _logps(hidden, *head, targets, policy, temperature, softcap)
     loss, coef, coef_entropy, metrics = policy_loss_reference(*policy.arguments(logps, entropy))
     rows = _scored(policy, len(hidden))
-    at_rows, d_weight, d_bias = head_reference.backward(
-        coef[rows],
-        coef_entropy[rows] if len(coef_entropy) else None,
-        *(hidden[rows], *head, targets[rows], temperature, softcap),
+    at_rows, d_weight, d_bias = linear_token_logps_reference_backward(
+        Coefficients(coef, coef_entropy if len(coef_entropy) else None).rows(rows),
+        FromHidden(hidden[rows], *head, targets[rows], temperature, softcap, entropy=True),
     )
     d_hidden = torch.zeros_like(hidden).index_copy(0, rows, at_rows)
     return Result(loss, d_hidden, d_weight, d_bias, metrics)
@@ -73,7 +77,9 @@ def _logps(
 ) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies [N], 0 where masked."""
     rows = _scored(policy, len(hidden))
-    found = head_reference.forward(hidden[rows], weight, bias, targets[rows], temperature, softcap)
+    found = linear_token_logps_reference(
+        hidden[rows], weight, bias, targets[rows], temperature, softcap
+    )
     logps, entropy = (x.new_zeros(len(hidden)).index_copy(0, rows, x) for x in found)
     return logps, entropy
 

@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from rrgkern.logps.head import Head
-from rrgkern.logps.online_softmax import RowStats, Sums
+from rrgkern.logps.online_softmax import RowSums, SoftmaxStats
 from rrgkern.policy_loss.linear.cpu_kernels import factors
 
 NUM_WARPS = 4
@@ -80,8 +80,8 @@ def rescale(total: Tensor, decay: Tensor) -> None:
 
 def direction(
     total: Tensor,
-    sums: Sums,
-    stats: RowStats,
+    sums: RowSums,
+    stats: SoftmaxStats,
     targets: Tensor,
     head: Head,
     coef: Tensor,

@@ -5,16 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.logps import triton_tile
-from rrgkern.logps.triton_from_hidden import TILING, head_of
+from rrgkern.logps.head import NeedsGrad
+from rrgkern.logps.triton_from_hidden import TILES, head_of
 from rrgkern.policy_loss.linear import forward as compute
 from rrgkern.policy_loss.linear import triton_kernels
-from rrgkern.policy_loss.linear.modes import Wanted
 from rrgkern.policy_loss.linear.plan import Plan
 from rrgkern.policy_loss.linear.policy import Policy
 
 # The gradient in the forward keeps at most 560 MiB of fp32 logits: 960 rows of V = 151,936.
-PLAN = Plan(TILING, 140 << 20, triton_tile, triton_kernels)
+PLAN = Plan(TILES, 140 << 20, triton_kernels)
 
 
 def fwd(
@@ -54,7 +53,7 @@ def fwd(
         head_of(weight, bias, temperature, softcap),
         policy,
         mode,
-        Wanted(want_hidden, want_weight, want_bias),
+        NeedsGrad(want_hidden, want_weight, want_bias),
         entropy,
         all_metrics,
         PLAN,

@@ -6,15 +6,13 @@ an odd vocabulary among them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 
-from rrgkern.logps.head import Head
-from rrgkern.logps.online_softmax import RowStats, Sums, stats_dtype
-from rrgkern.logps.triton_from_hidden import TILING
+from rrgkern.logps import triton_tile
+from rrgkern.logps.head import Head, Tile
+from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats, stats_dtype
+from rrgkern.logps.triton_from_hidden import TILES
 from rrgkern.logps.triton_from_logits import token_logps_bwd, token_logps_fwd
-from rrgkern.logps.triton_tile import exponentials, fold, gradient
 from tests.rrgkern.aot.harness import Case, per_row
 
 ROWS = 8192
@@ -58,25 +56,22 @@ FROM_LOGITS = {
 }
 
 
-class Tile(NamedTuple):
-    z: torch.Tensor
-    spare: torch.Tensor
-    targets: torch.Tensor
-    columns: slice
-
-
 def meta(*shape: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype, device="meta")
 
 
-def tile(vocabulary: int, dtype: torch.dtype, rows: int, last: bool) -> Tile:
-    columns = list(TILING.slices(vocabulary))[-1 if last else 1]
+def tile(
+    vocabulary: int, dtype: torch.dtype, rich: bool, rows: int, temperature: float, last: bool
+) -> Tile:
+    """`rich`: with bias and cap."""
+    columns = list(TILES.tiling.slices(vocabulary))[-1 if last else 1]
     width, wide = columns.stop - columns.start, stats_dtype(dtype)
     return Tile(
         meta(rows, width, dtype=wide),
-        meta(rows * width, dtype=dtype),
         per_row(rows, torch.int64),
         columns,
+        head(vocabulary, dtype, rich, temperature),
+        spare=meta(rows * width, dtype=dtype),
     )
 
 
@@ -96,10 +91,9 @@ def sweep(
     last: bool = False,
 ) -> None:
     """`rich`: with bias, cap and entropy."""
-    given, wide = tile(vocabulary, dtype, rows, last), stats_dtype(dtype)
-    sums = Sums.empty(meta(0, dtype=dtype), rows, wide)
-    options = (head(vocabulary, dtype, rich, temperature), sums, rich)
-    {"fold": fold, "exponentials": exponentials}[step](*given, *options)
+    given = tile(vocabulary, dtype, rich, rows, temperature, last)
+    sums = RowSums.empty(meta(0, dtype=dtype), rows, stats_dtype(dtype))
+    getattr(triton_tile, step)(given, sums, rich)
 
 
 def slope(
@@ -110,22 +104,18 @@ def slope(
     temperature: float = 0.7,
     last: bool = False,
 ) -> None:
-    given, wide = tile(vocabulary, dtype, rows, last), stats_dtype(dtype)
-    coef, *stats = (per_row(rows, wide) for _ in range(5))
-    gradient(
-        *given,
-        head(vocabulary, dtype, rich, temperature),
-        RowStats(*stats),
-        coef,
-        coef if rich else None,
+    given = tile(vocabulary, dtype, rich, rows, temperature, last)
+    coef, *stats = (per_row(rows, stats_dtype(dtype)) for _ in range(5))
+    triton_tile.tile_gradient(
+        given, SoftmaxStats(*stats), Coefficients(coef, coef if rich else None)
     )
 
 
 def _tile_cases() -> dict[str, Case]:
     calls = {
-        "fold": lambda *a, **k: sweep("fold", *a, **k),
+        "add_to_sums": lambda *a, **k: sweep("add_to_sums", *a, **k),
         "exponentials": lambda *a, **k: sweep("exponentials", *a, **k),
-        "gradient": slope,
+        "tile_gradient": slope,
     }
     cases = {}
     for name, call in calls.items():
@@ -136,7 +126,7 @@ def _tile_cases() -> dict[str, Case]:
         cases[f"{name}, last slice of an odd V"] = Case(
             lambda c=call: c(ODD_VOCABULARY, torch.bfloat16, False, last=True), streaming=False
         )
-        if name != "fold":  # which is the first half of "exponentials"
+        if name != "add_to_sums":  # which is the first half of "exponentials"
             cases[f"{name}, fp64"] = Case(
                 lambda c=call: c(VOCABULARY, torch.float64, True), streaming=False
             )

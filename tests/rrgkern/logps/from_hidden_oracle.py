@@ -8,8 +8,11 @@ import torch
 from torch import Tensor
 
 from rrgkern import linear_token_logps
-from rrgkern.logps import linear_reference as reference
-from rrgkern.logps import reference as from_logits
+from rrgkern.logps.reference import (
+    head_logits,
+    linear_token_logps_reference,
+    token_logps_reference_backward,
+)
 from tests.rrgkern.device import DEVICE
 from tests.tolerance import assert_close_to_truth
 
@@ -102,7 +105,9 @@ def check(actual: Outcome, given: Problem) -> None:
     """Values one by one, gradients row by row, against the fp64 reference."""
 
     def exact(hidden, weight, bias, targets, temperature, softcap):
-        return reference.forward(hidden, weight, bias, targets, temperature, softcap or 0.0)
+        return linear_token_logps_reference(
+            hidden, weight, bias, targets, temperature, softcap or 0.0
+        )
 
     doubled = Problem(
         *(x if x is None or not x.is_floating_point() else x.double() for x in given[:6]),
@@ -125,11 +130,11 @@ def check(actual: Outcome, given: Problem) -> None:
 def _terms(given: Problem) -> Outcome:
     """Size of the terms that each value, and each row of a gradient, is the sum of."""
     softcap = given.softcap or 0.0
-    logits = reference.head_logits(given.hidden, given.weight, given.bias, softcap)
+    logits = head_logits(given.hidden, given.weight, given.bias, softcap)
     spread = (logits / given.temperature).abs().amax(1)
     none = torch.zeros_like(given.coef)
     dz = sum(
-        from_logits.backward(*coefs, logits, given.targets, given.temperature).abs()
+        token_logps_reference_backward(*coefs, logits, given.targets, given.temperature).abs()
         for coefs in ((given.coef, none), (none, given.coef_entropy))
     )
     return Outcome(

@@ -64,7 +64,8 @@ def eager(
 def truth(given: Problem) -> Outcome:
     """fp64 formulas in which nothing cancels where a softmax collapses.
 
-    The largest logit stays out of the sum, and the gradient is written out (`test_reference.py`
+    The largest logit stays out of the sum, and the gradient is written out
+    (`test_from_logits_reference.py`
     holds the same formula against autograd): autograd would lose both to 1 - 1.
     """
     z, column = given.logits.double() / given.temperature, given.targets[..., None]

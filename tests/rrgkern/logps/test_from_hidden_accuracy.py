@@ -5,8 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rrgkern.logps import cpu_tile, tiled_head, triton_tile
-from rrgkern.logps.head import Head, Tiling
+from rrgkern.logps import cpu_tile, triton_tile
+from rrgkern.logps.head import (
+    BackwardRows,
+    Head,
+    NeedsGrad,
+    Tiles,
+    Tiling,
+    tiled_backward,
+    tiled_forward,
+)
+from rrgkern.logps.online_softmax import Coefficients
 from tests.rrgkern.logps.from_hidden_oracle import check, ours, problem
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
@@ -74,12 +83,11 @@ def test_tile_borders_do_not_matter(steps, tiling, dtype):
     whole = Tiling(columns=700, elements=700 * 11)
     tolerance = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {}
     results = []
-    for tiles in (tiling, whole):
-        stats = tiled_head.forward(given.hidden, given.targets, head, True, tiles, steps)
-        gradients = tiled_head.backward(
-            *(given.coef, given.coef_entropy, given.hidden, given.targets, head),
-            *(stats, (True, True, True), tiles, steps),
-        )
+    for tiles in (Tiles(tiling, steps), Tiles(whole, steps)):
+        stats = tiled_forward(given.hidden, given.targets, head, True, tiles)
+        coefficients = Coefficients(given.coef, given.coef_entropy)
+        rows = BackwardRows(given.hidden, given.targets, stats, coefficients)
+        gradients = tiled_backward(rows, head, NeedsGrad(True, True, True), tiles)
         results.append((stats.logps, stats.entropy, *gradients))
     for split, together in zip(*results, strict=True):
         torch.testing.assert_close(split, together, **tolerance)

@@ -8,12 +8,21 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from rrgkern.logps import cpu_tile, tiled_head
-from rrgkern.logps.head import Head, Tiling
+from rrgkern.logps.head import (
+    BackwardRows,
+    Head,
+    NeedsGrad,
+    Tiling,
+    tiled_backward,
+    tiled_forward,
+)
+from rrgkern.logps.online_softmax import Coefficients
+from rrgkern.logps.op import CPU_TILES
 from tests.rrgkern.logps.from_hidden_oracle import problem
 
 ROWS, WIDTH, VOCABULARY = 60, 16, 900
 TILING = Tiling(columns=128, elements=128 * 8)
+TILES = CPU_TILES._replace(tiling=TILING)
 
 
 class Largest(TorchDispatchMode):
@@ -33,12 +42,11 @@ class Largest(TorchDispatchMode):
 
 def forward_and_backward(given, wanted=(True, True, False), coef_entropy=True):
     head = Head(given.weight, given.bias, 1.0, 0.0, operands=torch.float32)
-    stats = tiled_head.forward(given.hidden, given.targets, head, True, TILING, cpu_tile)
+    stats = tiled_forward(given.hidden, given.targets, head, True, TILES)
+    coefficients = Coefficients(given.coef, given.coef_entropy if coef_entropy else None)
+    rows = BackwardRows(given.hidden, given.targets, stats, coefficients)
     with FlopCounterMode(display=False) as flops:
-        tiled_head.backward(
-            *(given.coef, given.coef_entropy if coef_entropy else None),
-            *(given.hidden, given.targets, head, stats, wanted, TILING, cpu_tile),
-        )
+        tiled_backward(rows, head, NeedsGrad(*wanted), TILES)
     return flops.get_total_flops()
 
 
@@ -54,9 +62,9 @@ def test_the_logits_are_never_held(dtype):
 
 def test_an_oversized_row_still_fits_its_slice():
     given = problem(3, WIDTH, VOCABULARY)
-    narrow = Tiling(columns=128, elements=1)
+    narrow = CPU_TILES._replace(tiling=Tiling(columns=128, elements=1))
     head = Head(given.weight, None, 1.0, 0.0, operands=torch.float32)
-    stats = tiled_head.forward(given.hidden, given.targets, head, False, narrow, cpu_tile)
+    stats = tiled_forward(given.hidden, given.targets, head, False, narrow)
     assert stats.logps.isfinite().all()
 
 

@@ -164,14 +164,14 @@ def test_a_wrong_gradient_is_noticed(kernel, monkeypatch, dtype, name):
         pytest.skip("to the kernels a tile is fp32 either way")
     given = problem(12, 16, 200, dtype, temperature=0.7)
     steps = triton_tile if kernel == "triton" else cpu_tile
-    right, mutate = steps.gradient, GRADIENT_MUTANTS[name]
+    right, mutate = steps.tile_gradient, GRADIENT_MUTANTS[name]
 
-    def wrong(z, spare, targets, columns, head, *rest):
-        gradient = right(z, spare, targets, columns, head, *rest)
-        return mutate(gradient, targets - columns.start, head.temperature)
+    def wrong(tile, *rest):
+        gradient = right(tile, *rest)
+        return mutate(gradient, tile.targets - tile.columns.start, tile.head.temperature)
 
     if name == "zero":
         check(ours(given), given)
-    monkeypatch.setattr(steps, "gradient", wrong)
+    monkeypatch.setattr(steps, "tile_gradient", wrong)
     with pytest.raises(AssertionError, match="too far from the truth"):
         check(ours(given), given)

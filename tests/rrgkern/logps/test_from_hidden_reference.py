@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rrgkern.logps import linear_reference as reference
+from rrgkern.logps.inputs import FromHidden
+from rrgkern.logps.online_softmax import Coefficients
+from rrgkern.logps.reference import (
+    linear_token_logps_reference,
+    linear_token_logps_reference_backward,
+)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -19,15 +24,17 @@ def test_explicit_backward_is_the_derivative(temperature, softcap, with_entropy)
     )
     targets = torch.randint(11, (7,))
     coef, coef_entropy = torch.randn(2, 7, dtype=torch.float64)
-    logps, entropy = reference.forward(hidden, weight, bias, targets, temperature, softcap)
+    logps, entropy = linear_token_logps_reference(
+        hidden, weight, bias, targets, temperature, softcap
+    )
     objective = (coef * logps).sum()
     if with_entropy:
         objective = objective + (coef_entropy * entropy).sum()
     expected = torch.autograd.grad(objective, (hidden, weight, bias))
-    actual = reference.backward(
-        coef,
-        coef_entropy if with_entropy else None,
-        *(hidden.detach(), weight.detach(), bias.detach(), targets, temperature, softcap),
+    leaves = (leaf.detach() for leaf in (hidden, weight, bias))
+    actual = linear_token_logps_reference_backward(
+        Coefficients(coef, coef_entropy if with_entropy else None),
+        FromHidden(*leaves, targets, temperature, softcap, entropy=True),
     )
     for got, want in zip(actual, expected, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-11, atol=1e-13)
@@ -38,7 +45,7 @@ def test_forward_is_the_log_softmax_of_the_head():
     hidden = torch.randn(6, 8, dtype=torch.float64)
     weight = torch.randn(40, 8, dtype=torch.float64)
     targets = torch.randint(40, (6,))
-    logps, entropy = reference.forward(hidden, weight, None, targets, temperature=0.5)
+    logps, entropy = linear_token_logps_reference(hidden, weight, None, targets, temperature=0.5)
     expected = torch.log_softmax(hidden @ weight.T / 0.5, -1)
     torch.testing.assert_close(logps, expected.gather(1, targets[:, None])[:, 0])
     torch.testing.assert_close(entropy, -(expected.exp() * expected).sum(1))
@@ -50,5 +57,5 @@ def test_forward_passes_gradcheck():
     weight = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
     targets = torch.tensor([0, 8, 4])
     assert torch.autograd.gradcheck(
-        lambda h, w: reference.forward(h, w, None, targets, 0.8, 3.0), (hidden, weight)
+        lambda h, w: linear_token_logps_reference(h, w, None, targets, 0.8, 3.0), (hidden, weight)
     )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rrgkern import token_logps
 from rrgkern.logps import cpu_from_logits
-from rrgkern.logps.online_softmax import RowStats
+from rrgkern.logps.online_softmax import Coefficients
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_logits_oracle import Outcome, Problem, check, problem, run
 
@@ -29,9 +29,11 @@ def chunked_cpu(given: Problem, entropy: bool) -> Outcome:
     logits, targets = given.logits.cpu(), given.targets.cpu().reshape(-1)
     stats = cpu_from_logits.forward(logits, targets, given.temperature, entropy)
     gradient = cpu_from_logits.backward(
-        given.coef.cpu().reshape(-1),
-        given.coef_entropy.cpu().reshape(-1) if entropy else None,
-        *(logits, targets, RowStats(*stats), given.temperature),
+        Coefficients(
+            given.coef.cpu().reshape(-1),
+            given.coef_entropy.cpu().reshape(-1) if entropy else None,
+        ),
+        *(logits, targets, stats, given.temperature),
     )
     shape = given.targets.shape
     entropies = stats.entropy.view(shape) if entropy else stats.entropy

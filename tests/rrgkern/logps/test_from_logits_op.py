@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rrgkern import token_logps
-from rrgkern.logps import op, tile, triton_from_logits
+from rrgkern.logps import cpu_tile, op, triton_from_logits
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_logits_oracle import check, problem
@@ -181,7 +181,7 @@ def test_a_wrong_gradient_is_noticed(monkeypatch, kernel, name):
     mutate = GRADIENT_MUTANTS[name]
     module, attribute, at = {
         through_op: (triton_from_logits, "token_logps_bwd", (3, 8)),
-        chunked_cpu: (tile, "gradient", (4, 6)),
+        chunked_cpu: (cpu_tile, "softmax_gradient", (1, 5)),
     }[kernel]
     right = getattr(module, attribute)
 

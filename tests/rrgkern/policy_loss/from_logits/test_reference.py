@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rrgkern import PolicyLoss
-from rrgkern.logps import reference as token_logps
+from rrgkern.logps.reference import token_logps_reference
 from rrgkern.policy_loss.from_logits.reference import grpo_loss_reference, is_token_level
 from rrgkern.policy_loss.terms import terms
 from tests.rrgkern.policy_loss.cases import sampled_variants
@@ -15,7 +15,7 @@ from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, Problem, arg
 
 def loss_of(given: Problem, spec: PolicyLoss, logits: torch.Tensor) -> torch.Tensor:
     """By autograd: the forward of both references."""
-    logps, entropy = token_logps.forward(logits, given.targets, given.temperature)
+    logps, entropy = token_logps_reference(logits, given.targets, given.temperature)
     data = given.data.changed(logps=logps, entropy=entropy)
     t = terms(*data.tensors(), *data.per_token(len(data.offsets) - 1), spec)
     return (t.scale * t.loss).sum()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rrgkern.logps.head import Head
-from rrgkern.logps.online_softmax import RowStats, Sums, stats_dtype
+from rrgkern.logps.online_softmax import RowSums, SoftmaxStats, stats_dtype
 from rrgkern.policy_loss.linear.triton_kernels import direction, rescale, scale
 from tests.rrgkern.aot.harness import Case, per_row
 
@@ -24,9 +24,9 @@ def rescaling(width: int, dtype: torch.dtype, rows: int = 2048) -> None:
 def directing(width: int, dtype: torch.dtype, rows: int = 8192) -> None:
     wide = stats_dtype(dtype)
     head = Head(meta(VOCABULARY, width, dtype=dtype), None, 0.7, 0.0, dtype)
-    stats = RowStats(*(per_row(rows, wide) for _ in range(4)))
+    stats = SoftmaxStats(*(per_row(rows, wide) for _ in range(4)))
     direction(
-        *(meta(rows, width, dtype=wide), Sums.empty(meta(0, dtype=dtype), rows, wide), stats),
+        *(meta(rows, width, dtype=wide), RowSums.empty(meta(0, dtype=dtype), rows, wide), stats),
         *(per_row(rows, torch.int64), head, per_row(rows, wide)),
         meta(rows, width, dtype=dtype),
     )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import PolicyLoss, linear_policy_loss
-from rrgkern.logps import linear_reference as head_reference
+from rrgkern.logps.reference import head_logits, linear_token_logps_reference
 from rrgkern.policy_loss.linear import reference
 from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.reference import METRICS
@@ -85,7 +85,9 @@ def problem(
     hidden, weight = rounded(normal(n, width)), rounded(normal(vocabulary, width) * 2 / width**0.5)
     offsets = rounded(normal(vocabulary)) if bias else None
     targets = torch.randint(vocabulary, (n,), generator=generator).to(DEVICE)
-    logps, _ = head_reference.forward(hidden, weight, offsets, targets, temperature, softcap or 0.0)
+    logps, _ = linear_token_logps_reference(
+        hidden, weight, offsets, targets, temperature, softcap or 0.0
+    )
     noise = {name: 0.3 * normal(n).to(DEVICE) for name in ("old", "ref", "sampler")}
     advantages = single(normal(s))
     advantages[-1:] = 0.0
@@ -215,7 +217,7 @@ def _terms(given: Problem, upstream: float) -> Outcome:
     policy = double.policy
     logps, entropy = reference._logps(*double[:5], double.temperature, double.softcap or 0.0)
     t = terms(*policy.arguments(logps, entropy)[:-1], policy.variant)
-    logits = head_reference.head_logits(*double[:3], double.softcap or 0.0)
+    logits = head_logits(*double[:3], double.softcap or 0.0)
     spread = (logits / double.temperature).abs().nan_to_num(0.0).amax(1)
     spec = policy.variant
     size = t.advantage.abs() * t.correction * t.gamma * t.ratio.clamp(min=1)

@@ -19,11 +19,13 @@ HELD = 200 * 6
 @pytest.fixture
 def small_tiles(monkeypatch) -> None:
     """Two slices of a vocabulary of 200, blocks of eight rows, six rows held."""
-    monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(tiling=TILING, held=HELD))
-    plan = triton_linear_grpo_loss.PLAN._replace(tiling=TILING, held=HELD)
+    cpu = logps_op.CPU_TILES._replace(tiling=TILING)
+    gpu = triton_from_hidden.TILES._replace(tiling=TILING)
+    monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(tiles=cpu, held=HELD))
+    plan = triton_linear_grpo_loss.PLAN._replace(tiles=gpu, held=HELD)
     monkeypatch.setattr(triton_linear_grpo_loss, "PLAN", plan)
-    monkeypatch.setattr(triton_from_hidden, "TILING", TILING)
-    monkeypatch.setattr(logps_op, "CPU_TILING", TILING)
+    monkeypatch.setattr(triton_from_hidden, "TILES", gpu)
+    monkeypatch.setattr(logps_op, "CPU_TILES", cpu)
 
 
 @pytest.fixture(params=["triton", "torch"])

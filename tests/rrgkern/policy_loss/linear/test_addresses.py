@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rrgkern.logps import cpu_tile, triton_tile
-from rrgkern.logps.head import Head, Tiling
-from rrgkern.logps.online_softmax import Sums
+from rrgkern.logps.head import Head, Tile, Tiling
+from rrgkern.logps.online_softmax import Coefficients, RowSums
 from rrgkern.policy_loss.linear import cpu_kernels, triton_kernels
 from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
@@ -30,33 +30,32 @@ def far_apart(values: torch.Tensor) -> torch.Tensor:
     return storage.as_strided(values.shape, (FAR_APART, 1)).copy_(values)
 
 
-def problem() -> tuple[torch.Tensor, torch.Tensor, Head, slice]:
+def problem() -> tuple[torch.Tensor, torch.Tensor, slice, Head]:
     torch.manual_seed(0)
     z = torch.randn(ROWS, WIDTH, device=DEVICE)
     targets = torch.tensor([70, 99, 3], device=DEVICE)
     head = Head(torch.randn(200, WIDTH, device=DEVICE), None, 0.7, 0.0, torch.float32)
-    return z, targets, head, slice(64, 64 + WIDTH)
+    return z, targets, slice(64, 64 + WIDTH), head
 
 
-@pytest.mark.parametrize("step", ["fold", "exponentials", "gradient"])
+@pytest.mark.parametrize("step", ["add_to_sums", "exponentials", "tile_gradient"])
 def test_tiles_past_two_to_the_31(monkeypatch, step):
-    z, targets, head, columns = problem()
-    far = far_apart(z)
+    near = Tile(*problem(), torch.empty(ROWS * WIDTH, device=DEVICE))
+    z = near.z
+    far = near._replace(z=far_apart(z), spare=far_apart(torch.zeros_like(z)))
     monkeypatch.setattr(triton_tile, "tile_of", lambda spare, *_: spare)
-    spare = [torch.empty(ROWS * WIDTH, device=DEVICE), far_apart(torch.zeros_like(z))]
-    sums = [Sums.empty(z, ROWS, torch.float32) for _ in range(2)]
-    if step == "gradient":
-        cpu_tile.fold(z.clone(), None, targets, columns, head, sums[0], True)
+    sums = [RowSums.empty(z, ROWS, torch.float32) for _ in range(2)]
+    if step == "tile_gradient":
+        cpu_tile.add_to_sums(near._replace(z=z.clone(), spare=None), sums[0], True)
         sums[0].target_logit.nan_to_num_(0.3)
         stats = sums[0].close(0.7, True)
         coef = torch.tensor([1.0, -2.0, 0.5], device=DEVICE)
-        arguments = (targets, columns, head, stats, coef, coef)
-        want = cpu_tile.gradient(z, spare[0], *arguments)
-        torch.testing.assert_close(triton_tile.gradient(far, spare[1], *arguments), want)
+        want = cpu_tile.tile_gradient(near, stats, Coefficients(coef, coef))
+        got = triton_tile.tile_gradient(far, stats, Coefficients(coef, coef))
+        torch.testing.assert_close(got, want)
         return
-    arguments = (targets, columns, head)
-    want = getattr(cpu_tile, step)(z, spare[0], *arguments, sums[0], True)
-    got = getattr(triton_tile, step)(far, spare[1], *arguments, sums[1], True)
+    want = getattr(cpu_tile, step)(near, sums[0], True)
+    got = getattr(triton_tile, step)(far, sums[1], True)
     if step == "exponentials":
         for a, b in zip(got, want, strict=True):
             torch.testing.assert_close(a, b)
@@ -65,9 +64,9 @@ def test_tiles_past_two_to_the_31(monkeypatch, step):
 
 
 def test_sums_and_head_past_two_to_the_31():
-    z, targets, head, columns = problem()
-    sums = Sums.empty(z, ROWS, torch.float32)
-    cpu_tile.fold(z.clone(), None, targets, columns, head, sums, False)
+    z, targets, columns, head = problem()
+    sums = RowSums.empty(z, ROWS, torch.float32)
+    cpu_tile.add_to_sums(Tile(z.clone(), targets, columns, head), sums, False)
     sums.target_logit.nan_to_num_(0.3)
     stats = sums.close(0.7, False)
     coef, last = torch.tensor([1.0, 0.0, 0.5], device=DEVICE), torch.tensor([0, 1, 2])
@@ -104,7 +103,7 @@ from tests.rrgkern.policy_loss.linear.aot_cases import directing, rescaling
 rows = [2, 3, 16, 17, 64, 65, 2048, *range(100, 1000, 20)]
 bf16 = torch.bfloat16
 for call in (
-    lambda n: sweep("fold", 151936, bf16, True, n, 0.5 + n / 700),
+    lambda n: sweep("add_to_sums", 151936, bf16, True, n, 0.5 + n / 700),
     lambda n: sweep("exponentials", 151936, bf16, True, n, 0.5 + n / 700),
     lambda n: slope(151936, bf16, True, n, 0.5 + n / 700),
     lambda n: directing(2048, bf16, n),

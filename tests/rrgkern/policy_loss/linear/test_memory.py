@@ -62,9 +62,10 @@ def id_of(tensor: torch.Tensor) -> int:
 
 def measured(monkeypatch, mode: str, dtype: torch.dtype, backward: bool = True, **options) -> Alive:
     open_up(monkeypatch)
-    plan = op.CPU_PLAN._replace(tiling=TILING, held=HELD_ROWS * VOCABULARY)
+    tiles = logps_op.CPU_TILES._replace(tiling=TILING)
+    plan = op.CPU_PLAN._replace(tiles=tiles, held=HELD_ROWS * VOCABULARY)
     monkeypatch.setattr(op, "CPU_PLAN", plan)
-    monkeypatch.setattr(logps_op, "CPU_TILING", TILING)
+    monkeypatch.setattr(logps_op, "CPU_TILES", tiles)
     monkeypatch.setattr(cpu_kernels, "BLOCK_ELEMENTS", 1024)
     given = problem(
         PolicyLoss(beta=0.1),

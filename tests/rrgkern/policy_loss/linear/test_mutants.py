@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rrgkern import PolicyLoss
-from rrgkern.logps import cpu_tile, tile
+from rrgkern.logps import cpu_tile
 from rrgkern.policy_loss.linear import cpu_kernels, frozen, op, rows
 from rrgkern.policy_loss.linear import forward as compute
 from rrgkern.policy_loss.linear import gradients as in_forward
@@ -65,7 +65,7 @@ PLANTED = {
         *("policy.block(block)", "policy.block(slice(0, block.stop - block.start))"),
     ),
     "cap of slope 1": (
-        *("grad_in_forward", cpu_tile, "gradient", cpu_tile),
+        *("grad_in_forward", cpu_tile, "tile_gradient", cpu_tile),
         *("return dz if slope is None else dz.mul_(slope)", "return dz"),
     ),
     "rows of the rest stay 0": (
@@ -121,14 +121,14 @@ def test_a_planted_fault_is_noticed(torch_kernel, monkeypatch, name):
 @pytest.mark.parametrize("name", GRADIENT_MUTANTS)
 def test_a_wrong_gradient_of_the_logits_is_noticed(torch_kernel, monkeypatch, name, dtype):
     given = problem(PolicyLoss(beta=0.05), dtype=dtype).to(dtype)
-    right, wrong = tile.gradient, GRADIENT_MUTANTS[name]
+    right, wrong = cpu_tile.softmax_gradient, GRADIENT_MUTANTS[name]
 
-    def gradient(z, columns, coef, coef_entropy, targets, stats, temperature):
+    def gradient(z, targets, columns, stats, coefficients, temperature):
         local = (targets - columns.start).clamp(0, z.shape[1] - 1)
-        dz = right(z, columns, coef, coef_entropy, targets, stats, temperature)
+        dz = right(z, targets, columns, stats, coefficients, temperature)
         return wrong(dz, local, temperature)
 
-    monkeypatch.setattr(tile, "gradient", gradient)
+    monkeypatch.setattr(cpu_tile, "softmax_gradient", gradient)
     for mode in ("grad_in_forward", "recompute"):
         with pytest.raises(AssertionError, match="too far from the truth"):
             check(ours(given, mode), given)
