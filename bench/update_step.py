@@ -48,6 +48,7 @@ from rrgtrain.policy.prompt import encode_prompt, prompt_text
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import RlSettings
+from rrgtrain.train.batch import Batch
 from rrgtrain.train.optim import adamw, apply_step
 from rrgtrain.train.reference import Reference, reference_of
 from rrgtrain.train.update import accumulate_gradients
@@ -125,10 +126,8 @@ class Ours:
     def _accumulate(self, groups: list[Group]) -> float:
         rewards = torch.tensor(scores(self.case)).flatten()
         advantages = group_advantages(rewards, group_offsets(groups))
-        spec = PolicyLoss(beta=BETA)
-        return accumulate_gradients(
-            self.policy, self.reference, groups, advantages, spec, self.settings
-        ).loss
+        spec, batch = PolicyLoss(beta=BETA), Batch.of(groups, advantages, self.settings)
+        return accumulate_gradients(self.policy, self.reference, batch, spec, self.settings).loss
 
 
 class Theirs:

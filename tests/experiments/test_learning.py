@@ -18,14 +18,18 @@ def test_only_sft_on_chosen_and_rl_see_the_studies_that_the_recipe_chooses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[tuple[str, str], int] = {}
-    for loop in ("run_sft", "run_rl"):
-        real = getattr(stages, loop)
+    run_sft, train_rl = stages.run_sft, stages.train_rl
 
-        def spy(policy, prompts, studies, recipe, *rest, real=real, **options):
-            seen[recipe.rl.algorithm, job] = len(studies)
-            return real(policy, prompts, studies, recipe, *rest, **options)
+    def tuned(policy, prompts, studies, recipe, *rest, **options):
+        seen[recipe.rl.algorithm, job] = len(studies)
+        return run_sft(policy, prompts, studies, recipe, *rest, **options)
 
-        monkeypatch.setattr(stages, loop, spy)
+    def trained(run):
+        seen[run.recipe.rl.algorithm, job] = len(run.studies)
+        return train_rl(run)
+
+    monkeypatch.setattr(stages, "run_sft", tuned)
+    monkeypatch.setattr(stages, "train_rl", trained)
     # in this process, whose settings other tests share
     own = ["data.balanced=3", "sft.wall_seconds=0.1", "deterministic=false"]
     settings = [*TINY_RUN, *own]

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import torch
 
 from rrgclinical import build_labeller
+from rrgkern import PolicyLoss
 from rrgphantom import PhantomConfig, write_phantom
-from rrgtrain.algorithms import Group, Member
+from rrgtrain.algorithms import Group, Member, Objective, build_algorithm
 from rrgtrain.config import load_config
 from rrgtrain.data.study import Study
+from rrgtrain.log.logs import NoLog
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import Recipe, RlSettings
+from rrgtrain.train.batch import Batch
 from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.rl_run import RlRun
+from rrgtrain.train.update import Gradients, accumulate_gradients, with_rollout_logps
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 
 REFERENCES = (
@@ -75,6 +82,54 @@ def groups_of(
         encoded = prompt(policy, "s" * (g + 1), views, indication="dyspnea" * g)
         made.append(Group(10 + g, study, encoded, tuple(members)))
     return made
+
+
+def accumulate(
+    policy: Policy,
+    reference: Policy | None,
+    groups: list[Group],
+    objective: torch.Tensor | Objective,
+    loss: PolicyLoss,
+    settings: RlSettings,
+    *,
+    fixed: Batch | None = None,
+) -> Gradients:
+    """The gradient of groups with an objective; `old` and `ref` are those of `fixed`."""
+    batch = Batch.of(groups, objective, settings)
+    if fixed is not None:
+        batch = replace(batch, old=fixed.old, ref=fixed.ref)
+    return accumulate_gradients(policy, reference, batch, loss, settings)
+
+
+def rollout_logps(
+    policy: Policy,
+    reference: Policy | None,
+    groups: list[Group],
+    objective: torch.Tensor | Objective,
+    loss: PolicyLoss,
+    settings: RlSettings,
+) -> Batch:
+    """A batch with the log-probabilities that several updates on it share."""
+    batch = Batch.of(groups, objective, settings)
+    return with_rollout_logps(policy, reference, batch, loss, settings)
+
+
+def run_of(
+    policy: Policy,
+    prompts: PromptCache,
+    chosen: Sequence[Study],
+    cfg: Recipe,
+    **fields: Any,
+) -> RlRun:
+    """A run that nothing is logged of; `fields` are those of `RlRun`."""
+    given = {
+        "algorithm": build_algorithm(cfg) if "algorithm" not in fields else None,
+        "rewards": None,
+        "validate": lambda: {},
+        "out": Path("nowhere"),
+        "log": NoLog(),
+    }
+    return RlRun(policy, prompts, chosen, cfg, **(given | fields))
 
 
 def gradients(policy: Policy) -> dict[str, torch.Tensor]:

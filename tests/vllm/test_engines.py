@@ -30,7 +30,8 @@ from rrgtrain.rollout import Rollout, RolloutEngine, SamplingRequest, generate
 from rrgtrain.rollout.vllm_engine import VllmEngine, save_for_serving
 from rrgtrain.rollout.vllm_server import VllmServerEngine, serve_command
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.rl import run_rl
+from rrgtrain.train.rl import train_rl
+from rrgtrain.train.rl_run import RlRun
 from tests.rrgtrain.common import policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import prompt, tiny_policy
 
@@ -274,7 +275,7 @@ def test_the_loop_trains_on_what_vllm_samples(engine: RolloutEngine, tmp_path: P
     policy, prompts = policy_and_prompts()
     before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
-        run_rl(
+        loop = RlRun(
             policy,
             prompts,
             studies(5),
@@ -284,8 +285,9 @@ def test_the_loop_trains_on_what_vllm_samples(engine: RolloutEngine, tmp_path: P
             lambda: {"micro_f1": 0.5},
             run.checkpoints / "rl",
             log,
-            engine=engine,
+            sampler=engine,
         )
+        train_rl(loop)
     rows = [row for row in read_metrics(run.metrics) if row["phase"] == "editgrpo"]
     assert [row["step"] for row in rows] == [0, 1]
     # in fp32 the two forwards differ by rounding alone, so hardly a token is corrected

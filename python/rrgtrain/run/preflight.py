@@ -14,7 +14,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit
 from rrgtrain.train.order import batch_indices
-from rrgtrain.train.rl import require_reports
+from rrgtrain.train.rl_run import require_reports
 from rrgtrain.train.sft import with_reports
 from rrgtrain.train.target import check_template, target_text
 

@@ -37,9 +37,9 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint
-from rrgtrain.train.batch_metrics import spread
+from rrgtrain.train.batch import Batch as TrainBatch
 from rrgtrain.train.gap import ROUNDING
-from rrgtrain.train.update import fixed_logps
+from rrgtrain.train.update import with_rollout_logps
 
 # What another machine, or a batch of another size, may change in the last digits of fp32.
 RELATIVE, ABSOLUTE = 1e-5, 1e-6
@@ -127,7 +127,8 @@ def made_again(
         yield Finding("advantages", f"{told} rewards are recorded, but {len(able)} members compete")
         return
     algorithm.load_state_dict(record["state"])
-    total = spread(recorded_groups, torch.tensor(record["rewards"]["total"]).double().numpy())
+    totals = {"total": torch.tensor(record["rewards"]["total"]).double().numpy()}
+    total = TrainBatch(recorded_groups, scores=totals).rewards
     objective = as_objective(algorithm.advantages(recorded_groups, total))
     made = recorded(
         Batch(record["step"], 0.0, [], {}, total, objective, record["state"], codec, {})
@@ -214,14 +215,10 @@ def _log_probabilities(
         return Finding(field, why, checked=False)
     load_weights(session.policy, load_checkpoint(kept[0]).state["weights"])
     sampled = [dataclasses.replace(g, members=_sampled(g)) for g in groups_of(record, session)]
-    found = fixed_logps(
-        session.policy,
-        None,
-        sampled,
-        torch.ones(len(members(sampled))),
-        algorithm.loss,
-        session.recipe.rl,
-    ).old
+    settings = session.recipe.rl
+    batch = TrainBatch.of(sampled, torch.ones(len(members(sampled))), settings)
+    found = with_rollout_logps(session.policy, None, batch, algorithm.loss, settings).old
+    assert found is not None
     sampler = torch.tensor(list(itertools.chain(*told)), dtype=found.dtype)
     gap = float((found - sampler).abs().mean()) if len(found) == len(sampler) else math.inf
     allowed = ROUNDING[session.policy.dtype]

@@ -31,7 +31,8 @@ from rrgtrain.state.experiment import require_settled, settled
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.reference import check_reference
-from rrgtrain.train.rl import RlResult, run_rl
+from rrgtrain.train.rl import train_rl
+from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sft import SftResult, run_sft
 from rrgtrain.util.files import remove_partial
 
@@ -165,22 +166,23 @@ class Stages:
         every = recipe.log.records if ranks.is_main() else 0
         with (
             self.checkpointer.running(),
-            closing(build_engine(recipe, policy, self.run.path / SERVED)) as engine,
+            closing(build_engine(recipe, policy, self.run.path / SERVED)) as sampler,
         ):
-            result = run_rl(
-                session.policy,
+            loop = RlRun(
+                policy,
                 session.prompts,
                 session.chosen or session.split("train"),
-                session.recipe,
-                self.algorithm or build_algorithm(session.recipe),
+                recipe,
+                self.algorithm or build_algorithm(recipe),
                 session.rewards,
                 session.validator(),
                 self.run.checkpoints / name.replace(":", "."),
                 self.log,
                 record=StepRecords(self.run.steps, every, record),
                 checkpointer=self.checkpointer,
-                engine=engine,
+                sampler=sampler,
             )
+            result = train_rl(loop)
             kept = {**self._state(result), "record": record.state_dict() if record else None}
             self.checkpointer.finish(name, kept)
         return result

@@ -1,54 +1,55 @@
-"""What the log says of a batch of groups and its rewards."""
+"""Summarise a batch of groups and its rewards for the log."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 
 import numpy as np
 import torch
 
-from rrgtrain.algorithms.group import Group, competing, group_offsets, members
+from rrgtrain.algorithms.group import Group, group_offsets, members
+from rrgtrain.train.batch import Batch
 
 
-def spread(groups: list[Group], values: np.ndarray) -> torch.Tensor:
-    """[S] fp64: the values of the members that compete at their places, NaN at the others."""
-    compete = competing(groups)
-    whole = torch.full((len(compete),), float("nan"), dtype=torch.float64)
-    whole[compete] = torch.as_tensor(values, dtype=torch.float64)
-    return whole
+def batch_row(batch: Batch) -> dict[str, float]:
+    """What a step logs of its groups and rewards."""
+    return {
+        **reward_rows(batch),
+        "zero_variance": zero_variance(batch) / len(batch.groups),
+        **sampled_entropy(batch.sampled),
+        "unfinished": truncated_share(batch.groups),
+    }
 
 
-def zero_variance(groups: list[Group], total: torch.Tensor) -> int:
-    """How many groups have competing members that all earn the same reward."""
-    offsets = group_offsets(groups).tolist()
-    compete = competing(groups)
-    parts = [total[a:b][compete[a:b]] for a, b in itertools.pairwise(offsets)]
+def zero_variance(batch: Batch) -> int:
+    """How many groups have scored members that all earn the same reward."""
+    offsets = group_offsets(batch.groups).tolist()
+    parts = [batch.rewards[a:b][batch.scored[a:b]] for a, b in itertools.pairwise(offsets)]
     return sum(bool((part == part[0]).all()) for part in parts)
 
 
-def surprise(sampled: list[Group]) -> dict[str, float]:
+def sampled_entropy(sampled: list[Group]) -> dict[str, float]:
     """The policy's entropy in nats a token, estimated by what was drawn: the mean of -log p.
 
     Left out where the engine reports no log-probabilities.
     """
-    told = [m.sampler_logps for m in members(sampled) if m.sampler_logps is not None]
-    return {"entropy": -float(torch.cat(told).mean())} if told else {}
+    logps = [m.sampler_logps for m in members(sampled) if m.sampler_logps is not None]
+    return {"entropy": -float(torch.cat(logps).mean())} if logps else {}
 
 
-def unfinished(groups: list[Group]) -> float:
+def truncated_share(groups: list[Group]) -> float:
     """Share of the members that compete and have no end."""
     ended = [m.finished for m in members(groups) if m.competes]
     return sum(not e for e in ended) / len(ended)
 
 
-def reward_rows(groups: list[Group], scores: Mapping[str, np.ndarray]) -> dict[str, float]:
+def reward_rows(batch: Batch) -> dict[str, float]:
     """Means of every reward and of the total by origin, the share of sampled reports that earn
     nothing at all and that of groups without any that earns something (OraPO, figure 2), and the
     mean length of a report.
 
-    `scores` are those of the members that compete, in their order.
     """
+    groups, scores = batch.groups, batch.scores
     origins = [member.origin for member in members(groups) if member.competes]
     rows = {f"reward/{name}": float(value.mean()) for name, value in scores.items()}
     for origin in sorted(set(origins)):

@@ -1,30 +1,24 @@
-"""A batch as plain data, kept for `rrgtrain replay` when its numbers are not finite."""
+"""Write a batch as plain data, for `rrgtrain replay` when its numbers are not finite."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from rrgtrain.algorithms.base import as_objective
-from rrgtrain.algorithms.group import Group, competing
-from rrgtrain.algorithms.objective import Objective
+from rrgtrain.algorithms.group import Group
 from rrgtrain.data.study import Study
 from rrgtrain.policy.policy import Policy
+from rrgtrain.train.batch import Batch
 from rrgtrain.train.target import PLAIN, target_text
 
 
-def describe_groups(
-    groups: list[Group],
-    rewards: torch.Tensor | None = None,
-    advantages: torch.Tensor | Objective | None = None,
-) -> dict[str, Any]:
-    """The members of all groups in their order; where they are known already, the rewards of those
-    that compete and advantages [S] or [N]."""
-    known = {} if rewards is None else {"rewards": rewards[competing(groups)]}
-    if advantages is not None:
-        known["advantages"] = as_objective(advantages).advantages
+def describe_groups(groups: list[Group], batch: Batch | None = None) -> dict[str, Any]:
+    """The members of all groups in their order; with the batch that they are, the rewards of those
+    that are scored and advantages [S] or [N]."""
+    known = {}
+    if batch is not None:
+        known["rewards"] = batch.rewards[batch.scored]
+        known["advantages"] = batch.objective.advantages
     return {
         **known,
         "members": [

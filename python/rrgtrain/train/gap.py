@@ -20,8 +20,9 @@ from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
-from rrgtrain.train.micro import with_images
-from rrgtrain.train.update import fixed_logps
+from rrgtrain.train.batch import Batch
+from rrgtrain.train.micro_batch import with_images
+from rrgtrain.train.update import Computed, with_rollout_logps
 
 # Mean |log-prob of the trainer - log-prob of the sampler| that is still rounding.
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}
@@ -84,32 +85,32 @@ class SamplerWatch:
         )
         self._agreed = False
 
-    def __call__(
-        self, groups: list[Group], seen: Sequence[tuple[list[Group], Tensor]]
-    ) -> dict[str, float]:
+    def __call__(self, batch: Batch, computed: Sequence[Computed]) -> dict[str, float]:
         """The step's row, empty where the engine reports no log-probabilities.
 
-        seen: this rank's micro-batches, groups with the log-probabilities [T] of all their tokens.
+        computed: this rank's micro-batches with the log-probabilities [T] of all their tokens.
         Raises UserError where the mean gap is above the limit; the line names the likely cause.
         """
-        found = None if self._drops else self._everywhere(seen)
-        if found is None or not len(found.trainer):
-            found = self._anew(_few(groups), self._settings.temperature)
-        if not len(found.trainer):
+        groups = batch.groups
+        pairs = [(micro.groups, logps) for micro, logps in computed]
+        compared = None if self._drops else self._of_all_ranks(pairs)
+        if compared is None or not len(compared.trainer):
+            compared = self._anew(_few(groups), self._settings.temperature)
+        if not len(compared.trainer):
             return {}
-        row = found.row()
+        row = compared.row()
         gap = row["sampler/gap_mean"]
         if not gap <= self._limit:
             raise UserError(
                 f"trainer and sampler differ by {gap:.3g} nats a token on average, "
                 f"{row['sampler/gap_p99']:.3g} at the 99th percentile, more than "
-                f"rollout.max_gap={self._limit:g}; likely {self._cause(groups, found)}"
+                f"rollout.max_gap={self._limit:g}; likely {self._cause(groups, compared)}"
             )
         self._agreed = True
         return row
 
-    def _cause(self, groups: list[Group], found: Compared) -> str:
-        with_, without = found.mean(found.images), found.mean(~found.images)
+    def _cause(self, groups: list[Group], compared: Compared) -> str:
+        with_, without = compared.mean(compared.images), compared.mean(~compared.images)
         if without <= self._limit < with_:
             return (
                 f"images of another size or preprocessing: prompts with images differ by "
@@ -147,25 +148,27 @@ class SamplerWatch:
         return best, gaps[best]
 
     def _anew(self, few: list[Group], temperature: float) -> Compared:
-        every = torch.ones(len(members(few)))
         settings = replace(self._settings, temperature=temperature)
-        logps = fixed_logps(self._policy, None, few, every, self._algorithm.loss, settings).old
+        batch = Batch.of(few, torch.ones(len(members(few))), settings)
+        loss = self._algorithm.loss
+        logps = with_rollout_logps(self._policy, None, batch, loss, settings).old
+        assert logps is not None
         own = [(group, part) for group, part in _by_group(few, logps) if _is_own(group)]
-        return self._everywhere([([group], part) for group, part in own])
+        return self._of_all_ranks([([group], part) for group, part in own])
 
-    def _everywhere(self, seen: Sequence[tuple[list[Group], Tensor]]) -> Compared:
+    def _of_all_ranks(self, pairs: Sequence[tuple[list[Group], Tensor]]) -> Compared:
         """The sampled tokens of all ranks' micro-batches."""
-        parts = ranks.gather(_compared(seen))
+        parts = ranks.gather(_compared(pairs))
         trainer, sampler, images = (np.concatenate(values) for values in zip(*parts, strict=True))
         top_p = self._settings.top_p
         return Compared(trainer, sampler, images, -math.log(top_p) if top_p < 1 else 0.0)
 
 
 def _compared(
-    seen: Sequence[tuple[list[Group], Tensor]],
+    pairs: Sequence[tuple[list[Group], Tensor]],
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     trainer, sampler, images = [np.zeros(0)], [np.zeros(0)], [np.zeros(0, dtype=bool)]
-    for groups, out in seen:
+    for groups, out in pairs:
         values = out.double().cpu()
         for group, part in _by_group(groups, values):
             sees = with_images([group.prompt])

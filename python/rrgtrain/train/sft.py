@@ -26,7 +26,7 @@ from rrgtrain.train.best import chosen_of
 from rrgtrain.train.describe import describe_references
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.evaluate import chosen_value
-from rrgtrain.train.micro import idle_prompt, with_images, within_budget
+from rrgtrain.train.micro_batch import idle_prompt, with_images, within_budget
 from rrgtrain.train.optim import adamw, apply_step, learning_rate
 from rrgtrain.train.order import batch_indices
 from rrgtrain.train.target import PLAIN, target_text

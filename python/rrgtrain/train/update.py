@@ -1,4 +1,4 @@
-"""The update: every member of every group through the shared prefix and the fused losses.
+"""Update the policy on a batch: forward of the shared prefix, losses, backward, optimiser step.
 
 On several ranks the groups are those of all, and each rank computes its own: normalisers are those
 of the whole batch, and losses and gradients add up to what one process has.
@@ -6,16 +6,16 @@ of the whole batch, and losses and gradients add up to what one process has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rrgkern import PolicyLoss, PreferencePairs, linear_token_logps, policy_loss, preference_loss
-from rrgtrain.algorithms.base import as_objective
-from rrgtrain.algorithms.group import Group, group_offsets
+from rrgtrain.algorithms.group import Group
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite
@@ -23,72 +23,102 @@ from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.apart import measured_apart
-from rrgtrain.train.layout import Layout, Part
-from rrgtrain.train.micro import idle_chunk, with_images, within_budget
+from rrgtrain.train.batch import Batch
+from rrgtrain.train.loss_metrics import LossMetrics, mean_of_updates
+from rrgtrain.train.micro_batch import MicroBatch, idle_micro_batch, with_images
+from rrgtrain.train.optim import apply_step
 from rrgtrain.train.reference import computing
+
+if TYPE_CHECKING:
+    from rrgtrain.train.rl_run import RlRun
+
+Computed = tuple[MicroBatch, Tensor]
 
 
 @dataclass(frozen=True)
-class Update:
+class Gradients:
     """`loss` of the whole batch; `metrics` of it, however it was cut into micro-batches; `tokens`
-    that went through the model, prompts included; `seen`: this rank's micro-batches, groups with
-    the members that carried gradient and the log-probabilities [T] of their tokens."""
+    that went through the model, prompts included; `computed`: this rank's micro-batches with the
+    log-probabilities [T] of their tokens."""
 
     loss: float
     metrics: dict[str, float]
     tokens: int = 0
-    seen: tuple[tuple[list[Group], Tensor], ...] = ()
+    computed: tuple[Computed, ...] = ()
+
+
+def is_on_policy(settings: RlSettings, groups: int) -> bool:
+    """Whether each batch gets one update: the policy is then the one that sampled, ratio 1."""
+    return settings.epochs == 1 and (settings.minibatch is None or settings.minibatch >= groups)
+
+
+def update(
+    run: RlRun, batch: Batch, lr: float, key: tuple[int, ...]
+) -> tuple[dict[str, float], int]:
+    """Every optimiser step on one batch.
+
+    Returns their metrics with "grad_norm", means over the steps, the gap between sampler and
+    trainer before the first, and the tokens that went through the model. With a single step no
+    old log-probabilities are computed. With several, those of the policy that sampled and of the
+    reference are computed once, before the first. `key` decides the order of the mini-batches.
+    Raises UserError, before any weight changes, where the gap is too wide.
+    """
+    settings, loss = run.recipe.rl, run.algorithm.loss
+    if not is_on_policy(settings, len(batch.groups)):
+        batch = with_rollout_logps(run.policy, run.reference, batch, loss, settings)
+    rows, tokens, gap = [], 0, None
+    for epoch in range(settings.epochs):
+        for part in batch.mini_batches(settings.minibatch, settings, (*key, epoch)):
+            gradients = accumulate_gradients(run.policy, run.reference, part, loss, settings)
+            if gap is None:
+                gap = run.watch(batch, gradients.computed)
+            parameters = run.policy.model.parameters()
+            norm = apply_step(
+                run.optimizer, parameters, lr, settings.clip, run.checkpointer.mark_dirty
+            )
+            rows.append({**gradients.metrics, "grad_norm": norm})
+            tokens += gradients.tokens
+    return {**mean_of_updates(rows), **(gap or {})}, tokens
 
 
 def accumulate_gradients(
-    policy: Policy,
-    reference: Policy | None,
-    groups: list[Group],
-    advantages: Tensor | Objective,
-    spec: PolicyLoss,
-    settings: RlSettings,
-    *,
-    fixed: FixedLogps | None = None,
-) -> Update:
-    """Adds the gradient of the objective over `groups` into the parameters' `.grad`.
+    policy: Policy, reference: Policy | None, batch: Batch, loss: PolicyLoss, settings: RlSettings
+) -> Gradients:
+    """Adds the gradient of the batch's objective into the parameters' `.grad`.
 
-    `advantages` holds one value per member [S] or per token [N], in group order, or an
-    `Objective`. The loss's scale is that of the whole batch, so micro-batches add up to the
-    full-batch gradient. Members of advantage 0 that neither KL, preference nor likelihood needs
-    contribute nothing and are left out before the forward. `fixed` holds what several updates on
-    one batch share; without it the policy is the one that sampled, and every ratio is 1.
+    The loss's scale is that of the whole batch, so micro-batches add up to the full-batch
+    gradient. Members that carry no gradient are left out before the forward. Without `batch.old`
+    the policy is the one that sampled, and every ratio is 1. Raises NotFinite.
     """
-    batch = Layout(groups, as_objective(advantages), settings)
-    keep_all = reference is not None and spec.beta > 0
-    loss, tokens, metrics = 0.0, 0, _Metrics(with_reference=reference is not None)
-    chunks = _chunks(groups, batch, settings, keep_all=keep_all)
-    images = any(with_images(g.prompt for g in kept) for kept, _ in chunks)
-    seen: list[tuple[list[Group], Tensor]] = []
-    refs: dict[int, Tensor] = {}
+    keep_all = reference is not None and loss.beta > 0
+    metrics = LossMetrics(with_reference=reference is not None)
+    micros = batch.micro_batches(settings.token_budget, keep_all=keep_all)
+    images = any(with_images(g.prompt for g in micro.groups) for micro in micros)
+    computed: list[Computed] = []
+    ref_logps: dict[int, Tensor] = {}
 
     def add_gradients(*, injected_alone: bool) -> float:
         """Goes through the micro-batches; returns the loss of this rank's."""
-        nonlocal tokens
         total = 0.0
-        stepped = sharding.pad_to_lockstep(policy, chunks, idle_chunk(groups))
-        for place, (kept, rows) in enumerate(stepped):
-            part = batch.part(rows)
-            out, offsets = _forward(policy, kept, settings.temperature)
-            old = None if fixed is None else fixed.old[part.index].to(out)
-            asked = reference is not None and (keep_all or batch.asks_reference(part, reference))
-            if asked and reference is not None and place not in refs:
-                found = _reference_logps(reference, kept, part, fixed, settings.temperature)
-                refs[place] = found.to(out)
-            ref = refs.get(place)
+        for place, micro in enumerate(_in_step(policy, batch, micros)):
+            logps, offsets = _forward(policy, micro.groups, settings.temperature)
+            if (
+                place not in ref_logps
+                and reference is not None
+                and _needs_ref(batch, micro, reference, keep_all=keep_all)
+            ):
+                ref = _reference_logps(reference, batch, micro, settings.temperature)
+                ref_logps[place] = ref.to(logps)
+            micro = replace(micro, ref=ref_logps.get(place))
             losses: list[Tensor] = []
-            if rows and not injected_alone:
-                losses.append(_policy_loss(out, old, ref, offsets, kept, part, spec, metrics))
-                tokens += sum(map(_size, kept))
-                seen.append((kept, out.detach()))
-            if rows:
-                told = None if injected_alone else metrics
-                losses += _injected_losses(out, ref, offsets, part, batch.objective, told)
-            value = sum(losses[1:], losses[0]) if losses else 0.0 * out.sum()
+            if micro.rows and not injected_alone:
+                losses.append(_policy_loss(logps, offsets, micro, loss, metrics))
+                computed.append((micro, logps.detach()))
+            if micro.rows:
+                losses += _injected_losses(
+                    logps, offsets, micro, batch.objective, None if injected_alone else metrics
+                )
+            value = sum(losses[1:], losses[0]) if losses else 0.0 * logps.sum()
             if not torch.isfinite(value):
                 raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
             sharding.backward(policy, value)
@@ -98,220 +128,115 @@ def accumulate_gradients(
 
     alone = partial(add_gradients, injected_alone=True) if batch.objective.measured_apart else None
     with measured_apart(policy, alone) as compared:
-        loss = add_gradients(injected_alone=False)
-    everywhere = ranks.gather((loss, tokens, metrics))
-    loss, tokens = sum(e[0] for e in everywhere), sum(e[1] for e in everywhere)
-    values = _Metrics.of_all([e[2] for e in everywhere]).values()
-    measured = {"loss": loss, **values, **compared, **batch.objective.metrics}
-    return Update(loss, measured, tokens, tuple(seen))
-
-
-def _reference_logps(
-    reference: Policy,
-    kept: list[Group],
-    part: Part,
-    fixed: FixedLogps | None,
-    temperature: float,
-) -> Tensor:
-    if fixed is not None and fixed.ref is not None:
-        return fixed.ref[part.index]
-    with torch.no_grad(), computing(reference):
-        return _forward(reference, kept, temperature)[0]
-
-
-@dataclass(frozen=True)
-class FixedLogps:
-    """Log-probabilities [N] that stay the same over several updates on one batch.
-
-    old: of the policy that sampled; ref: of the reference, None without one. At members that no
-    update needs they are 0.
-    """
-
-    old: Tensor
-    ref: Tensor | None
+        value = add_gradients(injected_alone=False)
+    tokens = sum(micro.packed_tokens for micro, _ in computed)
+    of_ranks = ranks.gather((value, tokens, metrics))
+    value, tokens = sum(part[0] for part in of_ranks), sum(part[1] for part in of_ranks)
+    values = LossMetrics.of_all([part[2] for part in of_ranks]).values()
+    measured = {"loss": value, **values, **compared, **batch.objective.metrics}
+    return Gradients(value, measured, tokens, tuple(computed))
 
 
 @torch.no_grad()
-def fixed_logps(
-    policy: Policy,
-    reference: Policy | None,
-    groups: list[Group],
-    advantages: Tensor | Objective,
-    spec: PolicyLoss,
-    settings: RlSettings,
-) -> FixedLogps:
-    """One pass of the policy, in evaluation mode as when it sampled, and one of the reference."""
-    batch = Layout(groups, as_objective(advantages), settings)
-    keep_all = reference is not None and spec.beta > 0
-    old = torch.zeros(
-        int(batch.offsets[-1]), dtype=torch.promote_types(policy.dtype, torch.float32)
-    )
+def with_rollout_logps(
+    policy: Policy, reference: Policy | None, batch: Batch, loss: PolicyLoss, settings: RlSettings
+) -> Batch:
+    """The batch with `old` and `ref` [N], which stay the same over several updates on it.
+
+    One pass of the policy, in evaluation mode as when it sampled, and one of the reference. At
+    members that no update needs they are 0.
+    """
+    keep_all = reference is not None and loss.beta > 0
+    dtype = torch.promote_types(policy.dtype, torch.float32)
+    old = torch.zeros(len(batch.member_of_token), dtype=dtype)
     ref = None if reference is None else torch.zeros_like(old)
     was_training = policy.model.training
-    chunks = _chunks(groups, batch, settings, keep_all=keep_all)
-    for kept, rows in sharding.pad_to_lockstep(policy, chunks, idle_chunk(groups)):
-        index = batch.part(rows).index
+    micros = batch.micro_batches(settings.token_budget, keep_all=keep_all)
+    for micro in _in_step(policy, batch, micros):
         policy.model.eval()
-        found = _forward(policy, kept, settings.temperature)[0].cpu()
-        old[index] = found[: len(index)].to(old)
+        logps = _forward(policy, micro.groups, settings.temperature)[0].cpu()
+        old[micro.index] = logps[: len(micro.index)].to(old)
         if reference is not None and ref is not None:
             with computing(reference):
-                found = _forward(reference, kept, settings.temperature)[0].cpu()
-            ref[index] = found[: len(index)].to(ref)
+                logps = _forward(reference, micro.groups, settings.temperature)[0].cpu()
+            ref[micro.index] = logps[: len(micro.index)].to(ref)
     policy.model.train(was_training)
-    return FixedLogps(old, ref)
+    return replace(batch, old=old, ref=ref)
 
 
-def _not_sampled(groups: list[Group]) -> Tensor:
-    """[S] bool, the members that the policy did not draw."""
-    return torch.tensor([m.origin != "sampled" for g in groups for m in g.members])
+def _in_step(policy: Policy, batch: Batch, micros: list[MicroBatch]) -> Iterator[MicroBatch]:
+    return sharding.pad_to_lockstep(policy, micros, idle_micro_batch(batch.groups))
 
 
-def _any_sampler(groups: list[Group]) -> bool:
-    """Whether another engine than the policy drew some member, whose ratio to it is corrected."""
-    return any(m.corrected for g in groups for m in g.members)
+def _needs_ref(batch: Batch, micro: MicroBatch, reference: Policy, *, keep_all: bool) -> bool:
+    """Whether KL or preference needs the reference's log-probabilities; where its weights are
+    sharded, the ranks compute them all or none."""
+    if keep_all or micro.pairs is not None:
+        return True
+    return batch.objective.preference is not None and sharding.is_sharded(reference)
 
 
-def _sampler_logps(groups: list[Group], out: Tensor) -> Tensor:
-    """[T] as `out`; NaN, which weighs 1, at members that nobody drew."""
-    parts = [
-        m.sampler_logps
-        if m.corrected and m.sampler_logps is not None
-        else torch.full((len(m.ids),), torch.nan)
-        for g in groups
-        for m in g.members
-    ]
-    return torch.cat(parts).to(out)
+def _reference_logps(
+    reference: Policy, batch: Batch, micro: MicroBatch, temperature: float
+) -> Tensor:
+    if batch.ref is not None:
+        return batch.ref[micro.index]
+    with torch.no_grad(), computing(reference):
+        return _forward(reference, micro.groups, temperature)[0]
 
 
 def _policy_loss(
-    out: Tensor,
-    old: Tensor | None,
-    ref: Tensor | None,
-    offsets: Tensor,
-    kept: list[Group],
-    part: Part,
-    spec: PolicyLoss,
-    metrics: _Metrics,
+    logps: Tensor, offsets: Tensor, micro: MicroBatch, loss: PolicyLoss, metrics: LossMetrics
 ) -> Tensor:
-    """The policy loss of one micro-batch, differentiable in the log-probabilities `out` [T]."""
+    """The policy loss of one micro-batch, differentiable in the log-probabilities [T]."""
+    sampler = micro.sampler
     result = policy_loss(
-        out,
-        part.advantages.to(out),
+        logps,
+        micro.advantages.to(logps),
         offsets,
-        scale=part.scale.to(out),
-        old=old,
-        ref=ref,
-        sampler=_sampler_logps(kept, out) if _any_sampler(kept) else None,
-        weight=None if part.weight is None else part.weight.to(out),
+        scale=micro.scale.to(logps),
+        old=None if micro.old is None else micro.old.to(logps),
+        ref=micro.ref,
+        sampler=None if sampler is None else sampler.to(logps),
+        weight=None if micro.weight is None else micro.weight.to(logps),
         # In a single update every ratio is 1. In later ones that of an edited or injected member is
         # against its log-probability at rollout, and clipped as any other's.
-        on_policy=None if old is not None else _not_sampled(kept).to(out.device),
-        mask=None if part.mask is None else part.mask.to(out.device),
-        spec=spec,
+        on_policy=None if micro.old is not None else micro.not_sampled.to(logps.device),
+        mask=None if micro.mask is None else micro.mask.to(logps.device),
+        spec=loss,
     )
-    tokens = len(out) if part.mask is None else int(part.mask.sum())
-    metrics.add(result.metrics, tokens)
+    metrics.add(result.metrics, micro.counted_tokens)
     return result.loss
 
 
 def _injected_losses(
-    out: Tensor,
-    ref: Tensor | None,
+    logps: Tensor,
     offsets: Tensor,
-    part: Part,
+    micro: MicroBatch,
     objective: Objective,
-    metrics: _Metrics | None,
+    metrics: LossMetrics | None,
 ) -> list[Tensor]:
-    """Preference and likelihood of one micro-batch, if any, differentiable in `out` [T]."""
+    """Preference and likelihood of one micro-batch, if any, differentiable in `logps` [T]."""
     losses = []
-    if part.pairs is not None and objective.preference is not None:
-        if ref is None:
+    if micro.pairs is not None and objective.preference is not None:
+        if micro.ref is None:
             raise ValueError("a preference needs the reference policy's log-probabilities")
         preferred = preference_loss(
-            out,
-            ref,
+            logps,
+            micro.ref,
             offsets,
-            PreferencePairs(*(t.to(out.device) for t in part.pairs)),
+            PreferencePairs(*(t.to(logps.device) for t in micro.pairs)),
             tau=objective.preference.tau,
             length_normalized=objective.preference.length_normalized,
         )
         losses.append(preferred.loss)
         if metrics is not None:
             metrics.add_preference(preferred.loss, preferred.metrics)
-    if part.likelihood is not None:
+    if micro.likelihood is not None:
         lengths = offsets.diff()
-        share = part.likelihood.to(out) / lengths.clamp(min=1)
-        losses.append(-(share.repeat_interleave(lengths) * out).sum())
+        share = micro.likelihood.to(logps) / lengths.clamp(min=1)
+        losses.append(-(share.repeat_interleave(lengths) * logps).sum())
     return losses
-
-
-class _Metrics:
-    """The losses' metrics over micro-batches: counts add up, means weigh by tokens or pairs.
-
-    What was not computed (entropy, and KL without a reference) is left out: logged as 0 it would
-    read as measured.
-    """
-
-    def __init__(self, *, with_reference: bool) -> None:
-        self._left_out = {"tokens", "entropy"} | (set() if with_reference else {"kl"})
-        self._tokens = 0
-        self._sums: dict[str, float] = {}
-        self._pairs, self._preference = 0.0, {"loss": 0.0}
-
-    def add(self, metrics: Mapping[str, Tensor], tokens: int) -> None:
-        if tokens == 0:
-            return
-        self._tokens += tokens
-        for name in metrics.keys() - self._left_out:
-            value, so_far = float(metrics[name]), self._sums.get(name, 0.0)
-            if name == "ratio_max":
-                self._sums[name] = max(so_far, value)
-            else:
-                self._sums[name] = so_far + value * (1 if name == "active_tokens" else tokens)
-
-    def add_preference(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> None:
-        pairs = float(metrics["pairs"])
-        self._pairs += pairs
-        self._preference["loss"] += float(loss.detach())
-        for name in metrics.keys() - {"pairs"}:
-            so_far = self._preference.get(name, 0.0)
-            self._preference[name] = so_far + float(metrics[name]) * pairs
-
-    @classmethod
-    def of_all(cls, parts: Sequence[_Metrics]) -> _Metrics:
-        """What one process would have counted, from what each rank has."""
-        whole, *others = parts
-        for other in others:
-            whole._tokens += other._tokens
-            whole._pairs += other._pairs
-            for name, value in other._sums.items():
-                so_far = whole._sums.get(name, 0.0)
-                both = (so_far, value)
-                whole._sums[name] = max(both) if name == "ratio_max" else sum(both)
-            for name, value in other._preference.items():
-                whole._preference[name] = whole._preference.get(name, 0.0) + value
-        return whole
-
-    def values(self) -> dict[str, float]:
-        whole = ("ratio_max", "active_tokens")
-        means = {k: v if k in whole else v / self._tokens for k, v in sorted(self._sums.items())}
-        preference = {
-            f"preference/{k}": v if k == "loss" else v / self._pairs
-            for k, v in sorted(self._preference.items())
-            if self._pairs
-        }
-        return {"scored_tokens": float(self._tokens), **means, **preference}
-
-
-def micro_batches(groups: list[Group], token_budget: int) -> list[list[Group]]:
-    """Consecutive groups whose packed tokens stay within the budget; never a split group."""
-    return within_budget(groups, list(map(_size, groups)), token_budget)
-
-
-def _size(group: Group) -> int:
-    """Tokens of a group in the packed forward, its prompt once."""
-    return len(group.prompt.input_ids) + sum(len(m.ids) for m in group.members)
 
 
 def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[Tensor, Tensor]:
@@ -319,48 +244,13 @@ def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[T
     prompts, offsets = [g.prompt for g in groups], []
 
     def compute() -> Tensor:
-        hidden, batch = hidden_states(policy, prompts, [[m.ids for m in g.members] for g in groups])
-        offsets.append(batch.offsets)
+        hidden, packed = hidden_states(
+            policy, prompts, [[m.ids for m in g.members] for g in groups]
+        )
+        offsets.append(packed.offsets)
         weight, bias = head(policy)
         return linear_token_logps(
-            hidden, weight, batch.targets, bias=bias, temperature=temperature
+            hidden, weight, packed.targets, bias=bias, temperature=temperature
         ).logps
 
     return sharding.forward(policy, compute, images=with_images(prompts)), offsets[0]
-
-
-def _chunks(
-    groups: list[Group], batch: Layout, settings: RlSettings, *, keep_all: bool
-) -> list[tuple[list[Group], list[int]]]:
-    """This rank's micro-batches, of groups with the members that are needed, and their rows."""
-    own = [g for g in groups if g.rank == ranks.rank()] if ranks.size() > 1 else groups
-    found = (
-        _needed(chunk, groups, batch.needed, batch.offsets, keep_all=keep_all)
-        for chunk in micro_batches(own, settings.token_budget)
-    )
-    return [(kept, rows) for kept, rows in found if rows]
-
-
-def _needed(
-    chunk: list[Group],
-    groups: list[Group],
-    per_token: Tensor,
-    offsets: Tensor,
-    *,
-    keep_all: bool,
-) -> tuple[list[Group], list[int]]:
-    """The chunk's groups with the members that carry gradient, and those members' rows."""
-    first = dict(zip([id(g) for g in groups], group_offsets(groups).tolist(), strict=False))
-    kept: list[Group] = []
-    rows: list[int] = []
-    for group in chunk:
-        begin = first[id(group)]
-        needed = [
-            k
-            for k in range(len(group.members))
-            if keep_all or bool(per_token[offsets[begin + k] : offsets[begin + k + 1]].any())
-        ]
-        if needed:
-            kept.append(replace(group, members=tuple(group.members[k] for k in needed)))
-            rows.extend(begin + k for k in needed)
-    return kept, rows

@@ -25,12 +25,11 @@ from rrgtrain.algorithms import orapo as orapo_module
 from rrgtrain.algorithms import saliency as saliency_module
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
-from rrgtrain.train import layout as layout_module
+from rrgtrain.train import batch as batch_module
 from rrgtrain.train import update as update_module
-from rrgtrain.train.update import accumulate_gradients, fixed_logps
 from tests.rrgclinical.chexbert import tiny
 from tests.rrgtrain.algorithms import plain
-from tests.rrgtrain.common import gradients, member, recipe, studies
+from tests.rrgtrain.common import accumulate, gradients, member, recipe, rollout_logps, studies
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 
 LIMIT = 64
@@ -152,7 +151,7 @@ def step(system: str, *overrides: str, rewards: Callable[[list[Group]], Tensor] 
     groups, _ = algorithm.complete(groups, 3, policy.codec.reencode_from)
     objective = algorithm.advantages(groups, rewards(groups))
     needed = cfg.rl.beta > 0 or algorithm.needs_reference
-    update = accumulate_gradients(
+    update = accumulate(
         policy, reference if needed else None, groups, objective, algorithm.loss, cfg.rl
     )
     return Step(groups, update.loss, gradients(policy), objective)
@@ -319,13 +318,13 @@ def test_a_second_update_is_clipped_against_the_policy_at_rollout(system: str) -
     groups = sampled_groups(rollout, algorithm.sampled)
     groups, _ = algorithm.complete(groups, 3, rollout.codec.reencode_from)
     objective = algorithm.advantages(groups, rewards_of(groups))
-    fixed = fixed_logps(rollout, reference, groups, objective, algorithm.loss, cfg.rl)
+    fixed = rollout_logps(rollout, reference, groups, objective, algorithm.loss, cfg.rl)
     now = tiny_policy(dtype=torch.float64)
     with torch.no_grad():
         for n, p in enumerate(now.model.parameters()):
             p.mul_(1.0 + 0.05 * (n % 3))
     given = now, reference, groups, objective, algorithm.loss, cfg.rl
-    update = accumulate_gradients(*given, fixed=fixed)
+    update = accumulate(*given, fixed=fixed)
     found = gradients(now)
     assert update.metrics["clip_low"] + update.metrics["clip_high"] > 0
 
@@ -379,13 +378,13 @@ def the_oracle_in_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def the_oracle_in_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = layout_module.loss_scale
+    real = batch_module.loss_scale
 
     def wrong(aggregation, offsets, **options):
         longer = torch.cat([offsets, offsets[-1:].repeat(2)])
         return real(aggregation, longer, **options)[: len(offsets) - 1]
 
-    monkeypatch.setattr(layout_module, "loss_scale", wrong)
+    monkeypatch.setattr(batch_module, "loss_scale", wrong)
 
 
 def a_kl_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:

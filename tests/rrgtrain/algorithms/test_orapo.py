@@ -18,8 +18,8 @@ from rrgtrain.policy.lora import add_lora
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train import update as update_module
 from rrgtrain.train.rl import spread, zero_variance
-from rrgtrain.train.update import Update, accumulate_gradients
-from tests.rrgtrain.common import gradients, groups_of, recipe
+from rrgtrain.train.update import Gradients
+from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import tiny_policy
 
 POLICY = tiny_policy()
@@ -117,9 +117,9 @@ def test_the_ratio_of_the_gradients_is_that_of_each_part_alone(loss: str, budget
     whole = as_objective(algorithm.advantages(groups, rewards))
     assert whole.measured_apart
 
-    def update(objective: Objective) -> Update:
+    def update(objective: Objective) -> Gradients:
         arguments = POLICY, reference, groups, objective, algorithm.loss, cfg.rl
-        return accumulate_gradients(*arguments)
+        return accumulate(*arguments)
 
     own = replace(whole, preference=None, likelihood=None, measured_apart=False)
     policy_part = norm_of(lambda: update(own))
@@ -150,7 +150,7 @@ def test_at_the_start_the_temperature_is_a_factor_of_the_ratio() -> None:
         algorithm, groups = build_algorithm(cfg), completed()
         rewards = spread(groups, torch.tensor([0.3, 0.0, 0.9, 0.2, 0.7]).numpy())
         objective = algorithm.advantages(groups, rewards)
-        update = accumulate_gradients(POLICY, POLICY, groups, objective, algorithm.loss, cfg.rl)
+        update = accumulate(POLICY, POLICY, groups, objective, algorithm.loss, cfg.rl)
         ratios.append(update.metrics["oracle/gradient_ratio"])
         gradients(POLICY)
     assert ratios[1] == pytest.approx(10 * ratios[0], rel=1e-3)
@@ -170,7 +170,7 @@ def test_measuring_draws_the_dropout_of_the_update() -> None:
     for measure in (True, False):
         torch.manual_seed(5)
         asked = replace(objective, measured_apart=measure)
-        accumulate_gradients(policy, tiny_policy(), groups, asked, algorithm.loss, cfg.rl)
+        accumulate(policy, tiny_policy(), groups, asked, algorithm.loss, cfg.rl)
         found.append(gradients(policy))
         after.append(torch.rand(3))
     assert any(g.any() for g in found[0].values())
@@ -182,7 +182,7 @@ def test_without_any_gradient_of_the_policy_loss_there_is_no_ratio() -> None:
     cfg = recipe("rl.algorithm=orapo", "rl.beta=0")
     algorithm, groups = build_algorithm(cfg), completed()
     objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
-    update = accumulate_gradients(POLICY, tiny_policy(), groups, objective, algorithm.loss, cfg.rl)
+    update = accumulate(POLICY, tiny_policy(), groups, objective, algorithm.loss, cfg.rl)
     assert any(g.any() for g in gradients(POLICY).values())
     assert "oracle/gradient_ratio" not in update.metrics
 
@@ -197,9 +197,7 @@ def test_a_group_without_reward_still_teaches() -> None:
         rewards = spread(groups, torch.zeros(5).numpy())
         objective = algorithm.advantages(groups, rewards)
         assert isinstance(objective, Objective) and not objective.advantages.any()
-        update = accumulate_gradients(
-            POLICY, tiny_policy(), groups, objective, algorithm.loss, cfg.rl
-        )
+        update = accumulate(POLICY, tiny_policy(), groups, objective, algorithm.loss, cfg.rl)
         assert any(g.any() for g in gradients(POLICY).values()) == moves
         assert update.metrics["oracle/zero_rate"] == 1.0
         assert update.metrics["oracle/weight"] == pytest.approx(0.15)
@@ -218,7 +216,7 @@ def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.Mo
     cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft", "oracle.log_ratio=false")
     algorithm, groups = build_algorithm(cfg), completed()
     objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
-    accumulate_gradients(POLICY, None, groups, objective, algorithm.loss, cfg.rl)
+    accumulate(POLICY, None, groups, objective, algorithm.loss, cfg.rl)
     gradients(POLICY)
     assert seen == ["oracle", "oracle"]
 
@@ -245,7 +243,7 @@ def test_a_pair_across_groups_is_refused() -> None:
         objective.preference, pairs=pairs._replace(negative=pairs.negative.flip(0).contiguous())
     )
     with pytest.raises(UserError, match="names members of two groups; keep it within one"):
-        accumulate_gradients(
+        accumulate(
             POLICY,
             tiny_policy(),
             groups,
@@ -272,7 +270,7 @@ def test_an_objective_of_another_shape(field: str, told: str) -> None:
     cfg = recipe("rl.algorithm=dr_grpo")
     loss = build_algorithm(cfg).loss
     with pytest.raises(UserError, match=told):
-        accumulate_gradients(POLICY, None, groups, objective, loss, cfg.rl)
+        accumulate(POLICY, None, groups, objective, loss, cfg.rl)
 
 
 def test_a_masked_token_has_no_gradient_and_no_length() -> None:
@@ -283,13 +281,11 @@ def test_a_masked_token_has_no_gradient_and_no_length() -> None:
     lengths = [len(m.ids) for m in groups[0].members]
     mask = torch.ones(sum(lengths), dtype=torch.bool)
     mask[lengths[0] - 1] = False
-    masked = accumulate_gradients(
-        POLICY, None, groups, Objective(advantages, mask=mask), loss, cfg.rl
-    )
+    masked = accumulate(POLICY, None, groups, Objective(advantages, mask=mask), loss, cfg.rl)
     one = gradients(POLICY)
     short = replace(groups[0].members[0], ids=groups[0].members[0].ids[:-1])
     cut = [replace(groups[0], members=(short, groups[0].members[1]))]
-    plain = accumulate_gradients(POLICY, None, cut, advantages, loss, cfg.rl)
+    plain = accumulate(POLICY, None, cut, advantages, loss, cfg.rl)
     two = gradients(POLICY)
     assert masked.loss == pytest.approx(plain.loss, abs=1e-6)
     for name, gradient in one.items():

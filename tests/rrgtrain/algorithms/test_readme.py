@@ -10,8 +10,7 @@ import torch
 
 import rrgtrain.algorithms
 from rrgtrain.algorithms import Objective, build_algorithm
-from rrgtrain.train.update import accumulate_gradients
-from tests.rrgtrain.common import gradients, groups_of, recipe
+from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import tiny_policy
 
 README = Path(rrgtrain.algorithms.__file__).with_name("README.md").read_text(encoding="utf-8")
@@ -44,7 +43,7 @@ def test_it_joins_weighs_and_trains(rescue: str) -> None:
     assert isinstance(objective, Objective) and objective.weight is not None
     lengths = [len(m.ids) for g in groups for m in g.members]
     assert objective.weight.sum() == sum(n + min(n, 8) for n in lengths)
-    update = accumulate_gradients(policy, None, groups, objective, algorithm.loss, cfg.rl)
+    update = accumulate(policy, None, groups, objective, algorithm.loss, cfg.rl)
     assert update.metrics["scored_tokens"] == sum(lengths)
     assert any(g.any() for g in gradients(policy).values())
 

@@ -25,7 +25,7 @@ from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.optim import adamw, apply_step
 from rrgtrain.train.reference import reference_of
 from rrgtrain.train.sft import sft_gradients
-from rrgtrain.train.update import accumulate_gradients, fixed_logps
+from tests.rrgtrain.common import accumulate, rollout_logps
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import LoraSettings, RlSettings
@@ -81,8 +81,8 @@ def computed(policy: Policy, reference: Policy | None, groups: list[Group], case
     settings: RlSettings = recipe(*case.overrides).rl
     objective, spec = objective_of(groups, case), loss_of(recipe(*case.overrides))
     kept = reference if case.oracle or settings.beta > 0 else None
-    fixed = fixed_logps(policy, kept, groups, objective, spec, settings) if case.fixed else None
-    update = accumulate_gradients(policy, kept, groups, objective, spec, settings, fixed=fixed)
+    fixed = rollout_logps(policy, kept, groups, objective, spec, settings) if case.fixed else None
+    update = accumulate(policy, kept, groups, objective, spec, settings, fixed=fixed)
     return Found(update.loss, update.metrics, taken(policy))
 
 

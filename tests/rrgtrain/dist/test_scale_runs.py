@@ -87,7 +87,7 @@ def test_a_reward_that_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Pat
     for home in (undisturbed, failing):
         home.mkdir()
     assert [d.status for d in started(undisturbed, *ADAPTER)] == [0, 0]
-    at = At("rrgtrain.train.rl:of_all_ranks", 2, "reward")
+    at = At("rrgtrain.train.batch:Batch.of_all_ranks", 2, "reward")
     done = started(failing, *ADAPTER, at=at)
     assert [d.status for d in done] == [75, 75]
     assert "dr_grpo+orapo, step 1, rank 1: reward term facts failed" in done[0].last
@@ -111,7 +111,7 @@ def test_a_nan_on_one_rank_stops_both_with_its_batch_kept(together: Path, tmp_pa
 def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(
     alone: Path, tmp_path: Path
 ) -> None:
-    done = started(tmp_path, at=At("rrgtrain.train.steps:accumulate_gradients", 2))
+    done = started(tmp_path, at=At("rrgtrain.train.update:accumulate_gradients", 2))
     assert [d.status for d in done] == [75, 75]
     assert "stopped by SIGTERM after 2 steps of editgrpo" in done[0].last
     more = command("rl", "--resume", "run", "scale.mode=none", cwd=tmp_path)
@@ -120,7 +120,7 @@ def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(
 
 
 def test_a_rank_that_is_killed_ends_the_other_at_its_last_checkpoint(tmp_path: Path) -> None:
-    done = started(tmp_path, at=At("rrgtrain.train.rl:of_all_ranks", 3, "SIGKILL"))
+    done = started(tmp_path, at=At("rrgtrain.train.batch:Batch.of_all_ranks", 3, "SIGKILL"))
     assert [d.status for d in done] == [75, -9]
     assert "rrgtrain: another rank is gone (" in done[0].last
     assert "after 2 steps of editgrpo" in done[0].last

@@ -29,7 +29,8 @@ from rrgtrain.run.session import Session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.encode import PromptCache
-from rrgtrain.train.rl import run_rl
+from rrgtrain.train.rl import train_rl
+from rrgtrain.train.rl_run import RlRun
 from tests.rrgtrain.common import groups_of, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.runs import command, started
@@ -63,7 +64,7 @@ def run_and_record(name: str, out: Path, *more: str) -> tuple[Recipe, Path]:
     cfg = recipe(*SYSTEMS[name], *more)
     session = opened(cfg)
     with RunDir.create(out) as run, RunLog(run) as log:
-        run_rl(
+        loop = RlRun(
             session.policy,
             session.prompts,
             session.studies["train"],
@@ -75,6 +76,7 @@ def run_and_record(name: str, out: Path, *more: str) -> tuple[Recipe, Path]:
             log,
             record=StepRecords(run.steps, cfg.log.records),
         )
+        train_rl(loop)
     return cfg, out / "steps"
 
 

@@ -18,7 +18,8 @@ from rrgtrain.schema import Recipe
 from rrgtrain.select import narrow
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.encode import PromptCache
-from rrgtrain.train.rl import run_rl
+from rrgtrain.train.rl import train_rl
+from rrgtrain.train.rl_run import RlRun
 from rrgtrain.train.sft import run_sft
 from tests.rrgtrain.common import studies
 from tests.rrgtrain.policy.common import tiny_policy
@@ -58,7 +59,8 @@ def trained(recipe: Recipe, out: Path, *, sft: bool) -> list[dict]:
         if algorithm is None:
             run_sft(policy, prompts, given["train"], recipe, validate, best, log)
         else:
-            run_rl(policy, prompts, chosen, recipe, algorithm, rewards, validate, best, log)
+            of_run = (policy, prompts, chosen, recipe, algorithm, rewards, validate, best, log)
+            train_rl(RlRun(*of_run))
         return read_metrics(run.metrics)
 
 

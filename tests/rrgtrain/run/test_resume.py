@@ -21,7 +21,7 @@ from tests.rrgtrain.runs import (
     started,
 )
 
-SFT, RL, STEPS = "rrgtrain.train.sft", "rrgtrain.train.rl", "rrgtrain.train.steps"
+SFT, RL, STEPS = "rrgtrain.train.sft", "rrgtrain.train.rl", "rrgtrain.train.update"
 SCORE, SAVE = "rrgtrain.train.evaluate:score", "rrgtrain.policy.policy:Policy.save"
 REWARD = "rrgtrain.rewards.service:RewardService.__call__"
 AHEAD = "rrgtrain.rewards.service:RewardService._read_ahead"

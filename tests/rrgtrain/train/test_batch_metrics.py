@@ -10,6 +10,7 @@ import torch
 
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.data.study import Study
+from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import reward_rows, zero_variance
 
 
@@ -31,7 +32,7 @@ def test_the_zero_reward_rate_is_the_share_of_sampled_reports() -> None:
         group(2, "sampled", "sampled", "edited"),
     ]
     total = np.array([0.0, 0.0, 0.0, 0.0, 0.5, 1.0, 0.0])
-    rows = reward_rows(groups, {"total": total, "facts": total / 2})
+    rows = reward_rows(Batch(groups, scores={"total": total, "facts": total / 2}))
     assert rows["zero_reward"] == pytest.approx(3 / 5)
     assert rows["zero_groups"] == pytest.approx(2 / 3)
     assert rows["reward/total"] == pytest.approx(1.5 / 7)
@@ -42,14 +43,18 @@ def test_the_zero_reward_rate_is_the_share_of_sampled_reports() -> None:
 
 @pytest.mark.parametrize("value", [1e-9, -1e-9])
 def test_only_exactly_nothing_is_nothing(value: float) -> None:
-    rows = reward_rows([group(0, "sampled", "sampled")], {"total": np.array([0.0, value])})
+    rows = reward_rows(
+        Batch([group(0, "sampled", "sampled")], scores={"total": np.array([0.0, value])})
+    )
     assert rows["zero_reward"] == 0.5 and rows["zero_groups"] == 0.0
 
 
 def test_nothing_sampled_has_no_rate() -> None:
-    rows = reward_rows([group(0, "edited")], {"total": np.zeros(1)})
+    rows = reward_rows(Batch([group(0, "edited")], scores={"total": np.zeros(1)}))
     assert not {"zero_reward", "zero_groups"} & set(rows)
-    both = reward_rows([group(0, "edited"), group(1, "sampled")], {"total": np.zeros(2)})
+    both = reward_rows(
+        Batch([group(0, "edited"), group(1, "sampled")], scores={"total": np.zeros(2)})
+    )
     assert both["zero_groups"] == 1.0
 
 
@@ -59,7 +64,7 @@ def test_a_group_without_variance_is_one_whose_competing_members_earn_the_same()
         group(1, "sampled", "edited"),
         group(2, "sampled"),
     ]
-    total = torch.tensor([0.5, 0.5, float("nan"), 0.5, 0.25, 0.0], dtype=torch.float64)
-    assert zero_variance(groups, total) == 2
+    total = np.array([0.5, 0.5, 0.5, 0.25, 0.0])
+    assert zero_variance(Batch(groups, scores={"total": total})) == 2
     alone = [replace(groups[1], members=groups[1].members[:1])]
-    assert zero_variance(alone, torch.zeros(1, dtype=torch.float64)) == 1
+    assert zero_variance(Batch(alone, scores={"total": np.zeros(1)})) == 1

@@ -28,11 +28,12 @@ from rrgtrain.rollout import Rollout, SamplingRequest, TransformersEngine, gener
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.batch import Batch
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.gap import ROUNDING, Compared, SamplerWatch
-from rrgtrain.train.rl import run_rl
-from rrgtrain.train.update import accumulate_gradients
-from tests.rrgtrain.common import groups_of, recipe, studies
+from rrgtrain.train.rl import train_rl
+from rrgtrain.train.rl_run import RlRun
+from tests.rrgtrain.common import accumulate, groups_of, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.train.test_rl import Length
 
@@ -104,7 +105,7 @@ def run(
     with RunDir.create(out) as directory, RunLog(directory) as log, torch.random.fork_rng():
         torch.manual_seed(0)  # LoRA's dropout
         try:
-            run_rl(
+            loop = RlRun(
                 policy,
                 PromptCache(policy, "short"),
                 given,
@@ -114,8 +115,9 @@ def run(
                 lambda: {"micro_f1_13": 0.5},
                 directory.checkpoints / "rl",
                 log,
-                engine=engine,
+                sampler=engine or TransformersEngine(),
             )
+            train_rl(loop)
         finally:
             rows = [r for r in read_metrics(directory.metrics) if r["phase"] == "dr_grpo"]
             run.rows = rows  # type: ignore[attr-defined]
@@ -240,8 +242,8 @@ def watched(cfg: Recipe, shift: float, advantage: float) -> tuple[dict[str, floa
     watch = SamplerWatch(policy, algorithm, cfg)
     groups = drawn(policy, cfg, shift)
     given = torch.full((len(members(groups)),), advantage)
-    update = accumulate_gradients(policy, None, groups, given, algorithm.loss, cfg.rl)
-    return watch(groups, update.seen), list(update.seen)
+    computed = accumulate(policy, None, groups, given, algorithm.loss, cfg.rl).computed
+    return watch(Batch.of(groups, given, cfg.rl), computed), list(computed)
 
 
 @pytest.mark.parametrize("advantage", [1.0, 0.0])

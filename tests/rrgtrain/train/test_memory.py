@@ -14,8 +14,7 @@ from rrgtrain.policy.lora import add_lora
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train.memory import state_bytes
 from rrgtrain.train.optim import adamw, apply_step
-from rrgtrain.train.update import accumulate_gradients
-from tests.rrgtrain.common import groups_of, recipe
+from tests.rrgtrain.common import accumulate, groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 
 
@@ -64,7 +63,7 @@ def test_what_is_held_is_what_the_formula_says(options: dict) -> None:
     optimizer = adamw(policy.model, 1e-3, 0.0)
 
     def gradients() -> None:
-        accumulate_gradients(policy, None, groups, advantages, loss_of(cfg), cfg.rl)
+        accumulate(policy, None, groups, advantages, loss_of(cfg), cfg.rl)
 
     gradients()
     apply_step(optimizer, policy.model.parameters(), 1e-3, 1.0)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
 
-from rrgtrain.algorithms import Group, build_algorithm
+from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.dist import ranks, sharding
@@ -21,7 +21,6 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import TransformersEngine
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.checkpointer import load_weights
@@ -29,9 +28,8 @@ from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.optim import OnShards, adamw, apply_step, optimizer_of
 from rrgtrain.train.reference import reference_of
-from rrgtrain.train.rl import sample_groups
-from rrgtrain.train.update import accumulate_gradients, fixed_logps
-from tests.rrgtrain.common import groups_of, recipe, studies
+from rrgtrain.train.sample import sample_groups
+from tests.rrgtrain.common import accumulate, groups_of, recipe, rollout_logps, run_of, studies
 from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
 
 BF16 = torch.bfloat16
@@ -59,7 +57,7 @@ def whole(policy: Policy) -> dict[str, torch.Tensor]:
 
 def logps_of(policy: Policy, groups: list[Group]) -> torch.Tensor:
     everything = torch.ones(len(members(groups)))
-    return fixed_logps(policy, None, groups, everything, loss_of(recipe()), recipe().rl).old
+    return rollout_logps(policy, None, groups, everything, loss_of(recipe()), recipe().rl).old
 
 
 def backward(policy: Policy, overrides: tuple[str, ...] = ()) -> None:
@@ -67,7 +65,7 @@ def backward(policy: Policy, overrides: tuple[str, ...] = ()) -> None:
     groups = groups_of(policy, SAMPLED, edited=False)
     advantages = torch.linspace(-1.0, 1.0, len(members(groups)))
     settings = recipe(*overrides)
-    accumulate_gradients(policy, None, groups, advantages, loss_of(settings), settings.rl)
+    accumulate(policy, None, groups, advantages, loss_of(settings), settings.rl)
 
 
 def test_parameters_gradients_and_moments_are_fp32_and_the_computation_is_not() -> None:
@@ -154,10 +152,7 @@ def test_a_rollout_gathers_once_however_long_its_reports(monkeypatch: pytest.Mon
     prompts, found = PromptCache(policy, "short"), []
     for tokens in (2, 24):
         cfg, gathers = recipe(f"rl.max_new_tokens={tokens}"), 0
-        groups = sample_groups(
-            *(policy, prompts, studies(3), [0, 1, 2], build_algorithm(cfg), cfg, 0),
-            TransformersEngine(),
-        )
+        groups = sample_groups(run_of(policy, prompts, studies(3), cfg), [0, 1, 2], 0)
         found.append(gathers)
         assert max(len(m.ids) for m in members(groups)) == tokens
     assert found == [len(list(policy.model.parameters()))] * 2
@@ -166,11 +161,8 @@ def test_a_rollout_gathers_once_however_long_its_reports(monkeypatch: pytest.Mon
 def test_update_and_rollout_compute_with_the_same_weights() -> None:
     policy = with_masters()
     cfg = recipe()
-    algorithm = build_algorithm(cfg)
-    groups = sample_groups(
-        *(policy, PromptCache(policy, "short"), studies(3), [0, 1, 2], algorithm, cfg, 0),
-        TransformersEngine(),
-    )
+    run = run_of(policy, PromptCache(policy, "short"), studies(3), cfg)
+    groups = sample_groups(run, [0, 1, 2], 0)
     told = torch.cat([m.sampler_logps for m in members(groups) if m.sampler_logps is not None])
     assert (logps_of(policy, groups) - told).abs().mean() < 0.02
     with torch.no_grad():

@@ -20,8 +20,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.recipe_files import recipe_names
 from rrgtrain.schema import Recipe
 from rrgtrain.train.optim import adamw, apply_step
-from rrgtrain.train.update import accumulate_gradients
-from tests.rrgtrain.common import ALL_STUDIES, SMALL_POLICY, groups_of, recipe
+from tests.rrgtrain.common import ALL_STUDIES, SMALL_POLICY, accumulate, groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 from tests.rrgtrain.runs import command
 
@@ -62,7 +61,7 @@ def backward(policy: Policy, groups: list[Group]) -> None:
     """Real gradients, from a packed forward."""
     advantages = torch.linspace(-1.0, 1.0, len(members(groups)))
     cfg = recipe()
-    accumulate_gradients(policy, None, groups, advantages, loss_of(cfg), cfg.rl)
+    accumulate(policy, None, groups, advantages, loss_of(cfg), cfg.rl)
 
 
 def whole(policy: Policy) -> dict[str, torch.Tensor]:

@@ -22,13 +22,15 @@ from rrgtrain.log.record import Batch
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import TransformersEngine
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
-from rrgtrain.train.rl import RlResult, run_rl, sample_groups, zero_variance
-from rrgtrain.train.update import accumulate_gradients
-from tests.rrgtrain.common import groups_of, policy_and_prompts, recipe, studies
+from rrgtrain.train import rl_run as run_module
+from rrgtrain.train.batch_metrics import zero_variance
+from rrgtrain.train.rl import train_rl
+from rrgtrain.train.rl_run import RlResult, RlRun
+from rrgtrain.train.sample import sample_groups
+from tests.rrgtrain.common import accumulate, groups_of, policy_and_prompts, recipe, run_of, studies
 from tests.rrgtrain.policy.common import tiny_policy
 
 
@@ -74,7 +76,7 @@ def trained(
         return {"micro_f1_13": score, "micro_f1": 1.0 - score, "reward": -2.0 - score}
 
     with RunDir.create(out) as run, RunLog(run) as log:
-        result = run_rl(
+        run_ = RlRun(
             policy,
             prompts,
             given or studies(5),
@@ -86,6 +88,7 @@ def trained(
             log,
             **options,  # type: ignore[arg-type]
         )
+        result = train_rl(run_)
     return result, policy, read_metrics(run.metrics), seen
 
 
@@ -191,9 +194,9 @@ def test_a_reference_is_kept_only_where_something_compares_with_it(
     beta: float, needed: bool, kept: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Policy] = []
-    real = rl_module.named_reference
+    real = run_module.named_reference
     monkeypatch.setattr(
-        rl_module, "named_reference", lambda p, *more: made.append(p) or real(p, *more)
+        run_module, "named_reference", lambda p, *more: made.append(p) or real(p, *more)
     )
     cfg = recipe("rl.algorithm=dr_grpo", f"rl.beta={beta}", "rl.steps=1", "rl.eval_every=1")
     algorithm = replace(build_algorithm(cfg), needs_reference=needed)
@@ -223,9 +226,7 @@ def test_groups_without_variance_train_nothing(tmp_path: Path) -> None:
 
 def sampled_ids(cfg: Recipe, indices: list[int], step: int = 0) -> list[list[list[int]]]:
     policy, prompts = policy_and_prompts()
-    groups = sample_groups(
-        policy, prompts, studies(5), indices, build_algorithm(cfg), cfg, step, TransformersEngine()
-    )
+    groups = sample_groups(run_of(policy, prompts, studies(5), cfg), indices, step)
     assert policy.model.training, "left ready for the update"
     for group, index in zip(groups, indices, strict=True):
         assert group.index == index and group.study == studies(5)[index]
@@ -317,14 +318,14 @@ def test_a_policy_whose_weights_have_blown_up_stops_in_one_line() -> None:
     with torch.no_grad():
         policy.language_model.norm.weight[0] = float("nan")
     cfg = recipe("rl.algorithm=dr_grpo")
-    batch = (studies(5), [0, 1], build_algorithm(cfg), cfg)
+    run = run_of(policy, prompts, studies(5), cfg)
     # before the first step no learning rate can have done it
     for step, told in (
         (3, "at step 3.*lower rl.lr$"),
         (0, "at step 0: the checkpoint tiny is bro"),
     ):
         with pytest.raises(UserError, match=f"no finite log-probability {told}") as e:
-            sample_groups(policy, prompts, *batch, step, TransformersEngine())
+            sample_groups(run, [0, 1], step)
         assert "\n" not in str(e.value)
 
 
@@ -333,16 +334,14 @@ def test_another_engines_log_probs_weigh_the_tokens_they_differ_on():
     cfg = recipe("rl.algorithm=dr_grpo", "rl.beta=0", "rollout.cap=1.5")
     policy, prompts = policy_and_prompts()
     algorithm = build_algorithm(cfg)
-    (group,) = sample_groups(
-        policy, prompts, studies(5), [0], algorithm, cfg, 0, TransformersEngine()
-    )
+    (group,) = sample_groups(run_of(policy, prompts, studies(5), cfg), [0], 0)
     drawn = group.members[0]
     assert not drawn.corrected
 
     def gradient(member: Member, advantages: tuple[float, float] = (1.0, 1.0)) -> torch.Tensor:
         policy.model.zero_grad(set_to_none=True)
         members = (member, replace(drawn, origin="edited", sampler_logps=None))
-        accumulate_gradients(
+        accumulate(
             policy,
             None,
             [replace(group, members=members)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,14 +14,13 @@ from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
-from rrgtrain.state.checkpointer import NullCheckpointer
 from rrgtrain.train import update as update_module
+from rrgtrain.train.batch import Batch
+from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.gap import SamplerWatch
-from rrgtrain.train.minibatch import minibatches, part_of
-from rrgtrain.train.reference import reference_of
-from rrgtrain.train.steps import Learner, on_policy, optimise
-from rrgtrain.train.update import FixedLogps, accumulate_gradients, fixed_logps
-from tests.rrgtrain.common import gradients, groups_of, recipe
+from rrgtrain.train.reference import Reference, reference_of
+from rrgtrain.train.update import accumulate_gradients, is_on_policy, update
+from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps, run_of
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 
 TEXTS = [
@@ -66,13 +66,14 @@ class Passes:
         monkeypatch.setattr(update_module, "linear_token_logps", counted_head)
 
 
-def run(policy: Policy, cfg: Recipe, reference: Policy | None = None) -> dict[str, float]:
+def run(policy: Policy, cfg: Recipe, reference: Reference | None = None) -> dict[str, float]:
     groups, values = batch(policy)
     algorithm = build_algorithm(cfg)
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=cfg.rl.lr)
     watch = SamplerWatch(policy, algorithm, cfg)
-    learner = Learner(policy, reference, algorithm, cfg.rl, optimizer, NullCheckpointer(), watch)
-    return optimise(learner, groups, values, 0.01, (0, 1))[0]
+    of_run = run_of(policy, PromptCache(policy, "short"), [], cfg, algorithm=algorithm)
+    of_run.reference, of_run.optimizer, of_run.watch = reference, optimizer, watch
+    return update(of_run, Batch.of(groups, values, cfg.rl), 0.01, (0, 1))[0]
 
 
 def test_one_update_takes_one_forward_and_the_head_sees_scored_tokens_alone(
@@ -115,10 +116,10 @@ def test_the_first_of_several_has_the_gradient_of_the_only_one() -> None:
     groups, values = batch(policy)
     cfg = setting("rl.beta=0.1", "rl.token_budget=120")
     loss = build_algorithm(cfg).loss
-    alone = accumulate_gradients(policy, reference, groups, values, loss, cfg.rl)
+    alone = accumulate(policy, reference, groups, values, loss, cfg.rl)
     wanted = gradients(policy)
-    fixed = fixed_logps(policy, reference, groups, values, loss, cfg.rl)
-    first = accumulate_gradients(policy, reference, groups, values, loss, cfg.rl, fixed=fixed)
+    fixed = rollout_logps(policy, reference, groups, values, loss, cfg.rl)
+    first = accumulate(policy, reference, groups, values, loss, cfg.rl, fixed=fixed)
     found = gradients(policy)
     assert first.loss == pytest.approx(alone.loss, rel=1e-9)
     for name, gradient in wanted.items():
@@ -130,29 +131,30 @@ def test_a_stale_batch_is_clipped_against_the_old_policy() -> None:
     groups, values = batch(policy)
     cfg = setting("rl.beta=0", "rl.eps_low=0.05", "rl.eps_high=0.05")
     loss = build_algorithm(cfg).loss
-    fixed = fixed_logps(policy, None, groups, values, loss, cfg.rl)
-    shifted = FixedLogps(fixed.old - 0.5, None)
-    update = accumulate_gradients(policy, None, groups, values, loss, cfg.rl, fixed=shifted)
-    assert update.metrics["ratio_max"] == pytest.approx(1.6487, rel=1e-3)
-    assert update.metrics["clip_high"] > 0
-    assert update.metrics["ratio_mean"] == pytest.approx(1.6487, rel=1e-3), "edited ones too"
+    fixed = rollout_logps(policy, None, groups, values, loss, cfg.rl)
+    assert fixed.old is not None
+    shifted = replace(fixed, old=fixed.old - 0.5)
+    found = accumulate(policy, None, groups, values, loss, cfg.rl, fixed=shifted)
+    assert found.metrics["ratio_max"] == pytest.approx(1.6487, rel=1e-3)
+    assert found.metrics["clip_high"] > 0
+    assert found.metrics["ratio_mean"] == pytest.approx(1.6487, rel=1e-3), "edited ones too"
 
 
 def test_minibatches_are_disjoint_whole_and_drawn_by_their_key() -> None:
     policy = tiny_policy()
     groups, values = batch(policy)
-    objective = Objective(values)
+    settings = setting().rl
+    whole = Batch.of(groups, values, settings)
 
     def order(*key: int) -> list[list[int]]:
-        parts = minibatches(groups, objective, None, 3, key)
-        return [[g.index for g in part] for part, _, _ in parts]
+        return [[g.index for g in part.groups] for part in whole.mini_batches(3, settings, key)]
 
     assert sorted(i for part in order(0, 1) for i in part) == [g.index for g in groups]
     assert [len(part) for part in order(0, 1)] == [3, 1]
     assert order(0, 1) == order(0, 1)
     assert len({str(order(0, k)) for k in range(8)}) > 1
-    whole = list(minibatches(groups, objective, None, None, (0,)))
-    assert len(whole) == 1 and whole[0][0] is groups
+    (only,) = whole.mini_batches(None, settings, (0,))
+    assert only is whole
 
 
 def test_a_part_of_the_batch_is_a_batch_of_its_own() -> None:
@@ -182,13 +184,14 @@ def test_a_part_of_the_batch_is_a_batch_of_its_own() -> None:
         preference=Preference(pairs),
         likelihood=drawn(count),
     )
-    fixed = FixedLogps(-1 - drawn(tokens), -1 - drawn(tokens))
-    part, asked, known = part_of(groups, whole, fixed, chosen)
-    assert [g.index for g in part] == [11, 13]
+    cfg = setting("rl.beta=0.1")
+    old, ref = -1 - drawn(tokens), -1 - drawn(tokens)
+    part = replace(Batch.of(groups, whole, cfg.rl), old=old, ref=ref).part(chosen, cfg.rl)
+    assert [g.index for g in part.groups] == [11, 13]
     rows = [r for b in chosen for r in range(first[b], first[b] + sizes[b])]
     bounds = token_offsets(groups).tolist()
     index = torch.cat([torch.arange(bounds[r], bounds[r + 1]) for r in rows])
-    assert whole.weight is not None and whole.mask is not None and fixed.ref is not None
+    assert whole.weight is not None and whole.mask is not None
     assert whole.group_weight is not None and whole.likelihood is not None
     by_hand = Objective(
         values[rows],
@@ -204,12 +207,12 @@ def test_a_part_of_the_batch_is_a_batch_of_its_own() -> None:
         ),
         likelihood=2 * whole.likelihood[rows],
     )
-    cfg = setting("rl.beta=0.1")
     loss = build_algorithm(cfg).loss
+    alone = replace(Batch.of(part.groups, by_hand, cfg.rl), old=old[index], ref=ref[index])
     results = []
-    for given, kept in ((asked, known), (by_hand, FixedLogps(fixed.old[index], fixed.ref[index]))):
-        update = accumulate_gradients(policy, reference, part, given, loss, cfg.rl, fixed=kept)
-        results.append((update.loss, gradients(policy)))
+    for batch_ in (part, alone):
+        made = accumulate_gradients(policy, reference, batch_, loss, cfg.rl)
+        results.append((made.loss, gradients(policy)))
     (one, left), (two, right) = results
     assert one == pytest.approx(two, rel=1e-12)
     assert left and all(torch.equal(g, right[n]) for n, g in left.items())
@@ -220,4 +223,4 @@ def test_a_part_of_the_batch_is_a_batch_of_its_own() -> None:
     [([], True), (["rl.epochs=2"], False), (["rl.minibatch=4"], True), (["rl.minibatch=3"], False)],
 )
 def test_when_a_ratio_is_one(overrides: list[str], alone: bool) -> None:
-    assert on_policy(setting(*overrides).rl, 4) is alone
+    assert is_on_policy(setting(*overrides).rl, 4) is alone

@@ -12,12 +12,14 @@ import torch
 
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms import base as algorithm_base
+from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import update as update_module
-from rrgtrain.train.update import Update, accumulate_gradients, micro_batches
-from tests.rrgtrain.common import gradients, groups_of, recipe
+from rrgtrain.train.batch import Batch
+from rrgtrain.train.update import Gradients
+from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
 
 # Four groups of unequal prompts and reports; the third has members that all earn the same.
@@ -45,6 +47,12 @@ def variant(name: str, beta: float, *overrides: str) -> Recipe:
     return recipe("rl.algorithm=dr_grpo", *settings, "rl.temperature=0.7", *overrides)
 
 
+def chunks_of(groups: list[Group], budget: int) -> list[list[Group]]:
+    """The groups of each micro-batch."""
+    batch = Batch.of(groups, torch.zeros(len(members(groups))), recipe().rl)
+    return [micro.groups for micro in batch.micro_batches(budget, keep_all=True)]
+
+
 def rewards_of(groups: list[Group]) -> torch.Tensor:
     """A reward by the text alone, the same for all members of the third group."""
     values = []
@@ -63,10 +71,10 @@ def reference_of(policy: Callable[..., Policy] = tiny_policy) -> Policy:
 
 def fused(
     policy: Policy, reference: Policy | None, groups: list[Group], cfg: Recipe
-) -> tuple[Update, dict[str, torch.Tensor]]:
+) -> tuple[Gradients, dict[str, torch.Tensor]]:
     algorithm = build_algorithm(cfg)
     advantages = algorithm.advantages(groups, rewards_of(groups))
-    update = accumulate_gradients(policy, reference, groups, advantages, algorithm.loss, cfg.rl)
+    update = accumulate(policy, reference, groups, advantages, algorithm.loss, cfg.rl)
     return update, gradients(policy)
 
 
@@ -134,7 +142,7 @@ def plain(
 
 
 def assert_equal(one: tuple, two: tuple, close: float = CLOSE) -> None:
-    loss, other = (x.loss if isinstance(x, Update) else x for x in (one[0], two[0]))
+    loss, other = (x.loss if isinstance(x, Gradients) else x for x in (one[0], two[0]))
     assert loss == pytest.approx(other, rel=close, abs=close / 10)
     left, right = one[1], two[1]
     assert set(left) == set(right) and left
@@ -154,11 +162,11 @@ def the_plain_one(name: str, beta: float, edited: bool) -> tuple[float, dict[str
 
 def ours(
     name: str, beta: float, edited: bool, budget: int = 150
-) -> tuple[Update, dict[str, torch.Tensor]]:
+) -> tuple[Gradients, dict[str, torch.Tensor]]:
     policy = tiny_policy(dtype=torch.float64)
     reference = reference_of() if beta else None
     groups = groups_of(policy, TEXTS, edited=edited)
-    assert len(micro_batches(groups, budget)) > 1
+    assert len(chunks_of(groups, budget)) > 1
     return fused(policy, reference, groups, variant(name, beta, f"rl.token_budget={budget}"))
 
 
@@ -184,7 +192,7 @@ def test_they_do_for_a_policy_of_text_alone() -> None:
     policy, reference = text_policy(dtype=torch.float64), reference_of(text_policy)
     groups = groups_of(policy, TEXTS, edited=True, images=False)
     cfg = variant("dr_grpo", 0.01, "rl.token_budget=150")
-    assert len(micro_batches(groups, 150)) > 1
+    assert len(chunks_of(groups, 150)) > 1
     wanted = plain(policy, reference, groups, cfg)
     assert wanted[1].keys() == dict(policy.model.named_parameters()).keys()
     assert_equal(fused(policy, reference, groups, cfg), wanted)
@@ -206,13 +214,13 @@ def test_micro_batches_keep_groups_whole_and_within_the_budget() -> None:
     groups = groups_of(tiny_policy(), TEXTS, edited=True)
     sizes = [len(g.prompt.input_ids) + sum(len(m.ids) for m in g.members) for g in groups]
     for budget in (1, sizes[0], sizes[0] + sizes[1], sum(sizes) - 1, sum(sizes)):
-        chunks = micro_batches(groups, budget)
+        chunks = chunks_of(groups, budget)
         assert [g for chunk in chunks for g in chunk] == groups
         for chunk in chunks:
             total = sum(sizes[groups.index(g)] for g in chunk)
             assert total <= budget or len(chunk) == 1
-    assert [len(c) for c in micro_batches(groups, sum(sizes))] == [4]
-    assert [len(c) for c in micro_batches(groups, 1)] == [1, 1, 1, 1]
+    assert [len(c) for c in chunks_of(groups, sum(sizes))] == [4]
+    assert [len(c) for c in chunks_of(groups, 1)] == [1, 1, 1, 1]
 
 
 def test_members_of_advantage_zero_are_left_out_and_change_nothing(
@@ -249,7 +257,7 @@ def test_all_of_them_zero_gives_no_gradient_and_no_metrics() -> None:
     groups = groups_of(policy, [TEXTS[2]], edited=False)
     cfg = variant("dr_grpo", 0.0)
     loss = build_algorithm(cfg).loss
-    update = accumulate_gradients(policy, None, groups, torch.zeros(2), loss, cfg.rl)
+    update = accumulate(policy, None, groups, torch.zeros(2), loss, cfg.rl)
     assert update.loss == 0.0 and update.metrics == {"loss": 0.0, "scored_tokens": 0.0}
     assert not gradients(policy)
 
@@ -264,11 +272,11 @@ def test_advantages_per_token_equal_those_per_member() -> None:
     tokens = members.repeat_interleave(lengths)
     runs = []
     for advantages in (members, tokens):
-        update = accumulate_gradients(policy, None, groups, advantages, algorithm.loss, cfg.rl)
+        update = accumulate(policy, None, groups, advantages, algorithm.loss, cfg.rl)
         runs.append((update, gradients(policy)))
     assert_equal(*runs, close=1e-12)
     with pytest.raises(UserError, match=r"5 advantages; wanted 18, one per member, or \d+, one"):
-        accumulate_gradients(policy, None, groups, members[:5], algorithm.loss, cfg.rl)
+        accumulate(policy, None, groups, members[:5], algorithm.loss, cfg.rl)
 
 
 def test_what_was_not_computed_is_not_in_the_metrics() -> None:
@@ -305,7 +313,7 @@ def test_a_loss_that_is_not_finite_stops_in_one_line() -> None:
     advantages = torch.ones(12)
     advantages[1] = float("nan")
     with pytest.raises(UserError, match="the policy loss is nan; lower rl.lr") as caught:
-        accumulate_gradients(policy, None, groups, advantages, build_algorithm(cfg).loss, cfg.rl)
+        accumulate(policy, None, groups, advantages, build_algorithm(cfg).loss, cfg.rl)
     assert "\n" not in str(caught.value)
 
 

@@ -1,0 +1,277 @@
+"""Hold what reinforcement learning works with, where it stands, and what surrounds a step."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rrgtrain.algorithms import Algorithm, Context, Group
+from rrgtrain.algorithms.group import members
+from rrgtrain.data.study import Study
+from rrgtrain.dist import ranks, sharding
+from rrgtrain.errors import NotFinite, UserError
+from rrgtrain.log.logs import RunLog
+from rrgtrain.log.record import Batch as RecordedBatch
+from rrgtrain.log.record import Recorder
+from rrgtrain.log.speed import Speed
+from rrgtrain.policy.policy import Policy
+from rrgtrain.rewards import RewardService
+from rrgtrain.rollout.engine import RolloutEngine, TransformersEngine
+from rrgtrain.schema import Recipe
+from rrgtrain.state.checkpointer import NullCheckpointer, State
+from rrgtrain.train.batch import Batch
+from rrgtrain.train.batch_metrics import batch_row, zero_variance
+from rrgtrain.train.best import Best
+from rrgtrain.train.describe import describe_groups
+from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.evaluate import chosen_value
+from rrgtrain.train.gap import SamplerWatch
+from rrgtrain.train.optim import optimizer_of
+from rrgtrain.train.reference import Reference, named_reference
+from rrgtrain.util.progress import Bar, progress
+from rrgtrain.util.stopwatch import Stopwatch
+
+PHASES = ("rollout", "edit", "reward", "update", "validate")
+
+
+@dataclass(frozen=True)
+class RlResult:
+    """`best` is the checkpoint whose validation is best by `eval.best_by`, with `best_value`.
+
+    `seconds` is the whole wall time and `phases` where it went; `edits` counts the edits by
+    rule; `zero_variance` is the mean share of groups whose members all earned the same;
+    `rollouts` is how many reports were sampled.
+    """
+
+    best: Path
+    best_value: float
+    best_step: int
+    steps: int
+    seconds: float
+    phases: dict[str, float]
+    zero_variance: float
+    edits: dict[str, float]
+    rollouts: int
+
+
+@dataclass
+class LoopState:
+    """Where the loop stands: steps done, the step count last validated, and what is counted."""
+
+    step: int = 0
+    validated: int = 0
+    rollouts: int = 0
+    flat_groups: int = 0
+    all_groups: int = 0
+    edits: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class RlRun:
+    """What a training by reinforcement learning works with, and where it stands.
+
+    validate: metrics of the policy on held-out studies. out: directory of the best checkpoint.
+    record: sees every batch before its update. checkpointer: makes the run resumable. sampler: draws
+    the reports; transformers by default.
+    """
+
+    policy: Policy
+    prompts: PromptCache
+    studies: Sequence[Study]
+    recipe: Recipe
+    algorithm: Algorithm
+    rewards: RewardService
+    validate: Callable[[], dict[str, float]]
+    out: Path
+    log: RunLog
+    record: Recorder | None = None
+    checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
+    sampler: RolloutEngine = field(default_factory=TransformersEngine)
+    reference: Reference | None = None
+    state: LoopState = field(default_factory=LoopState)
+    optimizer: torch.optim.Optimizer = field(init=False)
+    watch: SamplerWatch = field(init=False)
+
+    @contextmanager
+    def started(self) -> Iterator[None]:
+        """Lays the policy out, makes reference and optimiser, goes on where a checkpoint stands;
+        shows the progress of the steps inside."""
+        settings = self.recipe.rl
+        require_reports(self.algorithm, self.studies)
+        self.algorithm.prepare(Context(self.policy.codec, self.studies))
+        if settings.beta > 0 or self.algorithm.needs_reference:
+            # `out` lies among the checkpoints of the run
+            run_directory = self.out.parent.parent
+            self.reference = named_reference(self.policy, self.recipe, run_directory)
+        sharding.setup(self.recipe.scale.mode, self.policy, self.reference)
+        self.optimizer = optimizer_of(self.policy.model, settings)
+        self.watch = SamplerWatch(self.policy, self.algorithm, self.recipe)
+        self._best = Best(self.policy, self.recipe.eval.best_by)
+        self._clock, self._speed = Stopwatch(PHASES), Speed(self.policy)
+        saved = self.checkpointer.begin(self.algorithm.name, self.state_dict)
+        if saved is not None:
+            self.load_state_dict(saved)
+        saved = None  # as large as weights and optimiser together
+        self._bar: Bar[int] = progress(settings.steps, self.algorithm.name, done=self.state.step)
+        with self._bar:
+            yield
+
+    def state_dict(self) -> State:
+        """For a checkpoint: all that the loop knows beside the weights."""
+        return {
+            **dataclasses.asdict(self.state),
+            "seconds": dict(self._clock.seconds),
+            "optimizer": self.optimizer.state_dict(),
+            "best": self._best.state_dict(),
+            "algorithm": self.algorithm.state_dict(),
+            "record": self.record.state_dict() if self.record else None,
+        }
+
+    def load_state_dict(self, saved: State) -> None:
+        """Puts back what `state_dict` gave."""
+        self.state = LoopState(**{f.name: saved[f.name] for f in dataclasses.fields(LoopState)})
+        sharding.load_optimizer(self.optimizer, saved["optimizer"])
+        self._best.load_state_dict(saved["best"])
+        self.algorithm.load_state_dict(saved["algorithm"])
+        if self.record:
+            self.record.load_state_dict(saved["record"])
+        self._clock.load(saved["seconds"])
+
+    def goes_on(self) -> bool:
+        """Validates where that is due; False when all steps are done."""
+        settings, state, by = self.recipe.rl, self.state, self.recipe.eval.best_by
+        last = state.step == settings.steps
+        if (last or state.step % settings.eval_every == 0) and state.validated != state.step:
+            with self.checkpointer.interruptible(state.step):
+                values = self.validate()
+                self.log.write(f"{self.algorithm.name}_val", state.step - 1, values)
+            self._clock.lap("validate")
+            value = chosen_value(values, by)
+            self._best.offer(state.step, value)
+            self._bar.show(**{by: value})
+            state.validated = state.step
+        return not last
+
+    @contextmanager
+    def step(self) -> Iterator[int]:
+        """One step, whole or not at all, with a checkpoint before it where one is due."""
+        with self.checkpointer.step(self.state.step):
+            self._speed.begin()
+            self._spent: dict[str, float] = {}
+            self._counted = self.rewards.statistics()
+            yield self.state.step
+            self.state.step += 1
+        self._bar.advance(reward=self._reward)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Counts the time since the end of the last phase to this one."""
+        yield
+        self._spent[name] = self._spent.get(name, 0.0) + self._clock.lap(name)
+
+    def read_references(self, indices: Sequence[int]) -> Future[None]:
+        """Lets the rewards read this rank's references while reports are sampled."""
+        return self.rewards.prefetch([self.studies[i] for i in ranks.shard(indices)])
+
+    def complete(self, sampled: list[Group], step: int) -> tuple[list[Group], dict[str, float]]:
+        """The groups with the members that the algorithm adds (edits, oracle), and its counts."""
+        if not sampled:  # a rank without groups
+            return [], {}
+        groups, counts = self.algorithm.complete(sampled, step, self.policy.codec.reencode_from)
+        self.checkpointer.on_failure_dump(partial(describe_groups, groups))
+        return groups, counts
+
+    def score(
+        self, groups: list[Group], step: int
+    ) -> tuple[Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
+        """Rewards by term of the members that are scored, and what the terms noted of them."""
+        if not groups:
+            return {}, {}
+        scored = [(m.text, group.study) for group in groups for m in group.members if m.competes]
+        texts, studies = [text for text, _ in scored], [study for _, study in scored]
+        scores = self.rewards(texts, studies, step / self.recipe.rl.steps)
+        return scores, getattr(scores, "notes", {})
+
+    def with_objective(self, batch: Batch, step: int) -> Batch:
+        """The batch with the algorithm's objective; tells `record`. Raises NotFinite."""
+        if not np.isfinite(batch.scores["total"]).all():
+            raise NotFinite(f"a reward of step {step} is not finite; look at its terms")
+        past = self.algorithm.state_dict() if self.record is not None else {}
+        objective = self.algorithm.advantages(batch.groups, batch.rewards)
+        batch = batch.with_objective(objective, self.recipe.rl)
+        self.checkpointer.on_failure_dump(partial(describe_groups, batch.groups, batch))
+        if self.record is not None:
+            done, codec = step / self.recipe.rl.steps, self.policy.codec
+            self.record(
+                RecordedBatch(
+                    step,
+                    done,
+                    batch.groups,
+                    batch.scores,
+                    batch.rewards,
+                    batch.objective,
+                    past,
+                    codec,
+                    batch.notes,
+                )
+            )
+        return batch
+
+    def log_step(self, step: int, batch: Batch, update: Mapping[str, float], tokens: int) -> None:
+        """Writes the row of a step; `tokens` went through the update's forward."""
+        drawn, flat = members(batch.sampled), zero_variance(batch)
+        self.state.rollouts += len(drawn)
+        self.state.flat_groups += flat
+        self.state.all_groups += len(batch.groups)
+        for name, value in batch.counts.items():
+            self.state.edits[name] = self.state.edits.get(name, 0.0) + value
+        self._reward = float(batch.scores["total"].mean())
+        speed = self._speed.row(
+            self._spent,
+            generated=sum(len(m.ids) for m in drawn),
+            trained=tokens,
+            scored=int(update["scored_tokens"]),
+            reference=self.reference is not None,
+        )
+        rewards = self.rewards.since(self._counted)
+        row = {**batch_row(batch), **batch.counts, **update, **speed, **rewards}
+        self.log.write(self.algorithm.name, step, row)
+
+    def finish(self) -> RlResult:
+        """Saves the best weights to `out`, with which the policy ends."""
+        self._best.restore()
+        if self.reference is not None:
+            self.reference.release()
+        with self.checkpointer.interruptible(self.state.step):
+            sharding.save_policy(self.policy, self.out, self.recipe)
+        self._clock.lap("validate")
+        return RlResult(
+            self.out,
+            self._best.value,
+            self._best.step,
+            self.recipe.rl.steps,
+            self._clock.total,
+            dict(self._clock.seconds),
+            self.state.flat_groups / self.state.all_groups,
+            self.state.edits,
+            self.state.rollouts,
+        )
+
+
+def require_reports(algorithm: Algorithm, studies: Sequence[Study]) -> None:
+    """UserError where the algorithm needs reference reports and a study has none."""
+    bare = next((study.id for study in studies if not study.report), None)
+    if algorithm.needs_reports and bare is not None:
+        raise UserError(
+            f"rl.algorithm={algorithm.name} works towards reference reports, but study {bare} has "
+            "none; use rl.algorithm=dr_grpo with reward.against=labels, as the recipe nih does"
+        )

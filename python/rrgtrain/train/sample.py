@@ -1,0 +1,80 @@
+"""Draw the groups of a step from the policy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from rrgkern import philox_seed
+from rrgtrain.algorithms import Group, Member
+from rrgtrain.dist import ranks, sharding
+from rrgtrain.errors import NotFinite
+from rrgtrain.rollout.engine import Rollout
+
+if TYPE_CHECKING:
+    from rrgtrain.train.rl_run import RlRun
+
+
+def sample_groups(run: RlRun, indices: Sequence[int], step: int) -> list[Group]:
+    """Groups of `algorithm.sampled` members for the studies `indices`, each from its own seed.
+
+    Of several ranks, each draws its share of the batch. Raises NotFinite where the policy's
+    log-probabilities are not finite.
+    """
+    policy, settings, sampler = run.policy, run.recipe.rl, run.sampler
+    own = ranks.shard(indices)
+    prompts = [run.prompts(run.studies[i]) for i in own]
+    policy.model.eval()
+    with torch.no_grad(), sharding.summon_full(policy):
+        pushed = ranks.broadcast_from_main(
+            sampler.update(policy, step) if ranks.is_main() else None
+        )
+        if not ranks.is_main():
+            sampler.follow(pushed)
+        rollouts = sampler.generate(
+            policy,
+            prompts,
+            group=run.algorithm.sampled,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_new_tokens=settings.max_new_tokens,
+            seeds=ranks.shard(member_seeds(run, indices, step)),
+        )
+        sampler.release()
+    policy.model.train()
+    if not all(torch.isfinite(r.logps).all() for group in rollouts for r in group):
+        cause = "its weights have blown up; lower rl.lr"
+        if step == 0:
+            cause = f"the checkpoint {run.recipe.policy.path} is broken; name another one"
+        raise NotFinite(f"the policy gives no finite log-probability at step {step}: {cause}")
+    return [
+        Group(index, run.studies[index], prompt, tuple(_member(run, r) for r in group))
+        for index, prompt, group in zip(own, prompts, rollouts, strict=True)
+    ]
+
+
+def member_seeds(run: RlRun, indices: Sequence[int], step: int) -> list[list[int]]:
+    """A seed for every member, by run, step, study and place.
+
+    A study that comes twice in a batch (few studies, the border of an epoch) draws new reports. An
+    edit has a seed of its own kind: sampling and editing never share a draw.
+    """
+    turns: Counter[int] = Counter()
+    seeds = []
+    count = run.algorithm.sampled
+    for i in indices:
+        places = range(turns[i] * count, (turns[i] + 1) * count)
+        seeds.append([philox_seed(~run.recipe.seed, step, i, k) for k in places])
+        turns[i] += 1
+    return seeds
+
+
+def _member(run: RlRun, rollout: Rollout) -> Member:
+    corrected = run.sampler.own_kernels and run.recipe.rollout.correction != "none"
+    text = run.policy.codec.decode(rollout.ids)
+    return Member(
+        rollout.ids, text, "sampled", rollout.finished, rollout.logps, corrected=corrected
+    )
