@@ -80,8 +80,8 @@ class RlRun:
     """What a training by reinforcement learning works with, and where it stands.
 
     validate: metrics of the policy on held-out studies. out: directory of the best checkpoint.
-    record: sees every batch before its update. checkpointer: makes the run resumable. sampler: draws
-    the reports; transformers by default.
+    record: sees every batch before its update. checkpointer: makes the run resumable.
+    sampler: draws the reports; transformers by default.
     """
 
     policy: Policy

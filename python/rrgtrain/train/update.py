@@ -64,6 +64,7 @@ def update(
     Raises UserError, before any weight changes, where the gap is too wide.
     """
     settings, loss = run.recipe.rl, run.algorithm.loss
+    mark_dirty = run.checkpointer.mark_dirty
     if not is_on_policy(settings, len(batch.groups)):
         batch = with_rollout_logps(run.policy, run.reference, batch, loss, settings)
     rows, tokens, gap = [], 0, None
@@ -73,9 +74,7 @@ def update(
             if gap is None:
                 gap = run.watch(batch, gradients.computed)
             parameters = run.policy.model.parameters()
-            norm = apply_step(
-                run.optimizer, parameters, lr, settings.clip, run.checkpointer.mark_dirty
-            )
+            norm = apply_step(run.optimizer, parameters, lr, settings.clip, mark_dirty)
             rows.append({**gradients.metrics, "grad_norm": norm})
             tokens += gradients.tokens
     return {**mean_of_updates(rows), **(gap or {})}, tokens

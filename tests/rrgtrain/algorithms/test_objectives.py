@@ -400,7 +400,7 @@ def a_kl_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
 def no_room_for_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     """(1 - w) forgotten."""
     monkeypatch.setattr(
-        update_module,
+        batch_module,
         "as_objective",
         lambda objective: replace(objective, group_weight=None),
     )
@@ -439,12 +439,12 @@ def a_weight_per_pair_not_per_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clipped_at_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first group is left out."""
-    real = update_module._needed
+    real = batch_module.Batch._micro_batch
 
-    def wrong(chunk, groups, *args, **options):
-        return real([g for g in chunk if g is not groups[0]], groups, *args, **options)
+    def wrong(batch, chunk, **options):
+        return real(batch, [(g, first) for g, first in chunk if first > 0], **options)
 
-    monkeypatch.setattr(update_module, "_needed", wrong)
+    monkeypatch.setattr(batch_module.Batch, "_micro_batch", wrong)
 
 
 @pytest.mark.parametrize(

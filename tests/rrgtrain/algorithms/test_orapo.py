@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -17,13 +18,19 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train import update as update_module
-from rrgtrain.train.rl import spread, zero_variance
+from rrgtrain.train.batch import Batch
+from rrgtrain.train.batch_metrics import zero_variance
 from rrgtrain.train.update import Gradients
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import tiny_policy
 
 POLICY = tiny_policy()
 SAMPLED = [["Edema.", "Clear.", "The heart is enlarged."], ["No effusion.", "Clear lungs."]]
+
+
+def spread(groups: list[Group], totals: np.ndarray) -> torch.Tensor:
+    """[S] rewards, NaN at the oracle."""
+    return Batch(groups, scores={"total": totals}).rewards
 
 
 def completed(name: str = "orapo", *, edited: bool = False) -> list[Group]:
@@ -223,9 +230,10 @@ def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.Mo
 
 def test_rewards_and_variance_are_those_of_the_members_that_compete() -> None:
     groups = completed()
-    whole = spread(groups, torch.tensor([1.0, 1.0, 1.0, 0.5, 0.25]).numpy())
+    totals = np.array([1.0, 1.0, 1.0, 0.5, 0.25])
+    whole = spread(groups, totals)
     assert whole.isnan().tolist() == [False] * 3 + [True] + [False] * 2 + [True]
-    assert zero_variance(groups, whole) == 1
+    assert zero_variance(Batch(groups, scores={"total": totals})) == 1
 
 
 def test_bounds_that_cross() -> None:

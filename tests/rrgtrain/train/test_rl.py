@@ -26,6 +26,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
 from rrgtrain.train import rl_run as run_module
+from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import zero_variance
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
@@ -206,9 +207,9 @@ def test_a_reference_is_kept_only_where_something_compares_with_it(
 
 def test_zero_variance_by_hand() -> None:
     groups = groups_of(tiny_policy(), [["Edema."] * 3, ["Edema."], ["Edema."] * 2], edited=False)
-    total = torch.tensor([1.0, 1.0, 1.0, 0.3, 0.5, 0.6], dtype=torch.float64)
-    assert zero_variance(groups, total) == 2
-    assert zero_variance(groups, torch.arange(6.0)) == 1
+    total = np.array([1.0, 1.0, 1.0, 0.3, 0.5, 0.6])
+    assert zero_variance(Batch(groups, scores={"total": total})) == 2
+    assert zero_variance(Batch(groups, scores={"total": np.arange(6.0)})) == 1
 
 
 def test_groups_without_variance_train_nothing(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
+from rrgtrain.train import batch as batch_module
 from rrgtrain.train import update as update_module
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.update import Gradients
@@ -242,12 +243,12 @@ def test_members_of_advantage_zero_are_left_out_and_change_nothing(
     assert len(forwarded) == sum(len(groups[g].members) for g in (0, 1, 3))
     assert lean[0].metrics["scored_tokens"] < sum(len(m.ids) for g in groups for m in g.members)
 
-    needed = update_module._needed
+    micro_batches = Batch.micro_batches
 
-    def everything(chunk, groups, per_token, offsets, *, keep_all):
-        return needed(chunk, groups, per_token, offsets, keep_all=True)
+    def everything(batch, token_budget, *, keep_all):
+        return micro_batches(batch, token_budget, keep_all=True)
 
-    monkeypatch.setattr(update_module, "_needed", everything)
+    monkeypatch.setattr(Batch, "micro_batches", everything)
     full = fused(policy, None, groups, cfg)
     assert_equal(lean, full, 1e-11)
 
@@ -357,8 +358,8 @@ def wrong_group_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of_the_next_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = update_module.group_offsets
-    monkeypatch.setattr(update_module, "group_offsets", lambda groups: real(groups) + 1)
+    real = batch_module.group_offsets
+    monkeypatch.setattr(batch_module, "group_offsets", lambda groups: real(groups) + 1)
 
 
 def no_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
