@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rrgtrain.algorithms.orapo import zero_shares
-from rrgtrain.log.record import Batch
+from rrgtrain.log.record import StepRecord
 
 
 @dataclass
@@ -16,7 +16,7 @@ class ZeroRecorder:
     shares: list[float] = field(default_factory=list)
     whole_groups: list[float] = field(default_factory=list)
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: StepRecord) -> None:
         shares = zero_shares(batch.groups, batch.rewards)
         self.shares.append(sum(shares) / len(shares))
         self.whole_groups.append(sum(share == 1.0 for share in shares) / len(shares))

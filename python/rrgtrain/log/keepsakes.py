@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rrgtrain.algorithms.group import members
-from rrgtrain.log.record import Batch, token_weights
+from rrgtrain.log.record import StepRecord, token_weights
 from rrgtrain.report.samples import EditSample, WeightSample
 
 APART = 10
@@ -24,7 +24,7 @@ class Keepsakes:
     kept_edits: list[EditSample] = field(default_factory=list)
     kept_weights: list[WeightSample] = field(default_factory=list)
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: StepRecord) -> None:
         self._look_for_edits(batch)
         late = not self.kept_weights or batch.step >= self.kept_weights[-1].step + APART
         if late and (found := heaviest(batch)) is not None:
@@ -48,7 +48,7 @@ class Keepsakes:
         self.kept_edits = [EditSample(**sample) for sample in state["kept"]]
         self.kept_weights = [WeightSample(**sample) for sample in state.get("weights", [])]
 
-    def _look_for_edits(self, batch: Batch) -> None:
+    def _look_for_edits(self, batch: StepRecord) -> None:
         flat, rewards, begin = members(batch.groups), batch.rewards, 0
         for group in batch.groups:
             for k, member in enumerate(group.members):
@@ -76,7 +76,7 @@ class Keepsakes:
         return late or any(rule not in seen for rule, _, _ in steps)
 
 
-def heaviest(batch: Batch) -> WeightSample | None:
+def heaviest(batch: StepRecord) -> WeightSample | None:
     """The sampled report with the heaviest token; None where no token weighs more than another."""
     weights, flat = token_weights(batch), members(batch.groups)
     studies = [group.study for group in batch.groups for _ in group.members]

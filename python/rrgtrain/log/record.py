@@ -31,7 +31,7 @@ TENSORS = ("advantages", "weight", "mask", "group_weight", "likelihood")
 
 
 @dataclass(frozen=True)
-class Batch:
+class StepRecord:
     """One step before its update.
 
     `scores` are those of the members that compete, "total" and each term; `rewards` [S] is the
@@ -53,7 +53,7 @@ class Batch:
 class Recorder(Protocol):
     """Sees every batch before its update, and goes on where it stood after a resume."""
 
-    def __call__(self, batch: Batch) -> None: ...
+    def __call__(self, batch: StepRecord) -> None: ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -69,7 +69,7 @@ class StepRecords:
     def __init__(self, folder: Path, every: int, inner: Recorder | None = None) -> None:
         self.folder, self.every, self.inner = folder, every, inner
 
-    def __call__(self, batch: Batch) -> None:
+    def __call__(self, batch: StepRecord) -> None:
         if self.every and batch.step % self.every == 0:
             self.folder.mkdir(exist_ok=True)
             atomic_write(self.folder / f"{batch.step:06d}.json.gz", packed(recorded(batch)))
@@ -86,7 +86,7 @@ class StepRecords:
             self.inner.load_state_dict(state)
 
 
-def recorded(batch: Batch) -> dict[str, Any]:
+def recorded(batch: StepRecord) -> dict[str, Any]:
     """The batch as values that JSON holds; fp32 numbers come back with the same bits."""
     objective, preference = batch.objective, batch.objective.preference
     return {
@@ -213,7 +213,7 @@ def check_ids(ids: Tensor, vocabulary: int, place: str) -> None:
         )
 
 
-def token_weights(batch: Batch) -> list[Tensor]:
+def token_weights(batch: StepRecord) -> list[Tensor]:
     """The weight of every token, by member; nothing where the objective weighs none."""
     weight = batch.objective.weight
     if weight is None:

@@ -25,7 +25,7 @@ from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.log.record import (
-    Batch,
+    StepRecord,
     check_ids,
     member_of,
     read_whole_record,
@@ -37,7 +37,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint
-from rrgtrain.train.batch import Batch as TrainBatch
+from rrgtrain.train.batch import Batch
 from rrgtrain.train.gap import ROUNDING
 from rrgtrain.train.update import with_rollout_logps
 
@@ -128,10 +128,10 @@ def made_again(
         return
     algorithm.load_state_dict(record["state"])
     totals = {"total": torch.tensor(record["rewards"]["total"]).double().numpy()}
-    total = TrainBatch(recorded_groups, scores=totals).rewards
+    total = Batch(recorded_groups, scores=totals).rewards
     objective = as_objective(algorithm.advantages(recorded_groups, total))
     made = recorded(
-        Batch(record["step"], 0.0, [], {}, total, objective, record["state"], codec, {})
+        StepRecord(record["step"], 0.0, [], {}, total, objective, record["state"], codec, {})
     )
     for name in OBJECTIVE:
         yield compared(name.replace("_", " "), record[name], made[name])
@@ -216,7 +216,7 @@ def _log_probabilities(
     load_weights(session.policy, load_checkpoint(kept[0]).state["weights"])
     sampled = [dataclasses.replace(g, members=_sampled(g)) for g in groups_of(record, session)]
     settings = session.recipe.rl
-    batch = TrainBatch.of(sampled, torch.ones(len(members(sampled))), settings)
+    batch = Batch.of(sampled, torch.ones(len(members(sampled))), settings)
     found = with_rollout_logps(session.policy, None, batch, algorithm.loss, settings).old
     assert found is not None
     sampler = torch.tensor(list(itertools.chain(*told)), dtype=found.dtype)

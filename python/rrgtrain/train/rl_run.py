@@ -20,12 +20,11 @@ from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.log.record import Batch as RecordedBatch
-from rrgtrain.log.record import Recorder
+from rrgtrain.log.record import Recorder, StepRecord
 from rrgtrain.log.speed import Speed
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout.engine import RolloutEngine, TransformersEngine
+from rrgtrain.rollout import RolloutEngine, TransformersEngine
 from rrgtrain.schema import Recipe
 from rrgtrain.state.checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch import Batch
@@ -212,7 +211,7 @@ class RlRun:
         if self.record is not None:
             done, codec = step / self.recipe.rl.steps, self.policy.codec
             self.record(
-                RecordedBatch(
+                StepRecord(
                     step,
                     done,
                     batch.groups,

@@ -12,7 +12,7 @@ from rrgkern import philox_seed
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite
-from rrgtrain.rollout.engine import Rollout
+from rrgtrain.rollout import Rollout, SamplingRequest
 
 if TYPE_CHECKING:
     from rrgtrain.train.rl_run import RlRun
@@ -34,8 +34,7 @@ def sample_groups(run: RlRun, indices: Sequence[int], step: int) -> list[Group]:
         )
         if not ranks.is_main():
             sampler.follow(pushed)
-        rollouts = sampler.generate(
-            policy,
+        request = SamplingRequest(
             prompts,
             group=run.algorithm.sampled,
             temperature=settings.temperature,
@@ -43,6 +42,7 @@ def sample_groups(run: RlRun, indices: Sequence[int], step: int) -> list[Group]:
             max_new_tokens=settings.max_new_tokens,
             seeds=ranks.shard(member_seeds(run, indices, step)),
         )
+        rollouts = sampler.generate(policy, request)
         sampler.release()
     policy.model.train()
     if not all(torch.isfinite(r.logps).all() for group in rollouts for r in group):

@@ -10,7 +10,7 @@ import torch
 from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.data.study import Study
 from rrgtrain.log.keepsakes import Keepsakes, heaviest, weighed_pieces
-from rrgtrain.log.record import Batch
+from rrgtrain.log.record import StepRecord
 from rrgtrain.policy.codec import ReportCodec
 
 NO_IDS = torch.zeros(0, dtype=torch.int64)
@@ -24,9 +24,9 @@ class Characters:
         return [(i, i + (v != 0)) for i, v in enumerate(ids.tolist())]
 
 
-def batch(step: int, groups: list[Group], rewards: list[float], objective: Objective) -> Batch:
+def batch(step: int, groups: list[Group], rewards: list[float], objective: Objective) -> StepRecord:
     codec: ReportCodec = Characters()  # type: ignore[assignment]
-    return Batch(step, 0.0, groups, {}, torch.tensor(rewards), objective, {}, codec)
+    return StepRecord(step, 0.0, groups, {}, torch.tensor(rewards), objective, {}, codec)
 
 
 def edited_group(index: int, *letters: str) -> Group:
@@ -40,7 +40,7 @@ def edited_group(index: int, *letters: str) -> Group:
     return Group(index, study, None, (*sampled, *edited))  # type: ignore[arg-type]
 
 
-def edits(step: int, groups: list[Group]) -> Batch:
+def edits(step: int, groups: list[Group]) -> StepRecord:
     count = sum(len(g.members) for g in groups)
     rewards = [float(i + 1) for i in range(count)]
     return batch(step, groups, rewards, Objective(torch.zeros(count)))
@@ -66,7 +66,7 @@ def test_the_first_of_each_rule_then_some_along_the_run() -> None:
     assert found == [(0, "d"), (1, "c"), (12, "d"), (30, "d")]
 
 
-def weighed_groups(step: int, top: float = 3.0) -> Batch:
+def weighed_groups(step: int, top: float = 3.0) -> StepRecord:
     """Three members: a plain one, the heaviest, and an edited one that is heavier still."""
     study = Study("s", "train", "ref", None, ())
     members = (

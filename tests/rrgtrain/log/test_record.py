@@ -16,7 +16,7 @@ from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.log.record import (
-    Batch,
+    StepRecord,
     StepRecords,
     packed,
     read_record,
@@ -253,7 +253,7 @@ def test_what_is_recorded_stands_in_the_order_of_the_members() -> None:
     advantages, weight = (torch.randn(n, generator=generator) for n in (len(flat), tokens))
     objective = Objective(advantages, weight=weight, group_weight=torch.tensor([0.25, 0.75]))
     scores = {"total": np.arange(float(len(flat)))}
-    batch = Batch(3, 0.5, groups, scores, advantages, objective, {}, policy.codec)
+    batch = StepRecord(3, 0.5, groups, scores, advantages, objective, {}, policy.codec)
     record = recorded(batch)
     assert torch.equal(torch.tensor(record["advantages"]), advantages)
     assert torch.equal(torch.tensor(record["weight"]), weight)

@@ -18,7 +18,7 @@ from rrgtrain.algorithms import Algorithm, Group, Member, build_algorithm
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog, read_metrics
-from rrgtrain.log.record import Batch
+from rrgtrain.log.record import StepRecord
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
@@ -149,7 +149,7 @@ def test_every_step_is_logged_with_names_that_say_what_they_are(tmp_path: Path) 
 
 def test_rewards_edits_and_rollouts_are_counted(tmp_path: Path) -> None:
     cfg = recipe("rl.algorithm=editgrpo", "rl.group=6", "rl.steps=2")
-    batches: list[Batch] = []
+    batches: list[StepRecord] = []
     result, _, rows, _ = trained(tmp_path, cfg, record=batches.append)
     assert result.rollouts == 2 * 3 * 3
     assert [batch.step for batch in batches] == [0, 1]
