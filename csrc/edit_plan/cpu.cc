@@ -32,18 +32,17 @@ int64_t edit_plan_space(TensorView x_sentence_offsets, TensorView y_sentence_off
 // Plans every pair, on as many threads as the work is worth: each makes a plan of its own, a function
 // of the pair that holds what it works on.
 template <typename MakePlan>
-void plan_all(const SentenceRows& x, const SentenceRows& y, int64_t reports, int64_t threads,
-              const MakePlan& make_plan) {
+void plan_all(const Pairs& pairs, int64_t threads, const MakePlan& make_plan) {
   double work = 0.0;
-  for (int64_t r = 0; r < reports; ++r) {
-    const ReleasedSizes sizes = released_sizes(x.entity_offsets, y.entity_offsets, r);
+  for (int64_t r = 0; r < pairs.reports; ++r) {
+    const ReleasedSizes sizes = released_sizes(pairs.x.entity_offsets, pairs.y.entity_offsets, r);
     const double entities = static_cast<double>(sizes.own + sizes.wanted);
-    work += entities * entities * static_cast<double>(x.width) / 2.0;
+    work += entities * entities * static_cast<double>(pairs.width) / 2.0;
   }
-  Items pairs(reports);
+  Items reports(pairs.reports);
   on_threads(threads_for(work, threads), [&] {
     auto plan = make_plan();
-    for (int64_t first, last; pairs.take(&first, &last);) {
+    for (int64_t first, last; reports.take(&first, &last);) {
       for (int64_t r = first; r < last; ++r) plan(r);
     }
   });
@@ -58,29 +57,16 @@ struct Space {
   }
 };
 
-void edit_plan_cpu(TensorView x_sentence_offsets, TensorView x_sentence_key,
-                   TensorView x_entity_offsets, TensorView x_entity_sentence,
-                   TensorView x_presence, TensorView x_key, TensorView x_embedding,
-                   TensorView y_sentence_offsets, TensorView y_sentence_key,
-                   TensorView y_entity_offsets, TensorView y_entity_sentence,
-                   TensorView y_presence, TensorView y_key, TensorView y_embedding,
-                   TensorView seeds, double tau, double tau_replace, int64_t max_edits,
+void edit_plan_cpu(const Pairs& pairs, double tau, double tau_replace, int64_t max_edits,
                    bool conflict_requires_spurious, TensorView rule, TensorView sentence,
                    TensorView reference, TensorView count, int64_t threads) {
-  const int64_t reports = seeds.size(0), width = x_embedding.size(1);
-  const SentenceRows x =
-      sentence_rows(x_sentence_offsets, x_sentence_key, x_entity_offsets, x_entity_sentence,
-                    x_presence, x_key, x_embedding, reports, width);
-  const SentenceRows y =
-      sentence_rows(y_sentence_offsets, y_sentence_key, y_entity_offsets, y_entity_sentence,
-                    y_presence, y_key, y_embedding, reports, width);
+  const SentenceRows &x = pairs.x, &y = pairs.y;
   const EditOptions options = {static_cast<float>(tau), static_cast<float>(tau_replace), max_edits,
                                conflict_requires_spurious};
   const Scripts out = scripts(rule, sentence, reference, count);
-  const int64_t* seed = elements<const int64_t>(seeds, "seeds", {reports});
   const CpuKernels& kernels = cpu_kernels().back();
   const OneThread alone;
-  plan_all(x, y, reports, threads, [&] {
+  plan_all(pairs, threads, [&] {
     return [&, space = Space(), panel = Panel()](int64_t r) mutable {
       const int64_t bytes = pair_sizes(x.sentence_offsets, y.sentence_offsets, x.entity_offsets,
                                        y.entity_offsets, r)
@@ -88,50 +74,34 @@ void edit_plan_cpu(TensorView x_sentence_offsets, TensorView x_sentence_key,
       EditedPair pair(x, y, r, options, space.of(bytes));
       pair.read(alone);
       const int64_t n = pair.count();
-      panel.fill(n, width, kernels, [&](int64_t k) { return pair.embedding(k); });
+      panel.fill(n, pairs.width, kernels, [&](int64_t k) { return pair.embedding(k); });
       float* matrix = pair.cosine();
       cosine_matrix(panel, panel, true, matrix, n, kernels);
       for (int64_t e = 0; e < n; ++e) {
         for (int64_t u = e + 1; u < n; ++u) matrix[u * n + e] = matrix[e * n + u];
       }
       pair.relate(alone);
-      out.count[r] = pair.plan(static_cast<uint64_t>(seed[r]), out.row(r));
+      out.count[r] = pair.plan(static_cast<uint64_t>(pairs.seeds[r]), out.row(r));
     };
   });
 }
 
-void edit_plan_released_cpu(TensorView x_sentence_offsets, TensorView x_sentence_key,
-                            TensorView x_entity_offsets, TensorView x_entity_sentence,
-                            TensorView x_presence, TensorView x_key, TensorView x_embedding,
-                            TensorView x_kind, TensorView y_sentence_offsets,
-                            TensorView y_sentence_key, TensorView y_entity_offsets,
-                            TensorView y_entity_sentence, TensorView y_presence, TensorView y_key,
-                            TensorView y_embedding, TensorView y_kind, TensorView seeds,
-                            TensorView affinity, double tau, double tau_replace, double neg_weight,
-                            TensorView rule, TensorView sentence, TensorView reference,
-                            TensorView count, int64_t threads) {
-  const int64_t reports = seeds.size(0), width = x_embedding.size(1);
-  const SentenceRows x =
-      sentence_rows(x_sentence_offsets, x_sentence_key, x_entity_offsets, x_entity_sentence,
-                    x_presence, x_key, x_embedding, reports, width);
-  const SentenceRows y =
-      sentence_rows(y_sentence_offsets, y_sentence_key, y_entity_offsets, y_entity_sentence,
-                    y_presence, y_key, y_embedding, reports, width);
-  const int8_t* x_kinds = elements<const int8_t>(x_kind, "x_kind", {x_presence.size(0)});
-  const int8_t* y_kinds = elements<const int8_t>(y_kind, "y_kind", {y_presence.size(0)});
+void edit_plan_released_cpu(const Pairs& pairs, TensorView affinity, double tau, double tau_replace,
+                            double neg_weight, TensorView rule, TensorView sentence,
+                            TensorView reference, TensorView count, int64_t threads) {
+  const SentenceRows &x = pairs.x, &y = pairs.y;
   const ReleasedOptions options = released_options(affinity, tau, tau_replace, neg_weight);
   const Scripts out = scripts(rule, sentence, reference, count);
-  const int64_t* seed = elements<const int64_t>(seeds, "seeds", {reports});
   const CpuKernels& kernels = cpu_kernels().back();
-  plan_all(x, y, reports, threads, [&] {
+  plan_all(pairs, threads, [&] {
     return [&, space = Space(), left = Panel(), right = Panel()](int64_t r) mutable {
       const int64_t bytes = released_sizes(x.entity_offsets, y.entity_offsets, r).bytes();
-      const ReleasedPair pair(x, x_kinds, y, y_kinds, r, options, space.of(bytes));
-      left.fill(pair.own(), width, kernels, [&](int64_t e) { return pair.own_embedding(e); });
-      right.fill(pair.wanted(), width, kernels, [&](int64_t f) { return pair.wanted_embedding(f); });
+      const ReleasedPair pair(x, pairs.x_kind, y, pairs.y_kind, r, options, space.of(bytes));
+      left.fill(pair.own(), pairs.width, kernels, [&](int64_t e) { return pair.own_embedding(e); });
+      right.fill(pair.wanted(), pairs.width, kernels, [&](int64_t f) { return pair.wanted_embedding(f); });
       cosine_matrix(left, right, false, pair.cosine(), pair.wanted(), kernels);
       pair.relate(OneThread());
-      out.count[r] = pair.plan(static_cast<uint64_t>(seed[r]), out.row(r));
+      out.count[r] = pair.plan(static_cast<uint64_t>(pairs.seeds[r]), out.row(r));
     };
   });
 }
@@ -144,7 +114,9 @@ int64_t edit_plan_draw(int64_t n, int64_t seed, int64_t edit) {
 
 }  // namespace rrgkern
 
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_cpu, rrgkern::edit_plan_cpu)
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_released_cpu, rrgkern::edit_plan_released_cpu)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_cpu,
+                              (rrgkern::FromTensors<rrgkern::edit_plan_cpu, 15>::call))
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_released_cpu,
+                              (rrgkern::FromTensors<rrgkern::edit_plan_released_cpu, 17>::call))
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_draw, rrgkern::edit_plan_draw)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_space, rrgkern::edit_plan_space)

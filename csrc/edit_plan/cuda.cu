@@ -97,64 +97,37 @@ Workspace workspace(const TensorView& slabs, int64_t bytes, int64_t reports) {
 
 // `bytes` is what edit_plan_space says; `slabs` [blocks * bytes] may be empty where that fits into
 // the shared memory of any GPU.
-void edit_plan_cuda(TensorView x_sentence_offsets, TensorView x_sentence_key,
-                    TensorView x_entity_offsets, TensorView x_entity_sentence,
-                    TensorView x_presence, TensorView x_key, TensorView x_embedding,
-                    TensorView y_sentence_offsets, TensorView y_sentence_key,
-                    TensorView y_entity_offsets, TensorView y_entity_sentence,
-                    TensorView y_presence, TensorView y_key, TensorView y_embedding,
-                    TensorView seeds, double tau, double tau_replace, int64_t max_edits,
+void edit_plan_cuda(const Pairs& pairs, double tau, double tau_replace, int64_t max_edits,
                     bool conflict_requires_spurious, int64_t bytes, TensorView slabs,
                     TensorView rule, TensorView sentence, TensorView reference, TensorView count) {
-  const int64_t reports = seeds.size(0), width = x_embedding.size(1);
-  const SentenceRows x =
-      sentence_rows(x_sentence_offsets, x_sentence_key, x_entity_offsets, x_entity_sentence,
-                    x_presence, x_key, x_embedding, reports, width);
-  const SentenceRows y =
-      sentence_rows(y_sentence_offsets, y_sentence_key, y_entity_offsets, y_entity_sentence,
-                    y_presence, y_key, y_embedding, reports, width);
   const EditOptions options = {static_cast<float>(tau), static_cast<float>(tau_replace), max_edits,
                                conflict_requires_spurious};
   const Scripts out = scripts(rule, sentence, reference, count);
-  if (reports == 0) return;
-  const Workspace space = workspace(slabs, bytes, reports);
-  tvm::ffi::CUDADeviceGuard guard(seeds.device().device_id);
-  edit_plan_kernel<<<space.blocks, kThreads, space.shared, current_stream(seeds)>>>(
-      x, y, elements<const int64_t>(seeds, "seeds", {reports}), options, space.slabs, bytes, out);
+  if (pairs.reports == 0) return;
+  const Workspace space = workspace(slabs, bytes, pairs.reports);
+  tvm::ffi::CUDADeviceGuard guard(pairs.device.device().device_id);
+  edit_plan_kernel<<<space.blocks, kThreads, space.shared, current_stream(pairs.device)>>>(
+      pairs.x, pairs.y, pairs.seeds, options, space.slabs, bytes, out);
   TVM_FFI_CHECK_CUDA_ERROR(cudaGetLastError());
 }
 
-void edit_plan_released_cuda(TensorView x_sentence_offsets, TensorView x_sentence_key,
-                             TensorView x_entity_offsets, TensorView x_entity_sentence,
-                             TensorView x_presence, TensorView x_key, TensorView x_embedding,
-                             TensorView x_kind, TensorView y_sentence_offsets,
-                             TensorView y_sentence_key, TensorView y_entity_offsets,
-                             TensorView y_entity_sentence, TensorView y_presence, TensorView y_key,
-                             TensorView y_embedding, TensorView y_kind, TensorView seeds,
-                             TensorView affinity, double tau, double tau_replace,
-                             double neg_weight, int64_t bytes, TensorView slabs, TensorView rule,
-                             TensorView sentence, TensorView reference, TensorView count) {
-  const int64_t reports = seeds.size(0), width = x_embedding.size(1);
-  const SentenceRows x =
-      sentence_rows(x_sentence_offsets, x_sentence_key, x_entity_offsets, x_entity_sentence,
-                    x_presence, x_key, x_embedding, reports, width);
-  const SentenceRows y =
-      sentence_rows(y_sentence_offsets, y_sentence_key, y_entity_offsets, y_entity_sentence,
-                    y_presence, y_key, y_embedding, reports, width);
-  const int8_t* x_kinds = elements<const int8_t>(x_kind, "x_kind", {x_presence.size(0)});
-  const int8_t* y_kinds = elements<const int8_t>(y_kind, "y_kind", {y_presence.size(0)});
+void edit_plan_released_cuda(const Pairs& pairs, TensorView affinity, double tau,
+                             double tau_replace, double neg_weight, int64_t bytes,
+                             TensorView slabs, TensorView rule, TensorView sentence,
+                             TensorView reference, TensorView count) {
   const ReleasedOptions options = released_options(affinity, tau, tau_replace, neg_weight);
   const Scripts out = scripts(rule, sentence, reference, count);
-  if (reports == 0) return;
-  const Workspace space = workspace(slabs, bytes, reports);
-  tvm::ffi::CUDADeviceGuard guard(seeds.device().device_id);
-  edit_plan_released_kernel<<<space.blocks, kThreads, space.shared, current_stream(seeds)>>>(
-      x, x_kinds, y, y_kinds, elements<const int64_t>(seeds, "seeds", {reports}), options,
-      space.slabs, bytes, out);
+  if (pairs.reports == 0) return;
+  const Workspace space = workspace(slabs, bytes, pairs.reports);
+  tvm::ffi::CUDADeviceGuard guard(pairs.device.device().device_id);
+  edit_plan_released_kernel<<<space.blocks, kThreads, space.shared, current_stream(pairs.device)>>>(
+      pairs.x, pairs.x_kind, pairs.y, pairs.y_kind, pairs.seeds, options, space.slabs, bytes, out);
   TVM_FFI_CHECK_CUDA_ERROR(cudaGetLastError());
 }
 
 }  // namespace rrgkern
 
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_cuda, rrgkern::edit_plan_cuda)
-TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_released_cuda, rrgkern::edit_plan_released_cuda)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_cuda,
+                              (rrgkern::FromTensors<rrgkern::edit_plan_cuda, 15>::call))
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(edit_plan_released_cuda,
+                              (rrgkern::FromTensors<rrgkern::edit_plan_released_cuda, 17>::call))
