@@ -8,10 +8,10 @@ import types
 import pytest
 import torch
 
+from rrgkern import Edit, EditScript
 from rrgkern.edit_plan import pair as pair_module
 from rrgkern.edit_plan import reference as reference_module
 from rrgkern.edit_plan.inputs import EditOptions
-from rrgkern.edit_plan.types import Edit, EditScript
 from tests.mutants import mutate
 from tests.rrgkern.edit_plan import naive
 from tests.rrgkern.edit_plan.cases import Entity, Report, Sentence, random_pair, tensors

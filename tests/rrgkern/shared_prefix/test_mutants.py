@@ -10,8 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rrgkern.shared_prefix import SharedPrefixBatch, attention_layout, pack_shared_prefix
-from rrgkern.shared_prefix.attention import AttentionLayout, shared_prefix_attention
+from rrgkern.shared_prefix import (
+    AttentionLayout,
+    SharedPrefixBatch,
+    attention_layout,
+    pack_shared_prefix,
+    shared_prefix_attention,
+)
 from rrgkern.shared_prefix.reference import unshared_rows
 from tests.rrgkern.device import DEVICE
 
