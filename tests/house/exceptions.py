@@ -13,12 +13,16 @@ SLACK = 0.1
 
 def needless(root: Path) -> Iterator[str]:
     """Yield the entries of `plan.py` that allow what the tree at `root` no longer does."""
-    product = tree.shipped(tree.modules(root))
+    everything = tree.modules(root)
+    product = tree.shipped(everything)
     arrows = {(i.source.name, i.target) for i in figures.upward(product)}
     entered = list(figures.deep(product))
     inner = {(i.source.name, i.target) for i in entered if not plan.is_open(i.target)}
-    twice = {f"{package}:{name}" for package, name in figures.duplicate_classes(product)}
-    wide = {function.name for function in figures.wide_functions(product)}
+    twice = {
+        f"{package}:{name}"
+        for package, name in figures.duplicate_classes(tree.documented(everything))
+    }
+    wide = {function.name for function in figures.wide_functions(tree.documented(everything))}
     tables = (
         ("UPWARD", plan.UPWARD - arrows),
         ("MUTUAL", plan.MUTUAL - set(figures.mutual(product))),
@@ -29,7 +33,8 @@ def needless(root: Path) -> Iterator[str]:
     for table, entries in tables:
         yield from (f"{table}: {entry} is mended, take it off" for entry in sorted(entries))
     yield from _files(root)
-    yield from _doors({found.target for found in entered})
+    experiments = (i for i in figures.outside(everything) if i.source.package == "experiments")
+    yield from _doors({found.target for found in [*entered, *experiments]})
     yield from _limits(root)
 
 
@@ -47,7 +52,7 @@ def _doors(targets: set[str]) -> Iterator[str]:
     for room, doors in plan.DOORS.items():
         for door in doors.split():
             if f"{room}.{door}" not in targets:
-                yield f"DOORS: no other room imports {room}.{door}, take it off"
+                yield f"DOORS: no other room, nor an experiment, imports {room}.{door}, take it off"
 
 
 def _limits(root: Path) -> Iterator[str]:

@@ -29,6 +29,8 @@ CONTAINERS = {
     *("Batch", "Objective", "FlatObjective", "Preference", "FixedLogps", "RolloutLogps"),
     *("Layout", "Part", "Slice", "MiniBatch", "MicroBatch", "Update", "Completion", "Sampled"),
 }
+# Rooms of rrgtrain before the move, and the part on whose floor they stood.
+OLD_ROOMS = {"engine": "train", "replicate": "commands", "clinical": "util", "shown": "errors"}
 CONTAINER_ROOMS = {"rollout", "algorithms", "rewards", "engine", "train", "log"}
 
 
@@ -40,14 +42,20 @@ def report(root: Path) -> Iterator[str]:
         ("Rooms", room_table(everything)),
         ("Functions and classes", function_table(everything)),
         ("Comments and docstrings", prose_table(everything)),
-        ("Public class names that occur twice in a package", duplicate_lines(product)),
-        ("Modules with exactly one importer", single_lines(product)),
+        (
+            "Public class names that occur twice in a package",
+            duplicate_lines(tree.documented(everything)),
+        ),
+        ("Modules with exactly one importer", single_lines(tree.documented(everything))),
         ("Arrows upward", upward_lines(product)),
         ("Files of a room that other rooms import", door_lines(product)),
         ("Deep imports in the loss family", family_lines(product)),
         ("Imports of inner files by tests and benches", outside_lines(everything)),
         ("Containers from sampling to loss", container_lines(product)),
-        (f"Functions with more than {MANY} parameters", signature_lines(product)),
+        (
+            f"Functions with more than {MANY} parameters",
+            signature_lines(tree.documented(everything)),
+        ),
     )
     for title, lines in sections:
         yield from (f"## {title}", "", *lines, "")
@@ -187,14 +195,23 @@ def single_lines(product: list[Module]) -> Iterator[str]:
         yield f"{module.name} ({module.lines}) <- {only}"
 
 
+def _floors(found: Import) -> tuple[int, int] | None:
+    """Return the floors of both ends of an import inside a package that has floors."""
+    floors = plan.FLOOR.get(found.source.package, {})
+    ends = []
+    for name in (found.source.name, found.target):
+        unit = plan.unit(name)
+        ends.append(floors.get(OLD_ROOMS.get(unit, unit)))
+    if found.target.split(".")[0] != found.source.package or None in ends:
+        return None
+    return ends[0], ends[1]
+
+
 def upward(product: list[Module]) -> Iterator[Import]:
     """Yield the imports inside a package from a lower floor to a higher one."""
     for found in tree.imports(product):
-        floors = plan.FLOOR.get(found.source.package)
-        if floors is None or found.target.split(".")[0] != found.source.package:
-            continue
-        here, there = plan.unit(found.source.name), plan.unit(found.target)
-        if there and floors.get(here, 0) < floors.get(there, 0):
+        floors = _floors(found)
+        if floors and floors[0] < floors[1]:
             yield found
 
 
@@ -210,11 +227,10 @@ def mutual(product: list[Module]) -> list[tuple[str, str]]:
     """List the pairs of rooms on one floor that import each other."""
     ways = set()
     for found in tree.imports(product):
-        package = found.source.package
+        floors = _floors(found)
         here, there = plan.unit(found.source.name), plan.unit(found.target)
-        level = plan.FLOOR.get(package, {}).get(here)
-        same = found.target.split(".")[0] == package and here != there
-        if same and level is not None and level == plan.FLOOR[package].get(there):
+        if floors and floors[0] == floors[1] and here != there:
+            package = found.source.package
             ways.add((f"{package}.{here}", f"{package}.{there}"))
     return sorted((a, b) for a, b in ways if a < b and (b, a) in ways)
 

@@ -18,17 +18,16 @@ MAY_IMPORT = {
 # own floor and those beneath. DESIGN's way down is
 # commands -> run -> train -> {rollout, algorithms, rewards, select} -> policy, data.
 # `log` stands above the algorithms, because its records hold their groups.
-# `engine`, `clinical` and `shown` are of the layout before the move.
 TRAINER_FLOORS = (
-    ("errors", "shown", "vllm_worker"),
-    ("util", "recipe_files", "clinical"),
+    ("errors", "vllm_worker"),
+    ("util", "recipe_files"),
     ("dist",),
     ("schema", "config"),
     ("state", "data"),
     ("policy",),
     ("algorithms", "rewards", "rollout"),
     ("log", "select", "report"),
-    ("train", "engine"),
+    ("train",),
     ("run", "integrations"),
     ("commands", "listing"),
     ("cli", "__main__"),
@@ -115,10 +114,10 @@ NOT_OURS = {"rescue.py", "rrgtrain.json"}
 
 # Violations that a rule still allows, by its name. A limit may only fall.
 LIMITS = {
-    "rooms_are_entered_by_their_doors": 10,
-    "tests_and_benches_use_doors": 180,
+    "rooms_are_entered_by_their_doors": 8,
+    "tests_and_benches_use_doors": 140,
     "long_signatures_are_records": 70,
-    "first_lines_are_plain": 490,
+    "first_lines_are_plain": 415,
 }
 
 

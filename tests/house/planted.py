@@ -113,6 +113,7 @@ VIOLATIONS = [
     ("readme_map_equals_the_disk", "python/rrgtrain/new/a.py", "", "out python/rrgtrain/new"),
     ("rooms_are_complete", "tests/rrgtrain/test_train_loop.py", None, "rrgtrain.train: no test"),
     ("rooms_are_complete", "tests/rrgphantom/test_p.py", None, "rrgphantom: no test"),
+    ("rooms_are_complete", "experiments/new/a.py", "", "experiments.new: no test"),
     ("imports_point_one_way", "rrgkern/ops/api.py", "import rrgclinical", "imports rrgclinical"),
     ("imports_point_one_way", "rrgkern/ops/api.py", "import tests.t", "imports tests.t"),
     (
@@ -220,6 +221,12 @@ VIOLATIONS = [
         "python/rrgclinical/labels.py",
         "def f(): pass",
         "rrgclinical/labels.py:1: f has no docstring",
+    ),
+    (
+        "public_functions_have_docstrings",
+        "experiments/learning.py",
+        "def f(): pass",
+        "experiments/learning.py:1: f has no docstring",
     ),
     (
         "first_lines_are_plain",

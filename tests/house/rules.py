@@ -61,11 +61,12 @@ def rooms_are_complete(root: Path) -> Iterator[str]:
         for name in (f"{folder.name}.h", "cpu.cc"):
             if not (folder / name).exists():
                 yield f"csrc/{folder.name}: {name} is missing"
-    for package in packages(root, PYTHON):
+    folders = tree.package_folders(root) | {"experiments": "experiments"}
+    for package, home in folders.items():
         tests = root / "tests" / package
-        if not list(tests.rglob("test_*.py")):
+        if (root / home).is_dir() and not list(tests.rglob("test_*.py")):
             yield f"{package}: no test in tests/{package}"
-        for room in packages(root, f"{PYTHON}/{package}"):
+        for room in packages(root, home) if home != LIBRARY else ():
             folder = tests / plan.TESTS_OF.get(f"{package}.{room}", room)
             if not [*folder.rglob("test_*.py"), *tests.glob(f"test_{room}*.py")]:
                 yield f"{package}.{room}: no test in tests/{package}/{room}"
@@ -136,7 +137,7 @@ def tests_and_benches_use_doors(root: Path) -> Iterator[str]:
 
 def class_names_are_unique(root: Path) -> Iterator[str]:
     """Check that two modules of a package define no public class of the same name."""
-    found = figures.duplicate_classes(tree.shipped(tree.modules(root)))
+    found = figures.duplicate_classes(tree.documented(tree.modules(root)))
     for (package, name), homes in found.items():
         if f"{package}:{name}" not in plan.SAME_NAME:
             yield f"{package}: class {name} is defined in {', '.join(homes)}"
@@ -144,7 +145,7 @@ def class_names_are_unique(root: Path) -> Iterator[str]:
 
 def long_signatures_are_records(root: Path) -> Iterator[str]:
     """Check that only kernels and public doors take more than six parameters."""
-    for function in figures.wide_functions(tree.shipped(tree.modules(root))):
+    for function in figures.wide_functions(tree.documented(tree.modules(root))):
         if function.name not in plan.LONG_SIGNATURES:
             taken = f"{function.qualified} takes {function.parameters} parameters"
             yield f"{function.at}: {taken}, wanted at most {figures.MANY}, or a record"
@@ -170,7 +171,7 @@ def packages_are_small(root: Path) -> Iterator[str]:
 
 def public_functions_have_docstrings(root: Path) -> Iterator[str]:
     """Check that every module, and every public function and class in it, has a docstring."""
-    for module in tree.shipped(tree.modules(root)):
+    for module in tree.documented(tree.modules(root)):
         if module.tree.body and not ast.get_docstring(module.tree):
             yield f"{module.where}: the module has no docstring"
         for node in module.tree.body:

@@ -105,6 +105,11 @@ def shipped(all_modules: list[Module]) -> list[Module]:
     return [m for m in all_modules if m.where.parts[0] in (LIBRARY, PYTHON)]
 
 
+def documented(all_modules: list[Module]) -> list[Module]:
+    """Select the modules of the wheel and the experiments, which are read as code too."""
+    return [m for m in all_modules if m.where.parts[0] in (LIBRARY, PYTHON, "experiments")]
+
+
 def package_folders(root: Path) -> dict[str, str]:
     """Map the packages of the wheel to their folders, from the root."""
     found = {LIBRARY: LIBRARY} if (root / LIBRARY).is_dir() else {}
