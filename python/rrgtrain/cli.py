@@ -98,8 +98,8 @@ def parser() -> argparse.ArgumentParser:
     data.add_argument("--out", type=Path, required=True, help="directory of the data set")
     report = verb("report", "regenerate report.html of a finished run")
     report.add_argument("run", type=Path, help="directory of the run")
-    replay = verb("replay", "recompute a recorded step, or a saved NaN batch, and compare")
-    replay.add_argument("batch", type=Path, help="RUN/steps/NUMBER.json.gz, or RUN/failures/...")
+    replay = verb("replay", "recompute a saved NaN batch and say where it is not finite")
+    replay.add_argument("batch", type=Path, help="RUN/failures/<stage>-<step>")
     recipes = verb("recipes", "list the recipes with their papers")
     keys = verb("keys", "list the settings with types, defaults and allowed values")
     keys.add_argument("prefix", nargs="?", default="", help="beginning of a key, e.g. rl or rl.eps")
@@ -112,7 +112,7 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
-    0 on success, 1 where a replayed step differs; one line on standard error and 2 on bad input,
+    0 on success; one line on standard error and 2 on bad input,
     75 where the run was stopped and can be resumed, 130 after an interrupt from the keyboard.
     """
     return reported(lambda: _run(_understood(arguments)), ends_process=arguments is None)

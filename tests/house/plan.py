@@ -69,7 +69,7 @@ DOORS = {
     ),
     "rrgtrain.report": ("html names numbers page provenance samples series summary svg table"),
     "rrgtrain.rewards": "readers service",
-    "rrgtrain.run": "outcome replay replay_step select_studies session stages",
+    "rrgtrain.run": "outcome replay select_studies session stages",
     "rrgtrain.schema": "fields keys",
     "rrgtrain.select": "narrow records statistics subset weight",
     "rrgtrain.state": "checkpointer experiment remembered rundir store",

@@ -8,7 +8,6 @@ import pytest
 
 from rrgclinical.shown import one_line, printable, redacted, shown_url
 from rrgtrain import commands
-from rrgtrain.run.replay_step import Finding
 
 
 @pytest.mark.parametrize(
@@ -48,13 +47,6 @@ def test_a_replay_prints_no_control_character(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ids and texts of a record are whatever the data held."""
-    record = tmp_path / "3.json.gz"
-    record.touch()
-    found = Finding("text of study\x1b[2J", "now a\nrrgtrain: forged")
-    monkeypatch.setattr(commands, "replay_step", lambda path: [found])
-    assert commands.replay(record) == 1
-    shown = "text of study\\x1b[2J: differs, now a\\nrrgtrain: forged\n"
-    assert capsys.readouterr().out == shown
     monkeypatch.setattr(commands, "replay_batch", lambda path: ["study \x1b[2J"])
     assert commands.replay(tmp_path) == 0
     assert capsys.readouterr().out == "study \\x1b[2J\n"

@@ -1,4 +1,4 @@
-"""What a step of reinforcement learning was made of: one file a step, for `rrgtrain replay`.
+"""Records of the steps of reinforcement learning, one file a step: for the report, and to be read.
 
 `steps/000012.json.gz` of a run holds the prompts' ids, every member with ids, text and edit, the
 rewards by term and what the terms noted, the objective (advantages, token weights, mask, group
@@ -174,43 +174,6 @@ def read_record(path: Path) -> dict[str, Any]:
         seen = record.get("format") if isinstance(record, dict) else type(record).__name__
         raise UserError(f"{path} is of format {seen}, this version reads {FORMAT}")
     return record
-
-
-def read_whole_record(path: Path) -> dict[str, Any]:
-    """What `packed` wrote, with all that a replay reads; UserError for a file that lacks some."""
-    record = read_record(path)
-    try:
-        _read_all(record)
-    # What Python and torch raise for a value of another kind than the one that stood there.
-    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise UserError(
-            f"{path} holds no whole step ({type(error).__name__}: {error}); take it from a copy"
-        ) from error
-    return record
-
-
-def _read_all(record: Mapping[str, Any]) -> None:
-    int(record["step"]), float(record["progress"]), dict(record["state"])
-    for group in record["groups"]:
-        int(group["index"]), str(group["study"])
-        torch.tensor(group["prompt"], dtype=torch.int64)
-        for member in group["members"]:
-            member_of(member)
-    for values in ({"total": record["rewards"]["total"]} | record["rewards"]).values():
-        torch.tensor(values, dtype=torch.float64)
-    dict(record["notes"])
-    for name in (*TENSORS, "preference"):
-        record[name]
-
-
-def check_ids(ids: Tensor, vocabulary: int, place: str) -> None:
-    """Raises UserError for a token id that the policy has no embedding of."""
-    outside = ids[(ids < 0) | (ids >= vocabulary)]
-    if len(outside):
-        raise UserError(
-            f"{place} has the token id {int(outside[0])}, and the policy has {vocabulary} of them; "
-            "take the file from a copy, or give the run its policy back"
-        )
 
 
 def token_weights(batch: StepRecord) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""`rrgtrain replay`: a batch whose numbers were not finite, computed once more to be read."""
+"""Recomputes a saved batch whose numbers were not finite: `rrgtrain replay`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from rrgkern import linear_token_logps
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.log.record import check_ids
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.run.session import Session, open_session
@@ -30,11 +30,8 @@ def replay_batch(directory: Path) -> Iterator[str]:
     """
     run = RunDir(directory.parent.parent)
     if not run.config.is_file() or not (directory / "manifest.json").is_file():
-        if not directory.is_dir():
-            raise UserError(
-                f"no such file: {directory}; name RUN/steps/NUMBER.json.gz or RUN/failures/..."
-            )
-        raise UserError(f"{directory} holds no batch; name a directory RUN/failures/<stage>-<step>")
+        what = "holds no batch" if directory.exists() else "does not exist"
+        raise UserError(f"{directory} {what}; name a directory RUN/failures/<stage>-<step>")
     try:
         kept = load_checkpoint(directory).state
     except (OSError, ValueError, KeyError) as error:
@@ -61,7 +58,7 @@ def _computed(session: Session, members: list[dict[str, Any]], temperature: floa
                 "data back its studies"
             )
         place = f"a report of study {m['study']} in the batch"
-        check_ids(m["ids"], policy.text_config.vocab_size, place)
+        _check_ids(m["ids"], policy.text_config.vocab_size, place)
     prompts = [session.prompts(studies[m["study"]]) for m in members]
     policy.model.train()
     with _first_bad_module(policy) as seen:
@@ -79,6 +76,16 @@ def _computed(session: Session, members: list[dict[str, Any]], temperature: floa
     grads = {n: p.grad for n, p in policy.model.named_parameters() if p.grad is not None}
     yield _told("log-probabilities", {"log-probabilities": out.logps.detach()})
     yield _told("gradient of their mean", grads)
+
+
+def _check_ids(ids: Tensor, vocabulary: int, place: str) -> None:
+    """Raise UserError for a token id that the policy has no embedding of."""
+    outside = ids[(ids < 0) | (ids >= vocabulary)]
+    if len(outside):
+        raise UserError(
+            f"{place} has the token id {int(outside[0])}, and the policy has {vocabulary} of them; "
+            "take the file from a copy, or give the run its policy back"
+        )
 
 
 @contextmanager

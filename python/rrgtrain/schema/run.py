@@ -35,7 +35,7 @@ class LogSettings:
     """Keep records and name trackers."""
 
     records: int = at_least(1, 0)
-    """Steps of reinforcement learning between records for `rrgtrain replay`, which hold all that a
-    step was made of; 0 keeps none."""
+    """Steps of reinforcement learning between records, which hold all that a step was made of; 0
+    keeps none."""
     wandb: str | None = None
     """Project of Weights & Biases; null logs to metrics.jsonl and TensorBoard alone."""

@@ -89,6 +89,8 @@ def test_finish_leaves_summary_samples_and_report_and_prints_the_table(
     assert "<svg" in run.report.read_text()
     out = capsys.readouterr().out
     assert "micro-F1" in out and f"report: {run.report}" in out
+    assert any("by the rules backend" in note for note in summary.notes)
+    assert "`" not in out + run.report.read_text(), "a note is no Markdown"
     assert summary.notes[0].startswith("4 held-out studies; greedy reports")
 
 

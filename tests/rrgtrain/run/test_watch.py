@@ -71,12 +71,21 @@ def test_nan_in_fine_tuning_and_a_replay_that_finds_it(tmp_path: Path) -> None:
     assert f"weights: not finite in 1 of {len(kept['weights'])}, first {name}" in done.out
     assert "layers.0.mlp.up_proj is the first module whose output is not finite" in done.out
     assert "log-probabilities: not finite in a report of phantom_train_" in done.out
+    kept["batch"]["members"][1]["ids"][0] = 10**9
+    write_checkpoint(directory, kept)
+    done = command("replay", "run/failures/sft-2", cwd=tmp_path)
+    assert done.status == 2 and "Traceback" not in done.err
+    assert re.search(r"study phantom_train_\w+ in the batch has the token id 10{9}, and", done.last)
+    kept["batch"]["members"][1]["study"] = "gone"
+    write_checkpoint(directory, kept)
+    done = command("replay", "run/failures/sft-2", cwd=tmp_path)
+    assert done.status == 2 and "names study gone, which the data no longer has" in done.last
 
 
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("run/failures/none", "no such file: run/failures/none; name RUN/steps/"),
+        ("run/failures/none", "run/failures/none does not exist; name a directory RUN/fail"),
         (".", "holds no bat"),
     ],
 )

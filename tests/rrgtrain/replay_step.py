@@ -1,4 +1,4 @@
-"""`rrgtrain replay RUN/steps/...`: a recorded step made again, and whether it comes out the same.
+"""Make a recorded step of a run again, and say of each field whether it comes out the same.
 
 Each stage is given what the record holds of the stages before it, so that a difference is named
 where it arises: the prompts of the studies, the texts of the sampled ids, the members that the
@@ -23,12 +23,10 @@ from rrgtrain.algorithms import Algorithm, Context, Group, Member, build_algorit
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.errors import UserError
 from rrgtrain.log.record import (
     StepRecord,
-    check_ids,
     member_of,
-    read_whole_record,
+    read_record,
     record_of,
     recorded,
 )
@@ -69,13 +67,8 @@ class Finding:
 
 
 def replay_step(path: Path) -> Iterator[Finding]:
-    """Makes the step of the record in `path` again with the run's recipe and data.
-
-    Raises UserError for a file that is no record, or lies in no run.
-    """
-    run, record = RunDir(path.parent.parent), read_whole_record(path)
-    if not run.config.is_file():
-        raise UserError(f"{path} lies in no run; name a file RUN/steps/NUMBER.json.gz")
+    """Make the step of the record in `path` again with the run's recipe and data."""
+    run, record = RunDir(path.parent.parent), read_record(path)
     recipe = load_config(Recipe, run.config, [], of_run=True)
     if recipe.reward.cache is None:
         # what an endpoint said of a text is asked once in a run
@@ -138,20 +131,12 @@ def made_again(
 
 
 def groups_of(record: Mapping[str, Any], session: Session) -> list[Group]:
-    """The groups of a record with all their members; UserError for a study that is gone."""
+    """The groups of a record with all their members."""
     studies = {s.id: s for split in session.studies.values() for s in split}
     groups = []
     for found in record["groups"]:
-        study = studies.get(found["study"])
-        if study is None:
-            raise UserError(
-                f"the record names study {found['study']}, which the data no longer has; give the "
-                "run's data back its studies"
-            )
+        study = studies[found["study"]]
         own = tuple(member_of(m) for m in found["members"])
-        for member in own:
-            place = f"a report of study {study.id} in the record"
-            check_ids(member.ids, session.policy.text_config.vocab_size, place)
         groups.append(Group(found["index"], study, session.prompts(study), own))
     return groups
 
