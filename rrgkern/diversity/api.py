@@ -96,7 +96,7 @@ def rank_sample(diversity: Tensor, share: float, *, seed: int) -> RankSample:
 
 
 def deviations(samples: int) -> tuple[list[int], list[int], list[float]]:
-    """sqrt(n (K − n)) as factor[n] · roots[radical[n]] for n = 0, ..., K.
+    """Split sqrt(n (K − n)) into factor[n] · roots[radical[n]] for n = 0, ..., K.
 
     The roots are of different numbers without a square in them, so no two sums of such terms are
     equal unless their factors are: diversities tie exactly where they are equal as real numbers.

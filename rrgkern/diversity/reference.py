@@ -42,7 +42,7 @@ def ranks(diversity: Tensor, tie: Tensor) -> Tensor:
 
 
 def smallest(keys: Tensor, count: int) -> Tensor:
-    """Places of the `count` smallest keys in rising order, the lowest place first among equals."""
+    """Find the places of the `count` smallest keys, rising; among equals the lowest first."""
     return keys.argsort(stable=True)[:count].clone()
 
 

@@ -100,7 +100,7 @@ def read_report(z: SentenceEntities, r: int) -> tuple[list[int], list[list[int]]
 
 
 def numbered(rows: list[list[int]], start: int) -> list[int]:
-    """One mask per sentence when entities are numbered from `start` on, sentence by sentence."""
+    """Make one mask per sentence, entities numbered from `start` on, sentence by sentence."""
     masks = []
     for sentence in rows:
         masks.append(((1 << len(sentence)) - 1) << start)
@@ -109,17 +109,17 @@ def numbered(rows: list[list[int]], start: int) -> list[int]:
 
 
 def masks_of(matrix: Tensor) -> list[int]:
-    """One mask per row of a boolean matrix."""
+    """Make one mask per row of a boolean matrix."""
     return [mask_where(row, 1) for row in matrix.tolist()]
 
 
 def mask_where(values: list[int], wanted: int) -> int:
-    """The mask of the places where `values` holds `wanted`."""
+    """Make the mask of the places where `values` holds `wanted`."""
     return sum(1 << u for u, value in enumerate(values) if value == wanted)
 
 
 def union(masks: Iterable[int]) -> int:
-    """The mask of everything in any of the masks."""
+    """Join masks into one."""
     total = 0
     for mask in masks:
         total |= mask
@@ -127,5 +127,5 @@ def union(masks: Iterable[int]) -> int:
 
 
 def members(mask: int) -> list[int]:
-    """Numbers of the bits set, in rising order."""
+    """List the numbers of the bits set, in rising order."""
     return [u for u in range(mask.bit_length()) if mask >> u & 1]

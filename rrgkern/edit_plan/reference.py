@@ -106,7 +106,7 @@ def next_edit(
 
 
 def missing_sentences(pair: Pair, report: list[Sentence]) -> list[int]:
-    """Reference sentences not in `report` that hold an entity it lacks."""
+    """List reference sentences not in `report` that hold an entity it lacks."""
     held = union(sentence.entities for sentence in report)
     texts = {sentence.key for sentence in report}
     # Closeness is symmetric, so "no entity of x agrees with e'" is read from the side of x.
@@ -129,7 +129,7 @@ def apply_edit(
 
 
 def mean_of_best(cosine: list[list[float]], spurious: list[int], candidates: list[int]) -> float:
-    """Mean over the spurious entities of the best cosine to a candidate, rounded to fp32.
+    """Average the best cosines of the spurious entities to a candidate, rounded to fp32.
 
     The cosines are added as integers, in units of 2^-44: the order of the entities does not matter.
     """
@@ -138,7 +138,7 @@ def mean_of_best(cosine: list[list[float]], spurious: list[int], candidates: lis
 
 
 def distinct(mask: int, entity_key: list[int]) -> list[int]:
-    """Entities in the mask in their order, of each text and type the first."""
+    """List the entities in the mask, the first of each text and type."""
     first: dict[int, int] = {}
     for e in members(mask):
         first.setdefault(entity_key[e], e)
@@ -146,5 +146,5 @@ def distinct(mask: int, entity_key: list[int]) -> list[int]:
 
 
 def round_fp32(value: float) -> float:
-    """The fp32 number nearest to `value`."""
+    """Round `value` to the nearest fp32 number."""
     return ctypes.c_float(value).value

@@ -35,7 +35,7 @@ class Report:
     key: list[int]
 
     def text_of(self, entity: int) -> int:
-        """The key of the sentence that holds the entity."""
+        """Return the key of the sentence that holds the entity."""
         return self.texts[self.sentence[entity]]
 
 

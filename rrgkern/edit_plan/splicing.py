@@ -132,7 +132,7 @@ class _Draft:
         return list_marker(self.sentence(i))
 
     def copies(self, i: int) -> list[int]:
-        """The sentences that say what sentence i says."""
+        """List the sentences of the same body as sentence i."""
         bodies = [sentence_body(self.sentence(k)) for k in range(len(self.spans))]
         return [k for k, body in enumerate(bodies) if body == bodies[i]]
 
@@ -179,7 +179,7 @@ class _Draft:
         self.spans.append((len(self.text) - len(new), len(self.text)))
 
     def _next_place(self) -> tuple[str, str]:
-        """The white space before an added sentence, and its list marker."""
+        """Return the white space before an added sentence, and its list marker."""
         place = last = len(self.spans) - 1
         if last < 0:
             return " ", ""
@@ -193,12 +193,12 @@ class _Draft:
         return self.between, marker.of((marker.number or 0) + 1)
 
     def _goes_on(self, i: int) -> bool:
-        """True when sentence i belongs to the list place of the sentence before it."""
+        """Return True when sentence i belongs to the list place of the one before."""
         gap = self._gap(i)
         return not (self.marker(i).text or gap.strip() or "\n" in gap)
 
     def _gap(self, i: int) -> str:
-        """The text between sentence i and the one before it."""
+        """Return the text between sentence i and the one before it."""
         return self.text[self.spans[i - 1][1] if i else 0 : self.spans[i][0]]
 
     def _renumber(self, i: int, number: int) -> None:
@@ -241,7 +241,7 @@ class _Draft:
 
 
 def _spaced(marker: str) -> str:
-    """The space that a marker lacks before another sentence: "2.8 mm" would be a decimal."""
+    """Return the space a marker lacks before a sentence: "2.8 mm" would be a decimal."""
     return "" if not marker or marker[-1].isspace() else " "
 
 

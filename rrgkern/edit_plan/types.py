@@ -47,7 +47,7 @@ class SentenceEntities(NamedTuple):
     kind: Tensor | None = None
 
     def kinds(self) -> Tensor:
-        """`kind`, or one kind for all where none is given."""
+        """Return `kind`, or one kind for all where it is None."""
         return torch.zeros_like(self.presence) if self.kind is None else self.kind
 
 
@@ -80,7 +80,7 @@ class EditScript(NamedTuple):
     count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks a script for
 
     def of(self, report: int) -> list[Edit]:
-        """The edits of one report pair as Python values; reads them from the device."""
+        """Read the edits of one report pair from the device, as Python values."""
         count = int(self.count[report])
         columns = (field[report, :count].tolist() for field in self[:3])
         return [Edit(Rule(rule), i, j) for rule, i, j in zip(*columns, strict=True)]

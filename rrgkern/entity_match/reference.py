@@ -60,7 +60,7 @@ def entity_match_reference(
 
 
 def empty_best(presence: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and indices of entities with nothing to match."""
+    """Allocate cosines and indices of entities with nothing to match."""
     shape = (len(presence), 3)
     return (
         presence.new_full(shape, -torch.inf, dtype=torch.float32),
@@ -69,7 +69,7 @@ def empty_best(presence: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def best_of(cosine: Tensor, mine: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
-    """Best of each row [n, m] for any, equal and opposite presence, [n, 3]."""
+    """Find each row's best [n, 3] for any, equal and opposite presence."""
     equal = (mine[:, None] == theirs) & (mine[:, None] >= 0)
     eligible = torch.stack([torch.ones_like(equal), equal, opposite(mine[:, None], theirs)], 1)
     values, indices = cosine[:, None].masked_fill(~eligible, -torch.inf).max(-1)
@@ -84,7 +84,7 @@ def opposite(mine: Tensor, theirs: Tensor) -> Tensor:
 def heaviest(
     cosine: Tensor, best: Tensor, own: Side, other: Side, tables: MatchTables
 ) -> tuple[Tensor, Tensor]:
-    """Share and gain [n] of each entity's match.
+    """Choose each entity's match, and return its share and gain [n].
 
     Among equal cosines one that does not cross presence counts, and then the heaviest: the place of
     an entity in its report never changes a score.
@@ -102,7 +102,7 @@ def heaviest(
 
 
 def weighted_mean(cosine: Tensor, gains: Tensor, shares: Tensor, largest: float) -> float:
-    """Σ cosine·gain / Σ share over the entities of one side; 0 without a share.
+    """Compute Σ cosine·gain / Σ share over one side's entities; 0 without a share.
 
     The terms are rounded to a common unit, a power of two in which their number times `largest`
     stays below 2^62, and added as integers: no order of the entities changes the sum. Cosine and

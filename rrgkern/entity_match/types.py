@@ -27,7 +27,7 @@ class ReportEntities(NamedTuple):
     kind: Tensor | None = None
 
     def kinds(self) -> Tensor:
-        """`kind`, or one kind for all where none is given."""
+        """Return `kind`, or one kind for all where it is None."""
         return torch.zeros_like(self.presence) if self.kind is None else self.kind
 
 

@@ -13,7 +13,7 @@ _INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def mccs(pred: Tensor, truth: Tensor, *, margin: float = 0.0, both_blank: float = 0.0) -> Tensor:
-    """Margin-based cosine similarity of predicted and true CheXbert labels, MRG-R1.
+    """Compute the margin-based cosine of predicted and true CheXbert labels (MRG-R1).
 
     With z the label vector (blank 0, positive and uncertain +1, negative −1; "No Finding", the
     last column, is left out):

@@ -9,7 +9,7 @@ SCORED = 13  # "No Finding", the last of the 14 columns, is left out
 
 
 def mccs_reference(pred: Tensor, truth: Tensor, margin: float, both_blank: float) -> Tensor:
-    """max((CCS − m)/(1 − m), 0) of each row, MRG-R1.
+    """Compute max((CCS − m)/(1 − m), 0) of each row (MRG-R1).
 
     Args:
         pred, truth: [R, 14] class ids 0 blank, 1 positive, 2 negative, 3 uncertain, which stand

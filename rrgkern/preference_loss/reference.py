@@ -14,7 +14,7 @@ METRICS = ("margin", "accuracy", "reward_positive", "reward_negative", "pairs")
 
 
 def pair_rewards(inputs: PreferenceInputs) -> tuple[Tensor, Tensor]:
-    """Implicit rewards of both sides of each pair, [P] fp64 twice; differentiable in `logps`."""
+    """Compute the implicit rewards of both sides, [P] fp64 twice; differentiable in `logps`."""
     logps, ref, offsets, pairs, mask, tau, length_normalized = inputs
     sequence = sequence_of_token(offsets, logps.numel())
     gain = logps.double() - ref.double()
@@ -27,14 +27,14 @@ def pair_rewards(inputs: PreferenceInputs) -> tuple[Tensor, Tensor]:
 
 
 def pair_losses(margin: Tensor, weight: Tensor) -> Tensor:
-    """[P] fp64, weight · -log σ(margin); 0 for a pair without weight, whatever its sequences."""
+    """Compute weight · -log σ(margin), [P] fp64; 0 for a pair without weight."""
     return torch.where(weight != 0, -weight.double() * F.logsigmoid(margin), 0.0)
 
 
 def preference_loss_reference(
     inputs: PreferenceInputs,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Loss, its gradient, the same as advantages, and metrics. Sums run in fp64.
+    """Compute the loss, its gradient, the same as advantages, and metrics, summed in fp64.
 
     Args:
         inputs: logps, ref [N] fp32 or fp64; offsets [S+1] int64; mask [N] bool or None;
@@ -68,7 +68,7 @@ def preference_loss_reference(
 def _divisor(
     offsets: Tensor, sequence: Tensor, mask: Tensor | None, length_normalized: bool
 ) -> Tensor:
-    """[S] fp64, scored tokens of each sequence, at least 1; ones when not length-normalised."""
+    """Count each sequence's scored tokens, [S] fp64, at least 1; ones if not length-normalised."""
     lengths = offsets.diff().double()
     if not length_normalized:
         return torch.ones_like(lengths)

@@ -33,7 +33,7 @@ class AttentionLayout:
     source: Tensor
 
     def to(self, device: torch.device | str) -> AttentionLayout:
-        """The same layout with every tensor on `device`."""
+        """Move every tensor to `device`."""
         moved = {f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)}
         return AttentionLayout(**moved)
 
@@ -140,19 +140,19 @@ def shared_prefix_attention(
 
 
 def _places(starts: Tensor, inside: Tensor) -> Tensor:
-    """Consecutive places from each start; outside a block, its first place again."""
+    """List consecutive places from each start; outside a block, its first place again."""
     steps = torch.arange(inside.shape[1], device=starts.device)
     return starts[:, None] + torch.where(inside, steps, 0)
 
 
 def _once(flat: Tensor, places: Tensor) -> Tensor:
-    """Rows of which only padding, whose gradient is 0, is taken more than once."""
+    """Take rows of which only padding, whose gradient is 0, is taken twice."""
     return flat.index_select(0, places)
 
 
 def _blocks(
     flat: Tensor, places: Tensor, take: Callable[[Tensor, Tensor], Tensor] = _once
 ) -> Tensor:
-    """[R * L, heads, D] at places [n, m] as [n, heads, m, D]."""
+    """Take [R * L, heads, D] at places [n, m] as [n, heads, m, D]."""
     taken = take(flat, places.flatten())
     return taken.view(*places.shape, *flat.shape[1:]).transpose(1, 2)

@@ -41,12 +41,12 @@ class SharedPrefixBatch:
     start_of_sequence: Tensor
 
     def to(self, device: torch.device | str) -> SharedPrefixBatch:
-        """The same batch with every tensor on `device`."""
+        """Move every tensor to `device`."""
         moved = {f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)}
         return SharedPrefixBatch(**moved)
 
     def position_ids(self, prefix_positions: Sequence[Tensor]) -> Tensor:
-        """Positions of the packed rows, int64 [A, R, L]; 0 on padding.
+        """Lay positions out on the packed rows, int64 [A, R, L]; 0 on padding.
 
         Args:
             prefix_positions: B tensors, int64 [A, P_b]: the positions of each prefix on A axes
@@ -97,7 +97,7 @@ class SharedPrefixBatch:
         return (own[:, :, None] == key).logical_or_(prefix[:, :, None] == key).tril_()
 
     def attention_mask(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Additive mask [R, 1, L, L]: 0 where visible, else the smallest finite `dtype`.
+        """Build the additive mask [R, 1, L, L]: 0 where visible, else `dtype`'s minimum.
 
         Finite, not -inf: a kernel that walks the keys in blocks may meet a block with nothing
         visible before the first visible key, and -inf minus -inf is NaN.
@@ -107,7 +107,7 @@ class SharedPrefixBatch:
         return mask.masked_fill_(hidden, torch.finfo(dtype).min)
 
     def mask_mod(self) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-        """The same rule for FlexAttention's `create_block_mask(mod, R, None, L, L)`."""
+        """Return the rule for FlexAttention's `create_block_mask(mod, R, None, L, L)`."""
         group, member = self.group, self.member
 
         def mod(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ def unshared_rows(
     *,
     pad_id: int = 0,
 ) -> UnsharedRows:
-    """One row `[prefix | suffix]` per member, ordered by group, then member."""
+    """Lay out one row `[prefix | suffix]` per member, by group, then member."""
     members = [(b, s) for b, group in enumerate(suffixes) for s in group]
     length = max((len(prefixes[b]) + len(s) for b, s in members), default=0)
     axes = prefix_positions[0].shape[0] if prefix_positions else 1

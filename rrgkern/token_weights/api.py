@@ -106,7 +106,7 @@ def span_max(
 
 
 def byte_level_spans(token_ids: Tensor, offsets: Tensor, vocabulary: ByteVocabulary) -> Tensor:
-    """Characters that each token of a byte-level BPE stands for, from the ids alone.
+    """Find the characters that each token of a byte-level BPE stands for, from ids.
 
     Sampled ids are never decoded and encoded again, which would change them: the bytes of the
     tokens are laid end to end and counted in characters of `ByteVocabulary.text`. A token covers

@@ -21,7 +21,7 @@ class ByteVocabulary(NamedTuple):
     offsets: Tensor
 
     def text(self, token_ids: Tensor) -> str:
-        """The text of the ids, the one that `byte_level_spans` counts characters of.
+        """Decode ids to the text whose characters `byte_level_spans` counts.
 
         Invalid UTF-8 reads as U+FFFD, one for each maximal ill-formed part (Unicode 15, 3.9), as
         Python's `decode(errors="replace")` has it. Nothing is cleaned up or normalised.
@@ -63,7 +63,7 @@ def byte_vocabulary(tokens: Sequence[str | None], special: Collection[int] = ())
 
 
 def byte_alphabet() -> dict[str, int]:
-    """The character that stands for each byte: itself where it prints, else U+0100 and up."""
+    """Map each byte to its character: itself where it prints, else U+0100 up."""
     printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     alphabet = {chr(byte): byte for byte in printable}
     others = [byte for byte in range(256) if byte not in printable]
