@@ -9,7 +9,7 @@ from experiments.replicate.claims import MEASURES
 from experiments.replicate.outcome import Outcome
 from rrgtrain.report import numbers
 from rrgtrain.report.series import Series, smoothed, thinned
-from rrgtrain.report.svg import dot, drawing, line_chart, segment, text, ticks
+from rrgtrain.report.svg import Line, dot, drawing, line_chart, segment, text, ticks
 
 WIDTH, LABELS, RIGHT, ROW, TOP, BOTTOM = 560.0, 150.0, 20.0, 30.0, 8.0, 36.0
 COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
@@ -55,15 +55,13 @@ def interval_chart(outcome: Outcome) -> Markup:
 
 
 def _curves(outcome: Outcome) -> tuple[Markup, list[tuple[str, str]]]:
-    faint, strong, colours, legend = [], [], [], []
+    lines, legend = [], []
     for (label, values), colour in zip(outcome.curves.items(), COLOURS, strict=False):
         steps = [float(s) for s in range(values.shape[1])]
         mean = thinned(Series(label, steps, np.mean(values, axis=0).tolist()))
-        faint.append(mean)
-        strong.append(smoothed(mean))
-        colours.append(colour)
+        lines.append(Line(colour, smoothed(mean), mean))
         legend.append((colour, label))
     name = MEASURES[outcome.claim.figure]
     label = f"{name} over steps, mean over seeds: {', '.join(outcome.curves)}"
-    chart = line_chart(faint, strong, colours, label=label, from_zero=True, percent=True)
+    chart = line_chart(lines, label=label, from_zero=True, percent=True)
     return chart, legend

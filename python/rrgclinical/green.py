@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rrgclinical.backends import check_options, check_reports
-from rrgclinical.chat import Chat, Question, Usage
+from rrgclinical.chat import Chat, ChatSettings, Question, Usage
 from rrgclinical.errors import UserError
 
 CATEGORIES = ("a", "b", "c", "d", "e", "f")
@@ -82,7 +82,7 @@ class Green:
         """prompt: file with a template that holds {reference} and {candidate}; ours if None."""
         self.chat = chat
         self._template = _PROMPT if prompt is None else _template(Path(prompt).expanduser())
-        asked = f"{chat.model}\n{self._template}"
+        asked = f"{chat.settings.model}\n{self._template}"
         self.fingerprint: str | None = hashlib.sha256(asked.encode()).hexdigest()[:32]
 
     @property
@@ -121,17 +121,19 @@ def parse_judgement(text: str) -> Judgement:
 
 
 def build_green(options: Mapping[str, Any], *, cache: str | Path | None = None) -> Green:
-    """GREEN by the options of `Chat`, and `prompt`. UserError where no endpoint is named or it
-    does not answer."""
+    """Build GREEN by the options of `ChatSettings`, and `prompt`.
+
+    UserError where no endpoint is named or it does not answer.
+    """
     if not options.get("endpoint"):
         raise UserError(
             "the term green needs a language model: set reward.options.green.endpoint and .model "
             "(GREEN-RadLlama2-7b behind any OpenAI-compatible server)"
         )
-    given = {"cache": cache, "json_mode": False, **options}
-    prompt = given.pop("prompt", None)
-    check_options("green", Chat, given)
-    judge = Green(Chat(**given), prompt)
+    settings = {"cache": cache, "json_mode": False, **options}
+    prompt = settings.pop("prompt", None)
+    check_options("green", ChatSettings, settings)
+    judge = Green(Chat(ChatSettings(**settings)), prompt)
     judge.chat.check()
     return judge
 

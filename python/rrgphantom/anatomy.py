@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 Array = np.ndarray
+Point = tuple[float, float]
 SIDE = {"right": -1.0, "left": 1.0}
 
 
@@ -21,18 +22,20 @@ def sigmoid(x: Array, soft: float) -> Array:
     return 1.0 / (1.0 + np.exp(np.clip(-x / soft, -40.0, 40.0)))
 
 
-def blob(x: Array, y: Array, cx: float, cy: float, rx: float, ry: float) -> Array:
-    """Gaussian bump of height 1 and standard deviations `rx`, `ry`."""
+def blob(x: Array, y: Array, centre: Point, radii: Point) -> Array:
+    """Gaussian bump of height 1; `radii` are its standard deviations along x and y."""
+    (cx, cy), (rx, ry) = centre, radii
     return np.exp(-0.5 * (((x - cx) / rx) ** 2 + ((y - cy) / ry) ** 2))
 
 
-def ellipse(x: Array, y: Array, cx: float, cy: float, rx: float, ry: float, soft: float) -> Array:
+def ellipse(x: Array, y: Array, centre: Point, radii: Point, soft: float) -> Array:
     """Soft-edged ellipse of height 1; `soft` is the width of its edge in image units."""
+    (cx, cy), (rx, ry) = centre, radii
     r = np.sqrt(((x - cx) / rx) ** 2 + ((y - cy) / ry) ** 2 + 1e-9)
     return sigmoid((1.0 - r) * min(rx, ry), soft)
 
 
-def stroke(x: Array, y: Array, points: list[tuple[float, float]], width: float) -> Array:
+def stroke(x: Array, y: Array, points: list[Point], width: float) -> Array:
     """Line through `points`, of Gaussian cross-section with standard deviation `width`."""
     xs, ys = [p[0] for p in points], [p[1] for p in points]
     reach = 4.0 * width
@@ -236,7 +239,7 @@ def draw_healthy(scene: Scene, rng: np.random.Generator) -> tuple[Array, Array]:
         image = image + 0.13 * stroke(x, y, line, 0.028)
         blade = [(0.72 * sign, -0.72), (0.66 * sign, -0.45), (0.74 * sign, -0.16)]
         image = image + 0.035 * stroke(x, y, blade, 0.05)
-    gas = ellipse(x, y, 0.36, scene.domes["left"] + 0.17, 0.13, 0.06, 0.02)
+    gas = ellipse(x, y, (0.36, scene.domes["left"] + 0.17), (0.13, 0.06), 0.02)
     image = image - 0.17 * gas * (1 - scene.lung["left"])
     return image.astype(np.float32), vessels.astype(np.float32)
 
@@ -268,7 +271,7 @@ def _vessels(scene: Scene, rng: np.random.Generator) -> Array:
     for sign in SIDE.values():
         hx, hy = 0.19 * sign, -0.05 if sign < 0 else -0.09
         far = np.hypot(x - hx, y - hy)
-        out = np.maximum(out, 0.13 * blob(x, y, hx, hy, 0.05, 0.11))
+        out = np.maximum(out, 0.13 * blob(x, y, (hx, hy), (0.05, 0.11)))
         for angle in np.linspace(-1.15, 1.25, 6) + rng.uniform(-0.12, 0.12, 6):
             reach = rng.uniform(0.30, 0.46)
             bend = rng.uniform(-0.08, 0.08)

@@ -38,7 +38,7 @@ def draw_device(image: Array, scene: Scene, finding: Finding, seen: float) -> Ar
         path = [(1.0 * sign, 0.40), (0.72 * sign, 0.26), (0.50 * sign, -0.12), (0.36 * sign, -0.55)]
         return image + bright * stroke(x, y, path, 0.016)
     if finding.kind == "pacemaker":
-        box = ellipse(x, y, 0.60 * sign, -0.50, 0.125, 0.10, 0.010)
+        box = ellipse(x, y, (0.60 * sign, -0.50), (0.125, 0.10), 0.010)
         image = image + box * (METAL - image) * min(1.0, 1.3 * seen)
         lead = [(0.52 * sign, -0.56), (0.30 * sign, -0.66), (-0.02, -0.48), (-0.09, -0.10)]
         tips = [(-0.09, 0.24), (0.05, 0.42), (0.27, 0.40)]

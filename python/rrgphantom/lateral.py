@@ -6,10 +6,12 @@ structures on a real lateral film (pneumothorax, lines, ribs) is not drawn.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from PIL import Image
 
-from rrgphantom.anatomy import Build, blob, cloud, ellipse, grid, sigmoid, stroke
+from rrgphantom.anatomy import Array, Build, blob, cloud, ellipse, grid, sigmoid, stroke
 from rrgphantom.case import Case, Finding
 from rrgphantom.config import PhantomConfig
 from rrgphantom.draw import expose
@@ -40,7 +42,7 @@ def draw_lateral(case: Case, config: PhantomConfig) -> Image.Image:
         image = image + 0.035 * lung * stroke(x, y, line, 0.020)
     image = image + 0.08 * stroke(x, y, [(-0.50, -0.6), (-0.74, 0.4)], 0.03)
     image = image - 0.12 * stroke(x, y, [(-0.02, -1.0), (0.06, -0.25)], 0.035)
-    image = image + 0.12 * lung * blob(x, y, 0.05, -0.12, 0.09, 0.11)
+    image = image + 0.12 * lung * blob(x, y, (0.05, -0.12), (0.09, 0.11))
     arch = stroke(
         x, y, [(-0.25, -0.10), (-0.12, -0.36), (0.14, -0.38), (0.28, -0.15), (0.34, 0.4)], 0.055
     )
@@ -49,28 +51,31 @@ def draw_lateral(case: Case, config: PhantomConfig) -> Image.Image:
     heart = ellipse(
         x + 0.30 * (y - build.dome),
         y,
-        -0.33 + 0.14 * (grow - 1),
-        build.dome - 0.06,
-        0.36 * grow,
-        0.34 * grow,
+        (-0.33 + 0.14 * (grow - 1), build.dome - 0.06),
+        (0.36 * grow, 0.34 * grow),
         0.02,
     )
     image = image + heart * inside * np.clip(0.62 - image, 0.0, None)
     for finding in case.findings:
-        image = _draw(image, x, y, lung, inside, floor, finding, config)
+        image = _draw(image, _Thorax(x, y, lung, inside, floor), finding, config)
     return expose(image.astype(np.float32), build, config, rng)
 
 
-def _draw(
-    image: np.ndarray,
-    x: np.ndarray,
-    y: np.ndarray,
-    lung: np.ndarray,
-    inside: np.ndarray,
-    floor: np.ndarray,
-    finding: Finding,
-    config: PhantomConfig,
-) -> np.ndarray:
+class _Thorax(NamedTuple):
+    """Where findings lie on the lateral view; arrays over its pixels."""
+
+    x: Array
+    y: Array
+    lung: Array
+    """The aerated field, 0 to 1."""
+    inside: Array
+    """The chest between its walls, 0 to 1."""
+    floor: Array
+    """Height of the diaphragm."""
+
+
+def _draw(image: Array, thorax: _Thorax, finding: Finding, config: PhantomConfig) -> Array:
+    x, y, lung, inside, floor = thorax
     seen = config.contrast * (0.4 if finding.uncertain else 0.8)
     if finding.name == "effusion":
         depth = (0.0, 0.14, 0.30, 0.55)[finding.severity]
@@ -81,15 +86,16 @@ def _draw(
         cx, cy = LOBES[finding.zone]
         r = (0.0, 0.05, 0.07, 0.12)[finding.severity]
         if finding.name == "lesion":
-            shape = ellipse(x, y, cx, cy, r, r, 0.01)
+            shape = ellipse(x, y, (cx, cy), (r, r), 0.01)
         else:
-            shape = blob(x, y, cx, cy, 0.08 + r, 0.08 + r)
+            shape = blob(x, y, (cx, cy), (0.08 + r, 0.08 + r))
         mask = np.clip(DENSITY[finding.name] * seen * shape, 0, 1) * lung
         return image + mask * np.clip(0.80 - image, 0, None)
     if finding.name == "edema":
-        return image + 0.06 * finding.severity * seen * lung * blob(x, y, 0.05, -0.05, 0.3, 0.35)
+        haze = blob(x, y, (0.05, -0.05), (0.3, 0.35))
+        return image + 0.06 * finding.severity * seen * lung * haze
     if finding.name == "device" and finding.kind == "pacemaker":
-        box = ellipse(x, y, -0.56, -0.45, 0.05, 0.12, 0.012)
+        box = ellipse(x, y, (-0.56, -0.45), (0.05, 0.12), 0.012)
         lead = stroke(x, y, [(-0.5, -0.5), (-0.05, -0.4), (-0.1, 0.2), (-0.3, 0.4)], 0.014)
         return np.maximum(image, 0.95 * box) + 0.2 * lead
     return image

@@ -72,7 +72,7 @@ def _consolidation(image: Array, brush: Brush) -> Array:
     scene, finding, seen = brush.scene, brush.finding, brush.seen
     cx, cy = _place(brush)
     r = (0.0, 0.14, 0.19, 0.26)[finding.severity]
-    shape = ellipse(scene.x, scene.y, cx, cy, r * 1.05, r, 0.05)
+    shape = ellipse(scene.x, scene.y, (cx, cy), (r * 1.05, r), 0.05)
     if finding.zone == "upper":
         shape = shape * sigmoid(cy + 0.8 * r - scene.y, 0.012)
     elif finding.zone == "middle":
@@ -101,7 +101,7 @@ def _opacity(image: Array, brush: Brush) -> Array:
     scene, finding, seen = brush.scene, brush.finding, brush.seen
     cx, cy = _place(brush)
     r = (0.0, 0.12, 0.16, 0.21)[finding.severity]
-    haze = blob(scene.x, scene.y, cx, cy, r, 0.9 * r)
+    haze = blob(scene.x, scene.y, (cx, cy), (r, 0.9 * r))
     if finding.cause == "pneumonia":
         haze = haze * np.clip(0.8 + 0.6 * cloud(brush.rng, scene.size, 18), 0.0, 1.6)
     elif finding.cause == "atelectasis":
@@ -117,7 +117,7 @@ def _pneumonia(image: Array, brush: Brush) -> Array:
     patches = np.zeros_like(image)
     for _ in range(5):
         px, py = cx + brush.rng.uniform(-0.8, 0.8) * r, cy + brush.rng.uniform(-0.8, 0.8) * r
-        patches = np.maximum(patches, blob(scene.x, scene.y, px, py, 0.42 * r, 0.36 * r))
+        patches = np.maximum(patches, blob(scene.x, scene.y, (px, py), (0.42 * r, 0.36 * r)))
     patches = patches * scene.lung[finding.side]
     image = _toward(image, min(1.0, 0.9 * seen) * patches, DENSE)
     return _bronchograms(image, brush, (cx, cy, r), seen * patches)
@@ -175,7 +175,7 @@ def _lesion(image: Array, brush: Brush) -> Array:
     scene, finding, seen = brush.scene, brush.finding, brush.seen
     cx, cy = _place(brush)
     r = (0.0, 0.05, 0.075, 0.13)[finding.severity]
-    round_ = ellipse(scene.x, scene.y, cx, cy, r, r, 0.008)
+    round_ = ellipse(scene.x, scene.y, (cx, cy), (r, r), 0.008)
     return _toward(image, min(1.0, 0.95 * seen) * round_ * scene.lung[finding.side], DENSE + 0.04)
 
 

@@ -30,7 +30,7 @@ from rrgtrain.log.record import (
     record_of,
     recorded,
 )
-from rrgtrain.run.session import Session, open_session
+from rrgtrain.run.session import Session, TrainingPlan, open_session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.rundir import RunDir
@@ -75,7 +75,7 @@ def replay_step(path: Path) -> Iterator[Finding]:
         reward = dataclasses.replace(recipe.reward, cache=str(run.path / "cache"))
         recipe = dataclasses.replace(recipe, reward=reward)
     algorithm = build_algorithm(recipe)
-    session = open_session(recipe, run.path, algorithm=algorithm, resume=True)
+    session = open_session(recipe, run.path, TrainingPlan(algorithm=algorithm), resume=True)
     algorithm.prepare(Context(session.policy.codec, session.chosen or session.split("train")))
     yield from made_again(record, session, algorithm)
     yield _log_probabilities(record, session, algorithm, run)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from rrgclinical.chat.answers import parse_json
-from rrgclinical.chat.client import Chat, Question, Usage, json_question
+from rrgclinical.chat.client import Chat, ChatSettings, Question, Usage, json_question
 
-__all__ = ["Chat", "Question", "Usage", "json_question", "parse_json"]
+__all__ = ["Chat", "ChatSettings", "Question", "Usage", "json_question", "parse_json"]

@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -54,66 +54,73 @@ class Usage:
     seconds: float = 0.0
 
 
-class Chat:
-    """A language model that is asked in conversations and answers each with a text or JSON."""
+@dataclass(frozen=True)
+class ChatSettings:
+    """An endpoint, the model that answers there, and how it is asked.
 
-    def __init__(
-        self,
-        endpoint: str,
-        model: str,
-        *,
-        key_variable: str = "OPENAI_API_KEY",
-        concurrency: int = 16,
-        timeout: float = 60.0,
-        tries: int = 5,
-        max_tokens: int = 1024,
-        json_mode: bool = True,
-        input_price: float = 0.0,
-        output_price: float = 0.0,
-        log: str | Path | None = None,
-        cache: str | Path | None = None,
-    ) -> None:
-        """Nothing is sent yet.
+    Raises:
+        UserError: an address or number that cannot be.
+    """
 
-        Args:
-            endpoint: address up to and with the version, as in http://localhost:8000/v1. A query is
-                sent with every request; messages show neither it nor a user and password.
-            model: the name that the endpoint knows it by.
-            key_variable: environment variable with the key; none is sent where it is not set.
-            concurrency: conversations at a time at most.
-            timeout: seconds for one whole answer.
-            tries: requests for one answer at most; the wait between them doubles from half a second
-                to eight, or is what the server asks for, up to two minutes.
-            max_tokens: longest answer.
-            json_mode: ask the server for JSON where JSON is wanted; off for servers that refuse it.
-            input_price, output_price: per million tokens.
-            log: file to which one line of JSON per request is appended.
-            cache: directory where answers are kept, by what was asked of which model.
+    endpoint: str
+    """Address up to and with the version, as in http://localhost:8000/v1. A query is sent with
+    every request; messages show neither it nor a user and password."""
+    model: str
+    """The name that the endpoint knows it by."""
+    _: KW_ONLY
+    key_variable: str = "OPENAI_API_KEY"
+    """Environment variable with the key; none is sent where it is not set."""
+    concurrency: int = 16
+    """Conversations at a time at most."""
+    timeout: float = 60.0
+    """Seconds for one whole answer."""
+    tries: int = 5
+    """Requests for one answer at most; the wait between them doubles from half a second to eight,
+    or is what the server asks for, up to two minutes."""
+    max_tokens: int = 1024
+    """Longest answer."""
+    json_mode: bool = True
+    """Ask the server for JSON where JSON is wanted; off for servers that refuse it."""
+    input_price: float = 0.0
+    """Per million tokens."""
+    output_price: float = 0.0
+    """Per million tokens."""
+    log: str | Path | None = None
+    """File to which one line of JSON per request is appended."""
+    cache: str | Path | None = None
+    """Directory where answers are kept, by what was asked of which model."""
 
-        Raises:
-            UserError: an address or number that cannot be.
-        """
-        self.shown = shown_url(endpoint)
-        if not _is_address(endpoint):
+    def __post_init__(self) -> None:
+        if not _is_address(self.endpoint):
             wanted = "an address such as http://host:8000/v1"
             raise UserError(f"endpoint {self.shown!r}; wanted {wanted}")
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", key_variable):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
             raise UserError(
                 f"endpoint {self.shown}: key_variable is no name of an environment variable; "
                 "wanted a name such as OPENAI_API_KEY, and the key itself in that variable"
             )
-        for name, value in (("concurrency", concurrency), ("timeout", timeout), ("tries", tries)):
-            if not value > 0:
+        for name in ("concurrency", "timeout", "tries"):
+            if not (value := getattr(self, name)) > 0:
                 raise UserError(f"endpoint {self.shown}: {name} is {value}; wanted more than 0")
-        self.endpoint, self.model = endpoint.rstrip("/"), model
+
+    @property
+    def shown(self) -> str:
+        """The address as messages may show it."""
+        return shown_url(self.endpoint)
+
+
+class Chat:
+    """A language model that is asked in conversations and answers each with a text or JSON."""
+
+    def __init__(self, settings: ChatSettings) -> None:
+        """Nothing is sent yet."""
+        self.settings = settings
         self.usage = Usage()
-        self._key_variable, self._concurrency = key_variable, concurrency
-        self._timeout, self._tries = timeout, tries
-        self._max_tokens, self._json_mode = max_tokens, json_mode
-        self._prices = (input_price, output_price)
-        self._log = Path(log).expanduser() if log is not None else None
+        self._log = Path(settings.log).expanduser() if settings.log is not None else None
         self._lock = threading.Lock()
-        self._store = Store(cache, f"chat-{_digest(model)}") if cache is not None else None
+        self._store: Store | None = None
+        if settings.cache is not None:
+            self._store = Store(settings.cache, f"chat-{_digest(settings.model)}")
 
     def ask(self, questions: Sequence[Question[T]]) -> list[T]:
         """What each question reads in its answer, in order.
@@ -162,7 +169,7 @@ class Chat:
 
         from rrgclinical.chat.transport import Endpoint
 
-        limiter = CapacityLimiter(self._concurrency)
+        limiter = CapacityLimiter(self.settings.concurrency)
         found: dict[int, T] = {}
 
         async def one(place: int, question: Question[T]) -> None:
@@ -171,9 +178,7 @@ class Chat:
             if keep and self._store is not None:
                 self._store.put(self._name(question), text.encode())
 
-        endpoint = Endpoint(
-            self.endpoint, self._key_variable, self._timeout, self._tries, self._record
-        )
+        endpoint = Endpoint(self.settings, self._record)
         try:
             async with endpoint, create_task_group() as group:
                 for place, question in enumerate(questions):
@@ -204,8 +209,9 @@ class Chat:
             return second, question.read(second)
         except ValueError as still:
             raise UserError(
-                f"{self.shown}: {self.model} answered twice in a form that cannot be used "
-                f"({still}): {second[:120]!r}; use another model, or raise max_tokens"
+                f"{self.settings.shown}: {self.settings.model} answered twice in a form that "
+                f"cannot be used ({still}): {second[:120]!r}; use another model, or raise "
+                "max_tokens"
             ) from still
 
     async def _send(self, endpoint: Endpoint, messages: list[Message], json_wanted: bool) -> str:
@@ -217,12 +223,12 @@ class Chat:
 
     def _body(self, messages: list[Message], json_wanted: bool) -> dict[str, Any]:
         body: dict[str, Any] = {
-            "model": self.model,
+            "model": self.settings.model,
             "messages": messages,
             "temperature": 0.0,
-            "max_tokens": self._max_tokens,
+            "max_tokens": self.settings.max_tokens,
         }
-        if json_wanted and self._json_mode:
+        if json_wanted and self.settings.json_mode:
             body["response_format"] = {"type": "json_object"}
         return body
 
@@ -230,11 +236,12 @@ class Chat:
         self, number: int, seconds: float, answer: Answer | None, failure: str | None
     ) -> None:
         tokens = (answer.prompt_tokens, answer.completion_tokens) if answer else (0, 0)
-        cost = sum(n * price for n, price in zip(tokens, self._prices, strict=True)) / 1e6
+        prices = (self.settings.input_price, self.settings.output_price)
+        cost = sum(n * price for n, price in zip(tokens, prices, strict=True)) / 1e6
         told = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "cost": cost}
         self._count(requests=1, retries=int(number > 1), seconds=seconds, **told)
         if self._log is not None:
-            about = {"time": time.time(), "model": self.model, "try": number}
+            about = {"time": time.time(), "model": self.settings.model, "try": number}
             row = {**about, "seconds": round(seconds, 4), **told, "failure": failure}
             with self._lock, self._log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")

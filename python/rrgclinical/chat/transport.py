@@ -18,8 +18,8 @@ import anyio
 import httpx2
 import openai
 
+from rrgclinical.chat.client import ChatSettings
 from rrgclinical.errors import UserError
-from rrgclinical.shown import shown_url
 
 _LARGEST = 1 << 24
 _SHOWN = 200
@@ -47,25 +47,25 @@ class Endpoint:
     query).
     """
 
-    def __init__(self, url: str, key_variable: str, timeout: float, tries: int, tell: Tell) -> None:
-        """timeout: seconds for one attempt as a whole. tell: called after every attempt.
+    def __init__(self, settings: ChatSettings, tell: Tell) -> None:
+        """tell: called after every attempt.
 
         Raises UserError for a key that no header can carry.
         """
-        parts = urlsplit(url)
+        parts = urlsplit(settings.endpoint.rstrip("/"))
         query = dict(parse_qsl(parts.query))
-        key = _key(key_variable)
-        self._url = shown_url(url)
+        key = _key(settings.key_variable)
+        self._url = settings.shown
         held = [key, *query.values(), parts.username, parts.password]
         self._secrets = [s for h in held if h for s in (h, unquote(h))]
         self._client = openai.AsyncOpenAI(
             api_key=key or "none",
             base_url=parts._replace(query="", fragment="").geturl(),
             default_query=query,
-            max_retries=tries - 1,
-            timeout=timeout,
+            max_retries=settings.tries - 1,
+            timeout=settings.timeout,
             http_client=_Bounded(
-                timeout, lambda n, s, answer, f: tell(n, s, answer, f and self._hide(f))
+                settings.timeout, lambda n, s, answer, f: tell(n, s, answer, f and self._hide(f))
             ),
         )
         # The package insists on a key; where there is none, none is sent.

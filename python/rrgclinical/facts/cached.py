@@ -10,7 +10,7 @@ from typing import Any
 
 from rrgclinical.backends import check_options, check_reports
 from rrgclinical.cached import CAPACITY, Cached, store_of
-from rrgclinical.chat import Chat, Usage
+from rrgclinical.chat import Chat, ChatSettings, Usage
 from rrgclinical.facts.endpoint import EndpointFacts
 from rrgclinical.facts.reading import FactReader, FactReading, unpack
 from rrgclinical.facts.rules import RulesFacts
@@ -44,14 +44,14 @@ class CachedFacts:
 def build_facts(
     options: Mapping[str, Any], *, cache: str | Path | None = None, capacity: int = CAPACITY
 ) -> CachedFacts:
-    """FactS by the options of `Chat`, or by rules where there are none.
+    """FactS by the options of `ChatSettings`, or by rules where there are none.
 
-    UserError for an option that `Chat` does not take, or an endpoint that does not answer.
+    UserError for an option that `ChatSettings` does not take, or an endpoint that does not answer.
     """
     if not options:
         return CachedFacts(RulesFacts(), cache=cache, capacity=capacity)
-    given = {"cache": cache, **options}
-    check_options("facts", Chat, given)
-    chat = Chat(**given)
+    settings = {"cache": cache, **options}
+    check_options("facts", ChatSettings, settings)
+    chat = Chat(ChatSettings(**settings))
     chat.check()
     return CachedFacts(EndpointFacts(chat), cache=cache, capacity=capacity)

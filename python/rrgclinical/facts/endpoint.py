@@ -33,7 +33,7 @@ class EndpointFacts:
     def __init__(self, chat: Chat) -> None:
         """`chat` is asked twice per report, and once where it states nothing."""
         self.chat = chat
-        asked = "\n".join((chat.model, _EXTRACT, _ENTAIL))
+        asked = "\n".join((chat.settings.model, _EXTRACT, _ENTAIL))
         self.fingerprint: str | None = hashlib.sha256(asked.encode()).hexdigest()[:32]
 
     def read(self, reports: Sequence[str]) -> list[FactReading]:

@@ -39,18 +39,15 @@ def load_network(archive: Archive, encoder: str | Path, download: bool) -> RadGr
         config = AutoConfig.from_pretrained(str(encoder), local_files_only=not download)
     except (OSError, ValueError, KeyError) as error:
         raise missing_encoder(str(encoder), error) from error
-    shape = archive.shape
     # Random initial weights must not move the generator of the run that loads it.
     with torch.random.fork_rng(devices=[]):
         body = AutoModel.from_config(config, dtype=torch.float32)
         network = RadGraphNetwork(
             body,
             config.hidden_size,
-            shape.width_rows,
-            shape.width_features,
-            shape.hidden,
-            len(archive.ner),
-            len(archive.relations),
+            archive.shape,
+            entity_labels=len(archive.ner),
+            relation_labels=len(archive.relations),
         )
     keys = _official_keys(network, archive.model_type)
     _check(archive, {official: own for own, official in keys.items()}, network)

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag, linear, relu
 
+from rrgclinical.radgraph.archive import Shape
+
 # Rows of the pair layer at a time: its input is 1556 numbers a pair.
 _PAIRS = 4096
 
@@ -68,21 +70,21 @@ class RadGraphNetwork(nn.Module):
         self,
         encoder: nn.Module,
         width: int,
-        width_rows: int,
-        width_features: int,
-        hidden: tuple[int, ...],
+        shape: Shape,
+        *,
         entity_labels: int,
         relation_labels: int,
     ) -> None:
+        """width: of the encoder's states; labels are counted with the empty one of entities."""
         super().__init__()
         self.encoder = encoder
         self.width = width
-        span = 2 * width + width_features
-        self.span_width = nn.Embedding(width_rows, width_features)
+        span = 2 * width + shape.width_features
+        self.span_width = nn.Embedding(shape.width_rows, shape.width_features)
         # The empty label has no row: its score is 0.
-        self.ner = Head(span, hidden, entity_labels - 1)
-        self.pruner = Head(span, hidden, 1)
-        self.pair = Head(3 * span, hidden, relation_labels)
+        self.ner = Head(span, shape.hidden, entity_labels - 1)
+        self.pruner = Head(span, shape.hidden, 1)
+        self.pair = Head(3 * span, shape.hidden, relation_labels)
 
     def embed_words(self, ids: Tensor, mask: Tensor, pieces: Tensor, offsets: Tensor) -> Tensor:
         """Words as the mean of their pieces, [T, H] fp32; a word without pieces is 0.

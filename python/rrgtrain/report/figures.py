@@ -12,7 +12,7 @@ from markupsafe import Markup
 from rrgtrain.report import numbers
 from rrgtrain.report.names import RULES, phase_name
 from rrgtrain.report.series import Series, curve, smoothed, thinned
-from rrgtrain.report.svg import line_chart, stacked_chart
+from rrgtrain.report.svg import Line, line_chart, stacked_chart
 
 Rows = Sequence[Mapping[str, Any]]
 Named = Sequence[tuple[str, Series | None]]
@@ -191,13 +191,13 @@ def _lines(
     )
     if not drawn:
         return None
-    colours = [colour for colour, _ in drawn]
-    thin = [thinned(s) for _, s in drawn]
+    lines = []
+    for colour, series in drawn:
+        thin = thinned(series)
+        lines.append(Line(colour, smoothed(thin), thin) if smooth else Line(colour, thin))
     legend = [(colour, s.name, _shown(s.last(), percent)) for colour, s in drawn]
     chart = line_chart(
-        thin if smooth else [],
-        [smoothed(s) for s in thin] if smooth else thin,
-        colours,
+        lines,
         label=f"{title} over steps; last values: {', '.join(f'{n} {v}' for _, n, v in legend)}",
         from_zero=from_zero,
         percent=percent,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
@@ -59,23 +60,31 @@ class _Axes:
         return parts
 
 
+@dataclass(frozen=True)
+class Line:
+    """A series in a colour class; `unsmoothed` is drawn faintly behind it."""
+
+    colour: str
+    series: Series
+    unsmoothed: Series | None = None
+
+
 def line_chart(
-    faint: Sequence[Series],
-    strong: Sequence[Series],
-    colours: Sequence[str],
+    lines: Sequence[Line],
     *,
     label: str,
-    x_label: str = "step",
     from_zero: bool = False,
     percent: bool = False,
     rule: tuple[float, str] | None = None,
 ) -> Markup:
-    """Lines of `strong` over the same data unsmoothed in `faint`; gaps where values are NaN.
+    """Draw lines over training steps; gaps where values are NaN.
 
-    `colours` are colour classes, one a series; `label` is what a screen reader says; `rule`
-    draws a named vertical line. Raises ValueError when no series holds a finite value.
+    `label` is what a screen reader says; `rule` draws a named vertical line. Raises ValueError
+    when no series holds a finite value.
     """
-    every = [*faint, *strong]
+    faint = [(line.colour, line.unsmoothed) for line in lines if line.unsmoothed is not None]
+    strong = [(line.colour, line.series) for line in lines]
+    every = [series for _, series in (*faint, *strong)]
     values = [v for s in every for v in s.finite()]
     if not values:
         raise ValueError("no finite value to draw; leave the chart out")
@@ -83,13 +92,13 @@ def line_chart(
     low = min(0.0, *values) if from_zero else min(values)
     # From 0 in every chart: validations begin later than training, and are read beside it.
     axes = _Axes((min(0.0, *xs), max(xs)), ticks(low, max(values)))
-    parts = axes.draw(x_label, percent)
+    parts = axes.draw("step", percent)
     if rule is not None:
         x = axes.x(rule[0])
         parts.append(segment("rule", x, TOP, x, HEIGHT - BOTTOM))
         parts.append(text("axis", x + 4, TOP + 8, rule[1], "start"))
     for name, group in (("faint", faint), ("line", strong)):
-        for series, colour in zip(group, colours, strict=False):
+        for colour, series in group:
             parts += _line(axes, series, f"{name} {colour}")
     return drawing(parts, label)
 

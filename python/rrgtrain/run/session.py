@@ -65,15 +65,9 @@ class Session:
     def evaluate(
         self, split: str, *, limit: int | None = None, description: str | None = None
     ) -> Evaluation:
-        settings = self.recipe.eval
+        studies, settings = self.split(split)[:limit], self.recipe.eval
         return evaluate(
-            self.policy,
-            self.prompts,
-            self.split(split)[:limit],
-            self.rewards,
-            batch=settings.batch,
-            max_new_tokens=settings.max_new_tokens,
-            description=description,
+            self.policy, self.prompts, studies, self.rewards, settings, description=description
         )
 
     def split(self, name: str) -> list[Study]:
@@ -150,15 +144,8 @@ def start_policy(
         policy = load_for(plain, str(_built_tiny(recipe, studies, partial)), masters=False)
         policy.visual.requires_grad_(True)
         prompts = PromptCache(policy, style)
-        warm_up_vision(
-            policy,
-            prompts,
-            studies.get("train") or [],
-            steps=recipe.policy.warmup_steps,
-            batch=recipe.sft.batch,
-            lr=recipe.policy.warmup_lr,
-            seed=recipe.policy.seed,
-        )
+        train = studies.get("train") or []
+        warm_up_vision(policy, prompts, train, recipe.policy, batch=recipe.sft.batch)
         policy.save(partial)
     # Read back from where it stays: as a resume will, and a policy knows where it came from.
     prompts.policy = load_for(recipe, str(kept), masters=masters)
@@ -228,22 +215,33 @@ def load_for(recipe: Recipe, path: str | Path, *, masters: bool) -> Policy:
     return policy
 
 
+@dataclass(frozen=True)
+class TrainingPlan:
+    """The training that will follow in a session; none by default."""
+
+    sft: bool = False
+    algorithm: Algorithm | None = None
+    """Of reinforcement learning."""
+    masters: bool = False
+    """The policy is given masters in fp32."""
+
+
 def open_session(
     recipe: Recipe,
     work: Path,
+    plan: TrainingPlan | None = None,
     *,
-    sft: bool = False,
-    algorithm: Algorithm | None = None,
     resume: bool = False,
-    trains: bool = False,
     checked: Callable[[], None] = lambda: None,
 ) -> Session:
-    """Opens data and policy; what has to be written for that goes below `work`.
+    """Open data and policy; what has to be written for that goes below `work`.
 
-    `sft` and `algorithm` say what training will follow: all that it needs of the data is then
-    looked at here, before anything is trained; `checked` is called when that is done. `resume`
-    uses the starting policy that the run has kept. `trains`: the policy is given masters in fp32.
+    All that the training of `plan` needs of the data is looked at here, before anything is
+    trained; `checked` is called when that is done. `resume` uses the starting policy that the run
+    has kept.
     """
+    plan = plan or TrainingPlan()
+    sft, algorithm = plan.sft, plan.algorithm
     check_prompt(recipe.policy.prompt, PROMPT_STYLES)
     config = check_start(recipe)
     built = config is None
@@ -271,7 +269,7 @@ def open_session(
     with ranks.main_first() if built else nullcontext():
         # the others read what rank 0 has built
         resume = resume or not ranks.is_main()
-        policy, prompts = start_policy(recipe, studies, work, resume=resume, masters=trains)
+        policy, prompts = start_policy(recipe, studies, work, resume=resume, masters=plan.masters)
     add_lora(policy, recipe.policy.lora, recipe.policy.seed)
     if policy.vision_frozen and recipe.policy.vision_cache_mib:
         policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)

@@ -18,7 +18,7 @@ from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.log.record import Recorder, StepRecords
 from rrgtrain.policy.trainable import training_only
 from rrgtrain.rollout import build_engine, require_engine
-from rrgtrain.run.session import Session, check_start, load_for, open_session
+from rrgtrain.run.session import Session, TrainingPlan, check_start, load_for, open_session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.checkpointer import (
     Checkpointer,
@@ -99,10 +99,8 @@ class Stages:
             session = open_session(
                 recipe,
                 out,
-                sft=sft,
-                algorithm=algorithm,
+                TrainingPlan(sft, algorithm, masters=sft or rl),
                 resume=resume,
-                trains=sft or rl,
                 checked=lambda: dump_config(asked, run.config) if ranks.is_main() else None,
             )
             log = RunLog(run, recipe.log.wandb) if ranks.is_main() else NoLog()

@@ -18,7 +18,7 @@ from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest, generate
-from rrgtrain.schema import RewardSettings
+from rrgtrain.schema import EvalSettings, RewardSettings
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.util.progress import progress
 
@@ -97,13 +97,15 @@ def write_reports(
     policy: Policy,
     prompts: PromptCache,
     studies: Sequence[Study],
+    settings: EvalSettings,
     *,
-    batch: int,
-    max_new_tokens: int,
     description: str | None = None,
 ) -> list[str]:
-    """One greedy report per study, in their order."""
-    chunks = [studies[i : i + batch] for i in range(0, len(studies), batch)]
+    """Write one greedy report per study, in their order.
+
+    `settings` gives the batch and the length; `description` names a bar of progress.
+    """
+    chunks = [studies[i : i + settings.batch] for i in range(0, len(studies), settings.batch)]
     reports: list[str] = []
     was_training = policy.model.training
     policy.model.eval()
@@ -113,8 +115,7 @@ def write_reports(
             request = SamplingRequest(
                 encoded,
                 group=1,
-                temperature=1.0,
-                max_new_tokens=max_new_tokens,
+                max_new_tokens=settings.max_new_tokens,
                 seeds=[[0]] * len(encoded),
                 greedy=True,
             )
@@ -135,21 +136,13 @@ def evaluate(
     prompts: PromptCache,
     studies: Sequence[Study],
     rewards: RewardService,
+    settings: EvalSettings,
     *,
-    batch: int,
-    max_new_tokens: int,
     description: str | None = None,
 ) -> Evaluation:
-    """Writes a report for each study and scores it; each of several ranks its share of them."""
+    """Write a report for each study and score it; each of several ranks its share of them."""
     own = ranks.shard(studies)
-    reports = write_reports(
-        policy,
-        prompts,
-        own,
-        batch=batch,
-        max_new_tokens=max_new_tokens,
-        description=description,
-    )
+    reports = write_reports(policy, prompts, own, settings, description=description)
     if ranks.size() == 1:
         return score(reports, own, rewards)
     read = truth_is_read(studies, rewards.settings)

@@ -1,4 +1,4 @@
-"""Lets the tiny policy's vision tower see before it must speak.
+"""Train the tiny policy's vision tower before the language model.
 
 A real Qwen2.5-VL starts from a tower trained on a very large number of images; the tiny one
 starts from noise, and the words of a report are a faint signal to learn vision from. A short
@@ -18,6 +18,7 @@ from rrgclinical.labels import OBSERVATIONS, to_binary
 from rrgtrain.data.study import Study
 from rrgtrain.policy.forward import vision_embeddings
 from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import PolicySettings
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.order import batch_indices
 from rrgtrain.util.progress import progress
@@ -27,34 +28,32 @@ def warm_up_vision(
     policy: Policy,
     prompts: PromptCache,
     studies: Sequence[Study],
+    settings: PolicySettings,
     *,
-    steps: int,
     batch: int,
-    lr: float,
-    seed: int,
 ) -> float:
-    """Trains the vision tower on labels for `steps`; returns the last loss.
+    """Train the vision tower on labels for `warmup_steps`; return the last loss.
 
     Studies without images or labels are left out; with none left, nothing is done and the loss
-    is NaN.
+    is NaN. `settings` gives `warmup_steps`, `warmup_lr` and `seed`.
     """
-    seen = [study for study in studies if study.images and study.labels is not None]
-    if not seen or steps == 0:
+    usable = [study for study in studies if study.images and study.labels is not None]
+    if not usable or settings.warmup_steps == 0:
         return float("nan")
-    labels = np.asarray([study.labels for study in seen], dtype=np.int8)
+    labels = np.asarray([study.labels for study in usable], dtype=np.int8)
     truth = torch.as_tensor(to_binary(labels)).float().to(policy.device)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(settings.seed)
         head = torch.nn.Linear(policy.config.text_config.hidden_size, len(OBSERVATIONS))
     head.to(policy.device)
     parameters = [*policy.visual.parameters(), *head.parameters()]
-    optimizer = torch.optim.AdamW(parameters, lr=lr)
+    optimizer = torch.optim.AdamW(parameters, lr=settings.warmup_lr)
     loss = torch.tensor(float("nan"))
     policy.model.train()
-    bar = progress(range(steps), "vision warm-up")
+    bar = progress(range(settings.warmup_steps), "vision warm-up")
     for step in bar:
-        chosen = batch_indices(len(seen), batch, step, seed)
-        encoded = [prompts(seen[i]) for i in chosen]
+        chosen = batch_indices(len(usable), batch, step, settings.seed)
+        encoded = [prompts(usable[i]) for i in chosen]
         tokens = vision_embeddings(policy, encoded)
         assert tokens is not None
         counts = [int(prompt.mm_token_type_ids.sum()) for prompt in encoded]

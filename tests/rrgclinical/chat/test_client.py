@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rrgclinical.chat import Chat, Question, json_question, parse_json
+from rrgclinical.chat import Chat, ChatSettings, Question, json_question, parse_json
 from rrgtrain.errors import UserError
 from tests.rrgclinical.chat.server import Reply, serving
 
@@ -26,7 +26,7 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def chat(url: str, **options: Any) -> Chat:
-    return Chat(url, "m", **{"timeout": 5.0, "tries": 3, **options})
+    return Chat(ChatSettings(url, "m", **{"timeout": 5.0, "tries": 3, **options}))
 
 
 def plain(count: int = 1) -> list[Question[str]]:
@@ -266,7 +266,7 @@ def test_answers_are_kept_by_what_was_asked_of_whom(tmp_path: Path) -> None:
             later.ask([json_question(USER, stricter)])
         assert len(server.asked) == 4
         chat(server.url, cache=tmp_path, max_tokens=9).ask(OK)
-        Chat(server.url, "other", cache=tmp_path).ask(OK)
+        Chat(ChatSettings(server.url, "other", cache=tmp_path)).ask(OK)
         assert len(server.asked) == 6
 
 
@@ -306,7 +306,7 @@ def test_a_question_may_be_asked_inside_a_running_loop() -> None:
 )
 def test_impossible_options_are_refused(url: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        Chat(url, "m", **options)
+        ChatSettings(url, "m", **options)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rrgtrain.report.figures import Figure, training_figures
 from rrgtrain.report.series import Series, curve, smoothed, thinned
-from rrgtrain.report.svg import line_chart, stacked_chart, ticks
+from rrgtrain.report.svg import Line, line_chart, stacked_chart, ticks
 
 
 def row(phase: str, step: int, **values: float) -> dict[str, Any]:
@@ -171,4 +171,4 @@ def test_stacked_layers_add_up() -> None:
 
 def test_chart_without_values_is_an_error() -> None:
     with pytest.raises(ValueError, match="no finite value"):
-        line_chart([], [Series("a", [0.0], [math.nan])], ["c0"], label="l")
+        line_chart([Line("c0", Series("a", [0.0], [math.nan]))], label="l")

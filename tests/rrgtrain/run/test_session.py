@@ -10,7 +10,7 @@ import torch
 
 from rrgtrain.errors import UserError
 from rrgtrain.run import session as session_module
-from rrgtrain.run.session import open_data, open_session, start_policy
+from rrgtrain.run.session import TrainingPlan, open_data, open_session, start_policy
 from rrgtrain.run.stages import Stages
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe
 
@@ -87,7 +87,7 @@ def test_a_frozen_tower_has_seen_as_much_as_one_that_trains(tmp_path: Path) -> N
 
 def test_a_session_evaluates_and_validates(tmp_path: Path) -> None:
     cfg = recipe(*SMALL, f"data.root={phantoms()}", "eval.limit=2")
-    session = open_session(cfg, tmp_path, sft=True)
+    session = open_session(cfg, tmp_path, TrainingPlan(sft=True))
     assert len(session.evaluate("test").studies) == 4
     assert len(session.evaluate("test", limit=2).reports) == 2
     assert "micro_f1" in session.validator()()

@@ -12,7 +12,7 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest, generate
-from rrgtrain.schema import RewardSettings
+from rrgtrain.schema import EvalSettings, RewardSettings
 from rrgtrain.train import evaluate as evaluation
 from rrgtrain.train.evaluate import (
     _whole,
@@ -39,8 +39,9 @@ def test_reports_are_the_greedy_ones_whatever_the_batch() -> None:
     rollouts = generate(policy, request)
     wanted = [policy.codec.decode(r[0].ids) for r in rollouts]
     for batch in (1, 2, 5, 64):
-        assert write_reports(policy, prompts, given, batch=batch, max_new_tokens=15) == wanted
-    backwards = write_reports(policy, prompts, given[::-1], batch=2, max_new_tokens=15)
+        settings = EvalSettings(batch=batch, max_new_tokens=15)
+        assert write_reports(policy, prompts, given, settings) == wanted
+    backwards = write_reports(policy, prompts, given[::-1], settings)
     assert backwards == wanted[::-1]
 
 
@@ -50,7 +51,7 @@ def test_a_policy_without_finite_log_probs_is_not_scored() -> None:
     with torch.no_grad():
         policy.language_model.norm.weight.fill_(3e38)
     with pytest.raises(NotFinite, match="no finite log-probability for study train-0: its weights"):
-        write_reports(policy, prompts, studies(2), batch=2, max_new_tokens=3)
+        write_reports(policy, prompts, studies(2), EvalSettings(batch=2, max_new_tokens=3))
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -58,7 +59,7 @@ def test_the_mode_of_the_policy_is_restored(training: bool) -> None:
     policy, prompts = policy_and_prompts()
     policy.model.train(training)
     rewards = RewardService(RewardSettings())
-    found = evaluate(policy, prompts, studies(2), rewards, batch=2, max_new_tokens=5)
+    found = evaluate(policy, prompts, studies(2), rewards, EvalSettings(batch=2, max_new_tokens=5))
     assert policy.model.training is training
     assert len(found.reports) == 2 and found.rewards["total"].shape == (2,)
 
@@ -91,15 +92,15 @@ def test_ranks_agree_on_the_truth(against: str, monkeypatch: pytest.MonkeyPatch)
     given = [replace(s, report=None) if i == 2 else s for i, s in enumerate(studies(3))]
     asked = []
     monkeypatch.setattr(evaluation.ranks, "size", lambda: 2)
-    monkeypatch.setattr(evaluation.ranks, "share", lambda of: of[:2])
+    monkeypatch.setattr(evaluation.ranks, "shard", lambda of: of[:2])
     monkeypatch.setattr(evaluation, "write_reports", lambda *_, **__: ["", ""])
     monkeypatch.setattr(evaluation, "score", lambda *_, references: asked.append(references))
     monkeypatch.setattr(evaluation, "_whole", lambda studies, parts: None)
     monkeypatch.setattr(evaluation.ranks, "gather", lambda part: [])
     rewards = RewardService(RewardSettings(terms={"accuracy": 1.0}, against=against))
     policy, prompts = policy_and_prompts()
-    evaluate(policy, prompts, given, rewards, batch=2, max_new_tokens=5)
-    evaluate(policy, prompts, given[:2], rewards, batch=2, max_new_tokens=5)
+    evaluate(policy, prompts, given, rewards, EvalSettings(batch=2, max_new_tokens=5))
+    evaluate(policy, prompts, given[:2], rewards, EvalSettings(batch=2, max_new_tokens=5))
     assert asked == [False, against == "report"]
 
 

@@ -9,17 +9,18 @@ import torch
 
 from rrgtrain.data import load_studies
 from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import PolicySettings
 from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.vision_warmup import warm_up_vision
 from tests.rrgtrain.common import phantoms, studies
 from tests.rrgtrain.policy.common import tiny_policy
 
 
-def warmed(**options: int) -> tuple[Policy, float]:
+def warmed(steps: int = 3, seed: int = 0) -> tuple[Policy, float]:
     policy = tiny_policy()
-    given = load_studies("iu_xray", phantoms())["train"]
-    settings = {"steps": 3, "batch": 4, "seed": 0, **options}
-    loss = warm_up_vision(policy, PromptCache(policy, "short"), given, lr=1e-3, **settings)
+    train = load_studies("iu_xray", phantoms())["train"]
+    settings = PolicySettings(warmup_steps=steps, warmup_lr=1e-3, seed=seed)
+    loss = warm_up_vision(policy, PromptCache(policy, "short"), train, settings, batch=4)
     return policy, loss
 
 
@@ -49,8 +50,8 @@ def test_without_images_labels_or_steps_nothing_happens() -> None:
     prompts = PromptCache(policy, "short")
     seen = load_studies("iu_xray", phantoms())["train"]
     unlabelled = [replace(study, labels=None) for study in seen]
-    options = {"batch": 2, "lr": 1.0, "seed": 0}
     for given, steps in ((studies(3), 2), (unlabelled, 2), (seen, 0), ([], 2)):
-        assert math.isnan(warm_up_vision(policy, prompts, given, steps=steps, **options))
+        settings = PolicySettings(warmup_steps=steps, warmup_lr=1.0)
+        assert math.isnan(warm_up_vision(policy, prompts, given, settings, batch=2))
     start = dict(tiny_policy().model.named_parameters())
     assert all(torch.equal(p, start[n]) for n, p in policy.model.named_parameters())
