@@ -59,6 +59,10 @@ def test_a_wheel_runs_a_demo_away_from_the_checkout(site: Path, tmp_path: Path) 
     assert shown.startswith("SFT, then EditGRPO") and "report: run/report.html" in shown
     assert "</html>" in (tmp_path / "run" / "report.html").read_text()
     name, version = succeeds(*command, "--version", cwd=tmp_path, **environment).split()
+    # the recipes of papers.yaml's rule, and the texts beneath the fields, are there too
+    listed = succeeds(*command, "recipes", cwd=tmp_path, **environment)
+    assert "`deer_f1` at the size of its paper." in listed
+    assert "default k3" in succeeds(*command, "keys", "rl.kl", cwd=tmp_path, **environment)
     assert name == "rrgtrain" and (site / f"rrgkern-{version}.dist-info").is_dir()
 
 

@@ -157,12 +157,12 @@ def _told(command: Callable[[], int]) -> int:
 
 
 def _ranks() -> Any:
-    """The module of that name, where a command has come as far as to import it."""
+    """Return the module of that name, where a command has imported it."""
     return sys.modules.get("rrgtrain.dist.ranks")
 
 
 def _tell(line: str, error: BaseException) -> None:
-    """On several ranks, once: rank 0 tells what all know."""
+    """Print the line once: rank 0 tells what all ranks know."""
     ranks = _ranks()
     if os.environ.get("RANK", "0") == "0":
         print(f"rrgtrain: {one_line(line)}", file=sys.stderr)
@@ -171,7 +171,7 @@ def _tell(line: str, error: BaseException) -> None:
 
 
 def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The options, with every key=value among the overrides wherever it stands."""
+    """Parse the options; every key=value is an override wherever it stands."""
     top = parser()
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["replicate"]:
@@ -194,7 +194,7 @@ def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _complete(options: argparse.Namespace) -> None:
-    """Fills in what was left out; UserError for words that a resume leaves no room for."""
+    """Fill in what was left out; UserError for words that a resume has no room for."""
     given = vars(options)
     help_ = f"see `rrgtrain {options.verb} --help`"
     if given.get("resume") is not None:

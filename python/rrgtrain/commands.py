@@ -44,7 +44,7 @@ RESUMABLE = ("demo", "sft", "rl")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Loads the recipe and runs the verb; 0 on success. Bad input is a `UserError`."""
+    """Load the recipe and run the verb; 0 on success. Bad input is a `UserError`."""
     if ranks.processes() > 1 and options.verb not in sharding.VERBS:
         raise UserError(f"rrgtrain {options.verb} is one process; start it without torchrun")
     if options.verb == "report":
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _recipe(options: argparse.Namespace) -> Recipe:
-    """The recipe with its overrides; with `--from`, what the checkpoint was trained with below."""
+    """Load the recipe with its overrides; `--from` gives defaults from the checkpoint."""
     start = getattr(options, "start", None)
     if not start:
         return load_config(Recipe, options.recipe, options.overrides)
@@ -103,7 +103,7 @@ def _run(verb: str, recipe: Recipe, out: Path, *, resume: bool) -> None:
 
 
 def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
-    """The recipe of the run in `path`, and what may be changed in it.
+    """Load the recipe of the run in `path`, with overrides that a resume may change.
 
     Raises UserError where there is no run, where it has ended, and for a setting that its
     checkpoints depend on.
@@ -128,7 +128,7 @@ def _how_to_go_on(verb: str, out: Path) -> str:
 
 
 def _started() -> str:
-    """How the command was started; a resume wants as many processes."""
+    """Write the command that starts as many processes as this one has."""
     if ranks.processes() == 1:
         return "rrgtrain"
     here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.processes()))
@@ -138,7 +138,7 @@ def _started() -> str:
 
 
 def demo(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
-    """SFT, then reinforcement learning from it, both judged on the held-out studies."""
+    """Run SFT, then reinforcement learning from it, and evaluate both on held-out studies."""
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
     kept = Keepsakes()
@@ -157,7 +157,7 @@ def demo(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
 
 
 def sft(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
-    """Supervised fine-tuning, judged on the held-out studies."""
+    """Run supervised fine-tuning and evaluate it on held-out studies."""
     began = time.perf_counter()
     with Stages.open(recipe, out, sft=True, verb="sft", resume=resume) as stages:
         tuned = stages.sft()
@@ -167,7 +167,7 @@ def sft(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
 
 
 def rl(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
-    """Reinforcement learning from `policy.path`, judged beside its start."""
+    """Run reinforcement learning from `policy.path`, and evaluate it beside its start."""
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
     kept = Keepsakes()
@@ -186,7 +186,7 @@ def _say(line: str) -> None:
 
 
 def evaluation(recipe: Recipe, out: Path) -> None:
-    """The reports of a checkpoint, scored."""
+    """Generate reports with a checkpoint and score them."""
     began = time.perf_counter()
     with Stages.open(recipe, out) as stages:
         name = Path(recipe.policy.path).name
@@ -194,7 +194,7 @@ def evaluation(recipe: Recipe, out: Path) -> None:
 
 
 def data(recipe: Recipe, out: Path) -> None:
-    """The phantoms of a recipe, without a run."""
+    """Generate the phantoms of a recipe, without a run."""
     if recipe.data.source != "phantom":
         raise UserError(
             f"data.source={recipe.data.source} is read, not written; name a recipe of phantoms"
@@ -206,7 +206,7 @@ def data(recipe: Recipe, out: Path) -> None:
 
 
 def report(path: Path) -> int:
-    """Draws the report of a finished run again and prints its table."""
+    """Regenerate the report of a finished run and print its table."""
     found = RunDir.open(path)
     summary = RunSummary.load(found.summary)
     draw(found, summary)
@@ -216,7 +216,7 @@ def report(path: Path) -> int:
 
 
 def replay(path: Path) -> int:
-    """Computes the kept batch of a failure again and prints where it is not finite."""
+    """Recompute the kept batch of a failure and print where it is not finite."""
     for line in replay_batch(path):
         print(one_line(line))
     return 0

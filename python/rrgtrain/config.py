@@ -1,4 +1,4 @@
-"""Recipes: YAML and `section.key=value` overrides, checked against a dataclass schema.
+"""Loads recipes: YAML and `section.key=value` overrides, checked against a dataclass schema.
 
 A recipe writes only what differs from the schema's defaults or from the recipes it names as
 `base`; later ones override earlier ones, and a recipe that two of them share counts once, where it
@@ -34,7 +34,7 @@ _WRITTEN = "_written"
 
 @dataclasses.dataclass(frozen=True)
 class _Setting:
-    """One value somebody wrote: its dotted key, the value, and where it stands."""
+    """Hold one written value: its dotted key, the value, and where it stands."""
 
     key: str
     value: Any
@@ -50,7 +50,7 @@ def load_config(
     origin: str = "default",
     of_run: bool = False,
 ) -> T:
-    """An instance of the dataclass `schema`: its defaults, then the recipe, then the overrides.
+    """Build the dataclass `schema` from its defaults, the recipe, then the overrides.
 
     `defaults` are values by dotted key that go before the schema's own; `origin` is where they
     stand, for messages.
@@ -98,7 +98,7 @@ def load_config(
 
 
 def dump_config(cfg: Any, path: str | Path) -> None:
-    """Writes every setting of the dataclass instance `cfg` as YAML that `load_config` reads.
+    """Write every setting of the dataclass instance `cfg` as YAML that `load_config` reads.
 
     A value that was written as `${...}` stays so: what `${oc.env:KEY}` stands for is not written.
     """
@@ -119,7 +119,7 @@ def _as_written(value: Any, written: Any, resolved: Any) -> Any:
 
 
 def _named(recipe: str | Path) -> list[Path]:
-    """The files of `a+b`, recipes one upon the other; a path may hold a plus of its own."""
+    """Find the files of `a+b`, one laid upon the other; a path may hold a plus of its own."""
     text = str(recipe)
     if "+" in text and not Path(text).is_file():
         return [find_recipe(part) for part in text.split("+")]
@@ -127,7 +127,7 @@ def _named(recipe: str | Path) -> list[Path]:
 
 
 def _chain(named: list[Path]) -> list[tuple[Path, dict[str, Any], dict[str, int]]]:
-    """The recipes and their bases, bases first, each once: file, mapping, lines of its keys."""
+    """Read the recipes and their bases, bases first, each once: file, mapping, key lines."""
     chain: dict[Path, tuple[dict[str, Any], dict[str, int]]] = {}
 
     def add(path: Path, above: tuple[Path, ...]) -> None:
@@ -213,7 +213,7 @@ def _wrong_type(setting: _Setting, kind: Any) -> UserError:
 
 
 def _owner(schema: Any, key: str) -> tuple[str, str]:
-    """Of an entry of a flat mapping its key and the entry's name, which may hold dots; else ""."""
+    """Split an entry of a flat mapping into mapping and name, which may hold dots; else "", ""."""
     kind: Any = schema
     parts = key.split(".")
     for depth, part in enumerate(parts):

@@ -65,8 +65,10 @@ def describe_recipe(name: str) -> str:
 
 def _bases_by_rule(path: Path) -> list[str] | None:
     """Return the bases that the rule of `papers.yaml` gives a file that does not exist, or None."""
+    if path.is_file() or path.parent.name != "paper":
+        return None
     folder = recipe_folder()
-    if path.parent != folder / "paper" or not (folder / path.name).is_file() or path.is_file():
+    if path.parent != folder / "paper" or not (folder / path.name).is_file():
         return None
     size = next((paper.size for paper in papers() if path.stem in paper.recipes), None)
     return [size, f"../{path.stem}"] if size not in (None, path.stem) else None

@@ -47,7 +47,7 @@ def remember(recipe: Recipe, directory: Path) -> None:
 
 
 def base_of(start: str, work: Path) -> str:
-    """The checkpoint that a policy was before any training of this trainer.
+    """Find the checkpoint that a policy was before any training of this trainer.
 
     start: a checkpoint directory, a hub name, or "tiny", which lies in `work`. One that the trainer
         did not write is its own base, an adapter's is what the adapter names.
@@ -76,7 +76,7 @@ def _known_base(start: str, work: Path) -> str | None:
 
 
 def remembered(checkpoint: str | Path) -> dict[str, Any]:
-    """What `remember` wrote; empty for a hub name or a checkpoint from elsewhere.
+    """Read what `remember` wrote; empty for a hub name or a checkpoint from elsewhere.
 
     UserError for a file that is not JSON with a mapping.
     """
@@ -98,7 +98,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def as_trained(checkpoint: str, load: Callable[[Mapping[str, Any]], Recipe]) -> Recipe:
-    """The recipe that `load` makes, with what neither it nor the user sets as `checkpoint` has it.
+    """Make the recipe by `load`, with settings that nobody wrote as `checkpoint` has them.
 
     `load` takes defaults that anything written in a recipe or override goes before. One line on
     standard error names what was taken over, a warning what differs.
