@@ -80,7 +80,7 @@ def flatten(record: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def gradients(record: type[tuple[Any, ...]], **by_name: Tensor | None) -> tuple[Tensor | None, ...]:
-    """What a backward returns: the gradients given by name, None for every other field.
+    """Return what a backward must: gradients by name, None for every other field.
 
     Raises:
         TypeError: a name that is no field of the record.

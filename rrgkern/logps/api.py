@@ -55,7 +55,7 @@ def linear_token_logps(
     softcap: float | None = None,
     entropy: bool = False,
 ) -> TokenLogps:
-    """log softmax(z / T)[target] of the head z = cap(hidden W^T + bias), [N, V] never in memory.
+    """log softmax(z / T)[target] of the head z = cap(hidden W^T + bias), without [N, V].
 
     Args:
         hidden: [..., H], fp16, bf16, fp32 or fp64; the states that predict the targets.

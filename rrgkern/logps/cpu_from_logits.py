@@ -1,4 +1,4 @@
-"""Serve CPUs from logits: a few rows at a time, without a wide copy of [N, V]."""
+"""Serve CPUs from logits, a few rows at a time: no wide copy of [N, V]."""
 
 from __future__ import annotations
 

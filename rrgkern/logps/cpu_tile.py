@@ -31,7 +31,7 @@ def take_target(z: Tensor, targets: Tensor, columns: slice, target_logit: Tensor
 
 
 def sum_columns(z: Tensor, temperature: float, entropy: bool) -> OnlineSoftmax:
-    """Sum the tile, which holds -inf at the target, in fp64; `weighted` only if asked for."""
+    """Sum the tile, -inf at the target, in fp64; `weighted` only for the entropy."""
     top = z.amax(1)
     # Logits of -inf only: measure from 0, so that each exponential is 0 and not NaN.
     z.sub_(top.masked_fill(top == -torch.inf, 0)[:, None])
@@ -100,10 +100,10 @@ def add_to_sums(tile: Tile, sums: RowSums, entropy: bool) -> None:
 
 
 def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tensor]:
-    """Add the tile to `sums`; return exp((z - max) / T) dcap/dz and the factor of earlier ones.
+    """Add the tile to `sums`; return its exponentials and the factor of earlier ones.
 
-    `max` is the largest logit other than the target's so far. What was formed with an earlier one
-    is to be multiplied by the factor, [R].
+    They are exp((z - max) / T) dcap/dz, `max` being the largest logit other than the target's so
+    far. What was formed with an earlier one is to be multiplied by the factor, [R].
     """
     z, head = tile.z, tile.head
     _cap(tile)

@@ -74,9 +74,9 @@ class Head(NamedTuple):
         return stats_dtype(self.weight.dtype)
 
     def product(self, hidden: Tensor, weight: Tensor, scratch: Tensor) -> Tensor:
-        """Multiply hidden [R, H] by a slice of the weight [C, H]: [R, C] in `wide`.
+        """Multiply hidden [R, H] by a slice of the weight [C, H].
 
-        The result lies in `scratch`.
+        The result, [R, C] in `wide`, lies in `scratch`.
         """
         z = tile_of(scratch, len(hidden), len(weight))
         if hidden.dtype == z.dtype:
@@ -85,7 +85,7 @@ class Head(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """Products hidden W^T of a block of rows and the columns `columns`, without bias and cap.
+    """Products hidden W^T of some rows and columns, without bias and cap.
 
     z: [R, C] in `head.wide`; every step on a tile may overwrite it.
     targets: [R], columns of the whole vocabulary.
@@ -100,7 +100,7 @@ class Tile(NamedTuple):
 
 
 class NeedsGrad(NamedTuple):
-    """Which inputs want a gradient."""
+    """Say for each input if its gradient is wanted."""
 
     hidden: bool
     weight: bool
@@ -116,7 +116,7 @@ class Gradients(NamedTuple):
 
 
 class BackwardRows(NamedTuple):
-    """Rows of the backward: hidden [N, H], targets [N], and what the forward knows of each."""
+    """Rows [N] of the backward: hidden states, targets, statistics, coefficients."""
 
     hidden: Tensor
     targets: Tensor

@@ -88,7 +88,7 @@ COLDEST, HOTTEST = 1e-30, 1e30
 
 
 def check_logits(logits: Tensor, targets: Tensor, temperature: float) -> None:
-    """Raise one line for logits [..., V] and targets [...] that do not fit, or a temperature."""
+    """Refuse logits [..., V], targets [...] or a temperature that do not fit."""
     if logits.dtype not in FLOATS:
         raise TypeError(f"logits is {logits.dtype}, wanted float16, bfloat16, float32 or float64")
     if targets.dtype != torch.int64:
@@ -166,7 +166,7 @@ def check_head(
 
 
 def check_targets(targets: Tensor, vocabulary: int, keep: Tensor | None = None) -> None:
-    """Raise IndexError when a target is outside [0, vocabulary) in a row that `keep` [N] keeps.
+    """Refuse a target outside [0, vocabulary) in a row that `keep` [N] keeps: IndexError.
 
     On CUDA the check is a device assertion, so that nothing waits for the GPU;
     RRGKERN_CHECK=1 makes it wait and raise here, with the row that is wrong.
@@ -192,7 +192,7 @@ BYTES_PER_LOAD = 16
 
 
 def as_rows(logits: Tensor) -> Tensor:
-    """[N, V] where the rows are evenly spaced, [B, L, V] where `reshape` would have to copy."""
+    """View logits as [N, V], or [B, L, V] where `reshape` would copy."""
     evenly_spaced = logits.ndim == 3 and logits.stride(0) == logits.stride(1) * logits.shape[1]
     if logits.ndim == 3 and not evenly_spaced:
         return logits
@@ -200,7 +200,7 @@ def as_rows(logits: Tensor) -> Tensor:
 
 
 def row_walk(logits: Tensor) -> tuple[int, int, int, int]:
-    """(batch stride, row stride, column stride, rows per batch) of [N, V] or [B, L, V].
+    """Strides of batch, row and column of [N, V] or [B, L, V], and rows per batch.
 
     Row r begins at (r // rows per batch) * batch stride + (r % rows per batch) * row stride.
     """
@@ -209,7 +209,7 @@ def row_walk(logits: Tensor) -> tuple[int, int, int, int]:
 
 
 def columns_per_load(logits: Tensor) -> int:
-    """Columns of a 128-bit load, or 1 where rows do not begin at a multiple of 128 bits."""
+    """Columns of a 128-bit load, or 1 where rows are not aligned to it."""
     size = logits.element_size()
     offsets = (logits.data_ptr(), *(stride * size for stride in logits.stride()[:-1]))
     if logits.stride(-1) != 1 or any(offset % BYTES_PER_LOAD for offset in offsets):
@@ -235,7 +235,7 @@ def gathered(tensor: Tensor) -> Tensor:
 
 
 def is_sharded(tensor: Tensor | None) -> bool:
-    """Whether it is a DTensor; does not import what is not imported."""
+    """Recognise a DTensor without importing torch.distributed.tensor."""
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 

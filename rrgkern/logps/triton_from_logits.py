@@ -65,6 +65,7 @@ def token_logps_fwd_kernel(
     VECTOR: tl.constexpr,
 ):
     """One row per program; `scale` = log2(e) / T, statistics in the dtype WIDE."""
+    # 1. The row, and its target's logit.
     row = tl.program_id(0).to(tl.int64)
     offset = (row // rows_per_batch) * batch_stride + (row % rows_per_batch) * row_stride
     logits_ptr += offset
@@ -76,8 +77,8 @@ def token_logps_fwd_kernel(
     BLOCK: tl.constexpr = LANES * VECTOR
     target_block = (target // BLOCK).to(tl.int32)
 
+    # 2. Online softmax: the target's block first, without the target.
     z = load_block(logits_ptr, target_block, lane, column_stride, VOCABULARY, BLOCK, "")
-    # The loop walks the other blocks, one load ahead of the arithmetic.
     ahead = load_block(
         logits_ptr, (target_block == 0).to(tl.int32), lane, column_stride, VOCABULARY, BLOCK, ""
     )
@@ -86,12 +87,14 @@ def token_logps_fwd_kernel(
     tilt = tl.zeros([LANES], WIDE)
     others = tl.where(target_block * BLOCK + lane == target, float("-inf"), z.to(WIDE))
     top, mass, tilt = fold(top, mass, tilt, others, scale, ENTROPY, FAR)
+    # 3. The other blocks, one load ahead of the arithmetic.
     for step in tl.range(1, tl.cdiv(VOCABULARY, BLOCK)):
         z = ahead
         block = step + (step >= target_block).to(tl.int32)
         ahead = load_block(logits_ptr, block, lane, column_stride, VOCABULARY, BLOCK, "")
         top, mass, tilt = fold(top, mass, tilt, z.to(WIDE), scale, ENTROPY, FAR)
 
+    # 4. Sums of the threads to one, to log-probability, entropy and what the backward needs.
     logp, shift, lognorm, entropy = close_row(top, mass, tilt, target_logit, scale, ENTROPY)
     tl.store(logps_ptr + row, logp)
     tl.store(shift_ptr + row, shift)
@@ -169,6 +172,7 @@ def token_logps_bwd_kernel(
     BLOCK: tl.constexpr,
 ):
     """One block of one row per program; arithmetic in the dtype WIDE."""
+    # 1. The block of columns, and where its gradient goes.
     BLOCKS: tl.constexpr = tl.cdiv(VOCABULARY, BLOCK)
     row = (tl.program_id(0) // BLOCKS).to(tl.int64)
     columns = (tl.program_id(0) % BLOCKS) * BLOCK + tl.arange(0, BLOCK)
@@ -178,6 +182,7 @@ def token_logps_bwd_kernel(
     gradient_ptr += batch * gradient_batch_stride + place * gradient_row_stride
     gradient_ptr += columns.to(tl.int64) * gradient_column_stride
 
+    # 2. The row's coefficients: where both are 0 its logits are not read.
     coef = tl.load(coef_ptr + row)
     active = coef != 0
     if ENTROPY:
@@ -185,12 +190,14 @@ def token_logps_bwd_kernel(
         active = active | (coef_entropy != 0)
     per_temperature = tl.full([], inverse_temperature, WIDE)
     if active:
+        # 3. The softmax again, from the saved statistics.
         target = tl.load(targets_ptr + row)
         logp = tl.load(logps_ptr + row)
         shift = tl.load(shift_ptr + row)
         lognorm = tl.load(lognorm_ptr + row)
         logits_ptr += batch * batch_stride + place * row_stride
         z = tl.load(logits_ptr + columns.to(tl.int64) * column_stride, inside, other=0.0).to(WIDE)
+        # 4. Its gradient; the target's column has a form of its own, in which nothing cancels.
         coef *= per_temperature
         entropy = None
         coef_of_entropy = None

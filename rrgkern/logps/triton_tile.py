@@ -86,7 +86,8 @@ def fold_kernel(
     LANES: tl.constexpr,
     VECTOR: tl.constexpr,
 ):
-    """One row of the tile per program; `scale` = log2(e) / T. Each thread sums its own columns."""
+    """Add one row of the tile per program to its sums; `scale` = log2(e) / T."""
+    # 1. The row, and its target's column in the tile, or -1.
     row = tl.program_id(0).to(tl.int64)
     z_ptr += row * z_stride
     local = tl.load(targets_ptr + row) - first_column
@@ -96,6 +97,7 @@ def fold_kernel(
     lane = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
     BLOCK: tl.constexpr = LANES * VECTOR
 
+    # 2. Online softmax: each thread sums its own columns, the target's left out.
     lane_top = tl.full([LANES], float("-inf"), WIDE)
     lane_mass = tl.zeros([LANES], WIDE)
     lane_tilt = tl.zeros([LANES], WIDE)
@@ -120,6 +122,7 @@ def fold_kernel(
         lane_mass = lane_mass * decay + tl.sum(p, 1)
         lane_top = new_top
 
+    # 3. Sums of the threads to those of the tile.
     tile_top = tl.max(lane_top, 0)
     base = tl.where(tile_top == float("-inf"), 0.0, tile_top)
     drop = (base - lane_top) * scale_wide
@@ -127,6 +130,7 @@ def fold_kernel(
     mass = tl.sum(lane_mass * decay, 0).to(tl.float64)
     tilt = tl.sum(tl.where(lane_mass > 0, lane_tilt + drop * lane_mass, 0.0) * decay, 0)
 
+    # 4. Those of the tile to those of the row, in fp64.
     old_top = tl.load(top_ptr + row)
     old_mass = tl.load(mass_ptr + row)
     top = tl.maximum(old_top, tile_top.to(tl.float64))
@@ -143,6 +147,7 @@ def fold_kernel(
         old_tilt = tl.load(tilt_ptr + row) + old_drop * lib.LN2 * old_mass
         tile_tilt = (tilt.to(tl.float64) + tile_drop * mass) * lib.LN2
         tl.store(tilt_ptr + row, old_tilt * old_decay + tile_tilt * tile_decay)
+    # 5. The target's logit, from the tile that has it.
     if target >= 0:
         z_target = tl.load(z_ptr + target)
         if BIAS:
@@ -151,6 +156,7 @@ def fold_kernel(
             z_target = cap * tanh(z_target / cap)
         tl.store(target_logit_ptr + row, z_target)
 
+    # 6. Exponentials from the largest logit so far, and the factor of those from earlier ones.
     if EXPONENTIALS:
         tl.store(decay_ptr + row, old_decay.to(WIDE))
         out_ptr += row * out_stride
@@ -194,7 +200,8 @@ def gradient_kernel(
     FAR: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One block of columns of one row of the tile per program."""
+    """Write the gradient of one block of columns of one row per program."""
+    # 1. The row's target, coefficient and statistics.
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < WIDTH
@@ -207,12 +214,14 @@ def gradient_kernel(
     shift = tl.load(shift_ptr + row)
     lognorm = tl.load(lognorm_ptr + row)
 
+    # 2. The logits again, and their softmax.
     x = _products(z_ptr + row * z_stride, bias_ptr, columns, inside, BIAS, WIDE)
     z = x
     if SOFTCAP:
         z = cap * tanh(x / cap)
     log_p = (z - shift) * per_temperature - lognorm
     p = tl.exp2(log_p * lib.LOG2E)
+    # 3. The gradient by the capped logits; at the target a form in which nothing cancels.
     at_target = -coef * lib.expm1(logp)
     if ENTROPY:
         coef_entropy = tl.load(coef_entropy_ptr + row) * per_temperature
@@ -223,6 +232,7 @@ def gradient_kernel(
     else:
         dz = -coef * p
     dz = tl.where(columns == target, at_target, dz)
+    # 4. By the products: the chain rule through the cap.
     if SOFTCAP:
         dz *= cap_slope(x / cap)
     tl.store(out_ptr + row * out_stride + columns, dz.to(out_ptr.dtype.element_ty), inside)

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import token_logps
-from rrgkern.logps import cpu_from_logits
-from rrgkern.logps.online_softmax import Coefficients
+from rrgkern.logps import op
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_logits_oracle import Outcome, Problem, check, problem, run
 
@@ -27,13 +26,11 @@ def through_op(given: Problem, entropy: bool) -> Outcome:
 def chunked_cpu(given: Problem, entropy: bool) -> Outcome:
     """The CPU kernel, which the interpreter's registration hides from the op in these tests."""
     logits, targets = given.logits.cpu(), given.targets.cpu().reshape(-1)
-    stats = cpu_from_logits.forward(logits, targets, given.temperature, entropy)
-    gradient = cpu_from_logits.backward(
-        Coefficients(
-            given.coef.cpu().reshape(-1),
-            given.coef_entropy.cpu().reshape(-1) if entropy else None,
-        ),
-        *(logits, targets, stats, given.temperature),
+    stats = op.token_logps_fwd._init_fn(logits, targets, given.temperature, entropy)
+    gradient = op.token_logps_bwd._init_fn(
+        given.coef.cpu().reshape(-1),
+        given.coef_entropy.cpu().reshape(-1) if entropy else None,
+        *(logits, targets, *stats, given.temperature),
     )
     shape = given.targets.shape
     entropies = stats.entropy.view(shape) if entropy else stats.entropy
