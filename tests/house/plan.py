@@ -43,7 +43,6 @@ UPWARD = {
     ("rrgtrain.state.checkpointer", "rrgtrain.log.logs"),
     ("rrgtrain.state.checkpointer", "rrgtrain.policy.policy"),
     ("rrgtrain.state.remembered", "rrgtrain.policy.load"),
-    ("rrgtrain.util.progress", "rrgtrain.dist.ranks"),
 }
 # Rooms of one floor that import each other.
 MUTUAL = {("rrgtrain.log", "rrgtrain.report")}

@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from rrgtrain.util.progress import silenced
 from rrgtrain.util.stop import stopping
 from rrgtrain.errors import Stopped, UserError
 
@@ -201,7 +202,8 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=datetime.timedelta(seconds=timeout)
     )
-    yield
+    with silenced(not is_main()):
+        yield
 
 
 def join_alone(*, cuda: bool) -> None:

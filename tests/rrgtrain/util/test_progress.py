@@ -9,7 +9,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from rrgtrain.util.progress import progress
+from rrgtrain.util.progress import progress, silenced
 
 
 class Time:
@@ -84,7 +84,12 @@ def test_unknown_and_empty_totals() -> None:
 
 def test_quiet_shows_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     assert list(progress([1, 2], "rank 1", quiet=True)) == [1, 2]
+    with silenced(), silenced(False):
+        assert list(progress([1, 2], "rank 1")) == [1, 2]
     assert capfd.readouterr() == ("", "")
+    with silenced(False):
+        assert list(progress([1, 2], "rank 0")) == [1, 2]
+    assert capfd.readouterr().err.startswith("rank 0  2/2 100%")
 
 
 def test_bars_nest_on_a_terminal_and_the_display_ends() -> None:
