@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,6 +26,21 @@ PRESENCE_OF_KIND = np.array([1, 0, 1, 0, -1, 1, 1, 0, -1], dtype=np.int8)
 
 _UNIT_TOLERANCE = 1e-3
 _PER_ENTITY = ("sentence", "presence", "kind", "key", "span", "embedding")
+
+
+class EntityRow(NamedTuple):
+    """One entity of a batch; fields as in `Entities`."""
+
+    report: int
+    """Index of the report in the batch."""
+    sentence: int
+    start: int
+    end: int
+    kind: int
+    key: int
+    text: str
+    embedding: np.ndarray
+    """float32 [d], of unit length."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +74,32 @@ class Entities:
         self._check_shapes()
         self._check_spans()
         self._check_values()
+
+    @classmethod
+    def from_rows(
+        cls,
+        reports: list[str],
+        sentences: list[list[tuple[int, int]]],
+        rows: Sequence[EntityRow],
+        width: int,
+    ) -> Entities:
+        """Put rows, ordered by report, into columns; `width` is the length of an embedding."""
+        numbers = np.array([row[:6] for row in rows], dtype=np.int64).reshape(-1, 6)
+        report, sentence, start, end, kind, key = numbers.T
+        counts = np.bincount(report, minlength=len(reports))
+        embedding = np.zeros((0, width), np.float32)
+        return cls(
+            reports=reports,
+            sentences=sentences,
+            offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            sentence=sentence.astype(np.int32),
+            presence=PRESENCE_OF_KIND[kind],
+            kind=kind.astype(np.int8),
+            key=key.copy(),
+            span=np.stack([start, end], axis=1).astype(np.int32),
+            text=[row.text for row in rows],
+            embedding=np.stack([row.embedding for row in rows]) if rows else embedding,
+        )
 
     def __len__(self) -> int:
         return len(self.text)

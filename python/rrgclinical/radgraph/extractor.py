@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from rrgclinical.backends import check_reports
-from rrgclinical.entities import KINDS, PRESENCE_OF_KIND, Entities
+from rrgclinical.entities import KINDS, PRESENCE_OF_KIND, Entities, EntityRow
 from rrgclinical.errors import UserError
 from rrgclinical.radgraph.annotator import RadGraph
 from rrgclinical.radgraph.graph import Entity, Graph
@@ -76,36 +76,14 @@ def kinds_of(labels: Sequence[str]) -> dict[str, int]:
 def entities_of(reports: list[str], graphs: Sequence[Graph], kinds: dict[str, int]) -> Entities:
     """Graphs as `Entities`. kinds: RadGraph label -> index into `KINDS`."""
     sentences = [split_sentences(text) for text in reports]
-    rows: list[tuple[int, int, int, int, int]] = []
-    names: list[str] = []
-    vectors: list[np.ndarray] = []
-    offsets = [0]
-    for text, spans, graph in zip(reports, sentences, graphs, strict=True):
+    rows = []
+    for report, (text, spans, graph) in enumerate(zip(reports, sentences, graphs, strict=True)):
         for entity in graph.entities if text else ():
             place = _place(entity, graph, spans)
-            if place is None:
-                continue
-            kind = kinds[entity.label]
-            name = entity.tokens.lower()
-            key, vector = _identity(name, kind)
-            rows.append((place[0], kind, key, *place[1:]))
-            names.append(name)
-            vectors.append(vector)
-        offsets.append(len(rows))
-    table = np.array(rows, dtype=np.int64).reshape(-1, 5)
-    kind_column = table[:, 1].astype(np.int8)
-    return Entities(
-        reports=reports,
-        sentences=sentences,
-        offsets=np.array(offsets, dtype=np.int64),
-        sentence=table[:, 0].astype(np.int32),
-        presence=PRESENCE_OF_KIND[kind_column],
-        kind=kind_column,
-        key=table[:, 2].copy(),
-        span=table[:, 3:].astype(np.int32),
-        text=names,
-        embedding=np.stack(vectors) if vectors else np.zeros((0, _BITS), np.float32),
-    )
+            if place is not None:
+                kind, name = kinds[entity.label], entity.tokens.lower()
+                rows.append(EntityRow(report, *place, kind, *_identity(name, kind)))
+    return Entities.from_rows(reports, sentences, rows, _BITS)
 
 
 def _kind(label: str) -> int:
@@ -132,11 +110,12 @@ def _place(
 
 
 @lru_cache(maxsize=65536)
-def _identity(name: str, kind: int) -> tuple[int, np.ndarray]:
-    """(key, embedding), the same in every process."""
+def _identity(name: str, kind: int) -> tuple[int, str, np.ndarray]:
+    """(key, text, embedding), the same in every process."""
     group = "anatomy" if PRESENCE_OF_KIND[kind] < 0 else "observation"
     text = name.encode("utf-8", "surrogatepass")
     key = hashlib.blake2b(text, digest_size=8, key=KINDS[kind].encode()).digest()
     seed = hashlib.blake2b(text, digest_size=_BITS // 8, key=group.encode()).digest()
     signs = np.unpackbits(np.frombuffer(seed, dtype=np.uint8))
-    return int.from_bytes(key, "little", signed=True), np.where(signs, _CELL, -_CELL)
+    vector = np.where(signs, _CELL, -_CELL)
+    return int.from_bytes(key, "little", signed=True), name, vector

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rrgclinical.backends import check_reports
 from rrgclinical.cached import Cached
 from rrgclinical.chexbert.batches import length_sorted
-from rrgclinical.entities import KINDS, PRESENCE_OF_KIND, Entities
+from rrgclinical.entities import KINDS, Entities, EntityRow
 from rrgclinical.errors import UserError
 from rrgclinical.fingerprint import fingerprint
 from rrgclinical.ratescore.decode import decode_labels
@@ -129,28 +129,26 @@ class RaTEExtractor:
             if end - start >= _SHORTEST
         ]
         read = self._read([piece for *_, piece in pieces])
-        rows: list[tuple[int, int, int, int, int]] = []
-        names: list[str] = []
-        for (report, index, begin, _), found in zip(pieces, read, strict=True):
-            for entity in found:
-                rows.append((report, index, begin + entity.start, begin + entity.end, entity.kind))
-                names.append(entity.text)
-        table = np.array(rows, dtype=np.int64).reshape(-1, 5)
-        kinds = table[:, 4].astype(np.int8)
-        counts = np.bincount(table[:, 0], minlength=len(texts))
-        vectors = self._embedded(names)
-        return Entities(
-            reports=texts,
-            sentences=spans,
-            offsets=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            sentence=table[:, 1].astype(np.int32),
-            presence=PRESENCE_OF_KIND[kinds],
-            kind=kinds,
-            key=np.array([_key(*pair) for pair in zip(names, kinds, strict=True)], dtype=np.int64),
-            span=table[:, 2:4].astype(np.int32),
-            text=names,
-            embedding=np.stack(vectors) if vectors else np.zeros((0, self.width), np.float32),
-        )
+        placed = [
+            (report, index, begin, entity)
+            for (report, index, begin, _), sentence in zip(pieces, read, strict=True)
+            for entity in sentence
+        ]
+        vectors = self._embedded([entity.text for *_, entity in placed])
+        rows = [
+            EntityRow(
+                report,
+                index,
+                begin + entity.start,
+                begin + entity.end,
+                entity.kind,
+                _key(entity.text, entity.kind),
+                entity.text,
+                vector,
+            )
+            for (report, index, begin, entity), vector in zip(placed, vectors, strict=True)
+        ]
+        return Entities.from_rows(texts, spans, rows, self.width)
 
     @torch.inference_mode()
     def _read_sentences(self, sentences: list[str]) -> list[list[SentenceEntity]]:

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 
 from rrgclinical.backends import check_reports
-from rrgclinical.entities import KINDS, PRESENCE_OF_KIND, Entities
+from rrgclinical.entities import KINDS, Entities, EntityRow
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS, LUNG, PLAIN
@@ -30,34 +30,14 @@ class RulesExtractor:
     def extract(self, reports: Sequence[str]) -> Entities:
         """Entities ordered by report, then position. TypeError names a report not a str."""
         texts = check_reports(reports)
-        sentences, offsets = [], [0]
-        rows: list[tuple[int, int, int, int, int]] = []
-        names: list[str] = []
-        vectors: list[np.ndarray] = []
-        for text in texts:
-            spans = split_sentences(text)
-            sentences.append(spans)
-            for index, (start, end) in enumerate(spans):
-                for mention in read_sentence(text[start:end]):
-                    kind, key, name, vector = _canonical(*_identity(mention))
-                    rows.append((index, kind, key, start + mention.start, start + mention.end))
-                    names.append(name)
-                    vectors.append(vector)
-            offsets.append(len(rows))
-        table = np.array(rows, dtype=np.int64).reshape(-1, 5)
-        kinds = table[:, 1].astype(np.int8)
-        return Entities(
-            reports=texts,
-            sentences=sentences,
-            offsets=np.array(offsets, dtype=np.int64),
-            sentence=table[:, 0].astype(np.int32),
-            presence=PRESENCE_OF_KIND[kinds],
-            kind=kinds,
-            key=table[:, 2].copy(),
-            span=table[:, 3:].astype(np.int32),
-            text=names,
-            embedding=np.stack(vectors) if vectors else np.zeros((0, dimension()), np.float32),
-        )
+        sentences = [split_sentences(text) for text in texts]
+        rows = [
+            EntityRow(report, index, start + m.start, start + m.end, *_canonical(*_identity(m)))
+            for report, (text, spans) in enumerate(zip(texts, sentences, strict=True))
+            for index, (start, end) in enumerate(spans)
+            for m in read_sentence(text[start:end])
+        ]
+        return Entities.from_rows(texts, sentences, rows, dimension())
 
 
 def _identity(mention: Mention) -> tuple[int, int, int, int, int]:
