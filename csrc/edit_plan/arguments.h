@@ -18,9 +18,9 @@ struct Pairs {
   tvm::ffi::TensorView device;  // a tensor on it
 };
 
-// Fills it from the tensors of x, of y, and the seeds, in the order of the op: each side is sentence
-// offsets, sentence key, entity offsets, entity sentence, presence, key, embedding and, where there
-// are 17 in all, kind.
+// Fills it from the tensors of x, of y, and the seeds, in the order of the op: each side is
+// sentence offsets, sentence key, entity offsets, entity sentence, presence, key, embedding and,
+// where there are 17 in all, kind.
 template <size_t kTensors>
 Pairs pairs_of(const tvm::ffi::TensorView (&tensors)[kTensors]) {
   constexpr size_t kSide = kTensors / 2;
@@ -55,7 +55,8 @@ template <auto plan, size_t kTensors, typename = std::make_index_sequence<kTenso
 struct FromTensors;
 
 template <auto plan, size_t kTensors, size_t... kIndex, typename... Rest>
-struct FromTensors<plan, kTensors, std::index_sequence<kIndex...>, void (*)(const Pairs&, Rest...)> {
+struct FromTensors<plan, kTensors, std::index_sequence<kIndex...>,
+                   void (*)(const Pairs&, Rest...)> {
   static void call(TensorAt<kIndex>... tensors, Rest... rest) {
     plan(pairs_of<kTensors>({tensors...}), rest...);
   }

@@ -98,7 +98,8 @@ void edit_plan_released_cpu(const Pairs& pairs, TensorView affinity, double tau,
       const int64_t bytes = released_sizes(x.entity_offsets, y.entity_offsets, r).bytes();
       const ReleasedPair pair(x, pairs.x_kind, y, pairs.y_kind, r, options, space.of(bytes));
       left.fill(pair.own(), pairs.width, kernels, [&](int64_t e) { return pair.own_embedding(e); });
-      right.fill(pair.wanted(), pairs.width, kernels, [&](int64_t f) { return pair.wanted_embedding(f); });
+      right.fill(pair.wanted(), pairs.width, kernels,
+                 [&](int64_t f) { return pair.wanted_embedding(f); });
       cosine_matrix(left, right, false, pair.cosine(), pair.wanted(), kernels);
       pair.relate(OneThread());
       out.count[r] = pair.plan(static_cast<uint64_t>(pairs.seeds[r]), out.row(r));
