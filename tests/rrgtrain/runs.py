@@ -280,7 +280,7 @@ def differences(one: Path, two: Path) -> list[str]:
         del system["seconds"], system["phases"]
     if systems[0] != systems[1]:
         found.append("summary.json")
-    hidden = [str(p.relative_to(two)) for p in two.rglob(".*")]
+    hidden = [str(p.relative_to(two)) for p in two.rglob(".*") if p.name != ".metadata"]
     if hidden:
         found.append(f"left behind: {', '.join(hidden)}")
     return found

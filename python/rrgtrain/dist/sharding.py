@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -182,13 +181,6 @@ def summon_full(policy: Policy) -> Iterator[None]:
             unit.reshard()
 
 
-@dataclass(frozen=True)
-class PerRank:
-    """A value that each rank has its own of; `full_state_dict` makes the list of them."""
-
-    value: Any
-
-
 def full_state_dict(state: Any) -> Any:
     """Nested `state` with whole tensors on the CPU in the place of sharded ones.
 
@@ -203,10 +195,6 @@ def _full(state: Any, done: dict[int, Any]) -> Any:
         return {key: _full(value, done) for key, value in state.items()}
     if isinstance(state, list | tuple):
         return type(state)(_full(value, done) for value in state)
-    if isinstance(state, PerRank):
-        parts: list[Any] | None = [None] * ranks.size() if ranks.is_main() else None
-        dist.gather_object(_on_cpu(state.value), parts, dst=0)
-        return parts
     if not _is_dtensor(state):
         return state
     if id(state) not in done:
@@ -214,14 +202,6 @@ def _full(state: Any, done: dict[int, Any]) -> Any:
         # `state` too: an id is another tensor's once this one is gone
         done[id(state)] = state, whole.cpu() if ranks.is_main() else None
     return done[id(state)][1]
-
-
-def _on_cpu(state: Any) -> Any:
-    if isinstance(state, dict):
-        return {key: _on_cpu(value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(map(_on_cpu, state))
-    return state.cpu() if isinstance(state, Tensor) else state
 
 
 def as_parameter(value: Tensor, parameter: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,11 +30,18 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.rng import random_states, set_random_states
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.state.store import CheckpointStore, load_checkpoint, write_checkpoint
+from rrgtrain.state.store import (
+    Checkpoint,
+    CheckpointStore,
+    load_checkpoint,
+    write_checkpoint,
+)
+from rrgtrain.state.tree import PerRank
 from rrgtrain.util.files import atomic_write
 from rrgtrain.util.stop import stopping
 
 State = dict[str, Any]
+Weights = dict[str, torch.Tensor]
 
 
 class NullCheckpointer:
@@ -73,6 +80,18 @@ class NullCheckpointer:
         """Work after `step` steps that leaves the state alone and may be cut off."""
         yield
 
+    def keep(self, step: int, needed: Collection[int]) -> bool:
+        """Keep the weights as they are, those after `step` steps, for `restore`.
+
+        needed: the steps whose weights are still wanted; others go. The state of the loop must say
+        already what it will say at its next step. False where nothing is kept.
+        """
+        return False
+
+    def restore(self, step: int) -> None:
+        """Put back the weights that `keep` has kept after `step` steps."""
+        raise KeyError(step)
+
     def on_failure_dump(self, batch: Callable[[], State]) -> None:
         """The batch of this step, asked for should a number in it turn out not finite."""
 
@@ -103,14 +122,13 @@ class Checkpointer(NullCheckpointer):
     ) -> None:
         self._run, self._policy, self._log = run, policy, log
         self._verb, self._settings, self._clock = verb, settings, clock
-        # of several ranks, one may write
-        self._store = CheckpointStore(run.resume, settings.keep) if ranks.is_main() else None
+        self._store = CheckpointStore(run.resume, settings.keep)
         self._began, self.earlier = clock(), 0.0
         # What each checkpoint says of the run's settings, see `experiment.settled`.
         self.settings: dict[str, str] = {}
         self._done: dict[str, State] = {}
-        self._saved: State | None = None
-        self._stage = ""
+        self._found: Checkpoint | None = None
+        self._stage, self._tagged = "", list[str]()
         self._state: Callable[[], State] = dict
         self._before: State = {}
         self._steps, self._written = 0, clock()
@@ -122,19 +140,18 @@ class Checkpointer(NullCheckpointer):
 
         Returns where the run goes on, for a person.
         """
-        found = self._store.newest() if self._store else None
-        path = ranks.broadcast_from_main(found.path if found else None)
-        if path is None:
+        found = self._store.newest()
+        if found is None:
             self._log.rewind_to(0)
             return "from the beginning: no checkpoint was written yet"
-        state = (found or load_checkpoint(path)).state
+        state = found.read("metrics", "seconds", "done", "stage", "step")
         self._log.rewind_to(state["metrics"])
         self.earlier = state["seconds"]
         self._done = state["done"]
         if state["stage"]:
-            self._saved, self.within = state, state["stage"]
+            self._found, self.within = found, state["stage"]
             return f"at step {state['step']} of {state['stage']}"
-        self._put_back(state)
+        self._put_back(found)
         return f"after {list(self._done)[-1]}"
 
     def result(self, stage: str) -> State | None:
@@ -149,13 +166,14 @@ class Checkpointer(NullCheckpointer):
         ranks.barrier()
 
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:
-        self._stage, self._state = stage, state
+        self._stage, self._state, self._tagged = stage, state, []
         self._steps, self._written = 0, self._clock()
-        saved, self._saved, self.within = self._saved, None, None
-        if saved is None:
+        found, self._found, self.within = self._found, None, None
+        if found is None:
             return None
-        self._put_back(saved)
-        return saved["loop"]
+        self._put_back(found)
+        self._tagged = found.about.get("tagged", [])
+        return found.read("loop", like=self._like())["loop"]
 
     @contextmanager
     def step(self, step: int) -> Iterator[None]:
@@ -163,7 +181,7 @@ class Checkpointer(NullCheckpointer):
             stopping.check()
             late = self._clock() - self._written >= self._settings.seconds
             if ranks.broadcast_from_main(late or self._steps >= self._settings.steps):
-                self._save(f"{self._stage}-{step}")
+                self._save(self._label(step))
             yield
         self._steps += 1
 
@@ -171,6 +189,17 @@ class Checkpointer(NullCheckpointer):
     def interruptible(self, step: int) -> Iterator[None]:
         with stopping.deferred(), self._guarded(step), stopping.interruptible():
             yield
+
+    def keep(self, step: int, needed: Collection[int]) -> bool:
+        self._tagged = [self._label(step) for step in needed]
+        with stopping.deferred():
+            self._before = self._take(step)
+            self._save(self._label(step))
+        return True
+
+    def restore(self, step: int) -> None:
+        found = load_checkpoint(self._store.labelled(self._label(step)))
+        load_weights(self._policy, found.read("weights", like=self._like())["weights"])
 
     def on_failure_dump(self, batch: Callable[[], State]) -> None:
         self._batch = batch
@@ -181,9 +210,9 @@ class Checkpointer(NullCheckpointer):
     def finish(self, stage: str, result: State) -> None:
         with stopping.deferred():
             self._done[stage] = result
-            self._stage, self._state = "", dict
+            self._stage, self._state, self._tagged = "", dict, []
             self._before = self._take(0)
-            self._save(stage)
+            self._save(_safe(stage))
 
     @contextmanager
     def _guarded(self, step: int) -> Iterator[None]:
@@ -206,43 +235,47 @@ class Checkpointer(NullCheckpointer):
             "step": step,
             "done": dict(self._done),
             "metrics": self._log.size,
-            "random": random_states(),
+            "seconds": self.earlier + self._clock() - self._began,
+            "random": PerRank(random_states()),
             "weights": weights,
             "loop": self._state(),
         }
 
-    def _put_back(self, state: State) -> None:
+    def _put_back(self, found: Checkpoint) -> None:
+        state = found.read("weights", "random", "random_of_others", like=self._like())
         load_weights(self._policy, state["weights"])
-        # Those of other ranks stand behind rank 0's; a rank that is new keeps what it was given.
-        random = [state["random"], *state.get("random_of_others", [])]
+        random = state["random"]
+        if isinstance(random, dict):  # of format 1, which has those of other ranks apart
+            random = [random, *state.get("random_of_others", [])]
+        # a rank that is new keeps what it was given
         if ranks.rank() < len(random):
             set_random_states(random[ranks.rank()])
 
-    def _save(self, label: str) -> None:
-        """All ranks together; rank 0 writes."""
-        seconds = self.earlier + self._clock() - self._began
-        whole = sharding.full_state_dict(self._before)
-        others = ranks.gather(self._before["random"])[1:]
-        with ranks.propagate_errors():
-            if self._store is not None:
-                more = {"random_of_others": others} if others else {}
-                self._write(self._store, label, {**whole, "seconds": seconds, **more})
-            ranks.barrier()
-        self._steps, self._written = 0, self._clock()
+    def _like(self) -> torch.Tensor | None:
+        """A sharded weight, by which checkpoints are read; None where weights are whole."""
+        parameters = self._policy.model.parameters()
+        sharded = (p for p in parameters if hasattr(p, "device_mesh"))
+        return next(sharded, None) if ranks.size() > 1 else None
 
-    def _write(self, store: CheckpointStore, label: str, state: State) -> None:
-        about = {name: state[name] for name in ("verb", "stage", "step")}
+    def _label(self, step: int) -> str:
+        return f"{_safe(self._stage)}-{step}"
+
+    def _save(self, label: str) -> None:
+        """Write the state from before this step; all ranks together."""
+        about = {name: self._before[name] for name in ("verb", "stage", "step")}
         about["settings"] = self.settings
         try:
-            self._log.sync()
-            store.save(_safe(label), state, about)
+            with ranks.propagate_errors():
+                self._log.sync()
+                self._store.save(label, self._before, about, self._tagged)
         except OSError as error:
-            names = store.names()
+            names = self._store.names()
             kept = f"the last one is {names[-1]}" if names else "there is none before it"
             raise _NoCheckpoint(
-                f"no checkpoint could be written to {store.directory}: {error.strerror}; "
+                f"no checkpoint could be written to {self._store.directory}: {error.strerror}; "
                 f"{kept}; make room"
             ) from error
+        self._steps, self._written = 0, self._clock()
 
     def _failed(self, step: int, error: Exception) -> Exception:
         """What the run ends with, once the state before the step is safe."""
@@ -260,7 +293,7 @@ class Checkpointer(NullCheckpointer):
         if not self._all_before(step):
             return Stopped(f"{line}; the step was half done, so the last checkpoint counts")
         try:
-            self._save(f"{self._stage}-{step}")
+            self._save(self._label(step))
         except _NoCheckpoint as full:
             return Stopped(f"{line}; {full}")
         if isinstance(error, NotFinite):
@@ -279,15 +312,12 @@ class Checkpointer(NullCheckpointer):
         return all(clean and at == step for clean, at in ranks.gather((self._clean, step)))
 
     def _kept_batch(self, step: int, error: Exception) -> str:
-        batches = ranks.gather(self._batch and self._batch())
-        weights = sharding.full_state_dict(self._before["weights"])
-        batch = batches[ranks.error_rank(error)]
-        if batch is None or not ranks.is_main():
+        batch = ranks.gather(self._batch and self._batch())[ranks.error_rank(error)]
+        if batch is None:
             return ""
-        path = self._run.failures / f"{_safe(self._stage)}-{step}"
-        state = {"stage": self._stage, "step": step, "weights": weights}
+        path = self._run.failures / self._label(step)
+        state = {"stage": self._stage, "step": step, "weights": self._before["weights"]}
         try:
-            self._run.failures.mkdir(exist_ok=True)
             write_checkpoint(path, {**state, "batch": batch})
         except OSError as full:
             return f"; its batch could not be kept ({full.strerror})"
@@ -296,7 +326,7 @@ class Checkpointer(NullCheckpointer):
     def _kept_trace(self, step: int, error: Exception) -> str:
         if not ranks.is_main():
             return ""
-        path = self._run.failures / f"{_safe(self._stage)}-{step}.txt"
+        path = self._run.failures / f"{self._label(step)}.txt"
         try:
             self._run.failures.mkdir(exist_ok=True)
             atomic_write(path, "".join(traceback.format_exception(error)))

@@ -1,4 +1,4 @@
-"""Which weights of a training are kept, by its validations."""
+"""Choose by validations the weights that a training ends with; checkpoints hold them."""
 
 from __future__ import annotations
 
@@ -6,32 +6,34 @@ import math
 import warnings
 from typing import Any
 
-import torch
-
 from rrgtrain.dist.sharding import as_parameter
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import SftSettings
-
-Weights = dict[str, torch.Tensor]
+from rrgtrain.state.checkpointer import NullCheckpointer, Weights, load_weights
 
 
 class Best:
-    """Keeps a copy of the trainable weights of the validation that is best by the metric `by`;
-    `restore` puts them back."""
+    """The validation that is best by the metric `by`; `restore` puts back its weights.
 
-    def __init__(self, policy: Policy, by: str) -> None:
-        self.policy, self.by = policy, by
+    They are in a checkpoint that stays as long as they are wanted. Outside a run directory, and
+    where a checkpoint of format 1 held them, they are copies in memory.
+    """
+
+    def __init__(self, policy: Policy, by: str, checkpointer: NullCheckpointer) -> None:
+        self.policy, self.by, self._checkpointer = policy, by, checkpointer
         self.value, self.step = -math.inf, 0
-        self._kept: Weights = {}
+        self._copies: dict[int, Weights] = {}
 
     def offer(self, step: int, value: float) -> None:
-        """A validation after `step` steps; ties keep the earlier weights."""
+        """A validation after `step` steps, which the loop's state holds; ties keep the earlier."""
         if value > self.value:
-            self.value, self.step, self._kept = value, step, self._copy()
+            self.value, self.step = value, step
+            self._keep(step)
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; the tensors are not copied, since they never change."""
-        return {"by": self.by, "value": self.value, "step": self.step, "kept": dict(self._kept)}
+        values = {"by": self.by, "value": self.value, "step": self.step}
+        return {**values, "copies": dict(self._copies)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Puts back what `state_dict` gave.
@@ -42,25 +44,35 @@ class Best:
         # Checkpoints of before eval.best_by chose by micro-F1 and say so by the name of the value.
         by = state.get("by", "micro_f1")
         self.value = state["value"] if "value" in state else state["f1"]
-        self.step, self._kept = state["step"], self._placed(state["kept"])
+        self.step = state["step"]
+        copies = state["copies"] if "copies" in state else {self.step: state["kept"]}
+        self._copies = {step: self._placed(weights) for step, weights in copies.items()}
         if by != self.by:
             self.value = -math.inf
-            if self._kept:
+            if self.step:
                 warnings.warn(
                     f"the checkpoint chose its best weights by {by}; from the next validation on "
                     f"eval.best_by={self.by} chooses",
                     stacklevel=2,
                 )
 
-    @torch.no_grad()
     def restore(self) -> None:
-        parameters = dict(self.policy.model.named_parameters())
-        for name, value in self._kept.items():
-            parameters[name].copy_(value)
+        """Put the chosen weights into the policy; nothing where there was no validation."""
+        if self.step in self._copies:
+            load_weights(self.policy, self._copies[self.step])
+        elif self.step:
+            self._checkpointer.restore(self.step)
 
-    def _copy(self) -> Weights:
-        trained = self.policy.model.named_parameters()
-        return {n: p.detach().clone() for n, p in trained if p.requires_grad}
+    def _keep(self, step: int) -> None:
+        """Keep the weights of now as those after `step` steps, and of others what is wanted."""
+        wanted = self._wanted()
+        self._copies = {s: w for s, w in self._copies.items() if s in wanted}
+        if not self._checkpointer.keep(step, wanted):
+            trained = self.policy.model.named_parameters()
+            self._copies[step] = {n: p.detach().clone() for n, p in trained if p.requires_grad}
+
+    def _wanted(self) -> set[int]:
+        return {self.step}
 
     def _placed(self, weights: Weights) -> Weights:
         parameters = dict(self.policy.model.named_parameters())
@@ -68,7 +80,7 @@ class Best:
 
 
 class BeforeConvergence(Best):
-    """Keeps the weights of the validation before the one at which training had converged.
+    """The validation before the one at which training had converged.
 
     Converged is the last validation that brought more than `min_delta`; with one validation an
     epoch, RL then starts from the epoch before convergence, so that it still has something to
@@ -76,22 +88,24 @@ class BeforeConvergence(Best):
     kept itself: nothing came before it.
     """
 
-    def __init__(self, policy: Policy, by: str, min_delta: float) -> None:
-        super().__init__(policy, by)
+    def __init__(
+        self, policy: Policy, by: str, checkpointer: NullCheckpointer, min_delta: float
+    ) -> None:
+        super().__init__(policy, by, checkpointer)
         self._min_delta, self._plateau = min_delta, -math.inf
-        self._last: tuple[int, float, Weights] | None = None
+        self._last: tuple[int, float] | None = None
 
     def offer(self, step: int, value: float) -> None:
-        """A validation after `step` steps."""
-        now = step, value, self._copy()
+        """A validation after `step` steps, which the loop's state holds."""
         if value > self._plateau + self._min_delta:
             self._plateau = value
-            self.step, self.value, self._kept = self._last or now
-        self._last = now
+            self.step, self.value = self._last or (step, value)
+        self._last = step, value
+        self._keep(step)
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; the tensors are not copied, since they never change."""
-        last = None if self._last is None else [*self._last[:2], dict(self._last[2])]
+        last = None if self._last is None else list(self._last)
         return {**super().state_dict(), "plateau": self._plateau, "last": last}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -100,11 +114,18 @@ class BeforeConvergence(Best):
         if math.isinf(self.value):  # chosen by another metric: what follows is judged anew
             return
         self._plateau, last = state["plateau"], state["last"]
-        self._last = None if last is None else (last[0], last[1], self._placed(last[2]))
+        self._last = None if last is None else (last[0], last[1])
+        if last is not None and len(last) == 3:  # with its weights, in format 1
+            self._copies[last[0]] = self._placed(last[2])
+
+    def _wanted(self) -> set[int]:
+        return {self.step, self._last[0]} if self._last else {self.step}
 
 
-def chosen_of(policy: Policy, settings: SftSettings, by: str) -> Best:
+def chosen_of(
+    policy: Policy, settings: SftSettings, by: str, checkpointer: NullCheckpointer
+) -> Best:
     """What keeps the checkpoint that `sft.choose` asks for, by the metric `by`."""
     if settings.choose == "before_convergence":
-        return BeforeConvergence(policy, by, settings.min_delta)
-    return Best(policy, by)
+        return BeforeConvergence(policy, by, checkpointer, settings.min_delta)
+    return Best(policy, by, checkpointer)

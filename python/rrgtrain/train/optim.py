@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist import ranks
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.schema import RlSettings
+from rrgtrain.state.tree import PerRank
 
 
 def adamw(
@@ -82,7 +83,7 @@ class OnShards(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         state = self._inner.state_dict()
-        return state if ranks.size() == 1 else {"ranks": sharding.PerRank(state)}
+        return state if ranks.size() == 1 else {"ranks": PerRank(state)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         parts = state_dict.get("ranks", [state_dict])

@@ -114,7 +114,7 @@ class RlRun:
         sharding.setup(self.recipe.scale.mode, self.policy, self.reference)
         self.optimizer = optimizer_of(self.policy.model, settings)
         self.watch = SamplerWatch(self.policy, self.algorithm, self.recipe)
-        self._best = Best(self.policy, self.recipe.eval.best_by)
+        self._best = Best(self.policy, self.recipe.eval.best_by, self.checkpointer)
         self._clock, self._speed = Stopwatch(PHASES), Speed(self.policy)
         saved = self.checkpointer.begin(self.algorithm.name, self.state_dict)
         if saved is not None:
@@ -155,9 +155,9 @@ class RlRun:
                 self.log.write(f"{self.algorithm.name}_val", state.step - 1, values)
             self._clock.lap("validate")
             value = chosen_value(values, by)
-            self._best.offer(state.step, value)
             self._bar.show(**{by: value})
             state.validated = state.step
+            self._best.offer(state.step, value)
         return not last
 
     @contextmanager

@@ -151,7 +151,11 @@ def run_sft(
     def peak() -> float:
         return settings.lr * settings.drop_factor**at.drops
 
-    best, clock, at = chosen_of(policy, settings, by), Stopwatch(("train", "validate")), _Place()
+    best, clock, at = (
+        chosen_of(policy, settings, by, checkpointer),
+        Stopwatch(("train", "validate")),
+        _Place(),
+    )
 
     def state() -> State:
         return {
@@ -188,12 +192,12 @@ def run_sft(
             clock.lap("validate")
             value = chosen_value(values, by)
             bar.show(**{by: value})
-            best.offer(at.step, value)
             if value > at.plateau + settings.min_delta:
                 at.plateau, at.stale = value, 0
             else:
                 at.stale += 1
             at.validated = at.step
+            best.offer(at.step, value)
         plateau = until_plateau and at.stale >= settings.patience
         if plateau and not last and at.drops < settings.drops:
             drop()

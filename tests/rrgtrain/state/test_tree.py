@@ -9,21 +9,25 @@ import pytest
 import torch
 
 from rrgtrain.state.rng import random_states, set_random_states
-from rrgtrain.state.tree import put_back, take_out
+from rrgtrain.state.tree import SMALL, PerRank, put_back, take_out
 
 
 def test_round_trip_with_awkward_keys() -> None:
-    x, y = torch.arange(3), torch.ones(2, 2)
+    x, y = torch.arange(SMALL), torch.ones(SMALL, 2)
     state = {
         "a.b": x,
         "a": {"b": y, 3: [x, None, (1, 2.5, "t", True, b"\0")]},
         "empty": {},
         "order": OrderedDict(z=1),
         "number": np.float64(0.25),
+        "small": torch.arange(12.0).reshape(3, 4).t()[1],
+        "own": PerRank({"x": x}),
     }
     skeleton, tensors = take_out(state)
-    assert len(tensors) == 3
-    back = put_back(skeleton, tensors)
+    assert len(tensors) == 4, "small ones stay where they are"
+    back = put_back(skeleton, lambda name, sharded: tensors[name])
+    assert back["small"].tolist() == [1.0, 5.0, 9.0]
+    assert len(back["own"]) == 1 and torch.equal(back["own"][0]["x"], x)
     assert torch.equal(back["a.b"], x) and torch.equal(back["a"]["b"], y)
     assert back["a"][3][1:] == [None, (1, 2.5, "t", True, b"\0")]
     assert back["order"] == {"z": 1} and type(back["number"]) is float
@@ -45,7 +49,7 @@ def test_random_states_go_on_where_they_were() -> None:
     draw()
     random.gauss(0, 1)  # leaves the second of a pair behind
     np.random.standard_normal()
-    kept = put_back(*take_out(random_states()))
+    kept = put_back(take_out(random_states())[0], lambda *_: torch.empty(0))
     first = draw()
     assert draw() != first
     set_random_states(kept)

@@ -14,6 +14,7 @@ from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import EvalSettings, Recipe, SftSettings
+from rrgtrain.state.checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.best import BeforeConvergence, Best, chosen_of
 from rrgtrain.train.sft import run_sft
@@ -58,7 +59,7 @@ def restored(best: Best) -> float:
 def test_the_validation_before_the_last_that_brought_something(
     scores: list[float], kept: int
 ) -> None:
-    best = offered(BeforeConvergence(tiny_policy(), BY, 0.05), scores)
+    best = offered(BeforeConvergence(tiny_policy(), BY, NullCheckpointer(), 0.05), scores)
     assert (best.step, best.value) == (10 * (kept + 1), scores[kept])
     assert restored(best) == kept
 
@@ -66,8 +67,8 @@ def test_the_validation_before_the_last_that_brought_something(
 @pytest.mark.parametrize("cut", range(1, 5))
 def test_it_goes_on_after_a_resume(cut: int) -> None:
     scores = [0.3, 0.6, 0.62, 0.7, 0.71]
-    first = offered(BeforeConvergence(tiny_policy(), BY, 0.05), scores[:cut])
-    later = BeforeConvergence(tiny_policy(), BY, 0.05)
+    first = offered(BeforeConvergence(tiny_policy(), BY, NullCheckpointer(), 0.05), scores[:cut])
+    later = BeforeConvergence(tiny_policy(), BY, NullCheckpointer(), 0.05)
     later.load_state_dict(first.state_dict())
     offered(later, scores[cut:], first=cut)
     assert (later.step, later.value, restored(later)) == (30, 0.62, 2)
@@ -75,10 +76,11 @@ def test_it_goes_on_after_a_resume(cut: int) -> None:
 
 def test_the_recipe_says_which() -> None:
     policy = tiny_policy()
-    assert type(chosen_of(policy, SftSettings(), BY)) is Best
+    assert type(chosen_of(policy, SftSettings(), BY, NullCheckpointer())) is Best
     for name in ("editgrpo_sft", "paper/editgrpo_sft"):
         assert isinstance(
-            chosen_of(policy, load_config(Recipe, name, []).sft, BY), BeforeConvergence
+            chosen_of(policy, load_config(Recipe, name, []).sft, BY, NullCheckpointer()),
+            BeforeConvergence,
         )
     paper = load_config(Recipe, "paper/editgrpo_sft", []).sft
     assert paper.eval_every == 146_893 // paper.batch, "one validation an epoch"
@@ -89,11 +91,16 @@ def test_a_checkpoint_of_before_the_metric_could_be_chosen(best: str) -> None:
     """It kept the best by micro-F1, under the name f1."""
 
     def made(by: str) -> Best:
-        policy = tiny_policy()
-        return Best(policy, by) if best == "Best" else BeforeConvergence(policy, by, 0.0)
+        given = tiny_policy(), by, NullCheckpointer()
+        return Best(*given) if best == "Best" else BeforeConvergence(*given, 0.0)
 
     first = offered(made("micro_f1"), [0.3, 0.6])
-    old = {"f1" if k == "value" else k: v for k, v in first.state_dict().items() if k != "by"}
+    now = first.state_dict()
+    copies = now.pop("copies")
+    old = {"f1" if k == "value" else k: v for k, v in now.items() if k != "by"}
+    old["kept"] = copies[first.step]
+    if "last" in old:
+        old["last"] = [*old["last"], copies[old["last"][0]]]
     same, other = made("micro_f1"), made("reward")
     same.load_state_dict(dict(old))
     assert (same.value, same.step) == (first.value, first.step)

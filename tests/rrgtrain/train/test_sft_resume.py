@@ -4,6 +4,7 @@ weights so far. In one process; `test_resume` does the same with whole commands.
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -96,12 +97,26 @@ def test_the_steps_after_a_resume_and_the_weights_that_are_kept(
     assert equal(adapter(again), seen[0]) and equal(adapter(policy), seen[0]), "the best"
 
 
+def test_a_run_goes_on_from_a_checkpoint_of_format_1(
+    alone: tuple[Policy, list[Weights], SftResult | None], tmp_path: Path
+) -> None:
+    """Written by `tuned(home, [0.5, CUT])` when checkpoints were safetensors of one rank."""
+    _, seen, result = alone
+    shutil.copytree(Path(__file__).parents[1] / "state" / "format_1", tmp_path / "run")
+    again, after, resumed = tuned(tmp_path / "run", [0.1, 0.2], resume=True)
+    assert resumed is not None and result is not None
+    assert (resumed.best_step, resumed.steps, resumed.best_value) == (2, 6, 0.5)
+    for found, wanted in ((after[0], seen[1]), (after[1], seen[2]), (adapter(again), seen[0])):
+        # to the same bits on the machine that wrote it
+        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-3)
+
+
 class Before(NullCheckpointer):
     """Gives the state as checkpoints held it before the metric could be chosen."""
 
     def begin(self, stage: str, state: Callable[[], State]) -> State:
         old = {**state(), "step": 2, "validated": 2, "plateau_f1": 0.5}
-        best = {"f1": 0.5, "step": 2, "kept": old["best"]["kept"]}
+        best = {"f1": 0.5, "step": 2, "kept": old["best"]["copies"].get(0, {})}
         return {**{k: v for k, v in old.items() if k != "plateau"}, "best": best}
 
 
