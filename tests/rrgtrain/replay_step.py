@@ -36,7 +36,7 @@ from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.gap import ROUNDING
+from rrgtrain.train.sampler_gap import ROUNDING
 from rrgtrain.train.update import with_rollout_logps
 
 # What another machine, or a batch of another size, may change in the last digits of fp32.
@@ -105,7 +105,7 @@ def made_again(
     again = [[record_of(m) for m in g.members] for g in completed]
     yield compared("members", [g["members"] for g in record["groups"]], again)
 
-    able = [(g.study, m) for g in recorded_groups for m in g.members if m.competes]
+    able = [(g.study, m) for g in recorded_groups for m in g.members if m.scored]
     scores = session.rewards(
         [m.text for _, m in able], [study for study, _ in able], record["progress"]
     )

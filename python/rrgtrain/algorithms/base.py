@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from rrgkern import PolicyLoss, group_advantages
-from rrgtrain.algorithms.group import Group, competing, group_offsets
+from rrgtrain.algorithms.group import Group, group_offsets, scored_members
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
@@ -23,7 +23,7 @@ from rrgtrain.schema import Recipe
 Reencode = Callable[[torch.Tensor, str, int], torch.Tensor]
 # (groups with sampled members, step, reencode) -> groups with all members, and counts to log
 Complete = Callable[[list[Group], int, Reencode], tuple[list[Group], dict[str, float]]]
-# (groups, total reward [S], NaN at members that do not compete) -> advantages [S] or [N], or more
+# (groups, total reward [S], NaN at members that are not scored) -> advantages [S] or [N], or more
 Advantages = Callable[[list[Group], torch.Tensor], "torch.Tensor | Objective"]
 
 
@@ -119,15 +119,15 @@ def one_after_the_other(first: Complete, second: Complete) -> Complete:
 def centred(std: str) -> Advantages:
     """Rewards minus the group's mean, divided by its spread as `std` says.
 
-    Mean and spread are those of the members that compete; the others get 0.
+    Mean and spread are those of the scored members; the others get 0.
     """
 
     def advantages(groups: list[Group], rewards: torch.Tensor) -> torch.Tensor:
-        compete, spread = competing(groups), cast(Any, std)
-        if bool(compete.all()):
+        scored, spread = scored_members(groups), cast(Any, std)
+        if bool(scored.all()):
             return group_advantages(rewards, group_offsets(groups), std=spread)
-        known = torch.where(compete, rewards, 0.0)
-        return group_advantages(known, group_offsets(groups), valid=compete, std=spread)
+        of_scored = torch.where(scored, rewards, 0.0)
+        return group_advantages(of_scored, group_offsets(groups), valid=scored, std=spread)
 
     return advantages
 

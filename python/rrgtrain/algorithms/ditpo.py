@@ -67,13 +67,13 @@ def weighed(inner: Advantages, terms: list[Weigh]) -> Advantages:
 
 
 def tfidf(groups: list[Group], alpha: float) -> torch.Tensor:
-    """[N] TF-IDF weights over the competing reports of each group; 1 for an end of turn."""
+    """[N] TF-IDF weights over the scored reports of each group; 1 for an end of turn."""
     offsets, flat = token_offsets(groups).tolist(), members(groups)
     weights = torch.ones(offsets[-1])
-    chosen = [s for s, member in enumerate(flat) if member.competes]
+    chosen = [s for s, member in enumerate(flat) if member.scored]
     bodies = [body(flat[s]) for s in chosen]
     lengths = torch.tensor([0, *map(len, bodies)])
-    sizes = torch.tensor([0, *(sum(m.competes for m in g.members) for g in groups)])
+    sizes = torch.tensor([0, *(sum(m.scored for m in g.members) for g in groups)])
     found = tfidf_weights(
         torch.cat([torch.zeros(0, dtype=torch.int64), *bodies]),
         lengths.cumsum(0),

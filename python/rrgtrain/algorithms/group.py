@@ -19,7 +19,7 @@ class Member:
     and is trained at ratio 1 (`on_policy` of the policy loss), in several updates on a batch at the
     ratio to its log-probability at rollout. `parent` is the index of the member
     an edit was made from, `steps` what the edit did: (rule, removed text, added text). A member
-    that does not compete is in the packed forward only: it has no reward and no advantage, and
+    that is not scored is in the packed forward only: it has no reward and no advantage, and
     counts in no mean and no length of the policy loss (OraPO's oracle). `corrected` asks for the
     sampler correction: `sampler_logps` are another engine's than the policy's.
     """
@@ -31,7 +31,7 @@ class Member:
     sampler_logps: torch.Tensor | None = None
     parent: int | None = None
     steps: tuple[tuple[str, str, str], ...] = ()
-    competes: bool = True
+    scored: bool = True
     corrected: bool = False
 
 
@@ -63,9 +63,9 @@ def members(groups: list[Group]) -> list[Member]:
     return [member for group in groups for member in group.members]
 
 
-def competing(groups: list[Group]) -> torch.Tensor:
+def scored_members(groups: list[Group]) -> torch.Tensor:
     """[S] bool, which members have a reward and an advantage."""
-    return torch.tensor([m.competes for m in members(groups)], dtype=torch.bool)
+    return torch.tensor([m.scored for m in members(groups)], dtype=torch.bool)
 
 
 def token_offsets(groups: list[Group]) -> torch.Tensor:

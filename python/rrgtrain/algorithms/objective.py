@@ -33,16 +33,16 @@ class Preference:
 class Objective:
     """One step's objective over S members with N tokens in B groups, all in group order.
 
-    advantages: [S], or [N] one per token; what stands at a member that does not compete is not
+    advantages: [S], or [N] one per token; what stands at a member that is not scored is not
         read.
     weight: [N] factor of each token's advantage (DiTPO). None: 1.
-    mask: [N] bool, False for a token of a competing member that the policy loss leaves out, also
+    mask: [N] bool, False for a token of a scored member that the policy loss leaves out, also
         when it counts the length of the member. None: all take part.
     group_weight: [B] factor of each group's policy loss, KL included. None: 1.
     preference: adds its loss; needs a reference model.
     likelihood: [S] weight of each member's mean cross-entropy. None: 0.
     measured_apart: whether the gradient of preference and likelihood is compared with that of the
-        policy loss; see `engine.apart`.
+        policy loss; see `train.gradient_ratio`.
     metrics: numbers for the log.
     """
 

@@ -1,7 +1,7 @@
 """OraPO: the reference report, an oracle, teaches by preference where sampling earns nothing.
 
 Per prompt, loss = (1 - w)·L_GRPO + w·L_DPO (eq. 11), averaged over the prompts. The oracle is one
-more sequence of the packed forward and never a member that competes: it has no reward, no
+more sequence of the packed forward and never a scored member: it has no reward, no
 advantage, no KL, and counts in no mean. L_DPO prefers it to every sampled report of its group
 (eq. 12), with log-probabilities per token (LN-DPO). With `oracle.loss=sft` the oracle's mean
 cross-entropy stands in the place of L_DPO, the paper's "GRPO + SFT".
@@ -53,13 +53,13 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
 def with_oracle(
     groups: list[Group], step: int, reencode: Reencode
 ) -> tuple[list[Group], dict[str, float]]:
-    """Completes each group with its reference report, which does not compete."""
+    """Completes each group with its reference report, which is not scored."""
     nothing = torch.zeros(0, dtype=torch.int64)
     completed = []
     for group in groups:
         report = group.study.report or ""
         ids = reencode(nothing, report, 0)
-        completed.append(group.with_members([Member(ids, report, ORIGIN, competes=False)]))
+        completed.append(group.with_members([Member(ids, report, ORIGIN, scored=False)]))
     return completed, {}
 
 

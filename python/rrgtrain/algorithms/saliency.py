@@ -25,7 +25,7 @@ DISTILLED = "distilled"
 class Saliency:
     """Callable on groups -> [N] fp32, 1 + β·s of every token (DiTPO eq. 12).
 
-    `prepare` must have been called. Members that do not compete get 1.
+    `prepare` must have been called. Members that are not scored get 1.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -80,7 +80,7 @@ class Saliency:
             raise ValueError("saliency is asked for weights before prepare(context) was called")
         offsets, flat = token_offsets(groups), members(groups)
         studies = [group.study for group in groups for _ in group.members]
-        chosen = [s for s, member in enumerate(flat) if member.competes]
+        chosen = [s for s, member in enumerate(flat) if member.scored]
         spans = [self._codec.char_spans(flat[s].ids) for s in chosen]
         found = token_saliency_weights(
             self._network,

@@ -34,7 +34,7 @@ TENSORS = ("advantages", "weight", "mask", "group_weight", "likelihood")
 class StepRecord:
     """One step before its update.
 
-    `scores` are those of the members that compete, "total" and each term; `rewards` [S] is the
+    `scores` are those of the scored members, "total" and each term; `rewards` [S] is the
     total with NaN at the others; `progress` the share of the steps that were done; `state` what
     the algorithm remembered before it made the objective.
     """
@@ -125,7 +125,7 @@ def record_of(member: Member) -> dict[str, Any]:
         "finished": member.finished,
         "parent": member.parent,
         "edit": [list(step) for step in member.steps],
-        "competes": member.competes,
+        "competes": member.scored,
         "corrected": member.corrected,
         "sampler_logps": numbers(member.sampler_logps),
     }
@@ -142,7 +142,7 @@ def member_of(found: Mapping[str, Any]) -> Member:
         sampler_logps=None if logps is None else torch.tensor(logps, dtype=torch.float32),
         parent=found["parent"],
         steps=tuple((rule, removed, added) for rule, removed, added in found["edit"]),
-        competes=found["competes"],
+        scored=found["competes"],
         corrected=found["corrected"],
     )
 

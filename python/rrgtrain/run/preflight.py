@@ -11,12 +11,12 @@ from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
+from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.evaluate import metric_names, require_metric
 from rrgtrain.train.optim import require_8bit
-from rrgtrain.train.order import batch_indices
 from rrgtrain.train.rl_run import require_reports
 from rrgtrain.train.sft import with_reports
-from rrgtrain.train.target import check_template, target_text
+from rrgtrain.train.target_text import check_template, target_text
 
 PROBE = "No pleural effusion."
 

@@ -33,7 +33,7 @@ from rrgtrain.select.statistics import BOUND, print_statistics, table_7
 from rrgtrain.select.subset import Subset
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.util.progress import Bar, progress
 
 SUBSET, RECORDS = "subset.json", "sampled.jsonl"

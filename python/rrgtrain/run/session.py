@@ -40,9 +40,9 @@ from rrgtrain.run.preflight import (
 from rrgtrain.schema import PROMPT_STYLES, Recipe
 from rrgtrain.select import narrow
 from rrgtrain.state.remembered import INIT
-from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.evaluate import Evaluation, evaluate
-from rrgtrain.train.target import with_findings
+from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.target_text import with_findings
 from rrgtrain.train.vision_warmup import warm_up_vision
 from rrgtrain.util.files import atomic_directory
 from rrgtrain.util.progress import Bar, progress

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rrgkern import PreferencePairs, loss_scale
 from rrgtrain.algorithms.base import as_objective
-from rrgtrain.algorithms.group import Group, competing, group_offsets, token_offsets
+from rrgtrain.algorithms.group import Group, group_offsets, scored_members, token_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
@@ -121,7 +121,7 @@ class Batch:
     @cached_property
     def scored(self) -> Tensor:
         """[S] bool, the members that have a reward and an advantage."""
-        return competing(self.groups)
+        return scored_members(self.groups)
 
     @cached_property
     def offsets(self) -> Tensor:

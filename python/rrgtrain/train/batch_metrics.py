@@ -38,8 +38,8 @@ def sampled_entropy(sampled: list[Group]) -> dict[str, float]:
 
 
 def truncated_share(groups: list[Group]) -> float:
-    """Share of the members that compete and have no end."""
-    ended = [m.finished for m in members(groups) if m.competes]
+    """Share of the scored members that have no end."""
+    ended = [m.finished for m in members(groups) if m.scored]
     return sum(not e for e in ended) / len(ended)
 
 
@@ -50,7 +50,7 @@ def reward_rows(batch: Batch) -> dict[str, float]:
 
     """
     groups, scores = batch.groups, batch.scores
-    origins = [member.origin for member in members(groups) if member.competes]
+    origins = [member.origin for member in members(groups) if member.scored]
     rows = {f"reward/{name}": float(value.mean()) for name, value in scores.items()}
     for origin in sorted(set(origins)):
         chosen = [v for v, o in zip(scores["total"], origins, strict=True) if o == origin]
@@ -59,7 +59,7 @@ def reward_rows(batch: Batch) -> dict[str, float]:
     if drawn:
         rows["zero_reward"] = sum(v == 0 for v in drawn) / len(drawn)
         rows["zero_groups"] = _zero_groups(groups, scores["total"])
-    tokens = sum(len(m.ids) for m in members(groups) if m.competes)
+    tokens = sum(len(m.ids) for m in members(groups) if m.scored)
     rows["report_tokens"] = float(tokens / len(origins))
     return rows
 
@@ -68,7 +68,7 @@ def _zero_groups(groups: list[Group], total: np.ndarray) -> float:
     """Share of the groups with sampled reports of which all those earn exactly 0."""
     values, shares = iter(total), []
     for group in groups:
-        own = [(m.origin, next(values)) for m in group.members if m.competes]
+        own = [(m.origin, next(values)) for m in group.members if m.scored]
         drawn = [v for origin, v in own if origin == "sampled"]
         if drawn:
             shares.append(all(v == 0 for v in drawn))

@@ -19,7 +19,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import EvalSettings, RewardSettings
-from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.util.progress import progress
 
 

@@ -6,8 +6,8 @@ The loop of every algorithm. What it works with, and where it stands, is the `Rl
 from __future__ import annotations
 
 from rrgtrain.train.batch import Batch
+from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.optim import learning_rate
-from rrgtrain.train.order import batch_indices
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sample import sample_groups
 from rrgtrain.train.update import update

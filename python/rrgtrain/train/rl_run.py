@@ -30,12 +30,12 @@ from rrgtrain.state.checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import batch_row, zero_variance
 from rrgtrain.train.best import Best
-from rrgtrain.train.describe import describe_groups
-from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.evaluate import chosen_value
-from rrgtrain.train.gap import SamplerWatch
+from rrgtrain.train.failure_dump import describe_groups
 from rrgtrain.train.optim import optimizer_of
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.reference import Reference, named_reference
+from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.util.progress import Bar, progress
 from rrgtrain.util.stopwatch import Stopwatch
 
@@ -195,7 +195,7 @@ class RlRun:
         """Rewards by term of the members that are scored, and what the terms noted of them."""
         if not groups:
             return {}, {}
-        scored = [(m.text, group.study) for group in groups for m in group.members if m.competes]
+        scored = [(m.text, group.study) for group in groups for m in group.members if m.scored]
         texts, studies = [text for text, _ in scored], [study for _, study in scored]
         scores = self.rewards(texts, studies, step / self.recipe.rl.steps)
         return scores, getattr(scores, "notes", {})

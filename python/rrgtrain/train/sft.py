@@ -22,14 +22,14 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.schema import Recipe, SftSettings
 from rrgtrain.state.checkpointer import NullCheckpointer, State
+from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.best import chosen_of
-from rrgtrain.train.describe import describe_references
-from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.evaluate import chosen_value
+from rrgtrain.train.failure_dump import describe_references
 from rrgtrain.train.micro_batch import idle_prompt, with_images, within_budget
 from rrgtrain.train.optim import adamw, apply_step, learning_rate
-from rrgtrain.train.order import batch_indices
-from rrgtrain.train.target import PLAIN, target_text
+from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.target_text import PLAIN, target_text
 from rrgtrain.util.progress import Bar, progress
 from rrgtrain.util.stopwatch import Stopwatch
 

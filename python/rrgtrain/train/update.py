@@ -22,8 +22,8 @@ from rrgtrain.errors import NotFinite
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import RlSettings
-from rrgtrain.train.apart import measured_apart
 from rrgtrain.train.batch import Batch
+from rrgtrain.train.gradient_ratio import measured_apart
 from rrgtrain.train.loss_metrics import LossMetrics, mean_of_updates
 from rrgtrain.train.micro_batch import MicroBatch, idle_micro_batch, with_images
 from rrgtrain.train.optim import apply_step

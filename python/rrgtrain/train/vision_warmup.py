@@ -19,8 +19,8 @@ from rrgtrain.data.study import Study
 from rrgtrain.policy.forward import vision_embeddings
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import PolicySettings
-from rrgtrain.train.encode import PromptCache
-from rrgtrain.train.order import batch_indices
+from rrgtrain.train.batch_order import batch_indices
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.util.progress import progress
 
 

@@ -23,7 +23,7 @@ def groups(*, edited: bool = False) -> list[Group]:
 
 
 def with_oracle(given: list[Group]) -> list[Group]:
-    oracle = replace(member(POLICY, REPORTS[1], "oracle"), competes=False)
+    oracle = replace(member(POLICY, REPORTS[1], "oracle"), scored=False)
     return [group.with_members([oracle]) for group in given]
 
 
@@ -48,8 +48,8 @@ def test_a_member_that_does_not_compete_weighs_one_and_counts_in_no_frequency() 
     joined = with_oracle(given)
     alone, beside = parts(tfidf(given, 4.0), given), parts(tfidf(joined, 4.0), joined)
     flat = members(joined)
-    assert all(bool((w == 1).all()) for w, m in zip(beside, flat, strict=True) if not m.competes)
-    kept = [w for w, m in zip(beside, flat, strict=True) if m.competes]
+    assert all(bool((w == 1).all()) for w, m in zip(beside, flat, strict=True) if not m.scored)
+    kept = [w for w, m in zip(beside, flat, strict=True) if m.scored]
     assert all(torch.equal(a, b) for a, b in zip(alone, kept, strict=True))
 
 

@@ -262,7 +262,7 @@ def test_a_whole_reference_in_place_of_a_report() -> None:
     texts = ["Pulmonary edema.", "asdf.", "", "The heart is enlarged."]
     (done,), counts = completed([group(0, MANY, texts)], 0, algorithm)
     assert [m.origin for m in done.members] == ["sampled"] * 4 + ["edited"]
-    assert done.members[-1].text == MANY and done.members[-1].competes
+    assert done.members[-1].text == MANY and done.members[-1].scored
     assert policy().codec.decode(done.members[-1].ids) == MANY
     assert counts == {"edits/paragraph": 1.0}
 

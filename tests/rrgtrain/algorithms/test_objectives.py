@@ -127,7 +127,7 @@ def worth(m: Member) -> float:
 
 
 def rewards_of(groups: list[Group]) -> Tensor:
-    values = [worth(m) if m.competes else float("nan") for g in groups for m in g.members]
+    values = [worth(m) if m.scored else float("nan") for g in groups for m in g.members]
     return torch.tensor(values, dtype=torch.float64)
 
 
@@ -171,21 +171,21 @@ def grpo_terms(
     cfg: Recipe, reports: plain.Reports, group: Group, spread: str, weights: list[list[float]]
 ) -> Iterator[tuple[Member, Tensor]]:
     """Each competing member with its [T] surrogate + β·k3 (GRPO; OraPO eq. 4)."""
-    compete = [m for m in group.members if m.competes]
+    compete = [m for m in group.members if m.scored]
     advantages = plain.centred([worth(m) for m in compete], spread)
     for m, a, weight in zip(compete, advantages, weights, strict=True):
         yield m, reports.surrogate(m, [a * w for w in weight]) + cfg.rl.beta * reports.k3(m)
 
 
 def ones(group: Group) -> list[list[float]]:
-    return [[1.0] * len(m.ids) for m in group.members if m.competes]
+    return [[1.0] * len(m.ids) for m in group.members if m.scored]
 
 
 def dr_grpo(spread: str) -> Callable:
     """(1 / (S·L)) Σ_i Σ_t: Dr. GRPO's constant in place of the length."""
 
     def loss(cfg: Recipe, reports: plain.Reports, groups: list[Group]) -> Tensor:
-        count = sum(m.competes for g in groups for m in g.members)
+        count = sum(m.scored for g in groups for m in g.members)
         terms = [t for g in groups for t in grpo_terms(cfg, reports, g, spread, ones(g))]
         return sum(tokens.sum() for _, tokens in terms) / (count * LIMIT)
 
@@ -196,7 +196,7 @@ def grpo(spread: str, weigh: Callable[[Group], list[list[float]]]) -> Callable:
     """(1 / S) Σ_i (1 / |o_i|) Σ_t: GRPO; with token weights DiTPO eq. 6."""
 
     def loss(cfg: Recipe, reports: plain.Reports, groups: list[Group]) -> Tensor:
-        count = sum(m.competes for g in groups for m in g.members)
+        count = sum(m.scored for g in groups for m in g.members)
         terms = [t for g in groups for t in grpo_terms(cfg, reports, g, spread, weigh(g))]
         return sum(tokens.mean() for _, tokens in terms) / count
 
@@ -205,7 +205,7 @@ def grpo(spread: str, weigh: Callable[[Group], list[list[float]]]) -> Callable:
 
 def tfidf_of(group: Group) -> list[list[float]]:
     """The end of turn, which is no token of the report, weighs 1."""
-    compete = [m for m in group.members if m.competes]
+    compete = [m for m in group.members if m.scored]
     bodies = [m.ids[: len(m.ids) - m.finished].tolist() for m in compete]
     return [w + [1.0] * m.finished for w, m in zip(plain.tfidf(bodies, 4.0), compete, strict=True)]
 
@@ -245,7 +245,7 @@ def orapo(second: str, weigh: Callable[[Group], list[list[float]]] = ones) -> Ca
 
     def loss(cfg: Recipe, reports: plain.Reports, groups: list[Group]) -> Tensor:
         total = torch.zeros((), dtype=torch.float64)
-        count = sum(m.competes for g in groups for m in g.members)
+        count = sum(m.scored for g in groups for m in g.members)
         for group in groups:
             sampled = [m for m in group.members if m.origin == "sampled"]
             (oracle,) = (m for m in group.members if m.origin == "oracle")

@@ -11,7 +11,7 @@ import torch
 
 from rrgtrain.algorithms import Group, Objective, build_algorithm
 from rrgtrain.algorithms.base import as_objective
-from rrgtrain.algorithms.group import competing
+from rrgtrain.algorithms.group import scored_members
 from rrgtrain.algorithms.orapo import mixing_weight, oracle_against_sampled, zero_shares
 from rrgtrain.algorithms.zero_rate import ZeroRate
 from rrgtrain.errors import UserError
@@ -44,8 +44,8 @@ def test_the_oracle_is_the_reference_and_does_not_compete() -> None:
         oracle = group.members[-1]
         assert oracle.origin == "oracle" and oracle.text == group.study.report
         assert POLICY.codec.decode(oracle.ids) == oracle.text
-        assert int(oracle.ids[-1]) == POLICY.end_of_turn and not oracle.competes
-    assert competing(completed()).tolist() == [True] * 3 + [False] + [True] * 2 + [False]
+        assert int(oracle.ids[-1]) == POLICY.end_of_turn and not oracle.scored
+    assert scored_members(completed()).tolist() == [True] * 3 + [False] + [True] * 2 + [False]
 
 
 def test_pairs_by_hand() -> None:

@@ -21,7 +21,7 @@ from rrgtrain.algorithms.group import members
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.dist import sharding
 from rrgtrain.dist import ranks
-from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.optim import adamw, apply_step
 from rrgtrain.train.reference import reference_of
 from rrgtrain.train.sft import sft_gradients

@@ -26,7 +26,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.run.session import Session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from tests.rrgtrain.common import groups_of, recipe, studies

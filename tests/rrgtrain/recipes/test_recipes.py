@@ -17,7 +17,7 @@ from rrgtrain.run.preflight import check_data
 from rrgtrain.schema import Recipe
 from rrgtrain.select import narrow
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from rrgtrain.train.sft import run_sft

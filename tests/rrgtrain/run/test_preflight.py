@@ -20,7 +20,7 @@ from rrgtrain.run.preflight import (
     validation_split,
 )
 from rrgtrain.schema import Recipe
-from rrgtrain.train.order import batch_indices
+from rrgtrain.train.batch_order import batch_indices
 from tests.rrgtrain.common import recipe, studies
 
 LABELS = ["reward.against=labels", "reward.terms={mccs: 1.0}"]

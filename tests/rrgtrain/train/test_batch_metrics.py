@@ -17,7 +17,7 @@ from rrgtrain.train.batch_metrics import reward_rows, zero_variance
 def group(index: int, *origins: str) -> Group:
     """Members of two tokens, that of an oracle without a reward."""
     members = tuple(
-        Member(torch.tensor([5, 6]), "x", origin, competes=origin != "oracle") for origin in origins
+        Member(torch.tensor([5, 6]), "x", origin, scored=origin != "oracle") for origin in origins
     )
     study = Study(f"s{index}", "train", "reference", None, ())
     return Group(index, study, None, members)  # type: ignore[arg-type]

@@ -25,8 +25,8 @@ from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
-from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.optim import OnShards, adamw, apply_step, optimizer_of
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.reference import reference_of
 from rrgtrain.train.sample import sample_groups
 from tests.rrgtrain.common import accumulate, groups_of, recipe, rollout_logps, run_of, studies

@@ -16,8 +16,8 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import sft as sft_module
-from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.optim import adamw
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.sft import SftResult, run_sft, sft_gradients, sft_loss
 from tests.rrgtrain.common import gradients, policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy

@@ -21,7 +21,7 @@ from rrgtrain.run.stages import Stages
 from rrgtrain.schema import CheckpointSettings, LoraSettings
 from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.sft import SftResult, run_sft
 from tests.rrgtrain.common import recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy

@@ -10,7 +10,7 @@ import torch
 from rrgtrain.data import load_studies
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import PolicySettings
-from rrgtrain.train.encode import PromptCache
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.vision_warmup import warm_up_vision
 from tests.rrgtrain.common import phantoms, studies
 from tests.rrgtrain.policy.common import tiny_policy

@@ -9,7 +9,7 @@ from rrgtrain.algorithms.group import Group
 from rrgtrain.data.study import Study
 from rrgtrain.policy.policy import Policy
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.target import PLAIN, target_text
+from rrgtrain.train.target_text import PLAIN, target_text
 
 
 def describe_groups(groups: list[Group], batch: Batch | None = None) -> dict[str, Any]:

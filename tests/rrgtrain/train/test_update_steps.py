@@ -16,9 +16,9 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import update as update_module
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.encode import PromptCache
-from rrgtrain.train.gap import SamplerWatch
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.reference import Reference, reference_of
+from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.update import accumulate_gradients, is_on_policy, update
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps, run_of
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy

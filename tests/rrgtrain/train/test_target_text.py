@@ -18,10 +18,10 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
-from rrgtrain.train.encode import PromptCache
 from rrgtrain.train.optim import optimizer_of
+from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.sft import sft_loss
-from rrgtrain.train.target import check_template, target_text, with_findings
+from rrgtrain.train.target_text import check_template, target_text, with_findings
 from tests.rrgtrain.common import recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 
