@@ -73,8 +73,8 @@ DOORS = {
     "rrgtrain.select": "narrow records statistics subset weight",
     "rrgtrain.state": "checkpointer experiment remembered rundir store",
     "rrgtrain.train": (
-        "batch batch_metrics batch_order evaluate micro_batch optim prompt_cache reference rl rl_run "
-        "sampler_gap sft target_text update vision_warmup"
+        "batch batch_metrics batch_order evaluate micro_batch optim prompt_cache reference rl "
+        "rl_run sampler_gap sft target_text update vision_warmup"
     ),
     "rrgtrain.util": "files progress stop stopwatch",
 }
