@@ -23,6 +23,6 @@ def build(recipe: Recipe) -> Algorithm:
     )
 
 
-def as_it_is(recipe: Recipe, inner: Algorithm) -> Algorithm:
+def identity(recipe: Recipe, inner: Algorithm) -> Algorithm:
     """The layer that adds nothing."""
     return inner

@@ -19,8 +19,8 @@ from rrgtrain.schema import Recipe
 ENTRY_POINTS = "rrgtrain.algorithms"
 
 LAYERS: dict[str, Layer] = {
-    "grpo": grpo.as_it_is,
-    "dr_grpo": grpo.as_it_is,
+    "grpo": grpo.identity,
+    "dr_grpo": grpo.identity,
     "editgrpo": editgrpo.build,
     "ditpo": ditpo.build,
     "orapo": orapo.build,
