@@ -116,7 +116,7 @@ def one_after_the_other(first: Complete, second: Complete) -> Complete:
     return complete
 
 
-def centred(std: str) -> Advantages:
+def mean_centred(std: str) -> Advantages:
     """Rewards minus the group's mean, divided by its spread as `std` says.
 
     Mean and spread are those of the scored members; the others get 0.

@@ -31,7 +31,7 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
     """The algorithm a recipe names, or several joined by `+`, each built on those before it.
 
     `editgrpo+ditpo+orapo` edits, weighs tokens and injects the oracle report. All start from
-    plain sampling with centred rewards.
+    plain sampling with mean-centred rewards.
 
     Raises UserError for an unknown name, a module that cannot be imported, or a function that
     does not return an `Algorithm`.
