@@ -103,7 +103,7 @@ def nothing_to_add(
     return groups, {}
 
 
-def one_after_the_other(first: Complete, second: Complete) -> Complete:
+def chain(first: Complete, second: Complete) -> Complete:
     """Completes with `first`, then with `second`; their counts stand side by side."""
 
     def complete(

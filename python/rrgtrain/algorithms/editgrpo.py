@@ -16,7 +16,7 @@ import torch
 
 from rrgclinical import Extractor
 from rrgkern import philox_seed
-from rrgtrain.algorithms.base import Algorithm, Complete, Reencode, one_after_the_other
+from rrgtrain.algorithms.base import Algorithm, Complete, Reencode, chain
 from rrgtrain.algorithms.edits import Edited, edit_reports
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.data.study import Study
@@ -52,7 +52,7 @@ def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) 
     return replace(
         inner,
         sampled=sampled,
-        complete=one_after_the_other(inner.complete, own),
+        complete=chain(inner.complete, own),
         needs_reports=True,
         check=check,
     )

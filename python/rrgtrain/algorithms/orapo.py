@@ -21,7 +21,7 @@ from rrgtrain.algorithms.base import (
     Algorithm,
     Reencode,
     as_objective,
-    one_after_the_other,
+    chain,
 )
 from rrgtrain.algorithms.group import Group, Member, group_offsets, members
 from rrgtrain.algorithms.objective import Objective, Preference
@@ -42,7 +42,7 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
     rates = ZeroRate(settings.momentum, batch=settings.smooth == "batch")
     return replace(
         inner,
-        complete=one_after_the_other(inner.complete, with_oracle),
+        complete=chain(inner.complete, with_oracle),
         advantages=mixed(inner.advantages, settings, rates),
         needs_reports=True,
         needs_reference=inner.needs_reference or settings.loss == "dpo",
