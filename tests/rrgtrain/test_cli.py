@@ -191,12 +191,12 @@ def test_interrupts_never_end_in_a_traceback(more: int, monkeypatch: pytest.Monk
 OWN = """
 import torch
 from rrgtrain.algorithms import Algorithm
-from rrgtrain.algorithms.base import loss_of, nothing_to_add
+from rrgtrain.algorithms.base import loss_of, no_completion
 
 def build(recipe):
     def advantages(groups, rewards):
         return torch.linspace(-1, 1, len(rewards))
-    return Algorithm("mine", 2, nothing_to_add, advantages, loss_of(recipe))
+    return Algorithm("mine", 2, no_completion, advantages, loss_of(recipe))
 """
 
 

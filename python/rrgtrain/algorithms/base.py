@@ -96,7 +96,7 @@ class Algorithm:
 Layer = Callable[[Recipe, Algorithm], Algorithm]
 
 
-def nothing_to_add(
+def no_completion(
     groups: list[Group], step: int, reencode: Reencode
 ) -> tuple[list[Group], dict[str, float]]:
     """`complete` of an algorithm whose members are all sampled."""

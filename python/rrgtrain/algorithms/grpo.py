@@ -8,7 +8,7 @@ a clinical reward with a format.
 
 from __future__ import annotations
 
-from rrgtrain.algorithms.base import Algorithm, loss_of, mean_centred, nothing_to_add
+from rrgtrain.algorithms.base import Algorithm, loss_of, mean_centred, no_completion
 from rrgtrain.schema import Recipe
 
 
@@ -17,7 +17,7 @@ def build(recipe: Recipe) -> Algorithm:
     return Algorithm(
         name=recipe.rl.algorithm,
         sampled=recipe.rl.group,
-        complete=nothing_to_add,
+        complete=no_completion,
         advantages=mean_centred(recipe.rl.std),
         loss=loss_of(recipe),
     )
