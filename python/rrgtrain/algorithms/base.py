@@ -36,7 +36,7 @@ class Context:
     studies: Sequence[Study]
 
 
-def any_studies(studies: Sequence[Study]) -> None:
+def no_check(studies: Sequence[Study]) -> None:
     """`check` of an algorithm that takes what the rewards take."""
 
 
@@ -72,7 +72,7 @@ class Algorithm:
     loss: PolicyLoss
     needs_reports: bool = False
     needs_reference: bool = False
-    check: Callable[[Sequence[Study]], None] = any_studies
+    check: Callable[[Sequence[Study]], None] = no_check
     prepare: Callable[[Context], None] = no_preparation
     state: Mapping[str, Stateful] = field(default_factory=dict)
 
