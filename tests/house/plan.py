@@ -67,7 +67,7 @@ DOORS = {
         "trainable vision_cache"
     ),
     "rrgtrain.report": ("html names numbers page provenance samples series summary svg table"),
-    "rrgtrain.rewards": "readers service",
+    "rrgtrain.rewards": "labellers service",
     "rrgtrain.run": "outcome replay select_studies session stages",
     "rrgtrain.schema": "fields keys",
     "rrgtrain.select": "narrow records statistics subset weight",

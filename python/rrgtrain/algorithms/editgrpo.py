@@ -21,7 +21,7 @@ from rrgtrain.algorithms.edits import Edited, edit_reports
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.readers import open_extractor
+from rrgtrain.rewards.labellers import open_extractor
 from rrgtrain.schema import Recipe
 
 

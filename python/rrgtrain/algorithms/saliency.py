@@ -15,7 +15,7 @@ from rrgtrain.algorithms.group import Group, members, token_offsets
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
-from rrgtrain.rewards.readers import open_labeller
+from rrgtrain.rewards.labellers import open_labeller
 from rrgtrain.schema import Recipe
 from rrgtrain.util.progress import Bar, progress
 

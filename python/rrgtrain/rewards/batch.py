@@ -52,7 +52,7 @@ class RewardBatch:
 
     `reports` is the scored text of each completion in `completions`: all of it, or what its
     `<report>` block holds. Everything derived is computed at most once per batch, however many
-    terms read it. `open` gives the model of a name (an extractor, or what `rewards.judges`
+    terms read it. `open` gives the model of a name (an extractor, or what `rewards.term_models`
     offers); `notes` takes what a term wants kept for inspection: one JSON-able value per report.
     `readings` collects what terms read in references, by name, for `RewardService.prefetch`.
     """

@@ -18,13 +18,13 @@ from rrgtrain.errors import RewardError, RewardNotFinite, UserError
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.rewards.corpus import Corpus
-from rrgtrain.rewards.judges import open_model
-from rrgtrain.rewards.readers import (
+from rrgtrain.rewards.labellers import (
     cached_extractor,
     cached_labeller,
     open_extractor,
     open_labeller,
 )
+from rrgtrain.rewards.term_models import open_model
 from rrgtrain.rewards.terms import TERMS, find_term
 from rrgtrain.schema import RewardSettings
 

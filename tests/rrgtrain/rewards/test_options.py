@@ -10,8 +10,8 @@ from rrgclinical.chexbert import CheXbertLabeller
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.judges import CachedGraphs
-from rrgtrain.rewards.readers import open_extractor
+from rrgtrain.rewards.labellers import open_extractor
+from rrgtrain.rewards.term_models import CachedGraphs
 from rrgtrain.schema import Recipe, RewardSettings
 from tests.rrgclinical.chexbert import tiny
 from tests.rrgclinical.radgraph import archives

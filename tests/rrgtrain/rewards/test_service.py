@@ -16,7 +16,7 @@ from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards import service as service_module
 from rrgtrain.rewards.batch import RewardBatch
-from rrgtrain.rewards.readers import open_extractor
+from rrgtrain.rewards.labellers import open_extractor
 from rrgtrain.schema import RewardSettings
 
 STUDIES = [Study(f"s{i}", "test", text, None, ()) for i, text in enumerate(["Edema.", "Clear."])]

@@ -9,7 +9,7 @@ from typing import Any
 
 from rrgclinical.backends import check_options
 from rrgclinical.cached import Cached, store_of
-from rrgtrain.rewards.readers import device_of, open_extractor
+from rrgtrain.rewards.labellers import device_of, open_extractor
 from rrgtrain.schema import RewardSettings
 
 
