@@ -70,7 +70,7 @@ DOORS = {
     "rrgtrain.rewards": "labellers service",
     "rrgtrain.run": "outcome replay select_studies session stages",
     "rrgtrain.schema": "fields keys",
-    "rrgtrain.select": "narrow records statistics subset weight",
+    "rrgtrain.select": "training_subset records statistics subset weight",
     "rrgtrain.state": "checkpointer experiment remembered rundir store",
     "rrgtrain.train": (
         "batch batch_metrics batch_order evaluate micro_batch optim prompt_cache reference rl "

@@ -27,10 +27,10 @@ from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.run.preflight import held_back, split_of
 from rrgtrain.run.session import open_data, start_policy
 from rrgtrain.schema import Recipe
-from rrgtrain.select.narrow import narrow
 from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, print_statistics, table_7
 from rrgtrain.select.subset import Subset
+from rrgtrain.select.training_subset import training_subset
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.prompt_cache import PromptCache
@@ -56,7 +56,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
     with RunDir.create(out, resume=_begun(recipe, out)) as run:
         with held_back():
             studies = open_data(recipe, out)
-            train = narrow(recipe, split_of(studies, "train"), rewards.labeller)
+            train = training_subset(recipe, split_of(studies, "train"), rewards.labeller)
         dump_config(recipe, run.config)
         if recipe.select.method == "random":
             subset = _random(recipe, train)

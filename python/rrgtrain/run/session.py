@@ -38,7 +38,7 @@ from rrgtrain.run.preflight import (
     validation_split,
 )
 from rrgtrain.schema import PROMPT_STYLES, Recipe
-from rrgtrain.select import narrow
+from rrgtrain.select import training_subset
 from rrgtrain.state.remembered import INIT
 from rrgtrain.train.evaluate import Evaluation, evaluate
 from rrgtrain.train.prompt_cache import PromptCache
@@ -254,7 +254,7 @@ def open_session(
         if sft and recipe.reward.against == "report":
             train = studies["train"] = with_findings(train, recipe.sft.template, rewards.labeller)
         rewards.fit(train)
-        chosen = train if algorithm is None else narrow(recipe, train, rewards.labeller)
+        chosen = train if algorithm is None else training_subset(recipe, train, rewards.labeller)
         used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm, chosen=chosen)
         if config is not None and not sees_images(config):
             refuse_images(used, ARCHITECTURES[config.model_type])

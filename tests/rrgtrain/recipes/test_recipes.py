@@ -15,7 +15,7 @@ from rrgtrain.recipe_files import recipe_names
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.preflight import check_data
 from rrgtrain.schema import Recipe
-from rrgtrain.select import narrow
+from rrgtrain.select import training_subset
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.rl import train_rl
@@ -48,7 +48,7 @@ def trained(recipe: Recipe, out: Path, *, sft: bool) -> list[dict]:
     rewards = RewardService(recipe.reward)
     rewards.fit(given["train"])
     algorithm = None if sft else build_algorithm(recipe)
-    chosen = given["train"] if sft else narrow(recipe, given["train"], rewards.labeller)
+    chosen = given["train"] if sft else training_subset(recipe, given["train"], rewards.labeller)
     check_data(recipe, given, rewards, sft=sft, algorithm=algorithm, chosen=chosen)
 
     def validate() -> dict[str, float]:

@@ -11,7 +11,7 @@ import pytest
 from rrgclinical import build_labeller
 from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.errors import UserError
-from rrgtrain.select import narrow
+from rrgtrain.select import training_subset
 from rrgtrain.select.subset import Subset
 from tests.rrgtrain.common import recipe, studies
 
@@ -24,32 +24,32 @@ def written(path: Path, *chosen: str) -> str:
 
 
 def test_nothing_asked_for_is_all() -> None:
-    assert narrow(recipe(), studies(7), RULES) == studies(7)
+    assert training_subset(recipe(), studies(7), RULES) == studies(7)
 
 
 def test_a_subset_keeps_the_order_of_the_data(tmp_path: Path) -> None:
     asked = written(tmp_path / "subset.json", "train-5", "train-1")
-    found = narrow(recipe(asked), studies(7), RULES)
+    found = training_subset(recipe(asked), studies(7), RULES)
     assert [study.id for study in found] == ["train-1", "train-5"]
     folder = recipe(f"data.subset={tmp_path}")
-    assert narrow(folder, studies(7), RULES) == found, "its directory will do"
+    assert training_subset(folder, studies(7), RULES) == found, "its directory will do"
 
 
 def test_balanced_studies_by_own_labels_or_by_reports() -> None:
     given = studies(12)
-    by_label = narrow(recipe("data.balanced=5"), given, RULES)
+    by_label = training_subset(recipe("data.balanced=5"), given, RULES)
     assert len(by_label) == 5 and all(study in given for study in by_label)
     bare = [replace(study, labels=None) for study in given]
-    assert [s.id for s in narrow(recipe("data.balanced=5"), bare, RULES)] == [
+    assert [s.id for s in training_subset(recipe("data.balanced=5"), bare, RULES)] == [
         s.id for s in by_label
     ]
-    assert narrow(recipe("data.balanced=5", "seed=9"), given, RULES) != by_label
+    assert training_subset(recipe("data.balanced=5", "seed=9"), given, RULES) != by_label
 
 
 def test_a_subset_of_other_data(tmp_path: Path) -> None:
     asked = written(tmp_path / "s.json", "train-1", "elsewhere")
     with pytest.raises(UserError, match=r"names study elsewhere, which is not among the 7") as e:
-        narrow(recipe(asked), studies(7), RULES)
+        training_subset(recipe(asked), studies(7), RULES)
     assert "\n" not in str(e.value)
 
 
@@ -67,30 +67,30 @@ def test_what_is_no_subset_is_refused(content: str | None, told: str, tmp_path: 
     if content is not None:
         path.write_text(content)
     with pytest.raises(UserError, match=told):
-        narrow(recipe(f"data.subset={path}"), studies(3), RULES)
+        training_subset(recipe(f"data.subset={path}"), studies(3), RULES)
 
 
 @pytest.mark.parametrize("count", [0, 8])
 def test_more_than_there_are(count: int) -> None:
     told = f"data.balanced={count}, but there are 7 training studies"
     with pytest.raises(UserError, match=told):
-        narrow(recipe(f"data.balanced={count}"), studies(7), RULES)
+        training_subset(recipe(f"data.balanced={count}"), studies(7), RULES)
 
 
 @pytest.mark.parametrize("bare", [None, "", " "])
 def test_a_study_without_findings_is_in_no_balanced_draw(bare: str | None) -> None:
     given = [replace(s, report=bare) if i % 3 == 0 else s for i, s in enumerate(studies(9))]
     with pytest.warns(UserWarning, match="data.balanced leaves out 3 of 9 training studies"):
-        found = narrow(recipe("data.balanced=6"), given, RULES)
+        found = training_subset(recipe("data.balanced=6"), given, RULES)
     assert [s.id for s in found] == [s.id for s in given if s.report and s.report.strip()]
     labels_alone = [replace(s, report=None) for s in studies(9)]
-    assert len(narrow(recipe("data.balanced=6"), labels_alone, RULES)) == 6
+    assert len(training_subset(recipe("data.balanced=6"), labels_alone, RULES)) == 6
 
 
 def test_no_labels_and_no_report() -> None:
     bare = [replace(study, labels=None, report=None) for study in studies(3)]
     with pytest.raises(UserError, match="study train-0 has neither labels nor a report"):
-        narrow(recipe("data.balanced=2"), bare, RULES)
+        training_subset(recipe("data.balanced=2"), bare, RULES)
 
 
 def test_reports_that_say_what_their_labels_say() -> None:
@@ -100,11 +100,11 @@ def test_reports_that_say_what_their_labels_say() -> None:
     spoilt = [*given[:2], silent, wrong, *given[4:]]
     told = RULES.label([silent.report or "", wrong.report or ""]).tolist()
     assert told != [list(given[2].labels or ()), list(given[3].labels or ())]
-    found = narrow(recipe("data.agreeing=true"), spoilt, RULES)
+    found = training_subset(recipe("data.agreeing=true"), spoilt, RULES)
     assert [s.id for s in found] == [s.id for s in given if s.id not in ("train-2", "train-3")]
-    assert narrow(recipe("data.agreeing=true"), given, RULES) == given
-    both = narrow(recipe("data.agreeing=true", "data.balanced=4"), spoilt, RULES)
-    assert both == narrow(recipe("data.balanced=4"), found, RULES)
+    assert training_subset(recipe("data.agreeing=true"), given, RULES) == given
+    both = training_subset(recipe("data.agreeing=true", "data.balanced=4"), spoilt, RULES)
+    assert both == training_subset(recipe("data.balanced=4"), found, RULES)
 
 
 def test_a_negative_label_agrees_with_silence_and_an_uncertain_one_with_a_positive() -> None:
@@ -114,7 +114,7 @@ def test_a_negative_label_agrees_with_silence_and_an_uncertain_one_with_a_positi
     labels[OBSERVATIONS.index("Pleural Effusion")] = 1
     labels[OBSERVATIONS.index("Edema")] = 2
     study = replace(one, report=report, labels=tuple(labels))
-    assert narrow(recipe("data.agreeing=true"), [study], RULES) == [study]
+    assert training_subset(recipe("data.agreeing=true"), [study], RULES) == [study]
 
 
 @pytest.mark.parametrize("lost", ["labels", "report"])
@@ -123,10 +123,10 @@ def test_agreement_needs_both(lost: str) -> None:
     bare = [*given[:2], replace(given[2], **{lost: None}), given[3]]
     told = "data.agreeing compares reports with labels, but study train-2 lacks one of them"
     with pytest.raises(UserError, match=told):
-        narrow(recipe("data.agreeing=true"), bare, RULES)
+        training_subset(recipe("data.agreeing=true"), bare, RULES)
 
 
 def test_nothing_agrees() -> None:
     swapped = [replace(s, report="Displaced right rib fracture.") for s in studies(3)]
     with pytest.raises(UserError, match="none of 3 reports states the labels of its study"):
-        narrow(recipe("data.agreeing=true"), swapped, RULES)
+        training_subset(recipe("data.agreeing=true"), swapped, RULES)

@@ -15,7 +15,7 @@ from rrgtrain.select.balance import balanced
 from rrgtrain.select.subset import Subset
 
 
-def narrow(recipe: Recipe, train: list[Study], labeller: Labeller) -> list[Study]:
+def training_subset(recipe: Recipe, train: list[Study], labeller: Labeller) -> list[Study]:
     """Those of `train` in `data.subset`, of these what agrees, of these `data.balanced` evenly.
 
     Labels to balance are the studies' own, or what `labeller` reads in the reports; agreement needs
