@@ -16,7 +16,7 @@ from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.config import load_config
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.log.keepsakes import Keepsakes
+from rrgtrain.log.sample_collector import SampleCollector
 from rrgtrain.log.wandb_log import require_wandb
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
@@ -141,7 +141,7 @@ def demo(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Run SFT, then reinforcement learning from it, and evaluate both on held-out studies."""
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
-    kept = Keepsakes()
+    kept = SampleCollector()
     with Stages.open(recipe, out, sft=True, rl=True, verb="demo", resume=resume) as stages:
         tuned = stages.sft()
         before = stages.evaluate("SFT")
@@ -170,7 +170,7 @@ def rl(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Run reinforcement learning from `policy.path`, and evaluate it beside its start."""
     began = time.perf_counter()
     name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
-    kept = Keepsakes()
+    kept = SampleCollector()
     with Stages.open(recipe, out, rl=True, verb="rl", resume=resume) as stages:
         before = stages.evaluate("start")
         trained = stages.rl(kept)

@@ -14,8 +14,8 @@ from rrgclinical.metrics import bootstrap_intervals, per_label_f1
 from rrgclinical.shown import redacted
 from rrgtrain.data.images import read_image
 from rrgtrain.dist import ranks
-from rrgtrain.log.keepsakes import Keepsakes
 from rrgtrain.log.logs import read_metrics
+from rrgtrain.log.sample_collector import SampleCollector
 from rrgtrain.log.speed import Speed
 from rrgtrain.report.html import write_report
 from rrgtrain.report.names import METRICS
@@ -72,7 +72,7 @@ def finish(
     stages: Stages,
     title: str,
     evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]],
-    kept: Keepsakes | None = None,
+    kept: SampleCollector | None = None,
     began: float | None = None,
 ) -> RunSummary | None:
     """Prints the table and writes summary.json, samples.jsonl and report.html of the run; of

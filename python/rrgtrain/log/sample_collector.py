@@ -15,7 +15,7 @@ APART = 10
 
 
 @dataclass
-class Keepsakes:
+class SampleCollector:
     """The first edit of each rule, then some from along the run; of weighed reports the first
     and the latest ones, each the heaviest of its batch."""
 

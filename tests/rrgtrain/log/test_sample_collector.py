@@ -9,8 +9,8 @@ import torch
 
 from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.data.study import Study
-from rrgtrain.log.keepsakes import Keepsakes, heaviest, weighed_pieces
 from rrgtrain.log.record import StepRecord
+from rrgtrain.log.sample_collector import SampleCollector, heaviest, weighed_pieces
 from rrgtrain.policy.codec import ReportCodec
 
 NO_IDS = torch.zeros(0, dtype=torch.int64)
@@ -47,7 +47,7 @@ def edits(step: int, groups: list[Group]) -> StepRecord:
 
 
 def test_an_edit_is_kept_with_both_rewards() -> None:
-    kept = Keepsakes()
+    kept = SampleCollector()
     kept(edits(4, [edited_group(0, "a", "b"), edited_group(1, "d")]))
     first, second, third = kept.kept_edits
     assert (first.id, first.before, first.after) == ("s0", "report 0", "edit 0")
@@ -59,7 +59,7 @@ def test_an_edit_is_kept_with_both_rewards() -> None:
 
 
 def test_the_first_of_each_rule_then_some_along_the_run() -> None:
-    kept = Keepsakes(edits=4)
+    kept = SampleCollector(edits=4)
     for step, letters in ((0, "ddd"), (1, "dc"), (5, "d"), (12, "dd"), (30, "d"), (60, "d")):
         kept(edits(step, [edited_group(0, *letters)]))
     found = [(s.step, s.steps[0][0]) for s in kept.kept_edits]
@@ -107,7 +107,7 @@ def test_without_weights_that_differ_nothing_is_kept() -> None:
 
 
 def test_the_first_and_the_latest_weighed_reports_stay() -> None:
-    kept = Keepsakes(weighed=3)
+    kept = SampleCollector(weighed=3)
     for step in range(0, 60, 4):
         kept(weighed_groups(step))
     assert [s.step for s in kept.kept_weights] == [0, 36, 48]
@@ -115,7 +115,7 @@ def test_the_first_and_the_latest_weighed_reports_stay() -> None:
 
 @pytest.mark.parametrize("cut", [0, 20, 44])
 def test_a_resumed_run_keeps_the_same(cut: int) -> None:
-    whole, first, later = (Keepsakes(weighed=3) for _ in range(3))
+    whole, first, later = (SampleCollector(weighed=3) for _ in range(3))
     for step in range(60):
         whole(weighed_groups(step))
         (first if step < cut else later)(weighed_groups(step))
