@@ -1,4 +1,4 @@
-"""The training studies that a recipe wants of those that its data has."""
+"""Select training studies: a listed subset, agreement of report and labels, balance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def training_subset(recipe: Recipe, train: list[Study], labeller: Labeller) -> l
     if data.subset is not None:
         train = _listed(Subset.load(data.subset), train, data.subset)
     if data.agreeing:
-        train = _agreeing(train, labeller)
+        train = _report_matches_labels(train, labeller)
     if data.balanced is not None:
         train = _with_findings(train)
         if not 1 <= data.balanced <= len(train):
@@ -78,7 +78,7 @@ def _listed(subset: Subset, train: list[Study], path: str) -> list[Study]:
     return [study for study in train if study.id in wanted]
 
 
-def _agreeing(train: list[Study], labeller: Labeller) -> list[Study]:
+def _report_matches_labels(train: list[Study], labeller: Labeller) -> list[Study]:
     bare = next((s.id for s in train if s.labels is None or s.report is None), None)
     if bare is not None:
         raise UserError(
