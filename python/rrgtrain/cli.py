@@ -230,7 +230,14 @@ def _run(options: argparse.Namespace) -> int:
 
         as_json = options.json
         keys = options.verb == "keys"
-        print(list_keys(options.prefix, as_json=as_json) if keys else list_recipes(as_json=as_json))
+        listed = (
+            list_keys(options.prefix, as_json=as_json) if keys else list_recipes(as_json=as_json)
+        )
+        try:
+            print(listed, flush=True)
+        except BrokenPipeError:
+            # `| head` has read enough; Python must not write the rest as it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     from rrgtrain import commands
 

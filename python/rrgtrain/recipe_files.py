@@ -102,6 +102,8 @@ def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
         folders.append(folders.pop(0))
     for folder in folders:
         path = (folder / as_file).resolve()
+        if path in [shipped / _PAPERS for shipped in _FOLDERS]:
+            continue
         if path.is_file() or _bases_by_rule(path):
             return path
     where = f"{beside}: base" if beside else "recipe"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -70,3 +73,15 @@ def test_an_unknown_key_is_told_in_one_line(
     captured = capsys.readouterr()
     assert captured.out == "" and len(captured.err.splitlines()) == 1
     assert captured.err.startswith("rrgtrain: keys: ") and told in captured.err
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "rrgtrain", "keys"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with os.fdopen(write, "w") as closed:
+        done = subprocess.run(
+            command, stdout=closed, stderr=subprocess.PIPE, env=environment, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -102,6 +102,11 @@ def test_a_misspelt_name_is_told_the_nearest(typo: str) -> None:
         load_config(Recipe, typo, [])
 
 
+def test_the_list_of_papers_is_no_recipe() -> None:
+    with pytest.raises(UserError, match="recipe 'papers' is unknown"):
+        load_config(Recipe, "papers", [])
+
+
 def test_papers_list_recipes_that_exist_once() -> None:
     listed = [name for paper in papers() for name in paper.recipes]
     assert len(listed) == len(set(listed))

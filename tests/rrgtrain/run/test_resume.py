@@ -292,6 +292,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["rl", "--resume", "run", "--from", "x"], "has its own: leave out --from"),
         (["sft", "--resume", "run", "seed=3"], "'seed=3' would make another experiment"),
         (["sft", "--resume", "run", "policy.width=64"], "would make another experiment"),
+        (["sft", "--resume", "run", "rl.reference=base"], "would make another experiment"),
         (["sft", "--resume", "run", "sft.lrr=1"], "did you mean sft.lr?"),
         (["sft", "--resume", "nowhere"], "no run in nowhere to resume"),
     ],
