@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
@@ -17,7 +17,11 @@ from torch.library import CustomOpDef
 
 R = TypeVar("R", bound=tuple[Any, ...])
 
+
 SCHEMA_TYPES = {Tensor: "Tensor", int: "SymInt", float: "float", bool: "bool", str: "str"}
+# Of the records that `in_schema` decorates: names in the schema, and each one's place in them.
+_names: dict[type, tuple[str, ...]] = {}
+_places: dict[type, tuple[int, ...]] = {}
 
 
 def custom_op(
@@ -59,6 +63,39 @@ def schema(record: type[tuple[Any, ...]], returns: Any, mutates: Sequence[str] =
     return f"({', '.join(arguments)}) -> {_schema_returns(returns)}"
 
 
+def in_schema(
+    *, names: Mapping[str, str] | None = None, before: Mapping[str, str] | None = None
+) -> Callable[[type[R]], type[R]]:
+    """Rename or move fields of the decorated record in the schema of its ops.
+
+    A record that holds another can so serve an op whose list has a field in the middle of it.
+
+    Args:
+        names: field -> its name in the schema; fields of records inside included.
+        before: name in the schema -> the name in front of which it stands there.
+
+    Raises:
+        ValueError: a name that the record does not have.
+    """
+
+    def mark(record: type[R]) -> type[R]:
+        plain = [name for name, _ in _unordered(record)]
+        renamed = [(names or {}).get(name, name) for name in plain]
+        wanted = [*(names or {}), *(before or {}), *(before or {}).values()]
+        for name in wanted:
+            if name not in plain + renamed:
+                raise ValueError(f"{record.__name__} has no field {name}; its fields: {plain}")
+        ordered = list(renamed)
+        for name, follower in (before or {}).items():
+            ordered.remove(name)
+            ordered.insert(ordered.index(follower), name)
+        _names[record] = tuple(ordered)
+        _places[record] = tuple(renamed.index(name) for name in ordered)
+        return record
+
+    return mark
+
+
 def pack(record: type[R], inputs: Sequence[Any]) -> R:
     """The record of an op's arguments, `inputs` being one value for each field in order.
 
@@ -76,7 +113,8 @@ def flatten(record: tuple[Any, ...]) -> tuple[Any, ...]:
     flat: list[Any] = []
     for value in record:
         flat.extend(flatten(value) if isinstance(value, tuple) else (value,))
-    return tuple(flat)
+    places = _places.get(type(record))
+    return tuple(flat) if places is None else tuple([flat[place] for place in places])
 
 
 def gradients(record: type[tuple[Any, ...]], **by_name: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -101,17 +139,29 @@ def _is_record(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
 
 
-def _fields(record: type[tuple[Any, ...]]) -> Iterator[tuple[str, Any]]:
+@functools.cache
+def _fields(record: type[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:
+    """Names and types of the arguments, in the order of the schema."""
+    flat = _unordered(record)
+    if record not in _places:
+        return tuple(flat)
+    hints = [flat[place][1] for place in _places[record]]
+    return tuple(zip(_names[record], hints, strict=True))
+
+
+def _unordered(record: type[tuple[Any, ...]]) -> list[tuple[str, Any]]:
+    flat: list[tuple[str, Any]] = []
     for name, hint in _hints(record).items():
-        if _is_record(hint):
-            yield from _fields(hint)
-        else:
-            yield name, hint
+        flat.extend(_fields(hint) if _is_record(hint) else [(name, hint)])
+    return flat
 
 
 def _build(record: type[R], inputs: Iterator[Any]) -> R:
     make: Any = record
     hints = _hints(record).values()
+    if record in _places:
+        moved = {place: next(inputs) for place in _places[record]}
+        inputs = iter([moved[place] for place in range(len(moved))])
     return make(*[_build(hint, inputs) if _is_record(hint) else next(inputs) for hint in hints])
 
 

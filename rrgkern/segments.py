@@ -1,4 +1,4 @@
-"""Tokens and the sequences that they belong to."""
+"""Map tokens to their sequences and sum over them."""
 
 from __future__ import annotations
 

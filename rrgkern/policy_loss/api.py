@@ -1,4 +1,4 @@
-"""The policy loss: the public function."""
+"""Compute the policy loss from log-probabilities: the public function."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_tensors
-from rrgkern.policy_loss.checks import check_arguments, constant
-from rrgkern.policy_loss.op import policy_loss_fwd
+from rrgkern.policy_loss.inputs import PolicyInputs, check_inputs, check_types
+from rrgkern.policy_loss.op import loss_of_logps
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
 
@@ -22,6 +21,11 @@ class PolicyLossOutput(NamedTuple):
     loss: Tensor
     metrics: dict[str, Tensor]
 
+    @classmethod
+    def of(cls, loss: Tensor, metrics: Tensor) -> PolicyLossOutput:
+        """Name the metrics, which come in the order of METRICS."""
+        return cls(loss, dict(zip(METRICS, metrics.detach().unbind(0), strict=True)))
+
 
 def policy_loss(
     logps: Tensor,
@@ -32,7 +36,7 @@ def policy_loss(
     old: Tensor | None = None,
     ref: Tensor | None = None,
     sampler: Tensor | None = None,
-    weight: Tensor | None = None,
+    token_weight: Tensor | None = None,
     entropy: Tensor | None = None,
     on_policy: Tensor | None = None,
     mask: Tensor | None = None,
@@ -51,7 +55,7 @@ def policy_loss(
     Args:
         logps: [N] log-probabilities of the policy; differentiable.
         advantages: [S] or [N]. Where S == N it is read as [S]; a token's own advantages can then
-            go into `weight`, with advantages of 1.
+            go into `token_weight`, with advantages of 1.
         offsets: [S+1] int64, where sequences begin.
         scale: [S] or [N], from `loss_scale`. Where S == N it is read as [S].
         old: [N] log-probabilities of the policy that sampled. None: the policy itself, so every
@@ -59,7 +63,7 @@ def policy_loss(
         ref: [N] log-probabilities of the frozen reference; needed when beta is not 0, and
             reported as the metric "kl" whenever given.
         sampler: [N] log-probabilities reported by the rollout engine, NaN where it has none.
-        weight: [N] factor of the advantage (DiTPO's token weights).
+        token_weight: [N] factor of the advantage (DiTPO's token weights).
         entropy: [N]; differentiable, needed when entropy_coef is not 0.
         on_policy: [S] bool. Such a sequence (edited, injected) is treated as if the policy itself
             had sampled it, token by token: ratio 1, gradient -A ∇logp, no sampler correction,
@@ -76,59 +80,26 @@ def policy_loss(
         ValueError: a length or device is wrong, a tensor that `spec` needs is missing, or, on CPU
             or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
     """
-    check_tensors(
-        logps=logps,
-        advantages=advantages,
-        offsets=offsets,
-        scale=scale,
-        optional={
-            "old": old,
-            "ref": ref,
-            "sampler": sampler,
-            "weight": weight,
-            "entropy": entropy,
-            "on_policy": on_policy,
-            "mask": mask,
-        },
-    )
     spec = DEFAULT if spec is None else spec
+    policy = PolicyInputs(
+        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),
+        spec=spec.encode(),
+    )
+    check_types(policy, logps=logps, optional={"entropy": entropy})
     if logps.ndim != 1:
         raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")
     if not logps.is_floating_point():
         raise TypeError(f"logps is {logps.dtype}; wanted floating point")
-    per_token = {"old": old, "ref": ref, "sampler": sampler, "weight": weight, "entropy": entropy}
-    check_arguments(
-        "logps",
-        logps,
-        advantages,
-        offsets,
-        scale=scale,
-        per_token=per_token,
-        on_policy=on_policy,
-        mask=mask,
-        spec=spec,
-    )
+    check_inputs(policy, spec, "logps", logps, logps.numel(), entropy)
     if spec.entropy_coef and entropy is None:
         raise ValueError(
             f"entropy_coef is {spec.entropy_coef} and entropy is None; pass entropy [N] or set "
             "entropy_coef to 0"
         )
-
     dtype = logps.dtype if logps.dtype == torch.float64 else torch.float32
-    loss, _, _, metrics = policy_loss_fwd(
+    outputs = loss_of_logps(
         logps.to(dtype).contiguous(),
-        advantages.detach().to(dtype).contiguous(),
-        offsets.contiguous(),
-        scale.detach().to(dtype).contiguous(),
-        constant(old, dtype),
-        constant(ref, dtype),
-        constant(sampler, dtype),
-        constant(weight, dtype),
         None if entropy is None else entropy.to(dtype).contiguous(),
-        None if on_policy is None else on_policy.contiguous(),
-        None if mask is None else mask.contiguous(),
-        advantages.numel() != offsets.numel() - 1,
-        scale.numel() != offsets.numel() - 1,
-        spec.encode(),
+        policy.prepared(dtype),
     )
-    return PolicyLossOutput(loss, dict(zip(METRICS, metrics.detach().unbind(0), strict=True)))
+    return PolicyLossOutput.of(outputs.loss, outputs.metrics)

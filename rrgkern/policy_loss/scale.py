@@ -1,4 +1,4 @@
-"""How token losses become one number: the weight of each token, one value per sequence."""
+"""Weigh token losses so that their sum is the loss, one value per sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which policy loss: a frozen description, refused at once when it makes no sense."""
+"""Describe a variant of the policy loss, and refuse one that makes no sense."""
 
 from __future__ import annotations
 
@@ -87,6 +87,15 @@ class PolicyLoss:
         """The variant as one string, the form in which it crosses an op's boundary."""
         text: str = self.__dict__["_encoded"]
         return text
+
+    def ties_tokens(self, sampler: bool) -> bool:
+        """True where a token's gradient depends on the other tokens of its sequence.
+
+        Args:
+            sampler: the rollout engine's log-probabilities are given.
+        """
+        per_sequence = self.ratio_level != "token" or self.surrogate == "vespo"
+        return per_sequence or (sampler and self.sampler_level == "sequence")
 
     @staticmethod
     @functools.lru_cache(maxsize=128)

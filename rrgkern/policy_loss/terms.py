@@ -1,7 +1,7 @@
-"""What every variant of the policy loss means, token by token, in plain PyTorch.
+"""Define every variant of the policy loss, token by token, in plain PyTorch.
 
-Differentiable: autograd of `(t.scale * t.loss).sum()` is the gradient that `slopes` gives in
-closed form.
+Differentiable: autograd of `(t.scale * t.loss).sum()` is the gradient that
+`reference.slopes` gives in closed form.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rrgkern.policy_loss.inputs import PolicyInputs
 from rrgkern.policy_loss.spec import PolicyLoss
 from rrgkern.segments import sequence_of_token, sum_per_sequence
 
@@ -32,13 +33,13 @@ class Terms:
     keep: Tensor  # bool, a scored token
     sequence: Tensor  # int64
     length: Tensor  # [S], scored tokens
-    own: Tensor  # bool, the ratio's gradient is the token's own, not through the mean
+    token_gradient: Tensor  # bool, the ratio's gradient is the token's own, not through the mean
     logps: Tensor
     advantage: Tensor  # times the token weight
     scale: Tensor
     log_ratio: Tensor  # at the ratio level, before the clamp
     ratio: Tensor
-    correction: Tensor  # ρ, detached
+    sampler_ratio: Tensor  # ρ, detached, held within its bounds
     kl_log_ratio: Tensor  # ref - logp before the clamp
     kl: Tensor
     gamma: Tensor  # φ of VESPO, detached; 1 for other surrogates
@@ -46,29 +47,10 @@ class Terms:
     loss: Tensor  # ℓ_t, not yet scaled
 
 
-def terms(
-    logps: Tensor,
-    advantages: Tensor,
-    offsets: Tensor,
-    scale: Tensor,
-    old: Tensor | None,
-    ref: Tensor | None,
-    sampler: Tensor | None,
-    weight: Tensor | None,
-    entropy: Tensor | None,
-    on_policy: Tensor | None,
-    mask: Tensor | None,
-    advantage_per_token: bool,
-    scale_per_token: bool,
-    spec: PolicyLoss,
-) -> Terms:
-    """The token losses and their parts, differentiable in `logps` and `entropy`.
-
-    Shapes as in `policy_loss`; `advantage_per_token` and `scale_per_token` say whether those two
-    are [N] rather than [S].
-    """
-    n_sequences = offsets.numel() - 1
-    sequence = sequence_of_token(offsets, logps.numel())
+def terms(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> Terms:
+    """The token losses and their parts, differentiable in `logps` and `entropy` [N]."""
+    spec, mask, n_sequences = policy.variant, policy.mask, policy.offsets.numel() - 1
+    sequence = sequence_of_token(policy.offsets, logps.numel())
     keep = torch.ones_like(logps, dtype=torch.bool) if mask is None else mask
 
     def clean(values: Tensor, per_token: bool = True) -> Tensor:
@@ -76,54 +58,58 @@ def terms(
         return torch.where(keep, values if per_token else values[sequence], 0.0)
 
     logps = clean(logps)
-    advantage = clean(advantages, advantage_per_token)
-    if weight is not None:
-        advantage = advantage * clean(weight)
+    advantage = clean(policy.advantages, policy.advantage_per_token)
+    if policy.token_weight is not None:
+        advantage = advantage * clean(policy.token_weight)
 
     # An on-policy sequence behaves as if the policy itself had sampled it: old = sg[logp].
-    injected = torch.zeros_like(keep) if on_policy is None else on_policy[sequence]
-    behaviour = logps.detach()
-    if old is not None:
-        behaviour = torch.where(injected, behaviour, clean(old))
-    correction, log_correction = _correction(
-        behaviour,
-        None if sampler is None else clean(sampler),
-        injected,
+    on_policy = torch.zeros_like(keep)
+    if policy.on_policy is not None:
+        on_policy = policy.on_policy[sequence]
+    old_logps = logps.detach()
+    if policy.old is not None:
+        old_logps = torch.where(on_policy, old_logps, clean(policy.old))
+    sampler_ratio, log_sampler_ratio = _sampler_ratio(
+        old_logps,
+        None if policy.sampler is None else clean(policy.sampler),
+        on_policy,
         sequence,
         n_sequences,
         spec,
     )
 
-    log_ratio = _difference(logps, behaviour)
+    log_ratio = _difference(logps, old_logps)
     token_log_ratio = log_ratio
     length = sum_per_sequence(keep, sequence, n_sequences)
     if spec.ratio_level != "token":
         mean = sum_per_sequence(log_ratio, sequence, n_sequences) / length.clamp(min=1)
-        log_ratio = torch.where(injected, log_ratio, mean.to(logps.dtype)[sequence])
+        log_ratio = torch.where(on_policy, log_ratio, mean.to(logps.dtype)[sequence])
     ratio = _limited(log_ratio).exp()
-    own = injected
+    token_gradient = on_policy
     if spec.ratio_level == "sequence_token":
         # The value is the sequence's, the gradient each token's: sg[r] * exp(logp - sg[logp]).
         ratio = ratio.detach() * _difference(logps, logps.detach()).exp()
         log_ratio = log_ratio.detach()
     if spec.ratio_level != "sequence":
-        own = torch.ones_like(keep)
+        token_gradient = torch.ones_like(keep)
 
-    kl_log_ratio = torch.zeros_like(logps) if ref is None else _difference(clean(ref), logps)
+    kl_log_ratio = torch.zeros_like(logps)
+    if policy.ref is not None:
+        kl_log_ratio = _difference(clean(policy.ref), logps)
     kl = _kl(_limited(kl_log_ratio), spec.kl)
     gamma = torch.ones_like(logps)
     if spec.surrogate == "vespo":
         gamma = _vespo_gamma(
             token_log_ratio.detach(),
-            torch.where(keep, log_correction, 0.0),
+            torch.where(keep, log_sampler_ratio, 0.0),
             advantage,
             sequence,
             n_sequences,
             spec,
         )
-        correction = torch.ones_like(correction)  # it is inside φ
+        sampler_ratio = torch.ones_like(sampler_ratio)  # it is inside φ
 
-    loss = correction * _surrogate(ratio, advantage, logps, gamma, spec)
+    loss = sampler_ratio * _surrogate(ratio, advantage, logps, gamma, spec)
     if spec.beta:
         loss = loss + spec.beta * (kl * ratio if spec.kl_ratio_weight else kl)
     entropy = torch.zeros_like(logps) if entropy is None else clean(entropy)
@@ -133,13 +119,13 @@ def terms(
         keep=keep,
         sequence=sequence,
         length=length,
-        own=own,
+        token_gradient=token_gradient,
         logps=logps,
         advantage=advantage,
-        scale=clean(scale, scale_per_token),
+        scale=clean(policy.scale, policy.scale_per_token),
         log_ratio=log_ratio,
         ratio=ratio,
-        correction=correction,
+        sampler_ratio=sampler_ratio,
         kl_log_ratio=kl_log_ratio,
         kl=kl,
         gamma=gamma,
@@ -201,20 +187,20 @@ def _kl(x: Tensor, estimator: str) -> Tensor:
     return torch.expm1(x) - x
 
 
-def _correction(
-    behaviour: Tensor,
+def _sampler_ratio(
+    old_logps: Tensor,
     sampler: Tensor | None,
-    injected: Tensor,
+    on_policy: Tensor,
     sequence: Tensor,
     n_sequences: int,
     spec: PolicyLoss,
 ) -> tuple[Tensor, Tensor]:
     """ρ, detached, and its logarithm (-inf where a token is masked out)."""
     if sampler is None:
-        return torch.ones_like(behaviour), torch.zeros_like(behaviour)
-    log = _difference(behaviour, sampler)
-    # NaN: the engine has no value for this token. An injected sequence never went through it.
-    log = torch.where(log.isnan() | injected, 0.0, log)
+        return torch.ones_like(old_logps), torch.zeros_like(old_logps)
+    log = _difference(old_logps, sampler)
+    # NaN: the engine has no value for this token. An on-policy sequence never went through it.
+    log = torch.where(log.isnan() | on_policy, 0.0, log)
     if spec.sampler_level == "sequence":
         log = sum_per_sequence(log, sequence, n_sequences).to(log.dtype)[sequence]
     factor = _limited(log).exp()
@@ -224,20 +210,20 @@ def _correction(
         factor = factor.clamp(low, high)
     else:
         factor = torch.where((factor < low) | (factor > high), 0.0, factor)
-    factor = torch.where(injected, 1.0, factor)
+    factor = torch.where(on_policy, 1.0, factor)
     return factor, factor.log()
 
 
 def _vespo_gamma(
     log_ratio: Tensor,
-    log_correction: Tensor,
+    log_sampler_ratio: Tensor,
     advantage: Tensor,
     sequence: Tensor,
     n_sequences: int,
     spec: PolicyLoss,
 ) -> Tensor:
     """φ(w) = e^λ w^k e^(-λw) of the sequence's weight w, k and λ by the sign of the advantage."""
-    log_weight = _limited(log_ratio) + log_correction.clamp(VESPO_LOG_FLOOR, LOG_RATIO_LIMIT)
+    log_weight = _limited(log_ratio) + log_sampler_ratio.clamp(VESPO_LOG_FLOOR, LOG_RATIO_LIMIT)
     total = sum_per_sequence(log_weight, sequence, n_sequences).to(log_ratio.dtype)
     log_weight = total.clamp(VESPO_LOG_FLOOR, LOG_RATIO_LIMIT)[sequence]
     up = advantage >= 0

@@ -1,18 +1,20 @@
-"""Launches the passes of the policy loss."""
+"""Launch the passes of the policy loss."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
-from rrgkern.policy_loss.reference import METRICS
+from rrgkern.ops import pack
+from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
+from rrgkern.policy_loss.reference import METRICS, LossOutputs
 from rrgkern.policy_loss.spec import PolicyLoss
 from rrgkern.policy_loss.terms import clip_bounds
-from rrgkern.policy_loss.triton_sequence import policy_loss_sequence_kernel
-from rrgkern.policy_loss.triton_token import policy_loss_token_kernel
+from rrgkern.policy_loss.triton_passes import policy_loss_sequence_kernel, policy_loss_token_kernel
 from rrgkern.triton_lib.policy import (
     KL_CODES,
     LEVEL_CODES,
@@ -32,34 +34,16 @@ NUM_WARPS = 4
 MAX_REGISTERS = 72
 
 
-def launch(
-    logps: Tensor,
-    advantages: Tensor,
-    offsets: Tensor,
-    scale: Tensor,
-    old: Tensor | None,
-    ref: Tensor | None,
-    sampler: Tensor | None,
-    weight: Tensor | None,
-    entropy: Tensor | None,
-    on_policy: Tensor | None,
-    mask: Tensor | None,
-    advantage_per_token: bool,
-    scale_per_token: bool,
-    spec: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def launch(*inputs: Any) -> LossOutputs:
     """Serve `rrgkern::policy_loss_fwd`; arguments and results are those of the reference."""
-    variant = PolicyLoss.decode(spec)
-    n_tokens, n_sequences = logps.numel(), offsets.numel() - 1
-    per_sequence = variant.ratio_level != "token" or variant.surrogate == "vespo"
-    sampler_per_sequence = sampler is not None and variant.sampler_level == "sequence"
+    logps, entropy, policy = pack(LogpsInputs, inputs)
+    variant = policy.variant
+    n_tokens, n_sequences = logps.numel(), policy.offsets.numel() - 1
+    sampler_per_sequence = policy.sampler is not None and variant.sampler_level == "sequence"
     entropy_in_loss = entropy is not None and variant.entropy_coef != 0
 
-    logps, advantages, offsets, scale = map(aligned, (logps, advantages, offsets, scale))
-    old, ref, sampler, weight, entropy, on_policy, mask = (
-        None if t is None else aligned(t)
-        for t in (old, ref, sampler, weight, entropy, on_policy, mask)
-    )
+    logps, policy = aligned(logps), aligned_policy(policy)
+    entropy = None if entropy is None else aligned(entropy)
     coef = torch.empty_like(logps)
     coef_entropy = torch.empty_like(logps) if entropy_in_loss else logps.new_empty(0)
     loss, metrics = logps.new_empty(()), logps.new_empty(len(METRICS))
@@ -71,27 +55,19 @@ def launch(
         "KL": KL_CODES[variant.kl],
         "SAMPLER_PER_SEQUENCE": sampler_per_sequence,
         "SAMPLER_MODE": MODE_CODES[variant.sampler_mode],
-        "ADVANTAGE_PER_TOKEN": advantage_per_token,
-        "SCALE_PER_TOKEN": scale_per_token,
+        "ADVANTAGE_PER_TOKEN": policy.advantage_per_token,
+        "SCALE_PER_TOKEN": policy.scale_per_token,
     }
     weighted = variant.kl_ratio_weight and variant.beta != 0
 
-    tied = per_sequence or sampler_per_sequence
+    tied = policy.ties_tokens
     log_ratio, log_correction, pulled = (
         logps.new_empty(n_sequences) if tied else None for _ in range(3)
     )
     if tied and n_sequences:
         policy_loss_sequence_kernel[(n_sequences,)](
             logps,
-            advantages,
-            offsets,
-            scale,
-            old,
-            ref,
-            sampler,
-            weight,
-            on_policy,
-            mask,
+            *policy.tensors,
             log_ratio,
             log_correction,
             pulled,
@@ -116,16 +92,10 @@ def launch(
     if n_blocks:
         policy_loss_token_kernel[(n_blocks,)](
             logps,
-            advantages,
-            offsets,
-            scale,
-            old,
-            ref,
-            sampler,
-            weight,
+            *policy.numbers,
             entropy,
-            on_policy,
-            mask,
+            policy.on_policy,
+            policy.mask,
             log_ratio,
             log_correction,
             pulled,
@@ -150,7 +120,7 @@ def launch(
             **variant_codes,
         )
     finish(partials, loss, metrics)
-    return loss, coef, coef_entropy, metrics
+    return LossOutputs(loss, coef, coef_entropy, metrics)
 
 
 def finish(partials: Tensor, loss: Tensor, metrics: Tensor) -> None:
@@ -166,12 +136,18 @@ def finish(partials: Tensor, loss: Tensor, metrics: Tensor) -> None:
 
 
 def aligned(tensor: Tensor) -> Tensor:
-    """The tensor where a 16-byte access may begin.
+    """Copy a tensor that begins where no 16-byte access may begin.
 
     Triton compiles once for each pattern of aligned pointers: slices of a larger batch would have
     it compile again and again for want of a copy of some kilobytes.
     """
     return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
+
+
+def aligned_policy(policy: PolicyInputs) -> PolicyInputs:
+    """The same arguments, every tensor `aligned`."""
+    tensors: Any = {k: aligned(x) for k, x in policy._asdict().items() if isinstance(x, Tensor)}
+    return policy._replace(**tensors)
 
 
 def surrogate_numbers(spec: PolicyLoss) -> tuple[float, float, float, float]:

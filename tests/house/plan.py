@@ -96,7 +96,6 @@ LONG_FILES = {
     "bench/update_step.py": 467,
     "csrc/edit_plan/edit_plan.h": 474,
     "python/rrgphantom/phrases.py": 408,
-    "rrgkern/policy_loss/from_logits/triton_kernels.py": 499,
     "tests/rrgclinical/cases_of_scope.py": 536,
     "tests/rrgphantom/test_text.py": 408,
     "tests/rrgtrain/algorithms/test_objectives.py": 500,

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rrgkern import PolicyLoss, loss_scale, policy_loss_from_logits, token_logps
 from rrgkern.logps import triton_from_logits
-from rrgkern.policy_loss import triton_token
+from rrgkern.policy_loss import triton_passes
 from tests.parity.liger_logits import (
     AGGREGATION,
     FP32,
@@ -146,7 +146,7 @@ def test_liger_compiles_anew_for_each_completion_length() -> None:
     tuned = {"L", "TEMPERATURE", "BETA", "EPS_LOW", "EPS_HIGH"}
     assert tuned <= constants(kernels._grpo_loss_fwd_kernel)
     assert {"L", "TEMPERATURE"} <= constants(kernels._selective_log_softmax_kernel)
-    for module in (triton_token, triton_from_logits, triton_from_logits):
+    for module in (triton_passes, triton_from_logits):
         found = {name: k for name, k in vars(module).items() if name.endswith("_kernel")}
         assert found
         for name, kernel in found.items():

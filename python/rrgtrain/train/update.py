@@ -197,7 +197,7 @@ def _policy_loss(
         old=None if micro.old is None else micro.old.to(logps),
         ref=micro.ref,
         sampler=None if sampler is None else sampler.to(logps),
-        weight=None if micro.weight is None else micro.weight.to(logps),
+        token_weight=None if micro.weight is None else micro.weight.to(logps),
         # In a single update every ratio is 1. In later ones that of an edited or injected member is
         # against its log-probability at rollout, and clipped as any other's.
         on_policy=None if micro.old is not None else micro.not_sampled.to(logps.device),

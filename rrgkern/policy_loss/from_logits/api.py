@@ -1,23 +1,19 @@
-"""`policy_loss_from_logits`: the policy loss from logits, with the gradient of the logits."""
+"""Compute the policy loss from logits: the public function."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_tensors
 from rrgkern.logps.inputs import as_rows, check_logits
 from rrgkern.logps.op import token_logps_fwd
-from rrgkern.policy_loss.api import PolicyLossOutput
-from rrgkern.policy_loss.checks import check_arguments, constant
+from rrgkern.ops import flatten
+from rrgkern.policy_loss.api import DEFAULT, PolicyLossOutput
 from rrgkern.policy_loss.from_logits.autograd import ComposedInPlace, Fused
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd
-from rrgkern.policy_loss.from_logits.reference import is_token_level
-from rrgkern.policy_loss.op import policy_loss_fwd
-from rrgkern.policy_loss.reference import METRICS
+from rrgkern.policy_loss.inputs import LogitsInputs, PolicyInputs, check_inputs, check_types
+from rrgkern.policy_loss.op import loss_of_logps
 from rrgkern.policy_loss.spec import PolicyLoss
-
-DEFAULT = PolicyLoss()
 
 
 def policy_loss_from_logits(
@@ -30,7 +26,7 @@ def policy_loss_from_logits(
     old: Tensor | None = None,
     ref: Tensor | None = None,
     sampler: Tensor | None = None,
-    weight: Tensor | None = None,
+    token_weight: Tensor | None = None,
     mask: Tensor | None = None,
     on_policy: Tensor | None = None,
     temperature: float = 1.0,
@@ -54,7 +50,8 @@ def policy_loss_from_logits(
         logits: [..., V] fp16, bf16, fp32 or fp64, any strides; differentiable. N is the number of
             its rows, in the order of `targets.reshape(-1)`.
         targets: [...] int64, each in [0, V) where `mask` is True.
-        advantages, offsets, scale, old, ref, sampler, weight, on_policy, spec: as in `policy_loss`.
+        advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, spec: as in
+            `policy_loss`.
         mask: [N] bool, True for a scored token. A row of the others is not read, NaN included, nor
             its target, and its gradient is exactly 0.
         temperature: T, 1e-30 to 1e30, a run-time value; the log-probabilities are those of
@@ -79,75 +76,43 @@ def policy_loss_from_logits(
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
         RuntimeError: a second backward.
     """
-    check_tensors(
-        logits=logits,
-        targets=targets,
-        advantages=advantages,
-        offsets=offsets,
-        scale=scale,
-        optional={
-            "old": old,
-            "ref": ref,
-            "sampler": sampler,
-            "weight": weight,
-            "mask": mask,
-            "on_policy": on_policy,
-        },
-    )
     spec = DEFAULT if spec is None else spec
-    check_logits(logits, targets, temperature)
-    per_token = {"old": old, "ref": ref, "sampler": sampler, "weight": weight}
-    check_arguments(
-        "targets",
-        targets,
-        advantages,
-        offsets,
-        scale=scale,
-        per_token=per_token,
-        on_policy=on_policy,
-        mask=mask,
-        spec=spec,
+    policy = PolicyInputs(
+        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),
+        spec=spec.encode(),
     )
-    compiling = torch.compiler.is_compiling()
+    check_types(policy, logits=logits, targets=targets)
+    check_logits(logits, targets, temperature)
+    check_inputs(policy, spec, "targets", targets, targets.numel())
     with_gradient = torch.is_grad_enabled() and logits.requires_grad
-    inplace = inplace and with_gradient and not compiling
+    inplace = inplace and with_gradient and not torch.compiler.is_compiling()
     if inplace:
         _check_inplace(logits)
 
-    rows, targets = as_rows(logits), targets.reshape(-1)
-    dtype = torch.float64 if logits.dtype == torch.float64 else torch.float32
-    entropy = entropy or spec.entropy_coef != 0
-    tensors = (
-        advantages.detach().to(dtype).contiguous(),
-        offsets.contiguous(),
-        scale.detach().to(dtype).contiguous(),
-        *(constant(values, dtype) for values in per_token.values()),
+    call = LogitsInputs(
+        as_rows(logits),
+        targets.reshape(-1),
+        policy.prepared(torch.float64 if logits.dtype == torch.float64 else torch.float32),
+        float(temperature),
+        entropy or spec.entropy_coef != 0,
     )
-    flags = (
-        None if on_policy is None else on_policy.contiguous(),
-        None if mask is None else mask.contiguous(),
-        advantages.numel() != offsets.numel() - 1,
-        scale.numel() != offsets.numel() - 1,
-    )
-    if is_token_level(spec, sampler):
-        arguments = (targets, *tensors, *flags, float(temperature), entropy, spec.encode())
-        if with_gradient:
-            loss, metrics = Fused.apply(rows, inplace, *arguments)
-        else:
-            loss, _, _, metrics = grpo_loss_fwd(rows, *arguments, False)
-    else:
+    if spec.ties_tokens(sampler is not None):
         if mask is not None:
-            targets = torch.where(mask, targets, 0)
+            call = call._replace(targets=torch.where(mask, call.targets, 0))
         if inplace:
-            loss, metrics = ComposedInPlace.apply(
-                rows, targets, float(temperature), entropy, tensors, (*flags, spec.encode())
-            )
+            loss, metrics = ComposedInPlace.apply(*flatten(call))
         else:
-            logps, entropies, _, _ = token_logps_fwd(rows, targets, float(temperature), entropy)
-            loss, _, _, metrics = policy_loss_fwd(
-                logps, *tensors, entropies if entropy else None, *flags, spec.encode()
+            logps, entropies, _, _ = token_logps_fwd(
+                call.logits, call.targets, call.temperature, call.entropy
             )
-    return PolicyLossOutput(loss, dict(zip(METRICS, metrics.detach().unbind(0), strict=True)))
+            loss, _, _, metrics = loss_of_logps(
+                logps, entropies if call.entropy else None, call.policy
+            )
+    elif with_gradient:
+        loss, metrics = Fused.apply(inplace, *flatten(call))
+    else:
+        loss, _, _, metrics = grpo_loss_fwd(*flatten(call), False)
+    return PolicyLossOutput.of(loss, metrics)
 
 
 def _check_inplace(logits: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""What autograd sees of a gradient that is made in the forward, or that replaces its logits."""
+"""Hand autograd a gradient that the forward made, or that replaces the logits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from torch.autograd.function import once_differentiable
 
 from rrgkern.logps.inputs import overwriting
 from rrgkern.logps.op import token_logps_bwd_, token_logps_fwd
+from rrgkern.ops import pack
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
-from rrgkern.policy_loss.op import policy_loss_bwd, policy_loss_fwd
+from rrgkern.policy_loss.inputs import LogitsInputs
+from rrgkern.policy_loss.op import loss_of_logps, policy_loss_bwd
 
 ONCE = (
     "a second backward through one policy_loss_from_logits: the first gave its gradient away; call "
@@ -24,14 +26,14 @@ class Fused(torch.autograd.Function):
     """The gradient is made in the forward; the backward multiplies it by the upstream gradient."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, inplace: bool, *arguments: Any) -> tuple[Tensor, Tensor]:
-        """Loss and metrics; `arguments` are those of the op `rrgkern::grpo_loss_fwd_`."""
+    def forward(ctx: Any, inplace: bool, logits: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+        """Loss and metrics; after `inplace` the arguments are the fields of `LogitsInputs`."""
         if inplace:
             gradient = logits.detach()
             with overwriting(logits):
-                loss, active, metrics = grpo_loss_fwd_(gradient, *arguments)
+                loss, active, metrics = grpo_loss_fwd_(gradient, *others)
         else:
-            loss, gradient, active, metrics = grpo_loss_fwd(logits, *arguments, True)
+            loss, gradient, active, metrics = grpo_loss_fwd(logits, *others, True)
         ctx.inplace, ctx.spent = inplace, False
         # The logits themselves where they hold it: saved so, their version is checked.
         ctx.save_for_backward(logits if inplace else gradient, active)
@@ -53,26 +55,19 @@ class Fused(torch.autograd.Function):
                 grpo_loss_scale_(gradient, active, grad_loss)
         else:
             grpo_loss_scale_(gradient, active, grad_loss)
-        return gradient, *(None,) * (len(ctx.needs_input_grad) - 1)
+        return None, gradient, *(None,) * (len(ctx.needs_input_grad) - 2)
 
 
 class ComposedInPlace(torch.autograd.Function):
     """`token_logps`, `policy_loss` and back, the gradient written over the logits at the end."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        logits: Tensor,
-        targets: Tensor,
-        temperature: float,
-        entropy: bool,
-        per_token: tuple[Any, ...],
-        flags: tuple[Any, ...],
-    ) -> tuple[Tensor, Tensor]:
-        """Loss and metrics; `per_token` and `flags` go around the entropy in `policy_loss_fwd`."""
+    def forward(ctx: Any, logits: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+        """Loss and metrics; the arguments are the fields of `LogitsInputs`."""
+        _, targets, policy, temperature, entropy = pack(LogitsInputs, (logits, *others))
         stats = token_logps_fwd(logits, targets, temperature, entropy)
-        loss, coef, coef_entropy, metrics = policy_loss_fwd(
-            stats[0], *per_token, stats[1] if entropy else None, *flags
+        loss, coef, coef_entropy, metrics = loss_of_logps(
+            stats[0], stats[1] if entropy else None, policy
         )
         ctx.temperature, ctx.spent = temperature, False
         ctx.save_for_backward(logits, targets, *stats, coef, coef_entropy)

@@ -1,4 +1,4 @@
-"""The CPU kernel: the chunked forward and backward of `token_logps` around the policy loss.
+"""Serve CPUs: the chunked forward and backward of `token_logps` around the policy loss.
 
 Nothing of the size of the logits is held beside the gradient, and rows without part in the loss are
 not read.
@@ -10,60 +10,34 @@ from torch import Tensor
 
 from rrgkern.logps import cpu_from_logits
 from rrgkern.logps.online_softmax import Coefficients
-from rrgkern.policy_loss.from_logits.reference import is_active
+from rrgkern.ops import flatten
+from rrgkern.policy_loss.from_logits.reference import LogitsOutputs, is_active
+from rrgkern.policy_loss.inputs import LogitsInputs, LogpsInputs
 from rrgkern.policy_loss.reference import policy_loss_reference
 
 
-def loss_and_gradient(
-    logits: Tensor,
-    targets: Tensor,
-    advantages: Tensor,
-    offsets: Tensor,
-    scale: Tensor,
-    old: Tensor | None,
-    ref: Tensor | None,
-    sampler: Tensor | None,
-    weight: Tensor | None,
-    on_policy: Tensor | None,
-    mask: Tensor | None,
-    advantage_per_token: bool,
-    scale_per_token: bool,
-    temperature: float,
-    entropy: bool,
-    spec: str,
-    gradient: str,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """As `grpo_loss_reference`, for logits [N, V] or [B, L, V].
+def loss_and_gradient(call: LogitsInputs, gradient: str) -> LogitsOutputs:
+    """As `from_logits_reference`, for logits [N, V] or [B, L, V].
 
     Args:
+        call: the arguments.
         gradient: "new"; "inplace", the logits are overwritten and returned; "none", size 0.
     """
-    stats = cpu_from_logits.forward(logits, targets, temperature, entropy, mask)
+    logits, targets, policy, temperature, with_entropy = call
+    stats = cpu_from_logits.forward(logits, targets, temperature, with_entropy, policy.mask)
+    entropy = stats.entropy if with_entropy else None
     loss, coef, coef_entropy, metrics = policy_loss_reference(
-        stats.logps,
-        advantages,
-        offsets,
-        scale,
-        old,
-        ref,
-        sampler,
-        weight,
-        stats.entropy if entropy else None,
-        on_policy,
-        mask,
-        advantage_per_token,
-        scale_per_token,
-        spec,
+        *flatten(LogpsInputs(stats.logps, entropy, policy))
     )
     bonus = coef_entropy if coef_entropy.numel() else None
     active = is_active(coef, bonus)
     if gradient == "none":
-        return loss, logits.new_empty(0), active, metrics
+        return LogitsOutputs(loss, logits.new_empty(0), active, metrics)
     written = cpu_from_logits.backward(
         *(Coefficients(coef, bonus), logits, targets, stats, temperature),
         inplace=gradient == "inplace",
     )
-    return loss, written, active, metrics
+    return LogitsOutputs(loss, written, active, metrics)
 
 
 def scale_rows(gradient: Tensor, active: Tensor, factor: Tensor) -> None:

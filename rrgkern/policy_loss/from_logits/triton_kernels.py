@@ -1,4 +1,4 @@
-"""Loss and gradient of the logits in one launch: each row is read from memory once.
+"""Make loss and gradient of the logits in one launch: each row is read from memory once.
 
 A program owns a row. Sweep 1 is the softmax of `token_logps`, one scalar stage the policy loss of
 its token, sweep 2 reads the row again and writes the gradient. It walks backwards, so that what was
@@ -8,26 +8,11 @@ under way at a time: wide rows get so many warps that a multiprocessor holds one
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from rrgkern.logps.inputs import check_targets, columns_per_load, row_walk
-from rrgkern.logps.online_softmax import FAR, LOG2E, stats_dtype
-from rrgkern.policy_loss.reference import METRICS
-from rrgkern.policy_loss.spec import PolicyLoss
-from rrgkern.policy_loss.triton_policy_loss import (
-    aligned,
-    finish,
-    sampler_bounds,
-    surrogate_numbers,
-)
 from rrgkern.triton_lib.exact import difference, exp, limited
 from rrgkern.triton_lib.policy import (
-    KL_CODES,
-    MODE_CODES,
-    SURROGATE_CODES,
     behaviour_logps,
     correction_factor,
     kl_estimate,
@@ -36,7 +21,7 @@ from rrgkern.triton_lib.policy import (
     log_correction,
     token_loss,
 )
-from rrgkern.triton_lib.policy_sums import ROWS, store_partials
+from rrgkern.triton_lib.policy_sums import store_partials
 from rrgkern.triton_lib.softmax_row import (
     close_row,
     fold,
@@ -44,22 +29,6 @@ from rrgkern.triton_lib.softmax_row import (
     gradient_block,
     load_block,
 )
-
-# Loads in flight per thread: of 128 bits, or of one column each where rows are not aligned.
-WIDE_LOADS, NARROW_LOADS = 1, 4
-# Bytes of a row up to which so many warps serve it: with 2048 threads on a multiprocessor, its rows
-# under way take about 300 KB of an L2 cache that has 370 KB for each (A100: 40 MB for 108, H100 and
-# H200: 50 MB for 132, B200: 126 MB for 148).
-WARPS_BY_ROW_BYTES = ((1 << 16, 8), (1 << 17, 16))
-MOST_WARPS = 32
-# fp64 is there to be exact; its registers would not fit in more.
-WARPS_FP64 = 8
-MAX_REGISTERS_FP64 = 128
-# All that 32 warps can have. Left alone, the assembler aims for half, and spills in some variants.
-MAX_REGISTERS = 64
-SCALE_WARPS = 8
-# Enough to fill any GPU; each returns at once where the upstream gradient is 1.
-SCALE_PROGRAMS = 1024
 
 
 @triton.jit
@@ -150,6 +119,7 @@ def grpo_loss_kernel(
     lognorm = zero
     entropy = zero
     if keep:
+        # 1. Online softmax: one sweep over the row; the next block is loaded ahead.
         bits = tl.full([], bits_per_logit, WIDE)
         ahead = load_block(
             logits_ptr, 0, lane, column_stride, VOCABULARY, BLOCK, EVICTION="evict_last"
@@ -173,6 +143,7 @@ def grpo_loss_kernel(
             top, mass, tilt = fold(top, mass, tilt, z, bits, ENTROPY, FAR)
         logp, shift, lognorm, entropy = close_row(top, mass, tilt, target_logit, bits, ENTROPY)
 
+        # 2. Ratio, sampler correction and KL of the token.
         injected = row < 0
         if on_policy_ptr is not None:
             injected = tl.load(on_policy_ptr + sequence) != 0
@@ -191,6 +162,7 @@ def grpo_loss_kernel(
         kl_slope = None
         if ref_ptr is not None:
             kl, kl_slope = kl_estimate(ref_ptr, logp, row, keep, keep, KL)
+        # 3. Clip or another surrogate: the loss, its slopes, and this row's share of the sums.
         loss, through_ratio, direct, below, above = token_loss(
             logp,
             advantage,
@@ -248,6 +220,7 @@ def grpo_loss_kernel(
             zero,
         )
 
+    # 4. Gradient sweep, backwards; a row without gradient is filled with 0 and not read again.
     active = (coef != 0) | (coef_entropy != 0)
     tl.store(active_ptr + row, active)
     if gradient_ptr is not None:
@@ -331,169 +304,3 @@ def grpo_loss_scale_kernel(
                     values = tl.load(pointers, inside, other=0.0).to(WIDE) * factor
                     tl.store(pointers, values.to(gradient_ptr.dtype.element_ty), inside)
             row += tl.num_programs(0)
-
-
-def grpo_loss_fwd(
-    logits: Tensor,
-    targets: Tensor,
-    advantages: Tensor,
-    offsets: Tensor,
-    scale: Tensor,
-    old: Tensor | None,
-    ref: Tensor | None,
-    sampler: Tensor | None,
-    weight: Tensor | None,
-    on_policy: Tensor | None,
-    mask: Tensor | None,
-    advantage_per_token: bool,
-    scale_per_token: bool,
-    temperature: float,
-    entropy: bool,
-    spec: str,
-    with_gradient: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Serve `rrgkern::grpo_loss_fwd`: the gradient goes to memory of its own."""
-    gradient = torch.empty(
-        logits.shape if with_gradient else (0,), dtype=logits.dtype, device=logits.device
-    )
-    tensors = (advantages, offsets, scale, old, ref, sampler, weight, on_policy, mask)
-    options = (advantage_per_token, scale_per_token, temperature, entropy, spec)
-    partials, active = sweep_rows(
-        logits, targets, gradient if with_gradient else None, tensors, *options
-    )
-    loss, metrics = _finished(partials, active, stats_dtype(logits.dtype))
-    return loss, gradient, active, metrics
-
-
-def grpo_loss_fwd_(
-    logits: Tensor,
-    targets: Tensor,
-    advantages: Tensor,
-    offsets: Tensor,
-    scale: Tensor,
-    old: Tensor | None,
-    ref: Tensor | None,
-    sampler: Tensor | None,
-    weight: Tensor | None,
-    on_policy: Tensor | None,
-    mask: Tensor | None,
-    advantage_per_token: bool,
-    scale_per_token: bool,
-    temperature: float,
-    entropy: bool,
-    spec: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Serve `rrgkern::grpo_loss_fwd_`: the gradient takes the place of the logits."""
-    tensors = (advantages, offsets, scale, old, ref, sampler, weight, on_policy, mask)
-    options = (advantage_per_token, scale_per_token, temperature, entropy, spec)
-    partials, active = sweep_rows(logits, targets, logits, tensors, *options)
-    loss, metrics = _finished(partials, active, stats_dtype(logits.dtype))
-    return loss, active, metrics
-
-
-def sweep_rows(
-    logits: Tensor,
-    targets: Tensor,
-    gradient: Tensor | None,
-    tensors: tuple[Tensor | None, ...],
-    advantage_per_token: bool,
-    scale_per_token: bool,
-    temperature: float,
-    entropy: bool,
-    spec: str,
-) -> tuple[Tensor, Tensor]:
-    """The launch over the rows: partial sums [ROWS, N] and active [N]; writes `gradient`.
-
-    Args:
-        tensors: advantages, offsets, scale, old, ref, sampler, weight, on_policy, mask.
-    """
-    variant = PolicyLoss.decode(spec)
-    vocabulary = logits.shape[-1]
-    rows = len(targets)
-    advantages, offsets, scale, *optional = (None if t is None else aligned(t) for t in tensors)
-    mask = optional[-1]
-    on_policy = optional[-2]
-    check_targets(targets, vocabulary, mask)
-    active = torch.empty(rows, dtype=torch.bool, device=logits.device)
-    partials = torch.empty(ROWS.value, rows, dtype=torch.float64, device=logits.device)
-    if not rows:
-        return partials, active
-    vector = columns_per_load(logits)
-    warps = warps_of(logits)
-    lanes = 32 * warps * (WIDE_LOADS if vector > 1 else NARROW_LOADS)
-    assert offsets is not None
-    grpo_loss_kernel[(rows,)](
-        logits,
-        aligned(targets.contiguous()),
-        advantages,
-        offsets,
-        scale,
-        *optional,
-        gradient,
-        active,
-        partials,
-        *row_walk(logits),
-        *row_walk(logits if gradient is None else gradient)[:3],
-        offsets.numel() - 1,
-        LOG2E / temperature,
-        1 / temperature,
-        variant.beta,
-        variant.entropy_coef,
-        *sampler_bounds(variant),
-        *surrogate_numbers(variant),
-        SURROGATE=SURROGATE_CODES[variant.surrogate],
-        KL=KL_CODES[variant.kl],
-        KL_WEIGHTED=variant.kl_ratio_weight and variant.beta != 0,
-        SAMPLER_MODE=MODE_CODES[variant.sampler_mode],
-        ADVANTAGE_PER_TOKEN=advantage_per_token,
-        SCALE_PER_TOKEN=scale_per_token,
-        FIND_SEQUENCE=not (advantage_per_token and scale_per_token and on_policy is None),
-        ENTROPY=entropy,
-        BONUS=variant.entropy_coef != 0,
-        VOCABULARY=vocabulary,
-        WIDE=_wide(logits),
-        FAR=FAR,
-        LANES=lanes,
-        VECTOR=vector,
-        BLOCKS=triton.cdiv(vocabulary, lanes * vector),
-        num_warps=warps,
-        maxnreg=MAX_REGISTERS_FP64 if logits.dtype == torch.float64 else MAX_REGISTERS,
-    )
-    return partials, active
-
-
-def warps_of(logits: Tensor) -> int:
-    """Warps of a program, so that the rows under way fit in the L2 cache."""
-    if logits.dtype == torch.float64:
-        return WARPS_FP64
-    row_bytes = logits.shape[-1] * logits.element_size()
-    return next((warps for most, warps in WARPS_BY_ROW_BYTES if row_bytes <= most), MOST_WARPS)
-
-
-def grpo_loss_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
-    """Serve `rrgkern::grpo_loss_scale_`."""
-    if not len(active):
-        return
-    block = 2 * 32 * SCALE_WARPS * 16 // gradient.element_size()
-    grpo_loss_scale_kernel[(min(len(active), SCALE_PROGRAMS),)](
-        gradient,
-        active,
-        factor,
-        *row_walk(gradient),
-        len(active),
-        VOCABULARY=gradient.shape[-1],
-        WIDE=_wide(gradient),
-        BLOCK=block,
-        num_warps=SCALE_WARPS,
-    )
-
-
-def _wide(logits: Tensor) -> tl.dtype:
-    return tl.float64 if stats_dtype(logits.dtype) == torch.float64 else tl.float32
-
-
-def _finished(partials: Tensor, active: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    loss = active.new_empty((), dtype=dtype)
-    metrics = active.new_empty(len(METRICS), dtype=dtype)
-    finish(partials, loss, metrics)
-    return loss, metrics

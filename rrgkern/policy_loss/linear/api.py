@@ -1,23 +1,25 @@
-"""`linear_policy_loss`: head, log-probabilities and policy loss in one, without the logits."""
+"""Compute the policy loss from hidden states and the head: the public function and its modes."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_tensors
 from rrgkern.logps.head import NeedsGrad
 from rrgkern.logps.inputs import check_head, is_sharded
 from rrgkern.logps.online_softmax import stats_dtype
-from rrgkern.policy_loss.api import PolicyLossOutput
+from rrgkern.ops import flatten
+from rrgkern.policy_loss.api import DEFAULT, PolicyLossOutput
+from rrgkern.policy_loss.inputs import PolicyInputs, check_inputs, check_types
 from rrgkern.policy_loss.linear.autograd import LossInPlace, LossIntoGrad, check_accumulates
-from rrgkern.policy_loss.linear.checks import check_policy
-from rrgkern.policy_loss.linear.modes import choose_mode
+from rrgkern.policy_loss.linear.inputs import LinearInputs
 from rrgkern.policy_loss.linear.op import linear_grpo_loss_fwd
-from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
 
-DEFAULT = PolicyLoss()
+MODES = ("frozen_head", "grad_in_forward", "recompute")
+# Below this many rows the fp32 gradient of the whole weight, written and read once more, takes
+# longer than forming the logits a second time (README, "Which mode").
+LEAST_ROWS_IN_FORWARD = 1024
 
 
 def linear_policy_loss(
@@ -54,9 +56,8 @@ def linear_policy_loss(
         weight: [V, H], the dtype and device of `hidden`. A DTensor (FSDP2) is gathered, and its
             gradient averaged over the ranks.
         targets: [N] int64, each in [0, V) where `mask` is True.
-        advantages, offsets, scale, old, ref, sampler, on_policy, mask, spec: as in `policy_loss`,
-            `token_weight` being its `weight`. What stands in masked rows changes nothing, NaN in
-            `hidden` included.
+        advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask, spec: as in
+            `policy_loss`. What stands in masked rows changes nothing, NaN in `hidden` included.
         bias: [V] or None, the dtype of `hidden`.
         softcap: logits are softcap * tanh(z / softcap), before the temperature; None for none.
         temperature: T > 0, a run-time value.
@@ -83,24 +84,12 @@ def linear_policy_loss(
             a mode cannot serve, or, on CPU or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
         IndexError: a scored target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
-    check_tensors(
-        hidden=hidden,
-        weight=weight,
-        targets=targets,
-        advantages=advantages,
-        offsets=offsets,
-        scale=scale,
-        optional={
-            "bias": bias,
-            "old": old,
-            "ref": ref,
-            "sampler": sampler,
-            "token_weight": token_weight,
-            "on_policy": on_policy,
-            "mask": mask,
-        },
-    )
     spec = DEFAULT if spec is None else spec
+    policy = PolicyInputs(
+        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),
+        spec=spec.encode(),
+    )
+    check_types(policy, hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
     if hidden.ndim != 2:
         raise ValueError(f"hidden is {list(hidden.shape)}, wanted [N, H]: hidden.flatten(0, -2)")
     if metrics not in ("scored", "computed"):
@@ -111,22 +100,9 @@ def linear_policy_loss(
             "over the ranks: leave accumulate_weight_grad False"
         )
     weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
-    check_policy(
-        hidden,
-        offsets,
-        {
-            "advantages": advantages,
-            "scale": scale,
-            "old": old,
-            "ref": ref,
-            "sampler": sampler,
-            "token_weight": token_weight,
-        },
-        {"on_policy": (on_policy, "[S]"), "mask": (mask, "[N]")},
-        spec,
-    )
+    check_inputs(policy, spec, "hidden", hidden, len(hidden))
     tracked = torch.is_grad_enabled()
-    wanted = NeedsGrad(
+    needs_grad = NeedsGrad(
         tracked and hidden.requires_grad,
         tracked and weight.requires_grad,
         tracked and bias is not None and bias.requires_grad,
@@ -137,24 +113,19 @@ def linear_policy_loss(
     chosen = choose_mode(
         mode,
         spec,
-        wanted=wanted,
+        hidden,
+        needs_grad,
         sampler=sampler is not None,
-        rows=hidden.shape[0],
-        half=hidden.dtype == torch.float16,
         accumulate_weight_grad=accumulate_weight_grad,
     )
-
-    dtype, sequences = stats_dtype(hidden.dtype), offsets.numel() - 1
-    inputs = (
-        *(hidden, weight, bias, targets),
-        _constant(advantages, dtype),
-        offsets.contiguous(),
-        _constant(scale, dtype),
-        *(None if x is None else _constant(x, dtype) for x in (old, ref, sampler, token_weight)),
-        *(None if x is None else x.contiguous() for x in (on_policy, mask)),
-        *(advantages.numel() != sequences, scale.numel() != sequences),
-        *(spec.encode(), float(temperature), float(softcap or 0.0), chosen, *wanted),
-        *(entropy or spec.entropy_coef != 0, metrics == "scored"),
+    inputs = flatten(
+        LinearInputs(
+            *(hidden, weight, bias, targets, policy.prepared(stats_dtype(hidden.dtype))),
+            *(float(temperature), float(softcap or 0.0), chosen),
+            *needs_grad,
+            entropy=entropy or spec.entropy_coef != 0,
+            all_metrics=metrics == "scored",
+        )
     )
     if accumulate_weight_grad:
         loss, values = LossIntoGrad.apply(*inputs)
@@ -162,8 +133,63 @@ def linear_policy_loss(
         loss, values = LossInPlace.apply(*inputs)
     else:
         loss, values = linear_grpo_loss_fwd(*inputs)[:2]
-    return PolicyLossOutput(loss, dict(zip(METRICS, values.detach().unbind(0), strict=True)))
+    return PolicyLossOutput.of(loss, values)
 
 
-def _constant(values: Tensor, dtype: torch.dtype) -> Tensor:
-    return values.detach().to(dtype).contiguous()
+def choose_mode(
+    mode: str,
+    spec: PolicyLoss,
+    hidden: Tensor,
+    needs_grad: NeedsGrad,
+    *,
+    sampler: bool,
+    accumulate_weight_grad: bool = False,
+) -> str:
+    """One of MODES, for "auto" by the rule of the README.
+
+    Raises:
+        ValueError: `mode` is unknown, or cannot serve what is asked.
+    """
+    if mode not in ("auto", *MODES):
+        names = ", ".join(map(repr, ("auto", *MODES)))
+        raise ValueError(f"mode is {mode!r}; choose one of {names}")
+    tied, half = spec.ties_tokens(sampler), hidden.dtype == torch.float16
+    frozen = not (needs_grad.weight or needs_grad.bias)
+    if accumulate_weight_grad and mode not in ("auto", "recompute"):
+        raise ValueError(
+            f"accumulate_weight_grad is True with mode {mode!r}; only 'recompute' finishes the "
+            "weight's gradient slice by slice: choose it, or leave the mode 'auto'"
+        )
+    if mode == "frozen_head" and not frozen:
+        part = "weight" if needs_grad.weight else "bias"
+        raise ValueError(
+            f"mode is 'frozen_head' and {part} requires a gradient; freeze the head with "
+            f"{part}.requires_grad_(False), or choose 'recompute'"
+        )
+    if mode == "frozen_head" and spec.entropy_coef:
+        raise ValueError(
+            f"mode is 'frozen_head' with entropy_coef {spec.entropy_coef}; the entropy's gradient "
+            "would take as many products as 'recompute': choose that"
+        )
+    if mode == "grad_in_forward" and tied:
+        raise ValueError(
+            f"mode is 'grad_in_forward' with ratio_level {spec.ratio_level!r}, surrogate "
+            f"{spec.surrogate!r} and sampler_level {spec.sampler_level!r}; one of them ties the "
+            "tokens of a sequence, so no gradient is known before the last: choose 'recompute'"
+        )
+    if mode == "grad_in_forward" and half:
+        raise ValueError(
+            "mode is 'grad_in_forward' and hidden is torch.float16; the loss scale that keeps fp16 "
+            "gradients above 6e-8 comes with the backward: choose 'recompute', or bfloat16"
+        )
+    if not any(needs_grad):
+        return "recompute"  # whose forward is the log-probabilities and nothing else
+    if mode != "auto":
+        return mode
+    if accumulate_weight_grad:
+        return "recompute"
+    if frozen and not spec.entropy_coef:
+        return "frozen_head"
+    if not (tied or half) and len(hidden) >= LEAST_ROWS_IN_FORWARD:
+        return "grad_in_forward"
+    return "recompute"

@@ -1,8 +1,8 @@
-"""Backwards that write in place, where a copy would cost a whole [V, H].
+"""Write gradients in place, where a copy would cost a whole [V, H].
 
 Gradients that the forward left are scaled where they lie, and handed to autograd as they are. And
-the weight's gradient can go straight into `weight.grad`, each slice when it is complete. Whoever
-waits for that gradient by a hook, as DDP and FSDP2 do, waits in vain: refused.
+the weight's gradient can go straight into `weight.grad`, each slice when it is complete. Its
+gradient hooks do not fire, so DDP and FSDP2 are refused.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from rrgkern.logps.head import NeedsGrad
 from rrgkern.logps.op import linear_token_logps_bwd_into
+from rrgkern.ops import gradients, pack
+from rrgkern.policy_loss.linear.forward import Forward
+from rrgkern.policy_loss.linear.inputs import LinearInputs
 from rrgkern.policy_loss.linear.op import linear_grpo_loss_fwd, linear_grpo_loss_scale_
 
 HOW = "leave accumulate_weight_grad False"
@@ -55,23 +59,25 @@ class LossInPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         """Inputs of the op -> loss and metrics."""
-        loss, metrics, *_, d_hidden, d_weight, d_bias = linear_grpo_loss_fwd(*inputs)
-        ctx.save_for_backward(d_hidden, d_weight, d_bias)
-        ctx.dtype = inputs[0].dtype
-        ctx.mark_non_differentiable(metrics)
-        return loss, metrics
+        found = Forward(*linear_grpo_loss_fwd(*inputs))
+        ctx.save_for_backward(*found.gradients)
+        ctx.dtype = pack(LinearInputs, inputs).hidden.dtype
+        ctx.mark_non_differentiable(found.metrics)
+        return found.loss, found.metrics
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Any:
         """Gradients of hidden, weight and bias."""
-        gradients = ctx.saved_tensors
-        linear_grpo_loss_scale_(grad_loss, *gradients)
-        wanted = ctx.needs_input_grad
-        returned = [
-            g.to(ctx.dtype) if want else None for g, want in zip(gradients, wanted, strict=False)
-        ]
-        return *returned, *(None,) * (len(wanted) - len(returned))
+        d_hidden, d_weight, d_bias = ctx.saved_tensors
+        linear_grpo_loss_scale_(grad_loss, d_hidden, d_weight, d_bias)
+        needs_grad = NeedsGrad(*ctx.needs_input_grad[:3])
+        return gradients(
+            LinearInputs,
+            hidden=d_hidden.to(ctx.dtype) if needs_grad.hidden else None,
+            weight=d_weight.to(ctx.dtype) if needs_grad.weight else None,
+            bias=d_bias.to(ctx.dtype) if needs_grad.bias else None,
+        )
 
 
 class LossIntoGrad(torch.autograd.Function):
@@ -80,21 +86,20 @@ class LossIntoGrad(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         """Inputs of the op -> loss and metrics."""
-        hidden, weight, bias, targets = inputs[:4]
-        loss, metrics, *rest = linear_grpo_loss_fwd(*inputs)
+        x, found = pack(LinearInputs, inputs), Forward(*linear_grpo_loss_fwd(*inputs))
         # The parameter itself, not what saved tensors may make of it: its .grad is needed.
-        ctx.parameter = weight
-        ctx.temperature, ctx.softcap = inputs[16:18]
-        ctx.save_for_backward(hidden, weight, bias, targets, *rest[:6])
-        ctx.mark_non_differentiable(metrics)
-        return loss, metrics
+        ctx.parameter = x.weight
+        ctx.temperature, ctx.softcap = x.temperature, x.softcap
+        ctx.save_for_backward(x.hidden, x.weight, x.bias, x.targets, *found.per_row)
+        ctx.mark_non_differentiable(found.metrics)
+        return found.loss, found.metrics
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Any:
         """Gradients of hidden and bias; that of the weight is where it belongs already."""
         hidden, weight, bias, targets, coef, coef_entropy, *stats = ctx.saved_tensors
-        want_hidden, _, want_bias = ctx.needs_input_grad[:3]
+        needs_grad = NeedsGrad(*ctx.needs_input_grad[:3])
         if ctx.parameter.grad is None:
             ctx.parameter.grad = torch.zeros_like(ctx.parameter)
         with torch.no_grad():
@@ -103,7 +108,10 @@ class LossIntoGrad(torch.autograd.Function):
                 coef * grad_loss,
                 coef_entropy * grad_loss if len(coef_entropy) else None,
                 *(hidden, weight, bias, targets, *stats, ctx.temperature, ctx.softcap),
-                *(want_hidden, bias is not None and want_bias),
+                *(needs_grad.hidden, bias is not None and needs_grad.bias),
             )
-        gradients = d_hidden if want_hidden else None, None, d_bias if want_bias else None
-        return *gradients, *(None,) * (len(ctx.needs_input_grad) - 3)
+        return gradients(
+            LinearInputs,
+            hidden=d_hidden if needs_grad.hidden else None,
+            bias=d_bias if needs_grad.bias else None,
+        )

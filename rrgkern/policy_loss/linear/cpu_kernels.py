@@ -1,4 +1,4 @@
-"""What is done to sums over hidden states, [N, H], in PyTorch: CPUs, and the kernel's twin."""
+"""Work on sums over hidden states [N, H] in PyTorch: for CPUs, and the Triton kernels' twin."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.logps.head import Head
-from rrgkern.logps.online_softmax import RowSums, SoftmaxStats
+from rrgkern.policy_loss.linear.gradients import Directions
 
 # Numbers handled at a time: a wide copy of them stays in the cache.
 BLOCK_ELEMENTS = 1 << 18
@@ -17,25 +17,18 @@ def rescale(total: Tensor, decay: Tensor) -> None:
     total.mul_(decay[:, None])
 
 
-def direction(
-    total: Tensor,
-    sums: RowSums,
-    stats: SoftmaxStats,
-    targets: Tensor,
-    head: Head,
-    coef: Tensor,
-    out: Tensor,
-) -> None:
-    """out [R, H] = coef * dlogp/dhidden, from total = sum_j exp((z_j - top) / T) cap'_j w_j.
+def direction(found: Directions, targets: Tensor, head: Head, coef: Tensor, out: Tensor) -> None:
+    """out [R, H] = coef * dlogp/dhidden, from the total = sum_j exp((z_j - top) / T) cap'_j w_j.
 
     The sum is over the columns other than the target t, whose part is -expm1(logp) cap'_t w_t:
 
         dlogp/dhidden = (-expm1(logp) cap'_t w_t - exp((top - shift) / T - lognorm) total) / T
 
-    A row with coef = 0 gets 0. `out` may be `total`.
+    A row with coef = 0 gets 0. `out` may be the total.
     """
+    total = found.total
     height = max(1, BLOCK_ELEMENTS // max(1, total.shape[1]))
-    norm, at_target = factors(sums, stats, head)
+    norm, at_target = factors(found, head)
     for lo in range(0, len(total), height):
         block = slice(lo, lo + height)
         c = coef[block, None] / head.temperature
@@ -44,8 +37,9 @@ def direction(
         out[block] = rows.masked_fill_(c == 0, 0)
 
 
-def factors(sums: RowSums, stats: SoftmaxStats, head: Head) -> tuple[Tensor, Tensor]:
-    """What the total and the target's row of the weight are multiplied by, [R] each."""
+def factors(found: Directions, head: Head) -> tuple[Tensor, Tensor]:
+    """Factors of the total and of the target's row of the weight, [R] each."""
+    sums, stats = found.sums, found.stats
     wide = stats.logps.dtype
     norm = torch.exp((sums.others.max - stats.shift) / head.temperature - stats.lognorm)
     at_target = -torch.expm1(stats.logps)

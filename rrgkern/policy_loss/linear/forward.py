@@ -1,4 +1,4 @@
-"""The forward of each mode, from the rows that are computed to the loss."""
+"""Run the forward of each mode, from the rows that are computed to the loss."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.logps.head import Head, NeedsGrad, tiled_forward
+from rrgkern.logps.head import Head, tiled_forward
 from rrgkern.logps.online_softmax import SoftmaxStats
-from rrgkern.policy_loss.linear import frozen
-from rrgkern.policy_loss.linear import gradients as in_forward
-from rrgkern.policy_loss.linear.plan import Plan
-from rrgkern.policy_loss.linear.policy import Policy
-from rrgkern.policy_loss.linear.rows import Rows, reachable, select
+from rrgkern.policy_loss.inputs import PolicyInputs
+from rrgkern.policy_loss.linear.gradients import (
+    Directions,
+    Plan,
+    directions,
+    gradients_in_forward,
+)
+from rrgkern.policy_loss.linear.inputs import LinearInputs
+from rrgkern.policy_loss.linear.rows import RowSelection, rows_with_gradient, select
+from rrgkern.policy_loss.op import loss_of_logps
 
 
 class Forward(NamedTuple):
@@ -35,100 +40,102 @@ class Forward(NamedTuple):
     d_weight: Tensor
     d_bias: Tensor
 
+    @property
+    def per_row(self) -> tuple[Tensor, ...]:
+        """What "recompute" saves: coefficients and statistics."""
+        stats = (self.logps, self.entropy, self.shift, self.lognorm)
+        return self.coef, self.coef_entropy, *stats
 
-def forward(
-    hidden: Tensor,
-    targets: Tensor,
-    head: Head,
-    policy: Policy,
-    mode: str,
-    wanted: NeedsGrad,
-    entropy: bool,
-    all_metrics: bool,
-    plan: Plan,
-) -> Forward:
-    """One of the modes of `modes.MODES` on hidden [N, H] and targets [N]."""
-    rows_given = len(hidden)
-    alive = reachable(policy, rows_given)
-    # Of a row without gradient only the metrics know: its ratio is 1 where there is no `old`.
-    seen = policy.old is not None or policy.ref is not None or entropy
-    left_out = not (all_metrics and seen)
-    if mode == "recompute":
-        rows = select(policy.mask, alive if left_out else policy.mask, rows_given, rest=False)
+    @property
+    def gradients(self) -> tuple[Tensor, Tensor, Tensor]:
+        """What the other modes save: gradients of hidden, weight and bias."""
+        return self.d_hidden, self.d_weight, self.d_bias
+
+
+def forward(call: LinearInputs, head: Head, plan: Plan) -> Forward:
+    """One of the modes of `api.MODES`."""
+    hidden, targets, policy, entropy = call.hidden, call.targets, call.policy, call.entropy
+    n_rows = len(hidden)
+    with_grad = rows_with_gradient(policy, n_rows)
+    # Rows without gradient count in the metrics alone. Without old, ref and entropy these need no
+    # log-probability: every ratio is 1.
+    measured = policy.old is not None or policy.ref is not None or entropy
+    left_out = not (call.all_metrics and measured)
+    if call.mode == "recompute":
+        computed = with_grad if left_out else policy.mask
+        rows = select(policy.mask, computed, n_rows, values_only=False)
     else:
-        rows = select(policy.mask, alive, rows_given, rest=not left_out)
-    gradients = [hidden.new_empty(0) for _ in range(3)]
-    live_hidden = hidden if mode == "grad_in_forward" else rows.gather(hidden)
-    live_targets = rows.gather(targets)
-    if mode == "recompute":
-        stats = tiled_forward(live_hidden, live_targets, head, entropy, plan.tiles)
-    elif mode == "frozen_head":
-        found = frozen.directions(live_hidden, live_targets, head, entropy, plan)
+        rows = select(policy.mask, with_grad, n_rows, values_only=not left_out)
+    d_hidden, d_weight, d_bias = (hidden.new_empty(0) for _ in range(3))
+    if call.mode == "recompute":
+        stats = tiled_forward(rows.gather(hidden), rows.gather(targets), head, entropy, plan.tiles)
+    elif call.mode == "frozen_head":
+        found = directions(rows.gather(hidden), rows.gather(targets), head, entropy, plan)
         stats = found.stats
     else:
-        done = in_forward.gradients(hidden, targets, head, policy, rows, wanted, entropy, plan)
-        stats, gradients = done.stats, list(done[1:])
+        stats, d_hidden, d_weight, d_bias = gradients_in_forward(call, head, rows, plan)
 
-    everywhere = _spread(stats, rows.live, rows_given, entropy)
-    if len(rows.rest):
-        rest = tiled_forward(hidden[rows.rest], targets[rows.rest], head, entropy, plan.tiles)
-        for whole, part in zip(everywhere, rest, strict=True):
+    of_all_rows = _scatter(stats, rows.with_grad, n_rows, entropy)
+    if len(rows.values_only):
+        values = tiled_forward(
+            hidden[rows.values_only], targets[rows.values_only], head, entropy, plan.tiles
+        )
+        for whole, part in zip(of_all_rows, values, strict=True):
             if len(part):
-                whole.index_copy_(0, rows.rest, part)
-    if not all_metrics:
-        policy = policy._replace(mask=_computed(rows, policy, rows_given))
-    loss, coef, coef_entropy, metrics = policy.loss(
-        everywhere.logps, everywhere.entropy if entropy else None
+                whole.index_copy_(0, rows.values_only, part)
+    if not call.all_metrics:
+        policy = policy._replace(mask=_computed(rows, policy, n_rows))
+    loss, coef, coef_entropy, metrics = loss_of_logps(
+        of_all_rows.logps.contiguous(),
+        of_all_rows.entropy.contiguous() if entropy else None,
+        policy,
     )
-    if mode == "recompute":
-        return Forward(loss, metrics, coef, coef_entropy, *everywhere, *gradients)
-    if mode == "frozen_head":
-        gradients[0] = _hidden_gradient(found, rows, live_targets, head, coef, hidden, plan)
-    nothing = [loss.new_empty(0) for _ in range(6)]
-    return Forward(loss, metrics, *nothing, *gradients)
+    if call.mode == "recompute":
+        per_row = [coef, coef_entropy, *of_all_rows]
+    else:
+        per_row = [loss.new_empty(0) for _ in range(6)]
+    if call.mode == "frozen_head":
+        d_hidden = _hidden_gradient(found, call, head, rows, coef, plan)
+    return Forward(loss, metrics, *[*per_row, d_hidden, d_weight, d_bias])
 
 
-def _spread(stats: SoftmaxStats, live: Tensor | None, rows: int, entropy: bool) -> SoftmaxStats:
-    """Statistics of the live rows among all of them, 0 elsewhere; no entropy stays size 0."""
-    if live is None:
+def _scatter(
+    stats: SoftmaxStats, with_grad: Tensor | None, n_rows: int, entropy: bool
+) -> SoftmaxStats:
+    """Statistics of the rows with gradient among all, 0 elsewhere; no entropy stays size 0."""
+    if with_grad is None:
         return stats
     whole = {
-        name: part.new_zeros(rows).index_copy_(0, live, part)
+        name: part.new_zeros(n_rows).index_copy_(0, with_grad, part)
         for name, part in stats._asdict().items()
         if name != "entropy" or entropy
     }
     return stats._replace(**whole)
 
 
-def _computed(rows: Rows, policy: Policy, count: int) -> Tensor | None:
+def _computed(rows: RowSelection, policy: PolicyInputs, n_rows: int) -> Tensor | None:
     """[N] bool, the rows whose log-probabilities are known."""
-    if rows.live is None:
+    if rows.with_grad is None:
         return policy.mask
-    known = torch.zeros(count, dtype=torch.bool, device=policy.offsets.device)
-    return known.index_fill_(0, rows.live, True).index_fill_(0, rows.rest, True)
+    known = torch.zeros(n_rows, dtype=torch.bool, device=policy.offsets.device)
+    return known.index_fill_(0, rows.with_grad, True).index_fill_(0, rows.values_only, True)
 
 
 def _hidden_gradient(
-    found: frozen.Directions,
-    rows: Rows,
-    targets: Tensor,
-    head: Head,
-    coef: Tensor,
-    hidden: Tensor,
-    plan: Plan,
+    found: Directions, call: LinearInputs, head: Head, rows: RowSelection, coef: Tensor, plan: Plan
 ) -> Tensor:
-    """[N, H] in `gradient_dtype`, 0 at rows that are not live."""
-    total, dtype = found.total, gradient_dtype(hidden.dtype)
+    """[N, H] in `gradient_dtype`, 0 at rows without gradient."""
+    total, dtype = found.total, gradient_dtype(call.hidden.dtype)
     out = total if total.dtype == dtype else torch.empty_like(total, dtype=dtype)
     if len(total):
-        plan.rows.direction(total, found.sums, found.stats, targets, head, rows.gather(coef), out)
-    if rows.live is None:
+        plan.rows.direction(found, rows.gather(call.targets), head, rows.gather(coef), out)
+    if rows.with_grad is None:
         return out
-    return out.new_zeros(hidden.shape).index_copy_(0, rows.live, out)
+    return out.new_zeros(call.hidden.shape).index_copy_(0, rows.with_grad, out)
 
 
 def gradient_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What frozen_head keeps its gradient in until the backward: fp32 for fp16.
+    """The dtype in which frozen_head keeps its gradient until the backward: fp32 for fp16.
 
     fp16 gradients live by a loss scale, which comes with the backward: before it they may be less
     than the least fp16 number.

@@ -1,90 +1,133 @@
-"""Gradient in the forward: a block of rows keeps its logits until its coefficients are known.
+"""Make gradients in the forward: the direction of every row, or the gradients themselves.
 
-The coefficient of a token whose loss is its own is known as soon as its log-probability is. So the
-logits of a block of rows are formed once, for all of the vocabulary, and turned into the gradient
-where they lie: three products where a recomputation takes four. The price is the block, and a sum
-of the weight's gradient over the blocks, in fp32.
+Frozen head: dlogp/dhidden is a mean of the weight's rows under the softmax. Like the output of a
+flash attention it is summed slice by slice, with the exponentials measured from the largest logit
+so far: a slice that raises it rescales what was summed before. The loss is needed only at the end,
+so any variant will do, and nothing is recomputed.
+
+Gradient in the forward: the coefficient of a token whose loss is its own is known as soon as its
+log-probability is. So the logits of a block of rows are formed once, for all of the vocabulary,
+and turned into the gradient where they lie: three products where a recomputation takes four. The
+price is the block, and a sum of the weight's gradient over the blocks, in fp32.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from types import ModuleType
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rrgkern.logps.head import Head, NeedsGrad, Tile, accumulate, tile_of
+from rrgkern.logps.head import Head, NeedsGrad, Tile, Tiles, accumulate, tile_of
 from rrgkern.logps.inputs import check_targets
 from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats
-from rrgkern.policy_loss.linear.plan import Plan
-from rrgkern.policy_loss.linear.policy import Policy
-from rrgkern.policy_loss.linear.rows import Rows
+from rrgkern.policy_loss.inputs import PolicyInputs
+from rrgkern.policy_loss.linear.inputs import LinearInputs
+from rrgkern.policy_loss.linear.rows import RowSelection, policy_at, policy_of_block
+from rrgkern.policy_loss.op import loss_of_logps
+
+
+class Plan(NamedTuple):
+    """Tile sizes and the per-tile kernels (PyTorch or Triton)."""
+
+    tiles: Tiles
+    held: int  # bound of the logits that the gradient in the forward keeps, in numbers
+    rows: ModuleType  # works on sums over hidden states: `cpu_kernels` or `triton_kernels`
+
+    def held_rows(self, rows: int, vocabulary: int) -> int:
+        """Rows whose logits are kept at a time: a multiple of 64, or fewer than 64."""
+        height = max(1, self.held // vocabulary)
+        height -= height % 64 if height > 64 else 0
+        return max(1, min(height, rows))
+
+
+class Directions(NamedTuple):
+    """Of each row: its statistics, the sums they came from, and the total [R, H] (`direction`)."""
+
+    stats: SoftmaxStats
+    sums: RowSums
+    total: Tensor
+
+
+def directions(
+    hidden: Tensor, targets: Tensor, head: Head, entropy: bool, plan: Plan
+) -> Directions:
+    """hidden [R, H], targets [R]; two products of R·H·V multiplications each."""
+    check_targets(targets, len(head.weight))
+    rows, vocabulary = len(hidden), len(head.weight)
+    sums = RowSums.empty(hidden, rows, head.wide)
+    total = hidden.new_empty(hidden.shape, dtype=head.wide)
+    tiling, kernels = plan.tiles
+    scratch = tiling.scratch(hidden, rows, vocabulary, head.wide)
+    spare = tiling.scratch(hidden, rows, vocabulary, head.operands)
+    for columns in tiling.slices(vocabulary):
+        weight = head.weight[columns].to(head.operands)
+        for block in tiling.blocks(rows, len(weight)):
+            z = head.product(hidden[block].to(head.operands), weight, scratch)
+            tile = Tile(z, targets[block], columns, head, spare)
+            e, decay = kernels.exponentials(tile, sums.rows(block), entropy)
+            first = columns.start == 0
+            if not first:
+                plan.rows.rescale(total[block], decay)
+            accumulate(total[block], e, weight, first)
+    return Directions(sums.close(head.temperature, entropy), sums, total)
 
 
 class InForward(NamedTuple):
-    """Statistics of the live rows; gradients of all inputs, size 0 where not wanted."""
+    """Statistics of the rows with gradient; gradients of all inputs, size 0 where not wanted."""
 
     stats: SoftmaxStats
-    hidden: Tensor
-    weight: Tensor
-    bias: Tensor
+    d_hidden: Tensor
+    d_weight: Tensor
+    d_bias: Tensor
 
 
-def gradients(
-    hidden: Tensor,
-    targets: Tensor,
-    head: Head,
-    policy: Policy,
-    rows: Rows,
-    wanted: NeedsGrad,
-    entropy: bool,
-    plan: Plan,
+def gradients_in_forward(
+    call: LinearInputs, head: Head, rows: RowSelection, plan: Plan
 ) -> InForward:
-    """hidden [N, H], targets [N]; `policy` is a token-level variant."""
+    """The gradients of a token-level variant, block of rows by block of rows."""
+    hidden, needs_grad = call.hidden, call.needs_grad
     wide, vocabulary, nothing = head.wide, len(head.weight), hidden.new_empty(0)
-    live_targets, policy = rows.gather(targets), policy.at(rows.live)
-    check_targets(live_targets, vocabulary)
-    count = len(live_targets)
+    targets, policy = rows.gather(call.targets), policy_at(call.policy, rows.with_grad)
+    check_targets(targets, vocabulary)
+    count = len(targets)
 
-    # What lies in rows that are not live was never looked at: their gradient is 0.
+    # What lies in rows without gradient was never looked at: their gradient is 0.
     d_hidden = nothing.clone()
-    if wanted.hidden:
+    if needs_grad.hidden:
         d_hidden = hidden.new_empty(hidden.shape)
-        d_hidden = d_hidden if rows.live is None else d_hidden.zero_()
+        d_hidden = d_hidden if rows.with_grad is None else d_hidden.zero_()
     d_weight = nothing.clone()
-    if wanted.weight:
+    if needs_grad.weight:
         d_weight = hidden.new_empty(head.weight.shape, dtype=wide)
         d_weight = d_weight if count else d_weight.zero_()
-    d_bias = hidden.new_zeros(vocabulary if wanted.bias else 0, dtype=wide)
+    d_bias = hidden.new_zeros(vocabulary if needs_grad.bias else 0, dtype=wide)
 
     height = plan.held_rows(count, vocabulary)
     slices = list(plan.tiles.tiling.slices(vocabulary))
-    held = hidden.new_empty(height * vocabulary, dtype=wide)
-    spare = hidden.new_empty(height * max(s.stop - s.start for s in slices), dtype=head.operands)
+    walk = _Blocks(
+        *(head, plan, needs_grad, call.entropy, slices, d_weight, d_bias),
+        logits=hidden.new_empty(height * vocabulary, dtype=wide),
+        spare=hidden.new_empty(height * max(s.stop - s.start for s in slices), dtype=head.operands),
+    )
     parts = [SoftmaxStats(*hidden.new_empty((4, 0), dtype=wide))]
     for lo in range(0, count, height):
-        block = slice(lo, min(lo + height, count))
-        chosen = block if rows.live is None else rows.live[block]
-        stats, d_h = _block(
+        hi = min(lo + height, count)
+        block = slice(lo, hi)
+        chosen = block if rows.with_grad is None else rows.with_grad[block]
+        stats, d_h = walk.add(
             hidden[chosen].to(head.operands),
-            live_targets[block],
-            head,
-            policy.block(block),
-            d_weight,
-            d_bias,
-            lo == 0,
-            wanted,
-            entropy,
-            plan,
-            slices,
-            held,
-            spare,
+            targets[block],
+            policy_of_block(policy, block),
+            first=lo == 0,
         )
         parts.append(stats)
-        if wanted.hidden:
+        if needs_grad.hidden:
             d_hidden[chosen] = d_h.to(d_hidden.dtype)
     # The block goes before the rounded gradient of the weight comes.
-    del held, spare
+    del walk
     return InForward(
         SoftmaxStats(*(torch.cat(part) for part in zip(*parts, strict=True))),
         d_hidden,
@@ -93,41 +136,44 @@ def gradients(
     )
 
 
-def _block(
-    h: Tensor,
-    targets: Tensor,
-    head: Head,
-    policy: Policy,
-    d_weight: Tensor,
-    d_bias: Tensor,
-    first_block: bool,
-    wanted: NeedsGrad,
-    entropy: bool,
-    plan: Plan,
-    slices: list[slice],
-    held: Tensor,
-    spare: Tensor,
-) -> tuple[SoftmaxStats, Tensor]:
-    """Statistics of a block of rows and its part of dhidden; the sums d_weight, d_bias grow."""
-    sums = RowSums.empty(h, len(h), head.wide)
-    for columns in slices:
-        weight = head.weight[columns].to(head.operands)
-        z = head.product(h, weight, held[len(h) * columns.start :])
-        plan.tiles.kernels.add_to_sums(Tile(z, targets, columns, head, spare), sums, entropy)
-    stats = sums.close(head.temperature, entropy)
-    entropies = stats.entropy if entropy else None
-    _, coef, coef_entropy, _ = policy.loss(stats.logps, entropies)
-    coefficients = Coefficients(coef, coef_entropy if len(coef_entropy) else None)
-    d_h = h.new_empty(h.shape if wanted.hidden else 0, dtype=head.wide)
-    for columns in slices:
-        z = tile_of(held[len(h) * columns.start :], len(h), columns.stop - columns.start)
-        tile = Tile(z, targets, columns, head, spare)
-        dz = plan.tiles.kernels.tile_gradient(tile, stats, coefficients)
-        if wanted.bias:
-            d_bias[columns] += dz.sum(0, dtype=head.wide)
-        if wanted.hidden:
+@dataclass
+class _Blocks:
+    """The logits of one block of rows at a time, and the sums that grow from block to block."""
+
+    head: Head
+    plan: Plan
+    needs_grad: NeedsGrad
+    entropy: bool
+    slices: list[slice]
+    d_weight: Tensor
+    d_bias: Tensor
+    logits: Tensor
+    spare: Tensor
+
+    def add(
+        self, h: Tensor, targets: Tensor, policy: PolicyInputs, *, first: bool
+    ) -> tuple[SoftmaxStats, Tensor]:
+        """Statistics of a block of rows and its part of dhidden; d_weight and d_bias grow."""
+        head, kernels = self.head, self.plan.tiles.kernels
+        sums = RowSums.empty(h, len(h), head.wide)
+        for columns in self.slices:
             weight = head.weight[columns].to(head.operands)
-            accumulate(d_h, dz, weight, first=columns.start == 0)
-        if wanted.weight:
-            accumulate(d_weight[columns], dz.T, h, first=first_block)
-    return stats, d_h
+            z = head.product(h, weight, self.logits[len(h) * columns.start :])
+            kernels.add_to_sums(Tile(z, targets, columns, head, self.spare), sums, self.entropy)
+        stats = sums.close(head.temperature, self.entropy)
+        entropy = stats.entropy.contiguous() if self.entropy else None
+        _, coef, coef_entropy, _ = loss_of_logps(stats.logps.contiguous(), entropy, policy)
+        coefficients = Coefficients(coef, coef_entropy if len(coef_entropy) else None)
+        d_h = h.new_empty(h.shape if self.needs_grad.hidden else 0, dtype=head.wide)
+        for columns in self.slices:
+            z = tile_of(self.logits[len(h) * columns.start :], len(h), columns.stop - columns.start)
+            tile = Tile(z, targets, columns, head, self.spare)
+            dz = kernels.tile_gradient(tile, stats, coefficients)
+            if self.needs_grad.bias:
+                self.d_bias[columns] += dz.sum(0, dtype=head.wide)
+            if self.needs_grad.hidden:
+                weight = head.weight[columns].to(head.operands)
+                accumulate(d_h, dz, weight, first=columns.start == 0)
+            if self.needs_grad.weight:
+                accumulate(self.d_weight[columns], dz.T, h, first=first)
+        return stats, d_h

@@ -1,8 +1,8 @@
-"""The definition in plain PyTorch: [N, V] logits, `token_logps` on them, `policy_loss` on those."""
+"""Define the loss from hidden states: [N, V] logits, `token_logps`, then `policy_loss`."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,24 +13,27 @@ from rrgkern.logps.reference import (
     linear_token_logps_reference,
     linear_token_logps_reference_backward,
 )
-from rrgkern.policy_loss.linear.policy import Policy
+from rrgkern.ops import flatten
+from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
 from rrgkern.policy_loss.reference import policy_loss_reference
 from rrgkern.policy_loss.terms import terms
 
 
-def forward(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    policy: Policy,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
-) -> Tensor:
+class LinearCall(NamedTuple):
+    """What the reference computes with; shapes as in `linear_policy_loss`, `softcap` 0 for none."""
+
+    hidden: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    targets: Tensor
+    policy: PolicyInputs
+    temperature: float = 1.0
+    softcap: float = 0.0
+
+
+def forward(call: LinearCall) -> Tensor:
     """The loss, differentiable by autograd in hidden, weight and bias."""
-    logps, entropy = _logps(hidden, weight, bias, targets, policy, temperature, softcap)
-    arguments: tuple[Any, ...] = (*policy.arguments(logps, entropy)[:-1], policy.variant)
-    t = terms(*arguments)
+    t = terms(*logps_and_entropy(call), call.policy)
     return (t.scale * t.loss).sum()
 
 
@@ -44,47 +47,36 @@ class Result(NamedTuple):
     metrics: Tensor
 
 
-def forward_and_backward(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    policy: Policy,
-    temperature: float = 1.0,
-    softcap: float = 0.0,
-) -> Result:
+def forward_and_backward(call: LinearCall) -> Result:
     """Loss, explicit gradients and metrics; what stands in masked rows is never read."""
-    head = (weight, bias)
-    logps, entropy = _logps(hidden, *head, targets, policy, temperature, softcap)
-    loss, coef, coef_entropy, metrics = policy_loss_reference(*policy.arguments(logps, entropy))
-    rows = _scored(policy, len(hidden))
-    at_rows, d_weight, d_bias = linear_token_logps_reference_backward(
-        Coefficients(coef, coef_entropy if len(coef_entropy) else None).rows(rows),
-        FromHidden(hidden[rows], *head, targets[rows], temperature, softcap, entropy=True),
+    logps, entropy = logps_and_entropy(call)
+    loss, coef, coef_entropy, metrics = policy_loss_reference(
+        *flatten(LogpsInputs(logps, entropy, call.policy))
     )
-    d_hidden = torch.zeros_like(hidden).index_copy(0, rows, at_rows)
+    rows = _scored(call)
+    coefficients = Coefficients(coef, coef_entropy if len(coef_entropy) else None).rows(rows)
+    head = FromHidden(
+        *(call.hidden[rows], call.weight, call.bias, call.targets[rows]),
+        *(call.temperature, call.softcap),
+        entropy=True,
+    )
+    at_rows, d_weight, d_bias = linear_token_logps_reference_backward(coefficients, head)
+    d_hidden = torch.zeros_like(call.hidden).index_copy(0, rows, at_rows)
     return Result(loss, d_hidden, d_weight, d_bias, metrics)
 
 
-def _logps(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    policy: Policy,
-    temperature: float,
-    softcap: float,
-) -> tuple[Tensor, Tensor]:
+def logps_and_entropy(call: LinearCall) -> tuple[Tensor, Tensor]:
     """Log-probabilities and entropies [N], 0 where masked."""
-    rows = _scored(policy, len(hidden))
-    found = linear_token_logps_reference(
-        hidden[rows], weight, bias, targets[rows], temperature, softcap
+    rows, n_rows = _scored(call), len(call.hidden)
+    of_rows = linear_token_logps_reference(
+        *(call.hidden[rows], call.weight, call.bias, call.targets[rows]),
+        *(call.temperature, call.softcap),
     )
-    logps, entropy = (x.new_zeros(len(hidden)).index_copy(0, rows, x) for x in found)
+    logps, entropy = (x.new_zeros(n_rows).index_copy(0, rows, x) for x in of_rows)
     return logps, entropy
 
 
-def _scored(policy: Policy, rows: int) -> Tensor:
-    if policy.mask is None:
-        return torch.arange(rows, device=policy.offsets.device)
-    return policy.mask.nonzero().flatten()
+def _scored(call: LinearCall) -> Tensor:
+    if call.policy.mask is None:
+        return torch.arange(len(call.hidden), device=call.policy.offsets.device)
+    return call.policy.mask.nonzero().flatten()

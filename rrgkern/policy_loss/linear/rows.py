@@ -1,4 +1,4 @@
-"""Which rows are computed at all: the compaction before the forward.
+"""Select the rows that are computed at all: the compaction before the forward.
 
 A row is a scored token's hidden state. Masked rows are never computed. Rows that no gradient can
 reach are computed only where something that is returned depends on them.
@@ -6,31 +6,31 @@ reach are computed only where something that is returned depends on them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from rrgkern.policy_loss.linear.policy import Policy
+from rrgkern.policy_loss.inputs import PolicyInputs
 from rrgkern.segments import sequence_of_token, sum_per_sequence
 
 
-class Rows(NamedTuple):
+class RowSelection(NamedTuple):
     """Ascending row numbers.
 
-    `live` may get a gradient, None standing for all rows of the batch; `rest` are computed for
-    their values only.
+    Rows `with_grad` may get a gradient, None standing for all rows of the batch; `values_only`
+    are computed for their values.
     """
 
-    live: Tensor | None
-    rest: Tensor
+    with_grad: Tensor | None
+    values_only: Tensor
 
     def gather(self, values: Tensor) -> Tensor:
-        """`values` [N, ...] at the live rows."""
-        return values if self.live is None else values.index_select(0, self.live)
+        """`values` [N, ...] at the rows with gradient."""
+        return values if self.with_grad is None else values.index_select(0, self.with_grad)
 
 
-def reachable(policy: Policy, n_rows: int) -> Tensor | None:
+def rows_with_gradient(policy: PolicyInputs, n_rows: int) -> Tensor | None:
     """[N] bool: False where the gradient is 0 whatever the log-probabilities are; None: nowhere.
 
     Without advantage, weight or scale a token has no gradient, unless a KL or entropy term gives
@@ -41,35 +41,64 @@ def reachable(policy: Policy, n_rows: int) -> Tensor | None:
         return policy.mask
     sequences = policy.offsets.numel() - 1
     sequence = sequence_of_token(policy.offsets, n_rows)
-    alive = policy.per_token(policy.advantages, policy.advantage_per_token, sequence) != 0
-    alive &= policy.per_token(policy.scale, policy.scale_per_token, sequence) != 0
-    if policy.weight is not None:
-        alive &= policy.weight != 0
+
+    def nonzero(values: Tensor, per_token: bool) -> Tensor:
+        return (values if per_token else values[sequence]) != 0
+
+    rows = nonzero(policy.advantages, policy.advantage_per_token)
+    rows &= nonzero(policy.scale, policy.scale_per_token)
+    if policy.token_weight is not None:
+        rows &= policy.token_weight != 0
     if policy.mask is not None:
-        alive &= policy.mask
-    if policy.tied:
-        alive = (sum_per_sequence(alive, sequence, sequences) > 0)[sequence]
+        rows &= policy.mask
+    if policy.ties_tokens:
+        rows = (sum_per_sequence(rows, sequence, sequences) > 0)[sequence]
         if policy.mask is not None:
-            alive &= policy.mask
-    return alive
+            rows &= policy.mask
+    return rows
 
 
-def select(scored: Tensor | None, alive: Tensor | None, n_rows: int, rest: bool) -> Rows:
-    """Row numbers of `alive` and, where `rest` is asked for, of the other scored rows.
+def select(
+    scored: Tensor | None, with_grad: Tensor | None, n_rows: int, values_only: bool
+) -> RowSelection:
+    """Row numbers of `with_grad` and, where `values_only` is asked for, of the other scored rows.
 
     The sizes of the products must be known on the host: on CUDA this waits for the device, once.
     """
-    like = scored if alive is None else alive
+    like = scored if with_grad is None else with_grad
     if like is None:
-        return Rows(None, torch.empty(0, dtype=torch.int64))
-    none = like.new_empty(0, dtype=torch.int64)
-    live = like if alive is None else alive
-    others = torch.zeros_like(live)
-    if rest:
-        others = ~live if scored is None else scored & ~live
+        return RowSelection(None, torch.empty(0, dtype=torch.int64))
+    others = torch.zeros_like(like)
+    if values_only:
+        others = ~like if scored is None else scored & ~like
     # One sort and one read give both lists.
-    counts = torch.stack([live.sum(), others.sum()]).tolist()
+    counts = torch.stack([like.sum(), others.sum()]).tolist()
     if counts[0] == n_rows:
-        return Rows(None, none)
-    order = torch.where(live, 0, torch.where(others, 1, 2)).argsort(stable=True)
-    return Rows(order[: counts[0]], order[counts[0] : counts[0] + counts[1]])
+        return RowSelection(None, like.new_empty(0, dtype=torch.int64))
+    order = torch.where(like, 0, torch.where(others, 1, 2)).argsort(stable=True)
+    return RowSelection(order[: counts[0]], order[counts[0] : counts[0] + counts[1]])
+
+
+def policy_at(policy: PolicyInputs, rows: Tensor | None) -> PolicyInputs:
+    """The batch of the scored rows `rows`, ascending; None: the batch itself."""
+    if rows is None:
+        return policy
+    offsets = torch.searchsorted(rows, policy.offsets)
+    return policy._replace(**_token_parts(policy, rows) | {"offsets": offsets, "mask": None})
+
+
+def policy_of_block(policy: PolicyInputs, rows: slice) -> PolicyInputs:
+    """A run of rows, which may begin and end inside a sequence; token-level variants only."""
+    offsets = policy.offsets.clamp(rows.start, rows.stop) - rows.start
+    return policy._replace(**_token_parts(policy, rows) | {"offsets": offsets})
+
+
+def _token_parts(policy: PolicyInputs, rows: Tensor | slice) -> dict[str, Any]:
+    names = ["old", "ref", "sampler", "token_weight", "mask"]
+    names += ["advantages"] if policy.advantage_per_token else []
+    names += ["scale"] if policy.scale_per_token else []
+    parts: dict[str, Any] = {}
+    for name in names:
+        values = getattr(policy, name)
+        parts[name] = None if values is None else values[rows].contiguous()
+    return parts

@@ -1,4 +1,4 @@
-"""What is done to sums over hidden states, [N, H], in Triton; `cpu_kernels` says what."""
+"""Work on sums over hidden states [N, H] in Triton: the twins of `cpu_kernels`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import triton.language as tl
 from torch import Tensor
 
 from rrgkern.logps.head import Head
-from rrgkern.logps.online_softmax import RowSums, SoftmaxStats
 from rrgkern.policy_loss.linear.cpu_kernels import factors
+from rrgkern.policy_loss.linear.gradients import Directions
 
 NUM_WARPS = 4
 BLOCK = 32 * NUM_WARPS * 8
@@ -78,17 +78,10 @@ def rescale(total: Tensor, decay: Tensor) -> None:
     )
 
 
-def direction(
-    total: Tensor,
-    sums: RowSums,
-    stats: SoftmaxStats,
-    targets: Tensor,
-    head: Head,
-    coef: Tensor,
-    out: Tensor,
-) -> None:
+def direction(found: Directions, targets: Tensor, head: Head, coef: Tensor, out: Tensor) -> None:
     """See `cpu_kernels.direction`."""
-    norm, at_target = factors(sums, stats, head)
+    total = found.total
+    norm, at_target = factors(found, head)
     weight = head.weight
     if weight.stride(1) != 1:
         weight, targets = weight[targets], torch.arange(len(targets), device=targets.device)

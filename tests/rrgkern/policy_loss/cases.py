@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 
 from rrgkern import PolicyLoss
+from rrgkern.ops import flatten
+from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
 from rrgkern.policy_loss.spec import KLS, RATIO_LEVELS, SAMPLER_LEVELS, SAMPLER_MODES, SURROGATES
+from rrgkern.policy_loss.terms import Terms, terms
 from tests.rrgkern.device import DEVICE
 
 LENGTHS = (5, 0, 6, 1, 8, 0)
@@ -27,15 +30,24 @@ class Batch:
     old: Tensor | None = None
     ref: Tensor | None = None
     sampler: Tensor | None = None
-    weight: Tensor | None = None
+    token_weight: Tensor | None = None
     entropy: Tensor | None = None
     on_policy: Tensor | None = None
     mask: Tensor | None = None
 
     def arguments(self, spec: PolicyLoss) -> tuple[object, ...]:
         """Positional arguments of `policy_loss_fwd` and of the reference."""
-        sequences = self.offsets.numel() - 1
-        return (*self.tensors(), *self.per_token(sequences), spec.encode())
+        return flatten(LogpsInputs(self.logps, self.entropy, self.policy(spec)))
+
+    def policy(self, spec: PolicyLoss) -> PolicyInputs:
+        given = {name: getattr(self, name) for name in PolicyInputs._fields if hasattr(self, name)}
+        advantages, scale = self.per_token(self.offsets.numel() - 1)
+        return PolicyInputs(
+            **given, advantage_per_token=advantages, scale_per_token=scale, spec=spec.encode()
+        )
+
+    def terms(self, spec: PolicyLoss) -> Terms:
+        return terms(self.logps, self.entropy, self.policy(spec))
 
     def tensors(self) -> tuple[Tensor | None, ...]:
         return tuple(getattr(self, field.name) for field in fields(self))
@@ -99,7 +111,7 @@ def batch(
         old=behaviour if old else None,
         ref=(logps + normal(tokens, 0.5)).float().double(),
         sampler=engine if sampler else None,
-        weight=1.0 + normal(tokens, 1.0).abs(),
+        token_weight=1.0 + normal(tokens, 1.0).abs(),
         entropy=normal(tokens, 1.0).abs(),
         on_policy=flags if on_policy else None,
         mask=(torch.rand(tokens, generator=generator) > 0.2) if mask else None,

@@ -87,7 +87,7 @@ def sequence_terms(
     result = []
     for t in tokens:
         advantage = float(batch.advantages[t if len(batch.advantages) == len(held) else i])
-        advantage *= 1.0 if batch.weight is None else float(batch.weight[t])
+        advantage *= 1.0 if batch.token_weight is None else float(batch.token_weight[t])
         scale = float(batch.scale[t if len(batch.scale) == len(held) else i])
 
         r, r_held = ratio(t, moving), ratio(t, held)

@@ -31,7 +31,7 @@ def test_on_policy_ratios_are_exactly_one() -> None:
             assert out.metrics[name] == 1
         assert out.metrics["clip_low"] == out.metrics["clip_high"] == 0
         sequence = torch.arange(SEQUENCES, device=DEVICE).repeat_interleave(data.offsets.diff())
-        expected = -(data.advantages[sequence] * data.weight) * data.scale[sequence]
+        expected = -(data.advantages[sequence] * data.token_weight) * data.scale[sequence]
         (gradient,) = torch.autograd.grad(out.loss, logps)
         torch.testing.assert_close(gradient, expected, rtol=2e-7, atol=0)
         assert out.metrics["active_tokens"] == int((expected != 0).sum())
@@ -111,7 +111,7 @@ def test_where_sequences_and_tokens_are_equal_in_number_the_sequences_win() -> N
     data = batch(3, lengths=lengths, mask=False, on_policy=False)
     advantages = torch.tensor([1.0, 5.0, 2.0], dtype=torch.float64, device=DEVICE)
     spec = PolicyLoss(surrogate="reinforce")
-    per_token = {"weight": None, "sampler": None, "scale": torch.ones_like(advantages)}
+    per_token = {"token_weight": None, "sampler": None, "scale": torch.ones_like(advantages)}
     got = call(data, spec, advantages=advantages, **per_token)
     by_hand = -(advantages[[0, 0, 2]] * data.logps).sum()
     torch.testing.assert_close(got.loss, by_hand)
@@ -120,7 +120,7 @@ def test_where_sequences_and_tokens_are_equal_in_number_the_sequences_win() -> N
         data,
         spec,
         advantages=torch.ones_like(advantages),
-        **per_token | {"weight": advantages},
+        **per_token | {"token_weight": advantages},
     )
     torch.testing.assert_close(own.loss, -(advantages * data.logps).sum())
 
@@ -177,7 +177,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"old": long}, ValueError, rf"old has shape \({TOKENS + 1},\) and logps \({TOKENS},\)"),
     ({"ref": torch.zeros(TOKENS, 1)}, ValueError, r"ref has shape .* wanted \[N\]"),
     ({"sampler": long}, ValueError, "sampler has shape"),
-    ({"weight": long}, ValueError, "weight has shape"),
+    ({"token_weight": long}, ValueError, "weight has shape"),
     ({"entropy": long}, ValueError, "entropy has shape"),
     ({"advantages": torch.zeros(4)}, ValueError, r"advantages has shape \(4,\) .*\[S\] or \[N\]"),
     ({"scale": torch.zeros(())}, ValueError, r"scale has shape \(\) .*\[S\] or \[N\]"),

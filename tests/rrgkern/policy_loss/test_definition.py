@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rrgkern.policy_loss.reference import METRICS, policy_loss_reference
-from rrgkern.policy_loss.slopes import slopes
+from rrgkern.policy_loss.reference import METRICS, policy_loss_reference, slopes
 from rrgkern.policy_loss.spec import PolicyLoss
-from rrgkern.policy_loss.terms import terms
 from tests.rrgkern.policy_loss.cases import Batch, batch, name_of, sampled_variants, variants
 from tests.rrgkern.policy_loss.plain_loop import loop_loss
 
@@ -59,7 +57,7 @@ def test_slopes_equal_autograd_of_the_terms(per_token: bool, old: bool) -> None:
         logps = data.logps.clone().requires_grad_()
         entropy = data.entropy.clone().requires_grad_()
         moving = data.changed(logps=logps, entropy=entropy)
-        t = terms(*moving.tensors(), *moving.per_token(len(data.offsets) - 1), spec)
+        t = moving.terms(spec)
         by_autograd = torch.autograd.grad((t.scale * t.loss).sum(), (logps, entropy))
         _, coef, coef_entropy, _ = policy_loss_reference(*data.arguments(spec))
         torch.testing.assert_close(coef, by_autograd[0], rtol=1e-10, atol=1e-14)
@@ -80,7 +78,7 @@ def test_gradcheck_where_nothing_is_detached(surrogate: str, level: str) -> None
 
     def loss(logps: torch.Tensor, entropy: torch.Tensor) -> torch.Tensor:
         moving = data.changed(logps=logps, entropy=entropy)
-        t = terms(*moving.tensors(), *moving.per_token(len(data.offsets) - 1), spec)
+        t = moving.terms(spec)
         return (t.scale * t.loss).sum()
 
     inputs = (data.logps.clone().requires_grad_(), data.entropy.clone().requires_grad_())

@@ -64,7 +64,7 @@ def test_two_runs_are_bitwise_equal() -> None:
 def test_nothing_at_a_masked_position_changes_a_bit(serve, poison: float, surrogate: str) -> None:
     spec = PolicyLoss(surrogate=surrogate, beta=0.1, entropy_coef=0.1, kl_ratio_weight=True)
     data = batch(2, dtype=torch.float32, per_token=True)
-    fields = ["logps", "advantages", "scale", "old", "ref", "sampler", "weight", "entropy"]
+    fields = ["logps", "advantages", "scale", "old", "ref", "sampler", "token_weight", "entropy"]
     poisoned = data.changed(
         **{name: torch.where(data.mask, getattr(data, name), poison) for name in fields}
     )

@@ -50,7 +50,7 @@ MUTANTS: dict[str, Callable[[Batch], Served]] = {
     "half loss": lambda d: scaled(serve(d), 0.5, 1, 1),
     "zero entropy gradient": lambda d: scaled(serve(d), 1, 1, 0),
     "flipped entropy gradient": lambda d: scaled(serve(d), 1, 1, -1),
-    "no token weight": lambda d: serve(d.changed(weight=None)),
+    "no token weight": lambda d: serve(d.changed(token_weight=None)),
     "no scale": lambda d: serve(d.changed(scale=torch.ones_like(d.scale))),
     "on-policy flag ignored": lambda d: serve(d.changed(on_policy=None)),
     "mask ignored": lambda d: serve(d.changed(mask=None)),

@@ -64,3 +64,12 @@ def test_nonsense_is_one_clear_line(fields: dict[str, Any], message: str) -> Non
     with pytest.raises(ValueError, match=message) as caught:
         PolicyLoss(**fields)
     assert "\n" not in str(caught.value)
+
+
+def test_variants_that_tie_the_tokens_of_a_sequence() -> None:
+    assert not PolicyLoss().ties_tokens(sampler=True)
+    assert not PolicyLoss(sampler_level="sequence").ties_tokens(sampler=False)
+    assert PolicyLoss(sampler_level="sequence").ties_tokens(sampler=True)
+    assert PolicyLoss(surrogate="vespo").ties_tokens(sampler=False)
+    for level in ("sequence", "sequence_token"):
+        assert PolicyLoss(ratio_level=level).ties_tokens(sampler=False)

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from rrgkern import PolicyLoss
 from rrgkern.policy_loss.reference import policy_loss_reference
-from rrgkern.policy_loss.terms import terms
 from tests.rrgkern.policy_loss.cases import Batch
 from tests.tolerance import assert_close_to_truth
 
@@ -31,7 +30,7 @@ def eager(spec: PolicyLoss, data: Batch) -> tuple[Tensor, Tensor, Tensor]:
     """Loss and gradients by autograd, in the dtype of the batch."""
     logps, entropy = data.logps.clone().requires_grad_(), data.entropy.clone().requires_grad_()
     moving = data.changed(logps=logps, entropy=entropy)
-    t = terms(*moving.tensors(), *moving.per_token(len(data.offsets) - 1), spec)
+    t = moving.terms(spec)
     loss = (t.scale * t.loss).sum()
     gradients = torch.autograd.grad(loss, (logps, entropy), materialize_grads=True)
     entropy_gradient = gradients[1] if spec.entropy_coef else entropy.new_empty(0)
@@ -40,7 +39,7 @@ def eager(spec: PolicyLoss, data: Batch) -> tuple[Tensor, Tensor, Tensor]:
 
 def magnitude(spec: PolicyLoss, data: Batch) -> Tensor:
     """[N] sum of the absolute parts of each coef and loss: a sum may cancel, its rounding not."""
-    t = terms(*data.tensors(), *data.per_token(len(data.offsets) - 1), spec)
-    policy = t.correction * t.advantage.abs() * t.gamma * t.ratio.clamp(min=1)
+    t = data.terms(spec)
+    policy = t.sampler_ratio * t.advantage.abs() * t.gamma * t.ratio.clamp(min=1)
     reference = spec.beta * (1 + t.kl_log_ratio.abs()) * t.ratio.clamp(min=1) * (1 + t.kl)
     return t.scale * (policy * (1 + t.logps.abs()) + reference + t.entropy)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from rrgkern import PolicyLoss
-from rrgkern.policy_loss.from_logits.triton_kernels import grpo_loss_scale_, sweep_rows
+from rrgkern.policy_loss.from_logits.triton_launch import grpo_loss_scale_, sweep_rows
+from rrgkern.policy_loss.inputs import LogitsInputs, PolicyInputs
 from tests.rrgkern.aot.harness import Case
 
 VOCABULARY, ROWS, SEQUENCES = 151936, 8192, 54
@@ -34,12 +35,10 @@ def sweep(
     tensors = [own, values(sequences + 1, torch.int64), own]
     tensors += [values(rows) for _ in range(4)] if full else [None] * 4
     tensors += [values(sequences, torch.bool), values(rows, torch.bool)] if full else [None] * 2
-    into = logits if inplace else torch.empty_like(logits)
-    entropy = spec.entropy_coef != 0
-    sweep_rows(
-        *(logits, values(rows, torch.int64), into, tuple(tensors), per_token, per_token),
-        *(temperature, entropy, spec.encode()),
-    )
+    policy = PolicyInputs(*tensors, per_token, per_token, spec.encode())
+    targets, entropy = values(rows, torch.int64), spec.entropy_coef != 0
+    call = LogitsInputs(logits, targets, policy, temperature, entropy)
+    sweep_rows(call, logits if inplace else torch.empty_like(logits))
 
 
 def factor(vocabulary: int, dtype: torch.dtype, rows: int = ROWS) -> None:

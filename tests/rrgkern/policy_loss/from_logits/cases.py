@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from rrgkern import PolicyLoss
-from rrgkern.policy_loss.from_logits.reference import grpo_loss_reference, is_token_level
-from rrgkern.policy_loss.terms import terms
+from rrgkern.ops import flatten
+from rrgkern.policy_loss.from_logits.reference import from_logits_reference
+from rrgkern.policy_loss.inputs import LogitsInputs
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import Batch, batch, sampled_variants
 from tests.rrgkern.policy_loss.yardstick import magnitude
@@ -70,24 +71,23 @@ def log_softmax(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Te
     return log_p.gather(-1, targets[:, None])[:, 0], -(log_p.exp() * finite).sum(-1)
 
 
-def arguments(given: Problem, spec: PolicyLoss, *, wide: bool = False) -> tuple[object, ...]:
-    """What `rrgkern::grpo_loss_fwd_` takes; `wide`: the same numbers in fp64."""
+def call_of(given: Problem, spec: PolicyLoss, *, wide: bool = False) -> LogitsInputs:
+    """What `rrgkern::grpo_loss_fwd_` takes, as a record; `wide`: the same numbers in fp64."""
     logits = given.logits.double() if wide else given.logits
-    data = given.data
-    if logits.dtype != torch.float64:
-        data = data.to(torch.float32)
-    _, advantages, offsets, scale, old, ref, sampler, weight, _, on_policy, mask = data.tensors()
-    return (
-        *(logits, given.targets, advantages, offsets, scale, old, ref, sampler, weight),
-        *(on_policy, mask, *data.per_token(len(offsets) - 1), given.temperature),
-        *(spec.entropy_coef != 0, spec.encode()),
-    )
+    data = given.data if logits.dtype == torch.float64 else given.data.to(torch.float32)
+    entropy = spec.entropy_coef != 0
+    return LogitsInputs(logits, given.targets, data.policy(spec), given.temperature, entropy)
+
+
+def arguments(given: Problem, spec: PolicyLoss, *, wide: bool = False) -> tuple[object, ...]:
+    """The same as a list."""
+    return flatten(call_of(given, spec, wide=wide))
 
 
 def token_level(stride: int) -> list[tuple[PolicyLoss, dict[str, bool]]]:
     """Every `stride`-th variant that one pass serves, with the options of its batch."""
     sampled = sampled_variants(stride, device="cpu")
-    chosen = [(spec, data) for spec, data in sampled if is_token_level(spec, data.sampler)]
+    chosen = [(spec, data) for spec, data in sampled if not data.policy(spec).ties_tokens]
     return [
         (
             spec,
@@ -105,7 +105,7 @@ def token_level(stride: int) -> list[tuple[PolicyLoss, dict[str, bool]]]:
 
 def check(actual: Outcome, given: Problem, spec: PolicyLoss) -> None:
     """Raise unless each row of the gradient, loss and metrics are as near the truth as eager."""
-    truth = Outcome(*grpo_loss_reference(*arguments(given, spec, wide=True)))
+    truth = Outcome(*from_logits_reference(*arguments(given, spec, wide=True)))
     if given.logits.dtype == torch.float64:
         for got, want in zip(actual, truth, strict=True):
             torch.testing.assert_close(got, want, rtol=1e-10, atol=1e-13)
@@ -138,8 +138,8 @@ def eager(given: Problem, spec: PolicyLoss) -> tuple[Tensor, Tensor, Tensor]:
     data = given.data.to(torch.float32).changed(
         logps=logps, entropy=entropy if spec.entropy_coef else None
     )
-    t = terms(*data.tensors(), *data.per_token(len(data.offsets) - 1), spec)
+    t = data.terms(spec)
     loss = (t.scale * t.loss).sum()
     (gradient,) = torch.autograd.grad(loss, logits)
-    metrics = grpo_loss_reference(*arguments(given, spec))[3]
+    metrics = from_logits_reference(*arguments(given, spec))[3]
     return loss.detach(), gradient, metrics

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rrgkern import PolicyLoss, policy_loss, policy_loss_from_logits, token_logps
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
-from rrgkern.policy_loss.from_logits.reference import grpo_loss_reference
+from rrgkern.policy_loss.from_logits.reference import from_logits_reference
 from rrgkern.policy_loss.reference import METRICS
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, Problem, arguments, problem
@@ -26,7 +26,9 @@ COMPOSED = {
 def call(given: Problem, spec: PolicyLoss = EVERYTHING, **changes: Any) -> Any:
     data = given.data if given.logits.dtype == torch.float64 else given.data.to(torch.float32)
     named = {name: getattr(data, name) for name in ("advantages", "offsets", "scale", "old", "ref")}
-    named |= {name: getattr(data, name) for name in ("sampler", "weight", "on_policy", "mask")}
+    named |= {
+        name: getattr(data, name) for name in ("sampler", "token_weight", "on_policy", "mask")
+    }
     everything = {"logits": given.logits, "targets": given.targets, **named} | changes
     return policy_loss_from_logits(
         **({"temperature": given.temperature, "spec": spec} | everything)
@@ -43,7 +45,7 @@ def produced(logits: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("spec", [EVERYTHING, *COMPOSED.values()], ids=["fused", *COMPOSED])
 def test_gradients_carry_the_upstream_gradient(spec: PolicyLoss, inplace: bool) -> None:
     given = problem(0, dtype=torch.float64)
-    want = grpo_loss_reference(*arguments(given, spec))
+    want = from_logits_reference(*arguments(given, spec))
     for factor in (1.0, -3.0):
         leaf, logits = produced(given.logits)
         out = call(given, spec, logits=logits, inplace=inplace)
@@ -65,7 +67,9 @@ def test_it_is_the_composition_of_the_two_rooms() -> None:
     other, logits = produced(given.logits)
     data = given.data.to(torch.float32)
     logps, entropy = token_logps(logits, given.targets, temperature=given.temperature, entropy=True)
-    options = {n: getattr(data, n) for n in ("scale", "old", "ref", "sampler", "weight", "mask")}
+    options = {
+        n: getattr(data, n) for n in ("scale", "old", "ref", "sampler", "token_weight", "mask")
+    }
     composed = policy_loss(
         *(logps, data.advantages, data.offsets),
         **options,
@@ -165,7 +169,7 @@ def test_parts_of_one_tensor_may_be_overwritten_in_turn() -> None:
         call(given, logits=part, inplace=True).loss.backward(retain_graph=True)
         with pytest.raises(ValueError, match="logits holds the gradient"):
             call(given, logits=part, inplace=True)
-    want = grpo_loss_reference(*arguments(given, EVERYTHING, wide=True))[1]
+    want = from_logits_reference(*arguments(given, EVERYTHING, wide=True))[1]
     torch.testing.assert_close(leaf.grad[0], want.float(), rtol=1e-3, atol=1e-5)
     assert leaf.grad[1].any()
     # They share one version: written to before the first backward, its gradient is not trusted.

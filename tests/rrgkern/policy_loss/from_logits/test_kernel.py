@@ -7,8 +7,10 @@ import torch
 
 from rrgkern import PolicyLoss
 from rrgkern.dispatch import served_by
+from rrgkern.ops import pack
 from rrgkern.policy_loss.from_logits import cpu_kernels
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
+from rrgkern.policy_loss.inputs import LogitsInputs
 from rrgkern.policy_loss.reference import METRICS
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.cases import name_of
@@ -38,10 +40,14 @@ def in_place(given: Problem, spec: PolicyLoss) -> Outcome:
     return Outcome(loss, logits, active, metrics)
 
 
+def on_cpu(given: Problem, spec: PolicyLoss) -> LogitsInputs:
+    inputs = arguments(given, spec)
+    return pack(LogitsInputs, [x.cpu() if isinstance(x, torch.Tensor) else x for x in inputs])
+
+
 def chunked_cpu(given: Problem, spec: PolicyLoss) -> Outcome:
     """The CPU kernel, which the interpreter's registration hides from the op in these tests."""
-    on_cpu = (a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments(given, spec))
-    served = cpu_kernels.loss_and_gradient(*on_cpu, "new")
+    served = cpu_kernels.loss_and_gradient(on_cpu(given, spec), "new")
     return Outcome(*(part.to(given.logits.device) for part in served))
 
 
@@ -85,11 +91,13 @@ def test_in_place_gives_the_same_bits(spec: PolicyLoss) -> None:
     given = problem(5, 700, dtype=torch.bfloat16)
     for got, want in zip(in_place(given, spec), through_op(given, spec), strict=True):
         assert torch.equal(got, want)
-    logits = given.logits.cpu().clone()
-    on_cpu = [a.cpu() if isinstance(a, torch.Tensor) else a for a in arguments(given, spec)]
-    new = cpu_kernels.loss_and_gradient(*on_cpu, "new")
-    old = cpu_kernels.loss_and_gradient(logits, *on_cpu[1:], "inplace")
-    assert old[1] is logits and all(torch.equal(a, b) for a, b in zip(new, old, strict=True))
+    call = on_cpu(given, spec)
+    over = call._replace(logits=call.logits.clone())
+    new = cpu_kernels.loss_and_gradient(call, "new")
+    old = cpu_kernels.loss_and_gradient(over, "inplace")
+    assert old.gradient is over.logits and all(
+        torch.equal(a, b) for a, b in zip(new, old, strict=True)
+    )
 
 
 def test_two_runs_are_bitwise_equal() -> None:
@@ -103,7 +111,7 @@ def test_two_runs_are_bitwise_equal() -> None:
 def test_nothing_at_a_masked_row_changes_a_bit(kernel, poison: float) -> None:
     given = problem(7, 60, per_token=True)
     hidden = ~given.data.mask
-    fields = ("advantages", "scale", "old", "ref", "sampler", "weight")
+    fields = ("advantages", "scale", "old", "ref", "sampler", "token_weight")
     poisoned = Problem(
         torch.where(hidden[:, None], poison, given.logits),
         torch.where(hidden, -100, given.targets),

@@ -21,7 +21,7 @@ def without(name: str) -> Callable[[Problem], Problem]:
 
 
 INPUTS: dict[str, Callable[[Problem], Problem]] = {
-    "missing token weight": without("weight"),
+    "missing token weight": without("token_weight"),
     "mask ignored": without("mask"),
     "old ignored": without("old"),
     "sampler ignored": without("sampler"),

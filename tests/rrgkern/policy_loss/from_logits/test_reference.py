@@ -7,8 +7,7 @@ import torch
 
 from rrgkern import PolicyLoss
 from rrgkern.logps.reference import token_logps_reference
-from rrgkern.policy_loss.from_logits.reference import grpo_loss_reference, is_token_level
-from rrgkern.policy_loss.terms import terms
+from rrgkern.policy_loss.from_logits.reference import from_logits_reference
 from tests.rrgkern.policy_loss.cases import sampled_variants
 from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, Problem, arguments, problem
 
@@ -17,7 +16,7 @@ def loss_of(given: Problem, spec: PolicyLoss, logits: torch.Tensor) -> torch.Ten
     """By autograd: the forward of both references."""
     logps, entropy = token_logps_reference(logits, given.targets, given.temperature)
     data = given.data.changed(logps=logps, entropy=entropy)
-    t = terms(*data.tensors(), *data.per_token(len(data.offsets) - 1), spec)
+    t = data.terms(spec)
     return (t.scale * t.loss).sum()
 
 
@@ -27,7 +26,7 @@ def test_the_gradient_is_that_of_autograd(spec: PolicyLoss) -> None:
     logits = given.logits.requires_grad_()
     loss = loss_of(given, spec, logits)
     (expected,) = torch.autograd.grad(loss, logits)
-    got = grpo_loss_reference(*arguments(given, spec))
+    got = from_logits_reference(*arguments(given, spec))
     torch.testing.assert_close(got[0], loss.detach(), rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(got[1].detach(), expected, rtol=1e-9, atol=1e-14)
     assert torch.equal(got[2], expected.ne(0).any(1))
@@ -37,13 +36,3 @@ def test_gradcheck_where_nothing_is_detached() -> None:
     given = problem(3, 5, dtype=torch.float64, sampler=False, on_policy=False, lengths=(2, 1, 2))
     logits = given.logits.requires_grad_()
     assert torch.autograd.gradcheck(lambda z: loss_of(given, EVERYTHING, z), (logits,))
-
-
-def test_which_variants_one_pass_serves() -> None:
-    sampler = torch.zeros(1)
-    assert is_token_level(PolicyLoss(), sampler)
-    assert is_token_level(PolicyLoss(sampler_level="sequence"), None)
-    assert not is_token_level(PolicyLoss(sampler_level="sequence"), sampler)
-    assert not is_token_level(PolicyLoss(surrogate="vespo"), None)
-    for level in ("sequence", "sequence_token"):
-        assert not is_token_level(PolicyLoss(ratio_level=level), None)

@@ -6,6 +6,7 @@ import torch
 
 from rrgkern.logps.head import Head
 from rrgkern.logps.online_softmax import RowSums, SoftmaxStats, stats_dtype
+from rrgkern.policy_loss.linear.gradients import Directions
 from rrgkern.policy_loss.linear.triton_kernels import direction, rescale, scale
 from tests.rrgkern.aot.harness import Case, per_row
 
@@ -25,11 +26,10 @@ def directing(width: int, dtype: torch.dtype, rows: int = 8192) -> None:
     wide = stats_dtype(dtype)
     head = Head(meta(VOCABULARY, width, dtype=dtype), None, 0.7, 0.0, dtype)
     stats = SoftmaxStats(*(per_row(rows, wide) for _ in range(4)))
-    direction(
-        *(meta(rows, width, dtype=wide), RowSums.empty(meta(0, dtype=dtype), rows, wide), stats),
-        *(per_row(rows, torch.int64), head, per_row(rows, wide)),
-        meta(rows, width, dtype=dtype),
-    )
+    sums = RowSums.empty(meta(0, dtype=dtype), rows, wide)
+    found = Directions(stats, sums, meta(rows, width, dtype=wide))
+    targets, out = per_row(rows, torch.int64), meta(rows, width, dtype=dtype)
+    direction(found, targets, head, per_row(rows, wide), out)
 
 
 def scaling(width: int, dtype: torch.dtype, rows: int = VOCABULARY) -> None:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps.reference import head_logits, linear_token_logps_reference
+from rrgkern.policy_loss.inputs import PolicyInputs
 from rrgkern.policy_loss.linear import reference
-from rrgkern.policy_loss.linear.policy import Policy
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.terms import terms
 from rrgkern.segments import sequence_of_token
@@ -26,7 +26,7 @@ class Problem(NamedTuple):
     weight: Tensor
     bias: Tensor | None
     targets: Tensor
-    policy: Policy
+    policy: PolicyInputs
     temperature: float
     softcap: float | None
 
@@ -34,13 +34,17 @@ class Problem(NamedTuple):
         """Operands in `dtype`; the numbers of the policy in its statistics' dtype."""
         wide = torch.float64 if dtype == torch.float64 else torch.float32
         cast = [x if x is None else x.to(dtype) for x in self[:3]]
-        policy = Policy(
+        policy = PolicyInputs(
             *(
                 x.to(wide) if isinstance(x, Tensor) and x.is_floating_point() else x
                 for x in self.policy
             )
         )
         return self._replace(hidden=cast[0], weight=cast[1], bias=cast[2], policy=policy)
+
+    @property
+    def call(self) -> reference.LinearCall:
+        return reference.LinearCall(*self[:-1], self.softcap or 0.0)
 
 
 class Outcome(NamedTuple):
@@ -91,14 +95,14 @@ def problem(
     noise = {name: 0.3 * normal(n).to(DEVICE) for name in ("old", "ref", "sampler")}
     advantages = single(normal(s))
     advantages[-1:] = 0.0
-    policy = Policy(
+    policy = PolicyInputs(
         advantages=advantages,
         offsets=torch.tensor((0, *lengths)).cumsum(0).to(DEVICE),
         scale=single(normal(s).abs() / max(n, 1)),
         old=single(logps + noise["old"]) if "old" in given else None,
         ref=single(logps + noise["ref"]) if "ref" in given else None,
         sampler=single(logps + noise["sampler"]) if "sampler" in given else None,
-        weight=single(0.5 + normal(n).abs()) if "token_weight" in given else None,
+        token_weight=single(0.5 + normal(n).abs()) if "token_weight" in given else None,
         on_policy=(torch.arange(s) % 3 == 2).to(DEVICE) if "on_policy" in given else None,
         mask=(torch.rand(n, generator=generator) > 0.25).to(DEVICE) if "mask" in given else None,
         advantage_per_token=False,
@@ -115,7 +119,7 @@ def keywords(given: Problem, **changes: Any) -> dict[str, Any]:
         **{"hidden": given.hidden, "weight": given.weight, "bias": given.bias},
         **{"targets": given.targets, "advantages": policy.advantages},
         **{"offsets": policy.offsets, "scale": policy.scale, "old": policy.old},
-        **{"ref": policy.ref, "sampler": policy.sampler, "token_weight": policy.weight},
+        **{"ref": policy.ref, "sampler": policy.sampler, "token_weight": policy.token_weight},
         **{"on_policy": policy.on_policy, "mask": policy.mask, "spec": policy.variant},
         **{"temperature": given.temperature, "softcap": given.softcap},
         **changes,
@@ -149,7 +153,7 @@ def eager(given: Problem, *, frozen: bool = False, upstream: float = 1.0) -> Out
         -(log_p.exp() * log_p).sum(-1),
     )
     whole = [x.new_zeros(len(hidden)).index_copy(0, rows, x) for x in found]
-    t = terms(*policy.arguments(*whole)[:-1], policy.variant)
+    t = terms(*whole, policy)
     loss = (t.scale * t.loss).sum()
     metrics = torch.zeros(len(METRICS), dtype=loss.dtype)
     return _outcome(loss, metrics, leaves, upstream)
@@ -158,7 +162,7 @@ def eager(given: Problem, *, frozen: bool = False, upstream: float = 1.0) -> Out
 def truth(given: Problem, *, frozen: bool = False, upstream: float = 1.0) -> Outcome:
     """The reference in fp64."""
     double = given.to(torch.float64)
-    result = reference.forward_and_backward(*double[:5], double.temperature, double.softcap or 0.0)
+    result = reference.forward_and_backward(double.call)
     head = (None, None) if frozen else (result.weight, result.bias)
     grads = [None if g is None else g * upstream for g in (result.hidden, *head)]
     if given.bias is None:
@@ -215,12 +219,12 @@ def _terms(given: Problem, upstream: float) -> Outcome:
     """Size of the terms that the loss, and each row of a gradient, is the sum of."""
     double = given.to(torch.float64)
     policy = double.policy
-    logps, entropy = reference._logps(*double[:5], double.temperature, double.softcap or 0.0)
-    t = terms(*policy.arguments(logps, entropy)[:-1], policy.variant)
+    logps, entropy = reference.logps_and_entropy(double.call)
+    t = terms(logps, entropy, policy)
     logits = head_logits(*double[:3], double.softcap or 0.0)
     spread = (logits / double.temperature).abs().nan_to_num(0.0).amax(1)
     spec = policy.variant
-    size = t.advantage.abs() * t.correction * t.gamma * t.ratio.clamp(min=1)
+    size = t.advantage.abs() * t.sampler_ratio * t.gamma * t.ratio.clamp(min=1)
     size = size + spec.beta * (1 + t.kl_log_ratio.abs()) * (1 + t.kl) * t.ratio.clamp(min=1)
     size = torch.where(t.keep, t.scale * (size + spec.entropy_coef * (1 + t.entropy)), 0.0)
     if spec.ratio_level == "sequence":

@@ -8,7 +8,8 @@ import torch
 from rrgkern.logps import op as logps_op
 from rrgkern.logps import triton_from_hidden
 from rrgkern.logps.head import Tiling
-from rrgkern.policy_loss.linear import api, autograd, op, policy, triton_linear_grpo_loss
+from rrgkern.policy_loss import op as policy_op
+from rrgkern.policy_loss.linear import api, autograd, op, triton_launch
 from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.rrgkern.device import DEVICE
 
@@ -22,8 +23,8 @@ def small_tiles(monkeypatch) -> None:
     cpu = logps_op.CPU_TILES._replace(tiling=TILING)
     gpu = triton_from_hidden.TILES._replace(tiling=TILING)
     monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(tiles=cpu, held=HELD))
-    plan = triton_linear_grpo_loss.PLAN._replace(tiles=gpu, held=HELD)
-    monkeypatch.setattr(triton_linear_grpo_loss, "PLAN", plan)
+    plan = triton_launch.PLAN._replace(tiles=gpu, held=HELD)
+    monkeypatch.setattr(triton_launch, "PLAN", plan)
     monkeypatch.setattr(triton_from_hidden, "TILES", gpu)
     monkeypatch.setattr(logps_op, "CPU_TILES", cpu)
 
@@ -70,14 +71,14 @@ def open_up(monkeypatch) -> None:
         autograd, "linear_token_logps_bwd_into", logps_op.linear_token_logps_bwd_into._init_fn
     )
     monkeypatch.setattr(op, "linear_token_logps_bwd", logps_op.linear_token_logps_bwd._init_fn)
-    monkeypatch.setattr(policy, "policy_loss_fwd", policy_loss_reference)
+    monkeypatch.setattr(policy_op, "policy_loss_fwd", policy_loss_reference)
 
 
 def use_torch(monkeypatch) -> None:
     for module, name, served in (
-        (triton_linear_grpo_loss, "fwd", op.linear_grpo_loss_fwd),
-        (triton_linear_grpo_loss, "scale", op.linear_grpo_loss_scale),
-        (triton_linear_grpo_loss, "scale_", op.linear_grpo_loss_scale_),
+        (triton_launch, "fwd", op.linear_grpo_loss_fwd),
+        (triton_launch, "scale", op.linear_grpo_loss_scale),
+        (triton_launch, "scale_", op.linear_grpo_loss_scale_),
         (triton_from_hidden, "fwd", logps_op.linear_token_logps_fwd),
         (triton_from_hidden, "bwd", logps_op.linear_token_logps_bwd),
         (triton_from_hidden, "bwd_into", logps_op.linear_token_logps_bwd_into),

@@ -13,6 +13,7 @@ from rrgkern.logps import cpu_tile, triton_tile
 from rrgkern.logps.head import Head, Tile, Tiling
 from rrgkern.logps.online_softmax import Coefficients, RowSums
 from rrgkern.policy_loss.linear import cpu_kernels, triton_kernels
+from rrgkern.policy_loss.linear.gradients import Directions
 from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
 
@@ -72,10 +73,12 @@ def test_sums_and_head_past_two_to_the_31():
     coef, last = torch.tensor([1.0, 0.0, 0.5], device=DEVICE), torch.tensor([0, 1, 2])
     near = head._replace(weight=head.weight[:ROWS])
     want = torch.empty_like(z)
-    cpu_kernels.direction(z, sums, stats, last.to(DEVICE), near, coef, want)
+    targets, found = last.to(DEVICE), Directions(stats, sums, z)
+    cpu_kernels.direction(found, targets, near, coef, want)
     got = far_apart(torch.zeros_like(z))
     far = near._replace(weight=far_apart(near.weight))
-    triton_kernels.direction(far_apart(z), sums, stats, last.to(DEVICE), far, coef, got)
+    far_found = found._replace(total=far_apart(z))
+    triton_kernels.direction(far_found, targets, far, coef, got)
     torch.testing.assert_close(got, want)
     total = far_apart(z)
     triton_kernels.rescale(total, coef)

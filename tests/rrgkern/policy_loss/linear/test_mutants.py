@@ -7,7 +7,7 @@ import torch
 
 from rrgkern import PolicyLoss
 from rrgkern.logps import cpu_tile
-from rrgkern.policy_loss.linear import cpu_kernels, frozen, op, rows
+from rrgkern.policy_loss.linear import cpu_kernels, op, rows
 from rrgkern.policy_loss.linear import forward as compute
 from rrgkern.policy_loss.linear import gradients as in_forward
 from tests.gradient_mutants import GRADIENT_MUTANTS
@@ -17,7 +17,7 @@ from tests.rrgkern.policy_loss.linear.cases import VOCABULARY, check, ours, prob
 # (mode, who uses it, what, where it is defined, the right text, the wrong text)
 PLANTED = {
     "no rescaling": (
-        *("frozen_head", frozen, "directions", frozen),
+        *("frozen_head", compute, "directions", in_forward),
         *("plan.rows.rescale(total[block], decay)", "pass"),
     ),
     "other columns added": (
@@ -49,36 +49,36 @@ PLANTED = {
         *("part.to(factor.dtype) * factor", "part.to(factor.dtype)"),
     ),
     "the last block is the weight's gradient": (
-        *("grad_in_forward", in_forward, "gradients", in_forward),
-        *("            lo == 0,", "            True,"),
+        *("grad_in_forward", compute, "gradients_in_forward", in_forward),
+        *("first=lo == 0", "first=True"),
     ),
     "the last block is the bias's gradient": (
-        *("grad_in_forward", in_forward, "gradients", in_forward),
-        *("d_bias[columns] += ", "d_bias[columns] = "),
+        *("grad_in_forward", compute, "gradients_in_forward", in_forward),
+        *("self.d_bias[columns] += ", "self.d_bias[columns] = "),
     ),
     "the last slice is the hidden states' gradient": (
-        *("grad_in_forward", in_forward, "gradients", in_forward),
+        *("grad_in_forward", compute, "gradients_in_forward", in_forward),
         *("first=columns.start == 0", "first=True"),
     ),
     "every block is the first of the batch": (
-        *("grad_in_forward", in_forward, "gradients", in_forward),
-        *("policy.block(block)", "policy.block(slice(0, block.stop - block.start))"),
+        *("grad_in_forward", compute, "gradients_in_forward", in_forward),
+        *("policy_of_block(policy, block)", "policy_of_block(policy, slice(0, hi - lo))"),
     ),
     "cap of slope 1": (
         *("grad_in_forward", cpu_tile, "tile_gradient", cpu_tile),
         *("return dz if slope is None else dz.mul_(slope)", "return dz"),
     ),
     "rows of the rest stay 0": (
-        *("grad_in_forward", compute, "forward", compute),
-        *("if len(rows.rest):", "if False:"),
+        *("grad_in_forward", op, "forward", compute),
+        *("if len(rows.values_only):", "if False:"),
     ),
     "tied sequences lose their weightless tokens": (
-        *("frozen_head", compute, "reachable", rows),
-        *("if policy.tied:", "if False:"),
+        *("frozen_head", compute, "rows_with_gradient", rows),
+        *("if policy.ties_tokens:", "if False:"),
     ),
     "entropy without gradient": (
-        *("recompute", compute, "forward", compute),
-        *("coef_entropy, *everywhere", "coef_entropy * 0, *everywhere"),
+        *("recompute", op, "forward", compute),
+        *("[coef, coef_entropy, *of", "[coef, coef_entropy * 0, *of"),
     ),
 }
 SPECS = {
@@ -91,7 +91,7 @@ SPECS = {
 def case(mode: str, tied: bool = False):
     spec = PolicyLoss(ratio_level="sequence") if tied else SPECS[mode]
     given = problem(spec, bias=True, softcap=3.0)
-    given.policy.weight[::3] = 0.0
+    given.policy.token_weight[::3] = 0.0
     return given
 
 
@@ -134,7 +134,7 @@ def test_a_wrong_gradient_of_the_logits_is_noticed(torch_kernel, monkeypatch, na
             check(ours(given, mode), given)
 
 
-@pytest.mark.parametrize("left_out", ["weight", "on_policy", "mask", "old", "ref"])
+@pytest.mark.parametrize("left_out", ["token_weight", "on_policy", "mask", "old", "ref"])
 def test_an_argument_that_is_ignored_is_noticed(torch_kernel, left_out):
     given = problem(PolicyLoss(), lengths=(4, 0, 5, 1, 4), given="old mask token_weight on_policy")
     if left_out == "ref":

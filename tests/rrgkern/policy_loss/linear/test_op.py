@@ -8,7 +8,9 @@ import torch
 from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.dispatch import served_by
 from rrgkern.logps import op as logps_op
+from rrgkern.ops import flatten
 from rrgkern.policy_loss.linear import op
+from rrgkern.policy_loss.linear.inputs import LinearInputs
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.linear.cases import check, keywords, ours, problem, truth
 
@@ -17,15 +19,16 @@ MODES = ("frozen_head", "grad_in_forward", "recompute")
 
 
 def inputs(given, mode: str, entropy: bool = True):
-    policy = given.policy
     frozen = mode == "frozen_head"
     hidden = given.hidden.clone().requires_grad_()
     weight = given.weight.clone().requires_grad_(not frozen)
     bias = None if given.bias is None else given.bias.clone().requires_grad_(not frozen)
-    return (
-        *(hidden, weight, bias, given.targets, *policy[:8], policy.mask),
-        *(False, False, policy.spec, given.temperature, given.softcap or 0.0, mode),
-        *(True, not frozen, bias is not None and not frozen, entropy, True),
+    wanted = (True, not frozen, bias is not None and not frozen)
+    return flatten(
+        LinearInputs(
+            *(hidden, weight, bias, given.targets, given.policy),
+            *(given.temperature, given.softcap or 0.0, mode, *wanted, entropy, True),
+        )
     )
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from rrgkern import PolicyLoss, linear_policy_loss, linear_token_logps
-from rrgkern.policy_loss.linear.rows import reachable
+from rrgkern.policy_loss.linear.rows import rows_with_gradient
 from rrgkern.policy_loss.reference import METRICS
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.linear.cases import (
@@ -45,7 +45,7 @@ def test_products_of_a_dense_batch(in_the_open, mode, products):
 def test_rows_without_advantage_cost_nothing(in_the_open, mode, products):
     given = problem(given="token_weight").to(torch.float32)
     assert flops(given, mode) == products * LIVE
-    given.policy.weight[[0, 4]] = 0.0
+    given.policy.token_weight[[0, 4]] = 0.0
     assert flops(given, mode) == products * (LIVE - 2)
 
 
@@ -79,11 +79,11 @@ def test_one_live_token_keeps_a_tied_sequence():
         given = problem(spec, given="old")
         weight = torch.zeros(ROWS, dtype=torch.float64, device=DEVICE)
         weight[1] = 1.0
-        policy = given.policy._replace(weight=weight)
-        assert int(reachable(policy, ROWS).sum()) == kept
+        policy = given.policy._replace(token_weight=weight)
+        assert int(rows_with_gradient(policy, ROWS).sum()) == kept
         mask = torch.ones(ROWS, dtype=torch.bool, device=DEVICE)
         mask[0] = False
-        assert int(reachable(policy._replace(mask=mask), ROWS).sum()) == max(1, kept - 1)
+        assert int(rows_with_gradient(policy._replace(mask=mask), ROWS).sum()) == max(1, kept - 1)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -98,7 +98,7 @@ def test_metrics_of_computed_rows(torch_kernel):
     given = problem(PolicyLoss(surrogate="cispo"), given="old mask")
     part = ours(given, "recompute", metrics="computed")
     whole = ours(given, "recompute")
-    live = reachable(given.policy, ROWS)
+    live = rows_with_gradient(given.policy, ROWS)
     assert part.metrics[METRICS.index("tokens")] == live.sum() < whole.metrics[-1]
     for name in ("loss", "hidden", "weight"):
         torch.testing.assert_close(getattr(part, name), getattr(whole, name), rtol=1e-12, atol=0)
@@ -139,7 +139,7 @@ def test_masked_rows_change_no_bit(kernel, mode, spec):
     policy = given.policy._replace(
         old=poisoned(given.policy.old, torch.inf),
         ref=poisoned(given.policy.ref, torch.nan),
-        weight=poisoned(given.policy.weight, torch.nan),
+        token_weight=poisoned(given.policy.token_weight, torch.nan),
     )
     targets = given.targets.masked_fill(masked, -100)
     dirty = ours(given._replace(hidden=hidden, policy=policy, targets=targets), mode, frozen=frozen)

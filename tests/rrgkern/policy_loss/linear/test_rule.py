@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from rrgkern import PolicyLoss, linear_policy_loss
-from rrgkern.policy_loss.linear.modes import LEAST_ROWS_IN_FORWARD, Wanted, choose_mode
+from rrgkern.logps.head import NeedsGrad
+from rrgkern.policy_loss.linear.api import LEAST_ROWS_IN_FORWARD, choose_mode
 from tests.rrgkern.policy_loss.linear.cases import keywords, problem
 
-TRAINABLE = Wanted(True, True, False)
-FROZEN = Wanted(True, False, False)
-NONE = Wanted(False, False, False)
+TRAINABLE = NeedsGrad(True, True, False)
+FROZEN = NeedsGrad(True, False, False)
+NONE = NeedsGrad(False, False, False)
 MANY, FEW = LEAST_ROWS_IN_FORWARD, LEAST_ROWS_IN_FORWARD - 1
 PPO = PolicyLoss(beta=0.1)
 GSPO = PolicyLoss(ratio_level="sequence")
@@ -28,7 +29,7 @@ PER_SEQUENCE = PolicyLoss(sampler_level="sequence")
         (ENTROPY, FROZEN, MANY, {}, "grad_in_forward"),
         (ENTROPY, FROZEN, FEW, {}, "recompute"),
         (PPO, TRAINABLE, MANY, {}, "grad_in_forward"),
-        (PPO, Wanted(True, False, True), MANY, {}, "grad_in_forward"),
+        (PPO, NeedsGrad(True, False, True), MANY, {}, "grad_in_forward"),
         (PPO, TRAINABLE, FEW, {}, "recompute"),
         (GSPO, TRAINABLE, MANY, {}, "recompute"),
         (PolicyLoss(ratio_level="sequence_token"), TRAINABLE, MANY, {}, "recompute"),
@@ -42,12 +43,14 @@ PER_SEQUENCE = PolicyLoss(sampler_level="sequence")
     ],
 )
 def test_the_rule(spec, wanted, rows, more, expected):
-    arguments = {"sampler": False} | more
-    assert choose_mode("auto", spec, wanted=wanted, rows=rows, **arguments) == expected
+    more = {"sampler": False} | more
+    hidden = torch.empty(rows, 4, dtype=torch.float16 if more.pop("half", False) else None)
+    assert choose_mode("auto", spec, hidden, wanted, **more) == expected
 
 
 def test_nothing_wanted_forces_nothing():
-    assert choose_mode("frozen_head", PPO, wanted=NONE, sampler=False, rows=4) == "recompute"
+    hidden = torch.empty(4, 4)
+    assert choose_mode("frozen_head", PPO, hidden, NONE, sampler=False) == "recompute"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +86,11 @@ def test_a_mode_that_cannot_serve_is_refused(mode, changes, trainable, words):
         ({"scale": torch.ones(5, 1)}, ValueError, r"scale has shape \(5, 1\)"),
         ({"old": torch.ones(5)}, ValueError, r"old has shape \(5,\).*\[N\] = \(10,\)"),
         ({"mask": torch.ones(10)}, TypeError, "mask is torch.float32; wanted torch.bool"),
-        ({"on_policy": torch.ones(10).bool()}, ValueError, r"on_policy has shape.*\[S\] = \(5,\)"),
+        (
+            {"on_policy": torch.ones(10).bool()},
+            ValueError,
+            r"on_policy .* per sequence = \(5,\)",
+        ),
         ({"offsets": torch.tensor([0, 5])}, ValueError, r"advantages has shape \(5,\)"),
         ({"offsets": torch.tensor([0, 3, 3, 7, 8, 11])}, ValueError, "from 0 to 11.*10"),
         ({"offsets": torch.tensor([0.0, 10.0])}, TypeError, "offsets is torch.float32"),

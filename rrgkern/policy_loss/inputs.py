@@ -1,0 +1,208 @@
+"""Hold and check the argument list of every policy loss."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from rrgkern.checks import check_offsets, check_tensors
+from rrgkern.ops import in_schema
+from rrgkern.policy_loss.spec import PolicyLoss
+
+
+class PolicyInputs(NamedTuple):
+    """All that a policy loss needs beside log-probabilities, logits or hidden states.
+
+    Shapes and meaning as in `policy_loss`. What `prepared` returns goes through the ops: numbers
+    in one dtype, everything contiguous, and the two flags set.
+    """
+
+    advantages: Tensor
+    offsets: Tensor
+    scale: Tensor
+    old: Tensor | None = None
+    ref: Tensor | None = None
+    sampler: Tensor | None = None
+    token_weight: Tensor | None = None
+    on_policy: Tensor | None = None
+    mask: Tensor | None = None
+    advantage_per_token: bool = False  # advantages are [N], not [S]
+    scale_per_token: bool = False  # scale is [N], not [S]
+    spec: str = PolicyLoss().encode()
+
+    @property
+    def variant(self) -> PolicyLoss:
+        """The variant that `spec` encodes."""
+        return PolicyLoss.decode(self.spec)
+
+    @property
+    def numbers(self) -> tuple[Tensor | None, ...]:
+        """What stands before the entropy in a kernel's argument list: advantages to weight."""
+        return (
+            *(self.advantages, self.offsets, self.scale),
+            *(self.old, self.ref, self.sampler, self.token_weight),
+        )
+
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """All tensors, in the order of a kernel's argument list."""
+        return (*self.numbers, self.on_policy, self.mask)
+
+    @property
+    def ties_tokens(self) -> bool:
+        """True where a token's gradient depends on the other tokens of its sequence."""
+        return self.variant.ties_tokens(self.sampler is not None)
+
+    def prepared(self, dtype: torch.dtype) -> PolicyInputs:
+        """The arguments as the ops take them: numbers in `dtype`, without gradient."""
+
+        def constant(values: Tensor) -> Tensor:
+            return values.detach().to(dtype).contiguous()
+
+        sequences = self.offsets.numel() - 1
+        return PolicyInputs(
+            advantages=constant(self.advantages),
+            offsets=self.offsets.contiguous(),
+            scale=constant(self.scale),
+            old=None if self.old is None else constant(self.old),
+            ref=None if self.ref is None else constant(self.ref),
+            sampler=None if self.sampler is None else constant(self.sampler),
+            token_weight=None if self.token_weight is None else constant(self.token_weight),
+            on_policy=None if self.on_policy is None else self.on_policy.contiguous(),
+            mask=None if self.mask is None else self.mask.contiguous(),
+            advantage_per_token=self.advantages.numel() != sequences,
+            scale_per_token=self.scale.numel() != sequences,
+            spec=self.spec,
+        )
+
+
+@in_schema(names={"token_weight": "weight"}, before={"entropy": "on_policy"})
+class LogpsInputs(NamedTuple):
+    """The arguments of `rrgkern::policy_loss_fwd`."""
+
+    logps: Tensor
+    entropy: Tensor | None
+    policy: PolicyInputs
+
+
+@in_schema(names={"token_weight": "weight"}, before={"temperature": "spec", "entropy": "spec"})
+class LogitsInputs(NamedTuple):
+    """The arguments of `rrgkern::grpo_loss_fwd_`: logits [N, V] or [B, L, V], targets [N]."""
+
+    logits: Tensor
+    targets: Tensor
+    policy: PolicyInputs
+    temperature: float
+    entropy: bool
+
+
+class LogitsInputsAnew(NamedTuple):
+    """The arguments of `rrgkern::grpo_loss_fwd`."""
+
+    logits: LogitsInputs
+    with_gradient: bool
+
+
+def check_types(
+    policy: PolicyInputs, *, optional: dict[str, Tensor | None] | None = None, **required: Tensor
+) -> None:
+    """Raise TypeError unless the door's `required` and `optional` and the policy's are tensors."""
+    check_tensors(
+        **required,
+        advantages=policy.advantages,
+        offsets=policy.offsets,
+        scale=policy.scale,
+        optional={
+            **(optional or {}),
+            "old": policy.old,
+            "ref": policy.ref,
+            "sampler": policy.sampler,
+            "token_weight": policy.token_weight,
+            "on_policy": policy.on_policy,
+            "mask": policy.mask,
+        },
+    )
+
+
+def check_inputs(
+    policy: PolicyInputs,
+    spec: PolicyLoss,
+    anchor: str,
+    rows: Tensor,
+    count: int,
+    entropy: Tensor | None = None,
+) -> None:
+    """Raise one line naming what was seen and wanted.
+
+    Args:
+        policy: the arguments as the caller passed them.
+        spec: their variant; torch.compile cannot trace how `policy` decodes it.
+        anchor, rows: the argument that stands for the tokens, and its name; the device is its.
+        count: N.
+        entropy: [N], checked like the policy's own.
+    """
+    offsets = policy.offsets
+    if offsets.ndim != 1 or offsets.numel() == 0:
+        raise ValueError(f"offsets has shape {tuple(offsets.shape)}; wanted [S+1], at least [0]")
+    if offsets.dtype != torch.int64:
+        raise TypeError(f"offsets is {offsets.dtype}; wanted torch.int64")
+    if offsets.numel() == 1 and count:
+        raise ValueError(
+            f"offsets has shape (1,), so no sequence, and {anchor} {tuple(rows.shape)}; "
+            "wanted [S+1] that ends at N"
+        )
+    sequences = offsets.numel() - 1
+    _check_device("offsets", offsets, anchor, rows)
+    for name, values in {"advantages": policy.advantages, "scale": policy.scale}.items():
+        _check_length(name, values, anchor, rows, {"[S]": sequences, "[N]": count})
+        _check_number(name, values, anchor, rows)
+    per_token = {
+        "old": policy.old,
+        "ref": policy.ref,
+        "sampler": policy.sampler,
+        "token_weight": policy.token_weight,
+        "entropy": entropy,
+    }
+    for name, given in per_token.items():
+        if given is not None:
+            _check_length(name, given, anchor, rows, {"[N]": count})
+            _check_number(name, given, anchor, rows)
+    flags = {
+        "on_policy": (policy.on_policy, "[S], one per sequence", sequences),
+        "mask": (policy.mask, "[N], one per token", count),
+    }
+    for name, (flag, wanted, length) in flags.items():
+        if flag is not None:
+            _check_length(name, flag, anchor, rows, {wanted: length})
+            if flag.dtype != torch.bool:
+                raise TypeError(f"{name} is {flag.dtype}; wanted torch.bool: pass {name}.bool()")
+            _check_device(name, flag, anchor, rows)
+    if spec.beta and policy.ref is None:
+        raise ValueError(f"beta is {spec.beta} and ref is None; pass ref [N] or set beta to 0")
+    check_offsets("offsets", offsets, count, "tokens")
+
+
+def _check_length(
+    name: str, values: Tensor, anchor: str, rows: Tensor, lengths: dict[str, int]
+) -> None:
+    if values.ndim != 1 or values.numel() not in lengths.values():
+        accepted = " or ".join(f"({length},)" for length in lengths.values())
+        raise ValueError(
+            f"{name} has shape {tuple(values.shape)} and {anchor} {tuple(rows.shape)}; "
+            f"wanted {' or '.join(lengths)} = {accepted}"
+        )
+
+
+def _check_number(name: str, values: Tensor, anchor: str, rows: Tensor) -> None:
+    if not values.is_floating_point():
+        raise TypeError(f"{name} is {values.dtype}; wanted floating point: pass {name}.float()")
+    _check_device(name, values, anchor, rows)
+
+
+def _check_device(name: str, tensor: Tensor, anchor: str, rows: Tensor) -> None:
+    if tensor.device != rows.device:
+        raise ValueError(
+            f"{name} is on {tensor.device} and {anchor} on {rows.device}; move them to one device"
+        )
