@@ -18,17 +18,17 @@ def test_only_sft_on_chosen_and_rl_see_the_studies_that_the_recipe_chooses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: dict[tuple[str, str], int] = {}
-    run_sft, train_rl = stages.run_sft, stages.train_rl
+    train_sft, train_rl = stages.train_sft, stages.train_rl
 
-    def tuned(policy, prompts, studies, recipe, *rest, **options):
-        seen[recipe.rl.algorithm, job] = len(studies)
-        return run_sft(policy, prompts, studies, recipe, *rest, **options)
+    def tuned(run):
+        seen[run.recipe.rl.algorithm, job] = len(run.studies)
+        return train_sft(run)
 
     def trained(run):
         seen[run.recipe.rl.algorithm, job] = len(run.studies)
         return train_rl(run)
 
-    monkeypatch.setattr(stages, "run_sft", tuned)
+    monkeypatch.setattr(stages, "train_sft", tuned)
     monkeypatch.setattr(stages, "train_rl", trained)
     # in this process, whose settings other tests share
     own = ["data.balanced=3", "sft.wall_seconds=0.1", "deterministic=false"]

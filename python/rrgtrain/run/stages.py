@@ -33,7 +33,7 @@ from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.reference import check_reference
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
-from rrgtrain.train.sft import SftResult, run_sft
+from rrgtrain.train.sft import SftResult, SftRun, train_sft
 from rrgtrain.util.files import remove_partial
 
 SERVED = "served"
@@ -134,16 +134,18 @@ class Stages:
         session = self.session
         train = session.recipe.sft.train
         with self.checkpointer.running(), training_only(session.policy, train):
-            result = run_sft(
-                session.policy,
-                session.prompts,
-                session.split("train"),
-                session.recipe,
-                session.validator(),
-                self.run.checkpoints / "sft",
-                self.log,
-                until_plateau=until_plateau,
-                checkpointer=self.checkpointer,
+            result = train_sft(
+                SftRun(
+                    session.policy,
+                    session.prompts,
+                    session.split("train"),
+                    session.recipe,
+                    session.validator(),
+                    self.run.checkpoints / "sft",
+                    self.log,
+                    until_plateau=until_plateau,
+                    checkpointer=self.checkpointer,
+                )
             )
             self.checkpointer.finish("sft", self._state(result))
         self.tuned = result.best

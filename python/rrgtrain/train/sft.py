@@ -1,11 +1,12 @@
-"""Supervised fine-tuning: cross-entropy on the findings, to the validation plateau."""
+"""Fine-tune on references: cross-entropy on the findings, to the validation plateau."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -125,122 +126,8 @@ def with_reports(studies: Sequence[Study]) -> list[Study]:
     return usable
 
 
-def run_sft(
-    policy: Policy,
-    prompts: PromptCache,
-    studies: Sequence[Study],
-    recipe: Recipe,
-    validate: Validate,
-    out: Path,
-    log: RunLog,
-    *,
-    until_plateau: bool = True,
-    checkpointer: NullCheckpointer | None = None,
-) -> SftResult:
-    """Trains `policy` in place; keeps the checkpoint that `sft.choose` asks for in `out`.
-
-    Stops after `sft.steps`, after `sft.wall_seconds`, or, with `until_plateau`, when
-    `sft.patience` validations in a row bring less than `sft.min_delta` and no `sft.drops` is
-    left. The policy ends with that checkpoint's weights. `checkpointer` makes it resumable.
-    """
-    settings, checkpointer, by = recipe.sft, checkpointer or NullCheckpointer(), recipe.eval.best_by
-    usable = with_reports(studies)
-    sharding.setup(recipe.scale.mode, policy)
-    optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
-
-    def peak() -> float:
-        return settings.lr * settings.drop_factor**at.drops
-
-    best, clock, at = (
-        chosen_of(policy, settings, by, checkpointer),
-        Stopwatch(("train", "validate")),
-        _Place(),
-    )
-
-    def state() -> State:
-        return {
-            **dataclasses.asdict(at),
-            "seconds": dict(clock.seconds),
-            "optimizer": optimizer.state_dict(),
-            "best": best.state_dict(),
-        }
-
-    if (saved := checkpointer.begin("sft", state)) is not None:
-        # checkpoints of before eval.best_by
-        saved.setdefault("plateau", saved.get("plateau_f1"))
-        at = _Place(**{f.name: saved[f.name] for f in dataclasses.fields(_Place)})
-        sharding.load_optimizer(optimizer, saved["optimizer"])
-        best.load_state_dict(saved["best"])
-        if math.isinf(best.value):  # chosen by another metric
-            at.plateau = -math.inf
-        clock.load(saved["seconds"])
-        saved = None  # as large as weights and optimiser together
-    policy.model.train()
-    bar: Bar[int] = progress(settings.steps, "sft", done=at.step)
-
-    def ended() -> bool:
-        """Validates where that is due; whether the training has come to its end."""
-        late = settings.wall_seconds is not None and clock.total > settings.wall_seconds
-        over = ranks.broadcast_from_main(late)
-        last = at.step == settings.steps or over
-        if at.step == 0 or (at.step % settings.eval_every and not last):
-            return False
-        if at.validated < at.step:
-            with checkpointer.interruptible(at.step):
-                values = validate()
-                log.write("sft_val", at.step - 1, values)
-            clock.lap("validate")
-            value = chosen_value(values, by)
-            bar.show(**{by: value})
-            if value > at.plateau + settings.min_delta:
-                at.plateau, at.stale = value, 0
-            else:
-                at.stale += 1
-            at.validated = at.step
-            best.offer(at.step, value)
-        plateau = until_plateau and at.stale >= settings.patience
-        if plateau and not last and at.drops < settings.drops:
-            drop()
-            return False
-        return last or plateau
-
-    def drop() -> None:
-        """From the best weights on at a smaller rate; the moments were of another place."""
-        nonlocal optimizer
-        best.restore()
-        optimizer = adamw(policy.model, settings.lr, settings.weight_decay)
-        at.drops, at.stale = at.drops + 1, 0
-
-    with bar:
-        while not ended():
-            with checkpointer.step(at.step):
-                indices = batch_indices(len(usable), settings.batch, at.step, recipe.seed)
-                chosen = [usable[i] for i in indices]
-                template = settings.template
-                checkpointer.on_failure_dump(partial(describe_references, policy, chosen, template))
-                loss, tokens = sft_gradients(policy, prompts, chosen, settings, at.step)
-                lr = learning_rate(
-                    at.step, settings.steps, peak(), settings.warmup, settings.schedule
-                )
-                norm = apply_step(
-                    optimizer, policy.model.parameters(), lr, settings.clip, checkpointer.mark_dirty
-                )
-                spent = clock.lap("train")
-                row = {"loss": loss, "lr": lr, "grad_norm": norm, "tokens": tokens}
-                pace = {"seconds/train": spent, "speed/scored_tokens": tokens / spent}
-                memory = {"memory/peak_mib": max(ranks.gather(peak_memory(policy.device))) / 2**20}
-                log.write("sft", at.step, {**row, **pace, **memory})
-                at.step += 1
-            bar.advance(loss=row["loss"])
-    best.restore()
-    with checkpointer.interruptible(at.step):
-        sharding.save_policy(policy, out, recipe)
-    clock.lap("train")
-    return SftResult(out, best.value, best.step, at.step, clock.total, dict(clock.seconds), peak())
-
-
 @dataclass
-class _Place:
+class SftState:
     """Where the loop stands: steps done, the step last validated, the plateau, drops made."""
 
     step: int = 0
@@ -248,3 +135,160 @@ class _Place:
     plateau: float = -math.inf
     stale: int = 0
     drops: int = 0
+
+
+@dataclass
+class SftRun:
+    """What a fine-tuning works with, and where it stands.
+
+    validate: metrics of the policy on held-out studies. out: directory of the chosen checkpoint.
+    until_plateau: whether it ends at the plateau. checkpointer: makes the run resumable.
+    """
+
+    policy: Policy
+    prompts: PromptCache
+    studies: Sequence[Study]
+    recipe: Recipe
+    validate: Validate
+    out: Path
+    log: RunLog
+    until_plateau: bool = True
+    checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
+    state: SftState = field(default_factory=SftState)
+    optimizer: torch.optim.Optimizer = field(init=False)
+
+    @contextmanager
+    def started(self) -> Iterator[None]:
+        """Lays the policy out, makes the optimiser, goes on where a checkpoint stands; shows the
+        progress of the steps inside."""
+        settings = self.recipe.sft
+        self.studies = with_reports(self.studies)
+        sharding.setup(self.recipe.scale.mode, self.policy)
+        self.optimizer = adamw(self.policy.model, settings.lr, settings.weight_decay)
+        by = self.recipe.eval.best_by
+        self._best = chosen_of(self.policy, settings, by, self.checkpointer)
+        self._clock = Stopwatch(("train", "validate"))
+        saved = self.checkpointer.begin("sft", self.state_dict)
+        if saved is not None:
+            self.load_state_dict(saved)
+        saved = None  # as large as weights and optimiser together
+        self.policy.model.train()
+        self._bar: Bar[int] = progress(settings.steps, "sft", done=self.state.step)
+        with self._bar:
+            yield
+
+    def state_dict(self) -> State:
+        """For a checkpoint: all that the loop knows beside the weights."""
+        return {
+            **dataclasses.asdict(self.state),
+            "seconds": dict(self._clock.seconds),
+            "optimizer": self.optimizer.state_dict(),
+            "best": self._best.state_dict(),
+        }
+
+    def load_state_dict(self, saved: State) -> None:
+        """Puts back what `state_dict` gave."""
+        # checkpoints of before eval.best_by
+        saved.setdefault("plateau", saved.get("plateau_f1"))
+        self.state = SftState(**{f.name: saved[f.name] for f in dataclasses.fields(SftState)})
+        sharding.load_optimizer(self.optimizer, saved["optimizer"])
+        self._best.load_state_dict(saved["best"])
+        if math.isinf(self._best.value):  # chosen by another metric
+            self.state.plateau = -math.inf
+        self._clock.load(saved["seconds"])
+
+    @property
+    def peak_lr(self) -> float:
+        """The peak learning rate after the drops that were made."""
+        return self.recipe.sft.lr * self.recipe.sft.drop_factor**self.state.drops
+
+    def goes_on(self) -> bool:
+        """Validates where that is due; False when the training has come to its end."""
+        settings, state = self.recipe.sft, self.state
+        late = settings.wall_seconds is not None and self._clock.total > settings.wall_seconds
+        over = ranks.broadcast_from_main(late)
+        last = state.step == settings.steps or over
+        if state.step == 0 or (state.step % settings.eval_every and not last):
+            return True
+        if state.validated < state.step:
+            self._validate()
+        plateau = self.until_plateau and state.stale >= settings.patience
+        if plateau and not last and state.drops < settings.drops:
+            self._drop()
+            return True
+        return not (last or plateau)
+
+    def train_step(self) -> None:
+        """One optimiser step, whole or not at all, with a checkpoint before it where one is due."""
+        settings, step, checkpointer = self.recipe.sft, self.state.step, self.checkpointer
+        with checkpointer.step(step):
+            indices = batch_indices(len(self.studies), settings.batch, step, self.recipe.seed)
+            studies = [self.studies[i] for i in indices]
+            checkpointer.on_failure_dump(
+                partial(describe_references, self.policy, studies, settings.template)
+            )
+            loss, tokens = sft_gradients(self.policy, self.prompts, studies, settings, step)
+            lr = learning_rate(
+                step, settings.steps, self.peak_lr, settings.warmup, settings.schedule
+            )
+            parameters = self.policy.model.parameters()
+            mark_dirty = checkpointer.mark_dirty
+            norm = apply_step(self.optimizer, parameters, lr, settings.clip, mark_dirty)
+            spent = self._clock.lap("train")
+            row = {"loss": loss, "lr": lr, "grad_norm": norm, "tokens": tokens}
+            pace = {"seconds/train": spent, "speed/scored_tokens": tokens / spent}
+            peak = max(ranks.gather(peak_memory(self.policy.device)))
+            self.log.write("sft", step, {**row, **pace, "memory/peak_mib": peak / 2**20})
+            self.state.step += 1
+        self._bar.advance(loss=loss)
+
+    def finish(self) -> SftResult:
+        """Saves the chosen weights to `out`, with which the policy ends."""
+        self._best.restore()
+        with self.checkpointer.interruptible(self.state.step):
+            sharding.save_policy(self.policy, self.out, self.recipe)
+        self._clock.lap("train")
+        return SftResult(
+            self.out,
+            self._best.value,
+            self._best.step,
+            self.state.step,
+            self._clock.total,
+            dict(self._clock.seconds),
+            self.peak_lr,
+        )
+
+    def _validate(self) -> None:
+        state = self.state
+        with self.checkpointer.interruptible(state.step):
+            values = self.validate()
+            self.log.write("sft_val", state.step - 1, values)
+        self._clock.lap("validate")
+        value = chosen_value(values, self.recipe.eval.best_by)
+        self._bar.show(**{self.recipe.eval.best_by: value})
+        if value > state.plateau + self.recipe.sft.min_delta:
+            state.plateau, state.stale = value, 0
+        else:
+            state.stale += 1
+        state.validated = state.step
+        self._best.offer(state.step, value)
+
+    def _drop(self) -> None:
+        """Goes on from the best weights at a smaller rate; the moments were of another place."""
+        settings = self.recipe.sft
+        self._best.restore()
+        self.optimizer = adamw(self.policy.model, settings.lr, settings.weight_decay)
+        self.state.drops, self.state.stale = self.state.drops + 1, 0
+
+
+def train_sft(run: SftRun) -> SftResult:
+    """Trains `run.policy` in place; keeps the checkpoint that `sft.choose` asks for.
+
+    Stops after `sft.steps`, after `sft.wall_seconds`, or, with `until_plateau`, when
+    `sft.patience` validations in a row bring less than `sft.min_delta` and no `sft.drops` is
+    left. The policy ends with that checkpoint's weights.
+    """
+    with run.started():
+        while run.goes_on():
+            run.train_step()
+    return run.finish()

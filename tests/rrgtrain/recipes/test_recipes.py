@@ -20,7 +20,7 @@ from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
-from rrgtrain.train.sft import run_sft
+from rrgtrain.train.sft import SftRun, train_sft
 from tests.rrgtrain.common import studies
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -57,7 +57,7 @@ def trained(recipe: Recipe, out: Path, *, sft: bool) -> list[dict]:
     with RunDir.create(out) as run, RunLog(run) as log:
         best = run.checkpoints / "best"
         if algorithm is None:
-            run_sft(policy, prompts, given["train"], recipe, validate, best, log)
+            train_sft(SftRun(policy, prompts, given["train"], recipe, validate, best, log))
         else:
             of_run = (policy, prompts, chosen, recipe, algorithm, rewards, validate, best, log)
             train_rl(RlRun(*of_run))

@@ -17,7 +17,7 @@ from rrgtrain.schema import EvalSettings, Recipe, SftSettings
 from rrgtrain.state.checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.best import BeforeConvergence, Best, chosen_of
-from rrgtrain.train.sft import run_sft
+from rrgtrain.train.sft import SftRun, train_sft
 from tests.rrgtrain.common import policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -127,7 +127,7 @@ def test_reinforcement_learning_starts_from_what_was_chosen(
     cfg = recipe("sft.steps=8", "sft.eval_every=2", "sft.min_delta=0.05", f"sft.choose={choose}")
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
         out = run.checkpoints / "sft"
-        result = run_sft(policy, prompts, studies(5), cfg, validate, out, log)
+        result = train_sft(SftRun(policy, prompts, studies(5), cfg, validate, out, log))
     assert result.best_step == step and result.best_value == scores[step // 2 - 1]
     for found in (policy, load_policy(result.best)):
         wanted = seen[step // 2 - 1]

@@ -18,7 +18,7 @@ from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import sft as sft_module
 from rrgtrain.train.optim import adamw
 from rrgtrain.train.prompt_cache import PromptCache
-from rrgtrain.train.sft import SftResult, run_sft, sft_gradients, sft_loss
+from rrgtrain.train.sft import SftResult, SftRun, sft_gradients, sft_loss, train_sft
 from tests.rrgtrain.common import gradients, policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -55,7 +55,7 @@ def trained(
     policy, prompts = policy_and_prompts()
     validate = Validation(policy, scores)
     out = tmp_path / "run" / "checkpoints" / "sft"
-    result = run_sft(policy, prompts, studies(5), cfg, validate, out, log, **options)
+    result = train_sft(SftRun(policy, prompts, studies(5), cfg, validate, out, log, **options))
     return result, policy, validate
 
 
@@ -209,7 +209,7 @@ def test_studies_without_a_report_are_left_out(tmp_path: Path, log: RunLog) -> N
     bare = [replace(study, report=None) for study in studies(3)]
     out = tmp_path / "out"
     with pytest.raises(UserError, match="no training study has a report"):
-        run_sft(policy, prompts, bare, recipe(), dict, out, log)
+        train_sft(SftRun(policy, prompts, bare, recipe(), dict, out, log))
     mixed = [*bare, *studies(1)]
     asked: list[str] = []
 
@@ -218,5 +218,5 @@ def test_studies_without_a_report_are_left_out(tmp_path: Path, log: RunLog) -> N
         return prompts(study)
 
     validate = Validation(policy, [0.1] * 4)
-    run_sft(policy, spied, mixed, recipe("sft.steps=2"), validate, out, log)  # type: ignore[arg-type]
+    train_sft(SftRun(policy, spied, mixed, recipe("sft.steps=2"), validate, out, log))  # type: ignore[arg-type]
     assert set(asked) == {studies(1)[0].report}

@@ -22,7 +22,7 @@ from rrgtrain.schema import CheckpointSettings, LoraSettings
 from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.prompt_cache import PromptCache
-from rrgtrain.train.sft import SftResult, run_sft
+from rrgtrain.train.sft import SftResult, SftRun, train_sft
 from tests.rrgtrain.common import recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -65,8 +65,10 @@ def tuned(
         torch.manual_seed(2 if resume else 1)
         prompts, out = PromptCache(policy, "short"), run.checkpoints / "sft"
         try:
-            result = run_sft(
-                policy, prompts, studies(7), cfg, validate, out, log, checkpointer=checkpointer
+            result = train_sft(
+                SftRun(
+                    policy, prompts, studies(7), cfg, validate, out, log, checkpointer=checkpointer
+                )
             )
         except Stopped:
             assert CUT in scores
@@ -129,7 +131,7 @@ def test_a_checkpoint_of_before_the_metric_could_be_chosen(
     cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}")
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
         given = policy, PromptCache(policy, "short"), studies(5), cfg, lambda: {by: 0.4}
-        done = run_sft(*given, run.checkpoints / "sft", log, checkpointer=Before())
+        done = train_sft(SftRun(*given, run.checkpoints / "sft", log, checkpointer=Before()))
     assert done.best_step == step and done.steps == step + 2
     state = {**dataclasses.asdict(done), "best": "checkpoints/sft"}
     state["best_f1"] = state.pop("best_value")
