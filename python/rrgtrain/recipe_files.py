@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import typing
 from collections import defaultdict
@@ -14,6 +13,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from rrgtrain.errors import UserError
+from rrgtrain.util.resolve import nearest
 
 # An installed wheel carries recipes inside the package; a checkout keeps them beside the packages.
 _FOLDERS = (
@@ -110,8 +110,7 @@ def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
     if as_file == text:
         raise UserError(f"{where} {text!r}: no such file; give the path of a YAML file or a name")
     names = recipe_names()
-    close = difflib.get_close_matches(text, names, n=1)
-    hint = f"did you mean {close[0]}? " if close else ""
+    hint = nearest(text, names)
     raise UserError(f"{where} {text!r} is unknown; {hint}recipes are: {', '.join(names)}")
 
 

@@ -76,7 +76,7 @@ DOORS = {
         "batch batch_metrics batch_order evaluate micro_batch optim prompt_cache reference rl "
         "rl_run sampler_gap sft target_text update vision_warmup"
     ),
-    "rrgtrain.util": "files progress stop stopwatch",
+    "rrgtrain.util": "files progress resolve stop stopwatch",
 }
 # Imports of an inner file all the same: (who, what).
 INNER: set[tuple[str, str]] = set()

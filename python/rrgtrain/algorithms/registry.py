@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +12,7 @@ from rrgtrain.algorithms import ditpo, editgrpo, grpo, orapo
 from rrgtrain.algorithms.base import Algorithm, Layer
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
+from rrgtrain.util.resolve import nearest, resolve
 
 # Packages that offer an algorithm name its function under this group of entry points.
 ENTRY_POINTS = "rrgtrain.algorithms"
@@ -49,7 +48,12 @@ def _layer(name: str, recipe: Recipe) -> Layer:
     installed = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
     if name in installed:
         return _checked(name, _entry(name, installed[name]))
-    return _checked(name, _of_the_user(name, [*LAYERS, *installed]))
+    known = [*LAYERS, *installed]
+    hint = nearest(name, known)
+    if name.lower() == "gspo":
+        hint = "GSPO is grpo with rl.ratio_level=sequence; "
+    unknown = f"rl.algorithm={name!r} is unknown; {hint}choose {', '.join(known)}"
+    return _checked(name, resolve(name, f"rl.algorithm={name}", unknown))
 
 
 def _entry(name: str, point: Any) -> Callable[..., object]:
@@ -80,31 +84,3 @@ def _checked(name: str, function: Callable[..., object]) -> Layer:
         return built
 
     return layer
-
-
-def _of_the_user(name: str, known: list[str]) -> Callable[..., object]:
-    module, _, function = name.partition(":")
-    if not module or module.startswith(".") or not function:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        if name.lower() == "gspo":
-            hint = "GSPO is grpo with rl.ratio_level=sequence; "
-        raise UserError(
-            f"rl.algorithm={name!r} is unknown; {hint}choose {', '.join(known)}, "
-            "or your own as package.module:function"
-        )
-    try:
-        imported = importlib.import_module(module)
-    except (ImportError, SyntaxError) as error:
-        raise UserError(
-            f"rl.algorithm={name}: {module} cannot be imported ({error}); "
-            "repair it, or put its folder on PYTHONPATH"
-        ) from error
-    found = getattr(imported, function, None)
-    if not callable(found):
-        seen = "has no" if found is None else "holds no function"
-        raise UserError(
-            f"rl.algorithm={name}: {imported.__file__} {seen} {function}; "
-            "define it as a function of the recipe"
-        )
-    return found

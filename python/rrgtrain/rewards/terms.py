@@ -7,8 +7,6 @@ of your own is any function `RewardBatch -> [R]` in a module, named as `package.
 
 from __future__ import annotations
 
-import difflib
-import importlib
 import itertools
 from collections.abc import Callable
 
@@ -18,7 +16,6 @@ import torch
 from rrgclinical import Entities, to_binary
 from rrgclinical.metrics import single_report_f1
 from rrgkern import ReportEntities, entity_match, mccs
-from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.rewards.model_terms import (
@@ -30,6 +27,7 @@ from rrgtrain.rewards.model_terms import (
     rate_score,
 )
 from rrgtrain.rewards.text_terms import bleu, consensus, meteor_stem, overlap, rouge
+from rrgtrain.util.resolve import nearest, resolve
 
 Term = Callable[[RewardBatch], np.ndarray]
 
@@ -146,21 +144,6 @@ def find_term(name: str, known: dict[str, Term]) -> Term:
     """
     if name in known:
         return known[name]
-    module, _, function = name.partition(":")
-    if not function:
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UserError(
-            f"reward.terms names {name!r}; {hint}choose from {', '.join(sorted(known))}, "
-            "or your own as package.module:function"
-        )
-    try:
-        found = getattr(importlib.import_module(module), function, None)
-    except (ImportError, SyntaxError) as error:
-        raise UserError(
-            f"reward.terms names {name!r}: {module} cannot be imported ({error}); "
-            "repair it, or put its folder on PYTHONPATH"
-        ) from error
-    if not callable(found):
-        raise UserError(f"reward.terms names {name!r}: {module} has no function {function}")
-    return found
+    setting = f"reward.terms names {name!r}"
+    choices = f"{nearest(name, known)}choose from {', '.join(sorted(known))}"
+    return resolve(name, setting, f"{setting}; {choices}")
