@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from from_logits.peers import Peer
 from torch import Tensor
 
 from bench.batch import DRY, KINDS
 from bench.harness import Bench
+from bench.peers import Peer
 from rrgkern import linear_token_logps, token_logps
 
 CUDA = torch.cuda.is_available()
