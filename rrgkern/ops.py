@@ -102,9 +102,9 @@ def pack(record: type[R], inputs: Sequence[Any]) -> R:
     Raises:
         ValueError: more or fewer inputs than fields.
     """
-    fields = list(_fields(record))
-    if len(inputs) != len(fields):
-        raise ValueError(f"{len(inputs)} inputs, wanted {len(fields)}: {record.__name__}")
+    wanted = len(_fields(record))
+    if len(inputs) != wanted:
+        raise ValueError(f"{len(inputs)} inputs, wanted {wanted}: {record.__name__}")
     return _build(record, iter(inputs))
 
 
@@ -130,15 +130,11 @@ def gradients(record: type[tuple[Any, ...]], **by_name: Tensor | None) -> tuple[
     return tuple(by_name.get(name) for name in names)
 
 
-@functools.cache
-def _hints(record: type[tuple[Any, ...]]) -> dict[str, Any]:
-    return get_type_hints(record)
-
-
 def _is_record(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
 
 
+# Cached, because kernels pack at every call.
 @functools.cache
 def _fields(record: type[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:
     """Names and types of the arguments, in the order of the schema."""
@@ -151,18 +147,25 @@ def _fields(record: type[tuple[Any, ...]]) -> tuple[tuple[str, Any], ...]:
 
 def _unordered(record: type[tuple[Any, ...]]) -> list[tuple[str, Any]]:
     flat: list[tuple[str, Any]] = []
-    for name, hint in _hints(record).items():
+    for name, hint in get_type_hints(record).items():
         flat.extend(_fields(hint) if _is_record(hint) else [(name, hint)])
     return flat
 
 
+@functools.cache
+def _inner(record: type[tuple[Any, ...]]) -> tuple[type[tuple[Any, ...]] | None, ...]:
+    """The record that each field is, or None."""
+    return tuple(hint if _is_record(hint) else None for hint in get_type_hints(record).values())
+
+
 def _build(record: type[R], inputs: Iterator[Any]) -> R:
     make: Any = record
-    hints = _hints(record).values()
     if record in _places:
         moved = {place: next(inputs) for place in _places[record]}
         inputs = iter([moved[place] for place in range(len(moved))])
-    return make(*[_build(hint, inputs) if _is_record(hint) else next(inputs) for hint in hints])
+    return make(
+        *[next(inputs) if kind is None else _build(kind, inputs) for kind in _inner(record)]
+    )
 
 
 def _schema_type(name: str, hint: Any) -> str:

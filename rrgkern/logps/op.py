@@ -147,13 +147,13 @@ def _backward_to_hidden(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *
     coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
     if coefficients is None:
         return gradients(FromHidden)
-    wanted = ctx.needs_input_grad[:3]
-    found = linear_token_logps_bwd(
+    needs = ctx.needs_input_grad[:3]
+    returned = linear_token_logps_bwd(
         *(*coefficients, hidden, weight, bias, targets, *stats),
-        *(ctx.temperature, ctx.softcap, *wanted),
+        *(ctx.temperature, ctx.softcap, *needs),
     )
     d_hidden, d_weight, d_bias = (
-        g if want else None for g, want in zip(found, wanted, strict=True)
+        g if want else None for g, want in zip(returned, needs, strict=True)
     )
     return gradients(FromHidden, hidden=d_hidden, weight=d_weight, bias=d_bias)
 
