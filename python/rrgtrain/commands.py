@@ -17,7 +17,7 @@ from rrgtrain.config import load_config
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.sample_collector import SampleCollector
-from rrgtrain.log.wandb_log import require_wandb
+from rrgtrain.log.trackers import require_trackers
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
 from rrgtrain.run.outcome import draw, finish
@@ -56,8 +56,7 @@ def run(options: argparse.Namespace) -> int:
         out, recipe = resume, resumed_recipe(resume, options.overrides)
     else:
         recipe = _recipe(options)
-    if recipe.log.wandb is not None:
-        require_wandb()
+    require_trackers(recipe.log)
     sharding.check(recipe, options.verb)
     cuda = recipe.policy.device == "cuda" or (
         recipe.policy.device == "auto" and torch.cuda.is_available()

@@ -61,7 +61,7 @@ DOORS = {
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgtrain.data": "arrange check_images images study",
     "rrgtrain.dist": "ranks sharding",
-    "rrgtrain.log": "sample_collector logs record speed wandb_log",
+    "rrgtrain.log": "sample_collector logs record speed trackers",
     "rrgtrain.policy": (
         "attention codec forward load lora network policy prompt shared_prefix template tiny "
         "trainable vision_cache"

@@ -18,10 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsFloat
 
-from torch.utils.tensorboard import SummaryWriter
-
 from rrgtrain.errors import UserError
-from rrgtrain.log.wandb_log import WandbLog
+from rrgtrain.log.trackers import Trackers
+from rrgtrain.schema import LogSettings
 from rrgtrain.state.rundir import RunDir
 
 _RESERVED = ("phase", "step", "time")
@@ -32,15 +31,13 @@ class RunLog:
     """Writes the metrics of one run; one process only (the run's lock sees to it).
 
     Every row is a single appending write, so a crash can tear the last line at most; that line
-    is cut off when the log is opened again. TensorBoard's files, one folder a phase, lag behind
-    by up to ten seconds. `wandb` names a project of Weights & Biases to log to as well.
+    is cut off when the log is opened again. TensorBoard and the trackers that `settings` names
+    get the same rows.
     """
 
-    def __init__(self, run: RunDir, wandb: str | None = None) -> None:
+    def __init__(self, run: RunDir, settings: LogSettings | None = None) -> None:
         self._path = run.metrics
-        self._events = run.events
-        self._boards: dict[str, SummaryWriter] = {}
-        self._wandb = None if wandb is None else WandbLog(wandb, run)
+        self._trackers = Trackers(run, settings or LogSettings())
         if self._path.exists():
             _cut_torn_line(self._path)
         self._handle = self._open()
@@ -57,11 +54,7 @@ class RunLog:
         line = _line({"phase": phase, "step": step, "time": round(time.time(), 3), **values})
         if os.write(self._handle, line) != len(line):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
-        board = self._board(phase)
-        for name, value in values.items():
-            board.add_scalar(name, value, step)
-        if self._wandb is not None:
-            self._wandb.write(phase, step, values)
+        self._trackers.write(phase, step, values)
 
     @property
     def size(self) -> int:
@@ -92,27 +85,15 @@ class RunLog:
         os.fsync(self._handle)
         for gone in {row["phase"] for row in rows}:
             first = min(row["step"] for row in rows if row["phase"] == gone)
-            if gone in self._boards:
-                self._boards.pop(gone).close()
-            self._board(gone, purge_step=first)
+            self._trackers.rewind(gone, first)
         return len(rows)
 
     def close(self) -> None:
         os.close(self._handle)
-        for board in self._boards.values():
-            board.close()
-        if self._wandb is not None:
-            self._wandb.close()
+        self._trackers.close()
 
     def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-
-    def _board(self, phase: str, purge_step: int | None = None) -> SummaryWriter:
-        if phase not in self._boards:
-            self._boards[phase] = SummaryWriter(
-                str(self._events / phase), purge_step=purge_step, flush_secs=10
-            )
-        return self._boards[phase]
 
     def __enter__(self) -> RunLog:
         return self

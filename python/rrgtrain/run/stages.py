@@ -103,7 +103,7 @@ class Stages:
                 resume=resume,
                 checked=lambda: dump_config(asked, run.config) if ranks.is_main() else None,
             )
-            log = RunLog(run, recipe.log.wandb) if ranks.is_main() else NoLog()
+            log = RunLog(run, recipe.log) if ranks.is_main() else NoLog()
             checkpointer: NullCheckpointer = NullCheckpointer()
             if verb is not None:
                 checkpointer = Checkpointer(run, session.policy, log, verb, recipe.checkpoint)

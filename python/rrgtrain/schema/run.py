@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rrgtrain.schema.fields import at_least, one_of
 
@@ -39,3 +39,6 @@ class LogSettings:
     keeps none."""
     wandb: str | None = None
     """Project of Weights & Biases; null logs to metrics.jsonl and TensorBoard alone."""
+    trackers: dict[str, str] = field(default_factory=dict)
+    """Projects at trackers, by name: wandb, mlflow, trackio, swanlab; an entry that a resume adds
+    begins there and then."""

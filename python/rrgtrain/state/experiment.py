@@ -23,7 +23,7 @@ MOVABLE = ("data.root", "policy.path", "policy.device", "policy.vision_cache_mib
 # A checkpoint's entry for what stands in the file that policy.prompt names.
 _PROMPT_FILE = "policy.prompt (file)"
 # Mappings whose entries a resume may add or replace.
-_FREE = ("reward.terms", "reward.starts", "reward.options")
+_FREE = ("reward.terms", "reward.starts", "reward.options", "log.trackers")
 
 
 def is_fixed(key: str) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,44 +141,3 @@ def test_rewind_refuses_another_file_than_the_checkpoint_knew(run: RunDir) -> No
         log.write("sft", 1, {"loss": 1.0})
         with pytest.raises(UserError, match=r"has \d+ bytes, and had 999 when .* put the whole"):
             log.rewind_to(999)
-
-
-class Wandb:
-    """Stands for the package of that name."""
-
-    def __init__(self) -> None:
-        self.begun: list[dict] = []
-        self.rows: list[dict] = []
-        self.defined: list[tuple] = []
-        self.finished = 0
-
-    def init(self, **options: object) -> Wandb:
-        self.begun.append(options)
-        return self
-
-    def define_metric(self, name: str, step_metric: str | None = None) -> None:
-        self.defined.append((name, step_metric))
-
-    def log(self, row: dict) -> None:
-        self.rows.append(row)
-
-    def finish(self) -> None:
-        self.finished += 1
-
-
-def test_weights_and_biases_only_when_asked(run: RunDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "wandb", None)
-    with RunLog(run) as log:
-        log.write("sft", 1, {"loss": 1.0})
-    with pytest.raises(UserError, match="wandb is not installed; pip install wandb"):
-        RunLog(run, "chest")
-    wandb = Wandb()
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    for step in (2, 3):
-        with RunLog(run, "chest") as log:
-            log.write("sft", step, {"loss": 0.5})
-    assert wandb.rows == [{"sft/step": s, "sft/loss": 0.5} for s in (2, 3)]
-    assert ("sft/*", "sft/step") in wandb.defined and wandb.finished == 2
-    first, second = wandb.begun
-    assert first["project"] == "chest" and first["resume"] == "allow"
-    assert first["id"] == second["id"], "a resumed run goes on in the same one"

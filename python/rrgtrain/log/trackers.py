@@ -1,0 +1,156 @@
+"""Send metrics to experiment trackers, through `accelerate.tracking`."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, TensorBoardTracker
+
+from rrgtrain.errors import Stopped, UserError
+from rrgtrain.schema import LogSettings
+from rrgtrain.state.rundir import RunDir
+
+# What each tracker is told of a run beside its project. A resumed run goes on in the same one, by
+# its id or name; MLflow begins another of the same name.
+OPTIONS: dict[str, Callable[[RunDir, str], dict[str, Any]]] = {
+    "wandb": lambda run, id_: {
+        "name": run.path.name,
+        "id": id_,
+        "resume": "allow",
+        "dir": str(run.path),
+    },
+    "mlflow": lambda run, id_: {"run_name": run.path.name},
+    "trackio": lambda run, id_: {"name": f"{run.path.name}-{id_[:8]}", "resume": "allow"},
+    "swanlab": lambda run, id_: {
+        "experiment_name": run.path.name,
+        "id": id_,
+        "resume": "allow",
+        "logdir": str(run.path / "swanlog"),
+    },
+}
+
+
+def projects(settings: LogSettings) -> dict[str, str]:
+    """The project at each tracker that a recipe names."""
+    wandb = {} if settings.wandb is None else {"wandb": settings.wandb}
+    return {**settings.trackers, **wandb}
+
+
+def require_trackers(settings: LogSettings) -> None:
+    """UserError for a tracker that is not known, or whose package is not installed."""
+    for name in projects(settings):
+        key = "log.wandb" if name == "wandb" and settings.wandb else f"log.trackers.{name}"
+        if name not in OPTIONS:
+            close = difflib.get_close_matches(name, OPTIONS, n=1)
+            told = f"did you mean {close[0]}?" if close else f"known are {', '.join(OPTIONS)}"
+            raise UserError(f"{key} names no tracker that is known; {told}")
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise UserError(
+                f"{key} names a project, but {name} is not installed; pip install {name}, or "
+                f"leave {key} out"
+            ) from error
+
+
+class Trackers:
+    """TensorBoard below the run, one folder a phase, and the trackers that a recipe names.
+
+    A tracker that fails in a run is told of once, and the run goes on: metrics.jsonl has it all.
+    """
+
+    def __init__(self, run: RunDir, settings: LogSettings) -> None:
+        require_trackers(settings)
+        _alone()
+        self._events = str(run.events)
+        self._boards: dict[str, TensorBoardTracker] = {}
+        self._trackers: dict[str, GeneralTracker] = {}
+        self._phases: set[str] = set()
+        self._failed: set[str] = set()
+        place = hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()
+        for name, project in projects(settings).items():
+            id_ = place[:21] if name == "swanlab" else place[:16]
+            tracker = LOGGER_TYPE_TO_CLASS[name](project, **OPTIONS[name](run, id_))
+            try:
+                tracker.start()
+            except Exception as error:
+                self.close()
+                # its text could hold a key
+                raise UserError(
+                    f"{name} cannot start ({type(error).__name__}); log in to it, or leave it out "
+                    "of the recipe's log section"
+                ) from None
+            self._trackers[name] = tracker
+
+    def write(self, phase: str, step: int, values: Mapping[str, float]) -> None:
+        """Logs the numbers of a step under the name of its phase."""
+        self._board(phase).log(dict(values), step=step)
+        rows = {f"{phase}/{name}": value for name, value in values.items()}
+        for name, tracker in self._trackers.items():
+            try:
+                self._log(name, tracker, phase, step, rows)
+            except Stopped:
+                raise
+            except Exception as error:
+                if name not in self._failed:
+                    warnings.warn(
+                        f"{name} did not take the metrics of {phase}, step {step} "
+                        f"({type(error).__name__}); metrics.jsonl has them",
+                        stacklevel=3,
+                    )
+                self._failed.add(name)
+        self._phases.add(phase)
+
+    def rewind(self, phase: str, step: int) -> None:
+        """Drop what TensorBoard has of the phase from `step` on, which will come again."""
+        if phase in self._boards:
+            self._boards.pop(phase).finish()
+        self._board(phase, purge_step=step)
+
+    def close(self) -> None:
+        """Sends what is left."""
+        for tracker in (*self._boards.values(), *self._trackers.values()):
+            tracker.finish()
+
+    def _board(self, phase: str, purge_step: int | None = None) -> TensorBoardTracker:
+        if phase not in self._boards:
+            board = TensorBoardTracker(phase, self._events, purge_step=purge_step)
+            board.start()
+            self._boards[phase] = board
+        return self._boards[phase]
+
+    def _log(
+        self, name: str, tracker: Any, phase: str, step: int, rows: Mapping[str, float]
+    ) -> None:
+        if name != "wandb":
+            # a name of theirs has no other characters
+            tracker.log({re.sub(r"[^\w/ -]", "_", k): v for k, v in rows.items()}, step=step)
+            return
+        # its own step only grows: every phase has an axis of its own
+        axis = f"{phase}/step"
+        if phase not in self._phases:
+            tracker.tracker.define_metric(axis)
+            tracker.tracker.define_metric(f"{phase}/*", step_metric=axis)
+        tracker.log({axis: step, **rows})
+
+
+def _alone() -> None:
+    """Tell accelerate that this process is one alone, since only rank 0 has a log.
+
+    Its trackers ask `PartialState`, which would else make a world of what torchrun has set, and
+    set the number of threads.
+    """
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+    world = {name: os.environ.pop(name) for name in names if name in os.environ}
+    try:
+        PartialState(cpu=True)
+    finally:
+        os.environ.update(world)

@@ -1,0 +1,189 @@
+"""Trackers get the rows of metrics.jsonl; one that is missing or fails is told in one line."""
+
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from rrgtrain.errors import UserError
+from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.trackers import OPTIONS, projects, require_trackers
+from rrgtrain.schema import LogSettings
+from rrgtrain.state.rundir import RunDir
+
+KEY = "0123456789abcdef-secret"
+
+
+class Service:
+    """Stands for the package of a tracker, and for the run that its `init` gives."""
+
+    def __init__(self, refuses: int = 0) -> None:
+        self.begun: list[dict] = []
+        self.rows: list[tuple[dict, int | None]] = []
+        self.defined: list[tuple] = []
+        self.finished, self.refuses = 0, refuses
+        self.config: dict[str, str] = {}
+
+    def init(self, **options: object) -> Service:
+        self.begun.append(options)
+        return self
+
+    def define_metric(self, name: str, step_metric: str | None = None) -> None:
+        self.defined.append((name, step_metric))
+
+    def log(self, row: dict, step: int | None = None) -> None:
+        if self.refuses:
+            self.refuses -= 1
+            raise ConnectionError(f"no answer for {KEY}")
+        self.rows.append((row, step))
+
+    def finish(self) -> None:
+        self.finished += 1
+
+
+def mlflow(service: Service) -> types.SimpleNamespace:
+    """Stands for MLflow, whose functions are the module's."""
+
+    def start_run(**options: object) -> None:
+        service.begun.append(options)
+
+    return types.SimpleNamespace(
+        search_experiments=lambda filter_string: [],
+        create_experiment=lambda **options: options["name"],
+        start_run=start_run,
+        log_metrics=lambda row, step: service.log(row, step),
+        end_run=service.finish,
+    )
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[RunDir]:
+    with RunDir.create(tmp_path / "run") as made:
+        yield made
+
+
+@pytest.fixture
+def services(monkeypatch: pytest.MonkeyPatch) -> dict[str, Service]:
+    made = {name: Service() for name in OPTIONS}
+    for name, service in made.items():
+        module: Any = mlflow(service) if name == "mlflow" else service
+        monkeypatch.setitem(sys.modules, name, module)
+    return made
+
+
+def test_weights_and_biases_only_when_asked(
+    run: RunDir, services: dict[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = services["wandb"]
+    for step in (2, 3):
+        with RunLog(run, LogSettings(wandb="chest")) as log:
+            log.write("sft", step, {"loss": 0.5})
+    assert wandb.rows == [({"sft/step": s, "sft/loss": 0.5}, None) for s in (2, 3)]
+    assert ("sft/*", "sft/step") in wandb.defined and wandb.finished == 2
+    first, second = wandb.begun
+    assert first["project"] == "chest" and first["resume"] == "allow"
+    assert first["id"] == second["id"], "a resumed run goes on in the same one"
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    with RunLog(run) as log:
+        log.write("sft", 1, {"loss": 1.0})
+    with pytest.raises(UserError) as error:
+        RunLog(run, LogSettings(wandb="chest"))
+    assert str(error.value) == (
+        "log.wandb names a project, but wandb is not installed; pip install wandb, or leave "
+        "log.wandb out"
+    )
+
+
+def test_several_trackers_and_tensorboard_get_the_same_numbers(
+    run: RunDir, services: dict[str, Service]
+) -> None:
+    named = dict.fromkeys(OPTIONS, "chest")
+    with RunLog(run, LogSettings(trackers=named)) as log:
+        log.write("dr_grpo+orapo", 4, {"edits/a.b": torch.tensor(0.25)})
+    assert services.pop("wandb").rows == [
+        ({"dr_grpo+orapo/step": 4, "dr_grpo+orapo/edits/a.b": 0.25}, None)
+    ]
+    for name, service in services.items():
+        assert service.rows == [({"dr_grpo_orapo/edits/a_b": 0.25}, 4)], name
+        assert len(service.begun) == service.finished == 1, name
+    assert services["trackio"].begun[0]["project"] == "chest"
+    assert len(services["swanlab"].begun[0]["id"]) == 21
+    assert services["mlflow"].begun[0]["experiment_id"] == "chest"
+    events = EventAccumulator(str(run.events / "dr_grpo+orapo"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("edits/a.b")] == [(4, 0.25)]
+
+
+def test_the_key_of_before_counts_beside_the_new_one() -> None:
+    settings = LogSettings(wandb="chest", trackers={"wandb": "other", "mlflow": "lungs"})
+    assert projects(settings) == {"wandb": "chest", "mlflow": "lungs"}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mlflow", "log.trackers.mlflow names a project, but mlflow is not installed; pip install"),
+        ("ml_flow", "log.trackers.ml_flow names no tracker that is known; did you mean mlflow?"),
+        ("x", "log.trackers.x names no tracker that is known; known are wandb, mlflow, trackio"),
+    ],
+)
+def test_a_tracker_that_is_missing_or_unknown(
+    name: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UserError) as error:
+        require_trackers(LogSettings(trackers={name: "chest"}))
+    assert str(error.value).startswith(told) and "\n" not in str(error.value)
+
+
+def test_one_that_cannot_start_is_told_without_what_it_says(
+    run: RunDir, services: dict[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_: object) -> None:
+        raise PermissionError(f"key {KEY} is not valid")
+
+    monkeypatch.setattr(services["trackio"], "init", refused)
+    with pytest.raises(UserError, match="trackio cannot start \\(PermissionError\\); log") as error:
+        RunLog(run, LogSettings(trackers={"mlflow": "chest", "trackio": "chest"}))
+    assert services["mlflow"].finished == 1
+    assert KEY not in str(error.value) and error.value.__cause__ is None
+
+
+def test_one_that_fails_later_is_told_once_and_the_run_goes_on(
+    run: RunDir, services: dict[str, Service]
+) -> None:
+    services["trackio"].refuses = 2
+    with RunLog(run, LogSettings(trackers={"trackio": "chest"})) as log:
+        with pytest.warns(UserWarning, match="trackio did not take the metrics of rl") as told:
+            log.write("rl", 0, {"reward": 1.0})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            log.write("rl", 1, {"reward": 1.0})
+            log.write("rl", 2, {"reward": 1.0})
+    assert KEY not in str(told[0].message)
+    assert [row["step"] for row in read_metrics(run.metrics)] == [0, 1, 2]
+    assert services["trackio"].rows == [({"rl/reward": 1.0}, 2)]
+
+
+def test_the_world_of_torchrun_is_no_matter_to_the_trackers(
+    run: RunDir, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from accelerate import PartialState
+
+    PartialState._reset_state()
+    threads = torch.get_num_threads()
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    with RunLog(run) as log:
+        log.write("rl", 0, {"reward": 1.0})
+    assert PartialState().num_processes == 1 and torch.get_num_threads() == threads
+    assert not torch.distributed.is_initialized()
