@@ -55,7 +55,7 @@ KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "h
 KERNEL_DOORS |= {"from_logits", "linear"}
 # What the rooms of the other packages show, beside their `__init__`; "*" is every file.
 DOORS = {
-    "rrgclinical.chexbert": "batches checkpoint distilled pieces",
+    "rrgclinical.chexbert": "checkpoint distilled pieces",
     "rrgclinical.radgraph": "archive extractor graph reward words",
     "rrgclinical.rules": "assertion concepts sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",

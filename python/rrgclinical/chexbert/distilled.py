@@ -20,10 +20,9 @@ from torch import Tensor
 from transformers import BertConfig
 
 from rrgclinical.backends import Labeller
-from rrgclinical.chexbert.batches import pad
 from rrgclinical.chexbert.labeller import CheXbertLabeller
 from rrgclinical.chexbert.network import CLASSES, CheXbertNetwork
-from rrgclinical.chexbert.pieces import SPECIALS
+from rrgclinical.chexbert.pieces import SPECIALS, pad
 from rrgclinical.errors import UserError
 
 WIDTH, LAYERS, LIMIT = 64, 2, 512

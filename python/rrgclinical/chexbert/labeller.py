@@ -14,27 +14,21 @@ from torch import Tensor, nn
 from transformers import BertConfig
 
 from rrgclinical.backends import check_reports
-from rrgclinical.chexbert.batches import length_sorted, pad
 from rrgclinical.chexbert.checkpoint import load_network
 from rrgclinical.chexbert.network import CLASSES
 from rrgclinical.chexbert.pieces import (
     Pieces,
     ReportTokenizer,
+    pad,
     read_vocabulary,
     refuse_foreign,
 )
-from rrgclinical.errors import UserError
 from rrgclinical.fingerprint import fingerprint
+from rrgclinical.inference import length_sorted, place_network
 from rrgclinical.labels import OBSERVATIONS, ClassId
 
 _log = logging.getLogger(__name__)
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-# Padded tokens a batch. On two CPU cores 8 reports of 118 tokens went 1.4 times as fast as 64
-# in fp32; a GPU needs large batches to be busy (its best value is unmeasured).
-_CPU_TOKENS = 1024
-_GPU_TOKENS = 32768
 
 _PRESENT = torch.arange(len(ClassId)) < torch.tensor(CLASSES)[:, None]
 
@@ -77,23 +71,17 @@ class CheXbertLabeller:
         Raises:
             UserError: an option that cannot be, or a file that is absent or holds something else.
         """
-        if dtype not in _DTYPES:
-            raise UserError(f"labeller chexbert: dtype {dtype!r}; choose {' or '.join(_DTYPES)}")
-        if token_budget is not None and token_budget < 1:
-            raise UserError(f"labeller chexbert: token_budget is {token_budget}; wanted 1 or more")
-        self.device = _device(device)
+        placement = place_network("labeller chexbert", device, dtype, token_budget)
+        self.device, self.token_budget = placement.device, placement.token_budget
         shape = config or BertConfig()
         network = load_network(weights, shape)
         vocabulary = read_vocabulary(tokenizer, shape.vocab_size)
         if config is None:
             refuse_foreign(vocabulary)
         encoder: nn.Module = network.bert
-        encoder.to(_DTYPES[dtype])
+        encoder.to(placement.dtype)
         self.network = network.to(self.device)
         self.tokenize = ReportTokenizer(vocabulary, shape.max_position_embeddings)
-        self.token_budget = token_budget or (
-            _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
-        )
         self._settings = (dtype, sorted(vocabulary.items()))
         self._told = False
 
@@ -150,12 +138,3 @@ class CheXbertLabeller:
                 "overflow? use dtype fp32"
             )
         return logits
-
-
-def _device(device: str | torch.device) -> torch.device:
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"labeller chexbert: device {device!r} is not there; use cpu") from error
-    return found

@@ -15,12 +15,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
+from torch import Tensor
 
 from rrgclinical.errors import UserError
 
@@ -82,6 +84,14 @@ class ReportTokenizer:
             )
             for encoding in self._tokenizer.encode_batch(texts, add_special_tokens=False)
         ]
+
+
+def pad(pieces: Sequence[Pieces], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Ids and attention mask of a batch, [R, L] int64 each; the mask is 0 at padding."""
+    longest = max(len(one.ids) for one in pieces)
+    ids = [one.ids + [pad_id] * (longest - len(one.ids)) for one in pieces]
+    mask = [[1] * len(one.ids) + [0] * (longest - len(one.ids)) for one in pieces]
+    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
 
 
 def read_vocabulary(name: str | Path | None, size: int) -> dict[str, int]:

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from rrgclinical.backends import check_reports
-from rrgclinical.chexbert.batches import length_sorted, pad
 from rrgclinical.chexbert.labeller import CheXbertLabeller
-from rrgclinical.chexbert.pieces import Pieces
+from rrgclinical.chexbert.pieces import Pieces, pad
+from rrgclinical.inference import length_sorted
 from rrgclinical.labels import NO_FINDING, ClassId, check_labels, to_binary
 from rrgkern import span_max
 

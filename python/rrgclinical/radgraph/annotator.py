@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from rrgclinical.backends import check_reports
-from rrgclinical.chexbert.batches import length_sorted
 from rrgclinical.errors import UserError
 from rrgclinical.fingerprint import fingerprint
+from rrgclinical.inference import length_sorted, place_network
 from rrgclinical.radgraph.archive import read_archive
 from rrgclinical.radgraph.checkpoint import load_network
 from rrgclinical.radgraph.graph import Graph, build_graph
@@ -24,12 +24,6 @@ from rrgclinical.radgraph.reward import CASES, RadGraphF1, radgraph_f1
 from rrgclinical.radgraph.words import EMPTY, spelling, split_words
 
 _log = logging.getLogger(__name__)
-
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-# Padded pieces a batch, as for CheXbert, whose encoder is the same size.
-_CPU_TOKENS = 1024
-_GPU_TOKENS = 32768
 
 
 @dataclass(frozen=True)
@@ -79,24 +73,18 @@ class RadGraph:
         Raises:
             UserError: an option that cannot be, or a file that is absent or holds something else.
         """
-        if dtype not in _DTYPES:
-            raise UserError(f"radgraph: dtype {dtype!r}; choose {' or '.join(_DTYPES)}")
-        if token_budget is not None and token_budget < 1:
-            raise UserError(f"radgraph: token_budget is {token_budget}; wanted 1 or more")
+        placement = place_network("radgraph", device, dtype, token_budget)
+        self.device, self.token_budget = placement.device, placement.token_budget
         if case not in CASES:
             raise UserError(f"radgraph: case {case!r}; choose {' or '.join(CASES)}")
-        self.device = _device(device)
         archive = read_archive(weights, model_type)
         source = encoder or archive.shape.encoder
         network = load_network(archive, source, weights == "hub")
-        network.encoder.to(_DTYPES[dtype])
+        network.encoder.to(placement.dtype)
         self.network = network.to(self.device)
         self.model_type, self.shape = archive.model_type, archive.shape
         self.ner, self.relations = archive.ner, archive.relations
         self.case = case
-        self.token_budget = token_budget or (
-            _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
-        )
         self._pieces = WordTokenizer(source, weights == "hub")
         self._dtype = dtype
         self._told = False
@@ -229,12 +217,3 @@ class RadGraph:
                 len(reports),
                 self.shape.segment,
             )
-
-
-def _device(device: str | torch.device) -> torch.device:
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"radgraph: device {device!r} is not there; use cpu") from error
-    return found

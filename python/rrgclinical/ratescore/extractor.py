@@ -15,18 +15,15 @@ from torch import Tensor, nn
 
 from rrgclinical.backends import check_reports
 from rrgclinical.cached import Cached
-from rrgclinical.chexbert.batches import length_sorted
 from rrgclinical.entities import KINDS, Entities, EntityRow
-from rrgclinical.errors import UserError
 from rrgclinical.fingerprint import fingerprint
+from rrgclinical.inference import length_sorted, place_network
 from rrgclinical.ratescore.decode import decode_labels
 from rrgclinical.ratescore.models import load_embedder, load_ner
 from rrgclinical.ratescore.sentences import Splitter, splitter
 
 _log = logging.getLogger(__name__)
 
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-_CPU_TOKENS, _GPU_TOKENS = 1024, 32768
 _NER_PIECES, _EMBEDDER_PIECES = 512, 30
 _SHORTEST = 3
 """Characters of a sentence that the package still reads."""
@@ -75,21 +72,13 @@ class RaTEExtractor:
         Raises:
             UserError: an option that cannot be, or a file that is absent or holds something else.
         """
-        if dtype not in _DTYPES:
-            raise UserError(f"extractor ratescore: dtype {dtype!r}; choose {' or '.join(_DTYPES)}")
-        if token_budget is not None and token_budget < 1:
-            raise UserError(
-                f"extractor ratescore: token_budget is {token_budget}; wanted 1 or more"
-            )
+        placement = place_network("extractor ratescore", device, dtype, token_budget)
+        self.device, self.token_budget = placement.device, placement.token_budget
         self.split: Splitter = splitter(sentences)
-        self.device = _device(device)
         self._ner, self._ner_tokens = load_ner(ner)
         self._embedder, self._embedder_tokens = load_embedder(embedder)
         for network in (self._ner, self._embedder):
-            network.to(device=self.device, dtype=_DTYPES[dtype])
-        self.token_budget = token_budget or (
-            _CPU_TOKENS if self.device.type == "cpu" else _GPU_TOKENS
-        )
+            network.to(device=self.device, dtype=placement.dtype)
         self._settings = (dtype, sentences)
         names = self._ner.config.id2label
         self._labels = [names[index] for index in range(len(names))]
@@ -237,14 +226,3 @@ def _key(text: str, kind: int) -> int:
     canonical = f"{int(kind)} {' '.join(text.casefold().split())}"
     digest = hashlib.blake2b(canonical.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
-
-
-def _device(device: str | torch.device) -> torch.device:
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(
-            f"extractor ratescore: device {str(device)!r} is not there; use cpu"
-        ) from error
-    return found

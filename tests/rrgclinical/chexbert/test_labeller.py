@@ -10,7 +10,7 @@ import torch
 
 from rrgclinical import build_labeller, to_binary
 from rrgclinical.chexbert import to_classification
-from rrgclinical.chexbert.batches import length_sorted
+from rrgclinical.inference import length_sorted
 from tests.rrgclinical.chexbert import tiny
 
 REPORTS = [*tiny.ADVERSARIAL, *tiny.reports(220)]
