@@ -1,4 +1,4 @@
-"""What turns reports into labels and entities, and the names under which a recipe asks for it."""
+"""Build labellers and extractors by name."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def build_extractor(name: str, **options: Any) -> Extractor:
 
 
 def takes_device(what: str, name: str) -> bool:
-    """Whether the labeller or extractor (`what`) of a name has a network to place on a device."""
+    """Tell whether a named labeller or extractor (`what`) has a network."""
     table = _LABELLERS if what == "labeller" else _EXTRACTORS
     return "device" in inspect.signature(_find(table, what, name)).parameters
 

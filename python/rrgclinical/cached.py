@@ -160,7 +160,7 @@ def pack_entities(entities: Entities) -> bytes:
 
 
 def unpack_entities(payload: bytes, text: str) -> Entities:
-    """What `pack_entities` made of the entities of `text`."""
+    """Unpack what `pack_entities` made of the entities of `text`."""
     with np.load(io.BytesIO(payload), allow_pickle=False) as held:
         parts = {name: held[name] for name in held.files}
     sentences = [(int(a), int(b)) for a, b in parts.pop("sentences")]
@@ -170,7 +170,10 @@ def unpack_entities(payload: bytes, text: str) -> Entities:
 
 
 def store_of(cache: str | Path | None, model: object, what: str) -> Store | None:
-    """The store of a model that says what it is; one that does not is cached in memory only."""
+    """Open the store of a model by its fingerprint.
+
+    None for a model without one, which is cached in memory only.
+    """
     # The digest of a network is only worth its second where it is used.
     fingerprint = getattr(model, "fingerprint", None) if cache is not None else None
     if cache is None or fingerprint is None:

@@ -7,7 +7,7 @@ from pickle import UnpicklingError
 
 
 class UserError(Exception):
-    """Bad input, told in one line: what was seen, what was wanted, how to fix it.
+    """Bad input, in one line: what was seen, wanted, and the mend.
 
     The command line prints the line and exits with status 2; nothing else is written.
     """

@@ -1,4 +1,4 @@
-"""Which weights made a result: a digest that caches on disk are keyed by."""
+"""Digest the weights and settings that made a result; keys caches on disk."""
 
 from __future__ import annotations
 

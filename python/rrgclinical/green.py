@@ -87,7 +87,7 @@ class Green:
 
     @property
     def usage(self) -> Usage:
-        """What the endpoint has been asked."""
+        """Requests, tokens and cost so far."""
         return self.chat.usage
 
     def judge(self, reports: Sequence[str], references: Sequence[str]) -> list[Judgement]:

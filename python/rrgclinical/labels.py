@@ -37,7 +37,7 @@ CHEXPERT_5: tuple[int, ...] = tuple(
 
 
 class ClassId(IntEnum):
-    """What a report says of an observation. No Finding is only ever BLANK or POSITIVE."""
+    """Class of an observation in a report; No Finding is BLANK or POSITIVE."""
 
     BLANK = 0
     POSITIVE = 1

@@ -32,7 +32,7 @@ def label_report(pred: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
 
 def single_report_f1(pred: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """float64 `[R]`: micro-F1 of each report over its 14 labels, 2TP / (2TP + FP + FN).
+    """Compute each report's micro-F1 over its 14 labels; float64 `[R]`.
 
     EditGRPO's CheXbert reward. Two reports without a positive label give 0, not 1.
     """

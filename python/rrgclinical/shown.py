@@ -25,7 +25,7 @@ def shown_url(url: str) -> str:
 
 
 def redacted(text: str) -> str:
-    """`text` with *** for user and password of each address in it, and for keys in its query."""
+    """Replace user, password and query keys of addresses in `text` by ***."""
     return _QUERY.sub(r"\1***", _USER.sub("***", text))
 
 

@@ -1,4 +1,4 @@
-"""Computed results on disk, by the model that made them and the text they were made from.
+"""Keep computed results on disk, by model and text.
 
 Each process appends to a file of its own, so writers never meet, on a shared file system either.
 A record carries its length and checksum: what a killed writer left half done is not there, and is
@@ -23,7 +23,7 @@ _SUFFIX = ".records"
 
 
 class Store:
-    """A mapping from str to bytes for one model; keys are never overwritten with other values.
+    """A mapping from str to bytes for one model; no key changes its value.
 
     Records that other processes add are seen by stores opened later.
     """

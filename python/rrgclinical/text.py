@@ -75,7 +75,7 @@ def tokens(report: str) -> tuple[str, ...]:
 
 
 def count_ngrams(words: Sequence[str], order: int = ORDER) -> Counter[tuple[str, ...]]:
-    """How often each n-gram of 1 to `order` words occurs."""
+    """Count the n-grams of 1 to `order` words."""
     return Counter(
         tuple(words[i : i + n]) for n in range(1, order + 1) for i in range(len(words) - n + 1)
     )

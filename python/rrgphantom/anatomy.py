@@ -250,7 +250,7 @@ def _over(image: Array, mask: Array, density: Array) -> Array:
 
 
 def rib_height(x: Array | float, phase: float) -> Array:
-    """Fractional rib number of the posterior ribs at height 0; adds y / 0.135 below it."""
+    """Compute the fractional posterior rib number at height 0; add y / 0.135 below."""
     return -(0.16 * (np.abs(x) / 0.75) - 0.34 * (np.abs(x) / 0.75) ** 3) / 0.135 + phase
 
 

@@ -1,4 +1,4 @@
-"""The truth behind one phantom study: what is in the chest, before it is drawn or described."""
+"""Draw the truth of one phantom study: findings, before image and report."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ DEVICES = ("endotracheal tube", "pacemaker", "central line", "chest tube", "ente
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing in the chest; sides are the patient's, so right is drawn on the left of the image.
+    """One finding; sides are the patient's (right is left in the image).
 
     `severity` 1 small, 2 moderate, 3 large. `cause` is the disease the report offers for a lung
     density, stated as certain when `cause_certain`. `change` is relative to the prior study:
@@ -106,7 +106,7 @@ class Case:
 
 
 def labels_of(findings: Iterable[Finding], negated: Iterable[str]) -> tuple[int, ...]:
-    """Class ids of these statements; No Finding is positive when nothing but a device is there."""
+    """Label statements; No Finding is positive where there are devices at most."""
     ids = {name: NEGATIVE for name in negated}
     for finding in findings:
         for name, value in finding.observations().items():

@@ -25,8 +25,11 @@ DENSE = 0.68
 
 @dataclass(frozen=True)
 class Brush:
-    """What a painter needs: `seen` is the finding's visibility (1 is plain), `vessels` the part of
-    the image that is vessels."""
+    """Input of a painter.
+
+    `seen` is the finding's visibility (1 is plain), `vessels` the part of the image that is
+    vessels.
+    """
 
     scene: Scene
     finding: Finding

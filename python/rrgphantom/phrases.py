@@ -1,4 +1,4 @@
-"""What the phantom's reports are made of: wordings per finding, most template-like first.
+"""Wordings of the phantom's reports per finding, most template-like first.
 
 Fields: `{size}` the adjective of severity, `{adv}` its adverb, `{side}`, `{on}` "on the left" or
 "bilaterally", `{lobe}` "right lower lobe", `{inlobe}` "in the right lower lobe", `{s}` and `{be}`

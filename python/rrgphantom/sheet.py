@@ -12,8 +12,11 @@ from PIL import Image, ImageDraw, ImageFont
 def phantom_sheet(
     directory: str | Path, n: int = 12, *, columns: int = 4, tile: int = 224, split: str = "test"
 ) -> Image.Image:
-    """The first `n` studies of a split as one RGB image: all views of a study side by side in
-    tiles of `tile` pixels, the report below. Studies are laid out in `columns` columns."""
+    """Draw the first `n` studies of a split as one RGB image.
+
+    All views of a study stand side by side in tiles of `tile` pixels, the report below. Studies
+    are laid out in `columns` columns.
+    """
     root = Path(directory)
     entries = json.loads((root / "annotation.json").read_text(encoding="utf-8"))[split][:n]
     if not entries:

@@ -10,7 +10,7 @@ _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 
 
 def parse_json(text: str) -> Any:
-    """The one JSON value that `text` is, or that a code fence around all of it holds.
+    """Read the one JSON value in `text`, without its code fence.
 
     Raises ValueError for text before or after it, a key given twice, NaN, or an unfinished value.
     """

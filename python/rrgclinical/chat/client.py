@@ -40,8 +40,10 @@ def json_question(messages: list[Message], check: Callable[[Any], T]) -> Questio
 
 @dataclass
 class Usage:
-    """What the endpoint has been asked since construction. `cost` is in the currency of the
-    prices; `seconds` adds up the latency of every request, however many ran at once.
+    """Count requests, tokens and cost since construction.
+
+    `cost` is in the currency of the prices; `seconds` adds up the latency of every request,
+    however many ran at once.
     """
 
     requests: int = 0
@@ -110,7 +112,7 @@ class ChatSettings:
 
 
 class Chat:
-    """A language model that is asked in conversations and answers each with a text or JSON."""
+    """A language model behind an endpoint, asked in conversations."""
 
     def __init__(self, settings: ChatSettings) -> None:
         """Nothing is sent yet."""
@@ -123,7 +125,7 @@ class Chat:
             self._store = Store(settings.cache, f"chat-{_digest(settings.model)}")
 
     def ask(self, questions: Sequence[Question[T]]) -> list[T]:
-        """What each question reads in its answer, in order.
+        """Ask all questions; return what each reads in its answer, in order.
 
         The model is told of an answer in another form and asked once more. The first question that
         fails stops the others.
@@ -138,7 +140,7 @@ class Chat:
         return [next(fresh) if held is None else held[0] for held in kept]
 
     def check(self) -> None:
-        """Asks for one word, so that an endpoint that is down, or refuses, is known beforehand.
+        """Ask for one word, to find an endpoint that is down or refuses.
 
         Raises as `ask`. The answer is not looked at, and nothing is kept.
         """

@@ -87,12 +87,14 @@ class CheXbertLabeller:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the weights, the vocabulary and the dtype: of all that a label depends on."""
+        """Digest of all that a label depends on: weights, vocabulary and dtype."""
         return fingerprint((self.network,), *self._settings)
 
     def label(self, reports: Sequence[str]) -> np.ndarray:
-        """int8 `[R, 14]` class ids. Raises TypeError for the first report that is not a str,
-        FloatingPointError for logits that are not finite.
+        """Label reports: int8 `[R, 14]` class ids.
+
+        Raises TypeError for the first report that is not a str, FloatingPointError for logits
+        that are not finite.
         """
         return self.read(reports).labels
 
@@ -114,7 +116,7 @@ class CheXbertLabeller:
         return Reading(labels, truncated)
 
     def class_logits(self, reports: Sequence[str]) -> Tensor:
-        """[R, 14, 4] on the CPU, fp32; -inf for the two classes that No Finding lacks."""
+        """Compute fp32 logits [R, 14, 4] on the CPU; -inf for classes No Finding lacks."""
         pieces, row = self._distinct(check_reports(reports))
         return self._logits(pieces)[row]
 

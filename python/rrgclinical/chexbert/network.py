@@ -1,4 +1,4 @@
-"""CheXbert (Smit et al., 2020): BERT, and 14 linear heads on the last state of [CLS]."""
+"""CheXbert (Smit et al., 2020): BERT and 14 linear heads on [CLS]."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLASSES = tuple(2 if c == NO_FINDING else len(ClassId) for c in range(len(OBSERV
 
 
 class CheXbertNetwork(nn.Module):
-    """The 14 heads stand in one matrix, in the order of `OBSERVATIONS`: 54 rows of 4 and 2."""
+    """BERT and its 14 heads: one matrix of 54 rows, ordered as `OBSERVATIONS`."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()

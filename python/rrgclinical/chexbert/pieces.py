@@ -87,7 +87,7 @@ class ReportTokenizer:
 
 
 def pad(pieces: Sequence[Pieces], pad_id: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Ids and attention mask of a batch, [R, L] int64 each; the mask is 0 at padding."""
+    """Pad a batch: ids and attention mask (0 at padding), int64 [R, L] each."""
     longest = max(len(one.ids) for one in pieces)
     ids = [one.ids + [pad_id] * (longest - len(one.ids)) for one in pieces]
     mask = [[1] * len(one.ids) + [0] * (longest - len(one.ids)) for one in pieces]
@@ -95,7 +95,7 @@ def pad(pieces: Sequence[Pieces], pad_id: int, device: torch.device) -> tuple[Te
 
 
 def read_vocabulary(name: str | Path | None, size: int) -> dict[str, int]:
-    """Word piece -> id, from a folder, or from the local cache by hub name: never downloaded.
+    """Read word piece -> id from a folder or the local hub cache; downloads nothing.
 
     Args:
         name: a folder with vocab.txt or tokenizer.json, or a hub name such as

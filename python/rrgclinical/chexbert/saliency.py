@@ -1,4 +1,4 @@
-"""How much each token of a sampled report moves CheXbert's opinion (DEER, DiTPO eq. 9 to 12)."""
+"""Weigh tokens by how far they move CheXbert's logits (DEER, DiTPO eq. 9-12)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rrgkern import span_max
 
 
 class PieceSaliency(NamedTuple):
-    """Of the M word pieces of S reports, one after another, all on the CPU.
+    """Saliency of the M word pieces of S reports, one after another, on the CPU.
 
     saliency [M] fp32 (fp64 from an fp64 network); spans [M, 2] int32, characters of the report;
     offsets [S+1] int64; truncated [S] bool. Special tokens are no pieces.
@@ -33,7 +33,7 @@ class PieceSaliency(NamedTuple):
 
 
 class TokenSaliency(NamedTuple):
-    """Of the N tokens of the policy.
+    """Saliency of the N tokens of the policy.
 
     weights [N] fp32, >= 1 where beta >= 0; past_limit [N] bool, the token begins behind the last
     word piece that CheXbert reads, and weighs 1 for that reason.
@@ -53,7 +53,7 @@ def token_saliency_weights(
     beta: float = 1.0,
     uncertain: bool = True,
 ) -> TokenSaliency:
-    """w = 1 + beta * s for every token of the sampled reports (DiTPO eq. 12).
+    """Compute w = 1 + beta s for every sampled token (DiTPO eq. 12).
 
     s is the largest saliency of a word piece that shares a character with the token, 0 where none
     does. A report whose reference has no positive or uncertain finding has w = 1 throughout.

@@ -33,7 +33,7 @@ class CachedFacts:
 
     @property
     def usage(self) -> Usage | None:
-        """What the endpoint has been asked; None without one."""
+        """Requests, tokens and cost so far; None without an endpoint."""
         return self.reader.chat.usage if isinstance(self.reader, EndpointFacts) else None
 
     def read(self, reports: Sequence[str], *, keep: bool = False) -> list[FactReading]:

@@ -1,4 +1,4 @@
-"""Facts and verdicts by a language model: one request for the facts, one for the verdicts."""
+"""Read facts, then verdicts, with one request each to a language model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ENTAIL = (
 
 
 class EndpointFacts:
-    """FactS with a language model in both places (OraPO used GPT-4.1; any that answers in JSON)."""
+    """FactS by a language model that answers in JSON (OraPO used GPT-4.1)."""
 
     def __init__(self, chat: Chat) -> None:
         """`chat` is asked twice per report, and once where it states nothing."""

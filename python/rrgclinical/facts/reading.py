@@ -1,4 +1,4 @@
-"""What the facts of a report say of each label, and the reward made of it (OraPO)."""
+"""Verdicts of a report's facts on each label, and their reward (OraPO)."""
 
 from __future__ import annotations
 

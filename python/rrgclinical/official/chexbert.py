@@ -68,7 +68,7 @@ class OfficialCheXbert:
         return np.array(cells, dtype=np.int8).reshape(-1, len(OBSERVATIONS))
 
     def ids(self, reports: Sequence[str]) -> list[list[int]]:
-        """What the encoder reads of each report."""
+        """List the piece ids that the encoder reads of each report."""
         return self.worker.call("chexbert_ids", model=self._model, reports=check_reports(reports))
 
     def f1(self, candidates: Sequence[str], references: Sequence[str]) -> list[Any]:

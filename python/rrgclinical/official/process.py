@@ -39,8 +39,9 @@ def oracle_python(python: str | Path | None = None) -> Path:
 
 
 class Worker:
-    """One process in a folder of its own, which the packages take for their cache. It serves any
-    number of models; starting it takes the packages' imports, some ten seconds.
+    """One process in a folder of its own, which the packages use as cache.
+
+    It serves any number of models; starting it takes the packages' imports, some ten seconds.
     """
 
     def __init__(self, python: str | Path | None = None, *, timeout: float = 3600.0) -> None:
@@ -70,7 +71,7 @@ class Worker:
         self.close = weakref.finalize(self, _end, self._process, self._errors, self._folder)
 
     def call(self, name: str, **arguments: Any) -> Any:
-        """What `worker.name(**arguments)` returns there.
+        """Call `worker.name(**arguments)` in the process; return its result.
 
         Raises:
             OracleError: it raised, took too long, or the process has ended.

@@ -69,8 +69,10 @@ class OfficialRaTEScore:
         return [[(text, kind) for text, kind in row] for row in found]
 
     def score(self, candidates: Sequence[str], references: Sequence[str]) -> np.ndarray:
-        """float64 [R], row r for pair r. The package leaves a pair with an empty report out of
-        its list, which shifts the others; here it keeps its place, with 0.5.
+        """Score pairs: float64 [R], row r for pair r.
+
+        The package leaves a pair with an empty report out of its list, which shifts the others;
+        here it keeps its place, with 0.5.
         """
         ours, theirs = check_reports(candidates), check_reports(references)
         if len(ours) != len(theirs):

@@ -44,7 +44,7 @@ def chexbert_labels(model: int, reports: list[str]) -> list[list[Any]]:
 
 
 def chexbert_ids(model: int, reports: list[str]) -> list[list[int]]:
-    """What its encoder reads."""
+    """List the piece ids that its encoder reads."""
     import pandas
     from f1chexbert.f1chexbert import tokenize
 
@@ -107,7 +107,7 @@ def ratescore_load(
 
 
 def ratescore_sentences(reports: list[str]) -> list[list[str]]:
-    """What it reads of each report."""
+    """List the sentences that it reads of each report."""
     from RaTEScore.utils import sentence_split
 
     return [sentence_split([report])[0] for report in reports]
@@ -145,7 +145,7 @@ def ratescore_scores(model: int, candidates: list[str], references: list[str]) -
 def ratescore_aligned(
     model: int, candidates: list[str], references: list[str]
 ) -> list[float | None]:
-    """Pair by pair; None where a report has no sentence, for which the package has no score."""
+    """Score pair by pair; None where a report has no sentence and no score."""
     scorer = LOADED[model]
     read = (ratescore_sentences(candidates), ratescore_sentences(references))
     pairs = zip(candidates, references, *read, strict=True)

@@ -91,14 +91,16 @@ class RadGraph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of the weights and of all else that a graph depends on; `case` is not of it."""
+        """Digest of all that a graph depends on; `case` is no part of it."""
         shape = replace(self.shape, encoder="")
         settings = (self.model_type, shape, self.ner, self.relations, self._dtype)
         return fingerprint((self.network,), *settings, self._pieces.vocabulary())
 
     def annotate(self, reports: Sequence[str]) -> list[Graph]:
-        """The graph of every report. One of white space alone has no word and no entity; an empty
-        one is read as "None" (see `Graph`).
+        """Read the graph of every report.
+
+        One of white space alone has no word and no entity; an empty one is read as "None" (see
+        `Graph`).
 
         Raises:
             TypeError: a report is not a str.

@@ -41,7 +41,7 @@ _UNREADABLE = (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, Looku
 
 @dataclass(frozen=True)
 class Shape:
-    """What config.json says of the model. hidden: widths of the feed-forward layers."""
+    """Sizes in config.json; hidden: widths of the feed-forward layers."""
 
     encoder: str
     segment: int
@@ -54,8 +54,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Archive:
-    """ner[0] is "", the label of a span that is no entity; `relations` has no such entry.
+    """Content of an archive for one of its datasets.
 
+    ner[0] is "", the label of a span that is no entity; `relations` has no such entry.
     sizes: of every label list in vocabulary/, by (dataset, "ner" or "relation"): the weights hold
     heads for each, and one dataset is read.
     """

@@ -1,4 +1,4 @@
-"""weights.th into the network: every tensor that it reads must be there, and no unknown one.
+"""Load weights.th into the network; refuse missing and unknown tensors.
 
 The archive also holds heads for coreference and events, which the graph never reads, and heads of
 the datasets that it was not asked for. They are let pass without being loaded.
@@ -56,7 +56,7 @@ def load_network(archive: Archive, encoder: str | Path, download: bool) -> RadGr
 
 
 def missing_encoder(name: str, error: Exception) -> UserError:
-    """What to say when `name` is no encoder."""
+    """Make the error for a `name` that is no encoder."""
     reason = (str(error) or type(error).__name__).splitlines()[0]
     return UserError(
         f"radgraph: no encoder {name} ({reason}): pass encoder=, a folder with config.json and "

@@ -1,4 +1,4 @@
-"""RadGraph's entities for EditGRPO (its table 4): two are the same where text and class agree."""
+"""RadGraph's entities for EditGRPO (table 4), equal where text and class agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What RadGraph finds in a report: entities in order, each with its relations to others."""
+"""RadGraph's graph of a report: entities in order, with their relations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ class Entity:
 
 @dataclass(frozen=True)
 class Graph:
-    """words, spans: the report as read, characters [start, end) of each word; an empty report is
+    """Words, entities and relations of a report.
+
+    words, spans: the report as read, characters [start, end) of each word; an empty report is
     read as the word "None" without characters, as in the package.
     entities: by first word, then by last. segments: how many pieces the encoder read the report
     in; with more than one, what is in one was read without what is in another.

@@ -41,7 +41,7 @@ class Head(nn.Module):
 
 
 class Spans(NamedTuple):
-    """S spans of a batch, in order of report, first word, width. All int64 [S] on the device.
+    """S spans of a batch, by report, first word, width; int64 [S] on the device.
 
     first, last: words, counted over the batch. width: last - first.
     """
@@ -87,7 +87,7 @@ class RadGraphNetwork(nn.Module):
         self.pair = Head(3 * span, shape.hidden, relation_labels)
 
     def embed_words(self, ids: Tensor, mask: Tensor, pieces: Tensor, offsets: Tensor) -> Tensor:
-        """Words as the mean of their pieces, [T, H] fp32; a word without pieces is 0.
+        """Embed words as the mean of their pieces, fp32 [T, H]; 0 without pieces.
 
         Args:
             ids, mask: [R, L] int64, padded pieces.

@@ -1,4 +1,4 @@
-"""Words as pieces of the encoder's vocabulary, each word on its own, as the package reads them.
+"""Cut words into pieces of the encoder's vocabulary, as the package does.
 
 The package cuts a long report into parts, adds special tokens to each, and joins the states again.
 Its tokenizer of ModernBERT adds none, and nothing else in it knows: every word of
@@ -54,8 +54,10 @@ class WordTokenizer:
         return [self._seen[word] for word in words]
 
     def sequence(self, ids: Sequence[int], row: int) -> list[int]:
-        """`ids` in parts that leave room for two special tokens in `row`, with what the package
-        puts around each, joined. Cut into rows of `row`, this is what the encoder reads.
+        """Join `ids` in parts, each between the special tokens that the package adds.
+
+        A part leaves room for two special tokens in `row`. Cut into rows of `row`, the result is
+        what the encoder reads.
         """
         before, after = self._around
         parts = [ids[begin : begin + row - 2] for begin in range(0, len(ids), row - 2)]
@@ -71,7 +73,7 @@ class WordTokenizer:
 
 
 def read_order(length: int, row: int) -> list[int]:
-    """Where the states of a sequence of `length` stand that the package joins again, in order.
+    """List the places of the states that the package joins again, in order.
 
     It drops the first and the last state of every row but the outermost two, taking them for
     special tokens, which with a tokenizer that adds none they are not.

@@ -1,4 +1,4 @@
-"""RadGraph-F1 (Jain et al., 2021; Delbrouck et al., 2022) of two graphs, at its three levels.
+"""RadGraph-F1 of two graphs (Jain et al., 2021; Delbrouck et al., 2022).
 
 "RadGraph-F1" without a level is `partial`, also called RG_ER: EditGRPO's reward.
 """
@@ -13,8 +13,10 @@ CASES = ("pypi", "master")
 
 
 class RadGraphF1(NamedTuple):
-    """F1 over the distinct items of a report: simple, (text, label) of each entity; partial, and
-    whether it has a relation; complete, and what each relation says.
+    """F1 over the distinct items of a report, at three levels.
+
+    simple: (text, label) of each entity; partial: and whether it has a relation; complete: and
+    what each relation says.
     """
 
     simple: float

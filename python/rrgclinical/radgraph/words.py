@@ -49,5 +49,5 @@ def split_words(report: str, model_type: str) -> list[tuple[str, int, int]]:
 
 
 def spelling(word: str) -> str:
-    """What the encoder reads for a word: two marks of older corpora lose their stroke."""
+    """Spell a word for the encoder: two marks of older corpora lose their stroke."""
     return word[1:] if word in ("/.", "/?") else word

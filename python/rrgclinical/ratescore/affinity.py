@@ -1,4 +1,4 @@
-"""How much a match between two types of entity weighs in RaTEScore (its published tables)."""
+"""Weights of matches between entity types in RaTEScore (its published tables)."""
 
 from __future__ import annotations
 

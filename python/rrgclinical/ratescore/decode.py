@@ -1,4 +1,4 @@
-"""B-, I- and O labels of a sentence's tokens into entities, as the RaTEScore package reads them.
+"""Decode B-, I- and O labels into entities, as the RaTEScore package does.
 
 The package looks at the label of the next token, that of the closing special token included, and
 remembers an end that it should have forgotten; scores depend on both, so both are kept:

@@ -33,7 +33,7 @@ _HELD = 50_000
 
 
 class SentenceEntity(NamedTuple):
-    """An entity of a sentence: characters [start, end) in it, the package's text of it, kind."""
+    """An entity of a sentence: characters [start, end), the package's text, kind."""
 
     start: int
     end: int

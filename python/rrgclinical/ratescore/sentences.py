@@ -1,4 +1,4 @@
-"""Where sentences end: by this project's splitter, or by the package's own."""
+"""Split sentences by this project's rules, or by the package's own."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from rrgclinical.rules.trie import phrases_of
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """What a structure's predicates mean.
+    """Meaning of a structure's predicates.
 
     anatomy: concept id of the structure itself. meanings: predicate -> (concept id, present),
     several where one sentence settles several findings. phrases: its names.

@@ -1,4 +1,4 @@
-"""What one sentence asserts: findings with their status and attributes."""
+"""Read one sentence: findings with their status and attributes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings of heart, vessels, mediastinum, bones and devices, and what is said of a whole chest.
+"""Findings of heart, vessels, mediastinum, bones, devices and the whole chest.
 
 In the notation of `PhraseTable`; see `lung_findings` for what the observations follow.
 """

@@ -1,4 +1,4 @@
-"""What a finding is to the rules."""
+"""The record of a finding or structure of the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words that decide what is asserted of a finding, and those that locate or grade it.
+"""Words that assert, deny, locate or grade a finding.
 
 Phrases are in the notation of `PhraseTable`. After NegEx and ConText (Chapman et al., 2001;
 Harkema et al., 2009): a trigger, its direction, and what ends its scope.

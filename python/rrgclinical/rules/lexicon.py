@@ -33,7 +33,7 @@ _TOKEN_OR_NOT = re.compile(r"n['\u2019]t\b|[^\W_]+?(?=n['\u2019]t\b)|[^\W_]+|[,;
 
 
 class Role(NamedTuple):
-    """What a phrase does: its cue, and the concept id, subject, predicate or attribute value.
+    """Role of a phrase: cue, and concept id, subject, predicate or attribute value.
 
     attributes: (cue, value) pairs that the phrase's own words carry ("bibasilar density").
     """

@@ -1,4 +1,4 @@
-"""Look around in a sentence: what a comma opens, on which side of a cue its finding stands."""
+"""Decide what a comma opens, and on which side of a cue its finding stands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.DOUBT, Cue.DOUBT_EITHER, Cue
 
 
 def opens_statement(events: Sequence[Event], index: int) -> bool:
-    """True when the event at `index`, behind a comma or "and", begins a statement of its own.
+    """Tell whether the event behind a comma or "and" begins its own statement.
 
     It does where it grades, doubts or denies anew, and where its finding or structure has a verb
     of its own. A large or significant finding is what a list of denials names ("no consolidation,
@@ -48,7 +48,7 @@ def or_follows(events: Sequence[Event], index: int) -> bool:
 
 
 def looks_back(events: Sequence[Event], index: int) -> bool:
-    """True when the cue at `index` tells of a finding before it ("effusion on the left suspected").
+    """Tell whether a cue applies to a finding before it ("effusion suspected").
 
     It does where no finding or structure follows in its segment and one stands before it, with
     nothing but its place, a verb or a comma between.

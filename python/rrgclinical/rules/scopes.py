@@ -1,4 +1,4 @@
-"""The scopes that are open while a sentence is read: denial, doubt, and attributes to be given."""
+"""Scopes open in a sentence: denial, doubt, and attributes to be given."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NEXT = 3
 
 
 class Scopes:
-    """What is open at an event of a sentence, and the cues that open and end it.
+    """Scopes open at an event of a sentence; cues open and end them.
 
     `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
     token; `doubted` is where the doubt began, `advice` says that an examination is asked for.

@@ -1,4 +1,4 @@
-"""Phrase tables compiled to a word trie: the longest phrase at a word is one dict walk."""
+"""Compile phrase tables to a word trie, for the longest phrase at a word."""
 
 from __future__ import annotations
 
