@@ -1,4 +1,4 @@
-"""The policy loss from hidden states, with the gradients of hidden states and head, by mode.
+"""Measure the policy loss from hidden states and its gradients, by mode.
 
 Two batches: a dense one, and that of the domain, where 60 % of the positions are prompt or padding
 and 35 % of the groups have no variance, so no advantage. Log-probabilities of the policy that

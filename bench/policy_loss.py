@@ -1,4 +1,4 @@
-"""Loss, gradient and metrics of the policy: a dense batch, and the batch of the domain.
+"""Measure the policy loss, its gradient and its metrics: a dense batch, and the domain's.
 
 Log-probabilities of the policy that sampled and of the reference are given. The baseline and this
 library return the gradient and the metrics, a peer what its own trainer computes.
@@ -47,7 +47,7 @@ def eager(
     masked: bool,
     spec: PolicyLoss,
 ) -> tuple[Tensor, ...]:
-    """The clip with a k3 term as one writes it, under autograd, and the same metrics."""
+    """Compute the clip with a k3 term under autograd, and the same metrics."""
     keep = mask.to(logps.dtype)
     advantage, lengths = advantages[:, None], keep.sum(1, keepdim=True).clamp(min=1)
     difference = (logps - old).clamp(-20, 20)

@@ -1,4 +1,4 @@
-"""PPO's clip from logits that are in memory: loss, metrics and the gradient of the logits.
+"""Measure PPO's clip from logits in memory: loss, metrics, gradient of the logits.
 
 `against_peers.py` measures the same against other projects.
 """

@@ -39,7 +39,7 @@ class PolicyInputs(NamedTuple):
 
     @property
     def numbers(self) -> tuple[Tensor | None, ...]:
-        """What stands before the entropy in a kernel's argument list: advantages to weight."""
+        """Advantages to token weight: what kernels take before an entropy."""
         return (
             *(self.advantages, self.offsets, self.scale),
             *(self.old, self.ref, self.sampler, self.token_weight),

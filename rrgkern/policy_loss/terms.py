@@ -135,7 +135,7 @@ def terms(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> Terms:
 
 
 def clip_bounds(spec: PolicyLoss) -> tuple[float, float, float]:
-    """Lower and upper bound of the ratio and its cap for negative advantages, ±inf where none."""
+    """Bounds of the ratio and its cap for negative advantages, ±inf where none."""
     low = -math.inf if spec.eps_low is None else 1.0 - spec.eps_low
     return low, 1.0 + spec.eps_high, math.inf if spec.dual_clip is None else spec.dual_clip
 

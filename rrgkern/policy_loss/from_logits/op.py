@@ -55,7 +55,7 @@ def _fake_results(call: LogitsInputs) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.custom_op("rrgkern::grpo_loss_scale_", mutates_args=("gradient",))
 def grpo_loss_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
-    """Multiply the active rows of the gradient by `factor`, 0-d, which is read on the device."""
+    """Multiply the active rows of the gradient by `factor` 0-d, read on the device."""
     cpu_kernels.scale_rows(gradient, active, factor)
 
 

@@ -1,4 +1,4 @@
-"""Make loss and gradient of the logits in one launch: each row is read from memory once.
+"""Make loss and gradient in one launch that reads each row from memory once.
 
 A program owns a row. Sweep 1 is the softmax of `token_logps`, one scalar stage the policy loss of
 its token, sweep 2 reads the row again and writes the gradient. It walks backwards, so that what was
@@ -95,7 +95,7 @@ def grpo_loss_kernel(
     VECTOR: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """One row per program: its column of the partial sums, whether it is active, its gradient.
+    """Write, one row per program, its column of partial sums, its `active` and its gradient.
 
     `bits_per_logit` = log2(e) / T. ENTROPY: compute it; BONUS: it is in the loss. A row that
     `mask` leaves out is not read, and one without gradient is not read twice.

@@ -1,4 +1,4 @@
-"""Compute the policy loss from hidden states and the head: the public function and its modes."""
+"""Compute the policy loss from hidden states: the public function and its modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work on sums over hidden states [N, H] in PyTorch: for CPUs, and the Triton kernels' twin."""
+"""Work on sums over hidden states [N, H] in PyTorch: the twins of `triton_kernels`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def rescale(total: Tensor, decay: Tensor) -> None:
 
 
 def direction(found: Directions, targets: Tensor, head: Head, coef: Tensor, out: Tensor) -> None:
-    """out [R, H] = coef * dlogp/dhidden, from the total = sum_j exp((z_j - top) / T) cap'_j w_j.
+    """Write coef * dlogp/dhidden to out [R, H].
 
-    The sum is over the columns other than the target t, whose part is -expm1(logp) cap'_t w_t:
+    The total is sum_j exp((z_j - top) / T) cap'_j w_j over the columns other than the target t,
+    whose part is -expm1(logp) cap'_t w_t:
 
         dlogp/dhidden = (-expm1(logp) cap'_t w_t - exp((top - shift) / T - lognorm) total) / T
 
@@ -49,7 +50,10 @@ def factors(found: Directions, head: Head) -> tuple[Tensor, Tensor]:
 
 
 def scale(values: Tensor, factor: Tensor, out: Tensor) -> None:
-    """out = values * factor in the dtype of the 0-d `factor`; contiguous, `out` may be `values`."""
+    """Write values * factor to `out`, which may be `values`; both contiguous.
+
+    Computed in the dtype of the 0-d `factor`.
+    """
     # Rounding the factor to 16 bits first, as `values.mul_(factor)` does, would shift all of them.
     parts = (tensor.view(-1).split(BLOCK_ELEMENTS) for tensor in (values, out))
     for part, scaled in zip(*parts, strict=True):

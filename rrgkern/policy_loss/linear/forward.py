@@ -42,13 +42,13 @@ class Forward(NamedTuple):
 
     @property
     def per_row(self) -> tuple[Tensor, ...]:
-        """What "recompute" saves: coefficients and statistics."""
+        """Coefficients and statistics, saved by "recompute"."""
         stats = (self.logps, self.entropy, self.shift, self.lognorm)
         return self.coef, self.coef_entropy, *stats
 
     @property
     def gradients(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What the other modes save: gradients of hidden, weight and bias."""
+        """Gradients of hidden, weight and bias, saved by the other modes."""
         return self.d_hidden, self.d_weight, self.d_bias
 
 

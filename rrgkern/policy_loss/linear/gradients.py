@@ -37,14 +37,14 @@ class Plan(NamedTuple):
     rows: ModuleType  # works on sums over hidden states: `cpu_kernels` or `triton_kernels`
 
     def held_rows(self, rows: int, vocabulary: int) -> int:
-        """Rows whose logits are kept at a time: a multiple of 64, or fewer than 64."""
+        """Rows whose logits are kept at once: a multiple of 64, or fewer."""
         height = max(1, self.held // vocabulary)
         height -= height % 64 if height > 64 else 0
         return max(1, min(height, rows))
 
 
 class Directions(NamedTuple):
-    """Of each row: its statistics, the sums they came from, and the total [R, H] (`direction`)."""
+    """Statistics of each row, the sums behind them, and the total [R, H] of `direction`."""
 
     stats: SoftmaxStats
     sums: RowSums

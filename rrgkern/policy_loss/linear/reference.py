@@ -20,7 +20,7 @@ from rrgkern.policy_loss.terms import terms
 
 
 class LinearCall(NamedTuple):
-    """What the reference computes with; shapes as in `linear_policy_loss`, `softcap` 0 for none."""
+    """Arguments of the reference; shapes as in `linear_policy_loss`, `softcap` 0 for none."""
 
     hidden: Tensor
     weight: Tensor

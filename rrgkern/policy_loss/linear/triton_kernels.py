@@ -17,7 +17,10 @@ BLOCK = 32 * NUM_WARPS * 8
 
 @triton.jit(do_not_specialize_on_alignment=["decay_ptr"])
 def rescale_kernel(total_ptr, decay_ptr, stride, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
-    """One row per program. Past the first slices most rows keep their maximum: nothing is read."""
+    """Multiply one row per program by its decay.
+
+    Past the first slices most rows keep their maximum: nothing is read.
+    """
     row = tl.program_id(0).to(tl.int64)
     decay = tl.load(decay_ptr + row)
     if decay != 1.0:

@@ -12,8 +12,8 @@ from torch import Tensor
 from rrgkern import PolicyLoss
 from rrgkern.ops import flatten
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
+from rrgkern.policy_loss.reference import Terms, terms
 from rrgkern.policy_loss.spec import KLS, RATIO_LEVELS, SAMPLER_LEVELS, SAMPLER_MODES, SURROGATES
-from rrgkern.policy_loss.terms import Terms, terms
 from tests.rrgkern.device import DEVICE
 
 LENGTHS = (5, 0, 6, 1, 8, 0)

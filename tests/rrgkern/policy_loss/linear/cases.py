@@ -11,8 +11,7 @@ from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps.reference import head_logits, linear_token_logps_reference
 from rrgkern.policy_loss.inputs import PolicyInputs
 from rrgkern.policy_loss.linear import reference
-from rrgkern.policy_loss.reference import METRICS
-from rrgkern.policy_loss.terms import terms
+from rrgkern.policy_loss.reference import METRICS, terms
 from rrgkern.segments import sequence_of_token
 from tests.rrgkern.device import DEVICE
 from tests.tolerance import assert_close_to_truth
