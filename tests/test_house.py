@@ -26,6 +26,15 @@ def plant(root: Path, changes: dict[str, str | None]) -> None:
             (root / name).write_text(content)
 
 
+def test_the_plan_allows_no_more_than_is_needed():
+    needless = list(exceptions.needless(ROOT))
+    assert not needless, "\n" + "\n".join(needless)
+
+
+def test_at_most_25_long_signatures_are_excused():
+    assert len(plan.LONG_SIGNATURES) <= 25
+
+
 @pytest.mark.parametrize("rule", house.RULES, ids=lambda rule: rule.__name__)
 def test_a_sound_tree_has_no_violation(rule, tmp_path):
     plant(tmp_path, {})
@@ -85,7 +94,7 @@ def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_p
     monkeypatch.setattr(plan, "INNER", {("rrgkern.other.api", "rrgkern.ops.triton_f")})
     monkeypatch.setattr(plan, "SAME_NAME", {"rrgtrain:Study"})
     monkeypatch.setattr(plan, "LONG_SIGNATURES", {"rrgkern.ops.reference:h"})
-    monkeypatch.setattr(plan, "LONG_FILES", {"csrc/ops/ops.h": 402, "bench/other.py": 500})
+    monkeypatch.setattr(plan, "LONG_FILES", {"csrc/ops/ops.h": 450, "bench/other.py": 500})
     monkeypatch.setattr(plan, "DOORS", {"rrgtrain.data": "study images"})
     monkeypatch.setattr(plan, "LIMITS", {"first_lines_are_plain": 2})
     assert [line.split(",")[0] for line in exceptions.needless(tmp_path)] == [

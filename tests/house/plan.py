@@ -45,7 +45,9 @@ UPWARD = {
     ("rrgtrain.state.remembered", "rrgtrain.policy.load"),
 }
 # Rooms of one floor that import each other.
-MUTUAL = {("rrgtrain.log", "rrgtrain.report")}
+MUTUAL = {
+    ("rrgtrain.log", "rrgtrain.report"),
+}
 
 # Folders of rrgkern and csrc that serve several rooms, or the build, and are no room themselves.
 SHARED = {"triton_lib"}
@@ -53,7 +55,8 @@ SHARED_CSRC = {"common", "build_info"}
 # What a room of rrgkern shows to the other rooms, beside its `__init__`: files and inner rooms.
 KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "head"}
 KERNEL_DOORS |= {"from_logits", "linear"}
-# What the rooms of the other packages show, beside their `__init__`; "*" is every file.
+# What the rooms of the other packages show to other rooms and to experiments, beside their
+# `__init__`. A file that only tests import is none.
 DOORS = {
     "rrgclinical.chexbert": "checkpoint distilled pieces",
     "rrgclinical.radgraph": "archive extractor graph reward words",
@@ -61,25 +64,27 @@ DOORS = {
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgtrain.data": "arrange check_images images study",
     "rrgtrain.dist": "ranks sharding",
-    "rrgtrain.log": "sample_collector logs record speed trackers",
+    "rrgtrain.log": "logs record sample_collector speed trackers",
     "rrgtrain.policy": (
         "attention codec forward load lora network policy prompt shared_prefix template tiny "
         "trainable vision_cache"
     ),
-    "rrgtrain.report": ("html names numbers page provenance samples series summary svg table"),
+    "rrgtrain.report": "html names numbers page provenance samples series summary svg table",
     "rrgtrain.rewards": "labellers service",
     "rrgtrain.run": "outcome replay select_studies session stages",
-    "rrgtrain.schema": "fields keys",
-    "rrgtrain.select": "training_subset records statistics subset weight",
-    "rrgtrain.state": "checkpointer experiment remembered rundir store",
+    "rrgtrain.schema": "keys",
+    "rrgtrain.select": "records statistics subset training_subset weight",
+    "rrgtrain.state": "checkpointer experiment remembered rundir store tree",
     "rrgtrain.train": (
-        "batch batch_metrics batch_order evaluate micro_batch optim prompt_cache reference rl "
-        "rl_run sampler_gap sft target_text update vision_warmup"
+        "batch_order evaluate optim prompt_cache reference rl rl_run sft target_text vision_warmup"
     ),
     "rrgtrain.util": "files progress resolve stop stopwatch",
 }
 # Imports of an inner file all the same: (who, what).
-INNER: set[tuple[str, str]] = set()
+INNER = {
+    ("rrgkern.policy_loss.from_logits.cpu_kernels", "rrgkern.logps.cpu_from_logits"),
+    ("rrgkern.policy_loss.linear.triton_launch", "rrgkern.logps.triton_from_hidden"),
+}
 
 # Folders in tests/ that are not called as the room they test.
 TESTS_OF = {"rrgclinical.official": "oracle"}
@@ -88,20 +93,25 @@ TESTS_OF = {"rrgclinical.official": "oracle"}
 SAME_NAME: set[str] = set()
 
 # Functions, neither kernels nor public doors, that take more than six parameters.
-LONG_SIGNATURES: set[str] = set()
+LONG_SIGNATURES = {
+    "rrgclinical.rules.concept:finding",
+    "rrgtrain.integrations.trl:SharedPrefix._get_per_token_logps_and_entropies",
+    "rrgtrain.policy.attention:_attention",
+    "rrgtrain.policy.load:load_policy",
+}
 
 FILE_LINES = 400
 # Longer files, and how long they may be.
 LONG_FILES = {
-    "bench/update_step.py": 467,
+    "bench/update_step.py": 466,
     "csrc/edit_plan/edit_plan.h": 474,
     "python/rrgphantom/phrases.py": 408,
     "tests/rrgclinical/cases_of_scope.py": 536,
     "tests/rrgphantom/test_text.py": 408,
-    "tests/rrgtrain/algorithms/test_objectives.py": 500,
+    "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 21_500}
+PACKAGE_LINES = {"rrgtrain": 17_400}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}
@@ -113,10 +123,8 @@ NOT_OURS = {"rescue.py", "rrgtrain.json"}
 
 # Violations that a rule still allows, by its name. A limit may only fall.
 LIMITS = {
-    "rooms_are_entered_by_their_doors": 8,
-    "tests_and_benches_use_doors": 140,
-    "long_signatures_are_records": 70,
-    "first_lines_are_plain": 415,
+    "tests_and_benches_use_doors": 139,
+    "first_lines_are_plain": 261,
 }
 
 
@@ -130,5 +138,4 @@ def is_open(target: str) -> bool:
     package, room, inner = target.split(".", 2)
     if package == "rrgkern":
         return room in SHARED or inner.split(".")[-1] in KERNEL_DOORS
-    doors = DOORS.get(f"{package}.{room}", "").split()
-    return "*" in doors or inner in doors
+    return inner in DOORS.get(f"{package}.{room}", "").split()
