@@ -1,0 +1,31 @@
+"""The example on README's first screen runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = Path(__file__).parents[1] / "README.md"
+
+
+def test_the_own_loop_runs_as_it_stands() -> None:
+    (code,) = re.findall(
+        r"^```python\n(.*?)^```", README.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert len(code.splitlines()) <= 40
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=README.parent
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line[:6] for line in lines] == [f"step {k}" for k in range(4)]
+    ratios = [float(line.rsplit(" ", 1)[1]) for line in lines]
+    assert ratios[0] == 1.0 and ratios[-1] > 1.5, "the head moves towards what was praised"
+
+
+def test_the_first_screen_installs_and_shows_the_data_flow() -> None:
+    screen = "\n".join(README.read_text("utf-8").splitlines()[:32])
+    for wanted in ("pip install", "make demo", "make test", "study ──▶ prompt ──▶ sample"):
+        assert wanted in screen
