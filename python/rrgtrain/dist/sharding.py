@@ -18,7 +18,7 @@ alone, so that no second copy is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -181,27 +181,18 @@ def summon_full(policy: Policy) -> Iterator[None]:
             unit.reshard()
 
 
-def full_state_dict(state: Any) -> Any:
-    """Nested `state` with whole tensors on the CPU in the place of sharded ones.
+def full_state_dict(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Gather sharded tensors into whole ones on the CPU.
 
     All ranks call it at once; on those other than 0 such tensors are None. A tensor that stands
     twice (tied weights) stays one.
     """
-    return _full(state, {})
-
-
-def _full(state: Any, done: dict[int, Any]) -> Any:
-    if isinstance(state, dict):
-        return {key: _full(value, done) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(_full(value, done) for value in state)
-    if not _is_dtensor(state):
-        return state
-    if id(state) not in done:
-        whole = state.detach().full_tensor()
-        # `state` too: an id is another tensor's once this one is gone
-        done[id(state)] = state, whole.cpu() if ranks.is_main() else None
-    return done[id(state)][1]
+    whole: dict[int, Tensor | None] = {}
+    for value in state.values():
+        if _is_dtensor(value) and id(value) not in whole:
+            full = value.detach().full_tensor()
+            whole[id(value)] = full.cpu() if ranks.is_main() else None
+    return {name: whole.get(id(value), value) for name, value in state.items()}
 
 
 def as_parameter(value: Tensor, parameter: Tensor) -> Tensor:

@@ -198,7 +198,14 @@ class Checkpointer(NullCheckpointer):
         return True
 
     def restore(self, step: int) -> None:
-        found = load_checkpoint(self._store.labelled(self._label(step)))
+        path = self._store.labelled(self._label(step))
+        try:
+            found = load_checkpoint(path)
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(
+                f"the checkpoint {path} holds the best weights and is broken ({error}); restore it "
+                "from a copy, or start a new run"
+            ) from error
         load_weights(self._policy, found.read("weights", like=self._like())["weights"])
 
     def on_failure_dump(self, batch: Callable[[], State]) -> None:

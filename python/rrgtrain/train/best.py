@@ -6,7 +6,6 @@ import math
 import warnings
 from typing import Any
 
-from rrgtrain.dist.sharding import as_parameter
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import SftSettings
 from rrgtrain.state.checkpointer import NullCheckpointer, Weights, load_weights
@@ -46,7 +45,7 @@ class Best:
         self.value = state["value"] if "value" in state else state["f1"]
         self.step = state["step"]
         copies = state["copies"] if "copies" in state else {self.step: state["kept"]}
-        self._copies = {step: self._placed(weights) for step, weights in copies.items()}
+        self._copies = dict(copies)
         if by != self.by:
             self.value = -math.inf
             if self.step:
@@ -73,10 +72,6 @@ class Best:
 
     def _wanted(self) -> set[int]:
         return {self.step}
-
-    def _placed(self, weights: Weights) -> Weights:
-        parameters = dict(self.policy.model.named_parameters())
-        return {n: as_parameter(value, parameters[n]) for n, value in weights.items()}
 
 
 class BeforeConvergence(Best):
@@ -116,7 +111,7 @@ class BeforeConvergence(Best):
         self._plateau, last = state["plateau"], state["last"]
         self._last = None if last is None else (last[0], last[1])
         if last is not None and len(last) == 3:  # with its weights, in format 1
-            self._copies[last[0]] = self._placed(last[2])
+            self._copies[last[0]] = last[2]
 
     def _wanted(self) -> set[int]:
         return {self.step, self._last[0]} if self._last else {self.step}

@@ -134,6 +134,34 @@ def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: Run
     assert float(third.weight[0]) == before - 2
 
 
+def test_kept_weights_stay_until_others_are_wanted(run: RunDir, log: RunLog) -> None:
+    loop = Loop(run, log, CheckpointSettings(steps=1, keep=1))
+    loop.begin()
+    loop.step()
+    best = float(loop.weight.detach()[0])
+    assert loop.checkpointer.keep(1, {1})
+    for _ in range(3):
+        loop.step()
+    assert loop.names == ["000001-rl-1", "000003-rl-3"]
+    again = Loop(run, log, CheckpointSettings(steps=1, keep=1))
+    again.checkpointer.resume()
+    again.begin()
+    again.at = 3
+    again.step()
+    again.step()
+    assert again.names == ["000001-rl-1", "000004-rl-4"], "a resumed run wants them too"
+    again.checkpointer.restore(1)
+    assert float(again.weight.detach()[0]) == best
+    part = run.resume / "000001-rl-1" / "state.pt"
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(
+        UserError, match=r"rl-1 holds the best weights and is broken \(state.pt has"
+    ):
+        again.checkpointer.restore(1)
+    assert again.checkpointer.keep(5, {5})
+    assert again.names == ["000005-rl-5"]
+
+
 def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:
     require_verb(run, "sft")  # nothing was begun
     loop = Loop(run, log, CheckpointSettings(steps=1))
