@@ -124,7 +124,7 @@ NOT_OURS = {"rescue.py", "rrgtrain.json"}
 # Violations that a rule still allows, by its name. A limit may only fall.
 LIMITS = {
     "tests_and_benches_use_doors": 139,
-    "first_lines_are_plain": 261,
+    "first_lines_are_plain": 181,
 }
 
 

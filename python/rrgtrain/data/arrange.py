@@ -1,5 +1,7 @@
-"""Arranging the studies of a dataset as a paper does: splits joined, crowded studies left out,
-an image a sample."""
+"""Arrange the studies of a dataset as a paper does.
+
+Splits are joined, crowded studies left out, or each image made a sample.
+"""
 
 from __future__ import annotations
 

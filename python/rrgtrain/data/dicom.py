@@ -18,7 +18,7 @@ PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2")
 
 
 def is_dicom(file: Path) -> bool:
-    """Whether the file carries DICOM's magic number, or is called .dcm or .dicom."""
+    """Tell whether a file has DICOM's magic number, or ends in .dcm or .dicom."""
     with file.open("rb") as stream:
         head = stream.read(132)
     return head[128:] == b"DICM" or file.suffix.lower() in (".dcm", ".dicom")

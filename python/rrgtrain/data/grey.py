@@ -6,8 +6,11 @@ import numpy as np
 
 
 def to_8_bits(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """uint8 of the same shape: `low` and less to 0, `high` and more to 255, linear and rounded
-    between. An empty range gives zeros."""
+    """Map values to uint8 of the same shape.
+
+    `low` and less become 0, `high` and more 255, linear and rounded between. An
+    empty range gives zeros.
+    """
     if high <= low:
         return np.zeros(values.shape, dtype=np.uint8)
     scaled = (values.astype(np.float64) - low) * (255.0 / (high - low))

@@ -49,7 +49,9 @@ FRONTAL = ("PA", "AP")
 
 
 def load_nih(root: Path, images: str) -> dict[str, list[Study]]:
-    """Every study under `root` whose image is there (all of them with `images` "none"), by split.
+    """Load the studies under `root` by split.
+
+    Those whose image is there; all of them with `images` "none".
 
     UserError tells the first defect with its row (the header is row 1) and how many more there
     are: a label outside NIH's fifteen, No Finding beside a finding, an image twice.

@@ -1,4 +1,4 @@
-"""Reading files with every defect counted: the first is told in full, the rest by number."""
+"""Read files and count every defect; the first is told in full."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Problems:
 
 
 def read_text(path: Path) -> str:
-    """The UTF-8 text of a file, with or without byte order mark; UserError when it is not."""
+    """Read a file as UTF-8, with or without byte order mark; else UserError."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -45,7 +45,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_json(text: str, where: str) -> Any:
-    """`text` as JSON; UserError at a syntax error or at a key given twice in one object."""
+    """Parse JSON; UserError at a syntax error or a key given twice."""
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         out = dict(pairs)
@@ -70,7 +70,7 @@ def parse_json(text: str, where: str) -> Any:
 
 
 def is_text(value: Any) -> bool:
-    """Whether this is a string that can be written as UTF-8 (no lone surrogates)."""
+    """Tell whether this is a string without lone surrogates, writable as UTF-8."""
     if not isinstance(value, str):
         return False
     try:

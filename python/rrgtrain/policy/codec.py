@@ -1,4 +1,4 @@
-"""Report text to token ids and back, byte by byte, and the re-encoding of an edited report."""
+"""Convert report text to token ids and back; re-encode edited reports."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ReportCodec:
         return self._tensor([*self._ids(text), self._end_of_turn])
 
     def decode(self, ids: Tensor | Sequence[int]) -> str:
-        """Text up to the first end of turn. Special tokens are empty, bad UTF-8 is U+FFFD."""
+        """Decode up to the first end of turn; special tokens vanish, bad UTF-8 is U+FFFD."""
         return b"".join(map(self.token_bytes, self._report(ids))).decode(errors="replace")
 
     def char_spans(self, ids: Tensor | Sequence[int]) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Hidden states of scored tokens, each prompt computed once for all the members of its group."""
+"""Compute hidden states of scored tokens, each prompt once per group."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def hidden_states(
     token_budget: int | None = None,
     vision_cache: VisionCache | None = None,
 ) -> tuple[Tensor, SharedPrefixBatch]:
-    """The last hidden state at every place that predicts a scored token; the head is not applied.
+    """Compute the last hidden state wherever a scored token is predicted, without the head.
 
     Args:
         network: its `model`'s mode and grad settings are left as they are.
@@ -181,7 +181,7 @@ def _run_tower(network: Network, prompts: Sequence[EncodedPrompt]) -> list[Tenso
 
 
 def image_index(prompts: Sequence[EncodedPrompt], starts: Sequence[int]) -> Tensor:
-    """Where the image tokens of all prompts lie in flat rows, int64 [tokens].
+    """Locate the image tokens of all prompts in flat rows, int64 [tokens].
 
     starts: flat index of the first token of each prompt.
     """

@@ -79,7 +79,7 @@ class Network:
         return self.visual is None or not any(p.requires_grad for p in self.visual.parameters())
 
     def places(self, input_ids: Tensor, grid_thw: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Positions int64 [A, P] of a prompt's tokens, and int64 [P] with 1 on image tokens.
+        """Compute a prompt's positions int64 [A, P], and int64 [P] with 1 on image tokens.
 
         A is 3 where the model sees images (mRoPE) and 1 in a model of text alone; see
         `mrope_positions` for grid_thw [images, 3] and what is raised.
@@ -100,7 +100,7 @@ class Network:
 
 
 def sees_images(config: Any) -> bool:
-    """Whether a model of this configuration has a vision tower."""
+    """Tell whether a model of this configuration has a vision tower."""
     return config.get_text_config() is not config
 
 

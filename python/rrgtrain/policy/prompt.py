@@ -1,4 +1,4 @@
-"""The prompt of a study: one of the wordings here or a file's, encoded with its images."""
+"""Encode a study's prompt, a wording of ours or a file's, with its images."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class EncodedPrompt:
 
 
 def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
-    """What the user's turn says after the images.
+    """Write the text of the user's turn after the images.
 
     "editgrpo" carries what EditGRPO's appendix prompt carries: the task, the views of the
     current and the prior images, and the three sections of the request. "short" has the same
@@ -142,7 +142,7 @@ def encode_prompt(
 
 
 def refuse_images(studies: Iterable[Study], architecture: str) -> None:
-    """UserError for the first study with images, of which a model of text alone can see nothing."""
+    """Raise UserError for the first study with images, which a text model cannot see."""
     for study in studies:
         if study.images:
             raise UserError(
@@ -152,7 +152,7 @@ def refuse_images(studies: Iterable[Study], architecture: str) -> None:
 
 
 def bound_images(policy: Policy, low: int | None, high: int | None) -> None:
-    """Sets the area in pixels that images are scaled into; None leaves a bound as it is.
+    """Set the area in pixels of scaled images; None leaves a bound alone.
 
     A policy of text alone has none. Raises UserError for bounds that leave no room.
     """

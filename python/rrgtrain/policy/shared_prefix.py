@@ -35,7 +35,7 @@ OF_PROMPT = (
 
 
 class SharedPrefixLogps(NamedTuple):
-    """N completion tokens of S completions of B groups, in the order given, on the model's device.
+    """Log-probs of N tokens of S completions, in order, on the model's device.
 
     logps and entropy fp32 [N] (entropy of size 0 unless asked for); targets int64 [N];
     offsets int64 [S + 1] and group_offsets int64 [B + 1], as rrgkern's losses take them.

@@ -27,7 +27,7 @@ def filled(path: str, values: Mapping[str, str]) -> str:
 
 
 def check_prompt(prompt: str, styles: Sequence[str]) -> None:
-    """UserError for what is neither a wording in `styles` nor a file that can be filled."""
+    """Raise UserError unless it is a wording in `styles` or a file to fill."""
     if prompt in styles:
         return
     if not Path(prompt).expanduser().is_file():

@@ -1,4 +1,4 @@
-"""A Qwen2.5-VL of about a million parameters, so that every path runs on two CPU cores."""
+"""Build a Qwen2.5-VL of about a million parameters, for two CPU cores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parts of a policy a stage trains."""
+"""Choose the parts of a policy that a stage trains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which attention the vision tower runs with: flash-attn's where it is installed, else SDPA.
+"""Choose the vision tower's attention: flash-attn where installed, else SDPA.
 
 The tower attends within windows of unequal size. flash-attn takes them all in one call, SDPA one
 after the other. The language model has no such choice: a shared prefix brings its own attention,
@@ -18,7 +18,7 @@ CHOICES = ("auto", "sdpa", FLASH)
 
 
 def vision_attention(asked: str, device: torch.device | str, dtype: torch.dtype) -> str:
-    """What transformers calls the attention of the tower, "sdpa" or "flash_attention_2".
+    """Name the tower's attention for transformers: "sdpa" or "flash_attention_2".
 
     "auto" is flash-attn wherever it can run. Raises UserError, with the reason, where it is asked
     for and cannot.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class VisionCache(MutableMapping[str, Tensor]):
-    """Embeddings by study, at most `capacity` bytes of them; what was used longest ago goes first.
+    """Embeddings by study in at most `capacity` bytes; the least recently used go first.
 
     One that alone is larger than the capacity is not kept.
     """

@@ -1,4 +1,4 @@
-"""Refuses a checkpoint that is not whole: what transformers fills in or leaves out in silence."""
+"""Refuse incomplete checkpoints that transformers would fill in silently."""
 
 from __future__ import annotations
 
@@ -112,8 +112,11 @@ def check_finite(name: str, model: nn.Module) -> None:
 
 
 def check_tokenizer(name: str, tokenizer: Any, rows: int) -> None:
-    """UserError for a tokenizer that loses plain text, has no chat template, or has more tokens
-    than the `rows` of the model's embedding."""
+    """Raise UserError for a tokenizer that does not fit the model.
+
+    It loses plain text, has no chat template, or has more tokens than the `rows` of the model's
+    embedding.
+    """
 
     def probe() -> str:
         tokenizer.apply_chat_template(

@@ -1,4 +1,4 @@
-"""What a run leaves for a reader: the final table, and one self-contained HTML report."""
+"""Report a run: the final table and one self-contained HTML file."""
 
 from rrgtrain.report.html import write_report
 from rrgtrain.report.provenance import commit, versions

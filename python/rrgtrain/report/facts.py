@@ -1,4 +1,4 @@
-"""What FactS read in a report and what each label counts as, in words and signs."""
+"""Show the facts of a report and what each label counts as."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OUTCOMES = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """One label: what the facts say, what the reference says, what it counts as in the reward."""
+    """One label by the facts, by the reference, and in the reward."""
 
     label: str
     verdict: str
@@ -39,14 +39,14 @@ class Verdict:
 
 @dataclass(frozen=True)
 class FactsRead:
-    """The facts of one report in order, and the labels that they or the reference mention."""
+    """Facts of a report in order, and the labels mentioned there or in the reference."""
 
     statements: list[str]
     verdicts: list[Verdict]
 
 
 def read_facts(note: Mapping[str, Any], truth: Sequence[int] | None = None) -> FactsRead:
-    """The note that FactS keeps of a report beside the 14 class ids that it was judged by.
+    """Read FactS's note of a report beside the 14 class ids that judged it.
 
     Those are the note's own; `truth` stands in where an older run kept none. Labels that the facts
     do not mention and the reference does not hold count for nothing and are left out. Without

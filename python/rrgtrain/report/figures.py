@@ -1,4 +1,4 @@
-"""Which curves a run has, and each of them as a chart with a legend."""
+"""Draw the curves of a run as charts with legends."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class HeatScale:
 
 
 def heat_scale(samples: Sequence[WeightSample]) -> HeatScale:
-    """One scale for all samples, so that two of them can be compared; 1 is blank (DiTPO, eq. 6)."""
+    """Make one scale for all samples, to compare them; 1 is blank (DiTPO, eq. 6)."""
     weights = [weight for sample in samples for _, weight in sample.pieces]
     return HeatScale(min([1.0, *weights]), max([1.0, *weights]))
 

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file that needs nothing else, on paper, on a phone or offline."""
+"""Write the report of a run: one self-contained HTML file."""
 
 from __future__ import annotations
 

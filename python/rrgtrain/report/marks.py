@@ -1,4 +1,4 @@
-"""Which sentences of a report the reference supports, by their entities."""
+"""Mark the sentences of a report that the reference supports, by entities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run did and did not keep, as runs of older versions have: said rather than left blank."""
+"""Say what a run of an older version did but did not record."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rrgtrain.report.samples import AnySample, EditSample, Sample, WeightSample
 
 
 def unrecorded(rows: Sequence[Mapping[str, Any]], samples: Sequence[AnySample]) -> list[str]:
-    """A line for each thing that the log shows to have happened and that nothing is kept of."""
+    """Write a line for each logged event without a record."""
     keys = {key for row in rows for key in row}
     studies = [s for s in samples if isinstance(s, Sample)]
     lines = []

@@ -1,4 +1,4 @@
-"""What metrics and edit rules are called in tables and figures, and in which order they stand.
+"""Names and order of metrics and edit rules in tables and figures.
 
 Clinical metrics come first: a constant template report earns a respectable BLEU and a clinical
 F1 of 0.
@@ -72,7 +72,7 @@ _PHASES = {
 
 
 def phase_name(phase: str) -> str:
-    """The printed name of a phase of the metrics log; other names stand as they are."""
+    """Name a phase of the metrics log in print; other names stay."""
     return _PHASES.get(phase, phase)
 
 

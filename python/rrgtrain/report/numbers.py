@@ -11,7 +11,7 @@ MISSING = "–"
 
 
 def value(number: float | None, name: MetricName | None = None) -> str:
-    """0.612, 41 % for shares, 132.4 for large values, and a dash for what is not there."""
+    """Format 0.612, 41 % for shares, 132.4 for large values, a dash for none."""
     if number is None:
         return MISSING
     if not math.isfinite(number):

@@ -1,4 +1,4 @@
-"""Which code made a run: the commit of a checkout and the versions of what it stands on."""
+"""Record the code of a run: commit and versions of its dependencies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PACKAGES = ("rrgkern", "torch", "triton", "transformers", "numpy")
 
 
 def commit() -> str | None:
-    """Short commit of the checkout this package runs from, with "+" when files differ from it.
+    """Read the short commit of this checkout, with "+" where files differ.
 
     None outside a checkout of this project.
     """

@@ -12,7 +12,7 @@ KEPT, REMOVED, ADDED = "kept", "removed", "added"
 
 @dataclass(frozen=True)
 class Piece:
-    """`rule` is the letter of the edit that removed or added the text, empty where unknown."""
+    """A piece of text; `rule` is the letter of its edit, empty where unknown."""
 
     text: str
     kind: str
@@ -34,7 +34,7 @@ def redline(before: str, after: str, steps: Sequence[tuple[str, str, str]]) -> l
 
 
 def quoted(reference: str, added: Sequence[str]) -> list[tuple[str, bool]]:
-    """The reference cut into pieces that join to it, and whether each is one that an edit took."""
+    """Cut the reference into pieces, and tell which of them an edit took."""
     bounds = [
         (at, at + len(s)) for s in dict.fromkeys(added) if s and (at := reference.find(s)) >= 0
     ]

@@ -14,7 +14,7 @@ SHOWN = 4
 
 @dataclass(frozen=True)
 class ScoredReport:
-    """A sampled report of the study `id`; `score` is its FactS reward, `reward` its total one."""
+    """A sampled report of study `id`; `score` is FactS's, `reward` the total."""
 
     id: str
     step: int
@@ -25,7 +25,7 @@ class ScoredReport:
 
 
 def last_rollouts(steps: Path) -> list[ScoredReport]:
-    """The highest, the lowest and some between by FactS reward, of the last record in `steps`.
+    """Choose highest, lowest and some between by FactS reward, of the last record.
 
     The best alone would mislead. None where no step is recorded, or where FactS was no reward.
     Raises UserError for a file that is no record.

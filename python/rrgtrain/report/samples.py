@@ -115,7 +115,7 @@ def write_samples(path: str | Path, samples: Iterable[AnySample]) -> None:
 
 
 def read_samples(path: str | Path) -> list[AnySample]:
-    """What `write_samples` wrote; none when the file does not exist.
+    """Read samples written by `write_samples`; none where there is no file.
 
     Raises `UserError` with the line that is not a sample.
     """

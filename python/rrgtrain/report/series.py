@@ -29,7 +29,7 @@ class Series:
 
 
 def curve(rows: Sequence[Mapping[str, Any]], phase: str, key: str, name: str) -> Series | None:
-    """The values of one metric over the steps of a phase; None where it was never logged.
+    """Read one metric over the steps of a phase; None where never logged.
 
     A step logged twice (a resumed run) counts with its last value.
     """
@@ -42,7 +42,7 @@ def curve(rows: Sequence[Mapping[str, Any]], phase: str, key: str, name: str) ->
 
 
 def thinned(series: Series, points: int = POINTS) -> Series:
-    """Means over runs of neighbouring points, at most `points` of them; NaN if any is NaN."""
+    """Thin a series to at most `points` means of neighbours; NaN stays NaN."""
     size = math.ceil(len(series.x) / points)
     if size <= 1:
         return series

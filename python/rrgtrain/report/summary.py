@@ -1,4 +1,4 @@
-"""What a finished run says of itself: the numbers of its table, and where they came from."""
+"""Summarise a finished run: the numbers of its table and their origin."""
 
 from __future__ import annotations
 

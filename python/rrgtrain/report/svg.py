@@ -1,4 +1,4 @@
-"""Charts as inline SVG: colours come from the page's style sheet, so they follow its theme."""
+"""Draw charts as inline SVG, coloured by the page's style sheet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LEFT, RIGHT, TOP, BOTTOM = 44.0, 12.0, 10.0, 34.0
 
 
 def ticks(low: float, high: float, wanted: int = 4) -> list[float]:
-    """Round numbers (1, 2, 2.5 or 5 times a power of ten) that enclose [low, high]."""
+    """Choose round numbers (1, 2, 2.5, 5 times powers of ten) that enclose [low, high]."""
     # Below the smallest normal numbers a step has no logarithm, and far below the values
     # themselves two ticks are the same number.
     if high - low < max(1e-300, 1e-9 * max(abs(low), abs(high))):
@@ -106,7 +106,7 @@ def line_chart(
 def stacked_chart(
     layers: Sequence[Series], colours: Sequence[str], *, label: str, x_label: str = "step"
 ) -> Markup:
-    """Areas on top of each other; all layers share their x and hold finite values >= 0.
+    """Stack areas; all layers share their x and hold finite values >= 0.
 
     `colours` are the colour classes of the layers.
     """

@@ -76,7 +76,7 @@ def _draw(summary: RunSummary, rows: list[list[str]], console: Console) -> None:
 
 
 def phase_lines(summary: RunSummary) -> list[str]:
-    """Where each system's time went, a line each; none for a system that did not say."""
+    """Write where each system's time went; no line without times."""
     return [
         f"{name}: " + ", ".join(f"{phase} {numbers.duration(s)}" for phase, s in phases.items())
         for name, phases in ((n, s.phases) for n, s in summary.systems.items())

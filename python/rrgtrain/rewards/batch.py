@@ -1,4 +1,4 @@
-"""What reward terms read: labels and entities of reports and references, found once."""
+"""Read labels and entities of reports and references once for all terms."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def references_of(studies: Sequence[Study]) -> list[str]:
 
 
 def truth_of(studies: Sequence[Study], labeller: CachedLabeller, against: str) -> np.ndarray:
-    """[R, 14] class ids: the labels of the reports, or the studies' own, as `against` says."""
+    """Choose the true class ids [R, 14]: of the references, or the studies' own."""
     if against == "report":
         return labeller.label(references_of(studies), keep=True)
     missing = next((s.id for s in studies if s.labels is None), None)

@@ -1,4 +1,4 @@
-"""What some terms need to know about the training reports as a whole."""
+"""Statistics of the training reports that some terms need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from rrgtrain.errors import UserError
 
 
 class DocumentFrequency(NamedTuple):
-    """reports: how many reports were counted. counts: in how many each n-gram (n = 1..4) occurs."""
+    """Counts of the training reports.
+
+    reports: how many were counted. counts: in how many each n-gram (n = 1..4) occurs.
+    """
 
     reports: int
     counts: Counter[tuple[str, ...]]
@@ -43,7 +46,7 @@ class Corpus:
             return self._prevalence
 
     def document_frequency(self) -> DocumentFrequency:
-        """Of all n-grams up to 4 in the training reports."""
+        """Count all n-grams up to 4 in the training reports."""
         with self._lock:
             return self._document_frequency
 

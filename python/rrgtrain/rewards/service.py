@@ -152,7 +152,7 @@ class RewardService:
         )
 
     def scored_text(self, completions: Sequence[str]) -> list[str]:
-        """What of each completion is the report: all of it, or its `<report>` block, else ""."""
+        """Cut the report from each completion: all, or its `<report>` block, else ""."""
         if self.settings.blocks != "think_report":
             return list(completions)
         return [parse_blocks(text).report or "" for text in completions]

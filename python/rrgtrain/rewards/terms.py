@@ -33,7 +33,7 @@ Term = Callable[[RewardBatch], np.ndarray]
 
 
 def label_f1(batch: RewardBatch) -> np.ndarray:
-    """Micro-F1 over the 14 labels of one report, positive or uncertain; 0 where none is positive.
+    """Compute a report's micro-F1 over 14 labels; 0 where none is positive.
 
     EditGRPO's CheXbert term, MRG-R1's CE-F1 and DEER's sample-wise F1 are this one function, No
     Finding included.

@@ -10,8 +10,10 @@ from transformers.cache_utils import Cache
 
 
 class GroupCache(Cache):
-    """Per layer, the prompts' keys and values [B, heads, P, width], written by one prefill, and
-    those of the members' own tokens [rows, heads, places, width], one place per decode step.
+    """Keys and values of a decode loop, the prompts' shared by their groups.
+
+    Per layer, the prompts' [B, heads, P, width], written by one prefill, and those of the members'
+    own tokens [rows, heads, places, width], one place per decode step.
 
     A step reads each prompt once for all its members, where a cache copied per member reads it
     once for each. `transformers` appends by concatenation, which copies everything for every
@@ -39,7 +41,7 @@ class GroupCache(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Called by each attention layer with the keys and values of the tokens it is given."""
+        """Store the keys and values of a layer's new tokens."""
         if layer_idx == len(self._prefix):
             self._prefix.append((_wide(key_states), _wide(value_states)))
             heads, width = key_states.shape[1], key_states.shape[3]
@@ -56,7 +58,7 @@ class GroupCache(Cache):
         return key_states, value_states
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Attention of one new token per row, [rows, heads, 1, width], over prompt and own tokens.
+        """Attend from each row's new token [rows, heads, 1, width] to its context.
 
         `key` and `value` of that token are in the cache already. Scores and softmax are fp32
         at least, whatever the model's dtype.

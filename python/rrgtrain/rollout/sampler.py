@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def uniforms(seeds: Sequence[int], count: int) -> Tensor:
-    """Draws in [0, 1), fp64 [rows, count]: row r is the Philox stream of key `seeds[r]`.
+    """Draw fp64 [rows, count] in [0, 1); row r is Philox of key `seeds[r]`.
 
     Draw t of a seed is the same whatever the other seeds and `count` are. The top 53 bits of the
     raw words are used, not a distribution of NumPy's, whose algorithm may change.

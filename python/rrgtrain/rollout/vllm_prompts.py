@@ -108,7 +108,7 @@ def rollout(
     logps: Sequence[float],
     max_new_tokens: int,
 ) -> Rollout:
-    """What vLLM sampled, checked: the prompt it saw, one log-prob per token, and its end.
+    """Check what vLLM sampled: its prompt, one log-prob per token, the end.
 
     UserError where vLLM expanded the prompt otherwise than the trainer, or where a report ends
     otherwise than with the first end of turn or at `max_new_tokens`.

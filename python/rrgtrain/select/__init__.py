@@ -1,4 +1,4 @@
-"""Which training studies reinforcement learning sees: drawn by diversity, balanced, or listed."""
+"""Select training studies: by diversity, balance or a list."""
 
 from rrgtrain.select.balance import balanced
 from rrgtrain.select.training_subset import training_subset

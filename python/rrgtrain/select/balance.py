@@ -1,4 +1,4 @@
-"""A draw of studies whose labels are as even as the data allows (OraPO, section 4.1)."""
+"""Draw studies with labels as even as possible (OraPO, section 4.1)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def balanced(positive: np.ndarray, count: int, seed: int) -> list[int]:
-    """`count` rows of `positive`, drawn so that its columns come as near to equal as they can.
+    """Draw `count` rows of `positive` whose columns are as near to equal as possible.
 
     Each draw takes a study with the label that the studies drawn so far have least (ties to the
     lower column), at random among those that are left; studies without any label come last.

@@ -1,4 +1,4 @@
-"""What was sampled for each study, one JSON line each, so that a broken-off draw goes on."""
+"""Record the samples of each study in JSON lines, to resume a draw."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from rrgtrain.errors import UserError
 
 @dataclass(frozen=True)
 class Record:
-    """K reports of one study: `labels` [K][14] of 0 and 1, `rewards` [K] or None without truth."""
+    """K reports of one study.
+
+    `labels` [K][14] of 0 and 1, `rewards` [K] or None without truth.
+    """
 
     study: str
     reports: list[str]
@@ -23,7 +26,7 @@ class Record:
 
 
 class Records:
-    """The records of a file by study. What a killed writer left half written is cut off."""
+    """Records of a file by study; a line left half written is cut off."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

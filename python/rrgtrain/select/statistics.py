@@ -1,4 +1,4 @@
-"""What a draw is worth to reinforcement learning (DEER, table 7)."""
+"""Measure a draw's worth to reinforcement learning (DEER, table 7)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ COLUMNS = {
 
 
 def reward_statistics(rewards: np.ndarray) -> dict[str, float]:
-    """Of groups `[S, K]`: the share whose members all earn the same, distinct rewards per group
-    and their population standard deviation, both as means over groups."""
+    """Compute reward statistics of groups `[S, K]`.
+
+    The share whose members all earn the same, distinct rewards per group and their population
+    standard deviation, both as means over groups.
+    """
     groups, members = rewards.shape
     offsets = torch.arange(groups + 1) * members
     return {
@@ -34,7 +37,10 @@ def reward_statistics(rewards: np.ndarray) -> dict[str, float]:
 def table_7(
     draws: dict[str, np.ndarray], scores: np.ndarray, rewards: np.ndarray | None
 ) -> dict[str, dict[str, float]]:
-    """One row a draw; `draws` maps names to indices into `scores` [S] and `rewards` [S, K]."""
+    """Make one row a draw.
+
+    `draws` maps names to indices into `scores` [S] and `rewards` [S, K].
+    """
     return {
         name: {
             "studies": float(len(chosen)),

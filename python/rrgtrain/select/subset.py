@@ -13,8 +13,11 @@ from rrgtrain.util.files import atomic_write
 
 @dataclass(frozen=True)
 class Subset:
-    """chosen: ids of the drawn studies, in the order of the data. scores: id -> diversity, empty
-    for a random draw. statistics: rows of the table by name."""
+    """A draw of training studies.
+
+    chosen: ids of the drawn studies, in the order of the data. scores: id -> diversity, empty
+    for a random draw. statistics: rows of the table by name.
+    """
 
     method: str
     share: float

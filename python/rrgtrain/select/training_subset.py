@@ -41,7 +41,7 @@ def training_subset(recipe: Recipe, train: list[Study], labeller: Labeller) -> l
 
 
 def labels_of(studies: list[Study], labeller: Labeller) -> np.ndarray:
-    """[S, 14] class ids: the studies' own where all have them, else those of their reports."""
+    """Read class ids [S, 14]: the studies' own where all have them, else their reports'."""
     if all(study.labels is not None for study in studies):
         return np.asarray([study.labels for study in studies], dtype=np.int8).reshape(-1, 14)
     bare = next((study.id for study in studies if study.report is None), None)

@@ -1,4 +1,4 @@
-"""How a study's rank decides its place in the draw, and how much that can bring at all."""
+"""Weigh studies by rank for the draw, and bound its gain."""
 
 from __future__ import annotations
 
