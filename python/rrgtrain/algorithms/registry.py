@@ -1,4 +1,4 @@
-"""From the name in a recipe to an algorithm: ours, an installed one, or one in a file of yours."""
+"""Builds the algorithm that a recipe names: ours, an installed one, or your own."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAYERS: dict[str, Layer] = {
 
 
 def build_algorithm(recipe: Recipe) -> Algorithm:
-    """The algorithm a recipe names, or several joined by `+`, each built on those before it.
+    """Build the algorithm a recipe names; those joined by `+` build on each other.
 
     `editgrpo+ditpo+orapo` edits, weighs tokens and injects the oracle report. All start from
     plain sampling with mean-centred rewards.

@@ -1,4 +1,4 @@
-"""Records of the steps of reinforcement learning, one file a step: for the report, and to be read.
+"""Writes and reads the records of RL steps, one file a step.
 
 `steps/000012.json.gz` of a run holds the prompts' ids, every member with ids, text and edit, the
 rewards by term and what the terms noted, the objective (advantages, token weights, mask, group
@@ -117,7 +117,7 @@ def recorded(batch: StepRecord) -> dict[str, Any]:
 
 
 def record_of(member: Member) -> dict[str, Any]:
-    """What a record holds of a member."""
+    """Make the part of a record that holds a member."""
     return {
         "ids": member.ids.tolist(),
         "text": member.text,
@@ -163,7 +163,7 @@ def packed(record: Mapping[str, Any]) -> bytes:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """What `packed` wrote. UserError for a file that is no record."""
+    """Read what `packed` wrote. UserError for a file that is no record."""
     try:
         record = json.loads(gzip.decompress(path.read_bytes()))
     except (OSError, ValueError, EOFError, zlib.error, RecursionError) as error:

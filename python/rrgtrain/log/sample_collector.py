@@ -16,8 +16,11 @@ APART = 10
 
 @dataclass
 class SampleCollector:
-    """The first edit of each rule, then some from along the run; of weighed reports the first
-    and the latest ones, each the heaviest of its batch."""
+    """Collect edits and weighed reports of a run for its report.
+
+    Of edits the first of each rule, then some from along the run; of weighed reports the first and
+    the latest ones, each the heaviest of its batch.
+    """
 
     edits: int = 12
     weighed: int = 4
@@ -108,7 +111,7 @@ def heaviest(batch: StepRecord) -> WeightSample | None:
 def weighed_pieces(
     text: str, spans: Sequence[tuple[int, int]], weights: Sequence[float]
 ) -> list[tuple[str, float]]:
-    """The text cut where tokens begin, each piece with its token's weight; they join to the whole.
+    """Cut a text where its tokens begin; pair each piece with its weight.
 
     Tokens that share a character are one piece with the heavier weight; one without characters,
     an end of turn, is none.

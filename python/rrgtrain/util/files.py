@@ -11,8 +11,11 @@ from pathlib import Path
 
 
 def atomic_write(path: str | Path, data: bytes | str) -> None:
-    """Writes `data` so that `path` holds either its old content or all of the new, also after a
-    crash: temporary file beside it, fsync, rename, fsync of the directory."""
+    """Write `data` whole or not at all.
+
+    Also after a crash `path` holds its old content or all of the new: temporary file beside it,
+    fsync, rename, fsync of the directory.
+    """
     path = Path(path)
     content = data.encode("utf-8") if isinstance(data, str) else data
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")

@@ -29,7 +29,7 @@ _silenced = False
 
 @contextmanager
 def silenced(quiet: bool = True) -> Iterator[None]:
-    """Show no progress in this process until the block ends, as on ranks other than 0."""
+    """Show no progress inside the block, as on ranks other than 0."""
     global _silenced
     before, _silenced = _silenced, _silenced or quiet
     try:

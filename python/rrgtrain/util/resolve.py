@@ -11,7 +11,7 @@ from rrgtrain.errors import UserError
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Ask "did you mean X? " for the known name nearest to `name`; "" where none is near."""
+    """Ask "did you mean X? " for the nearest known name, if one is near."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"did you mean {close[0]}? " if close else ""
 

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGHUP and Ctrl-C: at once where nothing is lost by it, in a loop at a step's end.
+"""Ends on SIGTERM, SIGHUP and Ctrl-C: at once, in a loop at a step's end.
 
 `with stopping.installed():` takes the signals over for a command. From then on a signal raises
 `Stopped`, but not inside `with stopping.deferred():`, where it is only noted and
@@ -21,7 +21,7 @@ INTERRUPTED = 130
 
 
 class Stopping:
-    """What this process has been asked for. One instance is enough, and its name is `stopping`."""
+    """Note the signals to this process; `stopping` is the one instance."""
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None

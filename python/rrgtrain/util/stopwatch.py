@@ -1,4 +1,4 @@
-"""Where the seconds of a loop went, over all the processes that took part in it."""
+"""Counts the seconds of a loop by phase, over resumes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stopwatch:
         return spent
 
     def skip(self) -> None:
-        """What has passed since the last lap counts nowhere."""
+        """Count the time since the last lap nowhere."""
         self._at = self._clock()
 
     @property
