@@ -9,11 +9,11 @@ METAL = 0.95
 STRIP = 0.20
 
 
-def draw_device(image: Array, scene: Scene, finding: Finding, seen: float) -> Array:
+def draw_device(image: Array, scene: Scene, finding: Finding, visibility: float) -> Array:
     """Draws the device `finding.kind` on its side; raises ValueError for an unknown kind."""
     x, y = scene.x, scene.y
     sign = SIDE.get(finding.side, 1.0)
-    bright = STRIP * min(1.0, 1.3 * seen)
+    bright = STRIP * min(1.0, 1.3 * visibility)
     if finding.kind == "endotracheal tube":
         return image + bright * stroke(x, y, [(0.0, -1.1), (0.01, -0.42)], 0.015)
     if finding.kind == "enteric tube":
@@ -39,7 +39,7 @@ def draw_device(image: Array, scene: Scene, finding: Finding, seen: float) -> Ar
         return image + bright * stroke(x, y, path, 0.016)
     if finding.kind == "pacemaker":
         box = ellipse(x, y, (0.60 * sign, -0.50), (0.125, 0.10), 0.010)
-        image = image + box * (METAL - image) * min(1.0, 1.3 * seen)
+        image = image + box * (METAL - image) * min(1.0, 1.3 * visibility)
         lead = [(0.52 * sign, -0.56), (0.30 * sign, -0.66), (-0.02, -0.48), (-0.09, -0.10)]
         tips = [(-0.09, 0.24), (0.05, 0.42), (0.27, 0.40)]
         image = image + bright * stroke(x, y, [*lead, tips[0]], 0.012)

@@ -32,14 +32,14 @@ def draw_frontal(case: Case, config: PhantomConfig, *, prior: bool = False) -> I
     if findings is None:
         raise ValueError("this case has no prior study; wanted one with earlier findings")
     build = Build.draw(np.random.default_rng([*case.seed, 10]))
-    seen = {f.name: _visibility(f, case, config) for f in findings}
-    scene = _scene(config, build, findings, seen)
+    visibility = {f.name: _visibility(f, case, config) for f in findings}
+    scene = _scene(config, build, findings, visibility)
     image, vessels = draw_healthy(scene, np.random.default_rng([*case.seed, 11]))
     for finding in findings:
         rng = np.random.default_rng([*case.seed, 12, crc32(finding.name.encode())])
-        brush = Brush(scene, finding, seen[finding.name], rng, vessels)
+        brush = Brush(scene, finding, visibility[finding.name], rng, vessels)
         if finding.name == "device":
-            image = draw_device(image, scene, finding, min(1.0, brush.seen))
+            image = draw_device(image, scene, finding, min(1.0, brush.visibility))
         elif finding.name in PAINTERS:
             image = PAINTERS[finding.name](image, brush)
     return expose(image, build, config, np.random.default_rng([*case.seed, 13 + prior]))
@@ -59,18 +59,18 @@ def expose(
 def _visibility(finding: Finding, case: Case, config: PhantomConfig) -> float:
     """How far a finding stands out: graded by luck, lower where the report is uncertain."""
     rng = np.random.default_rng([*case.seed, 14, crc32(finding.name.encode())])
-    seen = rng.uniform(0.55, 1.0)
-    return float(config.contrast * seen * (0.5 if finding.uncertain else 1.0))
+    visibility = rng.uniform(0.55, 1.0)
+    return float(config.contrast * visibility * (0.5 if finding.uncertain else 1.0))
 
 
 def _scene(
-    config: PhantomConfig, build: Build, findings: Sequence[Finding], seen: dict[str, float]
+    config: PhantomConfig, build: Build, findings: Sequence[Finding], visibility: dict[str, float]
 ) -> Scene:
     heart = mediastinum = 1.0
     raised: dict[str, float] = {}
     fluid: dict[str, float] = {}
     for finding in findings:
-        visible = 1.25 * min(1.0, seen[finding.name]) ** 0.7
+        visible = 1.25 * min(1.0, visibility[finding.name]) ** 0.7
         if finding.name == "cardiomegaly":
             heart = 1.0 + visible * (0.0, 0.20, 0.34, 0.48)[finding.severity]
         elif finding.name == "mediastinum":

@@ -76,12 +76,12 @@ class _Thorax(NamedTuple):
 
 def _draw(image: Array, thorax: _Thorax, finding: Finding, config: PhantomConfig) -> Array:
     x, y, lung, inside, floor = thorax
-    seen = config.contrast * (0.4 if finding.uncertain else 0.8)
+    visibility = config.contrast * (0.4 if finding.uncertain else 0.8)
     if finding.name == "effusion":
         depth = (0.0, 0.14, 0.30, 0.55)[finding.severity]
         level = np.max(floor * (lung > 0.5)) - depth - 0.5 * np.clip(x - 0.3, 0, None) ** 2
         mask = inside * sigmoid(y - level, 0.02)
-        return image + min(1.0, 1.2 * seen) * mask * np.clip(0.70 - image, 0, None)
+        return image + min(1.0, 1.2 * visibility) * mask * np.clip(0.70 - image, 0, None)
     if finding.name in DENSITY and finding.zone:
         cx, cy = LOBES[finding.zone]
         r = (0.0, 0.05, 0.07, 0.12)[finding.severity]
@@ -89,11 +89,11 @@ def _draw(image: Array, thorax: _Thorax, finding: Finding, config: PhantomConfig
             shape = ellipse(x, y, (cx, cy), (r, r), 0.01)
         else:
             shape = blob(x, y, (cx, cy), (0.08 + r, 0.08 + r))
-        mask = np.clip(DENSITY[finding.name] * seen * shape, 0, 1) * lung
+        mask = np.clip(DENSITY[finding.name] * visibility * shape, 0, 1) * lung
         return image + mask * np.clip(0.80 - image, 0, None)
     if finding.name == "edema":
         haze = blob(x, y, (0.05, -0.05), (0.3, 0.35))
-        return image + 0.06 * finding.severity * seen * lung * haze
+        return image + 0.06 * finding.severity * visibility * lung * haze
     if finding.name == "device" and finding.kind == "pacemaker":
         box = ellipse(x, y, (-0.56, -0.45), (0.05, 0.12), 0.012)
         lead = stroke(x, y, [(-0.5, -0.5), (-0.05, -0.4), (-0.1, 0.2), (-0.3, 0.4)], 0.014)

@@ -27,13 +27,13 @@ DENSE = 0.68
 class Brush:
     """Input of a painter.
 
-    `seen` is the finding's visibility (1 is plain), `vessels` the part of the image that is
+    `visibility` is the finding's visibility (1 is plain), `vessels` the part of the image that is
     vessels.
     """
 
     scene: Scene
     finding: Finding
-    seen: float
+    visibility: float
     rng: np.random.Generator
     vessels: Array
 
@@ -49,13 +49,13 @@ def _toward(image: Array, mask: Array, density: float) -> Array:
 
 
 def _effusion(image: Array, brush: Brush) -> Array:
-    scene, finding, seen = brush.scene, brush.finding, brush.seen
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     for side in sides_of(finding):
         lateral = np.clip(np.abs(scene.x) - 0.35, 0, None)
         rise = (0.35 + 0.3 * finding.severity) * lateral**2
         level = scene.domes[side] + 0.10 - scene.fluid[side] - rise
         fluid = scene.cavity[side] * sigmoid(scene.y - level, 0.022)
-        image = _toward(image, min(1.0, 1.2 * seen) * fluid, DENSE + 0.03)
+        image = _toward(image, min(1.0, 1.2 * visibility) * fluid, DENSE + 0.03)
     return image
 
 
@@ -72,7 +72,7 @@ def _place(brush: Brush) -> tuple[float, float]:
 
 
 def _consolidation(image: Array, brush: Brush) -> Array:
-    scene, finding, seen = brush.scene, brush.finding, brush.seen
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     cx, cy = _place(brush)
     r = (0.0, 0.14, 0.19, 0.26)[finding.severity]
     shape = ellipse(scene.x, scene.y, (cx, cy), (r * 1.05, r), 0.05)
@@ -81,9 +81,9 @@ def _consolidation(image: Array, brush: Brush) -> Array:
     elif finding.zone == "middle":
         shape = shape * sigmoid(scene.y - cy + 0.7 * r, 0.012)
     shape = shape * scene.lung[finding.side]
-    image = _toward(image, min(1.0, 0.85 * seen) * shape, DENSE)
+    image = _toward(image, min(1.0, 0.85 * visibility) * shape, DENSE)
     if finding.cause:
-        image = _bronchograms(image, brush, (cx, cy, r), seen * shape)
+        image = _bronchograms(image, brush, (cx, cy, r), visibility * shape)
     return image
 
 
@@ -101,7 +101,7 @@ def _bronchograms(
 
 
 def _opacity(image: Array, brush: Brush) -> Array:
-    scene, finding, seen = brush.scene, brush.finding, brush.seen
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     cx, cy = _place(brush)
     r = (0.0, 0.12, 0.16, 0.21)[finding.severity]
     haze = blob(scene.x, scene.y, (cx, cy), (r, 0.9 * r))
@@ -109,12 +109,12 @@ def _opacity(image: Array, brush: Brush) -> Array:
         haze = haze * np.clip(0.8 + 0.6 * cloud(brush.rng, scene.size, 18), 0.0, 1.6)
     elif finding.cause == "atelectasis":
         haze = np.maximum(0.5 * haze, _plates(scene, cx, cy, 1.5 * r, finding.severity))
-    mask = np.clip(0.6 * seen * haze, 0, 1) * scene.lung[finding.side]
+    mask = np.clip(0.6 * visibility * haze, 0, 1) * scene.lung[finding.side]
     return _toward(image, mask, DENSE - 0.08)
 
 
 def _pneumonia(image: Array, brush: Brush) -> Array:
-    scene, finding, seen = brush.scene, brush.finding, brush.seen
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     cx, cy = _place(brush)
     r = (0.0, 0.13, 0.18, 0.24)[finding.severity]
     patches = np.zeros_like(image)
@@ -122,12 +122,12 @@ def _pneumonia(image: Array, brush: Brush) -> Array:
         px, py = cx + brush.rng.uniform(-0.8, 0.8) * r, cy + brush.rng.uniform(-0.8, 0.8) * r
         patches = np.maximum(patches, blob(scene.x, scene.y, (px, py), (0.42 * r, 0.36 * r)))
     patches = patches * scene.lung[finding.side]
-    image = _toward(image, min(1.0, 0.9 * seen) * patches, DENSE)
-    return _bronchograms(image, brush, (cx, cy, r), seen * patches)
+    image = _toward(image, min(1.0, 0.9 * visibility) * patches, DENSE)
+    return _bronchograms(image, brush, (cx, cy, r), visibility * patches)
 
 
 def _edema(image: Array, brush: Brush) -> Array:
-    scene, finding, seen = brush.scene, brush.finding, brush.seen
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     both = scene.lung["left"] + scene.lung["right"]
     ax = np.abs(scene.x)
     wings = np.exp(-0.5 * (((ax - 0.26) / 0.20) ** 2 + ((scene.y - 0.02) / 0.30) ** 2))
@@ -137,7 +137,7 @@ def _edema(image: Array, brush: Brush) -> Array:
         kerley * np.exp(-0.5 * ((scene.outer - 0.05) / 0.05) ** 2) * sigmoid(scene.y - 0.15, 0.05)
     )
     mask = wings * (0.65 + 0.35 * lines) + 0.35 * kerley
-    strength = seen * (0.0, 0.55, 0.85, 1.15)[finding.severity]
+    strength = visibility * (0.0, 0.55, 0.85, 1.15)[finding.severity]
     return _toward(image, np.clip(strength * mask, 0, 0.95) * both, DENSE - 0.04)
 
 
@@ -151,48 +151,50 @@ def _plates(scene: Scene, cx: float, cy: float, reach: float, count: int) -> Arr
 
 
 def _atelectasis(image: Array, brush: Brush) -> Array:
-    scene, finding, seen = brush.scene, brush.finding, brush.seen
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     for side in sides_of(finding):
         cx = SIDE[side] * (0.45 + brush.rng.uniform(-0.03, 0.03))
         above = 0.11 + max(0.0, scene.fluid[side] - 0.12)
         cy = scene.domes[side] - above + brush.rng.uniform(-0.03, 0.02)
         plates = _plates(scene, cx, cy, 0.14 + 0.03 * finding.severity, finding.severity)
-        mask = np.clip(1.05 * seen, 0, 1) * plates * scene.lung[side]
+        mask = np.clip(1.05 * visibility, 0, 1) * plates * scene.lung[side]
         image = _toward(image, mask, DENSE + 0.02)
     return image
 
 
 def _pneumothorax(image: Array, brush: Brush) -> Array:
-    scene, finding, seen = brush.scene, brush.finding, brush.seen
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     side = finding.side
     gap = (0.0, 0.09, 0.15, 0.24)[finding.severity]
     low = sigmoid((-0.35, -0.10, 0.15, 0.6)[finding.severity] - scene.y, 0.10)
     near = np.minimum(scene.outer, 0.8 * scene.top)
     rim = sigmoid(gap * low + 0.02 * (low - 1) - near, 0.008) * scene.lung[side] * low
-    image = image - rim * min(1.0, 1.2 * seen) * (0.55 * brush.vessels + 0.15)
+    image = image - rim * min(1.0, 1.2 * visibility) * (0.55 * brush.vessels + 0.15)
     edge = np.exp(-0.5 * ((near - gap * low) / 0.011) ** 2) * low * scene.lung[side]
-    return image + 0.24 * seen * edge * sigmoid(near - 0.02, 0.01)
+    return image + 0.24 * visibility * edge * sigmoid(near - 0.02, 0.01)
 
 
 def _lesion(image: Array, brush: Brush) -> Array:
-    scene, finding, seen = brush.scene, brush.finding, brush.seen
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     cx, cy = _place(brush)
     r = (0.0, 0.05, 0.075, 0.13)[finding.severity]
     round_ = ellipse(scene.x, scene.y, (cx, cy), (r, r), 0.008)
-    return _toward(image, min(1.0, 0.95 * seen) * round_ * scene.lung[finding.side], DENSE + 0.04)
+    return _toward(
+        image, min(1.0, 0.95 * visibility) * round_ * scene.lung[finding.side], DENSE + 0.04
+    )
 
 
 def _thickening(image: Array, brush: Brush) -> Array:
-    scene, finding, seen = brush.scene, brush.finding, brush.seen
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     width = (0.0, 0.05, 0.075, 0.105)[finding.severity]
     wavy = width * (1.0 + 0.25 * np.sin(9.0 * scene.y + brush.rng.uniform(0, 6)))
     span = sigmoid(scene.y + 0.55, 0.06) * sigmoid(0.30 - scene.y, 0.06)
     band = sigmoid(wavy - scene.outer, 0.010) * span * scene.lung[finding.side]
-    return _toward(image, min(1.0, 0.9 * seen) * band, DENSE)
+    return _toward(image, min(1.0, 0.9 * visibility) * band, DENSE)
 
 
 def _fracture(image: Array, brush: Brush) -> Array:
-    scene, finding, seen = brush.scene, brush.finding, brush.seen
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
     sign = SIDE[finding.side]
     cx = 0.60 * sign
     number = float(brush.rng.integers(-1, 2))
@@ -204,7 +206,7 @@ def _fracture(image: Array, brush: Brush) -> Array:
     outer = [(cx + 0.015 * sign, cy + 0.5 * step), (cx + 0.10 * sign, cy + step + 0.03)]
     ends = np.maximum(stroke(x, y, inner, 0.022), stroke(x, y, outer, 0.022))
     gap = stroke(x, y, [(cx - 0.01 * sign, cy - 0.05), (cx + 0.01 * sign, cy + 0.05)], 0.011)
-    return image + 0.30 * seen * ends - 0.28 * seen * gap
+    return image + 0.30 * visibility * ends - 0.28 * visibility * gap
 
 
 PAINTERS: dict[str, Callable[[Array, Brush], Array]] = {
