@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rrgtrain.algorithms.orapo import zero_shares
-from rrgtrain.log.record import StepRecord
+from rrgtrain.train.step_record import StepRecord
 
 
 @dataclass

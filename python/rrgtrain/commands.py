@@ -14,19 +14,20 @@ import torch
 from rrgclinical.shown import one_line
 from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.config import load_config
-from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist import ranks
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.log.sample_collector import SampleCollector
 from rrgtrain.log.trackers import require_trackers
+from rrgtrain.policy.remembered import FILE, as_trained
+from rrgtrain.report.sample_collector import SampleCollector
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
 from rrgtrain.run.outcome import draw, finish
+from rrgtrain.run.preflight import check_processes
 from rrgtrain.run.replay import replay_batch
 from rrgtrain.run.select_studies import select
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed
-from rrgtrain.state.remembered import FILE, as_trained
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.util.progress import Bar, progress
 
@@ -41,11 +42,13 @@ TITLES = {
 
 # Commands that `--resume` goes on with.
 RESUMABLE = ("demo", "sft", "rl")
+# Commands that several processes share.
+SPREAD = ("demo", "sft", "rl", "eval")
 
 
 def run(options: argparse.Namespace) -> int:
     """Load the recipe and run the verb; 0 on success. Bad input is a `UserError`."""
-    if ranks.processes() > 1 and options.verb not in sharding.VERBS:
+    if ranks.processes() > 1 and options.verb not in SPREAD:
         raise UserError(f"rrgtrain {options.verb} is one process; start it without torchrun")
     if options.verb == "report":
         return report(options.run)
@@ -57,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     else:
         recipe = _recipe(options)
     require_trackers(recipe.log)
-    sharding.check(recipe, options.verb)
+    check_processes(recipe, options.verb)
     cuda = recipe.policy.device == "cuda" or (
         recipe.policy.device == "auto" and torch.cuda.is_available()
     )

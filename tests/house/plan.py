@@ -39,10 +39,10 @@ FLOOR = {
 UPWARD = {
     ("rrgtrain.dist.sharding", "rrgtrain.policy.policy"),
     ("rrgtrain.dist.sharding", "rrgtrain.schema"),
-    ("rrgtrain.dist.sharding", "rrgtrain.state.remembered"),
+    ("rrgtrain.dist.sharding", "rrgtrain.policy.remembered"),
     ("rrgtrain.state.checkpointer", "rrgtrain.log.logs"),
     ("rrgtrain.state.checkpointer", "rrgtrain.policy.policy"),
-    ("rrgtrain.state.remembered", "rrgtrain.policy.load"),
+    ("rrgtrain.policy.remembered", "rrgtrain.policy.load"),
 }
 # Rooms of one floor that import each other.
 MUTUAL = {

@@ -23,13 +23,6 @@ from rrgtrain.algorithms import Algorithm, Context, Group, Member, build_algorit
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.log.record import (
-    StepRecord,
-    member_of,
-    read_record,
-    record_of,
-    recorded,
-)
 from rrgtrain.run.session import Session, TrainingPlan, open_session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.checkpointer import load_weights
@@ -37,6 +30,13 @@ from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.sampler_gap import ROUNDING
+from rrgtrain.train.step_record import (
+    StepRecord,
+    member_of,
+    read_record,
+    record_of,
+    recorded,
+)
 from rrgtrain.train.update import with_rollout_logps
 
 # What another machine, or a batch of another size, may change in the last digits of fp32.

@@ -20,24 +20,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from rrgtrain.dist import ranks
-from rrgtrain.state.remembered import remember
-from rrgtrain.util.files import atomic_directory
-from rrgtrain.errors import UserError
-from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import Recipe
 
 T = TypeVar("T")
 
-VERBS = ("demo", "sft", "rl", "eval")
 _ROOT = "_rrgtrain_root"
+
+
+class Shardable(Protocol):
+    """The parts of a policy that its layout over ranks needs."""
+
+    @property
+    def model(self) -> Any: ...
+    @property
+    def language_model(self) -> Any: ...
+    @property
+    def visual(self) -> Any: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
 
 
 class _Root(nn.Module):
@@ -70,18 +78,7 @@ class _Touched(torch.autograd.Function):
         return gradients[0], *zeros
 
 
-def check(recipe: Recipe, verb: str) -> None:
-    """UserError for what several ranks cannot do."""
-    if recipe.scale.mode == "none" or verb not in ("demo", "rl"):
-        return
-    if recipe.rollout.engine == "vllm" and ranks.processes() > 1:
-        raise UserError(
-            "rollout.engine=vllm samples in the trainer's process, and torchrun has started "
-            f"{ranks.processes()}; use rollout.engine=vllm_server or transformers"
-        )
-
-
-def setup(mode: str, *policies: Policy | None) -> None:
+def setup(mode: str, *policies: Shardable | None) -> None:
     """Shard the policies over the ranks; all start from rank 0's weights.
 
     A policy that an optimiser trains is set up before the optimiser is made; one that has been
@@ -102,12 +99,12 @@ def setup(mode: str, *policies: Policy | None) -> None:
         _shard(policy)
 
 
-def is_sharded(policy: Policy) -> bool:
+def is_sharded(policy: Shardable) -> bool:
     """True where `fully_shard` holds the policy's weights, each rank its part of them."""
     return _root(policy) is not None
 
 
-def forward(policy: Policy, compute: Callable[[], Tensor], *, images: bool) -> Tensor:
+def forward(policy: Shardable, compute: Callable[[], Tensor], *, images: bool) -> Tensor:
     """`compute()`, which runs the policy's model forward.
 
     images: whether it runs the vision tower.
@@ -124,7 +121,7 @@ def forward(policy: Policy, compute: Callable[[], Tensor], *, images: bool) -> T
     return out
 
 
-def backward(policy: Policy, loss: Tensor) -> None:
+def backward(policy: Shardable, loss: Tensor) -> None:
     """`loss.backward()`, once all ranks have their loss."""
     if not is_sharded(policy):
         loss.backward()
@@ -134,7 +131,7 @@ def backward(policy: Policy, loss: Tensor) -> None:
         loss.backward()
 
 
-def pad_to_lockstep(policy: Policy, chunks: Sequence[T], idle: T) -> Iterator[T]:
+def pad_to_lockstep(policy: Shardable, chunks: Sequence[T], idle: T) -> Iterator[T]:
     """The chunks; where weights are sharded, then `idle` until the rank with most is done."""
     most = max(ranks.gather(len(chunks))) if is_sharded(policy) else len(chunks)
     yield from chunks
@@ -142,7 +139,7 @@ def pad_to_lockstep(policy: Policy, chunks: Sequence[T], idle: T) -> Iterator[T]
         yield idle
 
 
-def drop_unused_gradients(policy: Policy, *, images: bool) -> None:
+def drop_unused_gradients(policy: Shardable, *, images: bool) -> None:
     """Clears the gradients of 0 that the ranks have summed for a vision tower that none has run.
 
     images: True where this rank's forwards have run the vision tower.
@@ -155,7 +152,7 @@ def drop_unused_gradients(policy: Policy, *, images: bool) -> None:
 
 
 @contextmanager
-def summon_full(policy: Policy) -> Iterator[None]:
+def summon_full(policy: Shardable) -> Iterator[None]:
     """Whole weights in `policy.dtype` inside, which nothing may change.
 
     Each rank may run as many forwards as it likes, without gradients, and read the weights. They
@@ -225,21 +222,7 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
     optimizer.load_state_dict(saved)
 
 
-def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:
-    """The policy, and what `recipe` trained it for, as a checkpoint directory, whole or not at all.
-
-    Rank 0 writes it. It holds the masters, in fp32: a training that starts from it starts where
-    this one has ended.
-    """
-    weights = full_state_dict(_weights(policy)) if is_sharded(policy) else None
-    if ranks.is_main():
-        with atomic_directory(directory) as partial:
-            policy.save(partial, weights)
-            remember(recipe, partial)
-    ranks.barrier()
-
-
-def _shard(policy: Policy) -> None:
+def _shard(policy: Shardable) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
@@ -275,7 +258,7 @@ def _shard(policy: Policy) -> None:
 
 
 @contextmanager
-def _cast(policy: Policy) -> Iterator[None]:
+def _cast(policy: Shardable) -> Iterator[None]:
     """Masters that no `fully_shard` holds, in `policy.dtype` inside."""
     masters = [(p, p.data) for p in policy.model.parameters() if p.dtype != policy.dtype]
     try:
@@ -287,7 +270,7 @@ def _cast(policy: Policy) -> Iterator[None]:
             parameter.data = master
 
 
-def _root(policy: Policy) -> Any:
+def _root(policy: Shardable) -> Any:
     return policy.model.__dict__.get(_ROOT)
 
 
@@ -301,10 +284,3 @@ def _trained(module: nn.Module) -> list[nn.Parameter]:
 
 def _is_dtensor(value: Any) -> bool:
     return isinstance(value, Tensor) and hasattr(value, "device_mesh")
-
-
-def _weights(policy: Policy) -> dict[str, Tensor]:
-    """The sharded model's state; unlike in `state_dict`, a tied weight is one tensor."""
-    found: dict[str, Tensor] = dict(policy.model.named_parameters(remove_duplicate=False))
-    found.update(policy.model.named_buffers(remove_duplicate=False))
-    return {name: found[name] for name in policy.model.state_dict()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from rrgtrain.log.record import read_record
 from rrgtrain.report import numbers
 from rrgtrain.report.facts import FactsRead, read_facts
+from rrgtrain.train.step_record import read_record
 
 SHOWN = 4
 

@@ -15,11 +15,10 @@ from rrgclinical.shown import redacted
 from rrgtrain.data.images import read_image
 from rrgtrain.dist import ranks
 from rrgtrain.log.logs import read_metrics
-from rrgtrain.log.sample_collector import SampleCollector
-from rrgtrain.log.speed import Speed
 from rrgtrain.report.html import write_report
 from rrgtrain.report.names import METRICS
 from rrgtrain.report.provenance import commit, versions
+from rrgtrain.report.sample_collector import SampleCollector
 from rrgtrain.report.samples import AnySample, Sample, read_samples, write_samples
 from rrgtrain.report.summary import Metric, RunSummary, System
 from rrgtrain.report.table import print_summary
@@ -29,6 +28,7 @@ from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sft import SftResult
+from rrgtrain.train.speed import Speed
 
 SHOWN = (
     "micro_f1",

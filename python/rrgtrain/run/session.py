@@ -26,6 +26,7 @@ from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.network import ARCHITECTURES, sees_images
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import bound_images, prompt_text, refuse_images
+from rrgtrain.policy.remembered import INIT
 from rrgtrain.policy.template import check_prompt
 from rrgtrain.policy.tiny import TinyConfig, build_tiny, check_sizes
 from rrgtrain.policy.vision_cache import VisionCache
@@ -39,7 +40,6 @@ from rrgtrain.run.preflight import (
 )
 from rrgtrain.schema import PROMPT_STYLES, Recipe
 from rrgtrain.select import training_subset
-from rrgtrain.state.remembered import INIT
 from rrgtrain.train.evaluate import Evaluation, evaluate
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.target_text import with_findings

@@ -15,7 +15,6 @@ from rrgtrain.config import dump_config
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.log.logs import NoLog, RunLog
-from rrgtrain.log.record import Recorder, StepRecords
 from rrgtrain.policy.trainable import training_only
 from rrgtrain.rollout import build_engine, require_engine
 from rrgtrain.run.session import Session, TrainingPlan, check_start, load_for, open_session
@@ -34,6 +33,7 @@ from rrgtrain.train.reference import check_reference
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sft import SftResult, SftRun, train_sft
+from rrgtrain.train.step_record import Recorder, StepRecords
 from rrgtrain.util.files import remove_partial
 
 SERVED = "served"

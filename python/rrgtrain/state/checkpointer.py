@@ -19,14 +19,13 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist.sharding import Shardable
 from rrgtrain.errors import NotFinite, Stopped, UserError
-from rrgtrain.log.logs import RunLog
-from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.rng import random_states, set_random_states
 from rrgtrain.state.rundir import RunDir
@@ -42,6 +41,23 @@ from rrgtrain.util.stop import stopping
 
 State = dict[str, Any]
 Weights = dict[str, torch.Tensor]
+
+
+class MetricsLog(Protocol):
+    """The log of a run, as far as a checkpoint concerns it."""
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        ...
+
+    def sync(self) -> None:
+        """Bring what was written to the disk."""
+        ...
+
+    def rewind_to(self, size: int) -> int:
+        """Cut off what was written after the first `size` bytes."""
+        ...
 
 
 class NullCheckpointer:
@@ -114,8 +130,8 @@ class Checkpointer(NullCheckpointer):
     def __init__(
         self,
         run: RunDir,
-        policy: Policy,
-        log: RunLog,
+        policy: Shardable,
+        log: MetricsLog,
         verb: str,
         settings: CheckpointSettings,
         clock: Callable[[], float] = time.monotonic,
@@ -355,7 +371,7 @@ class _NoCheckpoint(Stopped):
 
 
 @torch.no_grad()
-def load_weights(policy: Policy, weights: dict[str, torch.Tensor]) -> None:
+def load_weights(policy: Shardable, weights: dict[str, torch.Tensor]) -> None:
     """Copies `weights` into the parameters of their names.
 
     Raises UserError where the policy lacks one or has it in another shape.

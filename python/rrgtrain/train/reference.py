@@ -22,8 +22,8 @@ from peft import PeftModel
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy, read_config
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.remembered import TINY, base_of
 from rrgtrain.schema import Recipe
-from rrgtrain.state.remembered import TINY, base_of
 
 START = "rrgtrain_start"
 

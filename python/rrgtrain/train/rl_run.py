@@ -20,8 +20,6 @@ from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.log.record import Recorder, StepRecord
-from rrgtrain.log.speed import Speed
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import RolloutEngine, TransformersEngine
@@ -36,6 +34,9 @@ from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.reference import Reference, named_reference
 from rrgtrain.train.sampler_gap import SamplerWatch
+from rrgtrain.train.save_policy import save_policy
+from rrgtrain.train.speed import Speed
+from rrgtrain.train.step_record import Recorder, StepRecord
 from rrgtrain.util.progress import Bar, progress
 from rrgtrain.util.stopwatch import Stopwatch
 
@@ -251,7 +252,7 @@ class RlRun:
         if self.reference is not None:
             self.reference.release()
         with self.checkpointer.interruptible(self.state.step):
-            sharding.save_policy(self.policy, self.out, self.recipe)
+            save_policy(self.policy, self.out, self.recipe)
         self._clock.lap("validate")
         return RlResult(
             self.out,

@@ -17,7 +17,6 @@ from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.log.speed import peak_memory
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
@@ -30,6 +29,8 @@ from rrgtrain.train.failure_dump import describe_references
 from rrgtrain.train.micro_batch import idle_prompt, with_images, within_budget
 from rrgtrain.train.optim import adamw, apply_step, learning_rate
 from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.save_policy import save_policy
+from rrgtrain.train.speed import peak_memory
 from rrgtrain.train.target_text import PLAIN, target_text
 from rrgtrain.util.progress import Bar, progress
 from rrgtrain.util.stopwatch import Stopwatch
@@ -246,7 +247,7 @@ class SftRun:
         """Saves the chosen weights to `out`, with which the policy ends."""
         self._best.restore()
         with self.checkpointer.interruptible(self.state.step):
-            sharding.save_policy(self.policy, self.out, self.recipe)
+            save_policy(self.policy, self.out, self.recipe)
         self._clock.lap("train")
         return SftResult(
             self.out,

@@ -8,10 +8,10 @@ import pytest
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.prompt import encode_prompt, prompt_text
+from rrgtrain.policy.remembered import remember, remembered
 from rrgtrain.policy.template import PLACEHOLDERS, check_prompt
 from rrgtrain.run.session import open_session
 from rrgtrain.schema import PROMPT_STYLES
-from rrgtrain.state.remembered import remember, remembered
 from tests.rrgtrain.common import phantoms, recipe
 from tests.rrgtrain.policy.common import study, tiny_policy
 

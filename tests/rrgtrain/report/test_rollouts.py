@@ -10,11 +10,11 @@ import pytest
 
 from rrgclinical import OBSERVATIONS
 from rrgtrain.errors import UserError
-from rrgtrain.log.record import FORMAT, packed
 from rrgtrain.report import RunSummary, System, write_report
 from rrgtrain.report.rollouts import last_rollouts
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
+from rrgtrain.train.step_record import FORMAT, packed
 from tests.rrgtrain.report.test_html import EVIL, Page
 
 REFERENCE = "The heart is enlarged. There is edema."

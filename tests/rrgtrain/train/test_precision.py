@@ -29,6 +29,7 @@ from rrgtrain.train.optim import OnShards, adamw, apply_step, optimizer_of
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.reference import reference_of
 from rrgtrain.train.sample import sample_groups
+from rrgtrain.train.save_policy import save_policy
 from tests.rrgtrain.common import accumulate, groups_of, recipe, rollout_logps, run_of, studies
 from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
 
@@ -189,7 +190,7 @@ def test_a_checkpoint_holds_the_masters(tmp_path: Path) -> None:
     policy = with_masters()
     backward(policy)
     apply_step(adamw(policy.model, 1e-6, 0.01), policy.model.parameters(), 1e-6, 1.0)
-    sharding.save_policy(policy, tmp_path / "kept", recipe())
+    save_policy(policy, tmp_path / "kept", recipe())
     again = load_policy(tmp_path / "kept", dtype=BF16, masters=True)
     kept = dict(again.model.named_parameters())
     for name, value in whole(policy).items():

@@ -14,8 +14,8 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.remembered import FILE, base_of
 from rrgtrain.schema import LoraSettings
-from rrgtrain.state.remembered import FILE, base_of
 from rrgtrain.train import reference as reference_module
 from rrgtrain.train.reference import (
     START,

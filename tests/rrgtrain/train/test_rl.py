@@ -18,7 +18,6 @@ from rrgtrain.algorithms import Algorithm, Group, Member, build_algorithm
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog, read_metrics
-from rrgtrain.log.record import StepRecord
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
@@ -31,6 +30,7 @@ from rrgtrain.train.batch_metrics import zero_variance
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sample import sample_groups
+from rrgtrain.train.step_record import StepRecord
 from tests.rrgtrain.common import accumulate, groups_of, policy_and_prompts, recipe, run_of, studies
 from tests.rrgtrain.policy.common import tiny_policy
 

@@ -9,8 +9,8 @@ import pytest
 
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
+from rrgtrain.policy.remembered import FILE, as_trained, remember, remembered
 from rrgtrain.schema import Recipe
-from rrgtrain.state.remembered import FILE, as_trained, remember, remembered
 
 
 @pytest.fixture

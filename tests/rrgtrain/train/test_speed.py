@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from rrgtrain.log import speed as speed_module
-from rrgtrain.log.speed import Speed, peak_flops, update_flops
+from rrgtrain.train import speed as speed_module
+from rrgtrain.train.speed import Speed, peak_flops, update_flops
 from rrgtrain.train.update import _forward
 from rrgtrain.util.stopwatch import Stopwatch
 from tests.rrgtrain.common import groups_of

@@ -9,9 +9,9 @@ import torch
 
 from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.data.study import Study
-from rrgtrain.log.record import StepRecord
-from rrgtrain.log.sample_collector import SampleCollector, heaviest, weighed_pieces
 from rrgtrain.policy.codec import ReportCodec
+from rrgtrain.report.sample_collector import SampleCollector, heaviest, weighed_pieces
+from rrgtrain.train.step_record import StepRecord
 
 NO_IDS = torch.zeros(0, dtype=torch.int64)
 

@@ -15,13 +15,6 @@ from rrgtrain.algorithms import Context, Objective, build_algorithm
 from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
-from rrgtrain.log.record import (
-    StepRecord,
-    StepRecords,
-    packed,
-    read_record,
-    recorded,
-)
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.session import Session
 from rrgtrain.schema import Recipe
@@ -29,6 +22,13 @@ from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
+from rrgtrain.train.step_record import (
+    StepRecord,
+    StepRecords,
+    packed,
+    read_record,
+    recorded,
+)
 from tests.rrgtrain.common import groups_of, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.replay_step import Finding, compared, made_again, replay_step

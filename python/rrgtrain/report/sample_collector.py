@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rrgtrain.algorithms.group import members
-from rrgtrain.log.record import StepRecord, token_weights
 from rrgtrain.report.samples import EditSample, WeightSample
+from rrgtrain.train.step_record import StepRecord, token_weights
 
 APART = 10
 """Steps between two moments of the same kind, unless the second shows something new."""
