@@ -16,18 +16,21 @@ MAY_IMPORT = {
 
 # The floors of rrgtrain, the lowest first: a room, or a module beside the rooms, imports from its
 # own floor and those beneath. DESIGN's way down is
-# commands -> run -> train -> {rollout, algorithms, rewards, select} -> policy, data.
-# `log` stands above the algorithms, because its records hold their groups.
+# commands -> run -> train -> {rollout, algorithms, rewards, select} -> policy, data; `log`,
+# `state`, `dist` and `util` at the ground. Step records and speed know groups and policies: they
+# are in `train`.
 TRAINER_FLOORS = (
     ("errors", "vllm_worker"),
     ("util", "recipe_files"),
     ("dist",),
     ("schema", "config"),
     ("state", "data"),
+    ("log",),
     ("policy",),
     ("algorithms", "rewards", "rollout"),
-    ("log", "select", "report"),
+    ("select",),
     ("train",),
+    ("report",),
     ("run", "integrations"),
     ("commands", "listing"),
     ("cli", "__main__"),
@@ -36,18 +39,9 @@ FLOOR = {
     "rrgtrain": {room: level for level, rooms in enumerate(TRAINER_FLOORS) for room in rooms},
 }
 # Imports that go upward all the same: (who, what).
-UPWARD = {
-    ("rrgtrain.dist.sharding", "rrgtrain.policy.policy"),
-    ("rrgtrain.dist.sharding", "rrgtrain.schema"),
-    ("rrgtrain.dist.sharding", "rrgtrain.policy.remembered"),
-    ("rrgtrain.state.checkpointer", "rrgtrain.log.logs"),
-    ("rrgtrain.state.checkpointer", "rrgtrain.policy.policy"),
-    ("rrgtrain.policy.remembered", "rrgtrain.policy.load"),
-}
+UPWARD: set[tuple[str, str]] = set()
 # Rooms of one floor that import each other.
-MUTUAL = {
-    ("rrgtrain.log", "rrgtrain.report"),
-}
+MUTUAL: set[tuple[str, str]] = set()
 
 # Folders of rrgkern and csrc that serve several rooms, or the build, and are no room themselves.
 SHARED = {"triton_lib"}
@@ -64,19 +58,22 @@ DOORS = {
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgtrain.data": "arrange check_images images study",
     "rrgtrain.dist": "ranks sharding",
-    "rrgtrain.log": "logs record sample_collector speed trackers",
+    "rrgtrain.log": "logs trackers",
     "rrgtrain.policy": (
-        "attention codec forward load lora network policy prompt shared_prefix template tiny "
-        "trainable vision_cache"
+        "attention codec forward load lora network policy prompt remembered shared_prefix template "
+        "tiny trainable vision_cache"
     ),
-    "rrgtrain.report": "html names numbers page provenance samples series summary svg table",
+    "rrgtrain.report": (
+        "html names numbers page provenance sample_collector samples series summary svg table"
+    ),
     "rrgtrain.rewards": "labellers service",
-    "rrgtrain.run": "outcome replay select_studies session stages",
+    "rrgtrain.run": "outcome preflight replay select_studies session stages",
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
-    "rrgtrain.state": "checkpointer experiment remembered rundir store tree",
+    "rrgtrain.state": "checkpointer experiment rundir store tree",
     "rrgtrain.train": (
-        "batch_order evaluate optim prompt_cache reference rl rl_run sft target_text vision_warmup"
+        "batch_order evaluate optim prompt_cache reference rl rl_run sft speed step_record "
+        "target_text vision_warmup"
     ),
     "rrgtrain.util": "files progress resolve stop stopwatch",
 }

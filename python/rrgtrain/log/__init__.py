@@ -1,1 +1,1 @@
-"""Metrics, step records and samples of a run."""
+"""The metrics of a run, and the trackers they go to."""

@@ -44,20 +44,14 @@ Weights = dict[str, torch.Tensor]
 
 
 class MetricsLog(Protocol):
-    """The log of a run, as far as a checkpoint concerns it."""
+    """The parts of a run's log that a checkpoint needs: its size in bytes, a sync, a way back."""
 
     @property
-    def size(self) -> int:
-        """Bytes written so far."""
-        ...
+    def size(self) -> int: ...
 
-    def sync(self) -> None:
-        """Bring what was written to the disk."""
-        ...
+    def sync(self) -> None: ...
 
-    def rewind_to(self, size: int) -> int:
-        """Cut off what was written after the first `size` bytes."""
-        ...
+    def rewind_to(self, size: int) -> int: ...
 
 
 class NullCheckpointer:
