@@ -89,7 +89,7 @@ replicate learning: $(VENV)/.installed
 	$(PY) -m experiments.$@ $(ARGS)
 
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it
-# adds 600 MB, and what the peers pin never meets what the library is tested with.
+# adds 600 MB, and $(VENV) keeps the versions that the library is tested with.
 PARITY := .venv-parity
 SITE_PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
 parity: $(PARITY)/.installed

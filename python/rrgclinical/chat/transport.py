@@ -187,7 +187,7 @@ def _key(variable: str) -> str:
 
 
 def _answer(response: httpx2.Response) -> Answer:
-    """The first choice; httpx2.DecodingError, which another try may not have, without one."""
+    """Return the first choice. Raise httpx2.DecodingError, which is retried, without one."""
     content = response.content
 
     def wrong(reason: str) -> httpx2.DecodingError:

@@ -2,8 +2,8 @@
 
 Token weights by saliency need a labeller with a gradient. Where the official weights are not at
 hand, this one is trained on the reports, and on their sentences shuffled into new ones, with the
-labels that the teacher reads in them. It serves saliency; what it labels may not be quoted as
-CheXbert.
+labels that the teacher reads in them. It serves saliency; its labels must not be
+quoted as CheXbert's.
 """
 
 from __future__ import annotations

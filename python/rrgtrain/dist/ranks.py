@@ -49,7 +49,7 @@ def processes() -> int:
 
 
 def rank() -> int:
-    """This process among the run's, from 0; also before `opened`, by torchrun's word."""
+    """Return the rank of this process, from 0; before `opened`, from torchrun's environment."""
     return dist.get_rank() if _active() else int(os.environ.get("RANK", "0"))
 
 

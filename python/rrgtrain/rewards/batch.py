@@ -78,8 +78,10 @@ class RewardBatch:
         return self._found[name]
 
     def of_references(self, name: str, read: Callable[[RewardBatch], T]) -> T:
-        """`read(self)`, once; it looks at the references alone, so another batch's may be read
-        with it before there is a report."""
+        """Return `read(self)`, computed once.
+
+        `read` must look at the references alone: `prefetch` calls it before there are reports.
+        """
         self.readings[name] = read
         return self.once(name, lambda: read(self))
 

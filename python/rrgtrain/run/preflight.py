@@ -136,9 +136,9 @@ def check_lengths(studies: Splits, longest: int | None) -> None:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """Shows the warnings of a block when it has succeeded.
+    """Delay warnings until the block succeeds; drop them on error.
 
-    Those about data that is then refused would only hide the line that says why.
+    On an error they would hide the line that says what is wrong.
     """
     with warnings.catch_warnings(record=True) as told:
         yield

@@ -72,9 +72,9 @@ class Stages:
         """Takes `out`, looks at the data, writes the first file of the run, opens the policy.
 
         `sft` and `rl` say which stages will follow, so that what they cannot do with this recipe
-        or this data is refused here. Bad input leaves nothing that a second try would stumble
-        over. `verb` is the command that resumes the run; without one no checkpoints are kept.
-        `resume` goes on with a run that is there.
+        or this data is refused here. On bad input nothing is left behind, so the same directory
+        can be used again. `verb` is the command that resumes the run; without one no checkpoints
+        are kept. `resume` goes on with a run that is there.
         """
         check_start(recipe)
         asked = recipe

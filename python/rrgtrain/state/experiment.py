@@ -16,7 +16,7 @@ from rrgtrain.schema import PROMPT_STYLES, Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
 
-# A resumed run may not be another experiment than the one its checkpoints are of.
+# A resumed run must be the experiment that its checkpoints belong to.
 FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group", "rl.reference")
 # Where the same things lie now, and on what they are computed.
 MOVABLE = ("data.root", "policy.path", "policy.device", "policy.vision_cache_mib")

@@ -1,4 +1,4 @@
-"""The frozen policy that KL and preference compare with, in as little memory as it can be had.
+"""Keep a frozen reference policy for KL and preference, sharing memory where possible.
 
 Training takes a copy of the weights that train, in `policy.dtype`: with fp32 masters the policy
 computes with the same copy. Training an adapter does not: its base is in memory
