@@ -49,9 +49,9 @@ from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
+from rrgtrain.train.gradients import accumulate_gradients
 from rrgtrain.train.optim import adamw, apply_step
 from rrgtrain.train.reference import Reference, reference_of
-from rrgtrain.train.update import accumulate_gradients
 
 BETA, LR, CLIP = 0.01, 1e-5, 1.0
 

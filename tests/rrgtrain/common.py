@@ -21,9 +21,9 @@ from rrgtrain.log.logs import NoLog
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe, RlSettings
 from rrgtrain.train.batch import Batch
+from rrgtrain.train.gradients import Gradients, accumulate_gradients, with_rollout_logps
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.rl_run import RlRun
-from rrgtrain.train.update import Gradients, accumulate_gradients, with_rollout_logps
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 
 REFERENCES = (

@@ -29,6 +29,7 @@ from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint
 from rrgtrain.train.batch import Batch
+from rrgtrain.train.gradients import with_rollout_logps
 from rrgtrain.train.sampler_gap import ROUNDING
 from rrgtrain.train.step_record import (
     StepRecord,
@@ -37,7 +38,6 @@ from rrgtrain.train.step_record import (
     record_of,
     recorded,
 )
-from rrgtrain.train.update import with_rollout_logps
 
 # What another machine, or a batch of another size, may change in the last digits of fp32.
 RELATIVE, ABSOLUTE = 1e-5, 1e-6

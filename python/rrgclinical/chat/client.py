@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from rrgclinical.chat.answers import parse_json
+from rrgclinical.chat.settings import ChatSettings
 from rrgclinical.errors import UserError
-from rrgclinical.shown import shown_url
 from rrgclinical.store import Store
 
 if TYPE_CHECKING:
@@ -54,61 +52,6 @@ class Usage:
     completion_tokens: int = 0
     cost: float = 0.0
     seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class ChatSettings:
-    """An endpoint, the model that answers there, and how it is asked.
-
-    Raises:
-        UserError: an address or number that cannot be.
-    """
-
-    endpoint: str
-    """Address up to and with the version, as in http://localhost:8000/v1. A query is sent with
-    every request; messages show neither it nor a user and password."""
-    model: str
-    """The name that the endpoint knows it by."""
-    _: KW_ONLY
-    key_variable: str = "OPENAI_API_KEY"
-    """Environment variable with the key; none is sent where it is not set."""
-    concurrency: int = 16
-    """Conversations at a time at most."""
-    timeout: float = 60.0
-    """Seconds for one whole answer."""
-    tries: int = 5
-    """Requests for one answer at most; the wait between them doubles from half a second to eight,
-    or is what the server asks for, up to two minutes."""
-    max_tokens: int = 1024
-    """Longest answer."""
-    json_mode: bool = True
-    """Ask the server for JSON where JSON is wanted; off for servers that refuse it."""
-    input_price: float = 0.0
-    """Per million tokens."""
-    output_price: float = 0.0
-    """Per million tokens."""
-    log: str | Path | None = None
-    """File to which one line of JSON per request is appended."""
-    cache: str | Path | None = None
-    """Directory where answers are kept, by what was asked of which model."""
-
-    def __post_init__(self) -> None:
-        if not _is_address(self.endpoint):
-            wanted = "an address such as http://host:8000/v1"
-            raise UserError(f"endpoint {self.shown!r}; wanted {wanted}")
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.key_variable):
-            raise UserError(
-                f"endpoint {self.shown}: key_variable is no name of an environment variable; "
-                "wanted a name such as OPENAI_API_KEY, and the key itself in that variable"
-            )
-        for name in ("concurrency", "timeout", "tries"):
-            if not (value := getattr(self, name)) > 0:
-                raise UserError(f"endpoint {self.shown}: {name} is {value}; wanted more than 0")
-
-    @property
-    def shown(self) -> str:
-        """The address as messages may show it."""
-        return shown_url(self.endpoint)
 
 
 class Chat:
@@ -252,14 +195,6 @@ class Chat:
         with self._lock:
             for name, value in more.items():
                 setattr(self.usage, name, getattr(self.usage, name) + value)
-
-
-def _is_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a port that is no number, half an IPv6 address
-        return False
 
 
 def _digest(text: str) -> str:

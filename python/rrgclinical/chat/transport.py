@@ -18,7 +18,7 @@ import anyio
 import httpx2
 import openai
 
-from rrgclinical.chat.client import ChatSettings
+from rrgclinical.chat.settings import ChatSettings
 from rrgclinical.errors import UserError
 
 _LARGEST = 1 << 24

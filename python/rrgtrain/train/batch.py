@@ -40,7 +40,7 @@ class Batch:
     advantages: [N], 0 where the mask is False. scale: [S], 0 at members without a reward.
     mask: bool [N] or None, tokens that the policy loss counts.
     old, ref: [N] log-probabilities of the policy that sampled and of the reference, where several
-        updates on the batch share them; see `update.with_rollout_logps`.
+        updates on the batch share them; see `gradients.with_rollout_logps`.
     """
 
     groups: list[Group]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -13,9 +12,7 @@ from rrgtrain.algorithms import Group, Member
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite
 from rrgtrain.rollout import Rollout, SamplingRequest
-
-if TYPE_CHECKING:
-    from rrgtrain.train.rl_run import RlRun
+from rrgtrain.train.rl_run import RlRun
 
 
 def sample_groups(run: RlRun, indices: Sequence[int], step: int) -> list[Group]:

@@ -21,8 +21,8 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train.batch import Batch
+from rrgtrain.train.gradients import Computed, with_rollout_logps
 from rrgtrain.train.micro_batch import with_images
-from rrgtrain.train.update import Computed, with_rollout_logps
 
 # Mean |log-prob of the trainer - log-prob of the sampler| that is still rounding.
 ROUNDING = {torch.float64: 1e-6, torch.float32: 1e-3, torch.bfloat16: 0.1, torch.float16: 0.02}

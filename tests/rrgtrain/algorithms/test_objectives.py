@@ -26,7 +26,7 @@ from rrgtrain.algorithms import saliency as saliency_module
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import batch as batch_module
-from rrgtrain.train import update as update_module
+from rrgtrain.train import gradients as gradients_module
 from tests.rrgclinical.chexbert import tiny
 from tests.rrgtrain.algorithms import plain
 from tests.rrgtrain.common import accumulate, gradients, member, recipe, rollout_logps, studies
@@ -341,22 +341,22 @@ def test_a_second_update_is_clipped_against_the_policy_at_rollout(system: str) -
 
 
 def lose_the_token_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = update_module.policy_loss
+    real = gradients_module.policy_loss
     monkeypatch.setattr(
-        update_module,
+        gradients_module,
         "policy_loss",
         lambda *args, **options: real(*args, **{**options, "weight": None}),
     )
 
 
 def weigh_only_what_is_praised(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = update_module.policy_loss
+    real = gradients_module.policy_loss
 
     def wrong(logps, advantages, offsets, **options):
         options["weight"] = torch.where(advantages > 0, options["weight"], 1.0)
         return real(logps, advantages, offsets, **options)
 
-    monkeypatch.setattr(update_module, "policy_loss", wrong)
+    monkeypatch.setattr(gradients_module, "policy_loss", wrong)
 
 
 def another_spread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,13 +388,13 @@ def the_oracle_in_s(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_kl_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = update_module.policy_loss
+    real = gradients_module.policy_loss
 
     def wrong(*args, mask, scale, **options):
         filled = torch.where(scale == 0, scale.max(), scale)
         return real(*args, mask=None, scale=filled, **options)
 
-    monkeypatch.setattr(update_module, "policy_loss", wrong)
+    monkeypatch.setattr(gradients_module, "policy_loss", wrong)
 
 
 def no_room_for_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,9 +414,9 @@ def the_oracle_is_the_worse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sums_in_place_of_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = update_module.preference_loss
+    real = gradients_module.preference_loss
     monkeypatch.setattr(
-        update_module,
+        gradients_module,
         "preference_loss",
         lambda *args, **options: real(*args, **{**options, "length_normalized": False}),
     )

@@ -17,10 +17,10 @@ from rrgtrain.algorithms.zero_rate import ZeroRate
 from rrgtrain.errors import UserError
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.schema import LoraSettings
-from rrgtrain.train import update as update_module
+from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import zero_variance
-from rrgtrain.train.update import Gradients
+from rrgtrain.train.gradients import Gradients
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -213,13 +213,13 @@ def test_a_group_without_reward_still_teaches() -> None:
 def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the oracle's likelihood and no advantage, the sampled reports stay out."""
     seen = []
-    real = update_module._forward
+    real = gradients_module._forward
 
     def counted(policy, groups, temperature):
         seen.extend(m.origin for g in groups for m in g.members)
         return real(policy, groups, temperature)
 
-    monkeypatch.setattr(update_module, "_forward", counted)
+    monkeypatch.setattr(gradients_module, "_forward", counted)
     cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft", "oracle.log_ratio=false")
     algorithm, groups = build_algorithm(cfg), completed()
     objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))

@@ -98,7 +98,7 @@ def test_a_reward_that_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Pat
 
 
 def test_a_nan_on_one_rank_stops_both_with_its_batch_kept(together: Path, tmp_path: Path) -> None:
-    done = started(tmp_path, at=At("rrgtrain.train.update:policy_loss", 3, "nan"))
+    done = started(tmp_path, at=At("rrgtrain.train.gradients:policy_loss", 3, "nan"))
     assert [d.status for d in done] == [2, 2]
     assert "rank 1: the policy loss is nan" in done[0].last
     assert "rrgtrain replay run/failures/editgrpo-" in done[0].last

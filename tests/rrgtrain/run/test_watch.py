@@ -11,7 +11,7 @@ import torch
 from rrgtrain.state.store import load_checkpoint
 from tests.rrgtrain.runs import TINY_RUN, At, command, rows, started
 
-UPDATE = "rrgtrain.train.update:policy_loss"
+UPDATE = "rrgtrain.train.gradients:policy_loss"
 REWARD = "rrgtrain.rewards.service:RewardService.__call__"
 NORM = "torch.nn.utils:clip_grad_norm_"
 

@@ -7,8 +7,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from rrgtrain.train import speed as speed_module
+from rrgtrain.train.gradients import _forward
 from rrgtrain.train.speed import Speed, peak_flops, update_flops
-from rrgtrain.train.update import _forward
 from rrgtrain.util.stopwatch import Stopwatch
 from tests.rrgtrain.common import groups_of
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy

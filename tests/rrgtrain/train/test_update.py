@@ -17,9 +17,9 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import batch as batch_module
-from rrgtrain.train import update as update_module
+from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.update import Gradients
+from rrgtrain.train.gradients import Gradients
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
 
@@ -231,13 +231,13 @@ def test_members_of_advantage_zero_are_left_out_and_change_nothing(
     groups = groups_of(policy, TEXTS, edited=True)
     cfg = variant("dr_grpo", 0.0)
     forwarded = []
-    forward = update_module._forward
+    forward = gradients_module._forward
 
     def counted(policy: Policy, groups: list[Group], temperature: float) -> tuple:
         forwarded.extend(m.text for g in groups for m in g.members)
         return forward(policy, groups, temperature)
 
-    monkeypatch.setattr(update_module, "_forward", counted)
+    monkeypatch.setattr(gradients_module, "_forward", counted)
     lean = fused(policy, None, groups, cfg)
     assert not set(forwarded) & {m.text for m in groups[2].members}
     assert len(forwarded) == sum(len(groups[g].members) for g in (0, 1, 3))
@@ -293,13 +293,13 @@ def test_what_was_not_computed_is_not_in_the_metrics() -> None:
 
 def test_edited_members_are_marked_on_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    real = update_module.policy_loss
+    real = gradients_module.policy_loss
 
     def spied(*args, **options):
         seen.extend(options["on_policy"].tolist())
         return real(*args, **options)
 
-    monkeypatch.setattr(update_module, "policy_loss", spied)
+    monkeypatch.setattr(gradients_module, "policy_loss", spied)
     policy = tiny_policy()
     groups = groups_of(policy, TEXTS, edited=True)
     fused(policy, None, groups, variant("dr_grpo", 0.0))
@@ -319,7 +319,7 @@ def test_a_loss_that_is_not_finite_stops_in_one_line() -> None:
 
 
 def _wrong_loss(change: Callable[..., tuple]) -> Callable:
-    real = update_module.policy_loss
+    real = gradients_module.policy_loss
 
     def wrong(logps, advantages, offsets, **options):
         return real(*change(logps, advantages, offsets, options)[:3], **options)
@@ -329,7 +329,7 @@ def _wrong_loss(change: Callable[..., tuple]) -> Callable:
 
 def flipped_sign(monkeypatch: pytest.MonkeyPatch) -> None:
     change = _wrong_loss(lambda logps, a, offsets, options: (logps, -a, offsets))
-    monkeypatch.setattr(update_module, "policy_loss", change)
+    monkeypatch.setattr(gradients_module, "policy_loss", change)
 
 
 def missing_scale(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +337,7 @@ def missing_scale(monkeypatch: pytest.MonkeyPatch) -> None:
         options["scale"] = torch.ones_like(options["scale"])
         return logps, advantages, offsets
 
-    monkeypatch.setattr(update_module, "policy_loss", _wrong_loss(change))
+    monkeypatch.setattr(gradients_module, "policy_loss", _wrong_loss(change))
 
 
 def scale_of_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,7 +345,7 @@ def scale_of_the_micro_batch(monkeypatch: pytest.MonkeyPatch) -> None:
         options["scale"] = torch.full_like(options["scale"], 1 / (len(offsets) - 1) / LIMIT)
         return logps, advantages, offsets
 
-    monkeypatch.setattr(update_module, "policy_loss", _wrong_loss(change))
+    monkeypatch.setattr(gradients_module, "policy_loss", _wrong_loss(change))
 
 
 def wrong_group_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,17 +363,17 @@ def rows_of_the_next_group(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_temperature(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = update_module._forward
-    monkeypatch.setattr(update_module, "_forward", lambda p, g, t: real(p, g, 1.0))
+    real = gradients_module._forward
+    monkeypatch.setattr(gradients_module, "_forward", lambda p, g, t: real(p, g, 1.0))
 
 
 def policy_as_its_own_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = update_module.policy_loss
+    real = gradients_module.policy_loss
 
     def wrong(logps, *args, **options):
         return real(logps, *args, **{**options, "ref": logps.detach()})
 
-    monkeypatch.setattr(update_module, "policy_loss", wrong)
+    monkeypatch.setattr(gradients_module, "policy_loss", wrong)
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,13 @@ from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
-from rrgtrain.train import update as update_module
+from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.batch import Batch
+from rrgtrain.train.gradients import accumulate_gradients
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.reference import Reference, reference_of
 from rrgtrain.train.sampler_gap import SamplerWatch
-from rrgtrain.train.update import accumulate_gradients, is_on_policy, update
+from rrgtrain.train.update import is_on_policy, update
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps, run_of
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 
@@ -49,7 +50,7 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, policy: Policy) -> None:
         self.policy, self.of_policy, self.of_reference, self.rows = policy, 0, 0, 0
-        forward, head = update_module._forward, update_module.linear_token_logps
+        forward, head = gradients_module._forward, gradients_module.linear_token_logps
 
         def counted(asked: Policy, groups: list[Group], temperature: float) -> tuple:
             if asked is policy:
@@ -62,8 +63,8 @@ class Passes:
             self.rows += len(hidden)
             return head(hidden, *args, **options)
 
-        monkeypatch.setattr(update_module, "_forward", counted)
-        monkeypatch.setattr(update_module, "linear_token_logps", counted_head)
+        monkeypatch.setattr(gradients_module, "_forward", counted)
+        monkeypatch.setattr(gradients_module, "linear_token_logps", counted_head)
 
 
 def run(policy: Policy, cfg: Recipe, reference: Reference | None = None) -> dict[str, float]:

@@ -1,0 +1,217 @@
+"""Compute the gradients of a batch: forward of the shared prefix, losses, backward.
+
+On several ranks the groups are those of all, and each rank computes its own: normalisers are those
+of the whole batch, and losses and gradients add up to what one process has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from rrgkern import PolicyLoss, PreferencePairs, linear_token_logps, policy_loss, preference_loss
+from rrgtrain.algorithms.group import Group
+from rrgtrain.algorithms.objective import Objective
+from rrgtrain.dist import ranks, sharding
+from rrgtrain.errors import NotFinite
+from rrgtrain.policy.forward import head, hidden_states
+from rrgtrain.policy.policy import Policy
+from rrgtrain.schema import RlSettings
+from rrgtrain.train.batch import Batch
+from rrgtrain.train.gradient_ratio import measured_apart
+from rrgtrain.train.loss_metrics import LossMetrics
+from rrgtrain.train.micro_batch import MicroBatch, idle_micro_batch, with_images
+from rrgtrain.train.reference import computing
+
+Computed = tuple[MicroBatch, Tensor]
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """`loss` of the whole batch; `metrics` of it, however it was cut into micro-batches; `tokens`
+    that went through the model, prompts included; `computed`: this rank's micro-batches with the
+    log-probabilities [T] of their tokens."""
+
+    loss: float
+    metrics: dict[str, float]
+    tokens: int = 0
+    computed: tuple[Computed, ...] = ()
+
+
+def accumulate_gradients(
+    policy: Policy, reference: Policy | None, batch: Batch, loss: PolicyLoss, settings: RlSettings
+) -> Gradients:
+    """Adds the gradient of the batch's objective into the parameters' `.grad`.
+
+    The loss's scale is that of the whole batch, so micro-batches add up to the full-batch
+    gradient. Members that carry no gradient are left out before the forward. Without `batch.old`
+    the policy is the one that sampled, and every ratio is 1. Raises NotFinite.
+    """
+    keep_all = reference is not None and loss.beta > 0
+    metrics = LossMetrics(with_reference=reference is not None)
+    micros = batch.micro_batches(settings.token_budget, keep_all=keep_all)
+    images = any(with_images(g.prompt for g in micro.groups) for micro in micros)
+    computed: list[Computed] = []
+    ref_logps: dict[int, Tensor] = {}
+
+    def add_gradients(*, injected_alone: bool) -> float:
+        """Goes through the micro-batches; returns the loss of this rank's."""
+        total = 0.0
+        for place, micro in enumerate(_in_step(policy, batch, micros)):
+            logps, offsets = _forward(policy, micro.groups, settings.temperature)
+            if (
+                place not in ref_logps
+                and reference is not None
+                and _needs_ref(batch, micro, reference, keep_all=keep_all)
+            ):
+                ref = _reference_logps(reference, batch, micro, settings.temperature)
+                ref_logps[place] = ref.to(logps)
+            micro = replace(micro, ref=ref_logps.get(place))
+            losses: list[Tensor] = []
+            if micro.rows and not injected_alone:
+                losses.append(_policy_loss(logps, offsets, micro, loss, metrics))
+                computed.append((micro, logps.detach()))
+            if micro.rows:
+                losses += _injected_losses(
+                    logps, offsets, micro, batch.objective, None if injected_alone else metrics
+                )
+            value = sum(losses[1:], losses[0]) if losses else 0.0 * logps.sum()
+            if not torch.isfinite(value):
+                raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
+            sharding.backward(policy, value)
+            total += value.item()
+        sharding.drop_unused_gradients(policy, images=images)
+        return total
+
+    alone = partial(add_gradients, injected_alone=True) if batch.objective.measured_apart else None
+    with measured_apart(policy, alone) as compared:
+        value = add_gradients(injected_alone=False)
+    tokens = sum(micro.packed_tokens for micro, _ in computed)
+    of_ranks = ranks.gather((value, tokens, metrics))
+    value, tokens = sum(part[0] for part in of_ranks), sum(part[1] for part in of_ranks)
+    values = LossMetrics.of_all([part[2] for part in of_ranks]).values()
+    measured = {"loss": value, **values, **compared, **batch.objective.metrics}
+    return Gradients(value, measured, tokens, tuple(computed))
+
+
+@torch.no_grad()
+def with_rollout_logps(
+    policy: Policy, reference: Policy | None, batch: Batch, loss: PolicyLoss, settings: RlSettings
+) -> Batch:
+    """The batch with `old` and `ref` [N], which stay the same over several updates on it.
+
+    One pass of the policy, in evaluation mode as when it sampled, and one of the reference. At
+    members that no update needs they are 0.
+    """
+    keep_all = reference is not None and loss.beta > 0
+    dtype = torch.promote_types(policy.dtype, torch.float32)
+    old = torch.zeros(len(batch.member_of_token), dtype=dtype)
+    ref = None if reference is None else torch.zeros_like(old)
+    was_training = policy.model.training
+    micros = batch.micro_batches(settings.token_budget, keep_all=keep_all)
+    for micro in _in_step(policy, batch, micros):
+        policy.model.eval()
+        logps = _forward(policy, micro.groups, settings.temperature)[0].cpu()
+        old[micro.index] = logps[: len(micro.index)].to(old)
+        if reference is not None and ref is not None:
+            with computing(reference):
+                logps = _forward(reference, micro.groups, settings.temperature)[0].cpu()
+            ref[micro.index] = logps[: len(micro.index)].to(ref)
+    policy.model.train(was_training)
+    return replace(batch, old=old, ref=ref)
+
+
+def _in_step(policy: Policy, batch: Batch, micros: list[MicroBatch]) -> Iterator[MicroBatch]:
+    return sharding.pad_to_lockstep(policy, micros, idle_micro_batch(batch.groups))
+
+
+def _needs_ref(batch: Batch, micro: MicroBatch, reference: Policy, *, keep_all: bool) -> bool:
+    """Whether KL or preference needs the reference's log-probabilities; where its weights are
+    sharded, the ranks compute them all or none."""
+    if keep_all or micro.pairs is not None:
+        return True
+    return batch.objective.preference is not None and sharding.is_sharded(reference)
+
+
+def _reference_logps(
+    reference: Policy, batch: Batch, micro: MicroBatch, temperature: float
+) -> Tensor:
+    if batch.ref is not None:
+        return batch.ref[micro.index]
+    with torch.no_grad(), computing(reference):
+        return _forward(reference, micro.groups, temperature)[0]
+
+
+def _policy_loss(
+    logps: Tensor, offsets: Tensor, micro: MicroBatch, loss: PolicyLoss, metrics: LossMetrics
+) -> Tensor:
+    """The policy loss of one micro-batch, differentiable in the log-probabilities [T]."""
+    sampler = micro.sampler
+    result = policy_loss(
+        logps,
+        micro.advantages.to(logps),
+        offsets,
+        scale=micro.scale.to(logps),
+        old=None if micro.old is None else micro.old.to(logps),
+        ref=micro.ref,
+        sampler=None if sampler is None else sampler.to(logps),
+        token_weight=None if micro.weight is None else micro.weight.to(logps),
+        # In a single update every ratio is 1. In later ones that of an edited or injected member is
+        # against its log-probability at rollout, and clipped as any other's.
+        on_policy=None if micro.old is not None else micro.not_sampled.to(logps.device),
+        mask=None if micro.mask is None else micro.mask.to(logps.device),
+        spec=loss,
+    )
+    metrics.add(result.metrics, micro.counted_tokens)
+    return result.loss
+
+
+def _injected_losses(
+    logps: Tensor,
+    offsets: Tensor,
+    micro: MicroBatch,
+    objective: Objective,
+    metrics: LossMetrics | None,
+) -> list[Tensor]:
+    """Preference and likelihood of one micro-batch, if any, differentiable in `logps` [T]."""
+    losses = []
+    if micro.pairs is not None and objective.preference is not None:
+        if micro.ref is None:
+            raise ValueError("a preference needs the reference policy's log-probabilities")
+        preferred = preference_loss(
+            logps,
+            micro.ref,
+            offsets,
+            PreferencePairs(*(t.to(logps.device) for t in micro.pairs)),
+            tau=objective.preference.tau,
+            length_normalized=objective.preference.length_normalized,
+        )
+        losses.append(preferred.loss)
+        if metrics is not None:
+            metrics.add_preference(preferred.loss, preferred.metrics)
+    if micro.likelihood is not None:
+        lengths = offsets.diff()
+        share = micro.likelihood.to(logps) / lengths.clamp(min=1)
+        losses.append(-(share.repeat_interleave(lengths) * logps).sum())
+    return losses
+
+
+def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[Tensor, Tensor]:
+    """Log-probabilities [T] of the members' tokens, and where each member's begin."""
+    prompts, offsets = [g.prompt for g in groups], []
+
+    def compute() -> Tensor:
+        hidden, packed = hidden_states(
+            policy, prompts, [[m.ids for m in g.members] for g in groups]
+        )
+        offsets.append(packed.offsets)
+        weight, bias = head(policy)
+        return linear_token_logps(
+            hidden, weight, packed.targets, bias=bias, temperature=temperature
+        ).logps
+
+    return sharding.forward(policy, compute, images=with_images(prompts)), offsets[0]
