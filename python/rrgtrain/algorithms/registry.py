@@ -53,7 +53,8 @@ def _layer(name: str, recipe: Recipe) -> Layer:
     if name.lower() == "gspo":
         hint = "GSPO is grpo with rl.ratio_level=sequence; "
     unknown = f"rl.algorithm={name!r} is unknown; {hint}choose {', '.join(known)}"
-    return _checked(name, resolve(name, f"rl.algorithm={name}", unknown))
+    mend = "define it as a function of the recipe"
+    return _checked(name, resolve(name, f"rl.algorithm={name}", unknown, mend))
 
 
 def _entry(name: str, point: Any) -> Callable[..., object]:

@@ -16,12 +16,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean {close[0]}? " if close else ""
 
 
-def resolve(name: str, setting: str, unknown: str) -> Callable[..., Any]:
+def resolve(
+    name: str, setting: str, unknown: str, mend: str = "define it there"
+) -> Callable[..., Any]:
     """Import the function that `name` stands for.
 
     setting: the setting with that name, which begins each line; `unknown`: the line for a name
-    that is no `package.module:function`. Raises UserError for that, for a module that cannot be
-    imported and for one without such a function.
+    that is no `package.module:function`; `mend`: how to give a module what it lacks. Raises
+    UserError for that, for a module that cannot be imported and for one without such a function.
     """
     module, _, function = name.partition(":")
     if not module or module.startswith(".") or not function:
@@ -35,7 +37,6 @@ def resolve(name: str, setting: str, unknown: str) -> Callable[..., Any]:
         ) from error
     found = getattr(imported, function, None)
     if not callable(found):
-        raise UserError(
-            f"{setting}: {imported.__file__} has no function {function}; define it there"
-        )
+        seen = "has no" if found is None else "holds no function"
+        raise UserError(f"{setting}: {imported.__file__} {seen} {function}; {mend}")
     return found

@@ -96,8 +96,8 @@ def test_an_algorithm_of_ones_own(own: str) -> None:
 @pytest.mark.parametrize(
     ("function", "told"),
     [
-        (":bild", r"own_\d+.py has no function bild; define it"),
-        (":NUMBER", "has no function NUMBER"),
+        (":bild", r"own_\d+.py has no bild; define it as a function of the recipe"),
+        (":NUMBER", "holds no function NUMBER"),
         (":forgetful", "returned a dict; return an rrgtrain.algorithms.Algorithm"),
         ("", "is unknown; .*or your own as package.module:function"),
         (":", "is unknown"),

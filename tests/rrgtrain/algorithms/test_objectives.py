@@ -345,7 +345,7 @@ def lose_the_token_weight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         gradients_module,
         "policy_loss",
-        lambda *args, **options: real(*args, **{**options, "weight": None}),
+        lambda *args, **options: real(*args, **{**options, "token_weight": None}),
     )
 
 
@@ -353,8 +353,8 @@ def weigh_only_what_is_praised(monkeypatch: pytest.MonkeyPatch) -> None:
     real = gradients_module.policy_loss
 
     def wrong(logps, advantages, offsets, **options):
-        options["weight"] = torch.where(advantages > 0, options["weight"], 1.0)
-        return real(logps, advantages, offsets, **options)
+        weight = torch.where(advantages > 0, options["token_weight"], 1.0)
+        return real(logps, advantages, offsets, **{**options, "token_weight": weight})
 
     monkeypatch.setattr(gradients_module, "policy_loss", wrong)
 

@@ -301,7 +301,7 @@ def test_a_term_of_ones_own_is_named_by_module_and_function(
     found = RewardService(RewardSettings(terms={"my_terms:length": 0.5}))(REPORTS, STUDIES)
     assert found["total"].tolist() == [len(report) / 2 for report in REPORTS]
     for name, message in (
-        ("my_terms:x", "my_terms.py has no function x"),
+        ("my_terms:x", "my_terms.py holds no function x; define it"),
         (".my_terms:length", "or your own as package.module:function"),
         (":length", "or your own as package.module:function"),
         ("my_termz:length", "my_termz cannot be imported"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,7 @@ def test_one_process_reads_it(written: Path) -> None:
 def test_a_part_of_another_rank_that_is_spoilt_is_told(written: Path, tmp_path: Path) -> None:
     resume = tmp_path / "resume"
     resume.mkdir()
-    (written / "resume" / "000001-rl-1").rename(resume / "000001-rl-1")
+    shutil.copytree(written / "resume" / "000001-rl-1", resume / "000001-rl-1")
     part = resume / "000001-rl-1" / "__1_0.distcp"
     part.write_bytes(part.read_bytes()[:-1])
     done = on_ranks("read", str(resume), cwd=tmp_path, main=MAIN)

@@ -9,7 +9,6 @@ import pytest
 import torch
 from peft import PeftModel
 
-from rrgtrain.dist.sharding import save_policy
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
@@ -25,6 +24,7 @@ from rrgtrain.train.reference import (
     named_reference,
     reference_of,
 )
+from rrgtrain.train.save_policy import save_policy
 from tests.rrgtrain.common import groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
 

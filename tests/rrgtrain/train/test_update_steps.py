@@ -16,7 +16,6 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.gradients import accumulate_gradients
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.reference import Reference, reference_of
 from rrgtrain.train.sampler_gap import SamplerWatch
@@ -212,7 +211,7 @@ def test_a_part_of_the_batch_is_a_batch_of_its_own() -> None:
     alone = replace(Batch.of(part.groups, by_hand, cfg.rl), old=old[index], ref=ref[index])
     results = []
     for batch_ in (part, alone):
-        made = accumulate_gradients(policy, reference, batch_, loss, cfg.rl)
+        made = gradients_module.accumulate_gradients(policy, reference, batch_, loss, cfg.rl)
         results.append((made.loss, gradients(policy)))
     (one, left), (two, right) = results
     assert one == pytest.approx(two, rel=1e-12)
