@@ -20,26 +20,29 @@ def train_rl(run: RlRun) -> RlResult:
     see `update` for several. At every step the sampler's log-probabilities are compared with the
     trainer's.
     """
-    settings, seed = run.recipe.rl, run.recipe.seed
     with run.started():
         while run.goes_on():  # validates where that is due
             with run.step() as step:  # a checkpoint first, where one is due
-                indices = batch_indices(len(run.studies), settings.prompts, step, seed)
-                with run.phase("rollout"):
-                    references = run.read_references(indices)
-                    sampled = sample_groups(run, indices, step)
-                with run.phase("reward"):
-                    references.result()
-                with run.phase("edit"):
-                    groups, counts = run.complete(sampled, step)
-                with run.phase("reward"):
-                    scores, notes = run.score(groups, step)
-                    batch = Batch(groups, sampled, counts, scores, notes).of_all_ranks()
-                    batch = run.with_objective(batch, step)
-                with run.phase("update"):
-                    lr = learning_rate(
-                        step, settings.steps, settings.lr, settings.warmup, settings.schedule
-                    )
-                    metrics, tokens = update(run, batch, lr, (seed, step))
-                run.log_step(step, batch, {**metrics, "lr": lr}, tokens)
+                _train_step(run, step)
     return run.finish()
+
+
+def _train_step(run: RlRun, step: int) -> None:
+    """One step. A function, so that its images and reports are gone before the next begins."""
+    settings, seed = run.recipe.rl, run.recipe.seed
+    indices = batch_indices(len(run.studies), settings.prompts, step, seed)
+    with run.phase("rollout"):
+        references = run.read_references(indices)
+        sampled = sample_groups(run, indices, step)
+    with run.phase("reward"):
+        references.result()
+    with run.phase("edit"):
+        groups, counts = run.complete(sampled, step)
+    with run.phase("reward"):
+        scores, notes = run.score(groups, step)
+        batch = Batch(groups, sampled, counts, scores, notes).of_all_ranks()
+        batch = run.with_objective(batch, step)
+    with run.phase("update"):
+        lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
+        metrics, tokens = update(run, batch, lr, (seed, step))
+    run.log_step(step, batch, {**metrics, "lr": lr}, tokens)

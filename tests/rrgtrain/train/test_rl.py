@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import threading
+import weakref
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -360,3 +362,29 @@ def test_another_engines_log_probs_weigh_the_tokens_they_differ_on():
         told = replace(drawn, sampler_logps=drawn.sampler_logps - gap, corrected=True)
         torch.testing.assert_close(gradient(told) - edit, factor * own, rtol=1e-3, atol=1e-5)
     assert own.abs().max() > 1e-3
+
+
+def test_a_batch_is_gone_before_the_next_is_drawn(tmp_path: Path) -> None:
+    """Its images, where the cache of prompts is full, are as large as those of the next."""
+    groups: list[weakref.ref[Group]] = []
+    left: list[int] = []
+
+    class Asks(Length):
+        def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
+            gc.collect()
+            left.append(sum(group() is not None for group in groups))
+            return super().prefetch(references)
+
+    class Sees:
+        def __call__(self, batch: StepRecord) -> None:
+            groups.extend(map(weakref.ref, batch.groups))
+
+        def state_dict(self) -> dict[str, object]:
+            return {}
+
+        def load_state_dict(self, state: dict[str, object]) -> None:
+            """Nothing to put back."""
+
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=3")
+    trained(tmp_path / "run", cfg, rewards=Asks(), record=Sees())
+    assert groups and left == [0, 0, 0]
