@@ -159,6 +159,7 @@ class RlRun:
             self._bar.show(**{by: value})
             state.validated = state.step
             self._best.offer(state.step, value)
+            self._clock.lap("validate")  # it may have written a checkpoint
         return not last
 
     @contextmanager

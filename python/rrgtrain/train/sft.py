@@ -273,6 +273,7 @@ class SftRun:
             state.stale += 1
         state.validated = state.step
         self._best.offer(state.step, value)
+        self._clock.lap("validate")  # it may have written a checkpoint
 
     def _drop(self) -> None:
         """Goes on from the best weights at a smaller rate; the moments were of another place."""
