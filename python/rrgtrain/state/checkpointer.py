@@ -286,7 +286,7 @@ class Checkpointer(NullCheckpointer):
                 self._log.sync()
                 self._store.save(label, self._before, about, self._tagged)
         except OSError as error:
-            names = self._store.names()
+            names = self._store.names() if ranks.is_main() else []
             kept = f"the last one is {names[-1]}" if names else "there is none before it"
             raise _NoCheckpoint(
                 f"no checkpoint could be written to {self._store.directory}: {error.strerror}; "

@@ -15,6 +15,7 @@ All ranks call the functions that read or write at once. Checkpoints of format 1
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -129,8 +130,12 @@ class CheckpointStore:
         return path
 
     def labelled(self, label: str) -> Path:
-        """The newest checkpoint of that label. Raises UserError where there is none."""
-        for name in reversed(self.names()):
+        """The first checkpoint of that label. Raises UserError where there is none.
+
+        A later one may hold other weights: where a loop has gone back to its best ones, the number
+        of steps stays.
+        """
+        for name in self.names():
             if _label(name) == label:
                 return self.directory / name
         raise UserError(
@@ -142,12 +147,18 @@ class CheckpointStore:
         # One that was found broken is no reserve, and goes as soon as it is replaced.
         whole = [name for name in self.names() if name not in self._broken]
         last = whole[-self.keep :]
-        tagged = {label for name in last for label in self._about(name).get("tagged", [])}
-        newest = {_label(name): name for name in whole}
-        stay = {*last, *(newest[label] for label in tagged if label in newest)}
+        tagged = {label for name in last for label in self._tagged(name)}
+        first = {_label(name): name for name in reversed(whole)}
+        stay = {*last, *(first[label] for label in tagged if label in first)}
         for name in self.names():
             if name not in stay:
                 remove_directory(self.directory / name)
+
+    def _tagged(self, name: str) -> list[str]:
+        try:
+            return list(self._about(name).get("tagged", []))
+        except (OSError, ValueError, LookupError, TypeError):
+            return []  # it cannot be gone on from, so it wants nothing
 
     def _about(self, name: str) -> dict[str, Any]:
         return dict(json.loads((self.directory / name / MANIFEST).read_bytes())["about"])
@@ -194,6 +205,7 @@ def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any] | None = N
     with ranks.propagate_errors():
         skeleton, tensors = take_out(state)
         with _directory(path) as partial:
+            _require_shared(partial)
             _save_tensors(tensors, partial)
             if ranks.is_main():
                 buffer = io.BytesIO()
@@ -262,6 +274,14 @@ def _directory(path: Path) -> Iterator[Path]:
             yield ranks.broadcast_from_main(partial)
     else:
         yield ranks.broadcast_from_main(path)
+
+
+def _require_shared(directory: Path) -> None:
+    """OSError where a rank lacks rank 0's directory: DCP would make one of its own for its part."""
+    seen = ranks.gather(directory.is_dir())
+    if not all(seen):
+        reason = f"rank {seen.index(False)} does not see this directory, and all must share it"
+        raise OSError(errno.ENOENT, reason, str(directory))
 
 
 def _save_tensors(tensors: dict[str, torch.Tensor], directory: Path) -> None:

@@ -74,6 +74,45 @@ def test_a_tagged_one_stays_as_long_as_one_that_wants_it(tmp_path: Path) -> None
         kept.labelled("rl-1")
 
 
+def test_of_one_label_the_first_counts(tmp_path: Path) -> None:
+    """A loop that went back to its best weights is kept under the same number of steps."""
+    kept = CheckpointStore(tmp_path / "resume", 1)
+    kept.save("sft-8", state(1), tagged=["sft-8"])
+    kept.save("sft-8", state(2), tagged=["sft-8"])
+    kept.save("sft-9", state(3), tagged=["sft-8"])
+    assert kept.names() == ["000001-sft-8", "000003-sft-9"]
+    assert same(load_checkpoint(kept.labelled("sft-8")).state, 1)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"{")])
+def test_one_that_cannot_say_what_it_wants_stops_no_save(
+    spoil: Callable[[Path], None], tmp_path: Path
+) -> None:
+    kept = CheckpointStore(tmp_path / "resume", 3)
+    for number in range(1, 4):
+        kept.save(f"rl-{number}", state(number), tagged=["rl-1"])
+    spoil(kept.directory / "000002-rl-2" / MANIFEST)
+    kept.save("rl-4", state(4), tagged=["rl-1"])
+    assert len(kept.names()) == 4
+    kept.save("rl-5", state(5), tagged=["rl-1"])
+    assert kept.names() == [f"{n:06d}-rl-{n}" for n in (1, 3, 4, 5)]
+
+
+def test_a_rank_on_a_disk_of_its_own_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its part would lie where no resume finds it."""
+    kept = CheckpointStore(tmp_path / "resume", 1)
+    kept.save("rl-1", state(1))
+    gather = store.ranks.gather
+    monkeypatch.setattr(
+        store.ranks, "gather", lambda value: [True, False] if value is True else gather(value)
+    )
+    with pytest.raises(OSError, match="rank 1 does not see this directory, and all must share it"):
+        kept.save("rl-2", state(2))
+    assert sorted(p.name for p in kept.directory.iterdir()) == ["000001-rl-1"]
+
+
 def test_numbers_go_on_after_a_resume(tmp_path: Path) -> None:
     CheckpointStore(tmp_path / "r", 1).save("sft-9", state(1))
     again = CheckpointStore(tmp_path / "r", 1)
