@@ -117,8 +117,17 @@ class Trackers:
 
     def close(self) -> None:
         """Sends what is left."""
-        for tracker in (*self._boards.values(), *self._trackers.values()):
-            tracker.finish()
+        for name, tracker in (*self._boards.items(), *self._trackers.items()):
+            try:
+                tracker.finish()
+            except Stopped:
+                raise
+            except Exception as error:
+                # its text could hold a key
+                warnings.warn(
+                    f"{name} did not end well ({type(error).__name__}); metrics.jsonl has all rows",
+                    stacklevel=2,
+                )
 
     def _board(self, phase: str, purge_step: int | None = None) -> TensorBoardTracker:
         if phase not in self._boards:

@@ -173,6 +173,20 @@ def test_one_that_fails_later_is_told_once_and_the_run_goes_on(
     assert services["trackio"].rows == [({"rl/reward": 1.0}, 2)]
 
 
+def test_one_that_cannot_end_is_told_and_the_others_end(
+    run: RunDir, services: dict[str, Service], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused() -> None:
+        raise ConnectionError(f"no answer for {KEY}")
+
+    monkeypatch.setattr(services["trackio"], "finish", refused)
+    log = RunLog(run, LogSettings(trackers={"trackio": "chest", "mlflow": "chest"}))
+    with pytest.warns(UserWarning, match="trackio did not end well .ConnectionError.") as told:
+        log.close()
+    assert KEY not in str(told[0].message)
+    assert services["mlflow"].finished == 1
+
+
 def test_the_world_of_torchrun_is_no_matter_to_the_trackers(
     run: RunDir, monkeypatch: pytest.MonkeyPatch
 ) -> None:
