@@ -58,7 +58,7 @@ def remove_directory(path: Path) -> None:
     """Removes a directory so that a crash never leaves half of it under its name."""
     gone = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     path.rename(gone)
-    shutil.rmtree(gone)
+    _remove(gone)
 
 
 def remove_partial(directory: Path) -> None:
@@ -67,10 +67,14 @@ def remove_partial(directory: Path) -> None:
     Only for the process that holds the run's lock: the files of a living writer look the same.
     """
     for left in directory.glob(".*.tmp"):
-        if left.is_dir():
-            shutil.rmtree(left)
-        else:
-            left.unlink()
+        _remove(left)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()  # of a link no more than the link
 
 
 def sync_tree(root: Path) -> None:

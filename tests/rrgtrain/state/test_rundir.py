@@ -12,7 +12,12 @@ import pytest
 
 from rrgtrain.errors import UserError
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.util.files import atomic_directory, atomic_write, remove_partial
+from rrgtrain.util.files import (
+    atomic_directory,
+    atomic_write,
+    remove_directory,
+    remove_partial,
+)
 
 
 def test_create_then_refuse_then_resume(tmp_path: Path) -> None:
@@ -73,6 +78,19 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     (tmp_path / ".hidden").write_text("somebody else's")
     remove_partial(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [".hidden", "config.yaml"]
+
+
+def test_of_a_link_to_a_directory_the_link_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").touch()
+    (tmp_path / "run").mkdir()
+    link = tmp_path / "run" / "000001-rl-1"
+    link.symlink_to(tmp_path / "elsewhere")
+    remove_directory(link)
+    (tmp_path / "run" / ".000002-rl-2.0.tmp").symlink_to(tmp_path / "elsewhere")
+    remove_partial(tmp_path / "run")
+    assert not any((tmp_path / "run").iterdir())
+    assert (tmp_path / "elsewhere" / "file").exists()
 
 
 def test_nothing_to_resume(tmp_path: Path) -> None:
