@@ -14,6 +14,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, SupportsFloat
@@ -77,9 +78,12 @@ class RunLog:
                 f"{self._path} has {len(content)} bytes, and had {size} when the checkpoint was "
                 "written; put the whole file back"
             )
-        rows = [_parse(line) for line in content[size:].split(b"\n") if line]
-        if not rows:
+        if len(content) == size:
             return 0
+        rows = []
+        for line in content[size:].split(b"\n"):
+            with suppress(ValueError):  # a power cut can spoil what no checkpoint knows of
+                rows.append(_parse(line))
         # Appending goes to the end of the file, wherever that is.
         os.truncate(self._path, size)
         os.fsync(self._handle)

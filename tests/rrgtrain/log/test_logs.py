@@ -136,6 +136,18 @@ def test_rewind_over_a_torn_line_and_to_nothing(run: RunDir) -> None:
     assert [r["loss"] for r in read_metrics(run.metrics)] == [2.0]
 
 
+def test_rewind_drops_also_what_is_no_row(run: RunDir) -> None:
+    """A power cut leaves zeros in the middle of what was not yet on the disk."""
+    with RunLog(run) as log:
+        log.write("rl", 0, {"reward": 0.0})
+        size = log.size
+        with run.metrics.open("ab") as file:
+            file.write(b"\0" * 40 + b"\n")
+        log.write("rl", 1, {"reward": 1.0})
+        assert log.rewind_to(size) == 1
+    assert [row["step"] for row in read_metrics(run.metrics)] == [0]
+
+
 def test_rewind_refuses_another_file_than_the_checkpoint_knew(run: RunDir) -> None:
     with RunLog(run) as log:
         log.write("sft", 1, {"loss": 1.0})
