@@ -102,6 +102,9 @@ class NullCheckpointer:
         """Put back the weights that `keep` has kept after `step` steps."""
         raise KeyError(step)
 
+    def require(self, step: int) -> None:
+        """UserError where `restore` of that step would raise one; for a resume, before its work."""
+
     def on_failure_dump(self, batch: Callable[[], State]) -> None:
         """The batch of this step, asked for should a number in it turn out not finite."""
 
@@ -208,15 +211,21 @@ class Checkpointer(NullCheckpointer):
         return True
 
     def restore(self, step: int) -> None:
+        weights = self._kept(step).read("weights", like=self._like())["weights"]
+        load_weights(self._policy, weights)
+
+    def require(self, step: int) -> None:
+        self._kept(step)
+
+    def _kept(self, step: int) -> Checkpoint:
         path = self._store.labelled(self._label(step))
         try:
-            found = load_checkpoint(path)
+            return load_checkpoint(path)
         except (OSError, ValueError, KeyError) as error:
             raise UserError(
                 f"the checkpoint {path} holds the best weights and is broken ({error}); restore it "
                 "from a copy, or start a new run"
             ) from error
-        load_weights(self._policy, found.read("weights", like=self._like())["weights"])
 
     def on_failure_dump(self, batch: Callable[[], State]) -> None:
         self._batch = batch

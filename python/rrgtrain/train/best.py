@@ -46,6 +46,7 @@ class Best:
         self.step = state["step"]
         copies = state["copies"] if "copies" in state else {self.step: state["kept"]}
         self._copies = dict(copies)
+        self._require(self.step)
         if by != self.by:
             self.value = -math.inf
             if self.step:
@@ -61,6 +62,10 @@ class Best:
             load_weights(self.policy, self._copies[self.step])
         elif self.step:
             self._checkpointer.restore(self.step)
+
+    def _require(self, step: int) -> None:
+        if step and step not in self._copies:
+            self._checkpointer.require(step)
 
     def _keep(self, step: int) -> None:
         """Keep the weights of now as those after `step` steps, and of others what is wanted."""
@@ -112,6 +117,8 @@ class BeforeConvergence(Best):
         self._last = None if last is None else (last[0], last[1])
         if last is not None and len(last) == 3:  # with its weights, in format 1
             self._copies[last[0]] = last[2]
+        if self._last is not None:
+            self._require(self._last[0])
 
     def _wanted(self) -> set[int]:
         return {self.step, self._last[0]} if self._last else {self.step}

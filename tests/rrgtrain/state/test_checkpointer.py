@@ -158,8 +158,27 @@ def test_kept_weights_stay_until_others_are_wanted(run: RunDir, log: RunLog) -> 
         UserError, match=r"rl-1 holds the best weights and is broken \(state.pt has"
     ):
         again.checkpointer.restore(1)
+    with pytest.raises(UserError, match=r"rl-1 holds the best weights and is broken"):
+        again.checkpointer.require(1)
     assert again.checkpointer.keep(5, {5})
+    again.checkpointer.require(5)
     assert again.names == ["000005-rl-5"]
+
+
+def test_kept_weights_are_not_those_that_the_loop_went_back_to(run: RunDir, log: RunLog) -> None:
+    """After sft.drops a step that fails has other weights than the validation of its number."""
+    loop = Loop(run, log, CheckpointSettings(steps=100, keep=1))
+    loop.begin()
+    for step in (1, 2):
+        loop.step()
+        loop.checkpointer.keep(step, {1, 2})
+    validated = float(loop.weight.detach()[0])
+    loop.checkpointer.restore(1)
+    with pytest.raises(Stopped):
+        loop.step(before=Stopped("stopped by SIGTERM"))
+    assert loop.names == ["000001-rl-1", "000002-rl-2", "000003-rl-2"]
+    loop.checkpointer.restore(2)
+    assert float(loop.weight.detach()[0]) == validated
 
 
 def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:

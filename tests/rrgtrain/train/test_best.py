@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
 from rrgtrain.config import load_config
+from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
@@ -110,6 +111,31 @@ def test_a_checkpoint_of_before_the_metric_could_be_chosen(best: str) -> None:
     assert restored(other) == restored(first), "they stay until there is something to compare"
     offered(other, [0.1], first=5)
     assert (other.value, restored(other)) == (0.1, 5.0)
+
+
+class OfDisk(NullCheckpointer):
+    """Keeps every weight that is asked for; those of the steps in `gone` are lost."""
+
+    def __init__(self) -> None:
+        self.gone: set[int] = set()
+
+    def keep(self, step: int, needed: Collection[int]) -> bool:
+        return True
+
+    def require(self, step: int) -> None:
+        if step in self.gone:
+            raise UserError(f"the checkpoint rl-{step} is gone")
+
+
+@pytest.mark.parametrize("gone", [10, 20])
+def test_weights_that_are_gone_are_told_at_the_resume(gone: int) -> None:
+    held = OfDisk()
+    first = offered(BeforeConvergence(tiny_policy(), BY, held, 0.05), [0.3, 0.6])
+    later = BeforeConvergence(tiny_policy(), BY, held, 0.05)
+    later.load_state_dict(first.state_dict())
+    held.gone = {gone}
+    with pytest.raises(UserError, match=f"rl-{gone} is gone"):
+        later.load_state_dict(first.state_dict())
 
 
 @pytest.mark.parametrize(("choose", "step"), [("best", 6), ("before_convergence", 2)])
