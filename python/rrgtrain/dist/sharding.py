@@ -27,6 +27,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rrgtrain.dist import ranks
+from rrgtrain.errors import UserError
 
 T = TypeVar("T")
 
@@ -203,6 +204,24 @@ def as_parameter(value: Tensor, parameter: Tensor) -> Tensor:
     return distribute_tensor(
         value.to(parameter.device), sharding.device_mesh, sharding.placements, src_data_rank=None
     )
+
+
+@torch.no_grad()
+def load_weights(policy: Shardable, weights: dict[str, torch.Tensor]) -> None:
+    """Copies `weights` into the parameters of their names.
+
+    Raises UserError where the policy lacks one or has it in another shape.
+    """
+    parameters = dict(policy.model.named_parameters())
+    for name, value in weights.items():
+        parameter = parameters.get(name)
+        if parameter is None or parameter.shape != value.shape:
+            seen = "has no such weight" if parameter is None else f"has {list(parameter.shape)}"
+            raise UserError(
+                f"the checkpoint holds {name} {list(value.shape)}, but the policy {seen}; resume "
+                "with the policy the run began with"
+            )
+        parameter.copy_(as_parameter(value, parameter))
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:

@@ -78,8 +78,8 @@ class Trackers:
         place = hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()
         for name, project in projects(settings).items():
             id_ = place[:21] if name == "swanlab" else place[:16]
-            tracker = LOGGER_TYPE_TO_CLASS[name](project, **OPTIONS[name](run, id_))
             try:
+                tracker = LOGGER_TYPE_TO_CLASS[name](project, **OPTIONS[name](run, id_))
                 tracker.start()
             except Exception as error:
                 self.close()

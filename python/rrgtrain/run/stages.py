@@ -13,19 +13,14 @@ from typing import Any, TypeVar
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
 from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.policy.trainable import training_only
 from rrgtrain.rollout import build_engine, require_engine
 from rrgtrain.run.session import Session, TrainingPlan, check_start, load_for, open_session
 from rrgtrain.schema import Recipe
-from rrgtrain.state.checkpointer import (
-    Checkpointer,
-    NullCheckpointer,
-    State,
-    load_weights,
-    require_verb,
-)
+from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, State, require_verb
 from rrgtrain.state.experiment import require_settled, settled
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
@@ -168,21 +163,23 @@ class Stages:
             self.checkpointer.running(),
             closing(build_engine(recipe, policy, self.run.path / SERVED)) as sampler,
         ):
-            loop = RlRun(
-                policy,
-                session.prompts,
-                session.chosen or session.split("train"),
-                recipe,
-                self.algorithm or build_algorithm(recipe),
-                session.rewards,
-                session.validator(),
-                self.run.checkpoints / name.replace(":", "."),
-                self.log,
-                record=StepRecords(self.run.steps, every, record),
-                checkpointer=self.checkpointer,
-                sampler=sampler,
+            # the run, optimiser included, is gone before the stage is written
+            result = train_rl(
+                RlRun(
+                    policy,
+                    session.prompts,
+                    session.chosen or session.split("train"),
+                    recipe,
+                    self.algorithm or build_algorithm(recipe),
+                    session.rewards,
+                    session.validator(),
+                    self.run.checkpoints / name.replace(":", "."),
+                    self.log,
+                    record=StepRecords(self.run.steps, every, record),
+                    checkpointer=self.checkpointer,
+                    sampler=sampler,
+                )
             )
-            result = train_rl(loop)
             kept = {**self._state(result), "record": record.state_dict() if record else None}
             self.checkpointer.finish(name, kept)
         return result

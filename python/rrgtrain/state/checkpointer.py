@@ -23,8 +23,8 @@ from typing import Any, Protocol
 
 import torch
 
-from rrgtrain.dist import ranks, sharding
-from rrgtrain.dist.sharding import Shardable
+from rrgtrain.dist import ranks
+from rrgtrain.dist.sharding import Shardable, load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.rng import random_states, set_random_states
@@ -211,7 +211,9 @@ class Checkpointer(NullCheckpointer):
         return True
 
     def restore(self, step: int) -> None:
-        weights = self._kept(step).read("weights", like=self._like())["weights"]
+        with ranks.propagate_errors():
+            weights = self._kept(step).read("weights", like=self._like())["weights"]
+            ranks.barrier()
         load_weights(self._policy, weights)
 
     def require(self, step: int) -> None:
@@ -323,9 +325,10 @@ class Checkpointer(NullCheckpointer):
         except _NoCheckpoint as full:
             return Stopped(f"{line}; {full}")
         if isinstance(error, NotFinite):
+            section = "sft" if self._stage == "sft" else "rl"
             return NotFinite(
                 f"{line}; with other settings it may go on: rrgtrain {self._verb} --resume "
-                f"{self._run.path} {_section(self._stage)}.lr=..."
+                f"{self._run.path} {section}.lr=..."
             )
         stopped = Stopped(line)
         stopped.status = getattr(error, "status", stopped.status)
@@ -373,31 +376,9 @@ class _NoCheckpoint(Stopped):
     """The checkpoint itself could not be written: there is nothing more to try."""
 
 
-@torch.no_grad()
-def load_weights(policy: Shardable, weights: dict[str, torch.Tensor]) -> None:
-    """Copies `weights` into the parameters of their names.
-
-    Raises UserError where the policy lacks one or has it in another shape.
-    """
-    parameters = dict(policy.model.named_parameters())
-    for name, value in weights.items():
-        parameter = parameters.get(name)
-        if parameter is None or parameter.shape != value.shape:
-            seen = "has no such weight" if parameter is None else f"has {list(parameter.shape)}"
-            raise UserError(
-                f"the checkpoint holds {name} {list(value.shape)}, but the policy {seen}; resume "
-                "with the policy the run began with"
-            )
-        parameter.copy_(sharding.as_parameter(value, parameter))
-
-
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-
-
-def _section(stage: str) -> str:
-    return "sft" if stage == "sft" else "rl"
 
 
 def _safe(name: str) -> str:

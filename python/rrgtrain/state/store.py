@@ -136,7 +136,7 @@ class CheckpointStore:
         of steps stays.
         """
         for name in self.names():
-            if _label(name) == label:
+            if _label(name) == label and name not in self._broken:
                 return self.directory / name
         raise UserError(
             f"the checkpoint {label} is gone from {self.directory}, and its weights are wanted; "

@@ -83,8 +83,16 @@ class Batch:
             ranks.unshard([part.groups for part in parts]),
             ranks.unshard([part.sampled for part in parts]),
             _summed([part.counts for part in parts]),
-            {name: np.concatenate(_by_prompt(busy, "scores", name)) for name in busy[0].scores},
-            {name: list(itertools.chain(*_by_prompt(busy, "notes", name))) for name in terms},
+            {
+                name: np.concatenate(_by_prompt(busy, [part.scores[name] for part in busy]))
+                for name in busy[0].scores
+            },
+            {
+                name: list(
+                    itertools.chain(*_by_prompt(busy, [part.notes.get(name) for part in busy]))
+                )
+                for name in terms
+            },
         )
 
     def with_objective(self, objective: Tensor | Objective, settings: RlSettings) -> Batch:
@@ -313,15 +321,15 @@ def _summed(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
-def _by_prompt(parts: list[Batch], mapping: str, name: str) -> list[Any]:
-    """`mapping[name]` of the scored members of each group, in the order of the prompts."""
-    return ranks.unshard([_by_group(part, getattr(part, mapping).get(name)) for part in parts])
+def _by_prompt(parts: list[Batch], values: list[Any]) -> list[Any]:
+    """The values of the scored members of each group, in the order of the prompts."""
+    return ranks.unshard([_by_group(part, own) for part, own in zip(parts, values, strict=True)])
 
 
 def _by_group(part: Batch, values: Any) -> list[Any]:
-    """`values` of the scored members, cut where a group ends; empty mappings for None."""
+    """`values` of the scored members, by group; empty mappings where there are none."""
     scored = part.scored.tolist()
-    if values is None:
+    if values is None or not len(values):
         values = [{}] * sum(scored)
     sizes = [sum(scored[a:b]) for a, b in itertools.pairwise(group_offsets(part.groups).tolist())]
     ends = list(itertools.accumulate(sizes))

@@ -6,9 +6,10 @@ import math
 import warnings
 from typing import Any
 
+from rrgtrain.dist.sharding import load_weights
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import SftSettings
-from rrgtrain.state.checkpointer import NullCheckpointer, Weights, load_weights
+from rrgtrain.state.checkpointer import NullCheckpointer, Weights
 
 
 class Best:

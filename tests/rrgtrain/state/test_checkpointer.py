@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import torch
 
+from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.schema import CheckpointSettings
-from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, load_weights, require_verb
+from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, require_verb
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
 from tests.rrgtrain.policy.common import tiny_policy

@@ -17,13 +17,13 @@ from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import LoraSettings
-from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.optim import OnShards, adamw, apply_step, optimizer_of
 from rrgtrain.train.prompt_cache import PromptCache

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import math
 import threading
-import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,6 @@ from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
-from rrgtrain.state.checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
 from rrgtrain.train import rl_run as run_module
@@ -34,7 +31,6 @@ from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sample import sample_groups
 from rrgtrain.train.step_record import StepRecord
-from rrgtrain.util.stopwatch import Stopwatch
 from tests.rrgtrain.common import accumulate, groups_of, policy_and_prompts, recipe, run_of, studies
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -364,52 +360,3 @@ def test_another_engines_log_probs_weigh_the_tokens_they_differ_on():
         told = replace(drawn, sampler_logps=drawn.sampler_logps - gap, corrected=True)
         torch.testing.assert_close(gradient(told) - edit, factor * own, rtol=1e-3, atol=1e-5)
     assert own.abs().max() > 1e-3
-
-
-def test_a_batch_is_gone_before_the_next_is_drawn(tmp_path: Path) -> None:
-    """Its images, where the cache of prompts is full, are as large as those of the next."""
-    groups: list[weakref.ref[Group]] = []
-    left: list[int] = []
-
-    class Asks(Length):
-        def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
-            gc.collect()
-            left.append(sum(group() is not None for group in groups))
-            return super().prefetch(references)
-
-    class Sees:
-        def __call__(self, batch: StepRecord) -> None:
-            groups.extend(map(weakref.ref, batch.groups))
-
-        def state_dict(self) -> dict[str, object]:
-            return {}
-
-        def load_state_dict(self, state: dict[str, object]) -> None:
-            """Nothing to put back."""
-
-    cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=3")
-    trained(tmp_path / "run", cfg, rewards=Asks(), record=Sees())
-    assert groups and left == [0, 0, 0]
-
-
-def test_what_keeping_the_best_takes_counts_as_validation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the step that follows would log a slow rollout."""
-    told: list[str] = []
-
-    class Laps(Stopwatch):
-        def lap(self, phase: str) -> float:
-            told.append(phase)
-            return super().lap(phase)
-
-    class Keeps(NullCheckpointer):
-        def keep(self, step: int, needed: Collection[int]) -> bool:
-            told.append("keep")
-            return False
-
-    monkeypatch.setattr(run_module, "Stopwatch", Laps)
-    cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=2", "rl.eval_every=1")
-    trained(tmp_path / "run", cfg, rewards=Length(), scores=(0.1, 0.2), checkpointer=Keeps())
-    after = [told[k + 1] for k, what in enumerate(told) if what == "keep"]
-    assert after == ["validate", "validate"]

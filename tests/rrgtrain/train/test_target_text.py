@@ -12,11 +12,10 @@ import pytest
 import torch
 
 from rrgclinical import build_labeller
-from rrgtrain.dist.sharding import load_optimizer
+from rrgtrain.dist.sharding import load_optimizer, load_weights
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards.blocks import parse_blocks
-from rrgtrain.state.checkpointer import load_weights
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.prompt_cache import PromptCache
