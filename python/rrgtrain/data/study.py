@@ -8,7 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ImageRef:
-    """One image of a study; `prior` marks an earlier examination of the same patient."""
+    """One image of a study; `prior` marks an earlier examination of the same patient.
+
+    `view` is "frontal" or "lateral", or "" where the data does not say.
+    """
 
     path: Path
     view: str
@@ -21,6 +24,7 @@ class Study:
 
     `labels` are 14 class ids (0 blank, 1 positive, 2 negative, 3 uncertain) in CheXbert's column
     order, or None where the dataset has none. `report` is None where only labels are known.
+    `expert` tells that the labels are a human reader's, so that they may be the truth.
     """
 
     id: str
@@ -31,3 +35,4 @@ class Study:
     indication: str = ""
     technique: str = ""
     comparison: str = ""
+    expert: bool = False
