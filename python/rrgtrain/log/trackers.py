@@ -8,6 +8,7 @@ import importlib
 import os
 import re
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -61,10 +62,15 @@ def require_trackers(settings: LogSettings) -> None:
             ) from error
 
 
+FAILURES = 3
+"""Failures in a row after which a tracker is left alone: each may have been a time limit's wait."""
+
+
 class Trackers:
     """TensorBoard below the run, one folder a phase, and the trackers that a recipe names.
 
-    A tracker that fails in a run is told of once, and the run goes on: metrics.jsonl has it all.
+    A tracker that fails in a run is told of once, and left alone after `FAILURES` in a row; the
+    run goes on: metrics.jsonl has it all.
     """
 
     def __init__(self, run: RunDir, settings: LogSettings) -> None:
@@ -74,7 +80,8 @@ class Trackers:
         self._boards: dict[str, TensorBoardTracker] = {}
         self._trackers: dict[str, GeneralTracker] = {}
         self._phases: set[str] = set()
-        self._failed: set[str] = set()
+        self._warned: set[str] = set()
+        self._failures: Counter[str] = Counter()
         place = hashlib.sha256(str(run.path.resolve()).encode()).hexdigest()
         for name, project in projects(settings).items():
             id_ = place[:21] if name == "swanlab" else place[:16]
@@ -95,18 +102,28 @@ class Trackers:
         self._board(phase).log(dict(values), step=step)
         rows = {f"{phase}/{name}": value for name, value in values.items()}
         for name, tracker in self._trackers.items():
+            if self._failures[name] == FAILURES:
+                continue
             try:
                 self._log(name, tracker, phase, step, rows)
+                self._failures[name] = 0
             except Stopped:
                 raise
             except Exception as error:
-                if name not in self._failed:
+                self._failures[name] += 1
+                if name not in self._warned:
                     warnings.warn(
                         f"{name} did not take the metrics of {phase}, step {step} "
                         f"({type(error).__name__}); metrics.jsonl has them",
                         stacklevel=3,
                     )
-                self._failed.add(name)
+                self._warned.add(name)
+                if self._failures[name] == FAILURES:
+                    warnings.warn(
+                        f"{name} failed {FAILURES} times in a row and is not asked again in this "
+                        "run; metrics.jsonl has all rows",
+                        stacklevel=3,
+                    )
         self._phases.add(phase)
 
     def rewind(self, phase: str, step: int) -> None:

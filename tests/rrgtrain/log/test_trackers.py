@@ -173,6 +173,22 @@ def test_one_that_fails_later_is_told_once_and_the_run_goes_on(
     assert services["trackio"].rows == [({"rl/reward": 1.0}, 2)]
 
 
+def test_one_that_keeps_failing_is_left_alone(run: RunDir, services: dict[str, Service]) -> None:
+    services["trackio"].refuses = 100
+    log = RunLog(run, LogSettings(trackers={"trackio": "chest", "mlflow": "chest"}))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for step in range(10):
+            log.write("rl", step, {"reward": 1.0})
+        log.close()
+    assert services["trackio"].refuses == 97 and len(services["mlflow"].rows) == 10
+    assert [str(w.message).split(";")[0] for w in told] == [
+        "trackio did not take the metrics of rl, step 0 (ConnectionError)",
+        "trackio failed 3 times in a row and is not asked again in this run",
+    ]
+    assert services["trackio"].finished == 1
+
+
 def test_one_that_cannot_end_is_told_and_the_others_end(
     run: RunDir, services: dict[str, Service], monkeypatch: pytest.MonkeyPatch
 ) -> None:
