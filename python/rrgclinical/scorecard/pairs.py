@@ -1,0 +1,137 @@
+"""Put predictions beside their references by id, and say what is left on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rrgclinical.errors import UserError
+from rrgclinical.scorecard.read import Reports
+
+_NAMED = 3
+"""Ids that a line names; it counts the others."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """R studies: ids, one or several references each, and each system's report in that order.
+
+    labels: int8 `[R, 14]` class ids that came with the references, None without. notes: lines
+    that a reader must not miss.
+    """
+
+    ids: list[str]
+    references: list[list[str]]
+    systems: dict[str, list[str]]
+    labels: np.ndarray | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def pair_reports(
+    predictions: Mapping[str, Reports],
+    references: Reports,
+    *,
+    by: str = "id",
+    missing: str = "stop",
+    extra: str = "stop",
+) -> Pairs:
+    """Join the predictions of each system with the references.
+
+    Args:
+        predictions: by system.
+        references: of the studies, whose order the pairs have.
+        by: "id", or "row" for the order in the files, which must be of equal length.
+        missing: "stop", or "empty" to score an empty report for a reference without prediction.
+        extra: "stop", or "leave_out" for a prediction without reference.
+
+    Raises:
+        UserError: ids that only one side has, files without ids, or of different length.
+    """
+    notes: list[str] = []
+    systems = {}
+    for name, reports in predictions.items():
+        texts = [text for (text,) in reports.texts]
+        if by == "row":
+            _check_rows(reports, references)
+        else:
+            texts = _by_id(name, reports, references, missing, extra, notes)
+        empty = [i for i, text in enumerate(texts) if not text.strip()]
+        if empty:
+            shown = _named([_id(references, i) for i in empty])
+            notes.append(f"{name}: {len(empty)} of {len(texts)} reports are empty ({shown}).")
+        systems[name] = texts
+    ids = [_id(references, i) for i in range(len(references.texts))]
+    blank = [i for i, texts in zip(ids, references.texts, strict=True) if _blank(texts)]
+    if blank and len(blank) < len(ids):
+        notes.append(f"{len(blank)} of {len(ids)} references are empty ({_named(blank)}).")
+    return Pairs(ids, references.texts, systems, references.labels, notes)
+
+
+def _by_id(
+    name: str, reports: Reports, references: Reports, missing: str, extra: str, notes: list[str]
+) -> list[str]:
+    for file in (reports, references):
+        if file.ids is None:
+            raise UserError(
+                f"{file.path} has no ids; name their column with eval.id_column, or join the files "
+                "by their order with eval.join=row"
+            )
+    assert reports.ids is not None and references.ids is not None
+    written = {i: text for i, (text,) in zip(reports.ids, reports.texts, strict=True)}
+    wanted = set(references.ids)
+    lacking = [i for i in references.ids if i not in written]
+    beyond = [i for i in reports.ids if i not in wanted]
+    if len(lacking) == len(wanted):
+        raise UserError(
+            f"no id of {reports.path} is in {references.path}: {_named(reports.ids)} against "
+            f"{_named(references.ids)}; name the columns with eval.id_column"
+        )
+    if lacking and missing == "stop":
+        raise UserError(
+            f"{name}: {len(lacking)} of {len(wanted)} references in {references.path} have no "
+            f"prediction in {reports.path} ({_named(lacking)}); write them, or count each as an "
+            "empty report with eval.missing=empty"
+        )
+    if beyond and extra == "stop":
+        raise UserError(
+            f"{name}: {len(beyond)} of {len(written)} predictions in {reports.path} have no "
+            f"reference in {references.path} ({_named(beyond)}); add it, or leave them out with "
+            "eval.extra=leave_out"
+        )
+    if lacking:
+        shown = f"{len(lacking)} of {len(wanted)} references have no prediction"
+        notes.append(f"{name}: {shown} and count as empty reports ({_named(lacking)}).")
+    if beyond:
+        notes.append(
+            f"{name}: {len(beyond)} predictions without reference are left out ({_named(beyond)})."
+        )
+    return [written.get(i, "") for i in references.ids]
+
+
+def _check_rows(reports: Reports, references: Reports) -> None:
+    if len(reports.texts) != len(references.texts):
+        raise UserError(
+            f"{reports.path} has {len(reports.texts)} reports, {references.path} "
+            f"{len(references.texts)}; rows can be joined in files of equal length only"
+        )
+    both = reports.ids is not None and references.ids is not None
+    if both and reports.ids != references.ids:
+        raise UserError(
+            f"{reports.path} and {references.path} have ids in another order; leave out "
+            "eval.join=row and they are joined by id"
+        )
+
+
+def _id(references: Reports, row: int) -> str:
+    return str(row) if references.ids is None else references.ids[row]
+
+
+def _blank(texts: Sequence[str]) -> bool:
+    return not any(text.strip() for text in texts)
+
+
+def _named(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    return ", ".join(map(repr, ids[:_NAMED])) + more

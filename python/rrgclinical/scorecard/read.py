@@ -1,0 +1,342 @@
+"""Read reports and labels from CSV, TSV, JSONL and JSON files, each row by the columns it names."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rrgclinical.errors import UserError
+from rrgclinical.labels import OBSERVATIONS, ClassId
+
+IDS = ("id", "study_id", "image_id", "uid")
+PREDICTIONS = ("report", "prediction", "generated", "generated_report", "candidate", "hypothesis")
+REFERENCES = ("reference", "references", "reference_report", "ground_truth", "report", "findings")
+SYSTEM = "system"
+# CheXpert's own files: blank, 1 positive, 0 negative, -1 uncertain.
+_CHEXPERT = {
+    "": ClassId.BLANK,
+    "1": ClassId.POSITIVE,
+    "0": ClassId.NEGATIVE,
+    "-1": ClassId.UNCERTAIN,
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of a file's columns; "" takes the usual ones (`IDS`, `PREDICTIONS`, `REFERENCES`)."""
+
+    id: str = ""
+    prediction: str = ""
+    reference: str = ""
+    labels: str = ""
+
+
+@dataclass(frozen=True)
+class Reports:
+    """The reports of one file, one or several for an id.
+
+    ids: None where the file names none. labels: int8 `[R, 14]` class ids, None without.
+    """
+
+    path: Path
+    ids: list[str] | None
+    texts: list[list[str]]
+    labels: np.ndarray | None = None
+
+
+class _Row(dict[str, Any]):
+    """The cells of a row by column, and where it stands in the file."""
+
+    def __init__(self, cells: Mapping[str, Any], where: str) -> None:
+        super().__init__(cells)
+        self.where = where
+
+
+def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[str, Reports]:
+    """Read the reports of each system of a file.
+
+    A column `system` parts the rows; without one there is one system, of the file's name.
+    Raises UserError for a file that cannot be read, a column that is absent, an id twice, or an
+    id in some rows only.
+    """
+    path, columns = Path(path), columns or Columns()
+    rows = _rows(path, split=None)
+    text = _column(path, rows, columns.prediction, PREDICTIONS, "eval.prediction_column")
+    parts: dict[str, list[_Row]] = {}
+    for row in rows:
+        parts.setdefault(str(row.get(SYSTEM) or path.stem), []).append(row)
+    systems = {}
+    for name, part in parts.items():
+        ids = _ids(path, part, columns.id)
+        if ids is not None and len(set(ids)) != len(ids):
+            twice = Counter(ids).most_common(1)[0][0]
+            where = [row.where for row, i in zip(part, ids, strict=True) if i == twice]
+            raise UserError(
+                f"{path}: id {twice!r} stands twice ({', '.join(where[:3])}), and "
+                f"{len(ids) - len(set(ids))} rows repeat an id; keep one prediction an id, or tell "
+                f"systems apart by a column {SYSTEM!r}"
+            )
+        systems[name] = Reports(path, ids, [[_text(row, text)] for row in part])
+    return systems
+
+
+def read_references(
+    path: str | Path,
+    columns: Columns | None = None,
+    *,
+    split: str | None = None,
+    want_labels: bool | None = None,
+) -> Reports:
+    """Read the reference reports of a file, and its labels where it has the columns.
+
+    Rows of one id are several references of it; equal ones count once. `split` is read of a file
+    of splits, as R2Gen's annotation. want_labels: None takes labels where there are any, False
+    looks for none, True wants them. Raises UserError as `read_predictions`, and for labels that
+    only some rows have, that differ in one id, or that are no class.
+    """
+    path, columns = Path(path), columns or Columns()
+    rows = _rows(path, split=split)
+    labelled = want_labels is not False and _has_labels(path, rows, columns.labels)
+    if want_labels and not labelled:
+        raise UserError(
+            f"{path} has no labels; wanted the 14 CheXpert columns or a column of lists named by "
+            f"eval.labels_column; its columns are {_listed(rows)}"
+        )
+    wanted = None if labelled and not _usual(rows, REFERENCES) else REFERENCES
+    text = columns.reference
+    if text or wanted:
+        text = _column(path, rows, text, REFERENCES, "eval.reference_column", first=True)
+    ids = _ids(path, rows, columns.id)
+    found: dict[str, list[str]] = {}
+    labels: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        key = str(number) if ids is None else ids[number]
+        texts = found.setdefault(key, [])
+        texts += [t for t in (_texts(row, text) if text else []) if t not in texts]
+        if labelled:
+            mine = _labels(row, columns.labels)
+            if labels.setdefault(key, mine) != mine:
+                raise UserError(
+                    f"{row.where}: the labels of id {key!r} differ from its other row's"
+                )
+    array = np.array([labels[key] for key in found], dtype=np.int8) if labelled else None
+    return Reports(path, None if ids is None else list(found), list(found.values()), array)
+
+
+def _rows(path: Path, split: str | None) -> list[_Row]:
+    """Every row of a file as cells by column; UserError where there is none."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    readers = {".csv": _csv, ".tsv": _csv, ".jsonl": _jsonl, ".ndjson": _jsonl}
+    if path.suffix.lower() in readers:
+        rows = list(readers[path.suffix.lower()](path, text))
+    elif path.suffix.lower() == ".json":
+        rows = list(_json(path, text, split))
+    else:
+        raise UserError(
+            f"{path} ends in {path.suffix or 'nothing'!r}; wanted .csv, .tsv, .jsonl or .json"
+        )
+    if not rows:
+        raise UserError(f"{path} holds no row; wanted at least one report")
+    return rows
+
+
+def _csv(path: Path, text: str) -> Iterator[_Row]:
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    # newline="": a line break or U+2028 in a cell stays
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        if len(set(header)) != len(header):
+            twice = next(name for n, name in enumerate(header) if name in header[:n])
+            raise UserError(f"{path} has two columns {twice!r}; rename one")
+        for cells in reader:
+            if not cells:
+                continue
+            where = f"{path}:{reader.line_num}"
+            if len(cells) != len(header):
+                raise UserError(
+                    f"{where} has {len(cells)} cells, its header {len(header)}; quote cells that "
+                    "hold the delimiter"
+                )
+            yield _Row(dict(zip(header, cells, strict=True)), where)
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num} is no CSV ({error})") from error
+
+
+def _jsonl(path: Path, text: str) -> Iterator[_Row]:
+    # not splitlines: U+2028 may stand in a report
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{where} is no JSON ({error})") from error
+        yield _object(value, where)
+
+
+def _json(path: Path, text: str, split: str | None) -> Iterator[_Row]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UserError(f"{path} is no JSON ({error})") from error
+    if isinstance(value, dict) and value and all(map(_is_rows, value.values())):
+        if split not in value:
+            raise UserError(
+                f"{path} has the splits {', '.join(map(str, value))}, not {split or 'one'}; choose "
+                "with eval.split"
+            )
+        value = value[split]
+    if isinstance(value, dict):
+        for key, report in value.items():
+            # a report of each kind: the file does not say which it holds
+            yield _Row({"id": key, "report": report}, f"{path}: {key!r}")
+        return
+    if not isinstance(value, list):
+        raise UserError(f"{path} holds a {type(value).__name__}; wanted {{id: report}} or a list")
+    for number, row in enumerate(value):
+        yield _object(row, f"{path}[{number}]")
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+
+
+def _object(value: Any, where: str) -> _Row:
+    if not isinstance(value, dict):
+        raise UserError(f"{where} is a {type(value).__name__}; wanted an object of columns")
+    return _Row(value, where)
+
+
+def _usual(rows: Sequence[_Row], names: Sequence[str]) -> list[str]:
+    return [name for name in names if any(name in row for row in rows)]
+
+
+def _listed(rows: Sequence[_Row]) -> str:
+    return ", ".join(dict.fromkeys(name for row in rows for name in row)) or "none"
+
+
+def _column(
+    path: Path,
+    rows: Sequence[_Row],
+    asked: str,
+    usual: Sequence[str],
+    setting: str,
+    *,
+    first: bool = False,
+) -> str:
+    """Choose the column that was asked for, or the usual one that the file has.
+
+    first: of several usual ones the first counts; otherwise they are refused.
+    """
+    there = _usual(rows, [asked] if asked else usual)
+    if not there:
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        near = (difflib.get_close_matches(n, names, n=1) for n in ([asked] if asked else usual))
+        nearest = next((match[0] for match in near if match), None)
+        hint = f"; did you mean {setting}={nearest}?" if nearest else f"; name it with {setting}"
+        wanted = repr(asked) if asked else " or ".join(map(repr, usual))
+        raise UserError(f"{path} has no column {wanted}; it has {_listed(rows)}{hint}")
+    if len(there) > 1 and not first:
+        raise UserError(
+            f"{path} has the columns {' and '.join(map(repr, there))}; name one with {setting}"
+        )
+    lacking = next((row for row in rows if there[0] not in row), None)
+    if lacking is not None:
+        raise UserError(f"{lacking.where} has no {there[0]!r}; it has {', '.join(lacking)}")
+    return there[0]
+
+
+def _ids(path: Path, rows: Sequence[_Row], asked: str) -> list[str] | None:
+    if not asked and not _usual(rows, IDS):
+        return None
+    column = _column(path, rows, asked, IDS, "eval.id_column", first=True)
+    ids = ["" if row[column] is None else str(row[column]).strip() for row in rows]
+    if "" in ids:
+        raise UserError(f"{rows[ids.index('')].where} has an empty {column!r}; give it an id")
+    return ids
+
+
+def _text(row: _Row, column: str) -> str:
+    value = row[column]
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UserError(f"{row.where}: {column!r} is a {type(value).__name__}; wanted a report")
+    return value
+
+
+def _texts(row: _Row, column: str) -> list[str]:
+    value = row[column]
+    if not isinstance(value, list):
+        return [_text(row, column)]
+    if not value:
+        raise UserError(f"{row.where}: {column!r} is an empty list; wanted a reference")
+    return [_text(_Row({column: text}, row.where), column) for text in value]
+
+
+def _has_labels(path: Path, rows: Sequence[_Row], asked: str) -> bool:
+    if asked:
+        _column(path, rows, asked, (), "eval.labels_column")
+        return True
+    lacking = [name for name in OBSERVATIONS if name not in rows[0]]
+    if not lacking:
+        return True
+    if len(lacking) < len(OBSERVATIONS):
+        raise UserError(
+            f"{path} has {len(OBSERVATIONS) - len(lacking)} of the 14 label columns and lacks "
+            f"{', '.join(lacking)}; add them, or read labels in the reports with eval.truth=report"
+        )
+    return False
+
+
+def _labels(row: _Row, column: str) -> list[int]:
+    if not column:
+        return [_chexpert(row, name) for name in OBSERVATIONS]
+    value = row[column]
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            raise UserError(f"{row.where}: {column!r} is no JSON list ({error})") from error
+    wanted = "14 class ids (0 blank, 1 positive, 2 negative, 3 uncertain) or names of findings"
+    if not isinstance(value, list):
+        raise UserError(f"{row.where}: {column!r} is {value!r}; wanted a list of {wanted}")
+    if all(isinstance(name, str) for name in value):
+        if unknown := [name for name in value if name not in OBSERVATIONS]:
+            near = difflib.get_close_matches(unknown[0], OBSERVATIONS, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise UserError(f"{row.where}: {unknown[0]!r} is none of the 14 observations{hint}")
+        return [int(name in value) for name in OBSERVATIONS]
+    classes = [int(c) for c in value if type(c) is int and 0 <= c <= 3]
+    if len(classes) != len(value) or len(classes) != len(OBSERVATIONS):
+        raise UserError(f"{row.where}: {column!r} is {value}; wanted {wanted}")
+    return classes
+
+
+def _chexpert(row: _Row, name: str) -> int:
+    if name not in row:
+        raise UserError(f"{row.where} has no {name!r}, which other rows have; write it, or null")
+    value = row[name]
+    text = "" if value is None else str(value).strip().removesuffix(".0")
+    if text not in _CHEXPERT:
+        raise UserError(
+            f"{row.where}: {name} is {value!r}; wanted 1 positive, 0 negative, -1 uncertain or "
+            "blank"
+        )
+    return int(_CHEXPERT[text])

@@ -1,0 +1,70 @@
+"""Predictions beside references: joined by id, and nothing dropped without a word."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rrgclinical.errors import UserError
+from rrgclinical.scorecard import Reports, pair_reports
+
+TRUTH = Reports(Path("truth.csv"), ["a", "b", "c"], [["A"], ["B", "B2"], ["C"]])
+
+
+def reports(ids: str | None, *texts: str) -> Reports:
+    return Reports(Path("mine.csv"), None if ids is None else list(ids), [[t] for t in texts])
+
+
+def test_reports_are_joined_by_id_in_the_order_of_the_references() -> None:
+    pairs = pair_reports({"mine": reports("cab", "c", "a", "b")}, TRUTH)
+    assert pairs.ids == ["a", "b", "c"] and pairs.systems == {"mine": ["a", "b", "c"]}
+    assert pairs.references == [["A"], ["B", "B2"], ["C"]] and pairs.notes == []
+
+
+def test_a_reference_without_prediction_stops_or_counts_as_empty() -> None:
+    mine = {"mine": reports("ca", "c", "a")}
+    with pytest.raises(UserError, match=r"1 of 3 references .* no prediction .*\('b'\); write"):
+        pair_reports(mine, TRUTH)
+    pairs = pair_reports(mine, TRUTH, missing="empty")
+    assert pairs.systems == {"mine": ["a", "", "c"]} and len(pairs.references) == 3
+    assert pairs.notes[0].startswith("mine: 1 of 3 references have no prediction and count as emp")
+
+
+def test_a_prediction_without_reference_stops_or_is_left_out_aloud() -> None:
+    mine = {"mine": reports("abcdefgh", *"abcdefgh")}
+    with pytest.raises(UserError, match=r"5 of 8 predictions .*\('d', 'e', 'f' and 2 more\); add"):
+        pair_reports(mine, TRUTH)
+    pairs = pair_reports(mine, TRUTH, extra="leave_out")
+    assert pairs.systems == {"mine": ["a", "b", "c"]}
+    assert pairs.notes == [
+        "mine: 5 predictions without reference are left out ('d', 'e', 'f' and 2 more)."
+    ]
+
+
+def test_files_of_no_common_id_are_never_all_empty_reports() -> None:
+    with pytest.raises(UserError, match=r"no id of mine.csv is in truth.csv: 'x' against 'a'"):
+        pair_reports({"mine": reports("x", "t")}, TRUTH, missing="empty", extra="leave_out")
+
+
+def test_rows_are_joined_by_order_on_request_only() -> None:
+    bare = Reports(Path("bare.csv"), None, [["A"], ["B"]])
+    mine = {"mine": reports(None, "a", "b")}
+    with pytest.raises(UserError, match="has no ids; name their column .* eval.join=row"):
+        pair_reports(mine, bare)
+    pairs = pair_reports(mine, bare, by="row")
+    assert pairs.ids == ["0", "1"] and pairs.systems == {"mine": ["a", "b"]}
+    with pytest.raises(UserError, match="mine.csv has 1 reports, bare.csv 2; rows can be joined"):
+        pair_reports({"mine": reports(None, "a")}, bare, by="row")
+    with pytest.raises(UserError, match="ids in another order"):
+        pair_reports({"mine": reports("cab", *"cab")}, TRUTH, by="row")
+
+
+def test_empty_reports_and_references_are_counted() -> None:
+    truth = Reports(Path("truth.csv"), ["a", "b"], [["A"], [" "]])
+    pairs = pair_reports({"mine": reports("ab", "\n", "b")}, truth)
+    assert pairs.systems == {"mine": ["\n", "b"]}
+    assert pairs.notes == [
+        "mine: 1 of 2 reports are empty ('a').",
+        "1 of 2 references are empty ('b').",
+    ]

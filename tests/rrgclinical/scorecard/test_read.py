@@ -1,0 +1,162 @@
+"""Files of reports as they come: columns, ids, labels, and what is refused by name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rrgclinical.errors import UserError
+from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.scorecard import Columns, read_predictions, read_references
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def only(path: Path, columns: Columns | None = None) -> tuple[list[str] | None, list[str]]:
+    (reports,) = read_predictions(path, columns).values()
+    return reports.ids, [text for (text,) in reports.texts]
+
+
+FILES = {
+    "a.csv": 'id,report\n1,"Clear lungs,\nno effusion."\n2,\n',
+    "a.tsv": 'id\treport\n1\t"Clear lungs,\nno effusion."\n2\t""\n',
+    "a.jsonl": '{"id": 1, "report": "Clear lungs,\\nno effusion."}\n\n'
+    '{"id": "2", "report": null}\n',
+    "a.json": '{"1": "Clear lungs,\\nno effusion.", "2": ""}',
+    "list.json": '[{"id": 1, "report": "Clear lungs,\\nno effusion."}, {"id": 2, "report": ""}]',
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_format_holds_the_same_reports(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path / name, FILES[name])
+    assert only(path) == (["1", "2"], ["Clear lungs,\nno effusion.", ""])
+
+
+def test_columns_of_other_names(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "\ufeffstudy,text,x\n1,Clear.,9\n")
+    with pytest.raises(UserError, match=r"no column 'report' or .*; it has study, text, x; name"):
+        read_predictions(path)
+    with pytest.raises(UserError, match=r"no column 'txt'; .* did you mean .*column=text\?"):
+        read_predictions(path, Columns(prediction="txt"))
+    assert only(path, Columns(id="study", prediction="text")) == (["1"], ["Clear."])
+
+
+def test_a_file_of_truth_and_prediction_is_ambiguous_until_one_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "id,report,prediction\n1,Large heart.,Clear.\n")
+    with pytest.raises(UserError, match="'report' and 'prediction'; name one with"):
+        read_predictions(path)
+    assert only(path, Columns(prediction="prediction")) == (["1"], ["Clear."])
+    assert read_references(path).texts == [["Large heart."]]
+
+
+def test_systems_of_one_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "system,id,report\nA,1,x\nB,1,y\n")
+    assert {n: r.texts for n, r in read_predictions(path).items()} == {"A": [["x"]], "B": [["y"]]}
+
+
+def test_several_references_of_an_id(tmp_path: Path) -> None:
+    rows = written(tmp_path / "a.csv", "id,reference\n1,one\n2,only\n1,two\n1,one\n")
+    lists = [{"id": 1, "reference": ["one", "two"]}, {"id": 2, "reference": "only"}]
+    for path in (rows, written(tmp_path / "a.json", json.dumps(lists))):
+        found = read_references(path)
+        assert (found.ids, found.texts) == (["1", "2"], [["one", "two"], ["only"]])
+
+
+def test_splits_of_an_annotation(tmp_path: Path) -> None:
+    splits = {"train": [{"id": "a", "report": "x"}], "test": [{"id": "b", "report": "y"}]}
+    path = written(tmp_path / "annotation.json", json.dumps(splits))
+    assert read_references(path, split="test").ids == ["b"]
+    with pytest.raises(UserError, match="the splits train, test, not val; choose with eval.split"):
+        read_references(path, split="val")
+
+
+HEADER = "id," + ",".join(OBSERVATIONS)
+
+
+def test_labels_of_chexpert_columns_without_reports(tmp_path: Path) -> None:
+    cells = ["1.0", "0", "-1", "", *[""] * 9, "0.0"]
+    path = written(tmp_path / "gold.csv", f"{HEADER}\n7,{','.join(cells)}\n")
+    found = read_references(path)
+    assert found.texts == [[]] and found.labels is not None
+    assert found.labels.tolist() == [[1, 2, 3, *[0] * 10, 2]]
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [(["Edema"], [0] * 4 + [1] + [0] * 9), ([3, *[0] * 13], [3, *[0] * 13])],
+)
+def test_labels_of_a_list(tmp_path: Path, value: list, wanted: list[int]) -> None:
+    row = {"id": 1, "reference": "x", "gold": value}
+    path = written(tmp_path / "a.jsonl", json.dumps(row))
+    assert read_references(path).labels is None
+    labels = read_references(path, Columns(labels="gold")).labels
+    assert labels is not None and labels.tolist() == [wanted]
+    # a CSV holds the list as text
+    text = '"' + json.dumps(value).replace('"', '""') + '"'
+    path = written(tmp_path / "a.csv", f"id,reference,gold\n1,x,{text}\n")
+    again = read_references(path, Columns(labels="gold")).labels
+    assert again is not None and again.tolist() == [wanted]
+
+
+REFUSED = {
+    "a.txt": ("x", "ends in '.txt'; wanted .csv"),
+    "empty.csv": ("id,report\n", "holds no row"),
+    "ragged.csv": ("id,report\n1,a,b\n", "ragged.csv:2 has 3 cells, its header 2"),
+    "quote.csv": ('id,report\n1,"a\n', "is no CSV"),
+    "twice.csv": ("id,report,report\n1,a,b\n", "two columns 'report'"),
+    "no.jsonl": ('{"id": 1, "report": "a"}\n{', "no.jsonl:2 is no JSON"),
+    "list.jsonl": ("[1]", "list.jsonl:1 is a list; wanted an object"),
+    "number.json": ("3", "holds a int; wanted"),
+    "cell.jsonl": ('{"id": 1, "report": 3}', "'report' is a int; wanted a report"),
+    "gap.jsonl": ('{"id": 1, "report": "a"}\n{"id": 2}', "gap.jsonl:2 has no 'report'"),
+    "id.csv": ("id,report\n ,a\n", "id.csv:2 has an empty 'id'"),
+    "ids.csv": ("id,report\n1,a\n2,b\n1,c\n", r"id '1' stands twice \(.*:2, .*:4\)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_files_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    text, line = REFUSED[name]
+    with pytest.raises(UserError, match=line) as told:
+        read_predictions(written(tmp_path / name, text))
+    assert name in str(told.value) and "\n" not in str(told.value)
+
+
+def test_files_that_are_not_there_or_not_text(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be read"):
+        read_predictions(tmp_path / "none.csv")
+    (tmp_path / "latin.csv").write_bytes(b"id,report\n1,\xe9\n")
+    with pytest.raises(UserError, match=r"not UTF-8 \(byte 12\)"):
+        read_predictions(tmp_path / "latin.csv")
+
+
+BAD_LABELS = {
+    "class": (f"{HEADER}\n1,2{',' * 13}\n", "Enlarged Cardiomediastinum is '2'; wanted 1 positive"),
+    "some": ("id,reference,Edema\n1,x,1\n", "has 1 of the 14 label columns and lacks Enlarged"),
+    "rows": (f"{HEADER}\n1,1{',' * 13}\n1,0{',' * 13}\n", "labels of id '1' differ"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_LABELS)
+def test_bad_labels_are_refused(tmp_path: Path, name: str) -> None:
+    text, line = BAD_LABELS[name]
+    with pytest.raises(UserError, match=line):
+        read_references(written(tmp_path / "a.csv", text))
+
+
+def test_labels_that_are_wanted_or_not(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "id,reference,Edema\n1,x,1\n")
+    assert read_references(path, want_labels=False).labels is None
+    path = written(tmp_path / "b.csv", "id,reference\n1,x\n")
+    with pytest.raises(UserError, match="has no labels; wanted the 14 CheXpert columns"):
+        read_references(path, want_labels=True)
+    rows = '{"id": 1, "reference": "x", "gold": ["Oedema"]}'
+    path = written(tmp_path / "c.jsonl", rows)
+    with pytest.raises(UserError, match="'Oedema' is none of .*; did you mean 'Edema'"):
+        read_references(path, Columns(labels="gold"))
