@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from rrgtrain.data.load import load_studies
+from rrgtrain.data.sections import ReportSections, cut_sections, read_sections
 from rrgtrain.data.study import ImageRef, Study
 
-__all__ = ["ImageRef", "Study", "load_studies"]
+__all__ = [
+    "ImageRef",
+    "ReportSections",
+    "Study",
+    "cut_sections",
+    "load_studies",
+    "read_sections",
+]

@@ -1,0 +1,198 @@
+"""Cut a free-text radiology report into its sections, as MIMIC-CXR's reports need it.
+
+The headings are those that MIT-LCP/mimic-cxr lists in txt/section_parser.py. The rules:
+
+1. A heading begins a line and ends in a colon: capitals of which a word is known (`NAMES`), or a
+   known name in any case ("Findings:"). A known name in capitals is a heading alone on its line
+   too, and behind a full stop or two blanks within a line. Slips of the pen ("FINDINDGS") are
+   known by their nearness. Capitals of which no word is known, as "LUNGS:", cut nothing.
+2. A heading that names views ("CHEST, TWO VIEWS:") stands for FINDINGS in a report that has none;
+   within findings or impression it cuts nothing.
+3. A line of underscores, FINAL REPORT and FINAL ADDENDUM begin anew. All of a final addendum is
+   addendum. Addenda, wet reads, notifications and recommendations are no part of a report.
+4. Several sections of one name are joined in their order, one that says the same left out.
+   FINDINGS AND IMPRESSION is both.
+5. Without findings, the paragraphs after the first of the last section before the impression
+   (comparison, say) stand under no heading. They are `unheaded`, not context, which would show
+   the answer in the prompt; nor are they findings, since published counts go by the heading. A
+   report without any heading is unheaded but for its title.
+6. Line wraps and runs of white space become one blank. Nothing else changes: numbering and the
+   ___ of de-identification stay.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+
+# A section's name, and words of a heading that give it: the first line that fits.
+NAMES: tuple[tuple[str, str], ...] = (
+    ("addendum", r"ADDENDUM"),
+    ("wet read", r"WET ?READ"),
+    ("notification", r"NOTIFICATION"),
+    ("recommendations", r"RECOMMENDATION(S|\(S\))?"),
+    (
+        "findings and impression",
+        r"FINDINGS? ?(AND|/|&) ?IMPRESSION|IMPRESSION ?(AND|/|&) ?FINDINGS?",
+    ),
+    ("impression", r"IMPRESSIONS?|CONCLUSIONS?"),
+    ("comparison", r"COMPARISONS?|REFERENCE EXAM(INATION)?"),
+    ("findings", r"FINDINGS?"),
+    ("indication", r"INDICATIONS?|HISTORY|REASON FOR|CLINICAL (INFORMATION|DATA|QUESTION)"),
+    ("technique", r"TECHNIQUES?"),
+    ("examination", r"EXAM|EXAMINATION|STUDY"),
+    ("date", r"DATE"),
+    ("comment", r"COMMENTS?"),
+    (
+        "views",
+        r"CHEST|PORTABLE|VIEWS?|FRONTAL|LATERAL|RIBS?|RADIOGRAPHS?|BONE WINDOWS?|UPRIGHT"
+        r"|PA AND LAT",
+    ),
+)
+CONTEXT = ("examination", "indication", "technique", "comparison", "date", "comment")
+SLIPS = ("FINDINGS", "IMPRESSION", "INDICATION", "COMPARISON", "TECHNIQUE", "HISTORY", "CONCLUSION")
+NEAR = 0.8
+"""Similarity of a misspelt name to the right one, by `difflib`."""
+
+_PATTERNS = tuple((name, re.compile(rf"\b(?:{words})(?!\w)")) for name, words in NAMES)
+_MAIN = r"FINDINGS?|IMPRESSION|INDICATION|COMPARISONS?|TECHNIQUE|HISTORY|EXAMINATION|CONCLUSION"
+_IN_ANY_CASE = re.compile(
+    rf"(?:{_MAIN}|FINDINGS? ?(?:AND|/) ?IMPRESSION|CLINICAL (?:HISTORY|INFORMATION|INDICATION)"
+    r"|REASON FOR EXAM(?:INATION)?|ADDENDUM|WET READ|NOTIFICATION|RECOMMENDATIONS?)",
+    re.I,
+)
+_HEADING = re.compile(
+    r"^[ \t]*(?:(?P<rule>_{10,}|FINAL REPORT|FINAL ADDENDUM)[ \t]*$"
+    r"|(?P<head>[A-Za-z][^\n:]{1,80}):(?=\s|\Z)"
+    rf"|(?P<alone>{_MAIN})[ \t]*$)"
+    rf"|(?:(?<=[.?!)])[ \t]|(?<=[ \t])[ \t])[ \t]*(?P<inline>{_MAIN}):(?=\s|\Z)",
+    re.M,
+)
+_PARAGRAPH = re.compile(r"\n[ \t]*\n")
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report: its name, its heading as it stands there, and the text under it."""
+
+    name: str
+    heading: str
+    raw: str
+
+    @property
+    def text(self) -> str:
+        """The text with line wraps joined."""
+        return " ".join(self.raw.split())
+
+
+@dataclass(frozen=True)
+class ReportSections:
+    """What a report says under each name, "" for nothing; `unheaded` stands under no heading."""
+
+    findings: str = ""
+    impression: str = ""
+    unheaded: str = ""
+    indication: str = ""
+    technique: str = ""
+    comparison: str = ""
+
+    def report(self, wanted: str) -> str:
+        """Return the text that `data.sections` asks for, or "" where the report has none of it.
+
+        "findings" and "impression" are the sections of that name. "both" is findings, or where
+        there are none the unheaded text, and then the impression.
+        """
+        if wanted == "both":
+            return _joined([self.findings or self.unheaded, self.impression])
+        return self.findings if wanted == "findings" else self.impression
+
+
+@lru_cache(4096)
+def section_name(heading: str) -> str:
+    """Name the section that a heading opens, "" for a line that is no heading."""
+    words = " ".join(heading.split())
+    if words != words.upper():
+        if not _IN_ANY_CASE.fullmatch(words):
+            return ""
+        words = words.upper()
+    for name, pattern in _PATTERNS:
+        if pattern.search(words):
+            return name
+    near = get_close_matches(words, SLIPS, n=1, cutoff=NEAR)
+    return section_name(near[0]) if near else ""
+
+
+def cut_sections(report: str) -> list[Section]:
+    """Cut a report at its headings; headings and texts together are the report, in order."""
+    sections = []
+    name, heading, start = "preamble", "", 0
+    final_addendum = False
+    for match in _HEADING.finditer(report):
+        rule = match["rule"]
+        if rule:
+            final_addendum = rule == "FINAL ADDENDUM"
+            new = "addendum" if final_addendum else "preamble"
+        else:
+            new = section_name(match["head"] or match["alone"] or match["inline"])
+            if not new or final_addendum:
+                continue
+            inside = name in ("findings", "impression", "findings and impression")
+            if new == "views" and inside and report[start : match.start()].strip():
+                continue
+        sections.append(Section(name, heading, report[start : match.start()]))
+        name, heading, start = new, match[0].strip(), match.end()
+    sections.append(Section(name, heading, report[start:]))
+    return [section for section in sections if section.heading or section.text]
+
+
+def read_sections(report: str) -> ReportSections:
+    """Read the sections of a report by the rules of this module."""
+    sections = cut_sections(report)
+    texts: dict[str, list[str]] = {}
+    for section in sections:
+        texts.setdefault(section.name, []).append(section.text)
+    both = texts.get("findings and impression", [])
+    findings = _joined(texts.get("findings", []) + both) or _joined(texts.get("views", []))
+    unheaded = ""
+    if not findings:
+        unheaded, place = _unheaded(sections)
+        if place is not None:
+            texts[sections[place].name] = [
+                _paragraphs(s)[0] if n == place else s.text
+                for n, s in enumerate(sections)
+                if s.name == sections[place].name
+            ]
+    return ReportSections(
+        findings=findings,
+        impression=_joined(texts.get("impression", []) + both),
+        unheaded=unheaded,
+        **{
+            name: _joined(texts.get(name, [])) for name in ("indication", "technique", "comparison")
+        },
+    )
+
+
+def _unheaded(sections: list[Section]) -> tuple[str, int | None]:
+    """Return the text under no heading, and the place of the section whose later part it is."""
+    headed = [n for n, s in enumerate(sections) if s.name != "preamble"]
+    if not headed:
+        paragraphs = [text for section in sections for text in _paragraphs(section)]
+        if paragraphs and not paragraphs[0].endswith((".", "!", "?")):
+            paragraphs = paragraphs[1:]
+        return " ".join(paragraphs), None
+    for place in reversed(headed):
+        if sections[place].name in CONTEXT:
+            paragraphs = _paragraphs(sections[place])
+            return " ".join(paragraphs[1:]), place if len(paragraphs) > 1 else None
+    return "", None
+
+
+def _paragraphs(section: Section) -> list[str]:
+    paragraphs = (" ".join(part.split()) for part in _PARAGRAPH.split(section.raw))
+    return [paragraph for paragraph in paragraphs if paragraph]
+
+
+def _joined(texts: list[str]) -> str:
+    return " ".join(dict.fromkeys(text for text in texts if text))
