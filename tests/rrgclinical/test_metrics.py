@@ -7,11 +7,20 @@ import pytest
 
 from rrgclinical.metrics import (
     bootstrap_intervals,
+    intervals,
     label_report,
+    label_scores,
+    mean_scores,
+    paired,
     paired_bootstrap,
     per_label_f1,
     single_report_f1,
+    subgroup,
+    together,
+    values,
 )
+
+ONE = mean_scores({"a": [1.0]})
 
 
 def rows(*reports: dict[int, int]) -> np.ndarray:
@@ -106,7 +115,7 @@ def test_intervals_hold_the_value_and_narrow_with_more_reports():
 def test_chunks_change_nothing(monkeypatch):
     pred, truth = random_labels(2, 30)
     whole = bootstrap_intervals(pred, truth, resamples=100)
-    monkeypatch.setattr("rrgclinical.metrics._CHUNK_CELLS", 30 * 7)
+    monkeypatch.setattr("rrgclinical.metrics.scores._CHUNK_CELLS", 30 * 7)
     for name, interval in bootstrap_intervals(pred, truth, resamples=100).items():
         assert interval == pytest.approx(whole[name])
 
@@ -131,5 +140,47 @@ def test_paired_bootstrap_sees_a_better_system_and_no_difference():
     ],
 )
 def test_bad_input_is_told_in_one_line(call, text):
+    with pytest.raises(ValueError, match=text):
+        call()
+
+
+def test_a_subgroup_is_the_reports_themselves():
+    """Also its intervals: draws stay among its members."""
+    pred, truth = random_labels(5, 60)
+    members = truth[:, 13] != 1
+    group, alone = (
+        subgroup(label_scores(pred, truth), members),
+        label_scores(pred[members], truth[members]),
+    )
+    assert group.reports == alone.reports == members.sum()
+    assert values(group) == pytest.approx(values(alone))
+    found, wanted = intervals(group, resamples=50), intervals(alone, resamples=50)
+    assert found == {name: pytest.approx(interval) for name, interval in wanted.items()}
+
+
+def test_means_share_their_draws_with_the_labels():
+    """A metric given as a value of each report has the interval of the same metric counted."""
+    pred, truth = random_labels(6, 40)
+    each = mean_scores({"mean_f1": single_report_f1(pred, truth)})
+    joined = intervals(together(label_scores(pred, truth), each), resamples=50, seed=1)
+    assert joined["mean_f1"] == pytest.approx(joined["sample_f1"])
+    assert joined["mean_f1"] == pytest.approx(intervals(each, resamples=50, seed=1)["mean_f1"])
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: mean_scores({"a": [1.0, np.nan]}), "a of report 1 is nan"),
+        (lambda: mean_scores({"a": [1.0], "b": [1.0, 2.0]}), "wanted one"),
+        (lambda: mean_scores({}), "wanted one"),
+        (lambda: mean_scores({"a": []}), "wanted one"),
+        (lambda: together(ONE, mean_scores({"b": [1.0, 2.0]})), "over the same reports"),
+        (lambda: values(together(ONE, ONE)), "two parts have a metric 'a'"),
+        (lambda: paired(ONE, mean_scores({"a": [1.0, 2.0]})), "1 reports against 2"),
+        (lambda: subgroup(ONE, np.array([False])), "sub-group of 0 reports"),
+        (lambda: subgroup(ONE, np.array([0])), "members has dtype int64"),
+    ],
+)
+def test_scores_that_do_not_fit_are_refused(call, text):
     with pytest.raises(ValueError, match=text):
         call()
