@@ -1,4 +1,4 @@
-"""Parses the command line: `rrgtrain demo | sft | select | rl | eval | recipes | keys` ..."""
+"""Parses the command line: `rrgtrain demo | sft | rl | eval | generate | report | keys` ..."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ DEFAULT_RECIPES = {
     "data": "demo",
     "select": "deer",
 }
+# Of a command whose recipe is an option: its words are others.
+GENERATE_RECIPE = "editgrpo"
 
 
 class Parser(argparse.ArgumentParser):
@@ -93,6 +95,35 @@ def parser() -> argparse.ArgumentParser:
     selection.add_argument("--from", dest="start", default="", help="fine-tuned checkpoint")
     selection.add_argument(
         "--out", type=Path, required=True, help="directory of the subset; resumes one that is there"
+    )
+    generation = verb("generate", "write reports of the images below a directory")
+    # the same names as in the other commands: checkpoint and settings are read alike
+    generation.add_argument("start", metavar="CHECKPOINT", help="checkpoint directory or hub name")
+    generation.add_argument("folder", type=Path, metavar="FOLDER", help="directory of the images")
+    generation.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="settings (see `rrgtrain keys`)"
+    )
+    generation.add_argument(
+        "--out",
+        type=Path,
+        default=Path("reports.jsonl"),
+        metavar="FILE",
+        help="JSONL of the reports; default: reports.jsonl. A second call adds what it lacks",
+    )
+    generation.add_argument(
+        "--study",
+        choices=("file", "folder"),
+        default="file",
+        help="one study an image (default), or the images of one folder a study",
+    )
+    generation.add_argument(
+        "--context",
+        type=Path,
+        metavar="CSV",
+        help="columns id or path, and any of indication, technique, comparison",
+    )
+    generation.add_argument(
+        "--recipe", default=GENERATE_RECIPE, help=f"name or YAML file; default: {GENERATE_RECIPE}"
     )
     data = verb("data", "generate synthetic radiographs")
     data.add_argument("--out", type=Path, required=True, help="directory of the data set")

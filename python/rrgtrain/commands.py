@@ -21,6 +21,7 @@ from rrgtrain.policy.remembered import FILE, as_trained
 from rrgtrain.report.sample_collector import SampleCollector
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
+from rrgtrain.run.generate import Wish, generate_reports
 from rrgtrain.run.outcome import draw, finish
 from rrgtrain.run.preflight import check_processes
 from rrgtrain.run.replay import replay_batch
@@ -54,6 +55,8 @@ def run(options: argparse.Namespace) -> int:
         return report(options.run)
     if options.verb == "replay":
         return replay(options.batch)
+    if options.verb == "generate":
+        return generate(options)
     out, resume = options.out, getattr(options, "resume", None)
     if resume is not None:
         out, recipe = resume, resumed_recipe(resume, options.overrides)
@@ -214,6 +217,23 @@ def report(path: Path) -> int:
     draw(found, summary)
     print_summary(summary)
     print(f"\nreport: {found.report}")
+    return 0
+
+
+def generate(options: argparse.Namespace) -> int:
+    """Write reports of the images below a directory."""
+    wish = Wish(options.folder, options.out, options.study, options.context)
+    again = "give the same command again"
+    try:
+        generate_reports(_recipe(options), wish)
+    except Stopped as stopped:
+        stopped.args = (f"{stopped}; the reports written are kept: {again} to go on",)
+        raise
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        line = f"{error.strerror}: make room for {wish.out}, and {again}"
+        raise Stopped(line) from error
     return 0
 
 

@@ -56,7 +56,7 @@ DOORS = {
     "rrgclinical.radgraph": "archive extractor graph reward words",
     "rrgclinical.rules": "assertion concepts sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
-    "rrgtrain.data": "arrange check_images images study",
+    "rrgtrain.data": "arrange check_images folder images study",
     "rrgtrain.dist": "ranks sharding",
     "rrgtrain.log": "logs trackers",
     "rrgtrain.policy": (
@@ -66,8 +66,8 @@ DOORS = {
     "rrgtrain.report": (
         "html names numbers page provenance sample_collector samples series summary svg table"
     ),
-    "rrgtrain.rewards": "labellers service",
-    "rrgtrain.run": "outcome preflight replay select_studies session stages",
+    "rrgtrain.rewards": "blocks labellers service",
+    "rrgtrain.run": "generate outcome preflight replay select_studies session stages",
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
     "rrgtrain.state": "checkpointer experiment rundir store tree",

@@ -35,6 +35,14 @@ def parse_blocks(text: str) -> Blocks:
     return Blocks(_inside(text, think), _inside(text, report), value)
 
 
+def report_of(text: str, blocks: str) -> str:
+    """Cut the report from a completion: all of it, or its `<report>` block, else "".
+
+    blocks: `reward.blocks`.
+    """
+    return parse_blocks(text).report or "" if blocks == "think_report" else text
+
+
 def _tags(name: str) -> tuple[str, str]:
     return f"<{name}>", f"</{name}>"
 

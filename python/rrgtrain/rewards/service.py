@@ -16,7 +16,7 @@ from rrgclinical.backends import check_reports
 from rrgtrain.data.study import Study
 from rrgtrain.errors import RewardError, RewardNotFinite, UserError
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
-from rrgtrain.rewards.blocks import parse_blocks
+from rrgtrain.rewards.blocks import parse_blocks, report_of
 from rrgtrain.rewards.corpus import Corpus
 from rrgtrain.rewards.labellers import (
     cached_extractor,
@@ -153,9 +153,7 @@ class RewardService:
 
     def scored_text(self, completions: Sequence[str]) -> list[str]:
         """Cut the report from each completion: all, or its `<report>` block, else ""."""
-        if self.settings.blocks != "think_report":
-            return list(completions)
-        return [parse_blocks(text).report or "" for text in completions]
+        return [report_of(text, self.settings.blocks) for text in completions]
 
     def _later(self, call: Callable[..., T], *arguments: Any) -> Future[T]:
         with self._lock:

@@ -17,7 +17,7 @@ from rrgtrain.schema.methods import (
     TokenWeightSettings,
 )
 from rrgtrain.schema.policy import PROMPT_STYLES, LoraSettings, PolicySettings
-from rrgtrain.schema.rewards import EvalSettings, RewardSettings
+from rrgtrain.schema.rewards import EvalSettings, GenerateSettings, RewardSettings
 from rrgtrain.schema.run import CheckpointSettings, LogSettings, ScaleSettings
 from rrgtrain.schema.training import RlSettings, RolloutSettings, SftSettings
 
@@ -27,6 +27,7 @@ __all__ = [
     "DataSettings",
     "EditSettings",
     "EvalSettings",
+    "GenerateSettings",
     "LogSettings",
     "LoraSettings",
     "OracleSettings",
@@ -74,6 +75,8 @@ class Recipe:
     """The terms of the reward, and the models that they read reports with."""
     eval: EvalSettings = field(default_factory=EvalSettings)
     """Greedy reports of held-out studies, scored."""
+    generate: GenerateSettings = field(default_factory=GenerateSettings)
+    """Reports of images without references."""
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     """Checkpoints that `--resume` goes on from; they change nothing in what is learned."""
     scale: ScaleSettings = field(default_factory=ScaleSettings)

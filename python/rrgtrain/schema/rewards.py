@@ -75,3 +75,16 @@ class EvalSettings:
     """Resamples of the 95 % bootstrap intervals."""
     samples: int = at_least(6, 0)
     """Reports that are kept to be read in report.html."""
+
+
+@dataclass
+class GenerateSettings:
+    """Write reports of images without references (`rrgtrain generate`).
+
+    Their length and the batch are `eval.max_new_tokens` and `eval.batch`.
+    """
+
+    temperature: float = at_least(0.0, 0.0)
+    """Sampling temperature; 0 writes the likeliest token."""
+    top_p: float = at_least(1.0, 1e-6, 1.0)
+    """Probability mass of nucleus sampling; 1 samples from all tokens."""

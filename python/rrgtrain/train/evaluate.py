@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import SamplingRequest, generate
+from rrgtrain.rollout import Rollout, SamplingRequest, generate
 from rrgtrain.schema import EvalSettings, RewardSettings
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.util.progress import progress
@@ -93,6 +93,28 @@ def chosen_value(values: Mapping[str, float], by: str) -> float:
     return values[by]
 
 
+def write_batch(
+    policy: Policy,
+    studies: Sequence[Study],
+    request: SamplingRequest,
+    sample: Callable[[Policy, SamplingRequest], list[list[Rollout]]] = generate,
+) -> list[tuple[str, bool]]:
+    """Write the one report a study that `request` asks for, in the order of the studies.
+
+    sample: `generate` of a rollout engine. Each report stands beside whether it came to its end;
+    one that did not was cut at `max_new_tokens`. Raises NotFinite, naming the study.
+    """
+    written = []
+    for study, (rollout,) in zip(studies, sample(policy, request), strict=True):
+        if not torch.isfinite(rollout.logps).all():
+            raise NotFinite(
+                f"the policy gives no finite log-probability for study {study.id}: its "
+                "weights are broken, or have blown up in training"
+            )
+        written.append((policy.codec.decode(rollout.ids), rollout.finished))
+    return written
+
+
 def write_reports(
     policy: Policy,
     prompts: PromptCache,
@@ -119,14 +141,7 @@ def write_reports(
                 seeds=[[0]] * len(encoded),
                 greedy=True,
             )
-            rollouts = generate(policy, request)
-            for study, (rollout,) in zip(chunk, rollouts, strict=True):
-                if not torch.isfinite(rollout.logps).all():
-                    raise NotFinite(
-                        f"the policy gives no finite log-probability for study {study.id}: its "
-                        "weights are broken, or have blown up in training"
-                    )
-                reports.append(policy.codec.decode(rollout.ids))
+            reports += [text for text, _ in write_batch(policy, chunk, request)]
     policy.model.train(was_training)
     return reports
 

@@ -1,0 +1,131 @@
+"""Finds the images below a directory and makes studies of them, without references.
+
+Images are files named .png, .jpg, .jpeg, .tif, .tiff, .dcm or .dicom in any case, and files without
+a suffix that begin as DICOM does, as scanners export them. Hidden files are none, links to
+directories are not followed; everything left out is counted.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rrgtrain.data.dicom import is_dicom
+from rrgtrain.data.study import ImageRef, Study
+from rrgtrain.errors import UserError
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".dicom")
+CONTEXT = ("indication", "technique", "comparison")
+STUDY = ("file", "folder")
+
+
+@dataclass(frozen=True)
+class Folder:
+    """Studies below a directory, sorted by id; `left_out` counts other files by suffix."""
+
+    root: Path
+    studies: list[Study]
+    left_out: Counter[str]
+
+
+def read_folder(root: str | Path, study: str = "file") -> Folder:
+    """Find the studies below `root`.
+
+    study: "file" makes every image a study, its id the path below `root`; "folder" makes the images
+        that lie in one folder a study, its id that folder's path ("." for `root` itself).
+
+    Raises:
+        UserError: no such directory, one that cannot be read, or no image below it.
+    """
+    root = Path(root).expanduser()
+    if not root.is_dir():
+        seen = "is a file" if root.exists() else "is no directory"
+        raise UserError(f"{root} {seen}; wanted the directory that the images lie in")
+    images: dict[str, list[ImageRef]] = {}
+    left_out: Counter[str] = Counter()
+    for folder, inner, names in os.walk(root, onerror=_unreadable):
+        inner.sort()
+        left_out["links to directories"] += sum(Path(folder, name).is_symlink() for name in inner)
+        for name in sorted(names):
+            path = Path(folder, name)
+            if not _is_image(path):
+                left_out[path.suffix.lower() or "files without a suffix"] += 1
+                continue
+            key = (path if study == "file" else path.parent).relative_to(root).as_posix()
+            images.setdefault(key, []).append(ImageRef(path, ""))
+    if not images:
+        raise UserError(f"no image below {root}; wanted files named {', '.join(SUFFIXES)}")
+    studies = [Study(key, "", None, None, tuple(found)) for key, found in sorted(images.items())]
+    return Folder(root, studies, +left_out)
+
+
+def _unreadable(error: OSError) -> None:
+    raise UserError(f"{error.filename}: {error.strerror}; make it readable, or name another one")
+
+
+def _is_image(path: Path) -> bool:
+    if path.name.startswith(".") or path.name == "DICOMDIR":
+        return False
+    if path.suffix.lower() in SUFFIXES:
+        return True
+    return not path.suffix and path.is_file() and is_dicom(path)
+
+
+def with_context(folder: Folder, table: str | Path) -> tuple[list[Study], int]:
+    """Give studies the sections of a CSV; returns them and how many the CSV tells of.
+
+    The column `id` or `path` holds a study's id, or the path of one of its images (absolute, or
+    below the folder); `indication`, `technique` and `comparison` are the sections, any of them.
+
+    Raises:
+        UserError: a file that is no such CSV, a row for no study, or two for one study.
+    """
+    places = _places(folder)
+    sections: dict[int, Mapping[str, Any]] = {}
+    for line, key, row in _rows(Path(table).expanduser()):
+        place = places.get(key)
+        if place is None:
+            raise UserError(
+                f"{table}:{line}: {key!r} is no study or image below {folder.root}; delete the row"
+            )
+        if place in sections:
+            raise UserError(f"{table}:{line}: a second row for {key!r}; leave one of them")
+        sections[place] = row
+    studies = [replace(s, **sections.get(i, {})) for i, s in enumerate(folder.studies)]
+    return studies, len(sections)
+
+
+def _places(folder: Folder) -> dict[str, int]:
+    places = {}
+    for index, study in enumerate(folder.studies):
+        for image in study.images:
+            places[image.path.relative_to(folder.root).as_posix()] = index
+            places[str(image.path.absolute())] = index
+        places[study.id] = index
+    return places
+
+
+def _rows(table: Path) -> Sequence[tuple[int, str, Mapping[str, str]]]:
+    """Line, id or path, and sections of each row."""
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, strict=True)
+            columns = reader.fieldnames or []
+            key = next((name for name in ("id", "path") if name in columns), "")
+            known = [name for name in CONTEXT if name in columns]
+            if not key or not known:
+                raise UserError(
+                    f"{table}: the columns are {', '.join(columns) or 'none'}; wanted id or path, "
+                    f"and any of {', '.join(CONTEXT)}"
+                )
+            return [
+                (reader.line_num, row[key] or "", {name: row[name] or "" for name in known})
+                for row in reader
+            ]
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"{table} cannot be read ({error}); wanted a CSV in UTF-8") from error

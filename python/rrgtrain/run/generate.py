@@ -1,0 +1,245 @@
+"""`rrgtrain generate`: reports of the images below a directory, without references.
+
+Broken images are listed with their reasons in OUT.errors.jsonl, and the command ends with status 2;
+they are read again by the next call.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from rrgtrain.data.folder import read_folder, with_context
+from rrgtrain.data.images import read_image
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+from rrgtrain.policy.network import ARCHITECTURES, sees_images
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt, encode_prompt, refuse_images
+from rrgtrain.policy.remembered import TINY
+from rrgtrain.policy.template import check_prompt
+from rrgtrain.rewards.blocks import report_of
+from rrgtrain.rollout import RolloutEngine, SamplingRequest, build_engine, require_engine
+from rrgtrain.run.generated import GeneratedFile, digest_of
+from rrgtrain.run.session import check_start, load_for
+from rrgtrain.schema import PROMPT_STYLES, Recipe
+from rrgtrain.train.evaluate import write_batch
+from rrgtrain.util.progress import Bar, progress
+
+WARNING = (
+    "for research only: a model writes these reports; nobody may be diagnosed or treated by them"
+)
+AHEAD = 8
+"""Studies whose images are decoded while the policy writes."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The words of the command beside the recipe."""
+
+    folder: Path
+    out: Path
+    study: str = "file"
+    """One study an image ("file") or a folder ("folder"), see `read_folder`."""
+    context: Path | None = None
+    """CSV of indications, see `with_context`."""
+
+
+def generate_reports(recipe: Recipe, wish: Wish) -> int:
+    """Write the reports that `wish.out` lacks and return their number.
+
+    Raises:
+        UserError: bad input, or, when all else is written, images that cannot be read.
+    """
+    folder = read_folder(wish.folder, wish.study)
+    studies, told = folder.studies, 0
+    if wish.context is not None:
+        studies, told = with_context(folder, wish.context)
+    _check(recipe, studies)
+    _say(WARNING)
+    if folder.left_out:
+        listed = ", ".join(f"{count} {kind}" for kind, count in folder.left_out.items())
+        _say(f"left out below {folder.root}: {listed}")
+    if wish.context is not None:
+        _say(f"{wish.context} tells of {told} of {len(studies)} studies")
+    with GeneratedFile(wish.out, _origin(recipe, wish)) as file:
+        missing = [study for study in studies if study.id not in file.done]
+        errors = _write(recipe, missing, file, len(studies)) if missing else 0
+        print(f"reports: {wish.out} ({len(missing) - errors} written, {len(studies)} studies)")
+    if errors:
+        raise UserError(
+            f"{errors} of {len(studies)} studies have no report: their images cannot be read, see "
+            f"{_errors_of(wish.out)}; mend them, and give the same command again"
+        )
+    return len(missing)
+
+
+def _check(recipe: Recipe, studies: Sequence[Study]) -> None:
+    if recipe.policy.path == TINY:
+        raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
+    check_prompt(recipe.policy.prompt, PROMPT_STYLES)
+    config = check_start(recipe)
+    if not sees_images(config):
+        refuse_images(studies, ARCHITECTURES[config.model_type])
+
+
+def _origin(recipe: Recipe, wish: Wish) -> dict[str, Any]:
+    """What must be equal for two calls to write into one file."""
+    policy, draw = recipe.policy, recipe.generate
+    prompt = Path(policy.prompt).expanduser()
+    settings = {
+        "folder": str(wish.folder.expanduser().resolve()),
+        "study": wish.study,
+        "policy.prompt": policy.prompt,
+        "prompt_file": "" if policy.prompt in PROMPT_STYLES else _digest(prompt),
+        "context": "" if wish.context is None else _digest(wish.context.expanduser()),
+        "policy.dtype": policy.dtype,
+        "policy.min_pixels": policy.min_pixels,
+        "policy.max_pixels": policy.max_pixels,
+        "reward.blocks": recipe.reward.blocks,
+        "rollout.engine": recipe.rollout.engine,
+        "eval.max_new_tokens": recipe.eval.max_new_tokens,
+        "generate.temperature": draw.temperature,
+    }
+    if draw.temperature:
+        settings |= {"generate.top_p": draw.top_p, "seed": recipe.seed}
+    local = Path(policy.path).expanduser()
+    return {
+        "checkpoint": str(local.resolve()) if local.is_dir() else policy.path,
+        "digest": digest_of(policy.path),
+        "settings": settings,
+    }
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def _errors_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.errors.jsonl")
+
+
+def _write(recipe: Recipe, studies: Sequence[Study], file: GeneratedFile, total: int) -> int:
+    """Write the reports of `studies`; return how many have none, their images being broken."""
+    served = file.path.with_name(f".{file.path.name}.served")
+    listed, errors = _errors_of(file.path), 0
+    listed.unlink(missing_ok=True)
+    require_engine(recipe, served)
+    policy = load_for(recipe, recipe.policy.path, masters=False)
+    policy.model.eval()
+    bar: Bar[int] = progress(total, "generate", done=total - len(studies))
+    chunk: list[tuple[Study, EncodedPrompt]] = []
+
+    def write() -> None:
+        if chunk:
+            _write_chunk(recipe, policy, engine, chunk, file)
+            bar.advance(len(chunk))
+            chunk.clear()
+
+    try:
+        with closing(build_engine(recipe, policy, served)) as engine, bar, torch.no_grad():
+            engine.update(policy)
+            for study, images in _decoded(studies):
+                prompt = _encoded(policy, study, images, recipe.policy.prompt)
+                if isinstance(prompt, UserError):
+                    errors += 1
+                    with listed.open("a", encoding="utf-8") as lines:
+                        lines.write(json.dumps({"id": study.id, "error": str(prompt)}) + "\n")
+                    bar.advance()
+                    continue
+                chunk.append((study, prompt))
+                if len(chunk) == recipe.eval.batch:
+                    write()
+            write()
+    finally:
+        shutil.rmtree(served, ignore_errors=True)
+    return errors
+
+
+def _encoded(
+    policy: Policy, study: Study, images: list[Image.Image] | UserError, style: str
+) -> EncodedPrompt | UserError:
+    if isinstance(images, UserError):
+        return images
+    try:
+        return encode_prompt(policy, study, images, style=style)
+    except UserError:
+        raise  # nothing of this study alone
+    except ValueError as error:
+        # the image processor takes no image so thin, or so small
+        return UserError(f"{study.images[0].path}: {error}; crop or scale it first")
+
+
+def _decoded(studies: Sequence[Study]) -> Iterator[tuple[Study, list[Image.Image] | UserError]]:
+    """Decode the images of each study in threads, a few studies ahead; or the reason against it."""
+
+    def read(study: Study) -> list[Image.Image] | UserError:
+        try:
+            return [read_image(image.path) for image in study.images]
+        except UserError as error:
+            return error
+
+    with ThreadPoolExecutor(AHEAD) as pool:
+        under_way: deque[Any] = deque()
+        try:
+            for study in studies:
+                under_way.append((study, pool.submit(read, study)))
+                if len(under_way) > AHEAD:
+                    first, images = under_way.popleft()
+                    yield first, images.result()
+            while under_way:
+                first, images = under_way.popleft()
+                yield first, images.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _write_chunk(
+    recipe: Recipe,
+    policy: Policy,
+    engine: RolloutEngine,
+    chunk: Sequence[tuple[Study, EncodedPrompt]],
+    file: GeneratedFile,
+) -> None:
+    studies, prompts = zip(*chunk, strict=True)
+    blocks = recipe.reward.blocks
+    written = write_batch(policy, studies, _request(recipe, studies, prompts), engine.generate)
+    for study, (text, finished) in zip(studies, written, strict=True):
+        fields = {"report": report_of(text, blocks), "finished": finished}
+        file.add(study, fields if blocks == "none" else {**fields, "text": text})
+
+
+def _request(
+    recipe: Recipe, studies: Sequence[Study], prompts: Sequence[EncodedPrompt]
+) -> SamplingRequest:
+    draw = recipe.generate
+    return SamplingRequest(
+        prompts,
+        group=1,
+        max_new_tokens=recipe.eval.max_new_tokens,
+        # by the study's id: a report is the same whatever stands beside it, and after a stop
+        seeds=[[_seed(recipe.seed, study.id)] for study in studies],
+        temperature=draw.temperature or 1.0,
+        top_p=draw.top_p if draw.temperature else 1.0,
+        greedy=not draw.temperature,
+    )
+
+
+def _seed(seed: int, study: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"{seed} {study}".encode()).digest()[:7])
+
+
+def _say(line: str) -> None:
+    print(f"rrgtrain: {line}", file=sys.stderr)

@@ -1,0 +1,133 @@
+"""Keeps generated reports in a JSONL file that a killed process leaves whole but for its last line.
+
+One line a study: id, images, report, whether it came to its end (`finished`), the whole text where
+the report is a block of it, the checkpoint, a digest of its files, and the settings.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+
+# Bytes of each file of a checkpoint that its digest reads: files of up to 4 MiB whole.
+BLOCKS, BLOCK = 64, 1 << 16
+WEIGHED = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
+BEGIN = b'{"id": '
+
+
+def digest_of(checkpoint: str) -> str:
+    """Digest the files of a checkpoint directory; "" for a hub name.
+
+    Names, sizes, and 64 blocks along each file: another training moves weights everywhere.
+    """
+    path = Path(checkpoint).expanduser()
+    if not path.is_dir():
+        return ""
+    digest = hashlib.sha256()
+    for file in sorted(f for f in path.iterdir() if f.is_file() and f.suffix in WEIGHED):
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}\n".encode())
+        with file.open("rb") as stream:
+            for place in range(BLOCKS):
+                stream.seek(size * place // BLOCKS)
+                digest.update(stream.read(BLOCK))
+    return digest.hexdigest()[:16]
+
+
+class GeneratedFile:
+    """An open file of reports of one checkpoint and one set of settings; a context manager.
+
+    `origin` is what every line holds beside its study: checkpoint, digest, settings. `done` are the
+    ids that have a report. Lines are only ever appended, each by one write.
+
+    Raises:
+        UserError: a file of another origin or of something else, which is left as it is, or one
+            that another process is writing.
+    """
+
+    def __init__(self, path: Path, origin: Mapping[str, Any]) -> None:
+        self.path, self.origin = path, json.loads(json.dumps(origin))
+        self.done: set[str] = set()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if path.exists() and not path.is_file():
+                raise UserError(f"--out {path} is no file; name one")
+            self._file = path.open("ab+", buffering=0)
+        except OSError as error:
+            raise UserError(f"--out {path} cannot be written: {error.strerror}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._read()
+        except BlockingIOError as error:
+            self._file.close()
+            raise UserError(f"another process is writing {path}; wait for it") from error
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _read(self) -> None:
+        self._file.seek(0)
+        whole, cut, tail = self._file.read().rpartition(b"\n")
+        for number, line in enumerate(whole.split(b"\n") if cut else [], start=1):
+            self._check(number, line)
+        if tail:
+            # of a process that was killed in the middle of a line, and of nothing else
+            if not (tail.startswith(BEGIN) or BEGIN.startswith(tail)):
+                raise self._foreign(len(self.done) + 1)
+            os.ftruncate(self._file.fileno(), len(whole) + len(cut))
+
+    def _check(self, number: int, line: bytes) -> None:
+        try:
+            row = json.loads(line)
+            found = {key: row[key] for key in self.origin}
+            self.done.add(row["id"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._foreign(number) from error
+        if found == self.origin:
+            return
+        then, now = _flat(found), _flat(self.origin)
+        key = next(k for k in [*now, *then] if then.get(k) != now.get(k))
+        raise UserError(
+            f"{self.path}:{number} was written with {key}={then.get(key)}, now it is "
+            f"{now.get(key)}; name another file by --out, or set it as it was"
+        )
+
+    def _foreign(self, number: int) -> UserError:
+        return UserError(
+            f"{self.path}:{number} is no line of generated reports; name another file by --out"
+        )
+
+    def add(self, study: Study, fields: Mapping[str, Any]) -> None:
+        """Append the line of a study."""
+        images = [str(image.path) for image in study.images]
+        row = {"id": study.id, "images": images, **fields, **self.origin}
+        # a path that is not UTF-8 has lone surrogates, which are escaped as JSON escapes them
+        line = json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace")
+        self._file.write(line + b"\n")
+        self.done.add(study.id)
+
+    def __enter__(self) -> GeneratedFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if not os.fstat(self._file.fileno()).st_size:
+            self.path.unlink(missing_ok=True)
+        self._file.close()
+
+
+def _flat(origin: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in origin.items() if k != "settings"} | dict(origin["settings"])

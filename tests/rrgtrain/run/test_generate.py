@@ -1,0 +1,243 @@
+"""Reports of a folder of images: every kind of file, a stop at any moment, another checkpoint."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rrgtrain.cli import main
+from rrgtrain.data.folder import read_folder, with_context
+from rrgtrain.errors import UserError
+from rrgtrain.policy.remembered import FILE
+from tests.rrgtrain.data.test_dicom import write
+from tests.rrgtrain.policy.common import text_directory, tiny_policy
+from tests.rrgtrain.runs import At, command
+
+SMALL = ["policy.prompt=short", "eval.max_new_tokens=6", "eval.batch=2"]
+REAL = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("checkpoint")
+    tiny_policy().save(directory)
+    return directory
+
+
+def pixels(seed: int, size: int = 40) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 255, (size, size), dtype=np.uint8)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Five images of four kinds, a broken one, and two files that are none."""
+    root = tmp_path / "films"
+    (root / "b").mkdir(parents=True)
+    Image.fromarray(pixels(0)).save(root / "a.png")
+    Image.fromarray(pixels(1)).save(root / "b" / "b.JPEG")
+    write(root / "b" / "c.dcm", pixels(2).astype(np.uint16), Modality="DX")
+    write(root / "b" / "IM0001", pixels(3).astype(np.uint16), Modality="DX")
+    Image.fromarray(pixels(4)).save(root / "d.tif")
+    (root / "broken.png").write_bytes((root / "a.png").read_bytes()[:200])
+    (root / "notes.txt").write_text("no image")
+    (root / "._a.png").write_bytes(b"of another file system")
+    return root
+
+
+IDS = ["a.png", "b/IM0001", "b/b.JPEG", "b/c.dcm", "d.tif"]
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_reports_of_all_kinds_of_files_and_the_broken_one_by_name(
+    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "new" / "reports.jsonl"
+    words = ["generate", str(checkpoint), str(folder), "--out", str(out), *SMALL]
+    assert main(words) == 2
+    err = capsys.readouterr().err
+    assert err.count("for research only") == 1
+    assert "left out below" in err and "1 .txt" in err and "1 .png" in err
+    assert "1 of 6 studies have no report" in err.splitlines()[-1]
+    written = rows(out)
+    assert [row["id"] for row in written] == IDS
+    assert [row["images"] for row in written] == [[str(folder / name)] for name in IDS]
+    assert len({row["report"] for row in written}) > 1, "it looks at the images"
+    assert all(row["checkpoint"] == str(checkpoint.resolve()) for row in written)
+    assert written[0]["settings"]["policy.prompt"] == "short" and "text" not in written[0]
+    assert not any(row["finished"] for row in written)
+    errors = out.with_name("reports.jsonl.errors.jsonl")
+    (error,) = rows(errors)
+    assert error["id"] == "broken.png" and "truncated" in error["error"]
+
+    # the mended image alone is written by the next call, and nothing by the one after
+    before = out.read_bytes()
+    Image.fromarray(pixels(9)).save(folder / "broken.png")
+    assert main(words) == 0
+    assert "(1 written, 6 studies)" in capsys.readouterr().out and not errors.exists()
+    assert out.read_bytes().startswith(before) and rows(out)[-1]["id"] == "broken.png"
+    after = out.read_bytes()
+    assert main(words) == 0 and out.read_bytes() == after
+    assert sorted(path.name for path in out.parent.iterdir()) == ["reports.jsonl"]
+
+
+def test_killed_at_any_line_it_goes_on_to_the_same_file(
+    checkpoint: Path, folder: Path, tmp_path: Path
+) -> None:
+    (folder / "broken.png").unlink()
+    draw = ["generate.temperature=1.5", "generate.top_p=0.9"]
+    words = ["generate", str(checkpoint), str(folder), *SMALL, *draw]
+    whole = command(*words, "--out", "whole.jsonl", cwd=tmp_path)
+    assert whole.status == 0, whole.err
+    killed = At("rrgtrain.run.generated:GeneratedFile.add", 4, "SIGKILL")
+    assert command(*words, "--out", "cut.jsonl", cwd=tmp_path, at=killed).status == -9
+    cut = tmp_path / "cut.jsonl"
+    assert [row["id"] for row in rows(cut)] == IDS[:3]
+    # in the middle of a line, and of what may be two bytes of one letter
+    with cut.open("ab") as file:
+        file.write('{"id": "b/c.dcm", "report": "é'.encode()[:-1])
+    stopped = At("rrgtrain.run.generated:GeneratedFile.add", 2, "SIGTERM")
+    done = command(*words, "--out", "cut.jsonl", cwd=tmp_path, at=stopped)
+    assert done.status == 75 and "give the same command again to go on" in done.last
+    assert command(*words, "--out", "cut.jsonl", cwd=tmp_path).status == 0
+    assert cut.read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    assert len({row["report"] for row in rows(cut)}) == 5
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    capsys.readouterr()
+    assert main(["generate", *words]) == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_file_of_something_else_is_left_as_it_is(
+    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "broken.png").unlink()
+    out = tmp_path / "reports.jsonl"
+    words = [str(folder), "--out", str(out), *SMALL]
+    assert main(["generate", str(checkpoint), *words]) == 0
+    before = out.read_bytes()
+
+    line = refused(capsys, str(checkpoint), *words, "eval.max_new_tokens=7")
+    assert "reports.jsonl:1 was written with eval.max_new_tokens=6, now it is 7" in line
+    assert "study=file" in refused(capsys, str(checkpoint), *words, "--study", "folder")
+    other = tmp_path / "other"
+    policy = tiny_policy()
+    policy.model.get_input_embeddings().weight.data[0] += 1e-3
+    policy.save(other)
+    assert "checkpoint=" in refused(capsys, str(other), *words)
+    moved = Path(checkpoint).parent / "moved"
+    checkpoint.rename(moved)
+    other.rename(checkpoint)
+    try:
+        assert "digest=" in refused(capsys, str(checkpoint), *words), "the same name, other weights"
+    finally:
+        checkpoint.rename(other)
+        moved.rename(checkpoint)
+    with out.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert "another process" in refused(capsys, str(checkpoint), *words)
+    assert out.read_bytes() == before
+
+    for text in ("id,report\n", '{"id": "a"}\n', "a letter without end"):
+        out.write_text(text)
+        assert "reports.jsonl:1 is no line of" in refused(capsys, str(checkpoint), *words)
+        assert out.read_text() == text
+
+
+def test_what_cannot_be_is_one_line_and_leaves_nothing(
+    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "reports.jsonl"
+    words = ["--out", str(out), *SMALL]
+    assert "is no directory" in refused(capsys, str(checkpoint), str(tmp_path / "typo"), *words)
+    (tmp_path / "empty").mkdir()
+    assert "no image below" in refused(capsys, str(checkpoint), str(tmp_path / "empty"), *words)
+    assert "reads text alone" in refused(capsys, str(text_directory()), str(folder), *words)
+    assert "CHECKPOINT is tiny" in refused(capsys, "tiny", str(folder), *words)
+    assert "--out" in refused(capsys, str(checkpoint), str(folder), "--out", str(folder), *SMALL)
+    assert not out.exists()
+
+
+def test_what_the_checkpoint_remembers_holds_and_blocks_are_cut(
+    checkpoint: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an evaluation the report is the block; the whole text is kept beside it."""
+    own = tmp_path / "trained"
+    tiny_policy().save(own)
+    (own / FILE).write_text('{"policy.prompt": "short", "reward.blocks": "think_report"}')
+    texts = iter(["<think>x</think><report> Clear. </report>", *["no block"] * 9])
+    monkeypatch.setattr("rrgtrain.policy.codec.ReportCodec.decode", lambda *_: next(texts))
+    out = tmp_path / "reports.jsonl"
+    words = ["generate", str(own), str(folder), "--out", str(out), "eval.max_new_tokens=4"]
+    assert main(words) == 2
+    first, second, *_ = rows(out)
+    assert first["settings"]["policy.prompt"] == "short"
+    assert first["report"] == "Clear." and first["text"].startswith("<think>")
+    assert second["report"] == "" and second["text"] == "no block"
+
+
+def test_images_of_one_folder_are_one_study_with_its_context(folder: Path, tmp_path: Path) -> None:
+    found = read_folder(folder, "folder")
+    assert [(s.id, len(s.images)) for s in found.studies] == [(".", 3), ("b", 3)]
+    assert {image.view for s in found.studies for image in s.images} == {""}
+    table = tmp_path / "context.csv"
+    table.write_text("\ufeffpath,indication,age\nb/c.dcm,Cough,61\n", encoding="utf-8")
+    studies, told = with_context(found, table)
+    assert told == 1 and [s.indication for s in studies] == ["", "Cough"]
+    by_id = read_folder(folder)
+    table.write_text(f"id,comparison\nd.tif,none\n{folder.absolute() / 'a.png'},2019\n")
+    studies, told = with_context(by_id, table)
+    assert told == 2 and [s.comparison for s in studies if s.comparison] == ["2019", "none"]
+    for text, words in (
+        ("name,indication\na,b\n", "the columns are name, indication; wanted id or path"),
+        ("id,age\na.png,61\n", "wanted id or path, and any of indication"),
+        ("id,indication\nx.png,b\n", "context.csv:2: 'x.png' is no study or image"),
+        ("id,indication\na.png,b\na.png,c\n", "context.csv:3: a second row for 'a.png'"),
+        ("", "the columns are none"),
+    ):
+        table.write_text(text)
+        with pytest.raises(UserError, match=r"context\.csv") as caught:
+            with_context(by_id, table)
+        assert words in str(caught.value)
+
+
+def test_the_context_is_in_the_prompt_and_another_one_is_refused(
+    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "broken.png").unlink()
+    table, out = tmp_path / "context.csv", tmp_path / "a.jsonl"
+    table.write_text("id,indication\nd.tif,Cough and fever for three days\n")
+    words = [str(checkpoint), str(folder), *SMALL, "eval.max_new_tokens=20"]
+    assert main(["generate", *words, "--out", str(out), "--context", str(table)]) == 0
+    assert "tells of 1 of 5 studies" in capsys.readouterr().err
+    assert main(["generate", *words, "--out", str(tmp_path / "b.jsonl")]) == 0
+    pairs = zip(rows(out), rows(tmp_path / "b.jsonl"), strict=True)
+    assert [a["id"] for a, b in pairs if a["report"] != b["report"]] == ["d.tif"]
+    table.write_text("id,indication\nd.tif,None\n")
+    line = refused(capsys, *words, "--out", str(out), "--context", str(table))
+    assert "was written with context=" in line
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(not REAL.is_dir(), reason=f"no real data at {REAL}; set RRG_DATA")
+def test_radiographs_of_the_nih(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "reports.jsonl"
+    words = ["generate", str(checkpoint), str(REAL / "nih_starter"), "--out", str(out), *SMALL]
+    status = main([*words, "policy.max_pixels=20000"])
+    broken = out.with_name("reports.jsonl.errors.jsonl")
+    refused_ids = [row["id"] for row in rows(broken)] if broken.exists() else []
+    assert len(rows(out)) + len(refused_ids) == 16 and status == (2 if refused_ids else 0)
+    assert "1 .csv" in capsys.readouterr().err
