@@ -20,6 +20,7 @@ A file that is missing, empty, truncated, undecodable, of several frames or cons
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -38,10 +39,29 @@ FORMATS = ("PNG", "JPEG", "TIFF")
 PNG_END = b"IEND\xaeB`\x82"
 
 
+@dataclass(frozen=True)
+class ImageFacts:
+    """States the kind of a file, as `PNG 16 bits` or `DICOM DX 12 bits`, and its size in pixels."""
+
+    kind: str
+    width: int
+    height: int
+    absent: tuple[str, ...] = ()
+    """Tags that a DICOM header lacks, of Modality and BodyPartExamined."""
+
+
 def read_image(path: str | Path) -> Image.Image:
     """The radiograph at `path`, mode "RGB", 8 bits, upright polarity.
 
     Raises UserError, one line naming the file and the fix, for a file that is not one image.
+    """
+    return read_with_facts(path)[0]
+
+
+def read_with_facts(path: str | Path) -> tuple[Image.Image, ImageFacts]:
+    """Read a radiograph as `read_image` does, and say what its file is.
+
+    The size is that of the upright image.
     """
     file = Path(path)
     if not file.is_file():
@@ -50,9 +70,9 @@ def read_image(path: str | Path) -> Image.Image:
         raise UserError(f"{file}: the image file is empty; copy it again")
     try:
         if is_dicom(file):
-            image = Image.fromarray(read_dicom(file)).convert("RGB")
+            image, kind, absent = _read_dicom(file)
         else:
-            image = _read_pillow(file)
+            (image, kind), absent = _read_pillow(file), ()
     except UnidentifiedImageError:
         raise UserError(
             f"{file}: not an image this reads; wanted PNG, JPEG, TIFF or DICOM"
@@ -65,10 +85,18 @@ def read_image(path: str | Path) -> Image.Image:
     pixels = np.asarray(image)
     if (pixels == pixels[0, 0]).all():
         raise UserError(f"{file}: every pixel has the same value; replace the image")
-    return image
+    return image, ImageFacts(kind, image.width, image.height, absent)
 
 
-def _read_pillow(file: Path) -> Image.Image:
+def _read_dicom(file: Path) -> tuple[Image.Image, str, tuple[str, ...]]:
+    dicom = read_dicom(file)
+    tags = {"Modality": dicom.modality, "BodyPartExamined": dicom.body_part}
+    absent = tuple(tag for tag, value in tags.items() if not value)
+    kind = f"DICOM {dicom.modality or 'without modality'} {dicom.bits} bits"
+    return Image.fromarray(dicom.pixels).convert("RGB"), kind, absent
+
+
+def _read_pillow(file: Path) -> tuple[Image.Image, str]:
     # Pillow would try all that it knows, whatever the name: PostScript goes to Ghostscript.
     with Image.open(file, formats=FORMATS) as image:
         frames = getattr(image, "n_frames", 1)
@@ -81,8 +109,14 @@ def _read_pillow(file: Path) -> Image.Image:
             raise UserError(f"{file}: the PNG is truncated, its end is missing; copy it again")
         image.load()
         inverted = _says_inverted(image)
+        kind = f"{image.format} {'of more than 8' if _is_deep(image) else '8'} bits"
         upright = _to_rgb(file, ImageOps.exif_transpose(image))
-    return ImageOps.invert(upright) if inverted else upright
+    return (ImageOps.invert(upright) if inverted else upright), kind
+
+
+def _is_deep(image: Image.Image) -> bool:
+    """Tell whether a pixel has more than 8 bits."""
+    return image.mode in ("I", "F") or image.mode.startswith("I;16")
 
 
 def _tail(file: Path) -> bytes:
@@ -92,7 +126,7 @@ def _tail(file: Path) -> bytes:
 
 
 def _to_rgb(file: Path, image: Image.Image) -> Image.Image:
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+    if _is_deep(image):
         values = np.asarray(image)
         if not np.isfinite(values).all():
             raise UserError(f"{file}: pixels that are not finite; write them as integers")

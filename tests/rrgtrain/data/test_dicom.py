@@ -1,54 +1,15 @@
-"""DICOM radiographs: rescale, window, polarity, padding, and files that are not one."""
+"""DICOM radiographs: rescale, window, polarity, padding, header, and files that are not one."""
 
 from __future__ import annotations
 
 import numpy as np
 import pydicom
 import pytest
-from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian, generate_uid
+from pydicom.dataset import Dataset
+from pydicom.uid import ImplicitVRLittleEndian
 
-from rrgtrain.data.images import read_image
-from rrgtrain.errors import UserError
-
-VALUES = np.linspace(0, 4095, 64).round().astype(np.uint16).reshape(8, 8)
-
-
-def write(path, values=VALUES, photometric="MONOCHROME2", **tags):
-    meta = FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
-    meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=["test"])
-    data = Dataset()
-    data.file_meta = meta
-    data.SOPClassUID, data.SOPInstanceUID = (
-        meta.MediaStorageSOPClassUID,
-        meta.MediaStorageSOPInstanceUID,
-    )
-    data.Rows, data.Columns = values.shape[-2:]
-    data.SamplesPerPixel, data.PhotometricInterpretation = 1, photometric
-    data.BitsAllocated, data.BitsStored, data.HighBit = 16, 16, 15
-    data.PixelRepresentation = 0
-    if values.ndim == 3:
-        data.NumberOfFrames = values.shape[0]
-    for name, value in tags.items():
-        setattr(data, name, value)
-    data.PixelData = values.astype("<u2").tobytes()
-    data.save_as(path, enforce_file_format=True)
-    return path
-
-
-def read(path):
-    return np.asarray(read_image(path))[..., 0].astype(int)
-
-
-def refused(path, *parts):
-    with pytest.raises(UserError) as caught:
-        read_image(path)
-    line = str(caught.value)
-    assert "\n" not in line and path.name in line
-    for part in parts:
-        assert part in line
+from rrgtrain.data.images import read_with_facts
+from tests.rrgtrain.data.dicom_files import VALUES, encapsulated, read, refused, stored, write
 
 
 def test_without_a_window_the_range_is_used(tmp_path):
@@ -157,9 +118,77 @@ def test_not_dicom(tmp_path):
 
 
 def test_undecodable_transfer_syntax(tmp_path):
-    file = write(tmp_path / "a.dcm")
-    data = pydicom.dcmread(file)
-    data.file_meta.TransferSyntaxUID = "1.2.840.10008.1.2.4.100"
-    data.PixelData = pydicom.encaps.encapsulate([b"\0" * 64])
-    data.save_as(file)
+    file = encapsulated(write(tmp_path / "a.dcm"), "1.2.840.10008.1.2.4.100", b"\0" * 64)
     refused(file, "cannot be decoded", "re-export")
+
+
+def test_no_pixels_at_all(tmp_path):
+    data = pydicom.dcmread(write(tmp_path / "a.dcm"))
+    del data.PixelData
+    data.save_as(tmp_path / "a.dcm")
+    refused(tmp_path / "a.dcm", "none are there")
+
+
+@pytest.mark.parametrize("bits", [10, 12, 15, 16])
+def test_unused_bits_hold_anything(tmp_path, bits):
+    values = np.linspace(0, 2**bits - 1, 64).astype(np.uint16).reshape(8, 8)
+    rubbish = np.uint16(0xFFFF << bits & 0xFFFF)
+    grey = read(stored(write(tmp_path / "a.dcm", values | rubbish), bits))
+    assert np.abs(grey - values / (2**bits - 1) * 255).max() <= 0.5
+
+
+@pytest.mark.parametrize("bits", [12, 15, 16])
+def test_signed_pixels(tmp_path, bits):
+    half = 2 ** (bits - 1)
+    values = np.linspace(-half, half - 1, 64).astype(np.int16).reshape(8, 8)
+    grey = read(stored(write(tmp_path / "a.dcm", values), bits))
+    assert np.abs(grey - (values.astype(int) + half) / (2 * half - 1) * 255).max() <= 0.5
+
+
+def test_pixels_in_the_high_bits_are_refused(tmp_path):
+    file = write(tmp_path / "a.dcm", VALUES << 4, BitsStored=12)
+    refused(file, "high bit is 15 with 12 bits stored; wanted 11")
+
+
+@pytest.mark.parametrize(("kind", "value"), [("SS", -2048), ("US", 65536 - 2048)])
+@pytest.mark.parametrize("implicit", [False, True])
+def test_padding_of_signed_pixels(tmp_path, kind, value, implicit):
+    values = VALUES.astype(np.int16) - 1000
+    values[0] = -2048
+    data = pydicom.dcmread(write(tmp_path / "a.dcm", values))
+    data.add_new("PixelPaddingValue", kind, value)
+    if implicit:
+        data.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian
+    data.save_as(tmp_path / "a.dcm", implicit_vr=implicit, little_endian=True)
+    grey = read(tmp_path / "a.dcm")
+    assert (grey[0] == 0).all() and {grey[1:].min(), grey[1:].max()} == {0, 255}
+
+
+def test_padding_that_no_pixel_can_hold_pads_none(tmp_path):
+    grey = read(stored(write(tmp_path / "a.dcm", PixelPaddingValue=65535), 12))
+    assert grey.max() == 255
+
+
+@pytest.mark.filterwarnings("ignore:Invalid value for VR CS")
+@pytest.mark.parametrize("modality", ["CR", "DX", "DR", "dx", ""])
+@pytest.mark.parametrize("part", ["CHEST", "Thorax", "PORT CHEST", "CHEST_PA", "T THORAX", ""])
+def test_chest_radiographs_pass(tmp_path, modality, part):
+    file = write(tmp_path / "a.dcm", Modality=modality, BodyPartExamined=part)
+    facts = read_with_facts(file)[1]
+    assert (facts.width, facts.height) == (8, 8)
+    assert facts.kind == f"DICOM {modality.upper() or 'without modality'} 16 bits"
+    absent = [("Modality", modality), ("BodyPartExamined", part)]
+    assert facts.absent == tuple(tag for tag, value in absent if not value)
+
+
+@pytest.mark.parametrize("modality", ["CT", "MR", "US", "MG", "RF", "RG", "SR", "OT"])
+def test_another_modality_is_refused_by_name(tmp_path, modality):
+    refused(
+        write(tmp_path / "a.dcm", Modality=modality), f"modality is {modality}; wanted CR, DX, DR"
+    )
+
+
+@pytest.mark.parametrize("part", ["HAND", "ABDOMEN", "CHESTABDOMEN", "TSPINE", "WHOLEBODY"])
+def test_another_body_part_is_refused_by_name(tmp_path, part):
+    file = write(tmp_path / "a.dcm", Modality="DX", BodyPartExamined=part)
+    refused(file, f"body part is {part}; wanted the chest")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from rrgtrain.data.images import read_image
+from rrgtrain.data.images import ImageFacts, read_image, read_with_facts
 from rrgtrain.errors import UserError
 
 GREY = np.arange(64, dtype=np.uint8).reshape(8, 8) * 3
@@ -81,6 +81,15 @@ def test_16_bits_are_scaled_by_their_range(tmp_path, name, low, high):
     Image.fromarray(values).save(tmp_path / name)
     wanted = (values - low) / (high - low) * 255
     assert np.abs(read(tmp_path / name) - wanted).max() <= 0.5
+
+
+def test_16_bits_with_saturated_tails_are_scaled_by_their_range_too(tmp_path):
+    values = np.full((64, 64), 2000, np.uint16)
+    values[:8], values[8:16], values[16] = 0, 65535, np.arange(64) * 1000
+    Image.fromarray(values).save(tmp_path / "a.png")
+    grey, facts = read_with_facts(tmp_path / "a.png")
+    assert np.abs(np.asarray(grey)[..., 0] - values / 65535 * 255).max() <= 0.5
+    assert facts == ImageFacts("PNG of more than 8 bits", 64, 64)
 
 
 def test_float_tiff(tmp_path):
