@@ -41,7 +41,7 @@ from rrgkern import (
 )
 from rrgkern.edit_plan.places import list_marker
 from rrgtrain.algorithms.edits import LETTERS, edit_reports, sentence_entities
-from rrgtrain.data import load_studies
+from rrgtrain.data import Wanted, load_studies
 from rrgtrain.schema import EditSettings
 
 TAU = 0.6
@@ -272,7 +272,9 @@ def main() -> int:
     parser.add_argument("--limit", type=int, help="the first reports only")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
-    studies = load_studies("iu_xray", options.data, images="none")
+    catalogue = load_studies("iu_xray", options.data, Wanted(images="none"))
+    catalogue.check(options.data)
+    studies = catalogue.studies
     result = run([study.report for study in studies["train"] if study.report][: options.limit])
     texts = {"findings": [study.report for part in studies.values() for study in part]}
     sections = options.data / "sections.jsonl"

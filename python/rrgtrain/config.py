@@ -247,7 +247,8 @@ def _check_allowed(key: str, value: Any, allowed: Mapping[str, Any], place: str)
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{place}: {key} is {value!r}; wanted a finite number")
     choices = allowed.get("choices")
-    if choices is not None and value not in choices:
+    own = allowed.get("own", False) and ":" in str(value)
+    if choices is not None and value not in choices and not own:
         close = difflib.get_close_matches(str(value), [str(c) for c in choices], n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         if value in allowed.get("gone", {}):

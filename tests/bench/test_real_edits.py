@@ -14,14 +14,14 @@ from bench import real_edits
 from rrgclinical import build_extractor
 from rrgkern import edit_plan
 from rrgtrain.algorithms.edits import sentence_entities
-from rrgtrain.data import load_studies
+from tests.rrgtrain.data.common import studies_under
 
 DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 realdata = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA")
 
 
 def real_reports(count: int) -> list[str]:
-    studies = load_studies("iu_xray", DATA / "iu_xray", images="none")["train"]
+    studies = studies_under("iu_xray", DATA / "iu_xray", images="none")["train"]
     return [study.report for study in studies if study.report][:count]
 
 

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 
 from rrgphantom import PhantomConfig, phantom_sheet, write_phantom
-from rrgtrain.data import load_studies
 from rrgtrain.data.images import read_image
 from rrgtrain.errors import UserError
+from tests.rrgtrain.data.common import studies_under
 
 SMALL = PhantomConfig(train=12, val=3, test=5, size=40, lateral=0.6, prior=0.6, omit=0.5)
 
@@ -42,7 +42,7 @@ def test_only_train_is_spoilt(written):
 
 
 def test_the_loader_reads_it(written):
-    studies = load_studies("iu_xray", written)
+    studies = studies_under("iu_xray", written)
     assert {k: len(v) for k, v in studies.items()} == {"train": 12, "val": 3, "test": 5}
     everything = [s for split in studies.values() for s in split]
     assert all(
@@ -51,13 +51,13 @@ def test_the_loader_reads_it(written):
     views = {(i.view, i.prior) for s in everything for i in s.images}
     assert views == {("frontal", False), ("lateral", False), ("frontal", True)}
     assert read_image(everything[0].images[0].path).mode == "RGB"
-    frontal = load_studies("iu_xray", written, images="frontal")
+    frontal = studies_under("iu_xray", written, images="frontal")
     assert all(
         [(i.view, i.prior) for i in s.images] == [("frontal", False)]
         for split in frontal.values()
         for s in split
     )
-    none = load_studies("iu_xray", written, images="none")
+    none = studies_under("iu_xray", written, images="none")
     assert all(not s.images for split in none.values() for s in split)
 
 

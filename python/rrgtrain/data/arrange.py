@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 
+from rrgtrain.data.catalogue import Catalogue
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 
@@ -52,6 +53,28 @@ def leave_out_crowded(studies: Splits, most: int) -> Splits:
         warnings.warn(
             f"data.max_images={most} leaves out studies with more images: {told}", stacklevel=2
         )
+    return kept
+
+
+def longest_text(study: Study) -> tuple[int, str]:
+    """Find the longest text of a study: its characters and its name."""
+    texts = {"report": study.report or "", "indication": study.indication}
+    texts |= {"technique": study.technique, "comparison": study.comparison}
+    return max((len(text), name) for name, text in texts.items())
+
+
+def leave_out_long(studies: Splits, most: int, catalogue: Catalogue) -> Splits:
+    """The studies whose texts have at most `most` characters; the others are noted as broken."""
+    kept: Splits = {}
+    for split, of in studies.items():
+        kept[split] = []
+        for study in of:
+            size, name = longest_text(study)
+            if size <= most:
+                kept[split].append(study)
+                continue
+            why = f"has {name} of {size:,} characters, more than data.longest_text={most}"
+            catalogue.add_broken(f"study {study.id}", why)
     return kept
 
 

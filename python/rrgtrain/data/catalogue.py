@@ -12,6 +12,8 @@ from rrgtrain.errors import UserError
 
 SHOWN = 3
 """Broken studies that an error tells in full."""
+LOOKED_FOR = 20_000
+"""Images that are looked for before anything is read; on a network disk more would take minutes."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Broken:
-    """A study that cannot be used; `where` names it by id and place, `why` says what to mend."""
+    """A study that cannot be used.
+
+    `where` names its file, place and id, `why` begins with a verb and says what to mend:
+    "annotation.json: train[3] (CXR7)" and "has an empty report; write one or drop the study".
+    """
 
     where: str
     why: str
@@ -47,9 +53,12 @@ class Catalogue:
         self.broken: list[Broken] = []
         self.left_out: Counter[str] = Counter()
         """How many studies a stated rule leaves out, by the rule: "without a findings section"."""
+        self.left_out_of: dict[str, Counter[str]] = {}
+        """The same by rule and split, as far as the split is known."""
         self.notes: list[str] = []
         """Lines to print once, such as how many labels were absent."""
         self._places: dict[str, str] = {}
+        self._to_look_for = LOOKED_FOR
 
     def add(self, study: Study, where: str) -> None:
         """Add a study to its split; one whose id is taken already is broken."""
@@ -63,17 +72,44 @@ class Catalogue:
         """Note a study that cannot be used, and why; `where` names file, place and id."""
         self.broken.append(Broken(where, why))
 
-    def leave_out(self, rule: str, count: int = 1) -> None:
-        """Count studies that a rule leaves out."""
+    def leave_out(self, rule: str, count: int = 1, *, split: str = "") -> None:
+        """Count studies that a rule leaves out, of a split where that is known."""
         self.left_out[rule] += count
+        if split:
+            self.left_out_of.setdefault(rule, Counter())[split] += count
+
+    def image_defect(self, path: Path) -> str | None:
+        """Look for an image file: None, or what is wrong with it.
+
+        Only the first 20,000 are looked for; what is wrong with a later one is found when it is
+        read, or by `rrgtrain data check`.
+        """
+        if self._to_look_for == 0:
+            return None
+        self._to_look_for -= 1
+        try:
+            size = path.stat().st_size if path.is_file() else None
+        except (OSError, ValueError):  # a NUL in the name, or a name of more than 255 bytes
+            size = None
+        if size is None:
+            return "not found"
+        return None if size else "an empty file"
+
+    def lines(self) -> list[str]:
+        """Write the counts of studies left out and the notes, a line each."""
+        told = []
+        for rule, count in self.left_out.items():
+            of = ", ".join(f"{split} {n}" for split, n in self.left_out_of.get(rule, {}).items())
+            told.append(f"{count} studies {rule} left out" + (f": {of}" if of else ""))
+        return [*told, *self.notes]
 
     def check(self, root: Path) -> None:
         """Raise UserError where studies are broken: the first three, and how many more."""
         if self.broken:
-            told = "; ".join(f"{b.where}: {b.why}" for b in self.broken[:SHOWN])
+            told = "; ".join(f"{b.where} {b.why}" for b in self.broken[:SHOWN])
             more = len(self.broken) - SHOWN
             rest = f"; and {more} more" if more > 0 else ""
             raise UserError(
-                f"{told}{rest}. `rrgtrain data check {root}` lists all; data.skip=true leaves "
-                "them out"
+                f"{root}: {told}{rest}. `rrgtrain data check {root}` lists all; data.skip=true "
+                "leaves them out"
             )

@@ -15,11 +15,13 @@ key is not read, nor is any other.
 from __future__ import annotations
 
 import os.path
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgtrain.data.problems import SPLITS, Problems, is_text, parse_json, read_text
+from rrgtrain.data.catalogue import Catalogue, Wanted
+from rrgtrain.data.problems import SPLITS, Problems, first_of, is_text, parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 
@@ -27,13 +29,12 @@ VIEWS = ("frontal", "lateral", "prior frontal", "prior lateral")
 SECTIONS = ("indication", "technique", "comparison")
 
 
-def load_iu_xray(root: Path, images: str) -> dict[str, list[Study]]:
-    """Every study under `root`, by split, in the file's order.
+def load_iu_xray(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+    """Read every study under `root`, by split, in the file's order.
 
-    UserError tells the first defect with its split, index and id, and how many more there are:
-    files that are not UTF-8 or not JSON, unknown splits, missing keys, empty reports, duplicate
-    ids, labels outside 0..3, and, unless `images` is "none", images that are missing, empty or
-    outside the root.
+    Broken studies are noted with split, index and id: missing keys, empty reports, duplicate ids,
+    labels outside 0..3, and, unless `wanted.images` is "none", images that are missing, empty or
+    outside the root. UserError: files that are not UTF-8 or not JSON, and unknown splits.
     """
     path = root / "annotation.json"
     if not path.is_file():
@@ -42,141 +43,130 @@ def load_iu_xray(root: Path, images: str) -> dict[str, list[Study]]:
     if not isinstance(annotation, dict) or not annotation:
         raise UserError(f"{path}: wanted an object with the splits {', '.join(SPLITS)}")
     problems = Problems(path)
-    sections = _sections(root / "sections.jsonl")
-    base = root / "images" if (root / "images").is_dir() else root
-    seen: dict[str, str] = {}
-    out: dict[str, list[Study]] = {}
     for split, entries in annotation.items():
         if split not in SPLITS:
             problems.add(f"split {split!r} is unknown; wanted {', '.join(SPLITS)}")
         elif not isinstance(entries, list):
             problems.add(f"split {split!r} holds {_kind(entries)}; wanted a list of studies")
-        else:
-            reader = _Reader(split, base, images, sections, seen, problems)
-            read = [reader.study(index, entry) for index, entry in enumerate(entries)]
-            out[split] = [study for study in read if study is not None]
     problems.check()
-    return out
+    sections = _sections(root / "sections.jsonl")
+    base = root / "images" if (root / "images").is_dir() else root
+    for split, entries in annotation.items():
+        catalogue.studies[split] = []
+        for index, entry in enumerate(entries):
+            where = f"{path.name}: {split}[{index}]"
+            _Entry(where, base, wanted.images, sections, catalogue).read(split, entry)
 
 
-class _Reader:
-    def __init__(
-        self,
-        split: str,
-        base: Path,
-        images: str,
-        sections: dict[str, dict[str, str]],
-        seen: dict[str, str],
-        problems: Problems,
-    ) -> None:
-        self.split, self.base, self.images = split, base, images
-        self.sections, self.seen, self.problems = sections, seen, problems
+@dataclass
+class _Entry:
+    """One entry of the annotation, and what is wrong with it."""
 
-    def study(self, index: int, entry: Any) -> Study | None:
-        """The entry as a study; None when a problem was noted."""
-        before = self.problems.count
-        where = f"{self.split}[{index}]"
+    where: str
+    base: Path
+    images: str
+    sections: dict[str, dict[str, str]]
+    catalogue: Catalogue
+    wrong: list[str] = field(default_factory=list)
+
+    def read(self, split: str, entry: Any) -> None:
+        """Add the entry to the catalogue as a study or as a broken one."""
+        study = self._study(split, entry)
+        if study is not None:
+            self.catalogue.add(study, self.where)
+        else:
+            self.catalogue.add_broken(self.where, first_of(self.wrong))
+
+    def _study(self, split: str, entry: Any) -> Study | None:
         if not isinstance(entry, dict):
-            self.problems.add(f"{where} is {_kind(entry)}; wanted an object with id and report")
+            self.wrong.append(f"is {_kind(entry)}; wanted an object with id and report")
             return None
         needed = ["id", "report"] + (["image_path"] if self.images != "none" else [])
         missing = [key for key in needed if key not in entry]
         if missing:
-            self.problems.add(f"{where} lacks {', '.join(missing)}; it has {', '.join(entry)}")
+            self.wrong.append(f"lacks {', '.join(missing)}; it has {', '.join(entry)}")
             return None
-        name = self._id(entry["id"], where)
-        where = f"{where} ({name})" if name else where
-        self._report(entry["report"], where)
-        labels = self._labels(entry["labels"], where) if entry.get("labels") is not None else None
-        refs = () if self.images == "none" else self._images(entry, where)
-        context = self._context(entry, name, where)
-        if self.problems.count > before:
+        name = self._id(entry["id"])
+        self._report(entry["report"])
+        labels = self._labels(entry["labels"]) if entry.get("labels") is not None else None
+        refs = () if self.images == "none" else self._images(entry)
+        context = self._context(entry, name)
+        if self.wrong:
             return None
-        return Study(name, self.split, entry["report"], labels, refs, **context)
+        return Study(name, split, entry["report"], labels, refs, *(context[k] for k in SECTIONS))
 
-    def _id(self, value: Any, where: str) -> str:
+    def _id(self, value: Any) -> str:
         name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
         if not is_text(name) or not name.strip():
-            self.problems.add(f"{where} has id {value!r}; wanted a name")
+            self.wrong.append(f"has id {value!r}; wanted a name")
             return ""
-        if name in self.seen:
-            self.problems.add(
-                f"{where} repeats the id {name!r} of {self.seen[name]}; ids must be unique"
-            )
-        self.seen.setdefault(name, where)
+        self.where = f"{self.where} ({name})"
         return name
 
-    def _report(self, value: Any, where: str) -> None:
+    def _report(self, value: Any) -> None:
         if not is_text(value):
             what = "a string that is not Unicode" if isinstance(value, str) else _kind(value)
-            self.problems.add(f"{where} has {what} as report; wanted text")
+            self.wrong.append(f"has {what} as report; wanted text")
         elif not value.strip():
-            self.problems.add(f"{where} has an empty report; write one or drop the study")
+            self.wrong.append("has an empty report; write one or drop the study")
 
-    def _labels(self, value: Any, where: str) -> tuple[int, ...] | None:
+    def _labels(self, value: Any) -> tuple[int, ...] | None:
         if not isinstance(value, list) or len(value) != len(OBSERVATIONS):
             size = f"{len(value)} of them" if isinstance(value, list) else _kind(value)
-            self.problems.add(f"{where} has labels as {size}; wanted {len(OBSERVATIONS)} class ids")
+            self.wrong.append(f"has labels as {size}; wanted {len(OBSERVATIONS)} class ids")
             return None
         for name, label in zip(OBSERVATIONS, value, strict=True):
             if type(label) is not int or not 0 <= label <= 3:
-                self.problems.add(
-                    f"{where} has label {label!r} for {name}; wanted 0 blank, 1 positive, "
+                self.wrong.append(
+                    f"has label {label!r} for {name}; wanted 0 blank, 1 positive, "
                     "2 negative or 3 uncertain"
                 )
                 return None
         return tuple(value)
 
-    def _images(self, entry: dict[str, Any], where: str) -> tuple[ImageRef, ...]:
+    def _images(self, entry: dict[str, Any]) -> tuple[ImageRef, ...]:
         paths = entry["image_path"]
         if not isinstance(paths, list) or not paths or not all(is_text(p) and p for p in paths):
-            self.problems.add(f"{where} has image_path {paths!r}; wanted a list of paths")
+            self.wrong.append(f"has image_path {paths!r}; wanted a list of paths")
             return ()
         views = entry.get("views", ["frontal", *["lateral"] * (len(paths) - 1)])
         if not isinstance(views, list) or len(views) != len(paths):
-            self.problems.add(
-                f"{where} has views {views!r} for {len(paths)} images; wanted one for each"
-            )
+            self.wrong.append(f"has views {views!r} for {len(paths)} images; wanted one for each")
             return ()
         refs = []
         for path, view in zip(paths, views, strict=True):
             if view not in VIEWS:
-                self.problems.add(f"{where} has view {view!r}; wanted one of {', '.join(VIEWS)}")
+                self.wrong.append(f"has view {view!r}; wanted one of {', '.join(VIEWS)}")
             elif self.images == "all" or view == "frontal":
-                full = self._image(path, where)
+                full = self._image(path)
                 if full is not None:
                     refs.append(ImageRef(full, view.split()[-1], view.startswith("prior ")))
         if self.images == "frontal" and "frontal" not in views:
-            self.problems.add(f"{where} has no frontal image among {views}; read all views")
+            self.wrong.append(f"has no frontal image among {views}; read all views")
         return tuple(refs)
 
-    def _image(self, path: str, where: str) -> Path | None:
+    def _image(self, path: str) -> Path | None:
         full = self.base / path
         if os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == "..":
-            self.problems.add(
-                f"{where} has image {path!r} outside {self.base}; wanted a path inside it"
-            )
-        elif "\0" in path or not full.is_file():
-            self.problems.add(
-                f"{where} has image {path!r}, not found in {self.base}; put it "
-                "there, or set data.images=none"
-            )
-        elif full.stat().st_size == 0:
-            self.problems.add(
-                f"{where} has image {path!r}, an empty file in {self.base}; copy it again"
-            )
-        else:
+            self.wrong.append(f"has image {path!r} outside {self.base}; wanted a path inside it")
+            return None
+        defect = self.catalogue.image_defect(full)
+        if defect is None:
             return full
+        mend = "copy it again"
+        if defect == "not found":
+            mend = "put it there, or set data.images=none"
+        self.wrong.append(f"has image {path!r}, {defect} in {self.base}; {mend}")
         return None
 
-    def _context(self, entry: dict[str, Any], name: str, where: str) -> dict[str, str]:
+    def _context(self, entry: dict[str, Any], name: str) -> dict[str, str]:
         found = self.sections.get(name.split("_")[0], {})
         out = {}
         for key in SECTIONS:
             value = entry.get(key)
             value = found.get(key) if value is None else value
             if value is not None and not is_text(value):
-                self.problems.add(f"{where} has {_kind(value)} as {key}; wanted text")
+                self.wrong.append(f"has {_kind(value)} as {key}; wanted text")
             out[key] = (value or "").strip() if is_text(value or "") else ""
         return out
 

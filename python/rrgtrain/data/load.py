@@ -1,39 +1,133 @@
-"""One door to every dataset."""
+"""Loads the studies of a data set, whichever layout its files have."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from rrgtrain.data.iu_xray import load_iu_xray
-from rrgtrain.data.nih import load_nih
-from rrgtrain.data.study import Study
+from rrgtrain.data.arrange import (
+    Splits,
+    join_splits,
+    leave_out_crowded,
+    leave_out_long,
+    one_image_each,
+)
+from rrgtrain.data.catalogue import Catalogue, Wanted
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.schema import DataSettings
+from rrgtrain.util.files import atomic_write
+from rrgtrain.util.resolve import nearest, resolve
 
-SOURCES: dict[str, Callable[[Path, str], dict[str, list[Study]]]] = {
-    "iu_xray": load_iu_xray,
-    "nih": load_nih,
+Loader = Callable[[Path, Wanted, Catalogue], None]
+
+SOURCES = {
+    "iu_xray": "rrgtrain.data.iu_xray:load_iu_xray",
+    "nih": "rrgtrain.data.nih:load_nih",
 }
+"""Loaders by the layout that they read; a module is imported when it is asked for."""
+OF_ONE_FILE = ("table",)
+"""Layouts whose root may be a file."""
 IMAGES = ("all", "none", "frontal")
+SECTIONS = ("findings", "impression", "both")
+LEFT_OUT = "left_out.jsonl"
+"""Where a run keeps the broken studies that `data.skip` left out."""
 
 
-def load_studies(source: str, root: str | Path, *, images: str = "all") -> dict[str, list[Study]]:
-    """The studies of a dataset by split, in the order of its own files.
+def load_studies(source: str, root: str | Path, wanted: Wanted | None = None) -> Catalogue:
+    """Load the studies of a data set by split, in the order of its own files.
 
-    `source` names the layout ("iu_xray", which is also the phantom's, or "nih"). `images` keeps
-    "all" of them, only the current "frontal" ones, or "none", which does not look for any. Files
-    are checked for presence, not decoded; `read_image` does that.
+    source: a name of SOURCES, or a loader of one's own as `package.module:function`, which takes
+        root, wanted and the catalogue to fill.
+    wanted: which images and text are read; see `Wanted`.
 
-    Raises UserError, one line, for anything wrong with the arguments or the files.
+    Broken studies are in the catalogue, whose `check` raises for them. Images are not decoded;
+    `read_image` does that. Raises UserError, one line, for anything wrong with the arguments or
+    with the data set as a whole.
     """
-    if source not in SOURCES:
-        raise UserError(f"source {source!r} is unknown; wanted one of {', '.join(SOURCES)}")
-    if images not in IMAGES:
-        raise UserError(f"images={images!r} is unknown; wanted one of {', '.join(IMAGES)}")
-    directory = Path(root)
-    if not directory.is_dir():
-        seen = "is a file" if directory.exists() else "does not exist"
-        raise UserError(
-            f"{directory} {seen}; wanted the directory of the data set, in the layout of {source}"
+    wanted = wanted or Wanted()
+    load = _loader(source)
+    if wanted.images not in IMAGES:
+        raise UserError(f"images={wanted.images!r} is unknown; wanted one of {', '.join(IMAGES)}")
+    if wanted.sections not in SECTIONS:
+        names = ", ".join(SECTIONS)
+        raise UserError(f"sections={wanted.sections!r} is unknown; wanted one of {names}")
+    place, own = Path(root), source not in SOURCES
+    if not (place.exists() if own or source in OF_ONE_FILE else place.is_dir()):
+        seen = "is a file" if place.exists() else "does not exist"
+        what = "the files" if own or source in OF_ONE_FILE else "the directory"
+        raise UserError(f"{place} {seen}; wanted {what} of the data set, in the layout of {source}")
+    catalogue = Catalogue()
+    load(place, wanted, catalogue)
+    if wanted.images == "frontal":
+        _refuse_unknown_views(catalogue)
+    return catalogue
+
+
+def _loader(source: str) -> Loader:
+    unknown = (
+        f"source {source!r} is unknown; {nearest(source, SOURCES)}wanted one of "
+        f"{', '.join(SOURCES)}"
+    )
+    mend = "define it as a function of root, wanted and catalogue"
+    return resolve(SOURCES.get(source, source), f"data.source={source}", unknown, mend)
+
+
+def _refuse_unknown_views(catalogue: Catalogue) -> None:
+    for studies in catalogue.studies.values():
+        for study in studies:
+            if any(not image.view for image in study.images):
+                raise UserError(
+                    f"study {study.id}: the data does not say which view its image shows, so "
+                    "frontal images cannot be chosen; use data.images=all"
+                )
+
+
+def open_studies(source: str, root: Path, data: DataSettings, work: Path) -> Splits:
+    """Load the studies of a data set as the settings arrange them.
+
+    Broken studies stop it, or with `data.skip` are listed in `work`/left_out.jsonl. What is left
+    out, and by which rule, is warned of once. Raises UserError as `load_studies`, and for what a
+    setting asks of data that has it not.
+    """
+    wanted = Wanted(images=data.images, sections=data.sections, columns=data.columns)
+    catalogue = load_studies(source, root, wanted)
+    if not data.skip:
+        catalogue.check(root)
+    studies = catalogue.studies
+    if data.skip and data.longest_text is not None:
+        studies = leave_out_long(studies, data.longest_text, catalogue)
+    if data.skip and not any(studies.values()):
+        catalogue.check(root)  # nothing is left of it
+    if ranks.is_main():
+        _tell(catalogue, work)
+    studies = join_splits(studies, data.splits)
+    if data.max_images is not None:
+        studies = leave_out_crowded(studies, data.max_images)
+    if data.each_image:
+        studies = one_image_each(studies)
+    if data.limit is not None:
+        studies = {split: kept[: data.limit] for split, kept in studies.items()}
+    return studies
+
+
+def _tell(catalogue: Catalogue, work: Path) -> None:
+    for line in catalogue.lines():
+        warnings.warn(line, stacklevel=2)
+    if catalogue.broken:
+        path = work / LEFT_OUT
+        rows = [_row({"where": b.where, "why": b.why}) for b in catalogue.broken]
+        work.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, "".join(rows))
+        first = catalogue.broken[0]
+        warnings.warn(
+            f"data.skip leaves out {len(rows)} broken studies, listed in {path}; the first is "
+            f"{first.where} {first.why}",
+            stacklevel=2,
         )
-    return SOURCES[source](directory, images)
+
+
+def _row(values: Mapping[str, str]) -> str:
+    return json.dumps(values) + "\n"

@@ -20,11 +20,11 @@ import csv
 import difflib
 import hashlib
 import io
-import warnings
 from pathlib import Path
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgtrain.data.problems import SPLITS, Problems, read_text
+from rrgtrain.data.catalogue import Catalogue, Wanted
+from rrgtrain.data.problems import SPLITS, first_of, read_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 
@@ -48,13 +48,12 @@ NIH_TO_CHEXPERT: dict[str, str | None] = {
 FRONTAL = ("PA", "AP")
 
 
-def load_nih(root: Path, images: str) -> dict[str, list[Study]]:
-    """Load the studies under `root` by split.
+def load_nih(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+    """Read the studies under `root` by split.
 
-    Those whose image is there; all of them with `images` "none".
-
-    UserError tells the first defect with its row (the header is row 1) and how many more there
-    are: a label outside NIH's fifteen, No Finding beside a finding, an image twice.
+    Those whose image is there; all of them with `wanted.images` "none". Broken rows are noted by
+    their number (the header is row 1): a label outside NIH's fifteen, No Finding beside a finding,
+    an image twice. UserError for a table that is none, and where no image is there.
     """
     path = _label_file(root)
     try:
@@ -67,45 +66,44 @@ def load_nih(root: Path, images: str) -> dict[str, list[Study]]:
         if column not in rows[0]:
             have = ", ".join(str(name) for name in rows[0])
             raise UserError(f"{path}: no column {column!r}; it has {have}")
-    problems = Problems(path)
     official = _official_split(root)
-    files = {} if images == "none" else _index(root)
-    out: dict[str, list[Study]] = {split: [] for split in SPLITS}
-    seen: dict[str, int] = {}
+    files = None if wanted.images == "none" else _index(root)
+    catalogue.studies.update({split: [] for split in SPLITS})
     absent = []
     for number, row in enumerate(rows, 2):
         name = row["Image Index"].strip()
-        labels = _labels(row["Finding Labels"], f"row {number} ({name})", problems)
-        view = row.get("View Position")
-        if not name or "/" in name or "\\" in name:
-            problems.add(f"row {number} has image {name!r}; wanted a file name")
-        elif name in seen:
-            problems.add(f"row {number} repeats the image {name!r} of row {seen[name]}; keep one")
-        elif view and view not in FRONTAL:
-            problems.add(f"row {number} ({name}) has view {view!r}; wanted PA or AP")
-        elif images != "none" and name not in files:
+        where = f"{path.name}: row {number} ({name})"
+        labels, wrong = _labels(row["Finding Labels"])
+        wrong += _wrong_with(row, name, files)
+        if wrong:
+            catalogue.add_broken(where, first_of(wrong))
+        elif files is not None and name not in files:
             absent.append(name)
-        elif images != "none" and files[name].stat().st_size == 0:
-            problems.add(f"row {number} has image {name!r}, an empty file; copy it again")
         else:
-            patient = row.get("Patient ID") or name.split("_")[0]
-            refs = () if images == "none" else (ImageRef(files[name], "frontal"),)
-            split = _split(name, patient, official)
-            out[split].append(Study(name.rsplit(".", 1)[0], split, None, labels, refs))
-        seen.setdefault(name, number)
-    problems.check()
+            refs = () if files is None else (ImageRef(files[name], "frontal"),)
+            split = _split(name, row.get("Patient ID") or name.split("_")[0], official)
+            catalogue.add(Study(name.rsplit(".", 1)[0], split, None, labels, refs), where)
     if absent and len(absent) == len(rows):
         raise UserError(
             f"{root}: none of the {len(rows)} images of {path.name} is there, first "
             f"{absent[0]!r}; put them in {root / 'images'}"
         )
     if absent:
-        warnings.warn(
+        catalogue.notes.append(
             f"{root}: {len(absent)} of {len(rows)} images of {path.name} are not there "
-            f"and left out, first {absent[0]!r}",
-            stacklevel=2,
+            f"and left out, first {absent[0]!r}"
         )
-    return out
+
+
+def _wrong_with(row: dict[str, str], name: str, files: dict[str, Path] | None) -> list[str]:
+    view = row.get("View Position")
+    if not name or "/" in name or "\\" in name:
+        return [f"has image {name!r}; wanted a file name"]
+    if view and view not in FRONTAL:
+        return [f"has view {view!r}; wanted PA or AP"]
+    if files and name in files and files[name].stat().st_size == 0:
+        return [f"has image {name!r}, an empty file; copy it again"]
+    return []
 
 
 def _label_file(root: Path) -> Path:
@@ -118,22 +116,24 @@ def _label_file(root: Path) -> Path:
     return found[0]
 
 
-def _labels(cell: str, where: str, problems: Problems) -> tuple[int, ...]:
+def _labels(cell: str) -> tuple[tuple[int, ...], list[str]]:
+    """Read the label ids of a cell, and what is wrong with it."""
     ids = dict.fromkeys(OBSERVATIONS, 0)
     names = [name.strip() for name in cell.split("|")]
+    wrong = []
     for name in names:
         if not name:
-            problems.add(f"{where} has an empty label; wanted names such as 'Mass|Nodule'")
+            wrong.append("has an empty label; wanted names such as 'Mass|Nodule'")
         elif name not in NIH_TO_CHEXPERT:
             near = difflib.get_close_matches(name, NIH_TO_CHEXPERT, n=1, cutoff=0.0)
-            problems.add(f"{where} has label {name!r}; the nearest known is {near[0]!r}")
+            wrong.append(f"has label {name!r}; the nearest known is {near[0]!r}")
         else:
             observation = NIH_TO_CHEXPERT[name]
             if observation is not None:
                 ids[observation] = 1
     if "No Finding" in names and len(names) > 1:
-        problems.add(f"{where} has 'No Finding' beside {names}; drop one of them")
-    return tuple(ids.values())
+        wrong.append(f"has 'No Finding' beside {names}; drop one of them")
+    return tuple(ids.values()), wrong
 
 
 def _index(root: Path) -> dict[str, Path]:

@@ -31,6 +31,12 @@ class Problems:
             raise UserError(f"{self.path}: {self.first}{more}")
 
 
+def first_of(problems: list[str]) -> str:
+    """Write the first problem and how many more there are."""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return problems[0] + more
+
+
 def read_text(path: Path) -> str:
     """Read a file as UTF-8, with or without byte order mark; else UserError."""
     try:

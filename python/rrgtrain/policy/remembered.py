@@ -28,7 +28,7 @@ TINY, INIT = "tiny", "init"
 PHANTOM = "data.phantom."
 KEYS = (
     *("policy.prompt", "reward.blocks", "data.source", "data.root", "data.images"),
-    *("data.splits", "data.max_images", "data.each_image"),
+    *("data.sections", "data.columns", "data.splits", "data.max_images", "data.each_image"),
     *(key for key in key_names(Recipe) if key.startswith(PHANTOM)),
 )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rrgtrain.algorithms import Algorithm
+from rrgtrain.data.arrange import longest_text
 from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
@@ -114,17 +115,7 @@ def check_data(
 def check_lengths(studies: Splits, longest: int | None) -> None:
     """UserError for the study with the longest text of all where it has more than `longest`
     characters; None refuses none."""
-    texts = (
-        (len(text), name, study.id)
-        for split in studies.values()
-        for study in split
-        for name, text in (
-            ("report", study.report or ""),
-            ("indication", study.indication),
-            ("technique", study.technique),
-            ("comparison", study.comparison),
-        )
-    )
+    texts = ((*longest_text(study), study.id) for of in studies.values() for study in of)
     size, name, study = max(texts, default=(0, "", ""))
     if longest is not None and size > longest:
         raise UserError(

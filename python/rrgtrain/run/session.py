@@ -15,9 +15,8 @@ import torch
 
 from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.algorithms import Algorithm
-from rrgtrain.data import load_studies
-from rrgtrain.data.arrange import join_splits, leave_out_crowded, one_image_each
 from rrgtrain.data.check_images import check_images
+from rrgtrain.data.load import open_studies
 from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
@@ -107,13 +106,7 @@ def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
     elif root is None:
         raise UserError(f"data.source={data.source} needs data.root=<directory of the dataset>")
     source = "iu_xray" if data.source == "phantom" else data.source
-    studies = join_splits(load_studies(source, root, images=data.images), data.splits)
-    if data.max_images is not None:
-        studies = leave_out_crowded(studies, data.max_images)
-    if data.each_image:
-        studies = one_image_each(studies)
-    if data.limit is not None:
-        studies = {split: kept[: data.limit] for split, kept in studies.items()}
+    studies = open_studies(source, root, data, work)
     check_lengths(studies, data.longest_text)
     return studies
 

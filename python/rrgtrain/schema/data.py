@@ -28,14 +28,26 @@ Phantom = _phantom()
 class DataSettings:
     """Choose the studies, and which of them are trained on."""
 
-    source: str = one_of("phantom", "iu_xray", "nih")
-    """Data set: procedural phantoms, reports in R2Gen's layout (IU X-Ray, MIMIC-CXR), or the labels
-    of NIH ChestX-ray14."""
+    source: str = one_of(
+        "phantom",
+        "iu_xray",
+        "nih",
+        own=True,
+    )
+    """Data set, by the layout of its files (`data/README.md`), procedural phantoms, or a loader of
+    your own as `package.module:function`."""
     root: str | None = None
-    """Directory of the data set; null only for phantoms, which are then drawn into the run's own
-    directory."""
+    """Directory of the data set, or the file of a table; null only for phantoms, which are then
+    drawn into the run's own directory."""
     images: str = one_of("all", "frontal", "none")
     """Views that are read: all, the frontal ones, or none for reports alone."""
+    sections: str = one_of("findings", "impression", "both")
+    """Text that is the report where a data set keeps the sections apart; both puts the findings
+    first. Studies without it are left out and counted."""
+    columns: dict[str, str] = field(default_factory=dict)
+    """Columns of your own table, by content: `{report: findings_text, images: png}`."""
+    skip: bool = False
+    """Leave broken studies out, listed in the run's `left_out.jsonl`; otherwise they stop it."""
     splits: dict[str, str] = field(default_factory=dict)
     """Splits made of others: `{train: train+val}` trains on both, and a checkpoint can then be
     chosen by training studies alone."""

@@ -7,8 +7,8 @@ import json
 import pytest
 from PIL import Image
 
-from rrgtrain.data import load_studies
 from rrgtrain.errors import UserError
+from tests.rrgtrain.data.common import studies_under
 
 
 def entry(name="CXR1_IM-0001", **changes):
@@ -36,7 +36,7 @@ def write(root, annotation=None, images=True, folder="images"):
 
 def refused(root, *parts, images="all"):
     with pytest.raises(UserError) as caught:
-        load_studies("iu_xray", root, images=images)
+        studies_under("iu_xray", root, images=images)
     line = str(caught.value)
     assert "\n" not in line
     for part in parts:
@@ -46,7 +46,7 @@ def refused(root, *parts, images="all"):
 
 @pytest.mark.parametrize("folder", ["images", "."])
 def test_images_are_found_under_images_or_beside_the_annotation(tmp_path, folder):
-    study = load_studies("iu_xray", write(tmp_path, folder=folder))["train"][0]
+    study = studies_under("iu_xray", write(tmp_path, folder=folder))["train"][0]
     assert [(i.view, i.prior) for i in study.images] == [("frontal", False), ("lateral", False)]
     assert all(i.path.is_file() for i in study.images)
     assert study.labels is None and study.report == "The heart is normal in size."
@@ -54,7 +54,7 @@ def test_images_are_found_under_images_or_beside_the_annotation(tmp_path, folder
 
 def test_order_and_split_follow_the_lists(tmp_path):
     annotation = {"train": [entry("b"), entry("a")], "test": [entry("c", split="train")]}
-    studies = load_studies("iu_xray", write(tmp_path, annotation))
+    studies = studies_under("iu_xray", write(tmp_path, annotation))
     ids = {split: [s.id for s in kept] for split, kept in studies.items()}
     assert ids == {"train": ["b", "a"], "test": ["c"]}
     assert studies["test"][0].split == "test"
@@ -66,13 +66,13 @@ def test_views_and_priors(tmp_path):
         "views": ["lateral", "prior frontal", "frontal"],
     }
     write(tmp_path, {"train": [entry(**changes)]})
-    images = load_studies("iu_xray", tmp_path)["train"][0].images
+    images = studies_under("iu_xray", tmp_path)["train"][0].images
     assert [(i.view, i.prior) for i in images] == [
         ("lateral", False),
         ("frontal", True),
         ("frontal", False),
     ]
-    only = load_studies("iu_xray", tmp_path, images="frontal")["train"][0].images
+    only = studies_under("iu_xray", tmp_path, images="frontal")["train"][0].images
     assert [i.path.name for i in only] == ["2.png"]
 
 
@@ -81,7 +81,7 @@ def test_sections_join_on_the_study_and_the_entry_wins(tmp_path):
     (tmp_path / "sections.jsonl").write_text(
         '{"id": "CXR1", "indication": " Cough. ", "technique": "AP.", "comparison": null}\n\n'
     )
-    first, second = load_studies("iu_xray", tmp_path)["train"]
+    first, second = studies_under("iu_xray", tmp_path)["train"]
     assert (first.indication, first.technique, first.comparison) == ("Cough.", "PA.", "")
     assert second.indication == ""
 
@@ -89,7 +89,7 @@ def test_sections_join_on_the_study_and_the_entry_wins(tmp_path):
 def test_labels(tmp_path):
     labels = [0, 1, 2, 3] + [0] * 10
     write(tmp_path, {"train": [entry(labels=labels), entry("z", labels=None)]})
-    first, second = load_studies("iu_xray", tmp_path)["train"]
+    first, second = studies_under("iu_xray", tmp_path)["train"]
     assert first.labels == tuple(labels) and second.labels is None
 
 
@@ -97,19 +97,24 @@ def test_without_images_none_are_looked_for(tmp_path):
     bare = entry()
     del bare["image_path"]
     write(tmp_path, {"train": [bare, entry("b", image_path=["../../x.png"])]}, images=False)
-    assert [s.images for s in load_studies("iu_xray", tmp_path, images="none")["train"]] == [(), ()]
+    assert [s.images for s in studies_under("iu_xray", tmp_path, images="none")["train"]] == [
+        (),
+        (),
+    ]
 
 
 def test_byte_order_mark_and_unicode(tmp_path):
     write(tmp_path)
     text = json.dumps({"train": [entry(report="Herz größer, ≥ 15 cm.")]}, ensure_ascii=False)
     (tmp_path / "annotation.json").write_bytes(b"\xef\xbb\xbf" + text.encode())
-    assert load_studies("iu_xray", tmp_path)["train"][0].report == "Herz größer, ≥ 15 cm."
+    assert studies_under("iu_xray", tmp_path)["train"][0].report == "Herz größer, ≥ 15 cm."
 
 
 def test_missing_image_is_named_and_the_rest_counted(tmp_path):
     write(tmp_path, {"train": [entry(), entry("CXR2")]}, images=False)
-    refused(tmp_path, "train[0] (CXR1_IM-0001)", "CXR1_IM-0001/0.png", "images=none", "and 3 more")
+    refused(
+        tmp_path, "train[0] (CXR1_IM-0001)", "CXR1_IM-0001/0.png", "images=none", "(and 1 more)"
+    )
 
 
 def test_one_missing_image_counts_no_more(tmp_path):
@@ -231,7 +236,7 @@ def test_views_match_the_images(tmp_path, views, part):
 def test_frontal_is_asked_for_but_missing(tmp_path):
     write(tmp_path, {"train": [entry(views=["lateral", "prior frontal"])]})
     refused(tmp_path, "no frontal", images="frontal")
-    assert len(load_studies("iu_xray", tmp_path)["train"][0].images) == 2
+    assert len(studies_under("iu_xray", tmp_path)["train"][0].images) == 2
 
 
 @pytest.mark.parametrize(
@@ -257,8 +262,8 @@ def test_no_annotation_no_directory_no_source(tmp_path):
     refused(tmp_path, "annotation.json not found")
     for path in (tmp_path / "absent", __file__):
         with pytest.raises(UserError, match="wanted the directory"):
-            load_studies("iu_xray", path)
+            studies_under("iu_xray", path)
     with pytest.raises(UserError, match=r"'mimic' is unknown; wanted one of iu_xray, nih"):
-        load_studies("mimic", tmp_path)
+        studies_under("mimic", tmp_path)
     with pytest.raises(UserError, match=r"images='some'"):
-        load_studies("iu_xray", tmp_path, images="some")
+        studies_under("iu_xray", tmp_path, images="some")

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rrgtrain.data import load_studies
 from rrgtrain.data.images import read_image
 from rrgtrain.errors import UserError
+from tests.rrgtrain.data.common import studies_under
 
 DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")
 
@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def test_iu_xray_reports():
-    studies = load_studies("iu_xray", DATA / "iu_xray", images="none")
+    studies = studies_under("iu_xray", DATA / "iu_xray", images="none")
     assert {k: len(v) for k, v in studies.items()} == {"train": 1800, "val": 296, "test": 269}
     everything = [s for split in studies.values() for s in split]
     assert len({s.id for s in everything}) == 2365
@@ -30,13 +30,13 @@ def test_iu_xray_reports():
 
 
 def test_iu_xray_images_that_are_not_there_are_counted():
-    with pytest.raises(UserError, match=r"0\.png.*images=none.*and 4729 more"):
-        load_studies("iu_xray", DATA / "iu_xray")
+    with pytest.raises(UserError, match=r"0\.png.*images=none.*and 2362 more"):
+        studies_under("iu_xray", DATA / "iu_xray")
 
 
 @pytest.mark.filterwarnings("ignore:.*left out")
 def test_nih_radiographs():
-    studies = load_studies("nih", DATA / "nih_starter")
+    studies = studies_under("nih", DATA / "nih_starter")
     everything = [s for split in studies.values() for s in split]
     assert len(everything) == len(list((DATA / "nih_starter").glob("*.png")))
     for study in everything:

@@ -7,18 +7,18 @@ from dataclasses import replace
 
 import torch
 
-from rrgtrain.data import load_studies
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import PolicySettings
 from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.vision_warmup import warm_up_vision
 from tests.rrgtrain.common import phantoms, studies
+from tests.rrgtrain.data.common import studies_under
 from tests.rrgtrain.policy.common import tiny_policy
 
 
 def warmed(steps: int = 3, seed: int = 0) -> tuple[Policy, float]:
     policy = tiny_policy()
-    train = load_studies("iu_xray", phantoms())["train"]
+    train = studies_under("iu_xray", phantoms())["train"]
     settings = PolicySettings(warmup_steps=steps, warmup_lr=1e-3, seed=seed)
     loss = warm_up_vision(policy, PromptCache(policy, "short"), train, settings, batch=4)
     return policy, loss
@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_tower() -> None:
 def test_without_images_labels_or_steps_nothing_happens() -> None:
     policy = tiny_policy()
     prompts = PromptCache(policy, "short")
-    seen = load_studies("iu_xray", phantoms())["train"]
+    seen = studies_under("iu_xray", phantoms())["train"]
     unlabelled = [replace(study, labels=None) for study in seen]
     for given, steps in ((studies(3), 2), (unlabelled, 2), (seen, 0), ([], 2)):
         settings = PolicySettings(warmup_steps=steps, warmup_lr=1.0)
