@@ -72,7 +72,7 @@ DOORS = {
     "rrgtrain.select": "records statistics subset training_subset weight",
     "rrgtrain.state": "checkpointer experiment rundir store tree",
     "rrgtrain.train": (
-        "batch_order evaluate optim prompt_cache reference rl rl_run sft speed step_record "
+        "batch_order evaluate loader optim reference rl rl_run sft speed step_record "
         "target_text vision_warmup"
     ),
     "rrgtrain.util": "files progress resolve stop stopwatch",

@@ -22,8 +22,9 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe, RlSettings
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.gradients import Gradients, accumulate_gradients, with_rollout_logps
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl_run import RlRun
+from rrgtrain.train.sample import sample_groups
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 
 REFERENCES = (
@@ -52,9 +53,9 @@ def recipe(*overrides: str) -> Recipe:
     return load_config(Recipe, None, [*small, *overrides])
 
 
-def policy_and_prompts() -> tuple[Policy, PromptCache]:
+def policy_and_prompts() -> tuple[Policy, PromptLoader]:
     policy = tiny_policy()
-    return policy, PromptCache(policy, "short")
+    return policy, PromptLoader(policy, "short")
 
 
 def member(policy: Policy, text: str, origin: str = "sampled", **fields: object) -> Member:
@@ -116,7 +117,7 @@ def rollout_logps(
 
 def run_of(
     policy: Policy,
-    prompts: PromptCache,
+    prompts: PromptLoader,
     chosen: Sequence[Study],
     cfg: Recipe,
     **fields: Any,
@@ -137,6 +138,12 @@ def gradients(policy: Policy) -> dict[str, torch.Tensor]:
     found = {n: p.grad.clone() for n, p in policy.model.named_parameters() if p.grad is not None}
     policy.model.zero_grad(set_to_none=True)
     return found
+
+
+def sampled(run: RlRun, indices: Sequence[int], step: int) -> list[Group]:
+    """The groups that a run of one rank samples for the studies `indices`."""
+    prompts = run.prompts.batch([run.studies[i] for i in indices])
+    return sample_groups(run, indices, prompts, step)
 
 
 @lru_cache(maxsize=1)

@@ -173,9 +173,8 @@ def _run_tower(network: Network, prompts: Sequence[EncodedPrompt]) -> list[Tenso
     pixels = torch.cat([p.pixel_values for p in prompts if p.pixel_values is not None])
     grids = [p.image_grid_thw for p in prompts if p.image_grid_thw is not None]
     grid = torch.cat(grids)
-    output = tower(
-        pixels.to(network.device, network.dtype), grid_thw=grid.to(network.device)
-    ).pooler_output
+    pixels = pixels.to(network.device, network.dtype, non_blocking=True)
+    output = tower(pixels, grid_thw=grid.to(network.device)).pooler_output
     merge = tower.spatial_merge_size**2
     return list(output.split([int(g.prod(1).sum()) // merge for g in grids]))
 

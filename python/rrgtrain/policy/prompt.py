@@ -24,6 +24,19 @@ THINK = (
 
 
 @dataclass(frozen=True)
+class Pixels:
+    """The images of a prompt: pixel_values fp32 [patches, values per patch] and image_grid_thw
+    int64 [images, 3]."""
+
+    pixel_values: Tensor
+    image_grid_thw: Tensor
+
+    def pin_memory(self) -> Pixels:
+        """Copy the pixels to page-locked memory, from where a GPU reads while others compute."""
+        return Pixels(self.pixel_values.pin_memory(), self.image_grid_thw)
+
+
+@dataclass(frozen=True)
 class EncodedPrompt:
     """One prompt of P tokens.
 
@@ -81,15 +94,34 @@ def prompt_text(study: Study, *, style: str = "editgrpo") -> str:
     return "\n".join([head, *sections])
 
 
+def encode_pixels(processor: Any, images: Sequence[Image.Image]) -> Pixels:
+    """Scale RGB pictures and cut them into patches, by the policy's image processor."""
+    encoded = processor(list(images), return_tensors="pt")
+    return Pixels(encoded["pixel_values"], encoded["image_grid_thw"])
+
+
 def encode_prompt(
     policy: Policy, study: Study, images: Sequence[Image.Image], *, style: str = "editgrpo"
 ) -> EncodedPrompt:
-    """Renders the study through the tokenizer's chat template and encodes it.
+    """Encode the prompt of a study with its pictures, as `prompt_of` does.
+
+    images: RGB pictures, one per `study.images`, in that order.
+    """
+    if policy.visual is None:
+        refuse_images([study], type(policy.backbone).__name__)
+    pixels = encode_pixels(policy.image_processor, images) if images else None
+    return prompt_of(policy, study, pixels, style=style)
+
+
+def prompt_of(
+    policy: Policy, study: Study, pixels: Pixels | None, *, style: str = "editgrpo"
+) -> EncodedPrompt:
+    """Render the study through the tokenizer's chat template and encode it.
 
     Args:
-        policy: gives tokenizer, template and image processor.
+        policy: gives tokenizer and template.
         study: its `images` name the views; none of them makes a prompt of text alone.
-        images: RGB pictures, one per `study.images`, in that order.
+        pixels: those of `study.images`, in that order; None where there are none.
         style: see `prompt_text`.
 
     Raises:
@@ -98,16 +130,17 @@ def encode_prompt(
     """
     if policy.visual is None:
         refuse_images([study], type(policy.backbone).__name__)
-    if len(images) != len(study.images):
+    count = 0 if pixels is None else len(pixels.image_grid_thw)
+    if count != len(study.images):
         raise UserError(
-            f"study {study.id}: {len(images)} pictures for {len(study.images)} images; "
+            f"study {study.id}: {count} pictures for {len(study.images)} images; "
             "read one picture per image"
         )
     text = prompt_text(study, style=style)
     # The templates of models of text alone take nothing but a string.
     content: Any = text
-    if images:
-        content = [*({"type": "image"} for _ in images), {"type": "text", "text": text}]
+    if pixels is not None:
+        content = [*({"type": "image"} for _ in range(count)), {"type": "text", "text": text}]
     rendered = fetch(
         policy.tokenizer.name_or_path,
         lambda: policy.tokenizer.apply_chat_template(
@@ -117,15 +150,14 @@ def encode_prompt(
     )
     ids = policy.tokenizer(rendered, add_special_tokens=False)["input_ids"]
     image_id = policy.image_token_id
-    if ids.count(image_id) != len(images):
+    if ids.count(image_id) != count:
         raise UserError(
-            f"study {study.id}: the chat template placed {ids.count(image_id)} of {len(images)} "
+            f"study {study.id}: the chat template placed {ids.count(image_id)} of {count} "
             "images; use a tokenizer whose template writes <|image_pad|> for each"
         )
-    pixel_values = grid = None
-    if images:
-        encoded = policy.image_processor(list(images), return_tensors="pt")
-        pixel_values, grid = encoded["pixel_values"], encoded["image_grid_thw"]
+    grid = None
+    if pixels is not None:
+        grid = pixels.image_grid_thw
         tokens = iter((grid.prod(1) // policy.image_processor.merge_size**2).tolist())
         ids = [t for i in ids for t in ([i] * next(tokens) if i == image_id else [i])]
     input_ids = torch.tensor(ids, dtype=torch.int64)
@@ -133,7 +165,7 @@ def encode_prompt(
     return EncodedPrompt(
         input_ids=input_ids,
         positions=positions,
-        pixel_values=pixel_values,
+        pixel_values=None if pixels is None else pixels.pixel_values,
         image_grid_thw=grid,
         mm_token_type_ids=is_image,
         key=study.id,

@@ -22,6 +22,7 @@ from rrgtrain.data.check_images import check_images
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.run.preflight import held_back, split_of
@@ -33,7 +34,6 @@ from rrgtrain.select.subset import Subset
 from rrgtrain.select.training_subset import training_subset
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.util.progress import Bar, progress
 
 SUBSET, RECORDS = "subset.json", "sampled.jsonl"
@@ -140,10 +140,11 @@ def _sample(
     policy, prompts = start_policy(recipe, studies, out, resume=True)
     bar: Bar[int] = progress(len(train), "select", done=len(train) - len(missing))
     size = recipe.select.batch
+    chunks = [missing[begin : begin + size] for begin in range(0, len(missing), size)]
     with bar:
-        for begin in range(0, len(missing), size):
-            chunk = missing[begin : begin + size]
-            reports = _reports(recipe, policy, prompts, train, chunk)
+        ahead = prompts.ahead([train[i] for i in chunk] for chunk in chunks)
+        for chunk, encoded in zip(chunks, ahead, strict=True):
+            reports = _reports(recipe, policy, encoded, chunk)
             records.add(_read([train[i] for i in chunk], reports, rewards))
             bar.advance(len(chunk))
 
@@ -151,15 +152,14 @@ def _sample(
 def _reports(
     recipe: Recipe,
     policy: Policy,
-    prompts: PromptCache,
-    train: Sequence[Study],
+    prompts: list[EncodedPrompt],
     chunk: Sequence[int],
 ) -> list[list[str]]:
     """K nucleus samples of each study; a study's draws depend on run, study and place alone."""
     settings = recipe.select
     places = range(settings.samples)
     request = SamplingRequest(
-        [prompts(train[i]) for i in chunk],
+        prompts,
         group=settings.samples,
         temperature=settings.temperature,
         top_p=settings.top_p,

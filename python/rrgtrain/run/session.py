@@ -40,7 +40,7 @@ from rrgtrain.run.preflight import (
 from rrgtrain.schema import PROMPT_STYLES, Recipe
 from rrgtrain.select import training_subset
 from rrgtrain.train.evaluate import Evaluation, evaluate
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.target_text import with_findings
 from rrgtrain.train.vision_warmup import warm_up_vision
 from rrgtrain.util.files import atomic_directory
@@ -57,7 +57,7 @@ class Session:
     recipe: Recipe
     studies: dict[str, list[Study]]
     policy: Policy
-    prompts: PromptCache
+    prompts: PromptLoader
     rewards: RewardService
     chosen: list[Study] = field(default_factory=list)
 
@@ -118,7 +118,7 @@ def start_policy(
     *,
     resume: bool,
     masters: bool = False,
-) -> tuple[Policy, PromptCache]:
+) -> tuple[Policy, PromptLoader]:
     """The policy a run starts from, and its prompts; `masters` as in `load_policy`.
 
     That of `tiny` is built, warmed up and then kept as `work`/init, which is there when it is
@@ -129,14 +129,14 @@ def start_policy(
     if recipe.policy.path != "tiny" or (resume and kept.is_dir()):
         path = str(kept) if recipe.policy.path == "tiny" else recipe.policy.path
         policy = load_for(recipe, path, masters=masters)
-        return policy, PromptCache(policy, style)
+        return policy, PromptLoader(policy, style, recipe.data)
     with atomic_directory(kept) as partial:
         # The warm-up stands in for a tower's pretraining: it comes before any freezing and any
         # choice of dtype.
         plain = replace(recipe, policy=replace(recipe.policy, dtype="float32", vision_attn="sdpa"))
         policy = load_for(plain, str(_built_tiny(recipe, studies, partial)), masters=False)
         policy.visual.requires_grad_(True)
-        prompts = PromptCache(policy, style)
+        prompts = PromptLoader(policy, style, recipe.data)
         train = studies.get("train") or []
         warm_up_vision(policy, prompts, train, recipe.policy, batch=recipe.sft.batch)
         policy.save(partial)

@@ -68,5 +68,13 @@ class DataSettings:
     agreeing: bool = False
     """Keep for reinforcement learning the training studies whose report says what their labels say:
     positive or uncertain against neither, read by `reward.labeller`."""
+    workers: int = at_least(0, 0)
+    """Processes that read images ahead of their use, for each process of the trainer; 0 reads them
+    in the trainer's own."""
+    read_ahead: int = at_least(32, 1)
+    """Studies whose images the workers read ahead; one with three images of EditGRPO's size takes
+    27 MB."""
+    cache_mib: int = at_least(256, 0)
+    """Mebibytes of encoded images that a process keeps, those it meets first."""
     phantom: Phantom = field(default_factory=Phantom)  # type: ignore[valid-type]
     """Procedural radiographs with reports and labels, for `data.source=phantom`."""

@@ -19,7 +19,10 @@ from rrgtrain.state.store import CheckpointStore
 # A resumed run must be the experiment that its checkpoints belong to.
 FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group", "rl.reference")
 # Where the same things lie now, and on what they are computed.
-MOVABLE = ("data.root", "policy.path", "policy.device", "policy.vision_cache_mib")
+MOVABLE = (
+    *("data.root", "data.workers", "data.read_ahead", "data.cache_mib"),
+    *("policy.path", "policy.device", "policy.vision_cache_mib"),
+)
 # A checkpoint's entry for what stands in the file that policy.prompt names.
 _PROMPT_FILE = "policy.prompt (file)"
 # Mappings whose entries a resume may add or replace.

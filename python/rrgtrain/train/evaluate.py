@@ -19,7 +19,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import Rollout, SamplingRequest, generate
 from rrgtrain.schema import EvalSettings, RewardSettings
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.util.progress import progress
 
 
@@ -117,7 +117,7 @@ def write_batch(
 
 def write_reports(
     policy: Policy,
-    prompts: PromptCache,
+    prompts: PromptLoader,
     studies: Sequence[Study],
     settings: EvalSettings,
     *,
@@ -132,8 +132,8 @@ def write_reports(
     was_training = policy.model.training
     policy.model.eval()
     with torch.no_grad(), sharding.summon_full(policy):
-        for chunk in progress(chunks, description) if description else chunks:
-            encoded = [prompts(study) for study in chunk]
+        shown = progress(chunks, description) if description else chunks
+        for chunk, encoded in zip(shown, prompts.ahead(chunks), strict=True):
             request = SamplingRequest(
                 encoded,
                 group=1,
@@ -148,7 +148,7 @@ def write_reports(
 
 def evaluate(
     policy: Policy,
-    prompts: PromptCache,
+    prompts: PromptLoader,
     studies: Sequence[Study],
     rewards: RewardService,
     settings: EvalSettings,

@@ -6,7 +6,6 @@ The loop of every algorithm. What it works with, and where it stands, is the `Rl
 from __future__ import annotations
 
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.optim import learning_rate
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sample import sample_groups
@@ -30,10 +29,10 @@ def train_rl(run: RlRun) -> RlResult:
 def _train_step(run: RlRun, step: int) -> None:
     """One step. A function, so that its images and reports are gone before the next begins."""
     settings, seed = run.recipe.rl, run.recipe.seed
-    indices = batch_indices(len(run.studies), settings.prompts, step, seed)
+    indices = run.indices(step)
     with run.phase("rollout"):
         references = run.read_references(indices)
-        sampled = sample_groups(run, indices, step)
+        sampled = sample_groups(run, indices, next(run.prompts_ahead), step)
     with run.phase("reward"):
         references.result()
     with run.phase("edit"):

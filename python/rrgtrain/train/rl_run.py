@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,17 +21,19 @@ from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import RolloutEngine, TransformersEngine
 from rrgtrain.schema import Recipe
 from rrgtrain.state.checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import batch_row, zero_variance
+from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.best import Best
 from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.failure_dump import describe_groups
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
-from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.reference import Reference, named_reference
 from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.save_policy import save_policy
@@ -85,7 +87,7 @@ class RlRun:
     """
 
     policy: Policy
-    prompts: PromptCache
+    prompts: PromptLoader
     studies: Sequence[Study]
     recipe: Recipe
     algorithm: Algorithm
@@ -100,6 +102,8 @@ class RlRun:
     state: LoopState = field(default_factory=LoopState)
     optimizer: torch.optim.Optimizer = field(init=False)
     watch: SamplerWatch = field(init=False)
+    prompts_ahead: Generator[list[EncodedPrompt]] = field(init=False)
+    """This rank's prompts of each step from the first that is run."""
 
     @contextmanager
     def started(self) -> Iterator[None]:
@@ -122,8 +126,14 @@ class RlRun:
             self.load_state_dict(saved)
         saved = None  # as large as weights and optimiser together
         self._bar: Bar[int] = progress(settings.steps, self.algorithm.name, done=self.state.step)
-        with self._bar:
+        steps = range(self.state.step, settings.steps)
+        own = ([self.studies[i] for i in ranks.shard(self.indices(step))] for step in steps)
+        with self._bar, closing(self.prompts.ahead(own)) as self.prompts_ahead:
             yield
+
+    def indices(self, step: int) -> list[int]:
+        """The studies of a step, of all ranks."""
+        return batch_indices(len(self.studies), self.recipe.rl.prompts, step, self.recipe.seed)
 
     def state_dict(self) -> State:
         """For a checkpoint: all that the loop knows beside the weights."""

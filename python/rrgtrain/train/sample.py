@@ -11,19 +11,21 @@ from rrgkern import philox_seed
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite
+from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rollout import Rollout, SamplingRequest
 from rrgtrain.train.rl_run import RlRun
 
 
-def sample_groups(run: RlRun, indices: Sequence[int], step: int) -> list[Group]:
+def sample_groups(
+    run: RlRun, indices: Sequence[int], prompts: list[EncodedPrompt], step: int
+) -> list[Group]:
     """Groups of `algorithm.sampled` members for the studies `indices`, each from its own seed.
 
-    Of several ranks, each draws its share of the batch. Raises NotFinite where the policy's
-    log-probabilities are not finite.
+    Of several ranks, each draws its share of the batch; `prompts` are those of its share. Raises
+    NotFinite where the policy's log-probabilities are not finite.
     """
     policy, settings, sampler = run.policy, run.recipe.rl, run.sampler
     own = ranks.shard(indices)
-    prompts = [run.prompts(run.studies[i]) for i in own]
     policy.model.eval()
     with torch.no_grad(), sharding.summon_full(policy):
         pushed = ranks.broadcast_from_main(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,9 +26,9 @@ from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.best import chosen_of
 from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.failure_dump import describe_references
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.micro_batch import idle_prompt, with_images, within_budget
 from rrgtrain.train.optim import adamw, apply_step, learning_rate
-from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.save_policy import save_policy
 from rrgtrain.train.speed import peak_memory
 from rrgtrain.train.target_text import PLAIN, target_text
@@ -56,48 +56,60 @@ class SftResult:
 
 def sft_loss(
     policy: Policy,
-    prompts: PromptCache,
+    prompts: Sequence[EncodedPrompt],
     studies: Sequence[Study],
     template: str = PLAIN,
     among: int | None = None,
 ) -> tuple[torch.Tensor, int]:
     """Mean cross-entropy of the references' tokens (end of turn included), and their number.
 
+    prompts: those of the studies.
     among: tokens of the batch that the studies are a part of; the losses of its parts add up.
     """
     targets = references(policy, studies, template)
     tokens = sum(map(len, targets))
-    loss = -_logps(policy, [prompts(study) for study in studies], targets).mean()
+    loss = -_logps(policy, prompts, targets).mean()
     return loss * (tokens / (among or tokens)), tokens
 
 
+def own_share(studies: Sequence[Study]) -> Sequence[Study]:
+    """This rank's share of a batch; of a rank that has none, the first study to idle on."""
+    return ranks.shard(studies) or studies[:1]
+
+
 def sft_gradients(
-    policy: Policy, prompts: PromptCache, studies: Sequence[Study], settings: SftSettings, step: int
+    policy: Policy,
+    prompts: Sequence[EncodedPrompt],
+    studies: Sequence[Study],
+    settings: SftSettings,
+    step: int,
 ) -> tuple[float, int]:
     """Adds the gradient of `sft_loss` over `studies` into the parameters' `.grad`.
 
-    Each rank computes its share of the studies, in micro-batches of `sft.token_budget` tokens.
+    Each rank computes its share of the studies, in micro-batches of `sft.token_budget` tokens;
+    `prompts` are those of `own_share(studies)`.
     Returns the loss and the number of scored tokens of all. Raises NotFinite.
     """
     own = ranks.shard(studies)
     lengths = list(map(len, references(policy, own, settings.template)))
     tokens = sum(ranks.gather(sum(lengths)))
-    sizes = [len(prompts(study).input_ids) + n for study, n in zip(own, lengths, strict=True)]
-    chunks = within_budget(own, sizes, settings.token_budget)
+    pairs = list(zip(prompts[: len(own)], own, strict=True))
+    sizes = [len(prompt.input_ids) + n for (prompt, _), n in zip(pairs, lengths, strict=True)]
+    chunks = within_budget(pairs, sizes, settings.token_budget)
     total = 0.0
     for chunk in sharding.pad_to_lockstep(policy, chunks, []):
         if chunk:
-            loss, _ = sft_loss(policy, prompts, chunk, settings.template, tokens)
+            encoded, written = zip(*chunk, strict=True)
+            loss, _ = sft_loss(policy, encoded, written, settings.template, tokens)
         else:
-            idle = idle_prompt(prompts(studies[0]))
+            idle = idle_prompt(prompts[0])
             loss = 0.0 * _logps(policy, [idle], [idle.input_ids]).sum()
         if not torch.isfinite(loss):
             raise NotFinite(f"the loss is {loss.item()} at step {step}; lower sft.lr")
         sharding.backward(policy, loss)
         total += loss.item()
     everywhere = sum(ranks.gather(total))
-    seen = any(prompts(study).pixel_values is not None for study in own)
-    sharding.drop_unused_gradients(policy, images=seen)
+    sharding.drop_unused_gradients(policy, images=with_images(prompts[: len(own)]))
     return everywhere, tokens
 
 
@@ -107,7 +119,7 @@ def references(policy: Policy, studies: Sequence[Study], template: str) -> list[
 
 
 def _logps(
-    policy: Policy, prompts: list[EncodedPrompt], targets: list[torch.Tensor]
+    policy: Policy, prompts: Sequence[EncodedPrompt], targets: list[torch.Tensor]
 ) -> torch.Tensor:
     """[T] log-probabilities of all the targets' tokens."""
 
@@ -147,7 +159,7 @@ class SftRun:
     """
 
     policy: Policy
-    prompts: PromptCache
+    prompts: PromptLoader
     studies: Sequence[Study]
     recipe: Recipe
     validate: Validate
@@ -175,8 +187,15 @@ class SftRun:
         saved = None  # as large as weights and optimiser together
         self.policy.model.train()
         self._bar: Bar[int] = progress(settings.steps, "sft", done=self.state.step)
-        with self._bar:
+        steps = range(self.state.step, settings.steps)
+        own = (own_share(self._studies_of(step)) for step in steps)
+        with self._bar, closing(self.prompts.ahead(own)) as self._ahead:
             yield
+
+    def _studies_of(self, step: int) -> list[Study]:
+        batch = self.recipe.sft.batch
+        order = batch_indices(len(self.studies), batch, step, self.recipe.seed)
+        return [self.studies[i] for i in order]
 
     def state_dict(self) -> State:
         """For a checkpoint: all that the loop knows beside the weights."""
@@ -223,12 +242,12 @@ class SftRun:
         """One optimiser step, whole or not at all, with a checkpoint before it where one is due."""
         settings, step, checkpointer = self.recipe.sft, self.state.step, self.checkpointer
         with checkpointer.step(step):
-            indices = batch_indices(len(self.studies), settings.batch, step, self.recipe.seed)
-            studies = [self.studies[i] for i in indices]
+            studies = self._studies_of(step)
             checkpointer.on_failure_dump(
                 partial(describe_references, self.policy, studies, settings.template)
             )
-            loss, tokens = sft_gradients(self.policy, self.prompts, studies, settings, step)
+            prompts = next(self._ahead)
+            loss, tokens = sft_gradients(self.policy, prompts, studies, settings, step)
             lr = learning_rate(
                 step, settings.steps, self.peak_lr, settings.warmup, settings.schedule
             )

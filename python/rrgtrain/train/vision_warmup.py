@@ -20,13 +20,13 @@ from rrgtrain.policy.forward import vision_embeddings
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import PolicySettings
 from rrgtrain.train.batch_order import batch_indices
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.util.progress import progress
 
 
 def warm_up_vision(
     policy: Policy,
-    prompts: PromptCache,
+    prompts: PromptLoader,
     studies: Sequence[Study],
     settings: PolicySettings,
     *,
@@ -51,9 +51,13 @@ def warm_up_vision(
     loss = torch.tensor(float("nan"))
     policy.model.train()
     bar = progress(range(settings.warmup_steps), "vision warm-up")
-    for step in bar:
-        chosen = batch_indices(len(usable), batch, step, settings.seed)
-        encoded = [prompts(usable[i]) for i in chosen]
+    order = [
+        batch_indices(len(usable), batch, step, settings.seed)
+        for step in range(settings.warmup_steps)
+    ]
+    ahead = prompts.ahead([usable[i] for i in chosen] for chosen in order)
+    for step, encoded in zip(bar, ahead, strict=True):
+        chosen = order[step]
         tokens = vision_embeddings(policy, encoded)
         assert tokens is not None
         counts = [int(prompt.mm_token_type_ids.sum()) for prompt in encoded]

@@ -21,10 +21,10 @@ from rrgtrain.algorithms.group import members
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.dist import sharding
 from rrgtrain.dist import ranks
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step
 from rrgtrain.train.reference import reference_of
-from rrgtrain.train.sft import sft_gradients
+from rrgtrain.train.sft import own_share, sft_gradients
 from tests.rrgtrain.common import accumulate, rollout_logps
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
@@ -155,9 +155,9 @@ def tuning(mode: str) -> dict[str, Found]:
         policy = tiny_policy(dtype=torch.float64)
         sharding.setup(mode, policy)
         settings = replace(recipe().sft, token_budget=budget)
-        loss, tokens = sft_gradients(
-            policy, PromptCache(policy, "short"), studies(count), settings, 0
-        )
+        batch = studies(count)
+        prompts = PromptLoader(policy, "short").batch(own_share(batch))
+        loss, tokens = sft_gradients(policy, prompts, batch, settings, 0)
         optimizer = adamw(policy.model, 1e-2, 0.01)
         norm = apply_step(optimizer, policy.model.parameters(), 1e-2, 0.1)
         weights = sharding.full_state_dict(dict(policy.model.named_parameters()))

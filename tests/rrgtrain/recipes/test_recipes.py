@@ -17,7 +17,7 @@ from rrgtrain.run.preflight import check_data
 from rrgtrain.schema import Recipe
 from rrgtrain.select import training_subset
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from rrgtrain.train.sft import SftRun, train_sft
@@ -44,7 +44,7 @@ def trained(recipe: Recipe, out: Path, *, sft: bool) -> list[dict]:
     """The log of one step on studies of text alone, all that is looked at before it included."""
     given = {split: studies(6, split) for split in ("train", "val", "test")}
     policy = tiny_policy()
-    prompts = PromptCache(policy, recipe.policy.prompt)
+    prompts = PromptLoader(policy, recipe.policy.prompt)
     rewards = RewardService(recipe.reward)
     rewards.fit(given["train"])
     algorithm = None if sft else build_algorithm(recipe)

@@ -25,12 +25,19 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import OnShards, adamw, apply_step, optimizer_of
-from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.reference import reference_of
-from rrgtrain.train.sample import sample_groups
 from rrgtrain.train.save_policy import save_policy
-from tests.rrgtrain.common import accumulate, groups_of, recipe, rollout_logps, run_of, studies
+from tests.rrgtrain.common import (
+    accumulate,
+    groups_of,
+    recipe,
+    rollout_logps,
+    run_of,
+    sampled,
+    studies,
+)
 from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
 
 BF16 = torch.bfloat16
@@ -150,10 +157,10 @@ def test_a_rollout_gathers_once_however_long_its_reports(monkeypatch: pytest.Mon
         real(self)
 
     monkeypatch.setattr(FSDPParam, "init_unsharded_param", counted)
-    prompts, found = PromptCache(policy, "short"), []
+    prompts, found = PromptLoader(policy, "short"), []
     for tokens in (2, 24):
         cfg, gathers = recipe(f"rl.max_new_tokens={tokens}"), 0
-        groups = sample_groups(run_of(policy, prompts, studies(3), cfg), [0, 1, 2], 0)
+        groups = sampled(run_of(policy, prompts, studies(3), cfg), [0, 1, 2], 0)
         found.append(gathers)
         assert max(len(m.ids) for m in members(groups)) == tokens
     assert found == [len(list(policy.model.parameters()))] * 2
@@ -162,8 +169,8 @@ def test_a_rollout_gathers_once_however_long_its_reports(monkeypatch: pytest.Mon
 def test_update_and_rollout_compute_with_the_same_weights() -> None:
     policy = with_masters()
     cfg = recipe()
-    run = run_of(policy, PromptCache(policy, "short"), studies(3), cfg)
-    groups = sample_groups(run, [0, 1, 2], 0)
+    run = run_of(policy, PromptLoader(policy, "short"), studies(3), cfg)
+    groups = sampled(run, [0, 1, 2], 0)
     told = torch.cat([m.sampler_logps for m in members(groups) if m.sampler_logps is not None])
     assert (logps_of(policy, groups) - told).abs().mean() < 0.02
     with torch.no_grad():

@@ -29,9 +29,16 @@ from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import zero_variance
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
-from rrgtrain.train.sample import sample_groups
 from rrgtrain.train.step_record import StepRecord
-from tests.rrgtrain.common import accumulate, groups_of, policy_and_prompts, recipe, run_of, studies
+from tests.rrgtrain.common import (
+    accumulate,
+    groups_of,
+    policy_and_prompts,
+    recipe,
+    run_of,
+    sampled,
+    studies,
+)
 from tests.rrgtrain.policy.common import tiny_policy
 
 
@@ -227,7 +234,7 @@ def test_groups_without_variance_train_nothing(tmp_path: Path) -> None:
 
 def sampled_ids(cfg: Recipe, indices: list[int], step: int = 0) -> list[list[list[int]]]:
     policy, prompts = policy_and_prompts()
-    groups = sample_groups(run_of(policy, prompts, studies(5), cfg), indices, step)
+    groups = sampled(run_of(policy, prompts, studies(5), cfg), indices, step)
     assert policy.model.training, "left ready for the update"
     for group, index in zip(groups, indices, strict=True):
         assert group.index == index and group.study == studies(5)[index]
@@ -326,7 +333,7 @@ def test_a_policy_whose_weights_have_blown_up_stops_in_one_line() -> None:
         (0, "at step 0: the checkpoint tiny is bro"),
     ):
         with pytest.raises(UserError, match=f"no finite log-probability {told}") as e:
-            sample_groups(run, [0, 1], step)
+            sampled(run, [0, 1], step)
         assert "\n" not in str(e.value)
 
 
@@ -335,7 +342,7 @@ def test_another_engines_log_probs_weigh_the_tokens_they_differ_on():
     cfg = recipe("rl.algorithm=dr_grpo", "rl.beta=0", "rollout.cap=1.5")
     policy, prompts = policy_and_prompts()
     algorithm = build_algorithm(cfg)
-    (group,) = sample_groups(run_of(policy, prompts, studies(5), cfg), [0], 0)
+    (group,) = sampled(run_of(policy, prompts, studies(5), cfg), [0], 0)
     drawn = group.members[0]
     assert not drawn.corrected
 

@@ -29,7 +29,7 @@ from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from rrgtrain.train.sampler_gap import ROUNDING, Compared, SamplerWatch
@@ -107,7 +107,7 @@ def run(
         try:
             loop = RlRun(
                 policy,
-                PromptCache(policy, "short"),
+                PromptLoader(policy, "short"),
                 given,
                 cfg,
                 build_algorithm(cfg),
@@ -195,7 +195,7 @@ def test_a_fault_stops_the_run_before_it_learns(
     if fault.get("sees") == "smaller images":
         other = tiny_policy(dtype=dtype)
         bound_images(other, 28 * 28, 56 * 56)
-        smaller = {p.key: p for p in map(PromptCache(other, "short"), given) if p.key}
+        smaller = {p.key: p for p in map(PromptLoader(other, "short"), given) if p.key}
         fault["sees"] = lambda prompt: smaller.get(prompt.key, prompt)
     if fault.get("sees") == "other tokens":
         fault["sees"] = lambda prompt: replace(prompt, input_ids=prompt.input_ids.roll(1))

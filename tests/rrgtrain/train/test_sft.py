@@ -16,8 +16,8 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import sft as sft_module
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw
-from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.sft import SftResult, SftRun, sft_gradients, sft_loss, train_sft
 from tests.rrgtrain.common import gradients, policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
@@ -61,9 +61,9 @@ def trained(
 
 def test_the_loss_is_the_cross_entropy_of_one_report_at_a_time() -> None:
     policy = tiny_policy(dtype=torch.float64)
-    prompts = PromptCache(policy, "short")
+    prompts = PromptLoader(policy, "short")
     chosen = studies(4)
-    loss, tokens = sft_loss(policy, prompts, chosen)
+    loss, tokens = sft_loss(policy, prompts.batch(chosen), chosen)
     losses = []
     for study in chosen:
         prefix, ids = prompts(study).input_ids, policy.codec.encode(study.report or "")
@@ -80,16 +80,19 @@ def test_the_loss_is_the_cross_entropy_of_one_report_at_a_time() -> None:
 def test_a_micro_batch_counts_by_its_tokens_among_those_of_the_batch(budget: int) -> None:
     """Reports of unequal length: a mean of the micro-batches' own means would be another loss."""
     policy = tiny_policy(dtype=torch.float64)
-    prompts, chosen = PromptCache(policy, "short"), studies(4)
+    prompts, chosen = PromptLoader(policy, "short"), studies(4)
     found = []
     for tokens in (None, budget):
         settings = replace(recipe().sft, token_budget=tokens)
-        found.append((*sft_gradients(policy, prompts, chosen, settings, 0), gradients(policy)))
+        summed = sft_gradients(policy, prompts.batch(chosen), chosen, settings, 0)
+        found.append((*summed, gradients(policy)))
     (loss, tokens, wanted), (other, scored, cut) = found
     lengths = [len(policy.codec.encode(study.report or "")) for study in chosen]
     assert tokens == scored == sum(lengths) and len(set(lengths)) > 1
     assert other == pytest.approx(loss, rel=1e-10)
-    assert loss == pytest.approx(sft_loss(policy, prompts, chosen)[0].item(), rel=1e-10)
+    assert loss == pytest.approx(
+        sft_loss(policy, prompts.batch(chosen), chosen)[0].item(), rel=1e-10
+    )
     assert wanted.keys() == cut.keys()
     largest = max(float(value.abs().max()) for value in wanted.values())
     for name, value in wanted.items():
@@ -204,7 +207,9 @@ def test_a_loss_that_is_not_finite_stops_in_one_line(
     assert not (tmp_path / "run" / "checkpoints" / "sft").exists()
 
 
-def test_studies_without_a_report_are_left_out(tmp_path: Path, log: RunLog) -> None:
+def test_studies_without_a_report_are_left_out(
+    tmp_path: Path, log: RunLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     policy, prompts = policy_and_prompts()
     bare = [replace(study, report=None) for study in studies(3)]
     out = tmp_path / "out"
@@ -213,10 +218,12 @@ def test_studies_without_a_report_are_left_out(tmp_path: Path, log: RunLog) -> N
     mixed = [*bare, *studies(1)]
     asked: list[str] = []
 
-    def spied(study):
-        asked.append(study.report)
-        return prompts(study)
+    def spied(self, chosen):
+        asked.extend(study.report for study in chosen)
+        return batch(self, chosen)
 
+    batch = PromptLoader.batch
+    monkeypatch.setattr(PromptLoader, "batch", spied)
     validate = Validation(policy, [0.1] * 4)
-    train_sft(SftRun(policy, spied, mixed, recipe("sft.steps=2"), validate, out, log))  # type: ignore[arg-type]
+    train_sft(SftRun(policy, prompts, mixed, recipe("sft.steps=2"), validate, out, log))
     assert set(asked) == {studies(1)[0].report}

@@ -21,7 +21,7 @@ from rrgtrain.run.stages import Stages
 from rrgtrain.schema import CheckpointSettings, LoraSettings
 from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.sft import SftResult, SftRun, train_sft
 from tests.rrgtrain.common import recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
@@ -63,7 +63,7 @@ def tuned(
             assert checkpointer.resume() == "at step 4 of sft"
         # a process that is started again draws something else
         torch.manual_seed(2 if resume else 1)
-        prompts, out = PromptCache(policy, "short"), run.checkpoints / "sft"
+        prompts, out = PromptLoader(policy, "short"), run.checkpoints / "sft"
         try:
             result = train_sft(
                 SftRun(
@@ -130,7 +130,7 @@ def test_a_checkpoint_of_before_the_metric_could_be_chosen(
     policy = tiny_policy()
     cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}")
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
-        given = policy, PromptCache(policy, "short"), studies(5), cfg, lambda: {by: 0.4}
+        given = policy, PromptLoader(policy, "short"), studies(5), cfg, lambda: {by: 0.4}
         done = train_sft(SftRun(*given, run.checkpoints / "sft", log, checkpointer=Before()))
     assert done.best_step == step and done.steps == step + 2
     state = {**dataclasses.asdict(done), "best": "checkpoints/sft"}

@@ -19,7 +19,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.run.session import Session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from rrgtrain.train.step_record import (
@@ -55,7 +55,7 @@ def opened(cfg: Recipe) -> Session:
     given = studies(5)
     rewards = RewardService(cfg.reward)
     rewards.fit(given)
-    return Session(cfg, {"train": given}, policy, PromptCache(policy, "short"), rewards)
+    return Session(cfg, {"train": given}, policy, PromptLoader(policy, "short"), rewards)
 
 
 def run_and_record(name: str, out: Path, *more: str) -> tuple[Recipe, Path]:

@@ -17,8 +17,8 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
-from rrgtrain.train.prompt_cache import PromptCache
 from rrgtrain.train.sft import sft_loss
 from rrgtrain.train.target_text import check_template, target_text, with_findings
 from tests.rrgtrain.common import recipe, studies
@@ -39,7 +39,8 @@ def test_a_template_holds_the_report_and_its_findings() -> None:
 
 def test_the_loss_is_of_the_template() -> None:
     policy = tiny_policy()
-    prompts, given = PromptCache(policy, "short"), studies(2)
+    given = studies(2)
+    prompts = PromptLoader(policy, "short").batch(given)
     plain, tokens = sft_loss(policy, prompts, given)
     framed, more = sft_loss(policy, prompts, given, THINK)
     assert more == sum(len(policy.codec.encode(target_text(s, THINK))) for s in given) > tokens
@@ -83,7 +84,7 @@ def test_eight_bits_train_the_same_parameters() -> None:
     policy = tiny_policy()
     before = {n: p.detach().clone() for n, p in policy.model.named_parameters()}
     optimizer = optimizer_of(policy.model, recipe("rl.optimizer=adamw_8bit", "rl.lr=0.01").rl)
-    loss, _ = sft_loss(policy, PromptCache(policy, "short"), studies(2))
+    loss, _ = sft_loss(policy, PromptLoader(policy, "short").batch(studies(2)), studies(2))
     loss.backward()
     optimizer.step()
     changed = [n for n, p in policy.model.named_parameters() if not torch.equal(p, before[n])]
@@ -106,7 +107,7 @@ def test_eight_bits_go_on_from_a_checkpoint(tmp_path: Path) -> None:
     rl = recipe("rl.optimizer=adamw_8bit", "rl.lr=0.01").rl
 
     def stepped(optimizer: torch.optim.Optimizer, policy: Policy) -> None:
-        loss, _ = sft_loss(policy, PromptCache(policy, "short"), studies(2))
+        loss, _ = sft_loss(policy, PromptLoader(policy, "short").batch(studies(2)), studies(2))
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -16,7 +16,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.reference import Reference, reference_of
 from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.update import is_on_policy, update
@@ -71,7 +71,7 @@ def run(policy: Policy, cfg: Recipe, reference: Reference | None = None) -> dict
     algorithm = build_algorithm(cfg)
     optimizer = torch.optim.SGD(policy.model.parameters(), lr=cfg.rl.lr)
     watch = SamplerWatch(policy, algorithm, cfg)
-    of_run = run_of(policy, PromptCache(policy, "short"), [], cfg, algorithm=algorithm)
+    of_run = run_of(policy, PromptLoader(policy, "short"), [], cfg, algorithm=algorithm)
     of_run.reference, of_run.optimizer, of_run.watch = reference, optimizer, watch
     return update(of_run, Batch.of(groups, values, cfg.rl), 0.01, (0, 1))[0]
 

@@ -9,7 +9,7 @@ import torch
 
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import PolicySettings
-from rrgtrain.train.prompt_cache import PromptCache
+from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.vision_warmup import warm_up_vision
 from tests.rrgtrain.common import phantoms, studies
 from tests.rrgtrain.data.common import studies_under
@@ -20,7 +20,7 @@ def warmed(steps: int = 3, seed: int = 0) -> tuple[Policy, float]:
     policy = tiny_policy()
     train = studies_under("iu_xray", phantoms())["train"]
     settings = PolicySettings(warmup_steps=steps, warmup_lr=1e-3, seed=seed)
-    loss = warm_up_vision(policy, PromptCache(policy, "short"), train, settings, batch=4)
+    loss = warm_up_vision(policy, PromptLoader(policy, "short"), train, settings, batch=4)
     return policy, loss
 
 
@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_tower() -> None:
 
 def test_without_images_labels_or_steps_nothing_happens() -> None:
     policy = tiny_policy()
-    prompts = PromptCache(policy, "short")
+    prompts = PromptLoader(policy, "short")
     seen = studies_under("iu_xray", phantoms())["train"]
     unlabelled = [replace(study, labels=None) for study in seen]
     for given, steps in ((studies(3), 2), (unlabelled, 2), (seen, 0), ([], 2)):

@@ -1,0 +1,175 @@
+"""Encode the prompts of studies, their images ahead of use by worker processes.
+
+Reading a radiograph and cutting it into patches takes 30 to 150 ms of a core (estimate), tokenising
+its prompt less than one: workers of PyTorch's DataLoader do the first, this process the second. The
+order is the caller's, who names the batches from any step on, so a resumed run reads what the
+uninterrupted one would have read.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import islice, tee
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch.utils.data import DataLoader, Dataset
+
+from rrgtrain.data.images import read_image
+from rrgtrain.data.study import Study
+from rrgtrain.errors import UserError
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import EncodedPrompt, Pixels, encode_pixels, prompt_of
+from rrgtrain.schema import DataSettings
+
+T = TypeVar("T")
+
+MIB = 1 << 20
+
+
+class PromptLoader:
+    """Encode prompts: `loader(study)` now, `loader.ahead(batches)` while the device works.
+
+    The prompts of the first studies stay, up to `data.cache_mib` of pixels: a small data set, or
+    the validation studies, are encoded once. Memory does not grow beyond that.
+    """
+
+    def __init__(self, policy: Policy, style: str, settings: DataSettings | None = None) -> None:
+        settings = settings or DataSettings()
+        self.policy, self.style = policy, style
+        self.workers, self.read_ahead = settings.workers, settings.read_ahead
+        self._room = settings.cache_mib * MIB
+        self._stored: dict[str, EncodedPrompt] = {}
+
+    def __call__(self, study: Study) -> EncodedPrompt:
+        """Encode the prompt of one study, or return it if it is stored."""
+        stored = self._stored.get(study.id)
+        return stored or self._encode(study, _read(self.policy.image_processor, _paths(study)))
+
+    def batch(self, studies: Sequence[Study]) -> list[EncodedPrompt]:
+        """Encode the prompts of a batch, a study that comes twice once."""
+        return _each_once(studies, self)
+
+    def ahead(self, batches: Iterable[Sequence[Study]]) -> Generator[list[EncodedPrompt]]:
+        """Yield the prompts of each batch, in order; workers read `data.read_ahead` studies ahead.
+
+        With `data.workers` 0 a batch is read when it is asked for. Close the iterator to end the
+        workers.
+
+        Raises:
+            UserError: an image that cannot be read, when its batch is asked for, or a worker that
+                died.
+        """
+        if not self.workers:
+            yield from map(self.batch, batches)
+            return
+        batches, later = tee(batches)
+        skipped: deque[bool] = deque()
+        arrived: deque[Pixels | UserError | None] = deque()
+
+        def asked() -> Iterator[tuple[Path, ...]]:
+            for studies in later:
+                for study in _unique(studies):
+                    skipped.append(not study.images or study.id in self._stored)
+                    if not skipped[-1]:
+                        yield _paths(study)
+
+        with closing(self._read_ahead(asked())) as pixels:
+
+            def encode(study: Study) -> EncodedPrompt:
+                if not skipped:  # nobody has asked for this study yet
+                    arrived.extend(islice(pixels, 1))
+                if skipped.popleft():
+                    return self(study)
+                return self._encode(study, arrived.popleft() if arrived else next(pixels))
+
+            for studies in batches:
+                yield _each_once(studies, encode)
+
+    def _encode(self, study: Study, pixels: Pixels | UserError | None) -> EncodedPrompt:
+        if isinstance(pixels, UserError):
+            raise pixels
+        prompt = prompt_of(self.policy, study, pixels, style=self.style)
+        size = 0 if pixels is None else pixels.pixel_values.nbytes
+        if size <= self._room and study.id not in self._stored:
+            self._room -= size
+            self._stored[study.id] = prompt
+        return prompt
+
+    def _read_ahead(
+        self, asked: Iterator[tuple[Path, ...]]
+    ) -> Generator[Pixels | UserError | None]:
+        loader: DataLoader[Any] = DataLoader(
+            _Images(self.policy.image_processor),
+            batch_size=None,
+            sampler=asked,
+            num_workers=self.workers,
+            prefetch_factor=-(-self.read_ahead // self.workers),
+            pin_memory=self.policy.device.type == "cuda",
+            collate_fn=_as_it_is,
+            worker_init_fn=_leave_signals,
+        )
+        # PyTorch's handler would raise wherever this process stands when a worker dies; without it
+        # the death shows at the next batch.
+        handler = signal.getsignal(signal.SIGCHLD)
+        pixels = iter(loader)
+        if signal.getsignal(signal.SIGCHLD) is not handler:
+            signal.signal(signal.SIGCHLD, handler)
+        try:
+            yield from pixels
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error):
+                raise
+            raise UserError(
+                f"a process that reads images died ({str(error).splitlines()[0]}); it may lack "
+                "memory, /dev/shm included: lower data.read_ahead or data.workers"
+            ) from error
+        finally:
+            del pixels  # ends the workers
+
+
+class _Images(Dataset[Any]):
+    """The images of a study, by their paths."""
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+
+    def __getitem__(self, paths: Any) -> Pixels | UserError | None:
+        try:
+            return _read(self.processor, paths)
+        except UserError as error:
+            # raised where the study is used, in one line
+            return error
+
+
+def _read(processor: Any, paths: Sequence[Path]) -> Pixels | None:
+    return encode_pixels(processor, [read_image(path) for path in paths]) if paths else None
+
+
+def _paths(study: Study) -> tuple[Path, ...]:
+    return tuple(image.path for image in study.images)
+
+
+def _unique(studies: Sequence[Study]) -> Iterable[Study]:
+    return {study.id: study for study in studies}.values()
+
+
+def _each_once(
+    studies: Sequence[Study], encode: Callable[[Study], EncodedPrompt]
+) -> list[EncodedPrompt]:
+    prompts = {study.id: encode(study) for study in _unique(studies)}
+    return [prompts[study.id] for study in studies]
+
+
+def _as_it_is(value: T) -> T:
+    return value
+
+
+def _leave_signals(worker: int) -> None:
+    """Leave Ctrl-C to the trainer; the other signals end a worker at once."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,190 @@
+"""Prompts read ahead: the same as those read at once, each once, and workers that fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from rrgtrain.data.study import ImageRef, Study
+from rrgtrain.errors import UserError
+from rrgtrain.log.logs import NoLog
+from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.schema import DataSettings
+from rrgtrain.train import loader as loader_module
+from rrgtrain.train.loader import PromptLoader
+from rrgtrain.train.sft import SftRun, train_sft
+from tests.rrgtrain.common import phantoms, recipe, studies
+from tests.rrgtrain.policy.common import tiny_policy
+
+ORDER = ((0, 1), (2, 2), (1, 3), (4, 0), (5,), (6, 3), (0, 4))
+
+
+def mixed() -> list[Study]:
+    """Seven studies, with and without images."""
+    files = sorted((phantoms() / "images").rglob("*.png"))[:4]
+    with_images = [
+        Study(f"seen-{i}", "train", "Normal.", None, (ImageRef(file, "frontal"),))
+        for i, file in enumerate(files)
+    ]
+    return [*with_images[:2], *studies(2), *with_images[2:], studies(3)[2]]
+
+
+def batches(given: list[Study]) -> list[list[Study]]:
+    return [[given[i] for i in batch] for batch in ORDER]
+
+
+def loader(**settings: int) -> PromptLoader:
+    return PromptLoader(tiny_policy(), "short", DataSettings(**settings))
+
+
+def same(one: EncodedPrompt, other: EncodedPrompt) -> bool:
+    if (one.pixel_values is None) != (other.pixel_values is None) or one.key != other.key:
+        return False
+    alike = torch.equal(one.input_ids, other.input_ids)
+    if one.pixel_values is None or other.pixel_values is None:
+        return alike
+    assert one.image_grid_thw is not None and other.image_grid_thw is not None
+    return (
+        alike
+        and torch.equal(one.pixel_values, other.pixel_values)
+        and torch.equal(one.image_grid_thw, other.image_grid_thw)
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "ahead", "cache"), [(0, 1, 64), (1, 1, 0), (1, 40, 64), (3, 1, 1), (3, 40, 0)]
+)
+def test_what_workers_read_is_what_is_read_at_once(workers: int, ahead: int, cache: int) -> None:
+    given, plain = mixed(), loader(cache_mib=0)
+    read = loader(workers=workers, read_ahead=ahead, cache_mib=cache)
+    for _ in range(2):  # the second time some are stored
+        with closing(read.ahead(batches(given))) as prompts:
+            arrived = list(prompts)
+        assert [len(batch) for batch in arrived] == [len(batch) for batch in ORDER]
+        for batch, wanted in zip(arrived, batches(given), strict=True):
+            assert all(same(p, plain(s)) for p, s in zip(batch, wanted, strict=True))
+
+
+def test_a_study_is_encoded_once_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: Counter[Path] = Counter()
+    image = loader_module.read_image
+
+    def counted(path: Path) -> object:
+        read[path] += 1
+        return image(path)
+
+    monkeypatch.setattr(loader_module, "read_image", counted)
+    given = mixed()[:2]
+    prompts = loader(cache_mib=0).batch([given[0], given[1], given[0]])
+    assert same(prompts[0], prompts[2])
+    assert set(read.values()) == {1} and len(read) == 2
+
+
+def test_what_is_kept_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = mixed()
+    read = loader(cache_mib=1)
+    for _ in range(2):
+        size = [read(study).pixel_values for study in given]
+    bytes_ = sum(p.pixel_values.nbytes for p in read._stored.values() if p.pixel_values is not None)
+    assert 0 < bytes_ <= 1 << 20 < sum(p.nbytes for p in size if p is not None)
+
+
+def test_a_broken_image_is_told_with_its_batch_and_not_before(tmp_path: Path) -> None:
+    given = mixed()
+    path = tmp_path / "broken.png"
+    path.write_bytes(b"not an image")
+    (image,) = given[4].images
+    given[4] = replace(given[4], images=(replace(image, path=path),))
+    with closing(loader(workers=2, read_ahead=20).ahead(batches(given))) as prompts:
+        for _ in range(3):
+            next(prompts)
+        with pytest.raises(UserError, match=r"broken\.png: not an image") as error:
+            next(prompts)
+    assert "\n" not in str(error.value)
+
+
+def kill_itself(path: Path) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_killed_for_memory_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = signal.getsignal(signal.SIGCHLD)
+    monkeypatch.setattr(loader_module, "read_image", kill_itself)
+    with (
+        closing(loader(workers=1).ahead(batches(mixed()))) as prompts,
+        pytest.raises(UserError, match=r"a process that reads images died .*data.read_ahead") as e,
+    ):
+        list(prompts)
+    assert "\n" not in str(e.value)
+    assert signal.getsignal(signal.SIGCHLD) is handler
+
+
+def children() -> set[int]:
+    own = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
+    alive = set(map(int, own.read_text().split()))
+    return {pid for pid in alive if "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()}
+
+
+def test_workers_end_with_the_iterator() -> None:
+    before = children()
+    prompts = loader(workers=2).ahead(batches(mixed()))
+    next(prompts)
+    assert len(children() - before) >= 2
+    prompts.close()
+    assert children() <= before
+
+
+def test_a_run_learns_the_same_with_workers(tmp_path: Path) -> None:
+    weights = []
+    for workers in (0, 2):
+        policy = tiny_policy()
+        prompts = PromptLoader(policy, "short", DataSettings(workers=workers, read_ahead=3))
+        out = tmp_path / str(workers) / "checkpoints" / "sft"
+        validate = dict.fromkeys(["micro_f1_13"], 0.5).copy
+        train_sft(SftRun(policy, prompts, mixed(), recipe(), validate, out, NoLog()))
+        weights.append({name: p.detach().clone() for name, p in policy.model.named_parameters()})
+    assert all(torch.equal(weights[0][name], value) for name, value in weights[1].items())
+
+
+FLAT = """
+import resource, sys
+from pathlib import Path
+from rrgtrain.data.study import ImageRef, Study
+from rrgtrain.schema import DataSettings
+from rrgtrain.train.batch_order import batch_indices
+from rrgtrain.train.loader import PromptLoader
+from tests.rrgtrain.policy.common import tiny_policy
+
+image = (ImageRef(Path(sys.argv[1]), "frontal"),)
+studies = [Study(f"s{i}", "train", "Normal.", None, image) for i in range(50_000)]
+loader = PromptLoader(tiny_policy(), "short", DataSettings(cache_mib=int(sys.argv[2])))
+steps = ([studies[i] for i in batch_indices(50_000, 4, step, 0)] for step in range(501))
+for step, prompts in enumerate(loader.ahead(steps)):
+    if step in (50, 500):
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        print(pages * resource.getpagesize())
+"""
+
+
+@pytest.mark.slow
+def test_memory_is_flat_in_the_number_of_studies() -> None:
+    """50,000 studies; a cache without a bound grows all the time."""
+    (image, *_) = sorted((phantoms() / "images").rglob("*.png"))
+
+    def growth(cache_mib: int) -> float:
+        command = [sys.executable, "-c", FLAT, str(image), str(cache_mib)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        early, late = map(int, done.stdout.split())
+        return late / early
+
+    assert growth(8) < 1.05
+    assert growth(10_000) > 1.05
