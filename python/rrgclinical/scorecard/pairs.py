@@ -63,8 +63,8 @@ def pair_reports(
             notes.append(f"{name}: {len(empty)} of {len(texts)} reports are empty ({shown}).")
         systems[name] = texts
     ids = [_id(references, i) for i in range(len(references.texts))]
-    blank = [i for i, texts in zip(ids, references.texts, strict=True) if _blank(texts)]
-    if blank and len(blank) < len(ids):
+    blank = [i for i, texts in zip(ids, references.texts, strict=True) if texts and _blank(texts)]
+    if blank:
         notes.append(f"{len(blank)} of {len(ids)} references are empty ({_named(blank)}).")
     return Pairs(ids, references.texts, systems, references.labels, notes)
 

@@ -98,10 +98,12 @@ def read_references(
 ) -> Reports:
     """Read the reference reports of a file, and its labels where it has the columns.
 
-    Rows of one id are several references of it; equal ones count once. `split` is read of a file
-    of splits, as R2Gen's annotation. want_labels: None takes labels where there are any, False
-    looks for none, True wants them. Raises UserError as `read_predictions`, and for labels that
-    only some rows have, that differ in one id, or that are no class.
+    Rows of one id are several references of it; equal ones count once, and null is none. `split`
+    is read of a file of splits, as R2Gen's annotation. want_labels: None takes labels where there
+    are any, False looks for none, True wants them.
+
+    Raises UserError as `read_predictions`, and for labels that only some rows have, that differ
+    in one id, or that are no class.
     """
     path, columns = Path(path), columns or Columns()
     rows = _rows(path, split=split)
@@ -111,9 +113,8 @@ def read_references(
             f"{path} has no labels; wanted the 14 CheXpert columns or a column of lists named by "
             f"eval.labels_column; its columns are {_listed(rows)}"
         )
-    wanted = None if labelled and not _usual(rows, REFERENCES) else REFERENCES
     text = columns.reference
-    if text or wanted:
+    if text or not labelled or _usual(rows, REFERENCES):
         text = _column(path, rows, text, REFERENCES, "eval.reference_column", first=True)
     ids = _ids(path, rows, columns.id)
     found: dict[str, list[str]] = {}
@@ -283,6 +284,8 @@ def _text(row: _Row, column: str) -> str:
 
 def _texts(row: _Row, column: str) -> list[str]:
     value = row[column]
+    if value is None:
+        return []
     if not isinstance(value, list):
         return [_text(row, column)]
     if not value:

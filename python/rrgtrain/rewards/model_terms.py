@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 import torch
 
@@ -40,6 +43,15 @@ def green_score(batch: RewardBatch) -> np.ndarray:
 
 def radgraph_score(batch: RewardBatch) -> np.ndarray:
     """RadGraph-F1 at `reward.radgraph_level`; 0 where a report is empty or has no entity."""
+    return _radgraph(batch, batch.settings.radgraph_level)
+
+
+def radgraph_at(level: str) -> Callable[[RewardBatch], np.ndarray]:
+    """Make the term RadGraph-F1 at one level; the three read each text once."""
+    return partial(_radgraph, level=level)
+
+
+def _radgraph(batch: RewardBatch, level: str) -> np.ndarray:
     from rrgclinical.radgraph import radgraph_f1
 
     reader, settings = batch.open("radgraph"), batch.settings
@@ -50,7 +62,7 @@ def radgraph_score(batch: RewardBatch) -> np.ndarray:
     rows = zip(batch.reports, batch.references, found, wanted, strict=True)
     return np.array(
         [
-            getattr(radgraph_f1(x, y, case=settings.radgraph_case), settings.radgraph_level)
+            getattr(radgraph_f1(x, y, case=settings.radgraph_case), level)
             if report and reference
             else 0.0
             for report, reference, x, y in rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,6 +24,7 @@ from rrgtrain.rewards.labellers import (
     open_extractor,
     open_labeller,
 )
+from rrgtrain.rewards.model_files import check_model_files
 from rrgtrain.rewards.term_models import open_model
 from rrgtrain.rewards.terms import TERMS, find_term
 from rrgtrain.schema import RewardSettings
@@ -64,6 +65,7 @@ class RewardService:
         """Builds what the recipe names. UserError for an unknown term, option or backend."""
         if not settings.terms:
             raise UserError(f"reward.terms is empty; choose from {', '.join(sorted(TERMS))}")
+        check_model_files(settings)
         self._terms = {name: find_term(name, TERMS) for name in settings.terms}
         for name, start in settings.starts.items():
             if name not in settings.terms:
@@ -116,6 +118,20 @@ class RewardService:
                 total += weight * value
         self._scored = True
         return Scores({"total": total, **values}, batch.notes)
+
+    def measure(
+        self, terms: Sequence[str], reports: Sequence[str], references: Sequence[str]
+    ) -> Iterator[tuple[str, np.ndarray | RewardError]]:
+        """Score reports by named terms, weighed or not; one that fails gives its error.
+
+        Reports are taken as they are, without blocks. They are read once for all terms.
+        """
+        batch = self._batch(reports, reports, _studies(references))
+        for name in terms:
+            try:
+                yield name, self._value(name, batch)
+            except RewardError as error:
+                yield name, error
 
     def submit(
         self,
@@ -233,7 +249,8 @@ class RewardService:
         wanted = (len(batch.studies),)
         try:
             with self.watch.measure(name):
-                value = np.array(self._terms[name](batch), dtype=np.float64)
+                term = self._terms.get(name) or find_term(name, TERMS)
+                value = np.array(term(batch), dtype=np.float64)
         except Exception as error:
             raise RewardError(f"reward term {name} failed: {_cause(error)}") from error
         if value.shape != wanted:

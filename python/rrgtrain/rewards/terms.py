@@ -23,6 +23,7 @@ from rrgtrain.rewards.model_terms import (
     green_score,
     official_radgraph,
     official_rate,
+    radgraph_at,
     radgraph_score,
     rate_score,
 )
@@ -131,6 +132,7 @@ TERMS: dict[str, Term] = {
     "facts": fact_score,
     "green": green_score,
     "radgraph": radgraph_score,
+    **{f"radgraph_{level}": radgraph_at(level) for level in ("simple", "partial", "complete")},
     "ratescore": rate_score,
     "radgraph-official": official_radgraph,
     "ratescore-official": official_rate,

@@ -30,6 +30,7 @@ from rrgtrain.policy.template import check_prompt
 from rrgtrain.policy.tiny import TinyConfig, build_tiny, check_sizes
 from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.rewards import RewardService
+from rrgtrain.rewards.model_files import check_model_files
 from rrgtrain.run.preflight import (
     check_data,
     check_lengths,
@@ -168,9 +169,11 @@ def check_start(recipe: Recipe) -> Any:
     """Looks at what the policy starts from before anything is written or drawn.
 
     Returns transformers' configuration of the checkpoint, None where the policy is built. Raises
-    UserError for a device that is not there or lacks the dtype, a size that cannot be, and as
-    `read_config` does.
+    UserError for model files that are missing, a device that is not there or lacks the dtype, a
+    size that cannot be, and as `read_config` does.
     """
+    edits = [recipe.edit.extractor] if "editgrpo" in recipe.rl.algorithm else []
+    check_model_files(recipe.reward, [name for name in edits if name])
     if recipe.policy.device == "cuda" and not torch.cuda.is_available():
         raise UserError(
             f"policy.device=cuda, but PyTorch {torch.__version__} finds no GPU; set "

@@ -1,0 +1,80 @@
+"""Name the metrics of a scorecard: labels by the reader that gave them, clinical ones first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+CLINICAL, TEXT = "clinical", "text"
+
+_READERS = {
+    "rules": "rules",
+    "chexbert": "CheXbert",
+    "chexbert-official": "CheXbert",
+}
+_TOKENS = {"r2gen": "R2Gen's tokens", "ptb": "PTB tokens"}
+_AVERAGES = ("micro", "macro", "sample")
+_RATES = {"precision": "precision", "recall": "recall", "f1": "F1"}
+_SETS = {"": "14", "_13": "13", "_5": "5"}
+# `match` has the form of RaTEScore, on the entities and cosines of the extractor.
+_ENTITIES = {
+    "entity_f1": "entity F1 ({})",
+    "match": "entity match ({})",
+    "radgraph_simple": "RadGraph-F1, simple",
+    "radgraph_partial": "RadGraph-F1, partial",
+    "radgraph_complete": "RadGraph-F1, complete",
+    "ratescore": "RaTEScore",
+    "radgraph-official": "RadGraph-F1 (its package)",
+    "ratescore-official": "RaTEScore (its package)",
+    "green": "GREEN",
+}
+_TEXT = {
+    **{f"bleu{n}": f"BLEU-{n}" for n in range(1, 5)},
+    "rouge_l": "ROUGE-L",
+    "meteor": "METEOR",
+    "cider": "CIDEr",
+}
+MAIN = (
+    *("micro_f1", "macro_f1", "micro_f1_13", "macro_f1_13", "micro_f1_5", "macro_f1_5"),
+    *("sample_f1", *_ENTITIES, "bleu4", "rouge_l", "cider"),
+)
+"""Metrics that are shown of sub-groups and comparisons; the files hold all."""
+
+
+@dataclass(frozen=True)
+class MetricName:
+    """A metric as tables print it."""
+
+    key: str
+    label: str
+    kind: str
+
+
+def metric_names(
+    keys: Iterable[str], *, labeller: str, extractor: str, tokenization: str
+) -> list[MetricName]:
+    """Name and order metrics: labels, entities, what a reward measured, then words."""
+    reader = _READERS.get(labeller, labeller)
+    known = _label_names(reader)
+    known |= {key: text.format(extractor) for key, text in _ENTITIES.items()}
+    words = {key: f"{text} ({_TOKENS[tokenization]})" for key, text in _TEXT.items()}
+    # ROUGE-L and METEOR 1.5 have tokens of their own
+    words |= {key: _TEXT[key] for key in ("rouge_l", "meteor")}
+    unique = list(dict.fromkeys(keys))
+    clinical = [key for key in known if key in unique]
+    clinical += [key for key in unique if key not in known and key not in words]
+    return [
+        *(MetricName(key, known.get(key, key), CLINICAL) for key in clinical),
+        *(MetricName(key, words[key], TEXT) for key in words if key in unique),
+    ]
+
+
+def _label_names(reader: str) -> dict[str, str]:
+    named = {}
+    for average in _AVERAGES:
+        for suffix, count in _SETS.items():
+            for rate, text in _RATES.items():
+                named[f"{average}_{rate}{suffix}"] = f"{average}-{text}-{count} ({reader})"
+    named["accuracy"] = f"accuracy of 14 labels ({reader})"
+    named["exact_5"] = f"all 5 right ({reader})"
+    return named

@@ -1,0 +1,183 @@
+"""Write a scorecard as text, CSV, JSON and LaTeX; clinical metrics come first in all."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from collections.abc import Iterator, Mapping, Sequence
+
+from rrgclinical.scorecard.card import Group, Scorecard, Value
+from rrgclinical.scorecard.names import MAIN, MetricName
+from rrgclinical.shown import one_line, printable
+
+MISSING = "-"
+_SPECIAL = {
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "\\": r"\textbackslash{}",
+}
+
+
+def as_json(card: Scorecard) -> str:
+    """Write every number of the card, with names, rules, settings and notes."""
+    return json.dumps(dataclasses.asdict(card), indent=1, ensure_ascii=False) + "\n"
+
+
+def as_csv(card: Scorecard) -> str:
+    """Write one row a value: group, its n, system, metric, its name, value, ends of the interval.
+
+    The groups are the sub-groups, and `finding: NAME` with the number of its positives.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["group", "n", "system", "metric", "name", "value", "low", "high"])
+    for group in card.groups:
+        for system, found in group.systems.items():
+            for metric in card.metrics:
+                value = found.get(metric.key)
+                cells = ["", "", ""] if value is None else [value.value, value.low, value.high]
+                writer.writerow([group.name, group.n, system, metric.key, metric.label, *cells])
+    for finding in card.findings:
+        for system, rates in finding.systems.items():
+            for rate, value in rates.items():
+                row = [f"finding: {finding.name}", finding.positives, system, rate, rate]
+                writer.writerow([*row, value.value, value.low, value.high])
+    return out.getvalue()
+
+
+def as_text(card: Scorecard) -> str:
+    """Write the tables for a terminal, each reason and note beneath them."""
+    lines = [f"{card.studies} studies; 95 % bootstrap intervals", ""]
+    for _, rows in tables(card):
+        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+        for row in rows:
+            cells = [
+                cell.ljust(width) if i == 0 else cell.rjust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append("  ".join(cells).rstrip())
+        lines.append("")
+    return "\n".join([*lines, *foot(card)]) + "\n"
+
+
+def as_latex(card: Scorecard) -> str:
+    """Write the tables with booktabs, one a group of rows."""
+    parts = ["% \\usepackage{booktabs}"]
+    for title, rows in tables(card):
+        columns = "l" + "r" * (len(rows[0]) - 1)
+        body = [" & ".join(map(_escaped, row)) + r" \\" for row in rows]
+        parts += [
+            r"\begin{table}",
+            f"\\caption{{{_escaped(title)}}}",
+            f"\\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            body[0],
+            r"\midrule",
+            *body[1:],
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    return "\n".join([*parts, *(f"% {one_line(line)}" for line in foot(card))]) + "\n"
+
+
+def foot(card: Scorecard) -> list[str]:
+    """Say why metrics are absent, what the groups are, and what a reader must not miss."""
+    labels = {metric.key: metric.label for metric in card.metrics}
+    absent: dict[str, list[str]] = {}
+    for key, reason in card.absent.items():
+        absent.setdefault(reason, []).append(labels.get(key, key))
+    lines = [f"{', '.join(named)}: {MISSING}, {reason}" for reason, named in absent.items()]
+    lines += [f"{group.name}: {group.rule}, n = {group.n}." for group in card.groups[1:]]
+    return [one_line(line) for line in [*lines, *card.notes]]
+
+
+def tables(card: Scorecard) -> Iterator[tuple[str, list[list[str]]]]:
+    """Give each table as a title and rows of cells, the first row its header."""
+    first = card.groups[0]
+    yield f"All metrics, {card.studies} studies", _rows("metric", card.metrics, first)
+    shown = [metric for metric in card.metrics if metric.key in MAIN]
+    for group in card.groups[1:]:
+        title = f"{group.name}: {group.rule}"
+        there = [m for m in shown if any(m.key in found for found in group.systems.values())]
+        yield title, _rows(f"{group.name}, n = {group.n}", there, group)
+    yield "F1 of each finding", _findings(card)
+    if card.comparisons:
+        yield "Paired differences with p-values", _differences(card, shown)
+
+
+def _rows(corner: str, metrics: Sequence[MetricName], group: Group) -> list[list[str]]:
+    rows = [[corner, *(one_line(name) for name in group.systems)]]
+    for metric in metrics:
+        cells = [_cell(found.get(metric.key)) for found in group.systems.values()]
+        rows.append([metric.label, *cells])
+    return rows
+
+
+def _findings(card: Scorecard) -> list[list[str]]:
+    rows = [["F1 of a finding", "positives", *(one_line(name) for name in card.systems)]]
+    for finding in card.findings:
+        cells = [_cell(finding.systems[name]["f1"]) for name in card.systems]
+        share = f"{finding.positives} ({finding.positives / card.studies:.1%})"
+        rows.append(
+            [finding.name, share, *(cells if finding.positives else [MISSING] * len(cells))]
+        )
+    return rows
+
+
+def _differences(card: Scorecard, metrics: Sequence[MetricName]) -> list[list[str]]:
+    named = [f"{one_line(c.second)} - {one_line(c.first)}" for c in card.comparisons]
+    rows = [["difference", *named]]
+    compared = {key for comparison in card.comparisons for key in comparison.differences}
+    for metric in (m for m in metrics if m.key in compared):
+        cells = []
+        for comparison in card.comparisons:
+            found = comparison.differences.get(metric.key)
+            text = MISSING
+            if found is not None:
+                text = f"{found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}] "
+                text += f"p {found.p_value:.3f}"
+            cells.append(text)
+        rows.append([metric.label, *cells])
+    return rows
+
+
+def _cell(value: Value | None) -> str:
+    return MISSING if value is None else f"{value.value:.3f} [{value.low:.3f}, {value.high:.3f}]"
+
+
+def _escaped(text: str) -> str:
+    return "".join(_SPECIAL.get(char, char) for char in printable(text))
+
+
+def report_rows(
+    ids: Sequence[str],
+    references: Sequence[Sequence[str]],
+    systems: Mapping[str, Sequence[str]],
+    labels: Mapping[str, Sequence[Sequence[int]]],
+    truth: Sequence[Sequence[int]],
+    scores: Mapping[str, Mapping[str, Sequence[float]]],
+) -> Iterator[str]:
+    """Write all reports as lines of JSON: one a study and system, as `read_predictions` reads.
+
+    `labels_predicted` and `labels_true` are 14 class ids, `scores` the values of this report.
+    """
+    for name, reports in systems.items():
+        for i, (key, report) in enumerate(zip(ids, reports, strict=True)):
+            texts = list(references[i])
+            row = {
+                "system": name,
+                "id": key,
+                "report": report,
+                "reference": texts[0] if len(texts) == 1 else texts or None,
+                "labels_predicted": list(labels[name][i]),
+                "labels_true": list(truth[i]),
+                "scores": {metric: float(column[i]) for metric, column in scores[name].items()},
+            }
+            yield json.dumps(row, ensure_ascii=False) + "\n"

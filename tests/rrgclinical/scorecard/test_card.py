@@ -1,0 +1,171 @@
+"""The numbers of a scorecard, by hand and by the plain metrics, and its tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rrgclinical import OBSERVATIONS, build_labeller
+from rrgclinical.metrics import label_report
+from rrgclinical.scorecard import (
+    CardSettings,
+    Pairs,
+    Reading,
+    Scorecard,
+    as_csv,
+    as_json,
+    as_latex,
+    as_text,
+    joined_truth,
+    read_predictions,
+    read_references,
+    report_rows,
+    scorecard,
+)
+
+REFERENCES = [
+    "The heart is enlarged. Small left pleural effusion.",
+    "No acute disease. The lungs are clear.",
+    "Mild pulmonary edema.",
+    "Normal chest.",
+    *["No acute disease."] * 16,
+    "Right pneumothorax.",
+]
+REPORTS = {
+    "A & <b>": ["Large heart.", *["No acute disease."] * 19, "Right pneumothorax."],
+    "template": ["No acute disease."] * 21,
+}
+LABELLER = build_labeller("rules")
+TRUTH = LABELLER.label(REFERENCES)
+
+
+def card(**more: object) -> Scorecard:
+    ids = [f"s{i}" for i in range(len(REFERENCES))]
+    pairs = Pairs(ids, [[r] for r in REFERENCES], REPORTS, notes=["<i>one</i> note"])
+    readings = {
+        name: Reading(LABELLER.label(texts), {"entity_f1": np.linspace(0, 1, len(texts))})
+        for name, texts in REPORTS.items()
+    }
+    return scorecard(pairs, TRUTH, readings, CardSettings(resamples=50), **more)  # type: ignore[arg-type]
+
+
+def test_values_are_those_of_the_metrics_and_lie_in_their_intervals() -> None:
+    made = card()
+    for name, texts in REPORTS.items():
+        wanted = label_report(LABELLER.label(texts), TRUTH) | {"entity_f1": 0.5}
+        found = made.groups[0].systems[name]
+        assert {k: v.value for k, v in found.items()} == pytest.approx(wanted)
+        assert all(v.low - 1e-9 <= v.value <= v.high + 1e-9 for v in found.values())
+    assert found["micro_f1"].value > 0.7 and found["micro_f1_13"].value == 0.0
+
+
+def test_sub_groups_by_their_rules() -> None:
+    groups = {group.name: group for group in card().groups}
+    assert {name: group.n for name, group in groups.items()} == {
+        **{"all": 21, "normal": 18, "abnormal": 3, "rare": 3},
+    }
+    assert "prevalence below 5% in the truth (Cardiomegaly, Edema, Pneumo" in groups["rare"].rule
+    rows = [0, 2, 20]
+    wanted = label_report(LABELLER.label([REPORTS["A & <b>"][i] for i in rows]), TRUTH[rows])
+    found = groups["abnormal"].systems["A & <b>"]
+    assert {k: v.value for k, v in found.items() if k != "entity_f1"} == pytest.approx(wanted)
+    # nothing to be found: no F1 of findings, and none of 0
+    normal = groups["normal"].systems["template"]
+    assert normal["micro_f1"].value == 1.0 and normal["exact_5"].value == 1.0
+    assert not {"micro_f1_13", "sample_f1_5", "macro_f1"} & set(normal)
+
+
+def test_findings_and_comparisons() -> None:
+    made = card()
+    edema = made.findings[OBSERVATIONS.index("Edema")]
+    heart = made.findings[OBSERVATIONS.index("Cardiomegaly")]
+    assert edema.positives == 1 and edema.systems["A & <b>"]["recall"].value == 0.0
+    assert heart.systems["A & <b>"]["f1"].value == 1.0
+    (comparison,) = made.comparisons
+    difference = comparison.differences["micro_f1_13"]
+    first, second = (made.groups[0].systems[n]["micro_f1_13"].value for n in REPORTS)
+    assert difference.difference == pytest.approx(second - first) and difference.difference < 0
+    assert any("paired differences were computed (1 pairs" in note for note in made.notes)
+
+
+def test_several_references_vote() -> None:
+    labels = np.zeros((4, 14), dtype=np.int8)
+    labels[0, 0], labels[1, 1], labels[2, 1], labels[3, 2] = 2, 1, 3, 1
+    truth = joined_truth(labels, np.array([0, 1, 1, 1]))
+    assert truth[0].tolist() == [2, *[0] * 13] and truth[1].tolist() == [0, 1, *[0] * 12]
+
+
+def test_a_metric_that_cannot_run_is_a_dash_and_a_line() -> None:
+    made = card(absent={"green": "needs an endpoint", "ratescore": "needs <weights>"})
+    text = as_text(made)
+    (row,) = [line for line in text.splitlines() if line.startswith("GREEN ")]
+    assert row.split()[1:] == ["-", "-"]
+    assert "GREEN: -, needs an endpoint" in text and "RaTEScore: -, needs <weights>" in text
+    assert "21 studies" in text and "normal: no positive among the 13" in text
+
+
+def test_clinical_metrics_come_first_and_name_their_reader() -> None:
+    made = card()
+    labels = [metric.label for metric in made.metrics]
+    assert labels[0] == "micro-precision-14 (rules)" and "entity F1 (rules)" in labels
+    assert not any("RadGraph" in label or "CheXbert" in label for label in labels)
+
+
+def test_files_hold_every_number() -> None:
+    made = card()
+    read = json.loads(as_json(made))
+    wanted = made.groups[2].systems["A & <b>"]["micro_f1_13"]
+    found = read["groups"][2]["systems"]["A & <b>"]["micro_f1_13"]
+    assert found == {"value": wanted.value, "low": wanted.low, "high": wanted.high}
+    rows = list(csv.DictReader(io.StringIO(as_csv(made))))
+    (row,) = [
+        r
+        for r in rows
+        if (r["group"], r["system"], r["metric"]) == ("abnormal", "A & <b>", "micro_f1_13")
+    ]
+    assert (float(row["value"]), row["n"]) == (wanted.value, "3")
+    assert {r["group"] for r in rows} >= {"all", "rare", "finding: Edema"}
+
+
+def test_latex_is_whole(tmp_path: Path) -> None:
+    text = as_latex(card())
+    assert (
+        r"A \& \textless{}b\textgreater{}" in text
+        and text.count(r"\toprule") == text.count(r"\end{table}") >= 5
+    )
+    bare = [line for line in text.splitlines() if not line.startswith("%")]
+    assert not any("%" in line.replace(r"\%", "") for line in bare)
+    if shutil.which("pdflatex"):
+        page = "\\documentclass{article}\\usepackage{booktabs}\\begin{document}" + text
+        (tmp_path / "t.tex").write_text(page + "\\end{document}")
+        subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, check=True)
+
+
+def test_reports_are_kept_so_that_they_can_be_scored_again(tmp_path: Path) -> None:
+    ids = ["a", "b"]
+    path = tmp_path / "predictions.jsonl"
+    rows = report_rows(
+        ids,
+        [["x\u2028y"], ["one", "two"]],
+        {"A": ["p", ""], "B": ["q", "r"]},
+        {"A": TRUTH[:2].tolist(), "B": TRUTH[:2].tolist()},
+        TRUTH[:2].tolist(),
+        {"A": {"m": [0.5, 1.0]}, "B": {"m": [0.0, 0.0]}},
+    )
+    path.write_text("".join(rows), encoding="utf-8")
+    systems = read_predictions(path)
+    assert {n: (r.ids, r.texts) for n, r in systems.items()} == {
+        "A": (ids, [["p"], [""]]),
+        "B": (ids, [["q"], ["r"]]),
+    }
+    truth = read_references(path)
+    assert (truth.ids, truth.texts, truth.labels) == (ids, [["x\u2028y"], ["one", "two"]], None)
+    first = json.loads(path.read_text().split("\n")[0])
+    assert first["labels_true"] == TRUTH[0].tolist() and first["scores"] == {"m": 0.5}
