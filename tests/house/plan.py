@@ -66,7 +66,7 @@ DOORS = {
     "rrgtrain.report": (
         "html names numbers page provenance sample_collector samples series summary svg table"
     ),
-    "rrgtrain.rewards": "blocks labellers service",
+    "rrgtrain.rewards": "blocks labellers model_files service",
     "rrgtrain.run": "generate outcome preflight replay select_studies session stages",
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
