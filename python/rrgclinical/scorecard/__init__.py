@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from rrgclinical.scorecard.card import CardSettings, Reading, Scorecard, joined_truth, scorecard
+from rrgclinical.scorecard.card import (
+    CardSettings,
+    Scorecard,
+    SystemReading,
+    joined_truth,
+    scorecard,
+)
 from rrgclinical.scorecard.pairs import Pairs, pair_reports
 from rrgclinical.scorecard.read import Columns, Reports, read_predictions, read_references
 from rrgclinical.scorecard.tables import as_csv, as_json, as_latex, as_text, report_rows
@@ -11,9 +17,9 @@ __all__ = [
     "CardSettings",
     "Columns",
     "Pairs",
-    "Reading",
     "Reports",
     "Scorecard",
+    "SystemReading",
     "as_csv",
     "as_json",
     "as_latex",

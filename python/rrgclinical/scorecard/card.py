@@ -29,7 +29,7 @@ RARE = 0.05
 
 
 @dataclass(frozen=True)
-class Reading:
+class SystemReading:
     """One system as it was read: labels int8 `[R, 14]`, scores by name float64 `[R]`.
 
     text: scores of its words, None where there are no reference reports.
@@ -107,7 +107,7 @@ class Scorecard:
 def scorecard(
     pairs: Pairs,
     truth: np.ndarray,
-    readings: Mapping[str, Reading],
+    readings: Mapping[str, SystemReading],
     settings: CardSettings | None = None,
     *,
     absent: Mapping[str, str] | None = None,
@@ -170,7 +170,7 @@ def joined_truth(labels: np.ndarray, owner: np.ndarray) -> np.ndarray:
     return truth
 
 
-def _scores(reading: Reading, truth: np.ndarray) -> Scores:
+def _scores(reading: SystemReading, truth: np.ndarray) -> Scores:
     parts = [label_scores(reading.labels, truth)]
     if reading.scores:
         parts.append(mean_scores(reading.scores))
@@ -217,7 +217,7 @@ def _groups(truth: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
 
 
 def _findings(
-    truth: np.ndarray, readings: Mapping[str, Reading], settings: CardSettings
+    truth: np.ndarray, readings: Mapping[str, SystemReading], settings: CardSettings
 ) -> list[Finding]:
     found = {}
     for system, reading in readings.items():

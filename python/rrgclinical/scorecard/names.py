@@ -1,4 +1,4 @@
-"""Name the metrics of a scorecard: labels by the reader that gave them, clinical ones first."""
+"""Name the metrics of a scorecard by what read them, clinical ones first."""
 
 from __future__ import annotations
 

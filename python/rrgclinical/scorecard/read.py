@@ -1,4 +1,4 @@
-"""Read reports and labels from CSV, TSV, JSONL and JSON files, each row by the columns it names."""
+"""Read reports and labels from CSV, TSV, JSONL and JSON files by column."""
 
 from __future__ import annotations
 

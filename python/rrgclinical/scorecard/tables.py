@@ -29,7 +29,7 @@ def as_json(card: Scorecard) -> str:
 
 
 def as_csv(card: Scorecard) -> str:
-    """Write one row a value: group, its n, system, metric, its name, value, ends of the interval.
+    """Write one row for each value, with its group, system, metric and interval.
 
     The groups are the sub-groups, and `finding: NAME` with the number of its positives.
     """
@@ -88,7 +88,7 @@ def as_latex(card: Scorecard) -> str:
 
 
 def foot(card: Scorecard) -> list[str]:
-    """Say why metrics are absent, what the groups are, and what a reader must not miss."""
+    """Say why metrics are absent, and give the rules of groups and the notes."""
     labels = {metric.key: metric.label for metric in card.metrics}
     absent: dict[str, list[str]] = {}
     for key, reason in card.absent.items():

@@ -1,4 +1,4 @@
-"""Tell all model files that a recipe lacks in one line, before any of them is loaded."""
+"""Tell all model files that a recipe lacks in one line, before any is loaded."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from rrgclinical.metrics import label_report
 from rrgclinical.scorecard import (
     CardSettings,
     Pairs,
-    Reading,
     Scorecard,
+    SystemReading,
     as_csv,
     as_json,
     as_latex,
@@ -50,7 +50,7 @@ def card(**more: object) -> Scorecard:
     ids = [f"s{i}" for i in range(len(REFERENCES))]
     pairs = Pairs(ids, [[r] for r in REFERENCES], REPORTS, notes=["<i>one</i> note"])
     readings = {
-        name: Reading(LABELLER.label(texts), {"entity_f1": np.linspace(0, 1, len(texts))})
+        name: SystemReading(LABELLER.label(texts), {"entity_f1": np.linspace(0, 1, len(texts))})
         for name, texts in REPORTS.items()
     }
     return scorecard(pairs, TRUTH, readings, CardSettings(resamples=50), **more)  # type: ignore[arg-type]
