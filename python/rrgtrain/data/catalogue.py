@@ -25,6 +25,10 @@ class Wanted:
     sections: str = "findings"
     """Text that is the report where a data set keeps the sections apart: "findings",
     "impression", or "both", findings first."""
+    prior: str = "none"
+    """Earlier studies whose images are added: "none", or the patient's "last" one."""
+    reports: str | None = None
+    """Directory of the report texts where they are not beneath the root."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns of a table of one's own, by what they hold."""
 

@@ -25,7 +25,9 @@ Loader = Callable[[Path, Wanted, Catalogue], None]
 
 SOURCES = {
     "iu_xray": "rrgtrain.data.iu_xray:load_iu_xray",
+    "mimic_cxr": "rrgtrain.data.mimic_cxr:load_mimic_cxr",
     "nih": "rrgtrain.data.nih:load_nih",
+    "r2gen_mimic": "rrgtrain.data.r2gen_mimic:load_r2gen_mimic",
 }
 """Loaders by the layout that they read; a module is imported when it is asked for."""
 OF_ONE_FILE = ("table",)
@@ -92,7 +94,13 @@ def open_studies(source: str, root: Path, data: DataSettings, work: Path) -> Spl
     out, and by which rule, is warned of once. Raises UserError as `load_studies`, and for what a
     setting asks of data that has it not.
     """
-    wanted = Wanted(images=data.images, sections=data.sections, columns=data.columns)
+    wanted = Wanted(
+        images=data.images,
+        sections=data.sections,
+        columns=data.columns,
+        prior=data.prior,
+        reports=data.reports,
+    )
     catalogue = load_studies(source, root, wanted)
     if not data.skip:
         catalogue.check(root)

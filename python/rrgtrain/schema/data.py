@@ -31,7 +31,9 @@ class DataSettings:
     source: str = one_of(
         "phantom",
         "iu_xray",
+        "mimic_cxr",
         "nih",
+        "r2gen_mimic",
         own=True,
     )
     """Data set, by the layout of its files (`data/README.md`), procedural phantoms, or a loader of
@@ -39,11 +41,17 @@ class DataSettings:
     root: str | None = None
     """Directory of the data set, or the file of a table; null only for phantoms, which are then
     drawn into the run's own directory."""
+    reports: str | None = None
+    """Directory of the report texts where they are not beneath `data.root`: MIMIC-CXR's, when it is
+    downloaded apart from MIMIC-CXR-JPG."""
     images: str = one_of("all", "frontal", "none")
     """Views that are read: all, the frontal ones, or none for reports alone."""
     sections: str = one_of("findings", "impression", "both")
     """Text that is the report where a data set keeps the sections apart; both puts the findings
     first. Studies without it are left out and counted."""
+    prior: str = one_of("none", "last")
+    """Images of an earlier study that are added to each study, for data with dates (mimic_cxr):
+    none, or those of the patient's latest study before it."""
     columns: dict[str, str] = field(default_factory=dict)
     """Columns of your own table, by content: `{report: findings_text, images: png}`."""
     skip: bool = False
