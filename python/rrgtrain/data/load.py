@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 
 from rrgtrain.data.arrange import (
@@ -94,13 +95,7 @@ def open_studies(source: str, root: Path, data: DataSettings, work: Path) -> Spl
     out, and by which rule, is warned of once. Raises UserError as `load_studies`, and for what a
     setting asks of data that has it not.
     """
-    wanted = Wanted(
-        images=data.images,
-        sections=data.sections,
-        columns=data.columns,
-        prior=data.prior,
-        reports=data.reports,
-    )
+    wanted = Wanted(**{field.name: getattr(data, field.name) for field in fields(Wanted)})
     catalogue = load_studies(source, root, wanted)
     if not data.skip:
         catalogue.check(root)
