@@ -2,13 +2,16 @@
 
 With `labeller=rules` and `extractor=rules` they are the embedded, offline counterparts of the
 published metrics, and no result of theirs may be quoted as CheXbert, RadGraph or RaTEScore. A term
-of your own is any function `RewardBatch -> [R]` in a module, named as `package.module:function`.
+of your own is a function in a module, named as `package.module:function`: `RewardBatch -> [R]`, or
+`(report, reference) -> float`, which is called for each report.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +19,7 @@ import torch
 from rrgclinical import Entities, to_binary
 from rrgclinical.metrics import single_report_f1
 from rrgkern import ReportEntities, entity_match, mccs
+from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.rewards.model_terms import (
@@ -148,4 +152,28 @@ def find_term(name: str, known: dict[str, Term]) -> Term:
         return known[name]
     setting = f"reward.terms names {name!r}"
     choices = f"{nearest(name, known)}choose from {', '.join(sorted(known))}"
-    return resolve(name, setting, f"{setting}; {choices}")
+    return _as_term(resolve(name, setting, f"{setting}; {choices}"), setting)
+
+
+def _as_term(function: Callable[..., Any], setting: str) -> Term:
+    """Wrap a function of one report and its reference; return one of a batch as it is."""
+    try:
+        taken = inspect.signature(function).parameters.values()
+    except ValueError:  # a function of C that tells no signature
+        return function
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in taken if p.default is p.empty and p.kind not in several]
+    if needed == ["report", "reference"]:
+        return lambda batch: np.array(
+            [
+                float(function(report=report, reference=reference))
+                for report, reference in zip(batch.reports, batch.references, strict=True)
+            ],
+            dtype=np.float64,
+        )
+    if len(needed) > 1:
+        raise UserError(
+            f"{setting}, which takes ({', '.join(needed)}); wanted a function of a RewardBatch, or "
+            "of the texts (report, reference)"
+        )
+    return function

@@ -15,8 +15,8 @@ class RewardSettings:
     terms: dict[str, float] = field(
         default_factory=lambda: {"entity_f1": 1.0, "label_f1": 1.0, "match": 1.0}
     )
-    """Weight of each term by its name, or by `module:function` for one of your own
-    (`rewards/README.md`)."""
+    """Weight of each term by its name, or by `module:function` for one of your own, which takes a
+    RewardBatch or the texts (report, reference) (`rewards/README.md`)."""
     labeller: str = "rules"
     """Labeller that reads the 14 labels: `rules`, `chexbert`, or `module:function`."""
     extractor: str = "rules"

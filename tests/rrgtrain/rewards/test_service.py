@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from rrgclinical import build_extractor, build_labeller
+from rrgtrain.config import load_config
 from rrgtrain.data.study import Study
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards import service as service_module
 from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.labellers import open_extractor
-from rrgtrain.schema import RewardSettings
+from rrgtrain.schema import Recipe, RewardSettings
 
 STUDIES = [Study(f"s{i}", "test", text, None, ()) for i, text in enumerate(["Edema.", "Clear."])]
 REPORTS = ["Cardiomegaly. Edema.", "Lungs are clear."]
@@ -315,3 +316,29 @@ def test_rewards_and_edits_share_an_extractor() -> None:
     extractor = open_extractor(settings)
     assert RewardService(settings).extractor is extractor
     assert open_extractor(RewardSettings(cache_texts=8)) is not extractor
+
+
+def test_a_plain_function_of_report_and_reference_is_a_term(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"plain_terms_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(
+        "def brevity(report, reference, scale=2.0):\n"
+        "    return scale * len(report) / len(reference)\n"
+        "def three(report, truth, study):\n    return 0.0\n"
+        "def nothing(report, reference):\n    return None\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    # as `reward.terms.NAME=1.0` sets it on the command line
+    recipe = load_config(Recipe, None, [f"reward.terms.{name}:brevity=0.5"])
+    assert recipe.reward.terms[f"{name}:brevity"] == 0.5 and "label_f1" in recipe.reward.terms
+    only = RewardSettings(terms={f"{name}:brevity": 0.5})
+    scores = RewardService(only)(["abc", ""], ["abcdef", "ab"])
+    assert scores[f"{name}:brevity"].tolist() == [1.0, 0.0]
+    assert scores["total"].tolist() == [0.5, 0.0]
+    wanted = r"takes \(report, truth, study\); wanted a function of a RewardBatch, or of the texts"
+    with pytest.raises(UserError, match=wanted):
+        RewardService(RewardSettings(terms={f"{name}:three": 1.0}))
+    failing = RewardService(RewardSettings(terms={f"{name}:nothing": 1.0}))
+    with pytest.raises(RewardError, match=f"reward term {name}:nothing failed"):
+        failing(["abc"], ["abc"])

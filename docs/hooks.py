@@ -1,0 +1,190 @@
+"""Finish the pages that MkDocs builds: equations, notes, settings, rows of the benches.
+
+Equations are written as TeX and become MathML here, so that a page needs no script and no network.
+The rooms' READMEs, which lie beside their code, become pages beneath `notes/`.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import posixpath
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+from mkdocs.utils import get_relative_url
+
+ROOT = Path(__file__).parents[1]
+# The title that a note has in the index, by its file.
+NOTES = {
+    path.relative_to(ROOT).as_posix(): path.parent.relative_to(ROOT).as_posix()
+    for top in ("rrgkern", "python", "experiments", "recipes", "bench")
+    for path in sorted((ROOT / top).rglob("README.md"))
+} | {"recipes/PAPERS.md": "every row of the papers' tables", "CHANGELOG.md": "changes"}
+
+_FENCE = re.compile(r"^(\s*```\w+) (?:no-run|error)$", re.MULTILINE)
+# A function of rrgkern is imported from the top, wherever it is defined.
+_EXPORTED = re.compile(r"^(::: rrgkern\.\S+)$", re.MULTILINE)
+_SHORT = r"\1\n    options:\n      show_root_full_path: false"
+_MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
+_ROWS = re.compile(r"<!-- rows: (\w+) -->")
+_LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
+
+
+def note_page(source: str) -> str:
+    """Return the page of a README beneath `notes/`."""
+    name = source.removeprefix("python/").removesuffix("/README.md").removesuffix(".md")
+    return f"notes/{name.replace('/', '-')}.md"
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the notes, their index and the settings to the pages."""
+    for source in NOTES:
+        text = _with_links(source, (ROOT / source).read_text(encoding="utf-8"))
+        files.append(File.generated(config, note_page(source), content=text))
+    listed = "\n".join(f"| [{title}]({note_page(path)}) |" for path, title in NOTES.items())
+    index = (
+        "# Notes by module\n\nEach module keeps its derivation, its bytes and how to bench it "
+        f"beside its code.\n\n| module |\n|---|\n{listed}\n"
+    )
+    files.append(File.generated(config, "notes.md", content=index))
+    files.append(File.generated(config, "settings.md", content=_settings()))
+    return files
+
+
+def _with_links(source: str, text: str) -> str:
+    """Point links between notes at their pages; of other files of the tree the name stays."""
+
+    def link(match: re.Match[str]) -> str:
+        shown, target, anchor = match[1], match[2], match[3] or ""
+        if "://" in target:
+            return match[0]
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+        return f"[{shown}]({Path(note_page(path)).name}{anchor})" if path in NOTES else shown
+
+    return _LINK.sub(link, text)
+
+
+def _settings() -> str:
+    """Write every setting of a recipe as one table a section."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "python")]
+    from rrgtrain.schema import Recipe
+    from rrgtrain.schema.keys import settings
+
+    lines = ["# Settings", "", "`rrgtrain keys` prints the same lines.", ""]
+    section = None
+    for setting in settings(Recipe):
+        top = setting.key.partition(".")[0] if "." in setting.key else "the top level"
+        if top != section:
+            section = top
+            lines += ["", f"## {top}", "", "| setting | default | allowed | meaning |"]
+            lines.append("|---|---|---|---|")
+        allowed = ", ".join(setting.choices) if setting.choices else setting.type
+        bounds = [f"≥ {setting.min:g}" if setting.min is not None else ""]
+        bounds += [f"≤ {setting.max:g}" if setting.max is not None else ""]
+        allowed = ", ".join([allowed, *filter(None, bounds)])
+        default = json.dumps(setting.default)
+        cells = (f"`{setting.key}`", f"`{default}`", allowed, setting.description)
+        lines.append("| " + " | ".join(c.replace("|", "\\|").replace("<", "&lt;") for c in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    """Read the rows of `bench/results/NAME.jsonl`, the newest of each measurement."""
+    path = ROOT / "bench" / "results" / f"{name}.jsonl"
+    newest: dict[str, dict[str, Any]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        names = ("room", "case", "bench", "model", "batch", "provider", "members", "pixels")
+        newest[json.dumps([row.get(name) for name in names])] = row
+    return list(newest.values())
+
+
+def update_step() -> list[list[str]]:
+    """Tabulate a whole update beside TRL's."""
+    rows = [row for row in _rows("cpu-peers") if row.get("bench") == "update_step"]
+    rows.sort(key=lambda row: (row["pixels"], row["members"]))
+    return [["members", "prompt tokens", "time", "memory", "commit"]] + [
+        [
+            str(row["members"]),
+            str(row["prompt_tokens"]),
+            f"{row['update_ratio']:.1f}",
+            f"{row['peak_ratio']:.2f}",
+            row["commit"][:7],
+        ]
+        for row in rows
+    ]
+
+
+def peers() -> list[list[str]]:
+    """Tabulate the losses beside eager PyTorch and the peers."""
+    rows = [row for row in _rows("cpu-peers") if row.get("p50_vs_eager")]
+    rows.sort(key=lambda row: (row["room"], row["case"], row["p50_vs_eager"]))
+    return [["module", "case", "provider", "time", "peak, MiB", "commit"]] + [
+        [
+            row["room"],
+            row["case"].removesuffix(", forward+backward"),
+            row["provider"],
+            f"{row['p50_vs_eager']:.2f}",
+            f"{row['peak_mib']:.0f}" if row.get("peak_mib") is not None else "-",
+            row["commit"][:7],
+        ]
+        for row in rows
+    ]
+
+
+def clinical() -> list[list[str]]:
+    """Tabulate the clinical models beside the official packages."""
+    return [["model", "reports", "computed by", "reports a second", "ratio", "commit"]] + [
+        [
+            row["model"],
+            row["batch"],
+            row["provider"],
+            f"{row['reports_a_second']:.1f}",
+            f"{row['ratio']:.1f}",
+            row["commit"][:7],
+        ]
+        for row in _rows("cpu-clinical")
+    ]
+
+
+TABLES = {"update_step": update_step, "peers": peers, "clinical": clinical}
+
+
+def _drawn(match: re.Match[str]) -> str:
+    head, *rows = TABLES[match[1]]()
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Draw the rows of the benches; take words that are for the tests off the fences."""
+    return _FENCE.sub(r"\1", _EXPORTED.sub(_SHORT, _ROWS.sub(_drawn, markdown)))
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Turn TeX into MathML."""
+
+    def equation(match: re.Match[str]) -> str:
+        display = "inline" if match[2] == "(" else "block"
+        return convert(html.unescape(match[3]).strip(), display=display)
+
+    return _MATH.sub(equation, content)
+
+
+def on_post_page(output: str, page: Any, **_: Any) -> str:
+    """Load the stand-in for a Worker from the site, where the theme would ask a network."""
+    return output.replace("https://unpkg.com/iframe-worker/shim", _worker(page.url))
+
+
+def on_post_template(output_content: str, template_name: str, **_: Any) -> str:
+    """Do the same for the page of an unknown address."""
+    return output_content.replace("https://unpkg.com/iframe-worker/shim", "/worker.js")
+
+
+def _worker(url: str) -> str:
+    return get_relative_url("worker.js", url)

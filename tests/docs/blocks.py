@@ -1,0 +1,183 @@
+"""Finds the code blocks of pages, and checks what can be checked without running them.
+
+A fence names its language; `no-run` after it marks a block that needs a GPU or data, which is parsed
+alone, and `error` the text of an error. A block whose first line is a comment with a file's name is
+that file.
+"""
+
+from __future__ import annotations
+
+import ast
+import csv
+import importlib.util
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import yaml
+
+from rrgtrain import cli
+from rrgtrain.config import load_config
+from rrgtrain.errors import UserError
+from rrgtrain.listing import list_keys
+from rrgtrain.schema import Recipe
+from rrgtrain.schema.keys import kind_at
+
+ROOT = Path(__file__).parents[2]
+LANGUAGES = {"python", "bash", "yaml", "toml", "json", "jsonl", "csv", "text"}
+FLAGS = {"", "no-run", "error"}
+# Blocks that need a GPU, a data set or weights; at most so many.
+NOT_RUN = 10
+
+_FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1``` *$", re.DOTALL | re.MULTILINE)
+_NAMED = re.compile(r"^# (\./)?([\w-]+\.(?:py|yaml))\b")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    page: Path
+    line: int
+    language: str
+    flag: str
+    text: str
+
+    @property
+    def at(self) -> str:
+        """Name page and line."""
+        return f"{self.page.name}:{self.line}"
+
+    @property
+    def file(self) -> str | None:
+        """Return the name of the file that the block is, if it says so."""
+        named = _NAMED.match(self.text)
+        return named[2] if named else None
+
+
+def pages() -> list[Path]:
+    """List README and the pages of docs."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    """Find the blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in _FENCE.finditer(text):
+        indent, (language, _, flag) = match[1], match[2].strip().partition(" ")
+        body = re.sub(rf"^{indent}", "", match[3], flags=re.MULTILINE)
+        found.append(Block(page, text.count("\n", 0, match.start()) + 1, language, flag, body))
+    return found
+
+
+def commands(text: str) -> list[list[str]]:
+    """Split a bash block into the words of its commands; comments and empty lines are left out."""
+    lines = text.replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def violations(of_pages: Sequence[Path]) -> Iterator[str]:
+    """Yield what is wrong with the blocks of the pages, as far as it shows without running them."""
+    blocks = [block for page in of_pages for block in blocks_of(page)]
+    for block in blocks:
+        if block.language not in LANGUAGES or block.flag not in FLAGS:
+            info = f"{block.language} {block.flag}".strip()
+            yield f"{block.at}: ```{info}; wanted one of {', '.join(sorted(LANGUAGES))}"
+            continue
+        try:
+            with TemporaryDirectory() as folder:
+                _check(block, blocks, Path(folder))
+        except (UserError, SyntaxError, ValueError, yaml.YAMLError, ImportError) as error:
+            yield f"{block.at}: {error}"
+    not_run = [block.at for block in blocks if block.flag == "no-run"]
+    if len(not_run) > NOT_RUN:
+        yield f"{len(not_run)} blocks carry no-run, at most {NOT_RUN}: {', '.join(not_run)}"
+
+
+def _check(block: Block, blocks: list[Block], folder: Path) -> None:
+    if block.language == "python":
+        _check_imports(ast.parse(block.text))
+    elif block.language == "yaml":
+        path = folder / "recipe.yaml"
+        path.write_text(block.text)
+        load_config(Recipe, path, [])
+    elif block.language == "bash":
+        files = {other.file: other for other in blocks if other.page == block.page and other.file}
+        for words in commands(block.text):
+            check_command(words, {name: files[name].text for name in files}, folder)
+    elif block.language == "toml":
+        tomllib.loads(block.text)
+    elif block.language == "json":
+        json.loads(block.text)
+    elif block.language == "jsonl":
+        for line in block.text.splitlines():
+            json.loads(line)
+    elif block.language == "csv":
+        widths = {len(row) for row in csv.reader(block.text.splitlines())}
+        if len(widths) != 1:
+            raise ValueError(f"rows of {sorted(widths)} columns")
+
+
+def _check_imports(tree: ast.Module) -> None:
+    """Raise ImportError for a name of our own packages that is not there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("rrg"):
+            module = importlib.import_module(str(node.module))
+            for alias in node.names:
+                if not hasattr(module, alias.name):
+                    raise ImportError(f"{node.module} has no {alias.name}")
+
+
+def check_command(words: list[str], files: dict[str, str], folder: Path) -> None:
+    """Raise ValueError or UserError for a command that this repository does not know.
+
+    `files` are those that blocks of the page have written, by name.
+    """
+    while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words = words[1:]
+    if words[0] == "torchrun":
+        words = ["rrgtrain", *words[words.index("rrgtrain") + 1 :]]
+    if words[0] == "rrgtrain":
+        _check_rrgtrain(words[1:], files, folder)
+    elif words[0] == "make":
+        targets = re.findall(r"^\.PHONY:(.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        unknown = [w for w in words[1:] if "=" not in w and w not in targets[0].split()]
+        if unknown:
+            raise ValueError(f"make {unknown[0]} is no target of the Makefile")
+    elif words[0] == "pip":
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        extras = re.findall(r"\.\[([\w,]+)\]", " ".join(words))
+        unknown = set(",".join(extras).split(",")) - {"", *project["optional-dependencies"]}
+        if unknown:
+            raise ValueError(f"{', '.join(unknown)} is no extra of pyproject.toml")
+    elif words[:2] == ["python", "-m"]:
+        if importlib.util.find_spec(words[2]) is None:
+            raise ValueError(f"{words[2]} is no module")
+    else:
+        raise ValueError(f"{words[0]} is a command that nothing checks; leave it out or check it")
+
+
+def _check_rrgtrain(words: list[str], files: dict[str, str], folder: Path) -> None:
+    options = cli._understood(words)
+    if options.verb == "keys":
+        list_keys(options.prefix)
+    if getattr(options, "overrides", None) is None:
+        return
+    for override in options.overrides:
+        key, _, value = override.partition("=")
+        # terms of one's own have dots and a colon in their names
+        kind_at(Recipe, key if ":" not in key else "reward.terms.own", override)
+        if not value:
+            raise UserError(f"{override}: wanted a value")
+    if getattr(options, "resume", None) is None:
+        recipe = options.recipe
+        if (name := Path(recipe).name) in files:
+            recipe = folder / name
+            recipe.write_text(files[name])
+        load_config(Recipe, recipe, options.overrides)

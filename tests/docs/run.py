@@ -1,0 +1,98 @@
+"""Runs the blocks of pages, each page in a folder of its own: `python -m tests.docs.run PAGE...`.
+
+The Python blocks of a page share a namespace. A command of the trainer runs at the size of a test,
+on phantoms where it names no data; `DIR` and `CHECKPOINT` stand for a tiny data set and a tiny policy.
+A resume, and what torchrun, make and pip start, is checked and not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import sys
+import time
+import traceback
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rrgphantom import PhantomConfig, write_phantom
+from rrgtrain.cli import main
+from tests.docs.blocks import Block, blocks_of, commands
+from tests.rrgtrain.common import PHANTOM
+from tests.rrgtrain.runs import TINY_RUN
+
+TINY = [
+    *(setting for setting in TINY_RUN if not setting.startswith("deterministic")),
+    *("token_weights.distil_steps=4", "select.samples=2", "log.records=0"),
+]
+TRAINER = ("demo", "sft", "rl", "eval", "select", "data", "generate")
+NOT_FOR_A_START = ("policy.",)
+
+
+def failures(page: Path, shared: Path) -> Iterator[str]:
+    """Run the blocks of a page in the working directory; yield the blocks that fail, and why."""
+    # a real module: dataclasses and pickles look their names up in it
+    module = types.ModuleType("__main__")
+    for block in blocks_of(page):
+        if block.file:
+            Path(block.file).write_text(block.text)
+        if block.flag == "no-run":
+            continue
+        output = io.StringIO()
+        try:
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                if block.language == "python":
+                    exec(compile(block.text, str(block.at), "exec"), vars(module))
+                elif block.language == "bash":
+                    _run_commands(block, shared)
+        except BaseException as error:  # a block may raise or exit with anything
+            last = traceback.format_exception(error)[-1].strip()
+            yield f"{block.at}: {last}\n{output.getvalue()[-2000:]}"
+
+
+def _run_commands(block: Block, shared: Path) -> None:
+    for words in commands(block.text):
+        if words[0] != "rrgtrain" or "--resume" in words:
+            continue
+        words = [w.replace("DIR", str(shared / "data")) for w in words[1:]]
+        words = [str(shared / "policy") if w == "CHECKPOINT" else w for w in words]
+        status = main([*words, *_tiny(words)])
+        if status:
+            raise RuntimeError(f"rrgtrain {' '.join(words)}: exit status {status}")
+
+
+def _tiny(words: list[str]) -> list[str]:
+    if words[0] not in TRAINER or "--predictions" in words:
+        return []
+    dropped = NOT_FOR_A_START if "--from" in words else ()
+    return [setting for setting in TINY if not setting.startswith(dropped or "-")]
+
+
+def run(of_pages: list[Path]) -> list[str]:
+    """Run the pages one after the other; return the failures."""
+    failed: list[str] = []
+    with TemporaryDirectory() as folder:
+        shared, before = Path(folder) / "shared", os.getcwd()
+        if any("DIR" in b.text for p in of_pages for b in blocks_of(p) if b.flag != "no-run"):
+            write_phantom(PhantomConfig(**vars(PHANTOM)), shared / "data")
+        for number, page in enumerate(of_pages):
+            begin, place = time.perf_counter(), Path(folder) / str(number)
+            place.mkdir()
+            os.chdir(place)
+            sys.path.insert(0, str(place))
+            failed += failures(page, shared)
+            sys.path.remove(str(place))
+            os.chdir(before)
+            shutil.rmtree(place)
+            print(f"{page.name}: {time.perf_counter() - begin:.1f} s", file=sys.stderr)
+    return failed
+
+
+if __name__ == "__main__":
+    told = run([Path(page).resolve() for page in sys.argv[1:]])
+    print("\n".join(told))
+    sys.exit(bool(told))

@@ -1,0 +1,191 @@
+"""README and docs: every block runs, every link leads somewhere, every quoted error is real."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import rrgclinical
+import rrgkern
+from tests.docs.blocks import NOT_RUN, ROOT, blocks_of, pages, violations
+
+mkdocs = pytest.importorskip("mkdocs", reason="the docs extra is not installed")
+
+
+def run(*of_pages: Path) -> subprocess.CompletedProcess[str]:
+    """Run the blocks of pages in a process of their own, since they change its settings."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": "cache"}
+    environment["PYTHONPATH"] = f"{ROOT}{os.pathsep}{ROOT / 'python'}"
+    command = [sys.executable, "-m", "tests.docs.run", *map(str, of_pages)]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def planted(tmp_path: Path, text: str) -> Path:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    return page
+
+
+def build(docs: Path, site: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """Build a site with the rules of mkdocs.yml."""
+    from mkdocs.config import load_config
+
+    config = load_config(str(ROOT / "mkdocs.yml"))
+    small = site.parent / "mkdocs.yml"
+    kept = {"strict": True, "validation": {"links": dict(config.validation.links)}}
+    small.write_text(f"site_name: planted\ndocs_dir: {docs}\nsite_dir: {site}\n")
+    import yaml
+
+    with small.open("a") as file:
+        yaml.safe_dump(kept, file)
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(small), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_blocks_are_of_known_commands_and_settings() -> None:
+    wrong = list(violations(pages()))
+    assert not wrong, "\n" + "\n".join(wrong)
+
+
+@pytest.mark.slow
+def test_every_block_runs() -> None:
+    done = run(*pages())
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("```bash\nrrgtrain rl editgrpo rl.grup=4 --from A --out B\n```\n", "did you mean rl.group"),
+        ("```bash\nrrgtrain rl editgrp --from A --out B\n```\n", "did you mean editgrpo"),
+        ("```bash\nrrgtrain rl --form A\n```\n", "unrecognized arguments: --form"),
+        ("```bash no-run\nrrgtrain eval sft evil.limit=2 --from A --out B\n```\n", "eval.limit"),
+        ("```bash\ntorchrun -m rrgtrain rl rl.steps=x --from A --out B\n```\n", "rl.steps"),
+        ("```bash\nmake cake\n```\n", "make cake is no target"),
+        ("```bash\npip install '.[cake]'\n```\n", "cake is no extra"),
+        ("```bash\npython -m rrgkern.cake\n```\n", "rrgkern.cake is no module"),
+        ("```bash\nrm -rf /\n```\n", "a command that nothing checks"),
+        ("```yaml\nrl:\n  stepz: 3\n```\n", "did you mean rl.steps"),
+        ("```python\nfrom rrgkern import polixy_loss\n```\n", "rrgkern has no polixy_loss"),
+        ("```python no-run\ndef f(:\n```\n", "invalid syntax"),
+        ("```\nrrgtrain demo\n```\n", "wanted one of bash"),
+        ("```json\n{1: 2}\n```\n", "page.md:1"),
+        ("```csv\na,b\n1,2,3\n```\n", "rows of [2, 3] columns"),
+        ("```bash no-run\nmake gpu\n```\n" * (NOT_RUN + 1), "11 blocks carry no-run, at most 10"),
+    ],
+)
+def test_what_is_planted_is_found(text: str, message: str, tmp_path: Path) -> None:
+    wrong = list(violations([planted(tmp_path, text)]))
+    assert any(message in line for line in wrong), wrong
+
+
+def test_what_fails_when_it_runs_is_found(tmp_path: Path) -> None:
+    text = (
+        "```python\nx = 1\n```\n```python\nassert x == 1\nprint(F.pad(x))\n```\n"
+        "```python no-run\n1 / 0\n```\n```bash\nrrgtrain report nowhere\n```\n"
+    )
+    done = run(planted(tmp_path, text))
+    lines = [line for line in done.stdout.splitlines() if line.startswith("page.md:")]
+    assert done.returncode == 1 and len(lines) == 2, done.stdout
+    assert lines[0] == "page.md:4: NameError: name 'F' is not defined"
+    assert lines[1].startswith("page.md:11: RuntimeError: rrgtrain report nowhere: exit status 2")
+
+
+def test_the_site_is_built(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "-q", "--site-dir", str(tmp_path / "site")]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(
+        command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    built = {
+        page.relative_to(tmp_path / "site").as_posix(): page.read_text(encoding="utf-8")
+        for page in (tmp_path / "site").rglob("*.html")
+    }
+    assert len(built) > 40 and "notes/rrgkern-mccs.html" in built
+    asked = {
+        f"{name}: {url}"
+        for name, text in built.items()
+        for url in re.findall(r'<(?:script|link|img|iframe)[^>]*?(?:src|href)="(https?:[^"]+)"', text)
+    }
+    assert not asked, "a page asks a network"
+    assert "\\(" not in built["systems/orapo.html"] and "<math" in built["systems/orapo.html"]
+    assert "no-run" not in built["quick-start.html"]
+    settings = built["settings.html"]
+    assert "rl.aggregation" in settings and "reward.fact_beta" in settings
+    # the rows of the benches are drawn, not their places
+    assert "<td>entity" not in built["performance.html"]
+    assert "rows:" not in built["performance.html"] and "update_step" not in built["performance.html"]
+    index = (tmp_path / "site" / "search" / "search_index.js").read_text(encoding="utf-8")
+    assert "zero_variance_share" in index
+
+
+@pytest.mark.parametrize(
+    ("link", "message"),
+    [
+        ("[x](nowhere.md)", "nowhere.md"),
+        ("[x](other.md#no-such-heading)", "no-such-heading"),
+        ("[x](#no-such-heading)", "no-such-heading"),
+    ],
+)
+def test_a_dead_link_is_found(link: str, message: str, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "other.md").write_text("# Other\n")
+    (docs / "index.md").write_text("# Page\n\n[fine](other.md#other)\n")
+    assert build(docs, tmp_path / "site").returncode == 0
+    (docs / "index.md").write_text(f"# Page\n\n{link}\n")
+    done = build(docs, tmp_path / "site")
+    assert done.returncode == 1 and message in done.stderr
+
+
+def test_the_reference_names_every_public_function() -> None:
+    for package in (rrgkern, rrgclinical):
+        page = (ROOT / "docs" / "api" / f"{package.__name__}.md").read_text(encoding="utf-8")
+        named = set(re.findall(r"^::: [\w.]+\.(\w+)$|`(\w+)`", page, re.MULTILINE))
+        assert set(package.__all__) <= {name for pair in named for name in pair}, package
+
+
+def error_texts() -> list[str]:
+    """List the string literals of the packages, with \\0 for each value that is filled in."""
+    texts = []
+    for folder in ("rrgkern", "python"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    parts = [
+                        str(v.value) if isinstance(v, ast.Constant) else "\0" for v in node.values
+                    ]
+                    texts.append("".join(parts))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    texts.append(node.value)
+    return texts
+
+
+def unreal(page: Path) -> list[str]:
+    """List the errors that a page quotes and no source has; … stands for what is filled in."""
+    texts = error_texts()
+    quoted = [
+        line for b in blocks_of(page) if b.flag == "error" for line in b.text.splitlines() if line
+    ]
+    assert quoted, page
+    missing = []
+    for line in quoted:
+        pattern = re.compile(".*".join(map(re.escape, re.split(r" ?… ?", line))), re.DOTALL)
+        if len(line.replace("…", "")) < 15 or not any(map(pattern.search, texts)):
+            missing.append(line)
+    return missing
+
+
+def test_quoted_errors_stand_in_the_source(tmp_path: Path) -> None:
+    assert unreal(ROOT / "docs" / "troubleshooting.md") == []
+    page = planted(tmp_path, "```text error\nthe moon is made of … cheese\n```\n")
+    assert unreal(page) == ["the moon is made of … cheese"]
