@@ -9,6 +9,7 @@
 #   make parity                the losses of TRL, Liger and verl, side by side
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
+#   make docs                  the documentation's site, into build/docs
 #   make chaos                 kill -9 at 40 moments, each run resumed to the same bits
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
 
@@ -24,10 +25,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-peers bench-step gpu gpu-wheels sanitize parity test-vllm chaos oracle parity-full replicate learning clean
+.PHONY: help install demo test lint docs bench bench-peers bench-step gpu gpu-wheels sanitize parity test-vllm chaos oracle parity-full replicate learning clean
 
 help:
-	@sed -n '2,13s/^# \{0,1\}//p' Makefile
+	@sed -n '2,14s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -45,6 +46,10 @@ lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
+
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
+	@echo build/docs/index.html
 
 bench: $(VENV)/.installed-dev
 	@test -f bench/$(ROOM).py || { echo "make bench ROOM=...: wanted one of $(ROOMS)"; exit 2; }

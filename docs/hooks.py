@@ -89,7 +89,8 @@ def _settings() -> str:
         allowed = ", ".join([allowed, *filter(None, bounds)])
         default = json.dumps(setting.default)
         cells = (f"`{setting.key}`", f"`{default}`", allowed, setting.description)
-        lines.append("| " + " | ".join(c.replace("|", "\\|").replace("<", "&lt;") for c in cells) + " |")
+        safe = (cell.replace("|", "\\|").replace("<", "&lt;") for cell in cells)
+        lines.append(f"| {' | '.join(safe)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,8 +1,8 @@
 """Finds the code blocks of pages, and checks what can be checked without running them.
 
-A fence names its language; `no-run` after it marks a block that needs a GPU or data, which is parsed
-alone, and `error` the text of an error. A block whose first line is a comment with a file's name is
-that file.
+A fence names its language; `no-run` after it marks a block that needs a GPU or data, which is
+parsed alone, and `error` the text of an error. A block whose first line is a comment with a file's
+name is that file.
 """
 
 from __future__ import annotations

@@ -113,8 +113,9 @@ PACKAGE_LINES = {"rrgtrain": 22_000}
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}
 
-# Top-level names whose files and modules may be of the past or made up for a test.
-NAMES_ELSEWHERE = {"CHANGELOG.md", "tests"}
+# Top-level names whose files and modules may be of the past or made up for a test; the links of
+# docs are checked when the site is built.
+NAMES_ELSEWHERE = {"CHANGELOG.md", "docs", "tests"}
 # What looks like a file or module of the tree and is none: an example's, a file in a checkpoint.
 NOT_OURS = {"rescue.py", "rrgtrain.json"}
 
