@@ -32,8 +32,8 @@ class SamplingRequest:
     max_new_tokens: int
     """A report that long without an end of turn is left unfinished."""
     seeds: Sequence[Sequence[int]]
-    """`[B][group]` non-negative ints below 2**128. Token t of a member depends on its own seed and t
-    alone, so a report is the same in any batch, up to floating point."""
+    """`[B][group]` non-negative ints below 2**128. Token t of a member depends on its own seed and
+    t alone, so a report is the same in any batch, up to floating point."""
     temperature: float = 1.0
     """Positive; divides the logits."""
     top_p: float = 1.0
