@@ -25,10 +25,14 @@ from rrgtrain.util.resolve import nearest, resolve
 Loader = Callable[[Path, Wanted, Catalogue], None]
 
 SOURCES = {
+    "chexpert_plus": "rrgtrain.data.chexpert_plus:load_chexpert_plus",
     "iu_xray": "rrgtrain.data.iu_xray:load_iu_xray",
     "mimic_cxr": "rrgtrain.data.mimic_cxr:load_mimic_cxr",
     "nih": "rrgtrain.data.nih:load_nih",
+    "open_i": "rrgtrain.data.open_i:load_open_i",
+    "padchest_gr": "rrgtrain.data.padchest_gr:load_padchest_gr",
     "r2gen_mimic": "rrgtrain.data.r2gen_mimic:load_r2gen_mimic",
+    "rexgradient": "rrgtrain.data.rexgradient:load_rexgradient",
 }
 """Loaders by the layout that they read; a module is imported when it is asked for."""
 OF_ONE_FILE = ("table",)

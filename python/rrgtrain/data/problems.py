@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,12 @@ def read_text(path: Path) -> str:
         raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
 
 
-def parse_json(text: str, where: str) -> Any:
-    """Parse JSON; UserError at a syntax error or a key given twice."""
+def parse_json(text: str, where: str, *, keep: Collection[str] = ()) -> Any:
+    """Parse JSON; UserError at a syntax error or a key given twice.
+
+    With `keep`, an object holds these keys and those of inner objects alone, so that a file of
+    many records with keys that nobody reads takes little memory.
+    """
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         out = dict(pairs)
@@ -59,6 +64,8 @@ def parse_json(text: str, where: str) -> Any:
             keys = [key for key, _ in pairs]
             twice = next(key for key in keys if keys.count(key) > 1)
             raise UserError(f"{where}: the key {twice!r} stands twice in one object; keep one")
+        if keep:
+            return {key: out[key] for key in out if key in keep or isinstance(out[key], dict)}
         return out
 
     try:

@@ -30,10 +30,14 @@ class DataSettings:
 
     source: str = one_of(
         "phantom",
+        "chexpert_plus",
         "iu_xray",
         "mimic_cxr",
         "nih",
+        "open_i",
+        "padchest_gr",
         "r2gen_mimic",
+        "rexgradient",
         own=True,
     )
     """Data set, by the layout of its files (`data/README.md`), procedural phantoms, or a loader of
@@ -50,8 +54,8 @@ class DataSettings:
     """Text that is the report where a data set keeps the sections apart; both puts the findings
     first. Studies without it are left out and counted."""
     prior: str = one_of("none", "last")
-    """Images of an earlier study that are added to each study, for data with dates (mimic_cxr):
-    none, or those of the patient's latest study before it."""
+    """Images of an earlier study that are added to each study, where their order is known
+    (mimic_cxr, chexpert_plus, padchest_gr): none, or those of the patient's latest one before."""
     columns: dict[str, str] = field(default_factory=dict)
     """Columns of your own table, by content: `{report: findings_text, images: png}`."""
     skip: bool = False

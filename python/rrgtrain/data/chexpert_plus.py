@@ -1,0 +1,363 @@
+"""Studies of CheXpert Plus: sectioned reports, labels of a labeller, human labels of 200 studies.
+
+    df_chexpert_plus_240401.csv      one row an image, the sections of its report in columns
+    PNG/PNG/train/patientN/studyM/   images, PNG or DICOM, in any folder up to two levels down
+    chexbert_labels/*_fixed.json     optional: one JSON object a line, an image and 14 labels
+    valid.csv                        optional: CheXpert's own, human labels of the valid split
+    groundtruth.csv                  optional: human labels of CheXpert's test set
+    annotation.json                  optional: a split of others
+
+Columns, `path_to_image` and the label files: uzh-dqbm-cmi/RadVLM, radvlm/data/datasets.py, and
+f10409/RadHarmony, radharmony/harmonizer/chexpert/chexpert_plus.py, which agree; the data set is
+Chambon et al., arXiv 2405.19538. Sources differ on the folders (PNG, PNG/PNG, DICOM/Uncompressed,
+CheXpert-v1.0), so any folder that holds train or valid is taken, the format with most patients.
+
+Rows with the same patient and study are one study; the first one's text is its report. With
+data.prior=last the images of the patient's study before it in `patient_report_date_order` are its
+prior. The paper calls that order chronological; a public workshop that read dates in the reports
+found about half of such pairs inverted, which could not be checked here.
+
+The split is the table's: train, and valid as val; there is no test. MambaXray-VL's split, which
+DEER and OraPO evaluate on (57,805 with findings: 40,463, 5,780 and 11,562; arXiv 2410.00379), is a
+file outside the data set, linked in Event-AHU/Medical_Image_Analysis,
+CXPMRG_Bench_MambaXray_VL/README.MD. Laid beside the table as annotation.json (R2Gen's layout) it
+decides the split, by the patient and study in `image_path`. The file itself could not be read.
+
+Labels are of the text that is the report: findings_fixed.json, impression_fixed.json, or, for
+both, report_fixed.json, which also reads the history. 1 is positive, 0 negative, -1 uncertain, null
+blank. Human labels (rajpurkarlab/cheXpert-test-set-labels for the test set) come before them and
+are `expert`; 0 is negative, for No Finding blank. The test set has no reports, so its studies have
+labels alone, and none of them is read beside annotation.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.labels import OBSERVATIONS
+from rrgtrain.data.catalogue import Catalogue, Wanted
+from rrgtrain.data.problems import SPLITS, parse_json, read_text
+from rrgtrain.data.study import ImageRef, Study
+from rrgtrain.data.tables import add_study, read_csv
+from rrgtrain.errors import UserError
+
+PUBLISHED = {
+    "all": {"studies": 187_711, "images": 223_228},
+    "val": {"studies": 200, "images": 234},
+}
+"""Sizes with all reports counted: arXiv 2405.19538, and CheXpert's (1901.07031) for val."""
+
+SPLIT_OF = {"train": "train", "valid": "val"}
+LABELS_OF = {
+    "findings": "findings_fixed.json",
+    "impression": "impression_fixed.json",
+    "both": "report_fixed.json",
+}
+FORMATS = (".png", ".jpg", ".dcm")
+CLASS_OF = {1.0: 1, 0.0: 2, -1.0: 3}
+CONTEXT = ("section_clinical_history", "section_history", "section_technique", "section_comparison")
+NEEDED = (
+    "path_to_image",
+    "frontal_lateral",
+    "deid_patient_id",
+    "patient_report_date_order",
+    "section_findings",
+    "section_impression",
+    "split",
+)
+
+_STUDY = re.compile(r"(patient\d+)/(study\d+)")
+_IMAGE = re.compile(r"(?:.*/)?(train|valid)/(patient\d+)/(study\d+)/(\w+)\.\w+")
+
+Labels = dict[str, tuple[int, ...]]
+"""Class ids by "patientN/studyM"."""
+
+
+@dataclass
+class _Rows:
+    """The rows of one study."""
+
+    where: str
+    folder: str
+    """Split and patient as the table names them: "train/patient00001"."""
+    name: str
+    order: float
+    split: str
+    cells: dict[str, str]
+    images: list[tuple[str, str]] = field(default_factory=list)
+    """File without suffix, view."""
+
+    def cell(self, name: str) -> str:
+        return self.cells.get(name, "").strip()
+
+
+def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+    """Add the studies of CheXpert Plus under `root`.
+
+    UserError for a table or label file that cannot be read, and where no patient of the table has
+    a folder of images. A row with another path, split or order than the layout has is broken.
+    """
+    table = _table(root)
+    split = _split_of_others(root / "annotation.json")
+    folders, suffix = ({}, "") if wanted.images == "none" else _folders(root)
+    labels = _labels(root, LABELS_OF[wanted.sections], catalogue)
+    human = _human(root, ("valid.csv", "val_labels.csv"), catalogue)
+    patients: dict[str, list[_Rows]] = {}
+    for rows in _studies(table, wanted.sections, catalogue):
+        patients.setdefault(rows.folder, []).append(rows)
+    if wanted.images != "none" and not any(folder in folders for folder in patients):
+        raise UserError(
+            f"{root} has no folder such as PNG/{next(iter(patients), 'train/patient00001')} for a "
+            f"patient of {table.name}; put the images there, or set data.images=none"
+        )
+    for folder, studies in patients.items():
+        if wanted.images != "none" and folder not in folders:
+            for rows in studies:
+                catalogue.leave_out("of patients without a folder of images", split=rows.split)
+            continue
+        base = folders.get(folder)
+        studies.sort(key=lambda rows: rows.order)
+        for rows in studies:
+            if split is not None and rows.name not in split:
+                catalogue.leave_out("not in annotation.json")
+                continue
+            images = [*_refs(base, rows, suffix)]
+            earlier = [other for other in studies if other.order < rows.order]
+            if earlier and wanted.prior == "last":
+                images += _refs(base, earlier[-1], suffix, prior=True)
+            study = Study(
+                id=rows.name.replace("/", "_"),
+                split=rows.split if split is None else split[rows.name],
+                report="",
+                labels=human.get(rows.name, labels.get(rows.name)),
+                images=tuple(images),
+                indication=rows.cell("section_clinical_history") or rows.cell("section_history"),
+                technique=rows.cell("section_technique"),
+                comparison=rows.cell("section_comparison"),
+                expert=rows.name in human,
+            )
+            add_study(
+                study,
+                rows.where,
+                wanted,
+                catalogue,
+                findings=rows.cell("section_findings"),
+                impression=rows.cell("section_impression"),
+            )
+    if split is None:
+        _add_test_set(root, folders, suffix, wanted, catalogue)
+
+
+def _table(root: Path) -> Path:
+    tables = sorted(root.glob("df_chexpert_plus_*.csv"))
+    if len(tables) != 1:
+        have = f"{len(tables)} files" if tables else "no file"
+        raise UserError(
+            f"{root} has {have} df_chexpert_plus_*.csv; wanted one, CheXpert Plus's table"
+        )
+    return tables[0]
+
+
+def _studies(table: Path, sections: str, catalogue: Catalogue) -> Iterator[_Rows]:
+    """Yield each study of the table with all its images, in the order of its first row.
+
+    Texts of a study without the wanted section are let go: they are most of the table.
+    """
+    texts = [f"section_{name}" for name in LABELS_OF if sections in (name, "both")]
+    studies: dict[str, _Rows] = {}
+    for where, cells in read_csv(table, NEEDED, catalogue, optional=CONTEXT):
+        path, view = cells["path_to_image"], cells["frontal_lateral"].strip().lower()
+        image = _IMAGE.fullmatch(path)
+        order = _number(cells["patient_report_date_order"])
+        if image is None:
+            why = f"has path_to_image {path!r}; wanted train/patientN/studyM/viewK_frontal.jpg"
+        elif view not in ("frontal", "lateral"):
+            why = f"has frontal_lateral {view!r} for {path}; wanted Frontal or Lateral"
+        elif cells["split"] not in SPLIT_OF:
+            why = f"has split {cells['split']!r} for {path}; wanted train or valid"
+        elif order is None:
+            why = f"has no number as patient_report_date_order for {path}; download the table again"
+        else:
+            name = f"{image[2]}/{image[3]}"
+            if name not in studies:
+                kept = cells if any(cells.get(text, "").strip() for text in texts) else {}
+                split = SPLIT_OF[cells["split"]]
+                folder = f"{image[1]}/{image[2]}"
+                studies[name] = _Rows(f"{where} ({name})", folder, name, order, split, kept)
+            if (image[4], view) not in studies[name].images:
+                studies[name].images.append((image[4], view))
+                continue
+            why = f"repeats the image {path!r}; keep one"
+        catalogue.add_broken(where, why)
+    yield from studies.values()
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _refs(
+    base: Path | None, rows: _Rows, suffix: str, *, prior: bool = False
+) -> Iterator[ImageRef]:
+    if base is not None:
+        folder = base / rows.name.split("/")[1]
+        for stem, view in rows.images:
+            yield ImageRef(folder / f"{stem}{suffix}", view, prior)
+
+
+def _folders(root: Path) -> tuple[dict[str, Path], str]:
+    """Find the folder of each patient, "train/patient00001", in the format with most of them."""
+    found: dict[str, dict[str, Path]] = {suffix: {} for suffix in FORMATS}
+    for base in _bases(root, 2):
+        for split in ("train", "valid", "test"):
+            if (base / split).is_dir():
+                names = sorted(os.listdir(base / split))
+                suffix = _format(base / split, names)
+                if suffix is not None:
+                    for name in names:
+                        found[suffix].setdefault(f"{split}/{name}", base / split / name)
+    suffix = max(FORMATS, key=lambda name: len(found[name]))
+    return found[suffix], suffix
+
+
+def _bases(folder: Path, depth: int) -> Iterator[Path]:
+    """Yield a folder and those beneath it, but for the many beneath train and valid."""
+    yield folder
+    if depth:
+        for inner in sorted(folder.iterdir()):
+            if inner.is_dir() and inner.name not in ("train", "valid", "test"):
+                yield from _bases(inner, depth - 1)
+
+
+def _format(split: Path, patients: list[str]) -> str | None:
+    """Tell the suffix of the first image beneath a split's folder, or None."""
+    for patient in patients:
+        for file in sorted((split / patient).glob("study*/*")):
+            if file.suffix in FORMATS:
+                return file.suffix
+    return None
+
+
+def _labels(root: Path, name: str, catalogue: Catalogue) -> Labels:
+    """Read a labeller's classes; the same tuple serves all studies that have the same ones."""
+    files = sorted([*root.glob(name), *root.glob(f"*/{name}"), *root.glob(f"*/*/{name}")])
+    if not files:
+        catalogue.notes.append(f"no {name} under {root}: the studies have no labels of a labeller")
+        return {}
+    labels: Labels = {}
+    same: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for number, line in enumerate(_lines(files[0]), 1):
+        where = f"{files[0].name}: line {number}"
+        entry = _parse(line, f"{files[0]}: line {number}")
+        study = _STUDY.search(str(entry.get("path_to_image", "")))
+        if study is None:
+            catalogue.add_broken(where, "names no patient and study in path_to_image")
+            continue
+        classes = _classes(entry, where, catalogue)
+        if classes is not None:
+            labels[f"{study[1]}/{study[2]}"] = same.setdefault(classes, classes)
+    return labels
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            yield from (line for line in lines if line.strip())
+    except UnicodeDecodeError:
+        read_text(path)
+
+
+def _parse(line: str, where: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        entry = parse_json(line, where)
+    if not isinstance(entry, dict):
+        raise UserError(f"{where}: not an object; wanted one with path_to_image and 14 labels")
+    return entry
+
+
+def _classes(entry: dict[str, Any], where: str, catalogue: Catalogue) -> tuple[int, ...] | None:
+    """Translate 1, 0, -1 and nothing into class ids; None where one is something else."""
+    classes = []
+    for name in OBSERVATIONS:
+        value = entry.get(name, "absent")
+        if value is None or value in ("", "nan") or value != value:
+            classes.append(0)
+            continue
+        try:
+            class_id = CLASS_OF[float(value)]
+        except (KeyError, TypeError, ValueError):
+            catalogue.add_broken(where, f"has {value!r} for {name}; wanted 1, 0, -1 or nothing")
+            return None
+        classes.append(0 if class_id == 2 and name == "No Finding" else class_id)
+    return tuple(classes)
+
+
+def _human(root: Path, names: tuple[str, ...], catalogue: Catalogue) -> Labels:
+    """Read the labels of radiologists in the first of these files that is there, else none."""
+    folders = [root, *sorted(root.glob("CheXpert*")), *sorted(root.glob("cheXpert*"))]
+    file = next((f / name for name in names for f in folders if (f / name).is_file()), None)
+    if file is None:
+        return {}
+    labels: Labels = {}
+    for where, cells in read_csv(file, OBSERVATIONS, catalogue, optional=("Path", "Study")):
+        study = _STUDY.search(cells.get("Study") or cells.get("Path") or "")
+        classes = _classes(dict(cells), where, catalogue)
+        if study is None:
+            catalogue.add_broken(where, "names no patient and study in Path or Study")
+        elif classes is not None:
+            name = f"{study[1]}/{study[2]}"
+            if labels.setdefault(name, classes) != classes:
+                catalogue.add_broken(f"{where} ({name})", "has other labels than the row before it")
+    return labels
+
+
+def _add_test_set(
+    root: Path, folders: dict[str, Path], suffix: str, wanted: Wanted, catalogue: Catalogue
+) -> None:
+    """Add the studies of CheXpert's test set, labels and images without reports."""
+    for name, classes in _human(root, ("groundtruth.csv", "test_labels.csv"), catalogue).items():
+        patient, study = name.split("/")
+        images: list[ImageRef] = []
+        if wanted.images != "none":
+            folder = folders.get(f"test/{patient}")
+            files = [] if folder is None else sorted((folder / study).glob(f"*{suffix}"))
+            images = [ImageRef(f, "lateral" if "lateral" in f.stem else "frontal") for f in files]
+        add_study(
+            Study(f"{patient}_{study}", "test", None, classes, tuple(images), expert=True),
+            f"groundtruth.csv ({name})",
+            wanted,
+            catalogue,
+        )
+
+
+def _split_of_others(path: Path) -> dict[str, str] | None:
+    """Read which split annotation.json puts each study in; None where there is no such file."""
+    if not path.is_file():
+        return None
+    annotation = parse_json(read_text(path), str(path))
+    split: dict[str, str] = {}
+    for name in SPLITS:
+        entries = annotation.get(name) if isinstance(annotation, dict) else None
+        if not isinstance(entries, list):
+            raise UserError(f"{path}: no list {name!r}; wanted R2Gen's layout, train, val and test")
+        for entry in entries:
+            study = _STUDY.search(json.dumps(entry.get("image_path")) if entry else "")
+            if study is None:
+                raise UserError(
+                    f"{path}: an entry of {name} names no patient and study in image_path"
+                )
+            key = f"{study[1]}/{study[2]}"
+            if split.setdefault(key, name) != name:
+                raise UserError(f"{path}: {key} is in {split[key]} and in {name}; keep it in one")
+    return split

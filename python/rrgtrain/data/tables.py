@@ -1,0 +1,106 @@
+"""Read CSV files row by row, and add studies by the rules that all data sets share."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rrgtrain.data.catalogue import Catalogue, Wanted
+from rrgtrain.data.problems import is_text
+from rrgtrain.data.sections import ReportSections
+from rrgtrain.data.study import ImageRef, Study
+from rrgtrain.errors import UserError
+
+LONGEST_CELL = 2**24
+"""Characters of a cell; Python's own limit of 131,072 is for tables without reports, and without
+a limit an unclosed quote would read the rest of a file as one cell."""
+
+WITHOUT = {
+    "findings": "without a findings section",
+    "impression": "without an impression",
+    "both": "without findings or impression",
+}
+
+
+def read_csv(
+    path: Path, columns: Sequence[str], catalogue: Catalogue, *, optional: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the place and the named cells of each row; the header is row 1.
+
+    A row with more or fewer cells than the header is broken. UserError: a file that cannot be
+    read, is not UTF-8 or not CSV, lacks one of `columns`, or has no rows.
+    """
+    usual = csv.field_size_limit(LONGEST_CELL)
+    number = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            rows = csv.reader(lines, strict=True)
+            header = next(rows, [])
+            lacking = [name for name in columns if name not in header]
+            if lacking:
+                have = ", ".join(header) or "nothing"
+                raise UserError(f"{path}: no column {lacking[0]!r}; it has {have}")
+            cells = [(name, header.index(name)) for name in (*columns, *optional) if name in header]
+            for number, row in enumerate(rows, 2):
+                where = f"{path.name}: row {number}"
+                if len(row) == len(header):
+                    yield where, {name: row[index] for name, index in cells}
+                elif row:
+                    catalogue.add_broken(
+                        where, f"has {len(row)} cells; wanted {len(header)} as in the header"
+                    )
+    except csv.Error as error:
+        raise UserError(f"{path}: not CSV after row {number} ({error}); export it again") from None
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise UserError(
+            f"{path}: byte 0x{byte:02x} after row {number} is not UTF-8; re-save it as UTF-8"
+        ) from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
+    finally:
+        csv.field_size_limit(usual)
+    if number == 1:
+        raise UserError(f"{path}: no rows beneath the header; download it again")
+
+
+def add_study(
+    study: Study,
+    where: str,
+    wanted: Wanted,
+    catalogue: Catalogue,
+    *,
+    findings: str = "",
+    impression: str = "",
+) -> None:
+    """Add a study with the sections and views that are wanted, or count why it is left out.
+
+    `study.images` are all its images. "frontal" keeps the frontal ones, so that a study whose
+    views are not known is left out; "none" drops them. A study that has labels alone is given with
+    `report` None and no sections, any other with "".
+    """
+    report = ReportSections(findings.strip(), impression.strip()).report(wanted.sections)
+    images = study.images if wanted.images != "none" else ()
+    if wanted.images == "frontal":
+        images = tuple(image for image in images if image.view == "frontal")
+    split, current = study.split, [image for image in images if not image.prior]
+    if study.report is not None and not report:
+        catalogue.leave_out(WITHOUT[wanted.sections], split=split)
+    elif not is_text(report):
+        catalogue.add_broken(where, "has a report that is not Unicode; download the file again")
+    elif wanted.images != "none" and not current:
+        kind = "a frontal" if wanted.images == "frontal" else "an"
+        catalogue.leave_out(f"without {kind} image", split=split)
+    elif not _any_broken(images, where, catalogue):
+        catalogue.add(replace(study, report=report or None, images=images), where)
+
+
+def _any_broken(images: tuple[ImageRef, ...], where: str, catalogue: Catalogue) -> bool:
+    for image in images:
+        defect = catalogue.image_defect(image.path)
+        if defect:
+            catalogue.add_broken(where, f"has image '{image.path}', {defect}; copy it there again")
+            return True
+    return False
