@@ -31,7 +31,7 @@ from rrgtrain.rewards.model_terms import (
     radgraph_score,
     rate_score,
 )
-from rrgtrain.rewards.text_terms import bleu, consensus, meteor_stem, overlap, rouge
+from rrgtrain.rewards.text_terms import bleu, consensus, meteor_score, overlap, rouge
 from rrgtrain.util.resolve import nearest, resolve
 
 Term = Callable[[RewardBatch], np.ndarray]
@@ -131,7 +131,7 @@ TERMS: dict[str, Term] = {
     "bleu4": bleu(4),
     "rouge_l": rouge,
     "cider": consensus,
-    "meteor": meteor_stem,
+    "meteor": meteor_score,
     "nlg": overlap,
     "facts": fact_score,
     "green": green_score,

@@ -36,8 +36,8 @@ def consensus(batch: RewardBatch) -> np.ndarray:
     return cider(batch.reports, batch.references, corpus.counts, corpus.reports) / 10.0
 
 
-def meteor_stem(batch: RewardBatch) -> np.ndarray:
-    """METEOR with exact and stem stages, by nltk."""
+def meteor_score(batch: RewardBatch) -> np.ndarray:
+    """METEOR 1.5 of each report, by a Java program that takes seconds to start."""
     from rrgclinical.text import meteor
 
     return meteor(batch.reports, batch.references)

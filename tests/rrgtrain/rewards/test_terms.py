@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -208,7 +209,7 @@ def test_inverse_frequency_weighs_rare_labels_more() -> None:
 
 
 def test_terms_of_words() -> None:
-    terms = dict.fromkeys(("bleu1", "bleu2", "bleu4", "rouge_l", "cider", "meteor", "nlg"), 1.0)
+    terms = dict.fromkeys(("bleu1", "bleu2", "bleu4", "rouge_l", "cider", "nlg"), 1.0)
     service = RewardService(RewardSettings(terms=terms))
     service.fit(TRAINING)
     same = "There is cardiomegaly and mild edema."
@@ -222,6 +223,19 @@ def test_terms_of_words() -> None:
     assert found["cider"][0] == pytest.approx(1.0)
     # 3 of 6 words: brevity exp(1 - 6/3)
     assert found["bleu2"][1] == pytest.approx(math.exp(-1.0), rel=1e-6)
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="METEOR 1.5 is a Java program")
+def test_meteor_counts_words_of_one_stem() -> None:
+    pairs = [("Effusions.", "Effusions."), ("Effusion.", "Effusions."), ("Edema.", "Effusions.")]
+    full, stem, none = values("meteor", pairs)
+    assert 1.0 == full > stem > none == 0.0
+
+
+def test_meteor_without_java_is_an_error_and_no_score(monkeypatch) -> None:
+    monkeypatch.setattr("rrgclinical.text.java.shutil.which", lambda name: None)
+    with pytest.raises(UserError, match="meteor failed: .*no java on the PATH"):
+        values("meteor", [("Edema.", "Edema.")])
 
 
 def test_terms_that_need_the_training_studies_say_so() -> None:

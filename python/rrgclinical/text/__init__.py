@@ -1,0 +1,33 @@
+"""Metrics of words: BLEU, ROUGE-L, CIDEr-D and METEOR, of a report and of a corpus."""
+
+from __future__ import annotations
+
+from rrgclinical.text.overlap import cider, meteor, rouge_l, sentence_bleu
+from rrgclinical.text.r2gen import r2gen_tokens, r2gen_vocabulary
+from rrgclinical.text.scores import TextScores, text_scores
+from rrgclinical.text.tokenizations import (
+    TOKENIZATIONS,
+    Ptb,
+    R2Gen,
+    Tokenization,
+    build_tokenization,
+)
+from rrgclinical.text.tokens import count_ngrams, tokens
+
+__all__ = [
+    "TOKENIZATIONS",
+    "Ptb",
+    "R2Gen",
+    "TextScores",
+    "Tokenization",
+    "build_tokenization",
+    "cider",
+    "count_ngrams",
+    "meteor",
+    "r2gen_tokens",
+    "r2gen_vocabulary",
+    "rouge_l",
+    "sentence_bleu",
+    "text_scores",
+    "tokens",
+]

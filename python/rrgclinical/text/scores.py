@@ -1,0 +1,116 @@
+"""Word metrics of a corpus under report weights, as the field's tables print them.
+
+Several references per report: BLEU takes the closest length, ROUGE-L the best precision and the
+best recall (`rouge_l`) or the best F1 (`rouge_l_f1`), CIDEr-D the mean, METEOR the closest
+reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rrgclinical.errors import UserError
+from rrgclinical.text import java
+from rrgclinical.text.overlap import rouge_l
+from rrgclinical.text.statistics import Corpus, bleu_of, meteor_of
+from rrgclinical.text.tokenizations import Tokenization, build_tokenization
+
+
+@dataclass(frozen=True)
+class TextScores:
+    """Word metrics of R reports, called with weights as any `rrgclinical.metrics.Scores`.
+
+    `bleu_1` to `bleu_4` (of the corpus), `rouge_l` (pycocoevalcap's, beta 1.2: the papers'),
+    `rouge_l_f1` (rouge-score's F1, on its own words), `cider` (CIDEr-D, 0 to 10) and `meteor` (of
+    the corpus). CIDEr's document frequencies stay those of all references.
+    """
+
+    tokenization: str
+    """Names the words that every metric but `rouge_l_f1` compares."""
+    missing: Mapping[str, str]
+    """Metrics that cannot be had here, each with the reason."""
+    each: Mapping[str, np.ndarray]
+    """float64 `[R]` by name: values of single reports, of the metrics that are means of them."""
+    bleu: np.ndarray = field(repr=False)
+    meteor: np.ndarray | None = field(repr=False)
+
+    @property
+    def reports(self) -> int:
+        """R."""
+        return len(self.bleu)
+
+    def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        """float64 `[B]` by name, for weights `[B, R]`."""
+        metrics = bleu_of(weights @ self.bleu)
+        total = weights.sum(1)
+        metrics |= {name: weights @ value / total for name, value in self.each.items()}
+        if self.meteor is not None:
+            metrics["meteor"] = meteor_of(weights @ self.meteor)
+        return metrics
+
+
+def text_scores(
+    reports: Sequence[str],
+    references: Sequence[str | Sequence[str]],
+    *,
+    tokenization: str | Tokenization = "ptb",
+    meteor: bool = True,
+) -> TextScores:
+    """Make the word metrics of R >= 1 reports as functions of report weights.
+
+    Args:
+        reports: predictions.
+        references: one text per report, or several.
+        tokenization: a name for `build_tokenization`, or what it builds.
+        meteor: run METEOR 1.5 where Java is: seconds, and 2 GB of memory at most. Where it is not
+            run or fails, `missing` says why and there is no value.
+
+    Raises:
+        ValueError: no report, differing lengths, or a report without reference.
+        UserError: a tokenization that is unknown or cannot run here.
+    """
+    choices = [[texts] if isinstance(texts, str) else list(texts) for texts in references]
+    _check(reports, choices)
+    if isinstance(tokenization, str):
+        tokenization = build_tokenization(tokenization)
+    owner = np.repeat(np.arange(len(choices)), [len(texts) for texts in choices])
+    flat = [text for texts in choices for text in texts]
+    try:
+        words = tokenization.reports(reports), tokenization.references(flat)
+    except java.JavaError as error:
+        raise UserError(f"tokenization {tokenization.name}: {error}") from error
+    corpus = Corpus(*words, owner)
+    best_f1 = np.zeros(len(reports))
+    np.maximum.at(best_f1, owner, rouge_l([reports[i] for i in owner], flat))
+    each = {"rouge_l": corpus.rouge_l(), "rouge_l_f1": best_f1, "cider": corpus.cider()}
+    missing: dict[str, str] = {}
+    statistics = None
+    if not meteor:
+        missing["meteor"] = "METEOR was not asked for"
+    else:
+        try:
+            statistics = meteor_statistics(corpus)
+        except java.JavaError as error:
+            missing["meteor"] = str(error)
+    return TextScores(tokenization.name, missing, each, corpus.bleu(), statistics)
+
+
+def meteor_statistics(corpus: Corpus) -> np.ndarray:
+    """Compute METEOR's statistics, float64 `[R, 23]`; raises `java.JavaError`."""
+    grouped: list[list[tuple[str, ...]]] = [[] for _ in corpus.reports]
+    for owner, reference in zip(corpus.owner, corpus.references, strict=True):
+        grouped[owner].append(reference)
+    return java.meteor_statistics(corpus.reports, grouped)
+
+
+def _check(reports: Sequence[str], choices: Sequence[Sequence[str]]) -> None:
+    if len(reports) != len(choices):
+        raise ValueError(f"{len(reports)} reports and references of {len(choices)}; wanted as many")
+    if not len(reports):
+        raise ValueError("texts of 0 reports; wanted at least one")
+    for index, texts in enumerate(choices):
+        if not texts:
+            raise ValueError(f"report {index} has no reference; wanted one or more")

@@ -1,0 +1,63 @@
+"""PTB-like tokens made without Java, and what of words all metrics share.
+
+Sentences of this project's splitter, nltk's Treebank tokenizer, lower case, without the punctuation
+that pycocoevalcap drops. Texts are composed (NFC) first, so that an accented letter is one and the
+same however it was typed.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+
+from nltk.tokenize import NLTKWordTokenizer
+
+from rrgclinical.rules.sentences import split_sentences
+
+ORDER = 4
+_PUNCTUATION = frozenset(
+    ["''", "'", "``", "`", '"', ".", "?", "!", ",", ":", "-", "--", ";"]
+)  # fmt: skip
+# As the Java program writes them in lower case; pycocoevalcap drops them in upper case only.
+_BRACKETS = {
+    "(": "-lrb-", ")": "-rrb-", "[": "-lsb-", "]": "-rsb-", "{": "-lcb-", "}": "-rcb-",
+}  # fmt: skip
+_TREEBANK = NLTKWordTokenizer()
+
+
+@lru_cache(maxsize=50_000)
+def tokens(report: str) -> tuple[str, ...]:
+    """Split a report into lower-cased PTB-like tokens without punctuation."""
+    report = unicodedata.normalize("NFC", report)
+    words: list[str] = []
+    for start, end in split_sentences(report):
+        words.extend(_TREEBANK.tokenize(report[start:end]))
+    # "..." and the like go with the stops.
+    kept = (word for word in words if word not in _PUNCTUATION and word.strip("."))
+    return tuple(_BRACKETS.get(word, word.lower()) for word in kept)
+
+
+def count_ngrams(words: Sequence[str], order: int = ORDER) -> Counter[tuple[str, ...]]:
+    """Count the n-grams of 1 to `order` words."""
+    return Counter(
+        tuple(words[i : i + n]) for n in range(1, order + 1) for i in range(len(words) - n + 1)
+    )
+
+
+def common_subsequence(one: Sequence[str], other: Sequence[str]) -> int:
+    """Compute the length of the longest common subsequence of words.
+
+    A column of the dynamic programme is one integer, as in Hyyrö (2004): a bit is 0 where the
+    length rises by one.
+    """
+    where: dict[str, int] = {}
+    for position, word in enumerate(one):
+        where[word] = where.get(word, 0) | 1 << position
+    full = (1 << len(one)) - 1
+    rises = full
+    for word in other:
+        matches = rises & where.get(word, 0)
+        rises = (rises + matches | rises - matches) & full
+    return len(one) - rises.bit_count()

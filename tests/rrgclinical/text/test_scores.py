@@ -1,0 +1,230 @@
+"""Word metrics of a corpus: pycocoevalcap's and rouge-score's numbers on the same words."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import sacrebleu
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.meteor.meteor import Meteor
+from pycocoevalcap.rouge.rouge import Rouge
+from rouge_score.rouge_scorer import RougeScorer
+
+from rrgclinical.errors import UserError
+from rrgclinical.metrics import intervals, paired, subgroup, values
+from rrgclinical.text import text_scores
+
+WORDS = (
+    "no",
+    "effusion",
+    "effusions",
+    "heart",
+    "is",
+    "the",
+    "a",
+    "épanchement",
+    "лёгкие",
+    "胸",
+    "-",
+)
+
+
+@dataclass(frozen=True)
+class White:
+    """White-space words, as pycocoevalcap reads them."""
+
+    name: str = "white"
+
+    def reports(self, texts):
+        return [tuple(text.split()) for text in texts]
+
+    references = reports
+
+
+def corpus(seed: int, size: int, references: int = 3) -> tuple[list[str], list[list[str]]]:
+    """Texts of 0 to 11 words (the first two of 0 and 1), with one reference or more."""
+    rng = np.random.default_rng(seed)
+
+    def text() -> str:
+        return " ".join(rng.choice(WORDS, size=rng.integers(0, 12)))
+
+    counts = rng.integers(1, references + 1, size=size)
+    reports = ["", "effusion", *(text() for _ in range(size - 2))]
+    return reports, [[text() for _ in range(count)] for count in counts]
+
+
+def theirs(reports: list[str], references: list[list[str]]) -> dict[str, float]:
+    gts, res = dict(enumerate(references)), {i: [text] for i, text in enumerate(reports)}
+    bleu = Bleu(4).compute_score(gts, res, verbose=0)[0]
+    return {
+        **{f"bleu_{n}": value for n, value in enumerate(bleu, 1)},
+        "rouge_l": Rouge().compute_score(gts, res)[0],
+        "cider": Cider().compute_score(gts, res)[0],
+    }
+
+
+def ours(reports, references) -> dict[str, float]:
+    return values(text_scores(reports, references, tokenization=White(), meteor=False))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_values_are_pycocoevalcaps(seed) -> None:
+    """Several references, empty reports, one-word reports, accents and other alphabets."""
+    reports, references = corpus(seed, 40)
+    found = ours(reports, references)
+    for name, wanted in theirs(reports, references).items():
+        assert found[name] == pytest.approx(wanted, rel=1e-12, abs=1e-15), name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_reports_value_is_pycocoevalcaps(seed) -> None:
+    reports, references = corpus(seed, 30)
+    scores = text_scores(reports, references, tokenization=White(), meteor=False)
+    gts, res = dict(enumerate(references)), {i: [text] for i, text in enumerate(reports)}
+    for name, scorer in (("rouge_l", Rouge()), ("cider", Cider())):
+        wanted = scorer.compute_score(gts, res)[1]
+        np.testing.assert_allclose(scores.each[name], wanted, rtol=1e-12, atol=1e-15)
+    rouge = RougeScorer(["rougeL"], use_stemmer=False)
+    plain = [text for text in reports if text.isascii()]
+    assert len(plain) > 2
+    scores = text_scores(plain, [["the heart", "no effusion is"]] * len(plain), meteor=False)
+    best = [rouge.score_multi(["the heart", "no effusion is"], text) for text in plain]
+    assert scores.each["rouge_l_f1"].tolist() == [score["rougeL"].fmeasure for score in best]
+
+
+@pytest.mark.parametrize(
+    ("reports", "references"),
+    [
+        ([""], [["a"]]),
+        (["a"], [[""]]),
+        (["a"], [["a"]]),
+        (["", "b"], [["", "a b"], ["b"]]),
+        (["a b c d", "x"], [["a b c d e"], ["x y"]]),
+    ],
+)
+def test_corner_cases_are_pycocoevalcaps(reports, references) -> None:
+    found = ours(reports, references)
+    gts, res = dict(enumerate(references)), {i: [text] for i, text in enumerate(reports)}
+    assert found["rouge_l"] == pytest.approx(Rouge().compute_score(gts, res)[0])
+    for n, wanted in enumerate(Bleu(4).compute_score(gts, res, verbose=0)[0], 1):
+        assert found[f"bleu_{n}"] == pytest.approx(wanted, rel=1e-12, abs=1e-15)
+    if any(map(any, references)):
+        assert found["cider"] == pytest.approx(Cider().compute_score(gts, res)[0])
+
+
+def test_no_words_at_all_score_nothing() -> None:
+    found = ours(["", ""], ["", [""]])
+    # pycocoevalcap's ROUGE-L reads no word as one empty word, and two of them agree
+    assert found.pop("rouge_l") == 1.0
+    assert set(found.values()) == {0.0}
+
+
+def test_bleu_takes_the_closest_length_and_of_two_the_shorter() -> None:
+    # 4 words against 2 and 5: the closest is 5, brevity exp(1 - 5/4); against 3 and 5 it is 3
+    found = ours(["a b c d"], [["a b", "a b c d e"]])
+    assert found["bleu_1"] == pytest.approx(np.exp(1 - 5 / 4))
+    assert ours(["a b c d"], [["a b x", "a b c d e"]])["bleu_1"] == pytest.approx(1.0)
+
+
+def test_cider_is_the_mean_over_references() -> None:
+    pair = [["no effusion", "no effusion"], ["edema"]]
+    single = [["no effusion"], ["edema"]]
+    reports = ["no effusion", "heart"]
+    assert ours(reports, pair)["cider"] == pytest.approx(ours(reports, single)["cider"]) != 0
+
+
+def test_rouge_takes_precision_and_recall_of_two_references() -> None:
+    # precision 1 of the long one, recall 1 of the short one
+    assert ours(["a b"], [["a b c d", "a"]])["rouge_l"] == pytest.approx(1.0)
+
+
+def test_corpus_bleu_is_sacrebleus() -> None:
+    reports, references = corpus(9, 30, references=1)
+    found = ours(reports, references)
+    for order in range(1, 5):
+        metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", max_ngram_order=order)
+        wanted = metric.corpus_score(reports, [[text for (text,) in references]]).score / 100
+        assert found[f"bleu_{order}"] == pytest.approx(wanted, rel=1e-6, abs=1e-9)
+
+
+def test_weights_count_a_report_as_often() -> None:
+    """BLEU of drawn reports is BLEU of those reports; document frequencies of CIDEr stay."""
+    reports, references = corpus(4, 25)
+    scores = text_scores(reports, references, tokenization=White(), meteor=False)
+    counts = np.random.default_rng(0).multinomial(25, np.full(25, 1 / 25))
+    drawn = np.repeat(np.arange(25), counts)
+    found = scores(counts[None] * 1.0)
+    wanted = theirs([reports[i] for i in drawn], [references[i] for i in drawn])
+    for name in ("bleu_1", "bleu_2", "bleu_3", "bleu_4", "rouge_l"):
+        assert found[name][0] == pytest.approx(wanted[name], rel=1e-12)
+    assert found["cider"][0] == pytest.approx(scores.each["cider"][drawn].mean())
+
+
+def test_subgroups_intervals_and_pairs_of_words() -> None:
+    reports, references = corpus(5, 30)
+    scores = text_scores(reports, references, tokenization=White(), meteor=False)
+    members = np.arange(30) % 3 == 0
+    alone = [reports[i] for i in range(0, 30, 3)], [references[i] for i in range(0, 30, 3)]
+    assert values(subgroup(scores, members))["bleu_2"] == pytest.approx(theirs(*alone)["bleu_2"])
+    low, high = intervals(scores, resamples=200)["bleu_1"]
+    assert low < values(scores)["bleu_1"] < high
+    best = text_scores([texts[0] for texts in references], references, meteor=False)
+    assert paired(scores, best, resamples=200)["rouge_l"].low > 0
+
+
+java = pytest.mark.skipif(shutil.which("java") is None, reason="METEOR 1.5 is a Java program")
+
+
+@java
+def test_meteor_is_the_program_of_pycocoevalcap() -> None:
+    """Of the corpus, of each report, and of drawn reports."""
+    reports, references = corpus(7, 30)
+    scores = text_scores(reports, references, tokenization=White())
+    assert scores.missing == {}
+    program = Meteor()
+    gts, res = dict(enumerate(references)), {i: [text] for i, text in enumerate(reports)}
+    mean, each = program.compute_score(gts, res)
+    assert values(scores)["meteor"] == pytest.approx(mean, rel=1e-12)
+    np.testing.assert_allclose(scores(np.eye(30))["meteor"], each, rtol=1e-12, atol=1e-15)
+    twice = [*range(15), *range(15)]
+    gts = {i: references[j] for i, j in enumerate(twice)}
+    mean, _ = program.compute_score(gts, {i: [reports[j]] for i, j in enumerate(twice)})
+    half = scores(np.repeat([[2.0, 0.0]], 15, axis=1))
+    assert half["meteor"][0] == pytest.approx(mean, rel=1e-12)
+    program.meteor_p.communicate()
+
+
+@java
+def test_a_separator_in_a_report_is_no_reference() -> None:
+    found = text_scores(["no ||| effusion"], ["no ||| effusion"], tokenization=White())
+    assert values(found)["meteor"] == pytest.approx(1.0)
+
+
+def test_meteor_that_cannot_run_is_missing_with_the_reason(monkeypatch) -> None:
+    monkeypatch.setattr("rrgclinical.text.java.shutil.which", lambda name: None)
+    scores = text_scores(["no effusion"], ["no effusion"])
+    assert "meteor" not in values(scores)
+    assert scores.missing == {
+        "meteor": "meteor-1.5 is a Java program, and there is no java on the PATH"
+    }
+    scores = text_scores(["no effusion"], ["no effusion"], meteor=False)
+    assert scores.missing == {"meteor": "METEOR was not asked for"}
+    with pytest.raises(UserError, match="tokenization ptb-java: .*no java on the PATH"):
+        text_scores(["no effusion"], ["no effusion"], tokenization="ptb-java")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (([], []), "texts of 0 reports"),
+        ((["a"], []), "1 reports and references of 0"),
+        ((["a", "b"], ["a", []]), "report 1 has no reference"),
+    ],
+)
+def test_texts_that_do_not_fit_are_refused(arguments, text) -> None:
+    with pytest.raises(ValueError, match=text):
+        text_scores(*arguments)
