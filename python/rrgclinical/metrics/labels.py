@@ -23,7 +23,7 @@ _RATES = ("precision", "recall", "f1")
 
 
 def label_scores(pred: np.ndarray, truth: np.ndarray) -> Scores:
-    """Make the label metrics of class ids `[R, 14]`, R >= 1, as functions of report weights.
+    """Make the label metrics of class ids `[R, 14]`, R >= 1.
 
     `{micro,macro,sample}_{precision,recall,f1}` over 14 observations and, with suffix `_13` and
     `_5`, over 13 and five. The sample-wise ones are means over reports of the report's own

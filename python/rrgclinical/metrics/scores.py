@@ -88,7 +88,7 @@ def paired(
 
 
 def mean_scores(each: Mapping[str, np.ndarray]) -> Scores:
-    """Make scores that are means over reports, from the value of each report, `[R]` by name.
+    """Make scores that are means over reports, from values `[R]` by name.
 
     Raises ValueError for no metric, no report, differing lengths, or a value that is not finite:
     a report without a value must be left out of all metrics, or its metric of all reports.

@@ -26,16 +26,20 @@ Words = Sequence[tuple[str, ...]]
 
 @dataclass(frozen=True)
 class Corpus:
-    """R reports and N >= R references as words; `owner` `[N]` is the report of each reference."""
+    """R reports and N >= R references as words.
+
+    `owner` `[N]` is the report of each reference.
+    """
 
     reports: Words
     references: Words
     owner: np.ndarray
 
     def bleu(self) -> np.ndarray:
-        """Float64 `[R, 10]`: words, closest length of a reference, n-grams and matches of 1 to 4.
+        """Count what BLEU is made of; float64 `[R, 10]`.
 
-        Sums over reports, weighted or not, give BLEU by `bleu_of`.
+        Words, closest length of a reference, n-grams and matches of 1 to 4 words. Sums over
+        reports, weighted or not, give BLEU by `bleu_of`.
         """
         size = len(self.reports)
         own, others = _lengths(self.reports), _lengths(self.references)
@@ -53,7 +57,7 @@ class Corpus:
         return statistics
 
     def cider(self) -> np.ndarray:
-        """Float64 `[R]`: CIDEr-D in [0, 10], with document frequencies of the references."""
+        """Compute CIDEr-D with document frequencies of the references; float64 `[R]`, 0 to 10."""
         size = len(self.reports)
         each = np.zeros(len(self.references))
         for grams in self._grams():
@@ -74,7 +78,7 @@ class Corpus:
         return _sums(self.owner, each, size) / np.bincount(self.owner, minlength=size)
 
     def rouge_l(self) -> np.ndarray:
-        """Float64 `[R]`: ROUGE-L with beta 1.2, of the best precision and the best recall."""
+        """Compute ROUGE-L (beta 1.2) of the best precision and recall; float64 `[R]`."""
         precision, recall = np.zeros(len(self.reports)), np.zeros(len(self.reports))
         for owner, reference in zip(self.owner, self.references, strict=True):
             # A text without words is one empty word there: two of them agree.

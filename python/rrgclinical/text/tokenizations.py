@@ -21,7 +21,7 @@ class Tokenization(Protocol):
 
     @property
     def name(self) -> str:
-        """How a table names it, settings included."""
+        """The name in a table, settings included."""
         ...
 
     def reports(self, texts: Sequence[str]) -> Words:

@@ -148,7 +148,8 @@ def test_corpus_bleu_is_sacrebleus() -> None:
     for order in range(1, 5):
         metric = sacrebleu.BLEU(tokenize="none", smooth_method="none", max_ngram_order=order)
         wanted = metric.corpus_score(reports, [[text for (text,) in references]]).score / 100
-        assert found[f"bleu_{order}"] == pytest.approx(wanted, rel=1e-6, abs=1e-9)
+        # where no n-gram is shared pycocoevalcap has a little more than 0
+        assert found[f"bleu_{order}"] == pytest.approx(wanted, rel=1e-6, abs=1e-3 * (wanted == 0))
 
 
 def test_weights_count_a_report_as_often() -> None:
