@@ -220,16 +220,19 @@ def _editgrpo(current: list[str], prior: list[str]) -> str:
 
 
 def _short(current: list[str], prior: list[str]) -> str:
-    words = " ".join(map(_plain, current)) or "no image"
-    return words + ("; prior " + " ".join(map(_plain, prior)) if prior else "")
+    words = " ".join(_plain(view) or "image" for view in current) or "no image"
+    return words + ("; prior " + " ".join(_plain(v) or "image" for v in prior) if prior else "")
 
 
 def _listed(views: list[str]) -> str:
-    if not views:
-        return ""
-    names = [_plain(view) for view in views]
+    """Name the views, "frontal and lateral images"; those not known are images and no more."""
+    names = [_plain(view) for view in views if view]
+    unknown = len(views) - len(names)
+    if not names:
+        return "" if not views else "image" if unknown == 1 else f"{unknown} images"
     joined = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return f"{joined} image{'s' if len(names) > 1 else ''}"
+    named = f"{joined} image{'s' if len(names) > 1 else ''}"
+    return f"{named} and {unknown} of unnamed view" if unknown else named
 
 
 def _plain(text: str) -> str:

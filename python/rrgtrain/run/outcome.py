@@ -133,7 +133,7 @@ def _samples(
                 study.report or "",
                 {name: evaluation.reports[i] for name, (evaluation, _) in evaluations.items()},
                 indication=study.indication,
-                views=[("prior " if i.prior else "") + i.view for i in study.images],
+                views=[("prior " if i.prior else "") + (i.view or "image") for i in study.images],
                 labels=first.truth[i].tolist(),
                 facts=_facts(evaluations, i),
             )

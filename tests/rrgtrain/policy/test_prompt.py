@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
+from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.positions import mrope_positions
 from rrgtrain.policy.prompt import encode_prompt, prompt_text
@@ -35,6 +38,30 @@ def test_editgrpo_prompt_states_the_task() -> None:
     assert "radiologist" in text
     assert "findings" in text
     assert "the current frontal image" in text
+
+
+def of_views(*views: str) -> Study:
+    """With images of these views; one that begins with a "p" is a prior."""
+    refs = tuple(ImageRef(Path("x.png"), v.strip("p"), v.startswith("p")) for v in views)
+    return Study("a", "train", "Normal.", None, refs)
+
+
+@pytest.mark.parametrize(
+    ("views", "long", "short"),
+    [
+        (("",), "given the current image.", "image"),
+        (("", ""), "given the current 2 images.", "image image"),
+        (("", "p"), "the current image and the prior image.", "image; prior image"),
+        (("frontal", ""), "current frontal image and 1 of unnamed view.", "frontal image"),
+    ],
+)
+def test_a_view_that_is_not_known_is_not_named(
+    views: tuple[str, ...], long: str, short: str
+) -> None:
+    text = prompt_text(of_views(*views))
+    assert long in text
+    assert ("frontal" in text) == ("frontal" in views)
+    assert prompt_text(of_views(*views), style="short") == short
 
 
 def test_study_text_cannot_forge_a_turn() -> None:
