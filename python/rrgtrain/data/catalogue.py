@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -75,6 +76,21 @@ class Catalogue:
     def add_broken(self, where: str, why: str) -> None:
         """Note a study that cannot be used, and why; `where` names file, place and id."""
         self.broken.append(Broken(where, why))
+
+    def add_broken_images(self, why: Mapping[str, str]) -> None:
+        """Move the studies that have one of these images, absolute paths, to the broken ones."""
+        if not why:
+            return
+        for split, studies in self.studies.items():
+            whole = []
+            for study in studies:
+                paths = (os.path.abspath(image.path) for image in study.images)
+                defect = next((why[path] for path in paths if path in why), None)
+                if defect is None:
+                    whole.append(study)
+                else:
+                    self.add_broken(f"{self._places[study.id]}", f"has the image {defect}")
+            self.studies[split] = whole
 
     def leave_out(self, rule: str, count: int = 1, *, split: str = "") -> None:
         """Count studies that a rule leaves out, of a split where that is known."""

@@ -1,100 +1,101 @@
-"""Every image of a run is decoded once before anything is trained.
+"""Decodes images before they are needed: a sample of them before a run, all in a data check.
 
-A file that breaks off deep in the training set is then told at once, with the number of others,
-and not after hours. Files found good are remembered by size and time of change, so the next run
-on the same data does not look again.
+A pass over all images of MIMIC-CXR takes hours. So a run stops, or with `data.skip` leaves studies
+out, by what `rrgtrain data check` has remembered, and decodes only a sample itself, which finds a
+data set that is broken as a whole, as after a copy that was cut short. Any other broken image
+stops the run when it is read, in one line, before the step, and the run can be resumed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+import random
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rrgtrain.data.images import read_image
+from rrgtrain.data.image_memory import ImageMemory, Stamp, Verdict, stamp_of
+from rrgtrain.data.images import ImageFacts, read_with_facts
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
-from rrgtrain.util.files import atomic_write
 from rrgtrain.util.progress import Bar, progress
 
+SAMPLE = 256
+"""Images that a run decodes before its first step: the same ones every time."""
 # Decoding lets go of the interpreter's lock, so threads share the work. A chunk is what an
 # interrupt has to wait for.
 CHUNK = 64
 
-Stamp = list[int]
-
 
 def check_images(studies: Sequence[Study], root: Path | None = None) -> None:
-    """Decodes the images of `studies`; UserError tells the first that fails and how many more.
+    """Decode a sample of the images of `studies`, all where they are at most 256.
 
-    root: directory of the data set, under whose name good files are remembered in
-        `$XDG_CACHE_HOME/rrgtrain` (`~/.cache/rrgtrain`). None: nothing is remembered.
+    root: directory of the data set, under whose name verdicts are remembered (`ImageMemory`);
+        None: nothing is remembered.
+
+    Raises UserError with the first image that fails and how many more do. Warns once of DICOM
+    headers that do not tell modality or body part.
     """
-    store = None if root is None else _store(root)
-    known = {} if store is None else _read(store)
-    paths = dict.fromkeys(image.path for study in studies for image in study.images)
-    stamps = {path: _stamp(path) for path in paths}
-    unseen = [p for p, stamp in stamps.items() if stamp is None or known.get(str(p)) != stamp]
-    if not unseen:
-        return
-    problems: list[str] = []
-    bar: Bar[int] = progress(len(unseen), "checking images")
-    with bar, ThreadPoolExecutor(os.cpu_count()) as pool:
-        for begin in range(0, len(unseen), CHUNK):
-            chunk = unseen[begin : begin + CHUNK]
-            for path, problem in zip(chunk, pool.map(_problem, chunk), strict=True):
-                if problem is None:
-                    known[str(path)] = stamps[path]
-                else:
-                    problems.append(problem)
-            bar.advance(len(chunk))
-        if store is not None:
-            _write(store, known)
-        if problems:
-            more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-            raise UserError(problems[0] + more)
+    paths = image_paths(studies)
+    if len(paths) > SAMPLE:
+        paths = random.Random(0).sample(paths, SAMPLE)
+    memory = None if root is None else ImageMemory(root)
+    verdicts = {} if memory is None else memory.recall(paths)
+    verdicts = {path: v for path, v in verdicts.items() if isinstance(v, ImageFacts)}
+    unseen = [path for path in paths if path not in verdicts]
+    if unseen:
+        bar: Bar[int] = progress(len(unseen), "checking images")
+        with bar:
+            for path, verdict in look_at(unseen, memory):
+                verdicts[path] = verdict
+                bar.advance()
+            # raised here: a bar that fails prints no line of its own
+            _raise_broken(verdicts, root)
+    for line in absent_tags(verdicts):
+        warnings.warn(line, stacklevel=2)
 
 
-def _problem(path: Path) -> str | None:
+def image_paths(studies: Sequence[Study]) -> list[Path]:
+    """List the image files of studies, each once."""
+    return list(dict.fromkeys(image.path for study in studies for image in study.images))
+
+
+def look_at(paths: Sequence[Path], memory: ImageMemory | None) -> Iterator[tuple[Path, Verdict]]:
+    """Decode files, whatever is remembered of them; remember and yield the verdicts in order."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for begin in range(0, len(paths), CHUNK):
+            chunk = paths[begin : begin + CHUNK]
+            seen = dict(zip(chunk, pool.map(_verdict, chunk), strict=True))
+            if memory is not None:
+                memory.keep(seen)
+            yield from ((path, verdict) for path, (_, verdict) in seen.items())
+
+
+def absent_tags(verdicts: dict[Path, Verdict]) -> list[str]:
+    """Count the DICOM files that pass because their header lacks a tag; a line for each tag."""
+    facts = [v for v in verdicts.values() if isinstance(v, ImageFacts)]
+    headers = [f for f in facts if f.kind.startswith("DICOM")]
+    counts = Counter(tag for f in headers for tag in f.absent)
+    return [
+        f"{count} of the {len(headers)} DICOM files looked at lack {tag}; they pass as chest "
+        "radiographs"
+        for tag, count in counts.items()
+    ]
+
+
+def _verdict(path: Path) -> tuple[Stamp, Verdict]:
+    stamp = stamp_of(path)
     try:
-        read_image(path)
+        return stamp, read_with_facts(path)[1]
     except UserError as error:
-        return str(error)
-    return None
+        return stamp, str(error)
 
 
-def _stamp(path: Path) -> Stamp | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None  # read_image tells what is wrong with it
-    return [found.st_size, found.st_mtime_ns]
-
-
-def _store(root: Path) -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
-    return cache / "rrgtrain" / f"images-{name}.json"
-
-
-def _read(store: Path) -> dict[str, Stamp | None]:
-    try:
-        kept = json.loads(store.read_bytes())
-    except (OSError, ValueError):
-        return {}  # nothing remembered: all images are looked at
-    return kept if isinstance(kept, dict) else {}
-
-
-def _write(store: Path, known: dict[str, Stamp | None]) -> None:
-    try:
-        store.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(store, json.dumps(known))
-    except OSError as error:
-        warnings.warn(
-            f"{store} cannot be written ({error.strerror}); the next run checks the images again",
-            stacklevel=3,
-        )
+def _raise_broken(verdicts: dict[Path, Verdict], root: Path | None) -> None:
+    problems = [verdict for verdict in verdicts.values() if isinstance(verdict, str)]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        mend = f"; `rrgtrain data check {root}` looks at all images, data.skip=true leaves broken"
+        raise UserError(problems[0] + more + (f"{mend} ones out" if root else ""))

@@ -92,8 +92,16 @@ def _refuse_unknown_views(catalogue: Catalogue) -> None:
                 )
 
 
-def open_studies(source: str, root: Path, data: DataSettings, work: Path) -> Splits:
+def open_studies(
+    source: str,
+    root: Path,
+    data: DataSettings,
+    work: Path,
+    broken_images: Mapping[str, str] | None = None,
+) -> Splits:
     """Load the studies of a data set as the settings arrange them.
+
+    broken_images: files known to be broken, by absolute path, and why.
 
     Broken studies stop it, or with `data.skip` are listed in `work`/left_out.jsonl. What is left
     out, and by which rule, is warned of once. Raises UserError as `load_studies`, and for what a
@@ -101,6 +109,7 @@ def open_studies(source: str, root: Path, data: DataSettings, work: Path) -> Spl
     """
     wanted = Wanted(**{field.name: getattr(data, field.name) for field in fields(Wanted)})
     catalogue = load_studies(source, root, wanted)
+    catalogue.add_broken_images(broken_images or {})
     if not data.skip:
         catalogue.check(root)
     studies = catalogue.studies

@@ -26,7 +26,7 @@ from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.run.preflight import held_back, split_of
-from rrgtrain.run.session import open_data, start_policy
+from rrgtrain.run.session import broken_images, open_data, remembered_root, start_policy
 from rrgtrain.schema import Recipe
 from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, print_statistics, table_7
@@ -55,13 +55,13 @@ def select(recipe: Recipe, out: Path) -> Subset:
     rewards = RewardService(recipe.reward)
     with RunDir.create(out, resume=_begun(recipe, out)) as run:
         with held_back():
-            studies = open_data(recipe, out)
+            studies = open_data(recipe, out, broken_images(recipe))
             train = training_subset(recipe, split_of(studies, "train"), rewards.labeller)
         dump_config(recipe, run.config)
         if recipe.select.method == "random":
             subset = _random(recipe, train)
         else:
-            check_images(train)
+            check_images(train, remembered_root(recipe))
             rewards.fit(train)
             records = Records(out / RECORDS)
             _sample(recipe, studies, train, rewards, records, out)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ import torch
 from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.algorithms import Algorithm
 from rrgtrain.data.check_images import check_images
+from rrgtrain.data.image_memory import ImageMemory
 from rrgtrain.data.load import open_studies
 from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks
@@ -89,8 +90,27 @@ def holds_files(directory: Path) -> bool:
     return directory.is_dir() and any(directory.iterdir())
 
 
-def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
-    """Loads the recipe's data; phantoms are written to `data.root`, or `work`/data, first."""
+def remembered_root(recipe: Recipe) -> Path | None:
+    """The directory whose images are remembered between runs; None of phantoms."""
+    data = recipe.data
+    phantom = data.source == "phantom" or data.root is None
+    return None if phantom else Path(str(data.root)).expanduser()
+
+
+def broken_images(recipe: Recipe) -> dict[str, str]:
+    """What rank 0 remembers of broken image files: why, by absolute path. All ranks call it."""
+    root = remembered_root(recipe)
+    known = ImageMemory(root).broken() if root is not None and ranks.is_main() else {}
+    return ranks.broadcast_from_main(known)
+
+
+def open_data(
+    recipe: Recipe, work: Path, broken: Mapping[str, str] | None = None
+) -> dict[str, list[Study]]:
+    """Loads the recipe's data; phantoms are written to `data.root`, or `work`/data, first.
+
+    broken: images known to be broken, whose studies count as broken.
+    """
     data = recipe.data
     root = Path(data.root).expanduser() if data.root else None
     if data.limit is not None and data.limit < 1:
@@ -107,7 +127,7 @@ def open_data(recipe: Recipe, work: Path) -> dict[str, list[Study]]:
     elif root is None:
         raise UserError(f"data.source={data.source} needs data.root=<directory of the dataset>")
     source = "iu_xray" if data.source == "phantom" else data.source
-    studies = open_studies(source, root, data, work)
+    studies = open_studies(source, root, data, work, broken)
     check_lengths(studies, data.longest_text)
     return studies
 
@@ -244,8 +264,9 @@ def open_session(
     rewards = RewardService(recipe.reward)
     fresh = recipe.data.source == "phantom" and not holds_files(phantom_root(recipe, work))
     with held_back():
+        broken = broken_images(recipe)
         with ranks.main_first():
-            studies = open_data(recipe, work)
+            studies = open_data(recipe, work, broken)
         train = studies.get("train") or []
         if sft and recipe.reward.against == "report":
             train = studies["train"] = with_findings(train, recipe.sft.template, rewards.labeller)
@@ -255,8 +276,7 @@ def open_session(
         if config is not None and not sees_images(config):
             refuse_images(used, ARCHITECTURES[config.model_type])
         if not fresh and ranks.is_main():
-            source, root = recipe.data.source, recipe.data.root
-            check_images(used, None if source == "phantom" or root is None else Path(root))
+            check_images(used, remembered_root(recipe))
     checked()
     if recipe.deterministic:
         # cuBLAS reads it when it is first used

@@ -1,8 +1,9 @@
-"""Images are decoded before a run, the first bad one is told, and good ones are remembered."""
+"""A sample of images is decoded before a run, the first bad one told, verdicts remembered."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,22 +12,25 @@ import pytest
 from PIL import Image
 
 from rrgtrain.data import check_images as images_module
-from rrgtrain.data.check_images import check_images
+from rrgtrain.data.check_images import SAMPLE, check_images, image_paths, look_at
+from rrgtrain.data.image_memory import ImageMemory, stamp_of
+from rrgtrain.data.images import ImageFacts
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
+from tests.rrgtrain.data import dicom_files
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The files that were decoded."""
     seen: list[Path] = []
-    real = images_module.read_image
+    real = images_module.read_with_facts
 
-    def spied(path: Path) -> Image.Image:
+    def spied(path: Path) -> tuple[Image.Image, ImageFacts]:
         seen.append(path)
         return real(path)
 
-    monkeypatch.setattr(images_module, "read_image", spied)
+    monkeypatch.setattr(images_module, "read_with_facts", spied)
     return seen
 
 
@@ -83,23 +87,111 @@ def test_the_first_bad_image_is_told_and_the_others_counted(
     cut(root / "80.png")
     cut(root / "90.png")
     (root / "95.png").unlink()
-    with pytest.raises(UserError, match=r"80.png: .*truncated.*\(and 2 more\)$") as caught:
+    with pytest.raises(
+        UserError, match=r"80.png: .*truncated.*\(and 2 more\); .*data check"
+    ) as caught:
         check_images(studies, root)
     assert "\n" not in str(caught.value)
     # what was good need not be looked at when the bad ones are replaced
+    stamps = {i: os.stat(root / f"{i}.png").st_mtime_ns for i in set(range(100)) - {80, 90, 95}}
     written(root, 100)
-    for i in set(range(100)) - {80, 90, 95}:
-        stamp = images_module._read(images_module._store(root))[str(root / f"{i}.png")]
-        os.utime(root / f"{i}.png", ns=(stamp[1], stamp[1]))
+    for i, stamp in stamps.items():
+        os.utime(root / f"{i}.png", ns=(stamp, stamp))
     del opened[:]
     check_images(studies, root)
     assert sorted(p.name for p in opened) == ["80.png", "90.png", "95.png"]
 
 
+def test_what_is_remembered_as_broken_is_looked_at_again(
+    root: Path, cache: Path, opened: list[Path]
+) -> None:
+    studies = written(root, 2)
+    cut(root / "1.png")
+    for _ in range(2):
+        with pytest.raises(UserError, match="1.png"):
+            check_images(studies, root)
+    assert [p.name for p in opened] == ["0.png", "1.png", "1.png"]
+
+
+def test_of_many_images_a_run_looks_at_the_same_few(
+    root: Path, cache: Path, opened: list[Path]
+) -> None:
+    path = written(root, 1)[0].images[0].path
+    studies = []
+    for i in range(2 * SAMPLE):
+        os.link(path, root / f"x{i}.png")
+        studies.append(Study(f"s{i}", "train", "r", None, (ImageRef(root / f"x{i}.png", ""),)))
+    check_images(studies)
+    first = list(opened)
+    assert len(set(first)) == SAMPLE
+    check_images(studies)
+    assert sorted(opened[SAMPLE:]) == sorted(first)
+    assert max(int(p.name[1:-4]) for p in first) > SAMPLE, "of all, not the first ones"
+    for study in studies:
+        if study.images[0].path not in first:
+            study.images[0].path.unlink()
+    check_images(studies)
+
+
+def test_broken_files_are_remembered_until_they_change(root: Path, cache: Path) -> None:
+    studies = written(root, 3)
+    cut(root / "1.png")
+    (root / "2.png").unlink()
+    memory = ImageMemory(root)
+    found = dict(look_at(image_paths(studies), memory))
+    assert found == memory.recall(image_paths(studies))
+    assert isinstance(found[root / "0.png"], ImageFacts)
+    assert memory.broken() == {str(root / f"{i}.png"): found[root / f"{i}.png"] for i in (1, 2)}
+    assert ImageMemory(root.parent / "other").broken() == {}
+    written(root, 3)
+    assert memory.broken() == {}
+
+
+def test_a_root_by_another_name_is_the_same_root(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(root, 1)
+    cut(root / "0.png")
+    monkeypatch.chdir(root.parent)
+    list(look_at([Path("data/0.png")], ImageMemory(Path("data"))))
+    assert list(ImageMemory(root).broken()) == [str(root / "0.png")]
+
+
+def test_a_file_changed_while_it_is_read_is_not_remembered_as_it_became(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studies = written(root, 1)
+    path = studies[0].images[0].path
+    real = images_module.read_with_facts
+
+    def changing(file: Path) -> tuple[Image.Image, ImageFacts]:
+        image = real(file)
+        os.utime(file, ns=(0, stamp_of(file)[1] + 1))
+        return image
+
+    monkeypatch.setattr(images_module, "read_with_facts", changing)
+    list(look_at([path], ImageMemory(root)))
+    assert ImageMemory(root).recall([path]) == {}
+
+
+def test_headers_without_modality_are_counted_once(root: Path, cache: Path) -> None:
+    refs = []
+    for i, tags in enumerate(({}, {"Modality": "DX"}, {"BodyPartExamined": "CHEST"})):
+        refs.append(ImageRef(dicom_files.write(root / f"{i}.dcm", **tags), ""))
+    studies = [Study("s", "train", "r", None, tuple(refs)), *written(root, 1)]
+    for _ in range(2):  # the second time from memory
+        with warnings.catch_warnings(record=True) as caught:
+            check_images(studies, root)
+        assert sorted(str(w.message).partition(";")[0] for w in caught) == [
+            "2 of the 3 DICOM files looked at lack BodyPartExamined",
+            "2 of the 3 DICOM files looked at lack Modality",
+        ]
+
+
 def test_one_bad_image_is_not_counted(root: Path, cache: Path) -> None:
     studies = written(root, 2)
     cut(root / "1.png")
-    with pytest.raises(UserError, match="1.png: the PNG is truncated, .*copy it again$"):
+    with pytest.raises(UserError, match="1.png: the PNG is truncated, .*copy it again; `rrg"):
         check_images(studies, root)
 
 
@@ -115,7 +207,9 @@ def test_studies_without_images_need_nothing(cache: Path) -> None:
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("spoil", [lambda f: f.write_text("{"), lambda f: f.write_text("[]")])
+@pytest.mark.parametrize(
+    "spoil", [lambda f: f.write_text("{" * 200), lambda f: f.write_bytes(f.read_bytes()[:2000])]
+)
 def test_a_broken_memory_is_no_memory(
     spoil: Callable[[Path], object], root: Path, cache: Path, opened: list[Path]
 ) -> None:
