@@ -1,4 +1,4 @@
-"""Decodes images before they are needed: a sample of them before a run, all in a data check.
+"""Decodes a sample of the images before a run, and all in a data check.
 
 A pass over all images of MIMIC-CXR takes hours. So a run stops, or with `data.skip` leaves studies
 out, by what `rrgtrain data check` has remembered, and decodes only a sample itself, which finds a
@@ -74,7 +74,7 @@ def look_at(paths: Sequence[Path], memory: ImageMemory | None) -> Iterator[tuple
 
 
 def absent_tags(verdicts: dict[Path, Verdict]) -> list[str]:
-    """Count the DICOM files that pass because their header lacks a tag; a line for each tag."""
+    """Count the DICOM files whose header lacks a tag, a line for each tag."""
     facts = [v for v in verdicts.values() if isinstance(v, ImageFacts)]
     headers = [f for f in facts if f.kind.startswith("DICOM")]
     counts = Counter(tag for f in headers for tag in f.absent)

@@ -1,4 +1,4 @@
-"""Remembers of image files how they decoded, so that no file is decoded twice for a check."""
+"""Remembers whether image files decode, so that none is checked twice."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ _COLUMNS = "size, changed, problem, kind, width, height, absent"
 
 
 class ImageMemory:
-    """Verdicts on the image files of a data set, each valid while size and time of change stay.
+    """Remember verdicts on the image files of a data set.
 
-    They lie in `$XDG_CACHE_HOME/rrgtrain` (`~/.cache/rrgtrain`), a file for each root. A file
-    there that cannot be read is begun anew; one that cannot be written is warned of once.
+    A verdict is valid while size and time of change of the file stay. They lie in
+    `$XDG_CACHE_HOME/rrgtrain` (`~/.cache/rrgtrain`), a file for each root. A file there that
+    cannot be read is begun anew; one that cannot be written is warned of once.
     """
 
     def __init__(self, root: Path) -> None:
@@ -105,7 +106,7 @@ class ImageMemory:
 
 
 def stamp_of(path: Path) -> Stamp:
-    """Return size and time of change of a file; of a missing one, -1 and -1."""
+    """Return size and time of change of a file; -1 and -1 if missing."""
     try:
         state = path.stat()
     except (OSError, ValueError):

@@ -41,7 +41,10 @@ PNG_END = b"IEND\xaeB`\x82"
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """States the kind of a file, as `PNG 16 bits` or `DICOM DX 12 bits`, and its size in pixels."""
+    """State kind and size in pixels of an image file.
+
+    The kind is as in "PNG 8 bits", "DICOM DX 12 bits" and "DICOM without modality 16 bits".
+    """
 
     kind: str
     width: int

@@ -98,7 +98,10 @@ def remembered_root(recipe: Recipe) -> Path | None:
 
 
 def broken_images(recipe: Recipe) -> dict[str, str]:
-    """What rank 0 remembers of broken image files: why, by absolute path. All ranks call it."""
+    """Get from rank 0 the image files remembered as broken.
+
+    All ranks call it. Returns why, by absolute path.
+    """
     root = remembered_root(recipe)
     known = ImageMemory(root).broken() if root is not None and ranks.is_main() else {}
     return ranks.broadcast_from_main(known)
