@@ -30,16 +30,19 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import os
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from rrgclinical.labels import OBSERVATIONS
+from rrgtrain.data import sections
 from rrgtrain.data.catalogue import Catalogue, Wanted
+from rrgtrain.data.index import read_all
 from rrgtrain.data.sections import ReportSections, read_sections
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
@@ -81,6 +84,19 @@ class _Exam:
     time: tuple[int, float] | None = None
     images: list[tuple[str, str]] = field(default_factory=list)
 
+    def folder(self, name: str) -> str:
+        """Return the study's folder in a tree."""
+        return f"p{self.patient[:2]}/p{self.patient}/s{name}"
+
+    def refs(self, tree: Path, name: str, suffix: str, views: str) -> list[tuple[Path, str]]:
+        """Return path and view of the images that `data.images` asks for."""
+        place = tree / self.folder(name)
+        return [
+            (place / f"{image}{suffix}", view)
+            for image, view in self.images
+            if views == "all" or view == "frontal"
+        ]
+
 
 def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     """Fill the catalogue with the studies under `root`, in the order of the lists.
@@ -96,32 +112,35 @@ def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     patients = _patients(reports)
     if wanted.images != "none":
         patients &= _patients(images)
-    unlabelled = 0
+    named = []
     for name, exam in exams.items():
-        if not exam.split:
-            continue  # noted as broken
-        if exam.patient not in patients:
+        if exam.patient in patients:
+            named.append(name)
+        else:
             catalogue.leave_out("of patients whose folder is not there", split=exam.split)
+    paths = (reports / f"{exams[name].folder(name)}.txt" for name in named)
+    version = hashlib.sha256(Path(sections.__file__).read_bytes()).hexdigest()
+    texts = read_all(reports, paths, _read_report, version, total=len(named))
+    unlabelled = 0
+    for name, (_, text) in zip(named, texts, strict=True):
+        where, exam = f"study {name}", exams[name]
+        if isinstance(text, str):
+            catalogue.add_broken(where, text)
             continue
-        where = f"study {name}"
-        group = f"p{exam.patient[:2]}/p{exam.patient}"
-        sections = _read_report(reports / group / f"s{name}.txt")
-        if isinstance(sections, str):
-            catalogue.add_broken(where, sections)
-            continue
-        text = sections.report(wanted.sections)
-        if not text:
+        parts = ReportSections(*text)
+        report = parts.report(wanted.sections)
+        if not report:
             catalogue.leave_out(NO_SECTION[wanted.sections], split=exam.split)
             continue
         refs: list[ImageRef] = []
         if wanted.images != "none":
-            refs = _images(exam, images / group / f"s{name}", suffix, wanted, prior=False)
+            refs = [ImageRef(*image) for image in exam.refs(images, name, suffix, wanted.images)]
             if not refs:
                 catalogue.leave_out("without a frontal image", split=exam.split)
                 continue
             if name in priors:
-                folder = images / group / f"s{priors[name]}"
-                refs += _images(exams[priors[name]], folder, suffix, wanted, prior=True)
+                before = exams[priors[name]].refs(images, priors[name], suffix, wanted.images)
+                refs += [ImageRef(*image, prior=True) for image in before]
             defects = ((ref, catalogue.image_defect(ref.path)) for ref in refs)
             defect = next((f"image {ref.path}: {why}" for ref, why in defects if why), None)
             if defect:
@@ -131,12 +150,12 @@ def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         study = Study(
             id=name,
             split=exam.split,
-            report=text,
+            report=report,
             labels=labels.get(name),
             images=tuple(refs),
-            indication=sections.indication,
-            technique=sections.technique,
-            comparison=sections.comparison,
+            indication=parts.indication,
+            technique=parts.technique,
+            comparison=parts.comparison,
             expert=name in expert,
         )
         catalogue.add(study, where)
@@ -165,7 +184,7 @@ class _Reader:
         if self.wanted.images != "none":
             self._metadata(exams, broken, path.name)
         for name, why in broken.items():
-            exams[name].split = ""
+            del exams[name]
             self.catalogue.add_broken(f"study {name}", why)
         return exams
 
@@ -335,16 +354,6 @@ def _kinds(tree: Path) -> set[str]:
     return kinds
 
 
-def _images(
-    exam: _Exam, folder: Path, suffix: str, wanted: Wanted, *, prior: bool
-) -> list[ImageRef]:
-    return [
-        ImageRef(folder / f"{image}{suffix}", view, prior)
-        for image, view in exam.images
-        if wanted.images == "all" or view == "frontal"
-    ]
-
-
 def _time(date: str, time: str) -> tuple[int, float] | None:
     """Parse a study's date and time; the time comes without leading zeros, with a fraction."""
     day = re.fullmatch(r"\d{4}(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])", date.strip())
@@ -356,7 +365,7 @@ def _priors(exams: dict[str, _Exam]) -> dict[str, str]:
     """Return each study's prior: the same patient's latest study at an earlier time."""
     of_patient: dict[str, list[tuple[tuple[int, float], int, str]]] = {}
     for name, exam in exams.items():
-        if exam.split and exam.time is not None:
+        if exam.time is not None:
             number = int(name) if name.isdigit() else 0
             of_patient.setdefault(exam.patient, []).append((exam.time, number, name))
     priors = {}
@@ -369,8 +378,8 @@ def _priors(exams: dict[str, _Exam]) -> dict[str, str]:
     return priors
 
 
-def _read_report(path: Path) -> ReportSections | str:
-    """Read the sections of a report, or say what is wrong with its file."""
+def _read_report(path: Path) -> tuple[str, ...] | str:
+    """Read the sections of a report in `ReportSections`' order, or say what is wrong with it."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -380,4 +389,4 @@ def _read_report(path: Path) -> ReportSections | str:
         return f"the report {path} cannot be read ({error.strerror}); unpack it again"
     if not text.strip():
         return f"the report {path} is empty; unpack it again"
-    return read_sections(text)
+    return astuple(read_sections(text))

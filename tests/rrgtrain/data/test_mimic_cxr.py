@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,14 @@ from tests.rrgtrain.data import mimic_tree as tree
 from tests.rrgtrain.data.common import catalogue_of
 
 FIRST = "50414267"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory, monkeypatch):
+    """Reports are remembered in the test's own directory."""
+    path = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(path))
+    return path
 
 
 def load(root, **wanted) -> Catalogue:
@@ -331,3 +341,45 @@ def test_a_damaged_list_is_one_line(tmp_path, damage, part):
     path = tree.write_mimic(tmp_path, packed=True) / "mimic-cxr-2.0.0-split.csv.gz"
     path.write_bytes(damage(path.read_bytes()))
     refused(tmp_path, path.name, part)
+
+
+def test_reports_are_remembered_until_they_change(tmp_path, cache):
+    tree.write_mimic(tmp_path)
+    before = every(load(tmp_path))
+    (remembered,) = (cache / "rrgtrain").iterdir()
+    assert every(load(tmp_path)) == before and remembered.stat().st_size
+    path = tree.folder(tmp_path / "files", "10000032", FIRST).with_suffix(".txt")
+    path.write_text("FINDINGS: Changed.\n")
+    after = every(load(tmp_path))
+    assert after.pop(FIRST).report == "Changed."
+    assert before.pop(FIRST) and after == before
+    impressions = every(load(tmp_path, sections="impression"))
+    assert len(impressions) == 4 and impressions["57375967"].report == "Normal 57375967."
+
+
+@pytest.mark.slow
+def test_25_000_studies_take_seconds_and_little_memory(tmp_path):
+    """Two studies a patient and an image each, as large as the reports of MIMIC-CXR."""
+    studies = [
+        (str(10_000_000 + number // 2 * 700), str(50_000_000 + number), "train", *at, ("AP",))
+        for number, at in enumerate([("21800506", "80000"), ("21800507", "1.5")] * 12_500)
+    ]
+    tree.write_lists(tmp_path, studies, packed=True)
+    tree.write_reports(tmp_path / "files", studies)
+    for patient, study, *_ in studies:
+        place = tree.folder(tmp_path / "files", patient, study)
+        place.mkdir()
+        (place / f"{tree.image_name(study, 0)}.jpg").write_bytes(b"jpeg")
+    before, began = resident(), time.perf_counter()
+    catalogue = load(tmp_path, prior="last")
+    cold, grown = time.perf_counter() - began, resident() - before
+    assert len(catalogue.studies["train"]) == 25_000 and not catalogue.broken
+    assert sum(len(s.images) == 2 for s in catalogue.studies["train"]) == 12_500
+    assert cold <= 12.0, f"25,000 studies took {cold:.1f} s"
+    assert grown <= 200.0, f"memory grew by {grown:.0f} MiB"
+
+
+def resident() -> float:
+    """Resident memory of this process in MiB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
