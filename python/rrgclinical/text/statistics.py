@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -48,7 +49,7 @@ class Corpus:
         closest = others[order][np.searchsorted(self.owner[order], np.arange(size))]
         statistics = np.zeros((size, 2 + 2 * ORDER))
         statistics[:, 0], statistics[:, 1] = own, closest
-        for column, grams in enumerate(self._grams(), 2):
+        for column, grams in enumerate(self._grams, 2):
             most = np.zeros(len(grams.own_text))
             np.maximum.at(most, grams.own_shared, grams.count[grams.shared])
             clipped = np.minimum(most, grams.own_count)
@@ -60,7 +61,7 @@ class Corpus:
         """Compute CIDEr-D with document frequencies of the references; float64 `[R]`, 0 to 10."""
         size = len(self.reports)
         each = np.zeros(len(self.references))
-        for grams in self._grams():
+        for grams in self._grams:
             # An n-gram counts once per report, in how many of its references it may be.
             in_reports = np.unique(self.owner[grams.text] * grams.total + grams.gram)
             frequency = np.bincount(in_reports % grams.total, minlength=grams.total)
@@ -90,6 +91,7 @@ class Corpus:
         above = (1 + _BETA**2) * precision * recall
         return np.divide(above, below, out=np.zeros_like(above), where=below != 0)
 
+    @cached_property
     def _grams(self) -> list[_Grams]:
         """Of 1 to 4 words."""
         size = len(self.reports)
