@@ -140,10 +140,10 @@ def gradients(policy: Policy) -> dict[str, torch.Tensor]:
     return found
 
 
-def sampled(run: RlRun, indices: Sequence[int], step: int) -> list[Group]:
+def sampled(run: RlRun, indices: Sequence[int], step: int, again: int = 0) -> list[Group]:
     """The groups that a run of one rank samples for the studies `indices`."""
     prompts = run.prompts.batch([run.studies[i] for i in indices])
-    return sample_groups(run, indices, prompts, step)
+    return sample_groups(run, indices, prompts, step, again)
 
 
 @lru_cache(maxsize=1)

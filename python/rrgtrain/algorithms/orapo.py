@@ -39,6 +39,11 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
         raise UserError(
             f"oracle.low={settings.low} is above oracle.high={settings.high}; swap them"
         )
+    if recipe.rl.resample:
+        raise UserError(
+            f"rl.resample={recipe.rl.resample} leaves out the groups that earn nothing, from which "
+            "OraPO's oracle teaches; use rl.resample=0"
+        )
     rates = ZeroRate(settings.momentum, batch=settings.smooth == "batch")
     return replace(
         inner,

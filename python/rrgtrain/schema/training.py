@@ -63,6 +63,9 @@ class RlSettings:
     """Number of steps; each samples, scores and updates."""
     prompts: int = at_least(8, 1)
     """Groups in a step, one study each, of all processes together."""
+    resample: int = at_least(0, 0)
+    """Rounds of further prompts that a step may draw until `rl.prompts` groups have differing
+    rewards, which are then all it trains on (DAPO's dynamic sampling); 0 keeps what is drawn."""
     group: int = at_least(10, 2)
     """Reports of a group."""
     lr: float = at_least(1e-4, 0.0)

@@ -82,7 +82,7 @@ class Batch:
         return Batch(
             ranks.unshard([part.groups for part in parts]),
             ranks.unshard([part.sampled for part in parts]),
-            _summed([part.counts for part in parts]),
+            summed_counts([part.counts for part in parts]),
             {
                 name: np.concatenate(_by_prompt(busy, [part.scores[name] for part in busy]))
                 for name in busy[0].scores
@@ -313,7 +313,8 @@ def _scale(scored: Tensor, offsets: Tensor, mask: Tensor | None, settings: RlSet
     return scale.new_zeros(len(scored)).masked_scatter(scored, scale)
 
 
-def _summed(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def summed_counts(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Add up the counts of parts; a name that a part lacks counts 0 there."""
     total: dict[str, float] = {}
     for part in counts:
         for name, value in part.items():
@@ -323,11 +324,11 @@ def _summed(counts: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def _by_prompt(parts: list[Batch], values: list[Any]) -> list[Any]:
     """The values of the scored members of each group, in the order of the prompts."""
-    return ranks.unshard([_by_group(part, own) for part, own in zip(parts, values, strict=True)])
+    return ranks.unshard([by_group(part, own) for part, own in zip(parts, values, strict=True)])
 
 
-def _by_group(part: Batch, values: Any) -> list[Any]:
-    """`values` of the scored members, by group; empty mappings where there are none."""
+def by_group(part: Batch, values: Any) -> list[Any]:
+    """Cut values of the scored members by group; empty mappings where there are none."""
     scored = part.scored.tolist()
     if values is None or not len(values):
         values = [{}] * sum(scored)

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import torch
 
-from rrgtrain.algorithms.group import Group, group_offsets, members
+from rrgtrain.algorithms.group import Group, members
 from rrgtrain.train.batch import Batch
+from rrgtrain.train.resample import differing
 
 
 def batch_row(batch: Batch) -> dict[str, float]:
     """What a step logs of its groups and rewards."""
     return {
         **reward_rows(batch),
-        "zero_variance": zero_variance(batch) / len(batch.groups),
+        "zero_variance": zero_variance(batch) / len(batch.sampled),
         **sampled_entropy(batch.sampled),
         "unfinished": truncated_share(batch.groups),
     }
 
 
 def zero_variance(batch: Batch) -> int:
-    """How many groups have scored members that all earn the same reward."""
-    offsets = group_offsets(batch.groups).tolist()
-    parts = [batch.rewards[a:b][batch.scored[a:b]] for a, b in itertools.pairwise(offsets)]
-    return sum(bool((part == part[0]).all()) for part in parts)
+    """Count the drawn groups whose scored members all earn the same reward."""
+    if "resample/equal" in batch.counts:  # they may be gone from the batch
+        return int(batch.counts["resample/equal"])
+    return len(batch.groups) - len(differing(batch))
 
 
 def sampled_entropy(sampled: list[Group]) -> dict[str, float]:

@@ -5,8 +5,11 @@ The loop of every algorithm. What it works with, and where it stands, is the `Rl
 
 from __future__ import annotations
 
+from functools import partial
+
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.optim import learning_rate
+from rrgtrain.train.resample import until_differing
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sample import sample_groups
 from rrgtrain.train.update import update
@@ -29,19 +32,29 @@ def train_rl(run: RlRun) -> RlResult:
 def _train_step(run: RlRun, step: int) -> None:
     """One step. A function, so that its images and reports are gone before the next begins."""
     settings, seed = run.recipe.rl, run.recipe.seed
-    indices = run.indices(step)
+    if settings.resample:
+        batch = until_differing(partial(_draw, run, step), settings.prompts, settings.resample)
+    else:
+        batch = _draw(run, step)
+    with run.phase("reward"):
+        batch = run.with_objective(batch, step)
+    with run.phase("update"):
+        lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
+        metrics, tokens = update(run, batch, lr, (seed, step))
+    run.log_step(step, batch, {**metrics, "lr": lr}, tokens)
+
+
+def _draw(run: RlRun, step: int, again: int = 0) -> Batch:
+    """Sample, complete and score the groups of a step; `again` counts its further prompts."""
+    indices = run.indices(step, again)
     with run.phase("rollout"):
         references = run.read_references(indices)
-        sampled = sample_groups(run, indices, next(run.prompts_ahead), step)
+        prompts = run.own_prompts(indices) if again else next(run.prompts_ahead)
+        sampled = sample_groups(run, indices, prompts, step, again)
     with run.phase("reward"):
         references.result()
     with run.phase("edit"):
         groups, counts = run.complete(sampled, step)
     with run.phase("reward"):
         scores, notes = run.score(groups, step)
-        batch = Batch(groups, sampled, counts, scores, notes).of_all_ranks()
-        batch = run.with_objective(batch, step)
-    with run.phase("update"):
-        lr = learning_rate(step, settings.steps, settings.lr, settings.warmup, settings.schedule)
-        metrics, tokens = update(run, batch, lr, (seed, step))
-    run.log_step(step, batch, {**metrics, "lr": lr}, tokens)
+        return Batch(groups, sampled, counts, scores, notes).of_all_ranks()

@@ -131,9 +131,16 @@ class RlRun:
         with self._bar, closing(self.prompts.ahead(own)) as self.prompts_ahead:
             yield
 
-    def indices(self, step: int) -> list[int]:
-        """The studies of a step, of all ranks."""
-        return batch_indices(len(self.studies), self.recipe.rl.prompts, step, self.recipe.seed)
+    def indices(self, step: int, again: int = 0) -> list[int]:
+        """The studies of a step, of all ranks; `again` counts its further prompts, which are those
+        of the steps behind the last one."""
+        settings = self.recipe.rl
+        place = step + again * settings.steps
+        return batch_indices(len(self.studies), settings.prompts, place, self.recipe.seed)
+
+    def own_prompts(self, indices: Sequence[int]) -> list[EncodedPrompt]:
+        """Encode the prompts of this rank's share of the studies."""
+        return self.prompts.batch([self.studies[i] for i in ranks.shard(indices)])
 
     def state_dict(self) -> State:
         """For a checkpoint: all that the loop knows beside the weights."""
@@ -239,11 +246,13 @@ class RlRun:
 
     def log_step(self, step: int, batch: Batch, update: Mapping[str, float], tokens: int) -> None:
         """Writes the row of a step; `tokens` went through the update's forward."""
-        drawn, flat = members(batch.sampled), zero_variance(batch)
+        drawn = members(batch.sampled)
         self.state.rollouts += len(drawn)
-        self.state.flat_groups += flat
-        self.state.all_groups += len(batch.groups)
+        self.state.flat_groups += zero_variance(batch)
+        self.state.all_groups += len(batch.sampled)
         for name, value in batch.counts.items():
+            if name.startswith("resample/"):
+                continue
             self.state.edits[name] = self.state.edits.get(name, 0.0) + value
         self._reward = float(batch.scores["total"].mean())
         speed = self._speed.row(

@@ -17,12 +17,13 @@ from rrgtrain.train.rl_run import RlRun
 
 
 def sample_groups(
-    run: RlRun, indices: Sequence[int], prompts: list[EncodedPrompt], step: int
+    run: RlRun, indices: Sequence[int], prompts: list[EncodedPrompt], step: int, again: int = 0
 ) -> list[Group]:
     """Groups of `algorithm.sampled` members for the studies `indices`, each from its own seed.
 
-    Of several ranks, each draws its share of the batch; `prompts` are those of its share. Raises
-    NotFinite where the policy's log-probabilities are not finite.
+    Of several ranks, each draws its share of the batch; `prompts` are those of its share. `again`
+    counts the further prompts of a step, see `resample`. Raises NotFinite where the policy's
+    log-probabilities are not finite.
     """
     policy, settings, sampler = run.policy, run.recipe.rl, run.sampler
     own = ranks.shard(indices)
@@ -39,7 +40,7 @@ def sample_groups(
             temperature=settings.temperature,
             top_p=settings.top_p,
             max_new_tokens=settings.max_new_tokens,
-            seeds=ranks.shard(member_seeds(run, indices, step)),
+            seeds=ranks.shard(member_seeds(run, indices, step, again)),
         )
         rollouts = sampler.generate(policy, request)
         sampler.release()
@@ -55,7 +56,7 @@ def sample_groups(
     ]
 
 
-def member_seeds(run: RlRun, indices: Sequence[int], step: int) -> list[list[int]]:
+def member_seeds(run: RlRun, indices: Sequence[int], step: int, again: int = 0) -> list[list[int]]:
     """A seed for every member, by run, step, study and place.
 
     A study that comes twice in a batch (few studies, the border of an epoch) draws new reports. An
@@ -64,6 +65,7 @@ def member_seeds(run: RlRun, indices: Sequence[int], step: int) -> list[list[int
     turns: Counter[int] = Counter()
     seeds = []
     count = run.algorithm.sampled
+    step += again * run.recipe.rl.steps  # past the last step: draws of its own
     for i in indices:
         places = range(turns[i] * count, (turns[i] + 1) * count)
         seeds.append([philox_seed(~run.recipe.seed, step, i, k) for k in places])

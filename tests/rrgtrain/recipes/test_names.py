@@ -21,6 +21,7 @@ from rrgtrain.schema import Recipe
 BY_RULE = {
     "editgrpo_common": [
         "dr_grpo",
+        "dr_grpo_resample",
         "editgrpo",
         "editgrpo_norm",
         "editgrpo_para",
@@ -65,7 +66,7 @@ RULED = [(name, size) for size, names in BY_RULE.items() for name in names]
 def test_every_name_of_a_papers_size_is_there() -> None:
     names = {name.removeprefix("paper/") for name in recipe_names() if name.startswith("paper/")}
     assert names == {*OF_A_FILE, *(name for name, _ in RULED)}
-    assert len(recipe_names()) == 87 and "papers" not in recipe_names()
+    assert len(recipe_names()) == 89 and "papers" not in recipe_names()
 
 
 @pytest.mark.parametrize(("name", "size"), RULED)

@@ -28,12 +28,11 @@ from rrgtrain.rollout import Rollout, SamplingRequest, TransformersEngine, gener
 from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.batch import Batch
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from rrgtrain.train.sampler_gap import ROUNDING, Compared, SamplerWatch
-from tests.rrgtrain.common import accumulate, groups_of, recipe, studies
+from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.train.test_rl import Length
 

@@ -15,12 +15,19 @@ from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
 from rrgtrain.train import gradients as gradients_module
-from rrgtrain.train.batch import Batch
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.reference import Reference, reference_of
 from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.update import is_on_policy, update
-from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps, run_of
+from tests.rrgtrain.common import (
+    Batch,
+    accumulate,
+    gradients,
+    groups_of,
+    recipe,
+    rollout_logps,
+    run_of,
+)
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 
 TEXTS = [
