@@ -27,9 +27,13 @@ NOTES = {
 } | {"recipes/PAPERS.md": "every row of the papers' tables", "CHANGELOG.md": "changes"}
 
 _FENCE = re.compile(r"^(\s*```\w+) (?:no-run|error)$", re.MULTILINE)
-# A function of rrgkern is imported from the top, wherever it is defined.
-_EXPORTED = re.compile(r"^(::: rrgkern\.\S+)$", re.MULTILINE)
-_SHORT = r"\1\n    options:\n      show_root_full_path: false"
+# A function of rrgkern is imported from the top, wherever it is defined; of a loader the page of
+# data layouts shows the module's text alone.
+_NAMED = re.compile(r"^(::: (rrgkern|rrgtrain\.data)\.\S+)$", re.MULTILINE)
+_OPTIONS = {
+    "rrgkern": "{show_root_full_path: false}",
+    "rrgtrain.data": "{members: false, show_root_heading: false, show_root_toc_entry: false}",
+}
 _MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _ROWS = re.compile(r"<!-- rows: (\w+) -->")
 _LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
@@ -162,9 +166,15 @@ def _drawn(match: re.Match[str]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def _shown(match: re.Match[str]) -> str:
+    return f"{match[1]}\n    options: {_OPTIONS[match[2]]}"
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Draw the rows of the benches; take words that are for the tests off the fences."""
-    return _FENCE.sub(r"\1", _EXPORTED.sub(_SHORT, _ROWS.sub(_drawn, markdown)))
+    if page.file.src_uri in ("data.md", "api/rrgkern.md"):
+        markdown = _NAMED.sub(_shown, markdown)
+    return _FENCE.sub(r"\1", _ROWS.sub(_drawn, markdown))
 
 
 def on_page_content(content: str, **_: Any) -> str:
