@@ -39,6 +39,9 @@ OF_ONE_FILE = ("table",)
 """Layouts whose root may be a file."""
 IMAGES = ("all", "none", "frontal")
 SECTIONS = ("findings", "impression", "both")
+PRIORS = ("none", "last")
+WITH_REPORTS_APART = ("mimic_cxr",)
+"""Layouts that `data.reports` is for."""
 LEFT_OUT = "left_out.jsonl"
 """Where a run keeps the broken studies that `data.skip` left out."""
 
@@ -61,7 +64,14 @@ def load_studies(source: str, root: str | Path, wanted: Wanted | None = None) ->
     if wanted.sections not in SECTIONS:
         names = ", ".join(SECTIONS)
         raise UserError(f"sections={wanted.sections!r} is unknown; wanted one of {names}")
+    if wanted.prior not in PRIORS:
+        raise UserError(f"prior={wanted.prior!r} is unknown; wanted one of {', '.join(PRIORS)}")
     place, own = Path(root), source not in SOURCES
+    if wanted.reports is not None and not own and source not in WITH_REPORTS_APART:
+        raise UserError(
+            f"data.reports={wanted.reports} is for data.source=mimic_cxr, {source} does not read "
+            "it; take it off"
+        )
     if not (place.exists() if own or source in OF_ONE_FILE else place.is_dir()):
         seen = "is a file" if place.exists() else "does not exist"
         what = "the files" if own or source in OF_ONE_FILE else "the directory"
@@ -70,6 +80,8 @@ def load_studies(source: str, root: str | Path, wanted: Wanted | None = None) ->
     load(place, wanted, catalogue)
     if wanted.images == "frontal":
         _refuse_unknown_views(catalogue)
+    if wanted.prior == "last" and not _has_priors(catalogue):
+        catalogue.notes.append(f"data.prior=last adds nothing: no study under {place} has a prior")
     return catalogue
 
 
@@ -80,6 +92,11 @@ def _loader(source: str) -> Loader:
     )
     mend = "define it as a function of root, wanted and catalogue"
     return resolve(SOURCES.get(source, source), f"data.source={source}", unknown, mend)
+
+
+def _has_priors(catalogue: Catalogue) -> bool:
+    studies = (study for of in catalogue.studies.values() for study in of)
+    return any(image.prior for study in studies for image in study.images)
 
 
 def _refuse_unknown_views(catalogue: Catalogue) -> None:

@@ -142,6 +142,19 @@ def test_of_priors_at_one_time_the_greatest_id_is_taken(tmp_path):
     assert [len(read[n].images) for n in ("50000001", "50000003")] == [1, 1]
 
 
+def test_a_prior_that_nobody_has_is_noted(tmp_path):
+    tree.write_mimic(tmp_path)
+    assert not load(tmp_path, prior="last").notes[1:]
+    (*_, note) = load(tmp_path, prior="last", images="none").notes
+    assert "data.prior=last adds nothing" in note
+    refused(tmp_path, "prior='first' is unknown", "none, last", prior="first")
+
+
+def test_reports_apart_are_refused_by_other_layouts(tmp_path):
+    with pytest.raises(UserError, match=r"data.reports=.*, r2gen_mimic does not read it"):
+        catalogue_of("r2gen_mimic", tmp_path, reports=str(tmp_path))
+
+
 def test_labels_become_class_ids_and_the_radiologists_win(tmp_path):
     tree.write_mimic(tmp_path)
     machine = {"Edema": "1.0", "Pneumonia": "0.0", "Lung Opacity": "-1.0"}

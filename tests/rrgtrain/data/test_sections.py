@@ -5,14 +5,21 @@ The reports are made up; their shapes are those of MIMIC-CXR.
 
 from __future__ import annotations
 
+import os
 import re
+import textwrap
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rrgtrain.data import ReportSections, cut_sections, read_sections
+from tests.rrgtrain.data.common import studies_under
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+DATA = Path(os.environ.get("RRG_DATA") or SHARED) / "iu_xray"
 
 # name, report, the fields that are not empty
 CASES: list[tuple[str, str, dict[str, str]]] = [
@@ -217,6 +224,21 @@ def test_the_report_is_what_is_asked_for() -> None:
 )
 def test_a_heading_is_known(heading: str, name: str) -> None:
     assert cut_sections(f"{heading}: A.")[0].name == name
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA")
+def test_real_findings_come_out_of_a_report_as_they_went_in() -> None:
+    reports = [
+        s.report or "" for of in studies_under("iu_xray", DATA, images="none").values() for s in of
+    ]
+    assert len(reports) == 2365
+    for report in reports:
+        findings = " ".join(report.split())
+        lines = "\n ".join(textwrap.wrap(findings, 80, break_on_hyphens=False))
+        headed = f" INDICATION: ___ cough.\n\n FINDINGS:\n\n {lines}\n\n IMPRESSION:\n\n None.\n"
+        assert read_sections(headed).findings == findings
+        assert read_sections(f" COMPARISON: ___.\n \n {lines}\n").unheaded == findings
 
 
 def squeezed(text: str) -> str:
