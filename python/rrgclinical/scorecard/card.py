@@ -49,7 +49,7 @@ class CardSettings:
     seed: int = 0
     labeller: str = "rules"
     extractor: str = "rules"
-    tokenization: str = "r2gen"
+    tokenization: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ _READERS = {
     "chexbert": "CheXbert",
     "chexbert-official": "CheXbert",
 }
-_TOKENS = {"r2gen": "R2Gen's tokens", "ptb": "PTB tokens"}
 _AVERAGES = ("micro", "macro", "sample")
 _RATES = {"precision": "precision", "recall": "recall", "f1": "F1"}
 _SETS = {"": "14", "_13": "13", "_5": "5"}
@@ -29,14 +28,15 @@ _ENTITIES = {
     "green": "GREEN",
 }
 _TEXT = {
-    **{f"bleu{n}": f"BLEU-{n}" for n in range(1, 5)},
+    **{f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)},
     "rouge_l": "ROUGE-L",
     "meteor": "METEOR",
     "cider": "CIDEr",
 }
+_OWN_WORDS = {"rouge_l_f1": "ROUGE-L F1, rouge-score"}
 MAIN = (
     *("micro_f1", "macro_f1", "micro_f1_13", "macro_f1_13", "micro_f1_5", "macro_f1_5"),
-    *("sample_f1", *_ENTITIES, "bleu4", "rouge_l", "cider"),
+    *("sample_f1", *_ENTITIES, "bleu_4", "rouge_l", "cider"),
 )
 """Metrics that are shown of sub-groups and comparisons; the files hold all."""
 
@@ -57,9 +57,7 @@ def metric_names(
     reader = _READERS.get(labeller, labeller)
     known = _label_names(reader)
     known |= {key: text.format(extractor) for key, text in _ENTITIES.items()}
-    words = {key: f"{text} ({_TOKENS[tokenization]})" for key, text in _TEXT.items()}
-    # ROUGE-L and METEOR 1.5 have tokens of their own
-    words |= {key: _TEXT[key] for key in ("rouge_l", "meteor")}
+    words = {key: f"{text}, {tokenization}" for key, text in _TEXT.items()} | _OWN_WORDS
     unique = list(dict.fromkeys(keys))
     clinical = [key for key in known if key in unique]
     clinical += [key for key in unique if key not in known and key not in words]

@@ -88,3 +88,35 @@ class GenerateSettings:
     """Sampling temperature; 0 writes the likeliest token."""
     top_p: float = at_least(1.0, 1e-6, 1.0)
     """Probability mass of nucleus sampling; 1 samples from all tokens."""
+    tokenization: str = one_of("r2gen", "ptb", "ptb-java")
+    """Words that BLEU, ROUGE-L, CIDEr and METEOR compare: R2Gen's, stops kept, which published rows
+    have; PTB's without punctuation; or PTB's by pycocoevalcap's Java program."""
+    cleaning: str = one_of("mimic_cxr", "iu_xray")
+    """Data set by whose rules `eval.tokenization=r2gen` cleans reports."""
+    max_seq_length: int | None = at_least(None, 2)
+    """Words to which `r2gen` cuts a report (60 on IU X-Ray, 100 on MIMIC-CXR there); null none."""
+    meteor: bool = True
+    """Run METEOR 1.5 where Java is."""
+    template: str = (
+        "The heart is normal in size. The mediastinum is unremarkable. The lungs are clear. "
+        "There is no pneumothorax or pleural effusion."
+    )
+    """Normal report that is scored for every study beside the systems."""
+    truth: str = one_of("auto", "report", "labels")
+    """True labels: read in the references, or those that come with them; `auto` takes the second
+    where a file of references has labels, a study has no report, all labels are an expert's, or
+    `reward.against=labels`."""
+    join: str = one_of("id", "row")
+    """Key by which files of predictions and references are joined; `row` is their order."""
+    missing: str = one_of("stop", "empty")
+    """Treatment of a reference without prediction: stop, or score an empty report."""
+    extra: str = one_of("stop", "leave_out")
+    """Treatment of a prediction without reference: stop, or leave it out and say so."""
+    id_column: str = ""
+    """Column of ids in files of reports; "" takes `id`, `study_id`, `image_id` or `uid`."""
+    prediction_column: str = ""
+    """Column of predictions; "" takes `report`, `prediction`, `generated` and the like."""
+    reference_column: str = ""
+    """Column of references; "" takes `reference`, `ground_truth`, `report` and the like."""
+    labels_column: str = ""
+    """Column of lists of labels in the references; "" looks for CheXpert's 14 columns."""

@@ -1,0 +1,289 @@
+"""Score reports of files, or of a checkpoint, beside a constant template."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rrgclinical.scorecard import (
+    CardSettings,
+    Columns,
+    Pairs,
+    Scorecard,
+    SystemReading,
+    as_csv,
+    as_json,
+    as_latex,
+    as_text,
+    joined_truth,
+    pair_reports,
+    read_predictions,
+    read_references,
+    report_rows,
+    scorecard,
+)
+from rrgclinical.scorecard.read import Reports
+from rrgclinical.text import Tokenization, build_tokenization, text_scores
+from rrgtrain.errors import UserError
+from rrgtrain.report.scorecard_page import scorecard_page
+from rrgtrain.rewards import RewardService
+from rrgtrain.rewards.model_files import missing_files
+from rrgtrain.schema import Recipe, RewardSettings
+from rrgtrain.train.evaluate import Evaluation
+from rrgtrain.util.files import atomic_write
+
+TEMPLATE = "constant template"
+FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")
+PAGE = "report.html"
+_OFFICIAL = ("radgraph-official", "ratescore-official")
+
+
+def evaluate_files(
+    recipe: Recipe, predictions: Sequence[str], references: Path, out: Path | None
+) -> Scorecard:
+    """Score files of predictions against a file of references; print the tables.
+
+    predictions: FILE, or NAME=FILE. The tables, the page and all reports go to the directory `out`.
+    Raises UserError for a file, column or id that does not fit, a model file that is missing, and
+    an `out` that holds an evaluation.
+    """
+    if out is not None:
+        _check_out(out, (*FILES, PAGE))
+    settings = recipe.eval
+    columns = Columns(
+        settings.id_column,
+        settings.prediction_column,
+        settings.reference_column,
+        settings.labels_column,
+    )
+    systems = _systems(predictions, columns)
+    want = {"auto": recipe.reward.against == "labels" or None, "report": False, "labels": True}
+    truth_file = read_references(
+        references, columns, split=settings.split, want_labels=want[settings.truth]
+    )
+    pairs = pair_reports(
+        systems, truth_file, by=settings.join, missing=settings.missing, extra=settings.extra
+    )
+    # a file holds reports, not completions
+    reward = dataclasses.replace(recipe.reward, blocks="none")
+    judge = Judge(recipe, RewardService(reward))
+    truth, note = judge.truth(pairs)
+    card, readings = judge.card(pairs, truth, [note])
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        write_card(out, card, pairs, truth, readings, PAGE)
+    print(as_text(card), end="")
+    return card
+
+
+def score_run(
+    recipe: Recipe, rewards: RewardService, evaluations: Mapping[str, Evaluation], out: Path
+) -> Scorecard:
+    """Write the scorecard of what checkpoints wrote: tables, page and all reports, to `out`."""
+    first = next(iter(evaluations.values()))
+    pairs = Pairs(
+        [study.id for study in first.studies],
+        [[] if study.report is None else [study.report] for study in first.studies],
+        {name: rewards.scored_text(one.reports) for name, one in evaluations.items()},
+    )
+    judge = Judge(recipe, rewards)
+    card, readings = judge.card(pairs, first.truth, [])
+    kept = {
+        name: dataclasses.replace(reading, scores={**evaluations[name].rewards, **reading.scores})
+        for name, reading in readings.items()
+        if name in evaluations
+    }
+    write_card(out, card, pairs, first.truth, kept, "scorecard.html")
+    return card
+
+
+class Judge:
+    """Read reports with the models of a reward, and score them with `eval`'s settings."""
+
+    def __init__(self, recipe: Recipe, rewards: RewardService) -> None:
+        """Raise UserError where a model that is named lacks its file, or words cannot be made."""
+        self.settings, self.rewards = recipe.eval, rewards
+        self.tokenization: Tokenization = build_tokenization(
+            recipe.eval.tokenization,
+            **(
+                {"dataset": recipe.eval.cleaning, "max_seq_length": recipe.eval.max_seq_length}
+                if recipe.eval.tokenization == "r2gen"
+                else {}
+            ),
+        )
+        self.terms, self.absent = clinical_terms(rewards.settings)
+        models = {"radgraph_simple": "radgraph", "ratescore": "ratescore"}
+        named = [models[term] for term in self.terms if term in models]
+        if lacking := missing_files(rewards.settings, named):
+            raise UserError(f"model files are missing: {'; '.join(lacking)}; give their paths")
+
+    def truth(self, pairs: Pairs) -> tuple[np.ndarray, str]:
+        """Choose the true labels of pairs, int8 `[R, 14]`, and say in a line where they are from.
+
+        UserError where there are none with the references, and a study has no reference report.
+        """
+        if pairs.labels is not None:
+            return pairs.labels, "The truth is the labels that come with the references."
+        lacking = [i for i, texts in zip(pairs.ids, pairs.references, strict=True) if not texts]
+        if lacking:
+            raise UserError(
+                f"{len(lacking)} references have neither report nor labels (the first is "
+                f"{lacking[0]!r}); add one"
+            )
+        texts, owner = _flat(pairs.references)
+        labels = self.rewards.labeller.label(texts, keep=True)
+        name = self.rewards.settings.labeller
+        line = f"The truth is what the labeller {name} reads in the references."
+        if len(texts) > len(pairs.ids):
+            line += " Of several references of a study, half decide; scores take the best one."
+        return joined_truth(labels, owner), line
+
+    def card(
+        self, pairs: Pairs, truth: np.ndarray, notes: Iterable[str]
+    ) -> tuple[Scorecard, dict[str, SystemReading]]:
+        """Score the systems of pairs and the constant template; also give what was read of each."""
+        if TEMPLATE in pairs.systems:
+            raise UserError(
+                f"a system is called {TEMPLATE!r}, as the baseline is; name it NAME=FILE"
+            )
+        systems = {**pairs.systems, TEMPLATE: [self.settings.template] * len(pairs.ids)}
+        absent = dict(self.absent)
+        whole = all(pairs.references)
+        if not whole:
+            reason = "not every study has a reference report"
+            absent |= dict.fromkeys([*self.terms, "bleu_4", "rouge_l", "cider", "meteor"], reason)
+        readings = {
+            name: self._reading(reports, pairs.references if whole else None, absent)
+            for name, reports in systems.items()
+        }
+        # a metric is of all systems or of none
+        readings = {
+            name: dataclasses.replace(
+                one, scores={k: v for k, v in one.scores.items() if k not in absent}
+            )
+            for name, one in readings.items()
+        }
+        named = self.rewards.settings
+        settings = CardSettings(
+            resamples=self.settings.bootstrap,
+            labeller=named.labeller,
+            extractor=named.extractor,
+            tokenization=self.tokenization.name,
+        )
+        said = [*notes, f"{TEMPLATE}: {self.settings.template!r} for every study."]
+        if named.labeller == "rules":
+            said.append("Labels and entities are by rules; they are not CheXbert's or RadGraph's.")
+        return scorecard(pairs, truth, readings, settings, absent=absent, notes=said), readings
+
+    def _reading(
+        self,
+        reports: Sequence[str],
+        references: Sequence[Sequence[str]] | None,
+        absent: dict[str, str],
+    ) -> SystemReading:
+        labels = self.rewards.labeller.label(reports)
+        if references is None:
+            return SystemReading(labels)
+        texts, owner = _flat(references)
+        scores = {}
+        terms = [term for term in self.terms if term not in absent]
+        for name, values in self.rewards.measure(terms, [reports[i] for i in owner], texts):
+            if isinstance(values, UserError):
+                absent[name] = str(values)
+                continue
+            best = np.full(len(reports), -np.inf)
+            np.maximum.at(best, owner, values)
+            scores[name] = best
+        words = text_scores(
+            reports, references, tokenization=self.tokenization, meteor=self.settings.meteor
+        )
+        absent |= words.missing
+        return SystemReading(labels, scores, words)
+
+
+def clinical_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]:
+    """Choose the terms that can be measured with a recipe's models, and say what others lack.
+
+    RadGraph, RaTEScore and GREEN are measured where `reward.options`, the extractor or a term
+    names them.
+    """
+    named = {*settings.options, *settings.terms, settings.extractor}
+    terms, absent = [], {}
+    if settings.extractor not in ("radgraph", "ratescore"):
+        terms += ["entity_f1", "match"]
+    levels = [f"radgraph_{level}" for level in ("simple", "partial", "complete")]
+    if named & {"radgraph", *levels}:
+        terms += levels
+    else:
+        reason = "no weights; set reward.options.radgraph.weights"
+        absent |= dict.fromkeys(levels, reason)
+    if "ratescore" in named:
+        terms.append("ratescore")
+    else:
+        absent["ratescore"] = "no weights; set reward.options.ratescore.ner and .embedder"
+    terms += [name for name in _OFFICIAL if name in named]
+    if settings.options.get("green", {}).get("endpoint"):
+        terms.append("green")
+    else:
+        absent["green"] = "no model; set reward.options.green.endpoint and .model"
+    return terms, absent
+
+
+def write_card(
+    out: Path,
+    card: Scorecard,
+    pairs: Pairs,
+    truth: np.ndarray,
+    readings: Mapping[str, SystemReading],
+    page: str,
+) -> None:
+    """Write the files of a scorecard to `out`: `FILES`, and the page under its name."""
+    rows = report_rows(
+        pairs.ids,
+        pairs.references,
+        pairs.systems,
+        {name: readings[name].labels.tolist() for name in pairs.systems},
+        truth.tolist(),
+        {name: readings[name].scores for name in pairs.systems},
+    )
+    texts = (as_json(card), as_csv(card), as_latex(card), "".join(rows))
+    for name, text in zip(FILES, texts, strict=True):
+        atomic_write(out / name, text)
+    atomic_write(out / page, scorecard_page(card, pairs, readings))
+
+
+def _systems(words: Sequence[str], columns: Columns) -> dict[str, Reports]:
+    systems: dict[str, Reports] = {}
+    for word in words:
+        name, equals, path = ("", "", word) if Path(word).exists() else word.partition("=")
+        if not equals:
+            name, path = "", word
+        found = read_predictions(path, columns)
+        if name and name not in found and len(found) > 1:
+            raise UserError(f"{path} has no system {name!r}; it has {', '.join(found)}")
+        if name:
+            found = {name: found[name] if name in found else next(iter(found.values()))}
+        for one, reports in found.items():
+            if one in systems:
+                raise UserError(f"two systems are called {one!r}; name one NAME={path}")
+            systems[one] = reports
+    return systems
+
+
+def _flat(references: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
+    """All references in a row, and the study of each, int64."""
+    owner = np.repeat(np.arange(len(references)), [len(texts) for texts in references])
+    return [text for texts in references for text in texts], owner
+
+
+def _check_out(out: Path, files: Iterable[str]) -> None:
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file; name a directory")
+    held = [name for name in files if (out / name).exists()]
+    if held:
+        raise UserError(
+            f"{out} already holds an evaluation ({', '.join(held)}); name another directory by --out"
+        )
