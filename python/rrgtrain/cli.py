@@ -83,13 +83,18 @@ def parser() -> argparse.ArgumentParser:
             metavar="RUN",
             help="resume the run in this directory from its newest checkpoint",
         )
-    evaluation = verb(
-        "eval", "generate reports for the test split with a checkpoint and score them"
+    evaluation = verb("eval", "score reports of a checkpoint on the test split, or those of files")
+    evaluation.add_argument("--from", dest="start", help="checkpoint directory or hub name")
+    evaluation.add_argument(
+        "--predictions",
+        action="append",
+        metavar="[NAME=]FILE",
+        help="reports to score instead: CSV, JSONL or JSON; say it once a system",
     )
     evaluation.add_argument(
-        "--from", dest="start", required=True, help="checkpoint directory or hub name"
+        "--references", type=Path, metavar="FILE", help="their references, or labels, by id"
     )
-    evaluation.add_argument("--out", type=Path, required=True, help="directory of the evaluation")
+    evaluation.add_argument("--out", type=Path, help="directory of the evaluation")
     selection = verb("select", "choose the training studies that RL learns most from")
     # "" and not None: a random draw needs no policy, and the diverse one asks for it itself
     selection.add_argument("--from", dest="start", default="", help="fine-tuned checkpoint")
@@ -237,6 +242,10 @@ def _complete(options: argparse.Namespace) -> None:
     if options.verb == "demo":
         options.out = options.out or Path("runs/demo")
     wanted = {"start": "--from", "out": "--out"}
+    if given.get("predictions") or given.get("references"):
+        if options.start is not None:
+            raise UserError(f"a checkpoint or files are scored: leave out --from; {help_}")
+        wanted = {"predictions": "--predictions", "references": "--references"}
     missing = [w for k, w in wanted.items() if k in given and given[k] is None]
     if missing:
         listed = ", ".join(missing)

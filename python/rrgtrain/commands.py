@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 
+from rrgclinical.scorecard import as_text
 from rrgclinical.shown import one_line
 from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.config import load_config
@@ -25,6 +26,7 @@ from rrgtrain.run.generate import Wish, generate_reports
 from rrgtrain.run.outcome import draw, finish
 from rrgtrain.run.preflight import check_processes
 from rrgtrain.run.replay import replay_batch
+from rrgtrain.run.scorecards import Judge, evaluate_files, score_run
 from rrgtrain.run.select_studies import select
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
@@ -57,6 +59,8 @@ def run(options: argparse.Namespace) -> int:
         return replay(options.batch)
     if options.verb == "generate":
         return generate(options)
+    if options.verb == "eval" and options.predictions:
+        return evaluation_of_files(options)
     out, resume = options.out, getattr(options, "resume", None)
     if resume is not None:
         out, recipe = resume, resumed_recipe(resume, options.overrides)
@@ -195,7 +199,24 @@ def evaluation(recipe: Recipe, out: Path) -> None:
     began = time.perf_counter()
     with Stages.open(recipe, out) as stages:
         name = Path(recipe.policy.path).name
-        finish(stages, f"evaluation of {name}", {name: (stages.evaluate(name), None)}, began=began)
+        if ranks.is_main():
+            judge = Judge(recipe, stages.session.rewards)
+        written = stages.evaluate(name)
+        finish(stages, f"evaluation of {name}", {name: (written, None)}, began=began)
+        if ranks.is_main():
+            card = score_run(judge, {name: written}, out)
+            print(f"scorecard: {out / 'scorecard.html'}\n\n{as_text(card)}", end="")
+
+
+def evaluation_of_files(options: argparse.Namespace) -> int:
+    """Score files of predictions; no policy is opened."""
+    if ranks.processes() > 1:
+        raise UserError("files are scored by one process; start it without torchrun")
+    try:
+        evaluate_files(_recipe(options), options.predictions, options.references, options.out)
+    except OSError as error:
+        raise UserError(f"{error.filename or options.out}: {error.strerror}") from error
+    return 0
 
 
 def data(recipe: Recipe, out: Path) -> None:

@@ -64,10 +64,11 @@ DOORS = {
         "tiny trainable vision_cache"
     ),
     "rrgtrain.report": (
-        "html names numbers page provenance sample_collector samples series summary svg table"
+        "html names numbers page provenance sample_collector samples scorecard_page series summary "
+        "svg table"
     ),
     "rrgtrain.rewards": "blocks labellers model_files service",
-    "rrgtrain.run": "generate outcome preflight replay select_studies session stages",
+    "rrgtrain.run": "generate outcome preflight replay scorecards select_studies session stages",
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
     "rrgtrain.state": "checkpointer experiment rundir store tree",

@@ -11,7 +11,15 @@ from rrgclinical.scorecard.card import (
 )
 from rrgclinical.scorecard.pairs import Pairs, pair_reports
 from rrgclinical.scorecard.read import Columns, Reports, read_predictions, read_references
-from rrgclinical.scorecard.tables import as_csv, as_json, as_latex, as_text, report_rows
+from rrgclinical.scorecard.tables import (
+    as_csv,
+    as_json,
+    as_latex,
+    as_text,
+    foot,
+    report_rows,
+    tables,
+)
 
 __all__ = [
     "CardSettings",
@@ -24,10 +32,12 @@ __all__ = [
     "as_json",
     "as_latex",
     "as_text",
+    "foot",
     "joined_truth",
     "pair_reports",
     "read_predictions",
     "read_references",
     "report_rows",
     "scorecard",
+    "tables",
 ]

@@ -8,8 +8,11 @@ import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from rrgclinical.scorecard.card import Group, Scorecard, Value
+import numpy as np
+
+from rrgclinical.scorecard.card import Group, Scorecard, SystemReading, Value
 from rrgclinical.scorecard.names import MAIN, MetricName
+from rrgclinical.scorecard.pairs import Pairs
 from rrgclinical.shown import one_line, printable
 
 MISSING = "-"
@@ -157,27 +160,29 @@ def _escaped(text: str) -> str:
 
 
 def report_rows(
-    ids: Sequence[str],
-    references: Sequence[Sequence[str]],
-    systems: Mapping[str, Sequence[str]],
-    labels: Mapping[str, Sequence[Sequence[int]]],
-    truth: Sequence[Sequence[int]],
-    scores: Mapping[str, Mapping[str, Sequence[float]]],
+    pairs: Pairs,
+    truth: np.ndarray,
+    readings: Mapping[str, SystemReading],
+    completions: Mapping[str, Sequence[str]] | None = None,
 ) -> Iterator[str]:
-    """Write all reports as lines of JSON: one a study and system, as `read_predictions` reads.
+    """Write all reports as lines of JSON, one a study and system, for `read_predictions`.
 
-    `labels_predicted` and `labels_true` are 14 class ids, `scores` the values of this report.
+    truth: int8 `[R, 14]` class ids, as `labels_true` and `labels_predicted` hold. `scores` has the
+    values of the one report. completions: what a system wrote, where its report is a part of that.
     """
-    for name, reports in systems.items():
-        for i, (key, report) in enumerate(zip(ids, reports, strict=True)):
-            texts = list(references[i])
+    for name, reports in pairs.systems.items():
+        reading, whole = readings[name], (completions or {}).get(name)
+        for i, (key, report) in enumerate(zip(pairs.ids, reports, strict=True)):
+            texts = list(pairs.references[i])
             row = {
                 "system": name,
                 "id": key,
                 "report": report,
                 "reference": texts[0] if len(texts) == 1 else texts or None,
-                "labels_predicted": list(labels[name][i]),
-                "labels_true": list(truth[i]),
-                "scores": {metric: float(column[i]) for metric, column in scores[name].items()},
+                "labels_predicted": reading.labels[i].tolist(),
+                "labels_true": truth[i].tolist(),
+                "scores": {metric: float(column[i]) for metric, column in reading.scores.items()},
             }
+            if whole is not None and whole[i] != report:
+                row["completion"] = whole[i]
             yield json.dumps(row, ensure_ascii=False) + "\n"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rrgclinical import OBSERVATIONS, to_binary
-from rrgclinical.scorecard import Pairs, Scorecard, SystemReading
-from rrgclinical.scorecard.tables import foot, tables
+from rrgclinical.scorecard import Pairs, Scorecard, SystemReading, foot, tables
 from rrgtrain.report.page import rendered
 
 SHOWN = 200

@@ -6,11 +6,12 @@ import datetime
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import bootstrap_intervals, per_label_f1
+from rrgclinical.scorecard import SystemReading, report_rows
 from rrgclinical.shown import redacted
 from rrgtrain.data.images import read_image
 from rrgtrain.dist import ranks
@@ -23,12 +24,15 @@ from rrgtrain.report.samples import AnySample, Sample, read_samples, write_sampl
 from rrgtrain.report.summary import Metric, RunSummary, System
 from rrgtrain.report.table import print_summary
 from rrgtrain.run.preflight import validation_split
+from rrgtrain.run.scorecards import run_pairs
 from rrgtrain.run.stages import Stages
+from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sft import SftResult
 from rrgtrain.train.speed import Speed
+from rrgtrain.util.files import atomic_write
 
 SHOWN = (
     "micro_f1",
@@ -98,6 +102,7 @@ def finish(
     )
     samples: list[AnySample] = [*_samples(evaluations, recipe.eval.samples)]
     samples += kept.samples() if kept else []
+    atomic_write(run.predictions, "".join(_predictions(recipe, evaluations)))
     # In this order: a run with a summary lacks nothing but the page that is drawn from it.
     write_samples(run.samples, samples)
     summary.save(run.summary)
@@ -139,6 +144,17 @@ def _samples(
             )
         )
     return samples
+
+
+def _predictions(
+    recipe: Recipe, evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]]
+) -> Iterator[str]:
+    """All reports of the final evaluations, as `rrgtrain eval --predictions` reads them."""
+    written = {name: evaluation for name, (evaluation, _) in evaluations.items()}
+    first = next(iter(written.values()))
+    readings = {name: SystemReading(one.predicted, one.rewards) for name, one in written.items()}
+    completions = {name: one.reports for name, one in written.items()}
+    return report_rows(run_pairs(recipe, written), first.truth, readings, completions)
 
 
 def _facts(

@@ -12,6 +12,7 @@ from rrgclinical.scorecard import (
     CardSettings,
     Columns,
     Pairs,
+    Reports,
     Scorecard,
     SystemReading,
     as_csv,
@@ -25,11 +26,11 @@ from rrgclinical.scorecard import (
     report_rows,
     scorecard,
 )
-from rrgclinical.scorecard.read import Reports
 from rrgclinical.text import Tokenization, build_tokenization, text_scores
 from rrgtrain.errors import UserError
 from rrgtrain.report.scorecard_page import scorecard_page
 from rrgtrain.rewards import RewardService
+from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.rewards.model_files import missing_files
 from rrgtrain.schema import Recipe, RewardSettings
 from rrgtrain.train.evaluate import Evaluation
@@ -37,7 +38,7 @@ from rrgtrain.util.files import atomic_write
 
 TEMPLATE = "constant template"
 FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")
-PAGE = "report.html"
+PAGE, RUN_PAGE = "report.html", "scorecard.html"
 _OFFICIAL = ("radgraph-official", "ratescore-official")
 
 
@@ -74,30 +75,37 @@ def evaluate_files(
     card, readings = judge.card(pairs, truth, [note])
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
-        write_card(out, card, pairs, truth, readings, PAGE)
+        write_card(out / PAGE, card, pairs, truth, readings)
     print(as_text(card), end="")
     return card
 
 
-def score_run(
-    recipe: Recipe, rewards: RewardService, evaluations: Mapping[str, Evaluation], out: Path
-) -> Scorecard:
+def score_run(judge: Judge, evaluations: Mapping[str, Evaluation], out: Path) -> Scorecard:
     """Write the scorecard of what checkpoints wrote: tables, page and all reports, to `out`."""
-    first = next(iter(evaluations.values()))
-    pairs = Pairs(
-        [study.id for study in first.studies],
-        [[] if study.report is None else [study.report] for study in first.studies],
-        {name: rewards.scored_text(one.reports) for name, one in evaluations.items()},
-    )
-    judge = Judge(recipe, rewards)
-    card, readings = judge.card(pairs, first.truth, [])
+    truth = next(iter(evaluations.values())).truth
+    pairs = run_pairs(judge.recipe, evaluations)
+    card, readings = judge.card(pairs, truth, [])
     kept = {
-        name: dataclasses.replace(reading, scores={**evaluations[name].rewards, **reading.scores})
-        for name, reading in readings.items()
-        if name in evaluations
+        name: dataclasses.replace(readings[name], scores={**one.rewards, **readings[name].scores})
+        for name, one in evaluations.items()
     }
-    write_card(out, card, pairs, first.truth, kept, "scorecard.html")
+    completions = {name: one.reports for name, one in evaluations.items()}
+    write_card(out / RUN_PAGE, card, pairs, truth, kept, completions)
     return card
+
+
+def run_pairs(recipe: Recipe, evaluations: Mapping[str, Evaluation]) -> Pairs:
+    """Put what policies wrote beside the studies' reports: the scored part of each completion."""
+    studies = next(iter(evaluations.values())).studies
+    inside = recipe.reward.blocks == "think_report"
+    return Pairs(
+        [study.id for study in studies],
+        [[] if study.report is None else [study.report] for study in studies],
+        {
+            name: [parse_blocks(text).report or "" if inside else text for text in one.reports]
+            for name, one in evaluations.items()
+        },
+    )
 
 
 class Judge:
@@ -105,7 +113,7 @@ class Judge:
 
     def __init__(self, recipe: Recipe, rewards: RewardService) -> None:
         """Raise UserError where a model that is named lacks its file, or words cannot be made."""
-        self.settings, self.rewards = recipe.eval, rewards
+        self.recipe, self.settings, self.rewards = recipe, recipe.eval, rewards
         self.tokenization: Tokenization = build_tokenization(
             recipe.eval.tokenization,
             **(
@@ -233,26 +241,19 @@ def clinical_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]
 
 
 def write_card(
-    out: Path,
+    page: Path,
     card: Scorecard,
     pairs: Pairs,
     truth: np.ndarray,
     readings: Mapping[str, SystemReading],
-    page: str,
+    completions: Mapping[str, Sequence[str]] | None = None,
 ) -> None:
-    """Write the files of a scorecard to `out`: `FILES`, and the page under its name."""
-    rows = report_rows(
-        pairs.ids,
-        pairs.references,
-        pairs.systems,
-        {name: readings[name].labels.tolist() for name in pairs.systems},
-        truth.tolist(),
-        {name: readings[name].scores for name in pairs.systems},
-    )
+    """Write the files of a scorecard: `FILES` beside the page."""
+    rows = report_rows(pairs, truth, readings, completions)
     texts = (as_json(card), as_csv(card), as_latex(card), "".join(rows))
     for name, text in zip(FILES, texts, strict=True):
-        atomic_write(out / name, text)
-    atomic_write(out / page, scorecard_page(card, pairs, readings))
+        atomic_write(page.with_name(name), text)
+    atomic_write(page, scorecard_page(card, pairs, readings))
 
 
 def _systems(words: Sequence[str], columns: Columns) -> dict[str, Reports]:
@@ -285,5 +286,6 @@ def _check_out(out: Path, files: Iterable[str]) -> None:
     held = [name for name in files if (out / name).exists()]
     if held:
         raise UserError(
-            f"{out} already holds an evaluation ({', '.join(held)}); name another directory by --out"
+            f"{out} already holds an evaluation ({', '.join(held)}); name another directory by "
+            "--out"
         )

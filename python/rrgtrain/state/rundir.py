@@ -25,6 +25,7 @@ class RunDir:
         self.metrics = self.path / "metrics.jsonl"
         self.events = self.path / "events"
         self.samples = self.path / "samples.jsonl"
+        self.predictions = self.path / "predictions.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.resume = self.path / "resume"
         self.failures = self.path / "failures"
@@ -76,7 +77,8 @@ class RunDir:
 
     def contents(self) -> list[str]:
         """What a run has left here, by file name; empty when this is not a run's directory."""
-        files = (self.config, self.metrics, self.samples, self.summary, self.report)
+        files = [self.config, self.metrics, self.samples, self.predictions]
+        files += [self.summary, self.report]
         found = [p.name for p in files if p.exists()]
         for folder in (self.checkpoints, self.resume):
             if folder.is_dir() and any(folder.iterdir()):

@@ -151,21 +151,18 @@ def test_latex_is_whole(tmp_path: Path) -> None:
 def test_reports_are_kept_so_that_they_can_be_scored_again(tmp_path: Path) -> None:
     ids = ["a", "b"]
     path = tmp_path / "predictions.jsonl"
-    rows = report_rows(
-        ids,
-        [["x\u2028y"], ["one", "two"]],
-        {"A": ["p", ""], "B": ["q", "r"]},
-        {"A": TRUTH[:2].tolist(), "B": TRUTH[:2].tolist()},
-        TRUTH[:2].tolist(),
-        {"A": {"m": [0.5, 1.0]}, "B": {"m": [0.0, 0.0]}},
-    )
+    systems = {"A": ["p", ""], "B": ["q", "r"]}
+    pairs = Pairs(ids, [["x\u2028y"], ["one", "two"]], systems)
+    labels, scores = TRUTH[:2], {"m": np.array([0.5, 1.0])}
+    readings = {name: SystemReading(labels, scores) for name in systems}
+    rows = report_rows(pairs, labels, readings, {"A": ["<think>x</think>p", ""]})
     path.write_text("".join(rows), encoding="utf-8")
-    systems = read_predictions(path)
-    assert {n: (r.ids, r.texts) for n, r in systems.items()} == {
+    assert {n: (r.ids, r.texts) for n, r in read_predictions(path).items()} == {
         "A": (ids, [["p"], [""]]),
         "B": (ids, [["q"], ["r"]]),
     }
     truth = read_references(path)
     assert (truth.ids, truth.texts, truth.labels) == (ids, [["x\u2028y"], ["one", "two"]], None)
-    first = json.loads(path.read_text().split("\n")[0])
+    first, second = (json.loads(line) for line in path.read_text().split("\n")[:2])
     assert first["labels_true"] == TRUTH[0].tolist() and first["scores"] == {"m": 0.5}
+    assert first["completion"] == "<think>x</think>p" and "completion" not in second

@@ -1,0 +1,208 @@
+"""`rrgtrain eval --predictions`: files scored as the papers' tables are, beside a template."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rrgclinical import OBSERVATIONS, build_labeller
+from rrgclinical.metrics import label_report
+from rrgtrain.cli import main
+from rrgtrain.config import load_config
+from rrgtrain.errors import UserError
+from rrgtrain.run.scorecards import TEMPLATE, evaluate_files
+from rrgtrain.schema import Recipe
+from tests.rrgclinical.radgraph import archives
+
+REFERENCES = {
+    "a": "The heart is enlarged. Small left pleural effusion.",
+    "b": "No acute disease. The lungs are clear.",
+    "c": "Mild pulmonary edema.",
+    "d": "Right pneumothorax. No effusion.",
+}
+MINE = {
+    "d": "Right pneumothorax.",
+    "a": "Large heart.<script>alert(1)</script>",
+    "b": "No acute disease.",
+    "c": "",
+}
+FAST = ["eval.bootstrap=20", "eval.meteor=false"]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, reports in (("truth", REFERENCES), ("mine", MINE)):
+        Path(f"{name}.json").write_text(json.dumps(reports))
+
+
+def scored(*words: str) -> int:
+    return main(["eval", "--references", "truth.json", *words, *FAST])
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["eval", *words, *FAST]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+def test_a_file_is_scored_by_id_beside_the_template(capsys: pytest.CaptureFixture[str]) -> None:
+    assert scored("--predictions", "mine.json", "--out", "card") == 0
+    text = capsys.readouterr().out
+    read = json.loads(Path("card/metrics.json").read_text())
+    assert read["systems"] == ["mine", TEMPLATE]
+    found = read["groups"][0]["systems"]["mine"]
+    labeller = build_labeller("rules")
+    truth = labeller.label(list(REFERENCES.values()))
+    wanted = label_report(labeller.label([MINE[key] for key in REFERENCES]), truth)
+    assert {k: found[k]["value"] for k in wanted} == pytest.approx(wanted)
+    # by position it would be another number
+    assert label_report(labeller.label(list(MINE.values())), truth)["micro_f1"] != pytest.approx(
+        wanted["micro_f1"]
+    )
+    template = read["groups"][0]["systems"][TEMPLATE]
+    assert template["micro_f1_13"]["value"] == 0.0 and template["micro_f1"]["value"] > 0
+    assert template["bleu_1"]["value"] > 0
+    assert "micro-F1-14 (rules)" in text and "BLEU-4, r2gen (mimic_cxr)" in text
+    assert "mine: 1 of 4 reports are empty ('c')." in text
+    assert "The heart is normal in size." in text and "RadGraph-F1, simple" in text
+    assert "GREEN: -, no model; set reward.options.green.endpoint" in text
+    assert "METEOR, r2gen (mimic_cxr): -, METEOR was not asked for" in text
+
+
+def test_what_is_left_in_the_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    assert scored("--predictions", "mine.json", "--out", "card") == 0
+    rows = [json.loads(line) for line in Path("card/predictions.jsonl").read_text().splitlines()]
+    assert [(r["id"], r["report"], r["reference"]) for r in rows] == [
+        (key, MINE[key], text) for key, text in REFERENCES.items()
+    ]
+    assert rows[0]["scores"]["entity_f1"] > 0 and len(rows[0]["labels_true"]) == 14
+    page = Path("card/report.html").read_text()
+    assert "<script>" not in page and "Large heart.&lt;script&gt;" in page
+    table = list(csv.DictReader(io.StringIO(Path("card/table.csv").read_text())))
+    assert {row["system"] for row in table} == {"mine", TEMPLATE}
+    assert r"\toprule" in Path("card/table.tex").read_text()
+    # and nothing of it is overwritten
+    before = Path("card/metrics.json").stat().st_mtime_ns
+    line = refused(
+        capsys,
+        *("--predictions", "mine.json", "--references", "truth.json", "--out", "card"),
+    )
+    assert "card already holds an evaluation (metrics.json, table.csv" in line
+    assert Path("card/metrics.json").stat().st_mtime_ns == before
+    # the kept reports are scored again to the same numbers
+    kept = ["--predictions", "card/predictions.jsonl", "--references", "card/predictions.jsonl"]
+    assert main(["eval", *kept, "--out", "again", *FAST]) == 0
+    for name in ("groups", "findings"):
+        first, again = (json.loads(Path(d, "metrics.json").read_text()) for d in ("card", "again"))
+        assert first[name] == again[name]
+
+
+def test_two_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("b.csv").write_text("id,report\n" + "".join(f"{k},Large heart.\n" for k in REFERENCES))
+    assert scored("--predictions", "A=mine.json", "--predictions", "B=b.csv", "--out", "two") == 0
+    text = capsys.readouterr().out
+    assert "B - A" in text and f"{TEMPLATE} - A" in text and "(3 pairs of systems)" in text
+    assert len(Path("two/predictions.jsonl").read_text().splitlines()) == 8
+    line = refused(
+        capsys,
+        *("--predictions", "b.csv", "--predictions", "b.csv", "--references", "truth.json"),
+    )
+    assert "two systems are called 'b'; name one NAME=b.csv" in line
+
+
+def test_missing_predictions_stop_or_count_as_empty(capsys: pytest.CaptureFixture[str]) -> None:
+    short = {key: REFERENCES[key] for key in "abd"}
+    Path("short.json").write_text(json.dumps(short))
+    files = ["--predictions", "short.json", "--references", "truth.json"]
+    assert "1 of 4 references in truth.json have no prediction" in refused(capsys, *files)
+    recipe = load_config(Recipe, None, [*FAST, "eval.missing=empty"])
+    card = evaluate_files(recipe, ["short.json"], Path("truth.json"), None)
+    found = card.groups[0].systems["short"]
+    # the missing one is scored: all four count
+    assert card.studies == 4 and found["micro_recall_13"].value == pytest.approx(3 / 4)
+    assert "1 of 4 references have no prediction and count as empty reports ('c')" in str(
+        card.notes
+    )
+
+
+def test_gold_labels_are_the_truth() -> None:
+    header = "id,reference," + ",".join(OBSERVATIONS)
+    cells = ["0"] * 13 + ["1.0"]
+    rows = [f'{key},"{text}",{",".join(cells)}' for key, text in REFERENCES.items()]
+    Path("gold.csv").write_text("\n".join([header, *rows]) + "\n")
+    recipe = load_config(Recipe, None, FAST)
+    card = evaluate_files(recipe, ["mine.json"], Path("gold.csv"), None)
+    assert [f.positives for f in card.findings] == [0] * 13 + [4]
+    assert "The truth is the labels that come with the references." in card.notes
+    assert card.groups[0].systems["mine"]["bleu_1"].value > 0
+    recipe = load_config(Recipe, None, [*FAST, "eval.truth=report"])
+    card = evaluate_files(recipe, ["mine.json"], Path("gold.csv"), None)
+    assert card.findings[1].positives == 1
+    # labels alone: words have nothing to be compared with
+    bare = ["id," + ",".join(OBSERVATIONS), *(f"{key},{','.join(cells)}" for key in REFERENCES)]
+    Path("labels.csv").write_text("\n".join(bare) + "\n")
+    recipe = load_config(Recipe, None, FAST)
+    card = evaluate_files(recipe, ["mine.json"], Path("labels.csv"), None)
+    assert card.absent["bleu_4"] == "not every study has a reference report"
+    assert "bleu_4" not in card.groups[0].systems["mine"]
+
+
+def test_the_best_of_several_references_counts() -> None:
+    several = {"a": ["Right pneumothorax.", REFERENCES["a"]], "b": REFERENCES["b"]}
+    rows = [{"id": key, "reference": text} for key, text in several.items()]
+    Path("several.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("p.json").write_text(json.dumps({"a": REFERENCES["a"], "b": REFERENCES["b"]}))
+    recipe = load_config(Recipe, None, FAST)
+    card = evaluate_files(recipe, ["p.json"], Path("several.jsonl"), None)
+    assert card.groups[0].systems["p"]["entity_f1"].value == 1.0
+    assert any("Of several references of a study, half decide" in note for note in card.notes)
+    # both have half of the votes
+    positive = {f.name for f in card.findings if f.positives}
+    assert positive == {"Cardiomegaly", "Pleural Effusion", "Pneumothorax", "No Finding"}
+
+
+def test_models_are_measured_where_their_files_are_named(tmp_path: Path) -> None:
+    archive = archives.write_archive(tmp_path / "radgraph")
+    weights = f"reward.options.radgraph.weights={archive}"
+    recipe = load_config(Recipe, None, [*FAST, weights])
+    card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+    assert {"radgraph_simple", "radgraph_complete"} <= set(card.groups[0].systems["mine"])
+    assert "radgraph_simple" not in card.absent and "ratescore" in card.absent
+    recipe = load_config(Recipe, None, [*FAST, "reward.options.radgraph.weights=/nowhere.tar.gz"])
+    with pytest.raises(UserError, match="model files are missing: reward.options.radgraph.weights"):
+        evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+
+
+def test_a_metric_that_fails_is_absent_of_all_systems(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def fails_later(batch: object) -> np.ndarray:
+        calls.append(1)
+        if len(calls) > 1:
+            raise RuntimeError("out of memory")
+        return np.ones(4)
+
+    monkeypatch.setitem(__import__("rrgtrain.rewards.service").rewards.service.TERMS, "match", fails_later)
+    recipe = load_config(Recipe, None, [*FAST, "reward.terms={label_f1: 1.0}"])
+    card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+    assert "out of memory" in card.absent["match"]
+    assert all("match" not in found for found in card.groups[0].systems.values())
+
+
+def test_words_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "--predictions", "mine.json")
+    assert "the following arguments are required: --references; see `rrgtrain eval" in line
+    line = refused(capsys, "--references", "truth.json")
+    assert "required: --predictions" in line
+    both = ["--predictions", "mine.json", "--references", "truth.json"]
+    assert "leave out --from" in refused(capsys, *both, "--from", "x")
+    assert "required: --from, --out" in refused(capsys)
+    assert "none.csv cannot be read" in refused(capsys, "--predictions", "none.csv", *both[2:])
+    Path("file").write_text("")
+    assert "--out file is a file" in refused(capsys, *both, "--out", "file")
