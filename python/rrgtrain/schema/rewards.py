@@ -75,19 +75,6 @@ class EvalSettings:
     """Resamples of the 95 % bootstrap intervals."""
     samples: int = at_least(6, 0)
     """Reports that are kept to be read in report.html."""
-
-
-@dataclass
-class GenerateSettings:
-    """Write reports of images without references (`rrgtrain generate`).
-
-    Their length and the batch are `eval.max_new_tokens` and `eval.batch`.
-    """
-
-    temperature: float = at_least(0.0, 0.0)
-    """Sampling temperature; 0 writes the likeliest token."""
-    top_p: float = at_least(1.0, 1e-6, 1.0)
-    """Probability mass of nucleus sampling; 1 samples from all tokens."""
     tokenization: str = one_of("r2gen", "ptb", "ptb-java")
     """Words that BLEU, ROUGE-L, CIDEr and METEOR compare: R2Gen's, stops kept, which published rows
     have; PTB's without punctuation; or PTB's by pycocoevalcap's Java program."""
@@ -120,3 +107,16 @@ class GenerateSettings:
     """Column of references; "" takes `reference`, `ground_truth`, `report` and the like."""
     labels_column: str = ""
     """Column of lists of labels in the references; "" looks for CheXpert's 14 columns."""
+
+
+@dataclass
+class GenerateSettings:
+    """Write reports of images without references (`rrgtrain generate`).
+
+    Their length and the batch are `eval.max_new_tokens` and `eval.batch`.
+    """
+
+    temperature: float = at_least(0.0, 0.0)
+    """Sampling temperature; 0 writes the likeliest token."""
+    top_p: float = at_least(1.0, 1e-6, 1.0)
+    """Probability mass of nucleus sampling; 1 samples from all tokens."""
