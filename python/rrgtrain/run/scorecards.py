@@ -33,12 +33,13 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.rewards.model_files import missing_files
 from rrgtrain.schema import Recipe, RewardSettings
-from rrgtrain.train.evaluate import Evaluation
+from rrgtrain.train.evaluate import Evaluation, truth_is_read
 from rrgtrain.util.files import atomic_write
 
 TEMPLATE = "constant template"
 FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")
 PAGE, RUN_PAGE = "report.html", "scorecard.html"
+GIVEN_TRUTH = "The truth is the labels that come with the references."
 _OFFICIAL = ("radgraph-official", "ratescore-official")
 
 
@@ -82,9 +83,10 @@ def evaluate_files(
 
 def score_run(judge: Judge, evaluations: Mapping[str, Evaluation], out: Path) -> Scorecard:
     """Write the scorecard of what checkpoints wrote: tables, page and all reports, to `out`."""
-    truth = next(iter(evaluations.values())).truth
-    pairs = run_pairs(judge.recipe, evaluations)
-    card, readings = judge.card(pairs, truth, [])
+    first = next(iter(evaluations.values()))
+    truth, pairs = first.truth, run_pairs(judge.recipe, evaluations)
+    read = truth_is_read(first.studies, judge.rewards.settings, judge.settings.truth)
+    card, readings = judge.card(pairs, truth, [judge.read_truth if read else GIVEN_TRUTH])
     kept = {
         name: dataclasses.replace(readings[name], scores={**one.rewards, **readings[name].scores})
         for name, one in evaluations.items()
@@ -128,13 +130,19 @@ class Judge:
         if lacking := missing_files(rewards.settings, named):
             raise UserError(f"model files are missing: {'; '.join(lacking)}; give their paths")
 
+    @property
+    def read_truth(self) -> str:
+        """Say that the true labels are read in the references."""
+        name = self.rewards.settings.labeller
+        return f"The truth is what the labeller {name} reads in the references."
+
     def truth(self, pairs: Pairs) -> tuple[np.ndarray, str]:
         """Choose the true labels of pairs, int8 `[R, 14]`, and say in a line where they are from.
 
         UserError where there are none with the references, and a study has no reference report.
         """
         if pairs.labels is not None:
-            return pairs.labels, "The truth is the labels that come with the references."
+            return pairs.labels, GIVEN_TRUTH
         lacking = [i for i, texts in zip(pairs.ids, pairs.references, strict=True) if not texts]
         if lacking:
             raise UserError(
@@ -143,8 +151,7 @@ class Judge:
             )
         texts, owner = _flat(pairs.references)
         labels = self.rewards.labeller.label(texts, keep=True)
-        name = self.rewards.settings.labeller
-        line = f"The truth is what the labeller {name} reads in the references."
+        line = self.read_truth
         if len(texts) > len(pairs.ids):
             line += " Of several references of a study, half decide; scores take the best one."
         return joined_truth(labels, owner), line

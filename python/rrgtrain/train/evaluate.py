@@ -158,9 +158,9 @@ def evaluate(
     """Write a report for each study and score it; each of several ranks its share of them."""
     own = ranks.shard(studies)
     reports = write_reports(policy, prompts, own, settings, description=description)
+    read = truth_is_read(studies, rewards.settings, settings.truth)
     if ranks.size() == 1:
-        return score(reports, own, rewards)
-    read = truth_is_read(studies, rewards.settings)
+        return score(reports, own, rewards, references=read)
     part = score(reports, own, rewards, references=read) if own else None
     return _whole(list(studies), [p.state_dict() for p in ranks.gather(part) if p is not None])
 
@@ -182,14 +182,23 @@ def _whole(studies: list[Study], parts: list[dict[str, Any]]) -> Evaluation:
     return Evaluation.from_state(studies, state)
 
 
-def truth_is_read(studies: Sequence[Study], settings: RewardSettings) -> bool:
-    """Whether the truth is what the labeller reads in the references.
+def truth_is_read(studies: Sequence[Study], settings: RewardSettings, truth: str = "auto") -> bool:
+    """Tell if the truth is what the labeller reads in the references.
 
-    With `reward.against=labels`, or where a study has no reference, it is the labels that came with
-    the data: an expert's reading of the image is the truth although there is a report (OraPO,
-    table 5).
+    Where `truth` (`eval.truth`) says so it is the labels that came with the data, and by "auto"
+    with `reward.against=labels`, where a study has no reference, and where all labels are an
+    expert's: that reading is the truth although there is a report (OraPO, table 5).
+    UserError where a study lacks what `truth` names.
     """
-    return settings.against == "report" and all(study.report is not None for study in studies)
+    if truth == "auto":
+        expert = all(study.expert and study.labels is not None for study in studies)
+        reports = all(study.report is not None for study in studies)
+        return settings.against == "report" and reports and not expert
+    name = "report" if truth == "report" else "labels"
+    lacking = next((study.id for study in studies if getattr(study, name) is None), None)
+    if lacking is not None:
+        raise UserError(f"study {lacking} has no {name}, which eval.truth={truth} wants; use auto")
+    return truth == "report"
 
 
 def score(

@@ -15,6 +15,7 @@ from rrgclinical.metrics import label_report
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
+from rrgtrain.rewards.service import TERMS
 from rrgtrain.run.scorecards import TEMPLATE, evaluate_files
 from rrgtrain.schema import Recipe
 from tests.rrgclinical.radgraph import archives
@@ -81,7 +82,7 @@ def test_what_is_left_in_the_directory(capsys: pytest.CaptureFixture[str]) -> No
     assert [(r["id"], r["report"], r["reference"]) for r in rows] == [
         (key, MINE[key], text) for key, text in REFERENCES.items()
     ]
-    assert rows[0]["scores"]["entity_f1"] > 0 and len(rows[0]["labels_true"]) == 14
+    assert rows[3]["scores"]["entity_f1"] > 0 and len(rows[0]["labels_true"]) == 14
     page = Path("card/report.html").read_text()
     assert "<script>" not in page and "Large heart.&lt;script&gt;" in page
     table = list(csv.DictReader(io.StringIO(Path("card/table.csv").read_text())))
@@ -188,7 +189,7 @@ def test_a_metric_that_fails_is_absent_of_all_systems(monkeypatch: pytest.Monkey
             raise RuntimeError("out of memory")
         return np.ones(4)
 
-    monkeypatch.setitem(__import__("rrgtrain.rewards.service").rewards.service.TERMS, "match", fails_later)
+    monkeypatch.setitem(TERMS, "match", fails_later)
     recipe = load_config(Recipe, None, [*FAST, "reward.terms={label_f1: 1.0}"])
     card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
     assert "out of memory" in card.absent["match"]

@@ -21,6 +21,7 @@ from rrgtrain.train.evaluate import (
     metric_names,
     require_metric,
     score,
+    truth_is_read,
     write_reports,
 )
 from tests.rrgtrain.common import policy_and_prompts, studies
@@ -84,6 +85,19 @@ def test_the_truth_is_the_labels_that_the_reward_is_against() -> None:
     assert score(["There is edema."] * 3, given, rewards).metrics()["micro_f1"] == 1.0
     against_reports = score(found.reports, given, RewardService(RewardSettings()))
     assert (against_reports.truth != found.truth).any()
+
+
+def test_an_experts_labels_are_the_truth_although_there_are_reports() -> None:
+    settings = RewardSettings()
+    read = studies(3)
+    expert = [replace(study, expert=True) for study in read]
+    assert truth_is_read(read, settings) and truth_is_read([*expert[:2], read[2]], settings)
+    assert not truth_is_read(expert, settings)
+    assert truth_is_read(expert, settings, "report") and not truth_is_read(read, settings, "labels")
+    bare = [*read, replace(read[0], id="bare", report=None, labels=None)]
+    for truth, name in (("report", "report"), ("labels", "labels")):
+        with pytest.raises(UserError, match=f"study bare has no {name}, which eval.truth={truth}"):
+            truth_is_read(bare, settings, truth)
 
 
 @pytest.mark.parametrize("against", ["report", "labels"])
