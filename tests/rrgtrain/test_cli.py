@@ -160,18 +160,6 @@ def test_reinforcement_learning_and_evaluation_of_its_checkpoint(
     out = works(capsys, "eval", *again, f"data.root={run / 'data'}")
     assert "evaluation of grpo" in out
     assert not list(Path("runs/eval/checkpoints").iterdir())
-    kept = [json.loads(line) for line in Path("runs/eval/predictions.jsonl").open()]
-    summary = json.loads(Path("runs/eval/summary.json").read_text())
-    card = json.loads(Path("runs/eval/metrics.json").read_text())
-    assert len(kept) == card["studies"] == 4 and "reward" not in kept[0]["scores"]
-    assert {"total", "entity_f1"} <= set(kept[0]["scores"]) and len(kept[0]["labels_true"]) == 14
-    (name,) = summary["systems"]
-    assert card["systems"] == [name, "constant template"]
-    found, shown = card["groups"][0]["systems"][name], summary["systems"][name]["metrics"]
-    assert found["micro_f1_13"]["value"] == pytest.approx(shown["micro_f1_13"]["value"])
-    assert "constant template" in out and Path("runs/eval/scorecard.html").exists()
-    systems = [json.loads(line)["system"] for line in (run / "predictions.jsonl").open()]
-    assert {s: systems.count(s) for s in systems} == {"start": 4, "GRPO": 4}
     Path("runs/eval/report.html").unlink()
     assert "micro-F1" in works(capsys, "report", "runs/eval")
     assert Path("runs/eval/report.html").exists()

@@ -86,6 +86,12 @@ def test_finish_leaves_summary_samples_and_report_and_prints_the_table(
     kept = [s for s in read_samples(run.samples) if isinstance(s, Sample)]
     assert len(kept) == 2 and all(s.outputs == {"SFT": "Edema."} for s in kept)
     assert all(s.reference == next(g.report for g in given if g.id == s.id) for s in kept)
+    # all reports, of which the samples are a few
+    rows = [json.loads(line) for line in run.predictions.read_text().splitlines()]
+    assert [(r["system"], r["id"], r["report"], r["reference"]) for r in rows] == [
+        ("SFT", study.id, "Edema.", study.report) for study in given
+    ]
+    assert {"total", "match"} <= set(rows[0]["scores"]) and len(rows[0]["labels_predicted"]) == 14
     assert "<svg" in run.report.read_text()
     out = capsys.readouterr().out
     assert "micro-F1" in out and f"report: {run.report}" in out

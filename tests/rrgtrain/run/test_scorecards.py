@@ -15,10 +15,13 @@ from rrgclinical.metrics import label_report
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
+from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.service import TERMS
-from rrgtrain.run.scorecards import TEMPLATE, evaluate_files
+from rrgtrain.run.scorecards import TEMPLATE, Judge, evaluate_files, score_run
 from rrgtrain.schema import Recipe
+from rrgtrain.train.evaluate import score
 from tests.rrgclinical.radgraph import archives
+from tests.rrgtrain.common import studies
 
 REFERENCES = {
     "a": "The heart is enlarged. Small left pleural effusion.",
@@ -207,3 +210,23 @@ def test_words_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     assert "none.csv cannot be read" in refused(capsys, "--predictions", "none.csv", *both[2:])
     Path("file").write_text("")
     assert "--out file is a file" in refused(capsys, *both, "--out", "file")
+
+
+def test_what_a_checkpoint_wrote_is_kept_and_scored() -> None:
+    words = [*FAST, "reward.terms={label_f1: 1.0}", "reward.blocks=think_report"]
+    recipe = load_config(Recipe, None, words)
+    rewards, given = RewardService(recipe.reward), studies(4)
+    inside = [study.report or "" for study in given[:3]]
+    written = [f"<think>So.</think><report>{text}</report>" for text in inside]
+    evaluation = score([*written, "no block"], given, rewards)
+    card = score_run(Judge(recipe, rewards), {"GRPO": evaluation}, Path())
+    assert card.systems == ["GRPO", TEMPLATE]
+    found = card.groups[0].systems["GRPO"]
+    wanted = label_report(evaluation.predicted, evaluation.truth)
+    assert {k: found[k].value for k in wanted} == pytest.approx(wanted)
+    rows = [json.loads(line) for line in Path("predictions.jsonl").read_text().splitlines()]
+    assert [row["report"] for row in rows] == [*inside, ""]
+    assert [row["completion"] for row in rows] == evaluation.reports
+    assert [row["scores"]["total"] for row in rows] == evaluation.rewards["total"].tolist()
+    assert rows[0]["scores"]["entity_f1"] == 1.0
+    assert Path("scorecard.html").exists() and Path("table.tex").exists()
