@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -179,7 +180,7 @@ def _scores(reading: SystemReading, truth: np.ndarray) -> Scores:
     return together(*parts)
 
 
-def _draws(settings: CardSettings) -> dict[str, float]:
+def _draws(settings: CardSettings) -> dict[str, Any]:
     return {"resamples": settings.resamples, "level": settings.level, "seed": settings.seed}
 
 
@@ -199,7 +200,7 @@ def _groups(truth: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
     prevalence = positive.mean(0)
     rare = (prevalence > 0) & (prevalence < RARE)
     named = ", ".join(o for o, is_rare in zip(OBSERVATIONS, rare, strict=False) if is_rare)
-    abnormal = positive.any(1)
+    abnormal: np.ndarray = np.asarray(positive.any(1))
     return [
         ("all", "all studies", np.ones(len(truth), dtype=bool)),
         (
@@ -211,7 +212,7 @@ def _groups(truth: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
         (
             "rare",
             f"a positive finding of a prevalence below {RARE:.0%} in the truth ({named})",
-            positive[:, rare].any(1),
+            np.asarray(positive[:, rare].any(1)),
         ),
     ]
 

@@ -118,11 +118,8 @@ class Judge:
         self.recipe, self.settings, self.rewards = recipe, recipe.eval, rewards
         self.tokenization: Tokenization = build_tokenization(
             recipe.eval.tokenization,
-            **(
-                {"dataset": recipe.eval.cleaning, "max_seq_length": recipe.eval.max_seq_length}
-                if recipe.eval.tokenization == "r2gen"
-                else {}
-            ),
+            dataset=recipe.eval.cleaning,
+            max_seq_length=recipe.eval.max_seq_length,
         )
         self.terms, self.absent = clinical_terms(rewards.settings)
         models = {"radgraph_simple": "radgraph", "ratescore": "ratescore"}
@@ -226,7 +223,8 @@ def clinical_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]
     names them.
     """
     named = {*settings.options, *settings.terms, settings.extractor}
-    terms, absent = [], {}
+    terms: list[str] = []
+    absent: dict[str, str] = {}
     if settings.extractor not in ("radgraph", "ratescore"):
         terms += ["entity_f1", "match"]
     levels = [f"radgraph_{level}" for level in ("simple", "partial", "complete")]
