@@ -79,7 +79,7 @@ Labels = dict[str, tuple[int, ...]]
 """Class ids by "patientN/studyM"."""
 
 
-@dataclass
+@dataclass(slots=True)
 class _Rows:
     """The rows of one study."""
 

@@ -65,6 +65,7 @@ def load_rexgradient(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             )
         patients = set(os.listdir(root / "deid_png"))
     absent: Counter[str] = Counter()
+    depth = len((root / "deid_png").parts)
     total = 0
     for split, path in files.items():
         studies = parse_json(read_text(path), str(path), keep=KEYS)
@@ -76,7 +77,7 @@ def load_rexgradient(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             refs = _images(root, entry, where, catalogue)
             if refs is None:
                 continue
-            if wanted.images != "none" and any(_patient(root, r) not in patients for r in refs):
+            if wanted.images != "none" and any(r.path.parts[depth] not in patients for r in refs):
                 absent[split] += 1
                 continue
             add_study(
@@ -144,10 +145,6 @@ def _images(
             return None
         refs.append(ImageRef(root / inner, VIEWS.get(str(view).strip().upper(), "")))
     return tuple(refs)
-
-
-def _patient(root: Path, image: ImageRef) -> str:
-    return image.path.relative_to(root / "deid_png").parts[0]
 
 
 def _text(entry: dict[str, Any], key: str) -> str:
