@@ -64,6 +64,8 @@ def load_open_i(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     report that is not XML, has a document type or no id, or names an image that is not there, is
     broken.
     """
+    if wanted.prior != "none":
+        raise UserError("Open-i does not tell which studies are one patient's; set data.prior=none")
     reports = _reports(root)
     split = _split_of_r2gen(root / "annotation.json")
     views = _views(root / "indiana_projections.csv", catalogue)
