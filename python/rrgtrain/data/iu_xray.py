@@ -21,7 +21,15 @@ from typing import Any
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data.catalogue import Catalogue, Wanted
-from rrgtrain.data.problems import SPLITS, Problems, first_of, is_text, parse_json, read_text
+from rrgtrain.data.problems import (
+    SPLITS,
+    Problems,
+    first_of,
+    is_text,
+    kind_of,
+    parse_json,
+    read_text,
+)
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 
@@ -47,7 +55,7 @@ def load_iu_xray(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         if split not in SPLITS:
             problems.add(f"split {split!r} is unknown; wanted {', '.join(SPLITS)}")
         elif not isinstance(entries, list):
-            problems.add(f"split {split!r} holds {_kind(entries)}; wanted a list of studies")
+            problems.add(f"split {split!r} holds {kind_of(entries)}; wanted a list of studies")
     problems.check()
     sections = _sections(root / "sections.jsonl")
     base = root / "images" if (root / "images").is_dir() else root
@@ -79,7 +87,7 @@ class _Entry:
 
     def _study(self, split: str, entry: Any) -> Study | None:
         if not isinstance(entry, dict):
-            self.wrong.append(f"is {_kind(entry)}; wanted an object with id and report")
+            self.wrong.append(f"is {kind_of(entry)}; wanted an object with id and report")
             return None
         needed = ["id", "report"] + (["image_path"] if self.images != "none" else [])
         missing = [key for key in needed if key not in entry]
@@ -105,14 +113,14 @@ class _Entry:
 
     def _report(self, value: Any) -> None:
         if not is_text(value):
-            what = "a string that is not Unicode" if isinstance(value, str) else _kind(value)
+            what = "a string that is not Unicode" if isinstance(value, str) else kind_of(value)
             self.wrong.append(f"has {what} as report; wanted text")
         elif not value.strip():
             self.wrong.append("has an empty report; write one or drop the study")
 
     def _labels(self, value: Any) -> tuple[int, ...] | None:
         if not isinstance(value, list) or len(value) != len(OBSERVATIONS):
-            size = f"{len(value)} of them" if isinstance(value, list) else _kind(value)
+            size = f"{len(value)} of them" if isinstance(value, list) else kind_of(value)
             self.wrong.append(f"has labels as {size}; wanted {len(OBSERVATIONS)} class ids")
             return None
         for name, label in zip(OBSERVATIONS, value, strict=True):
@@ -166,7 +174,7 @@ class _Entry:
             value = entry.get(key)
             value = found.get(key) if value is None else value
             if value is not None and not is_text(value):
-                self.wrong.append(f"has {_kind(value)} as {key}; wanted text")
+                self.wrong.append(f"has {kind_of(value)} as {key}; wanted text")
             out[key] = (value or "").strip() if is_text(value or "") else ""
         return out
 
@@ -188,14 +196,3 @@ def _sections(path: Path) -> dict[str, dict[str, str]]:
             out[row["id"]] = row
     problems.check()
     return out
-
-
-def _kind(value: Any) -> str:
-    names = {
-        dict: "an object",
-        list: "a list",
-        str: "a string",
-        bool: "a boolean",
-        type(None): "null",
-    }
-    return names.get(type(value), "a number")

@@ -33,6 +33,7 @@ SOURCES = {
     "padchest_gr": "rrgtrain.data.padchest_gr:load_padchest_gr",
     "r2gen_mimic": "rrgtrain.data.r2gen_mimic:load_r2gen_mimic",
     "rexgradient": "rrgtrain.data.rexgradient:load_rexgradient",
+    "table": "rrgtrain.data.own_table:load_table",
 }
 """Loaders by the layout that they read; a module is imported when it is asked for."""
 OF_ONE_FILE = ("table",)

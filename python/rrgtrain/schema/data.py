@@ -38,6 +38,7 @@ class DataSettings:
         "padchest_gr",
         "r2gen_mimic",
         "rexgradient",
+        "table",
         own=True,
     )
     """Data set, by the layout of its files (`data/README.md`), procedural phantoms, or a loader of
@@ -57,7 +58,8 @@ class DataSettings:
     """Images of an earlier study that are added to each study, where their order is known
     (mimic_cxr, chexpert_plus, padchest_gr): none, or those of the patient's latest one before."""
     columns: dict[str, str] = field(default_factory=dict)
-    """Columns of your own table, by content: `{report: findings_text, images: png}`."""
+    """Columns of your own table, by content: `{report: findings_text, images: png}`; the contents
+    are in `data/README.md`."""
     skip: bool = False
     """Leave broken studies out, listed in the run's `left_out.jsonl`; otherwise they stop it."""
     splits: dict[str, str] = field(default_factory=dict)

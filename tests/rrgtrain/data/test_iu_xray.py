@@ -263,7 +263,7 @@ def test_no_annotation_no_directory_no_source(tmp_path):
     for path in (tmp_path / "absent", __file__):
         with pytest.raises(UserError, match="wanted the directory"):
             studies_under("iu_xray", path)
-    with pytest.raises(UserError, match=r"'mimic' is unknown; wanted one of iu_xray, nih"):
+    with pytest.raises(UserError, match=r"'mimic' is unknown; did you mean mimic_cxr\?.* iu_xray"):
         studies_under("mimic", tmp_path)
     with pytest.raises(UserError, match=r"images='some'"):
         studies_under("iu_xray", tmp_path, images="some")
