@@ -1,4 +1,4 @@
-"""Collects the studies of a data set, the broken ones, and counts of those left out."""
+"""Collects a data set's studies, its broken ones, and counts of those left out."""
 
 from __future__ import annotations
 

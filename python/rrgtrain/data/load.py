@@ -48,7 +48,7 @@ LEFT_OUT = "left_out.jsonl"
 
 
 def load_studies(source: str, root: str | Path, wanted: Wanted | None = None) -> Catalogue:
-    """Load the studies of a data set by split, in the order of its own files.
+    """Load a data set by split, in the order of its own files.
 
     source: a name of SOURCES, or a loader of one's own as `package.module:function`, which takes
         root, wanted and the catalogue to fill.

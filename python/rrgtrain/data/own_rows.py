@@ -33,7 +33,7 @@ def table_file(root: Path) -> Path:
 
 
 def read_header(path: Path) -> list[str]:
-    """Read the names of the columns: a CSV's first row, or every key of JSON lines.
+    """Read the column names, a CSV's first row or the keys of JSON lines.
 
     UserError for a name that stands twice, and where there is none.
     """
@@ -50,7 +50,10 @@ def read_header(path: Path) -> list[str]:
 
 
 def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
-    """Yield each row with its number; the header of a CSV is row 1, the first JSON line row 2."""
+    """Yield each row with its number.
+
+    The header of a CSV is row 1, the first JSON line row 2. A row of another length is broken.
+    """
     if path.suffix.lower() in JSONL_SUFFIXES:
         yield from enumerate((row for _, row in _json_lines(path)), 2)
         return

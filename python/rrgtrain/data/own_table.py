@@ -1,4 +1,4 @@
-"""Studies in a table of one's own: a CSV or JSONL file, a row a study.
+"""Reads a table of one's own, CSV or JSONL, a row a study.
 
     id           name of the study; without it studies are named by their row: row2, row3, ...
     images       paths, several separated by "|" or as a JSON list
@@ -55,7 +55,7 @@ CHEXPERT = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
 
 
 def load_table(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
-    """Read the studies of the table at `root`, a file or a directory that holds one.
+    """Read the table at `root`, a file or a directory that holds one.
 
     UserError for a table that cannot be read, without rows, or without a column that is needed or
     named; a defect of one row goes to the catalogue.
@@ -159,7 +159,7 @@ class _Reader:
         return notes
 
     def add(self, number: int, row: Row, catalogue: Catalogue) -> None:
-        """Add a row to the catalogue: as a study, as a broken one, or to a count."""
+        """Add a row as a study, as a broken one, or to a count."""
         self.wrong = []
         name = self._name(row, "id") if "id" in self.columns else f"row{number}"
         where = f"{self.path.name}: row {number}" + (f" ({name})" if "id" in self.columns else "")
