@@ -146,12 +146,14 @@ class _Images(Dataset[Any]):
 
 
 def _read(processor: Any, paths: Sequence[Path]) -> Pixels | None:
+    if not paths:
+        return None
     try:
-        images = [read_image(path) for path in paths]
+        images = [read_image(path, processor.size["longest_edge"]) for path in paths]
     except UserError as error:
         # before a run only a sample of the images was looked at
         raise UserError(f"{error}; `rrgtrain data check` finds all broken images") from None
-    return encode_pixels(processor, images) if images else None
+    return encode_pixels(processor, images)
 
 
 def _paths(study: Study) -> tuple[Path, ...]:

@@ -43,6 +43,32 @@ def test_jpeg(tmp_path):
     assert np.abs(read(tmp_path / "a.jpg").astype(int) - GREY).max() < 12
 
 
+@pytest.mark.parametrize(
+    ("area", "size"),
+    [
+        (None, (1600, 1200)),
+        (1600 * 1200, (1600, 1200)),  # it will not be scaled
+        (400 * 300 + 1, (1600, 1200)),
+        (400 * 300, (800, 600)),
+        (200 * 150, (400, 300)),
+        (10, (200, 150)),
+    ],
+)
+def test_a_large_jpeg_is_decoded_at_twice_the_size_that_is_wanted(tmp_path, area, size):
+    rows, columns = np.mgrid[0:1200, 0:1600]
+    grey = (120 + 80 * np.sin(rows / 90) * np.cos(columns / 70)).astype(np.uint8)
+    for suffix in ("jpg", "png"):
+        Image.fromarray(grey).save(tmp_path / f"large.{suffix}")
+    assert read_image(tmp_path / "large.png", area).size == (1600, 1200)
+    image = read_image(tmp_path / "large.jpg", area)
+    assert image.size == size
+    small = (100, 75)
+    whole = Image.fromarray(grey).resize(small, Image.Resampling.BICUBIC)
+    scaled = image.convert("L").resize(small, Image.Resampling.BICUBIC)
+    difference = np.asarray(whole, float) - np.asarray(scaled, float)
+    assert np.abs(difference).mean() < 0.5 and np.abs(difference).max() <= 3
+
+
 def test_rgb_keeps_its_channels(tmp_path):
     rgb = np.stack([GREY, GREY[::-1], GREY.T], axis=-1)
     Image.fromarray(rgb).save(tmp_path / "a.png")

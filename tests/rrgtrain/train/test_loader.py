@@ -78,9 +78,9 @@ def test_a_study_is_encoded_once_in_a_batch(monkeypatch: pytest.MonkeyPatch) -> 
     read: Counter[Path] = Counter()
     image = loader_module.read_image
 
-    def counted(path: Path) -> object:
+    def counted(path: Path, area: int) -> object:
         read[path] += 1
-        return image(path)
+        return image(path, area)
 
     monkeypatch.setattr(loader_module, "read_image", counted)
     given = mixed()[:2]
@@ -112,7 +112,7 @@ def test_a_broken_image_is_told_with_its_batch_and_not_before(tmp_path: Path) ->
     assert "\n" not in str(error.value)
 
 
-def kill_itself(path: Path) -> None:
+def kill_itself(path: Path, area: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
