@@ -132,8 +132,14 @@ def parser() -> argparse.ArgumentParser:
     )
     data = verb("data", "generate synthetic radiographs")
     data.add_argument("--out", type=Path, required=True, help="directory of the data set")
-    report = verb("report", "regenerate report.html of a finished run")
-    report.add_argument("run", type=Path, help="directory of the run")
+    report = verb("report", "regenerate report.html of a run, or compare several on one page")
+    report.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directory of a run")
+    report.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="the page; default: report.html of the run, or compare.html of several",
+    )
     replay = verb("replay", "recompute a saved NaN batch and say where it is not finite")
     replay.add_argument("batch", type=Path, help="RUN/failures/<stage>-<step>")
     recipes = verb("recipes", "list the recipes with their papers")

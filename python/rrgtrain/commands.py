@@ -7,6 +7,7 @@ import errno
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,6 +20,8 @@ from rrgtrain.dist import ranks
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
 from rrgtrain.policy.remembered import FILE, as_trained
+from rrgtrain.report.compare import write_comparison
+from rrgtrain.report.page import require_page
 from rrgtrain.report.sample_collector import SampleCollector
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
@@ -54,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     if ranks.processes() > 1 and options.verb not in SPREAD:
         raise UserError(f"rrgtrain {options.verb} is one process; start it without torchrun")
     if options.verb == "report":
-        return report(options.run)
+        return report(options.runs, options.out)
     if options.verb == "replay":
         return replay(options.batch)
     if options.verb == "generate":
@@ -231,13 +234,20 @@ def data(recipe: Recipe, out: Path) -> None:
         print(write_phantom(config, out, progress=bar.advance))
 
 
-def report(path: Path) -> int:
-    """Regenerate the report of a finished run and print its table."""
-    found = RunDir.open(path)
-    summary = RunSummary.load(found.summary)
-    draw(found, summary)
+def report(paths: Sequence[Path], out: Path | None = None) -> int:
+    """Write the page of a finished run, or one of several, and print its table."""
+    if len(paths) > 1:
+        out = out or Path("compare.html")
+        summary = write_comparison(paths, out)
+    else:
+        run = RunDir.open(paths[0])
+        if out is not None:
+            require_page(out)
+        out = out or run.report
+        summary = RunSummary.load(run.summary)
+        draw(run, summary, out)
     print_summary(summary)
-    print(f"\nreport: {found.report}")
+    print(f"\nreport: {out}")
     return 0
 
 

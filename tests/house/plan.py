@@ -64,8 +64,8 @@ DOORS = {
         "tiny trainable vision_cache"
     ),
     "rrgtrain.report": (
-        "html names numbers page provenance sample_collector samples scorecard_page series summary "
-        "svg table"
+        "compare html names numbers page provenance sample_collector samples scorecard_page "
+        "series summary svg table"
     ),
     "rrgtrain.rewards": "blocks labellers model_files service",
     "rrgtrain.run": "generate outcome preflight replay scorecards select_studies session stages",

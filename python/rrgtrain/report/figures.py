@@ -17,11 +17,13 @@ from rrgtrain.report.svg import Line, line_chart, stacked_chart
 Rows = Sequence[Mapping[str, Any]]
 Named = Sequence[tuple[str, Series | None]]
 VALIDATION = "_val"
+_VALIDATED = "Validation"
 
 
 # The first phase is grey, as what the others are compared with.
-_PHASE_COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
-_PART_COLOURS = ("c1", "c2", "c3", "c4", "c0", "c5")
+PHASE_COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
+# Parts of a phase, and runs, are equals.
+PART_COLOURS = ("c1", "c2", "c3", "c4", "c0", "c5")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def training_figures(rows: Rows) -> list[Figure]:
     phases = list(dict.fromkeys(str(row["phase"]) for row in rows))
     trained = [p for p in phases if not p.endswith(VALIDATION)]
     keys = {p: _keys(rows, p) for p in phases}
-    colour = {p: _PHASE_COLOURS[i % len(_PHASE_COLOURS)] for i, p in enumerate(trained)}
+    colour = {p: PHASE_COLOURS[i % len(PHASE_COLOURS)] for i, p in enumerate(trained)}
     rl = [p for p in trained if "zero_variance" in keys[p]]
     tuned = [p for p in trained if p not in rl]
 
@@ -89,6 +91,50 @@ def training_figures(rows: Rows) -> list[Figure]:
     return [figure for figure in figures if figure is not None]
 
 
+FINE_TUNING, REINFORCEMENT = "fine-tuning", "reinforcement"
+_BOTH = (FINE_TUNING, REINFORCEMENT)
+# (title, metric, stages, style of the chart) of what several runs are compared by
+_COMPARED: tuple[tuple[str, str, tuple[str, ...], dict[str, Any]], ...] = (
+    ("Cross-entropy", "loss", (FINE_TUNING,), {"from_zero": True}),
+    (f"{_VALIDATED} micro-F1", "micro_f1", _BOTH, {"smooth": False}),
+    (f"{_VALIDATED} micro-F1, 13 findings", "micro_f1_13", _BOTH, {"smooth": False}),
+    (f"{_VALIDATED} reward", "reward", _BOTH, {"smooth": False}),
+    ("Reward", "reward/total", (REINFORCEMENT,), {}),
+    ("Groups without variance", "zero_variance", (REINFORCEMENT,), {"percent": True}),
+    ("KL to the reference", "kl", (REINFORCEMENT,), {"from_zero": True}),
+    ("Entropy", "entropy", (REINFORCEMENT,), {"from_zero": True}),
+)
+
+
+def compared_figures(runs: Mapping[str, Rows]) -> list[Figure]:
+    """Lay the curves of several runs over each other, by name; a chart a metric and stage.
+
+    Fine-tuning and reinforcement learning have charts of their own, as their steps do. A run whose
+    curve is nowhere finite is left out of the chart.
+    """
+    figures = []
+    for title, key, stages, style in _COMPARED:
+        suffix = VALIDATION if title.startswith(_VALIDATED) else ""
+        for stage in stages:
+            named = []
+            for index, (run, rows) in enumerate(runs.items()):
+                phases = _trained(rows, stage)
+                for phase in phases:
+                    name = run if len(phases) == 1 else f"{run}, {phase_name(phase)}"
+                    colour = PART_COLOURS[index % len(PART_COLOURS)]
+                    named.append((colour, curve(rows, f"{phase}{suffix}", key, name)))
+            figure = _lines(title if len(stages) == 1 else f"{title}, {stage}", named, **style)
+            figures += [figure] if figure is not None and not figure.flat else []
+    return figures
+
+
+def _trained(rows: Rows, stage: str) -> list[str]:
+    phases = [str(row["phase"]) for row in rows]
+    rl = {str(row["phase"]) for row in rows if "zero_variance" in row}
+    named = [p for p in dict.fromkeys(phases) if not p.endswith(VALIDATION)]
+    return [p for p in named if (p in rl) == (stage == REINFORCEMENT)]
+
+
 def _keys(rows: Rows, phase: str) -> list[str]:
     found = (k for row in rows if row["phase"] == phase for k in row)
     return [k for k in dict.fromkeys(found) if k not in ("phase", "step", "time")]
@@ -102,7 +148,7 @@ def _parts(rows: Rows, phase: str, parts: Mapping[str, str]) -> Named:
     """Curves of metrics of one phase by key, each with a printed name."""
     readable = [(key, name.replace("_", " ").replace("f1", "F1")) for key, name in parts.items()]
     return [
-        (_PART_COLOURS[i % len(_PART_COLOURS)], curve(rows, phase, key, name))
+        (PART_COLOURS[i % len(PART_COLOURS)], curve(rows, phase, key, name))
         for i, (key, name) in enumerate(readable)
     ]
 

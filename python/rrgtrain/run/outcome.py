@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from rrgclinical.labels import OBSERVATIONS
@@ -112,9 +113,10 @@ def finish(
     return summary
 
 
-def draw(run: RunDir, summary: RunSummary) -> None:
-    """Writes report.html of a run from what it left in its directory."""
-    write_report(run, summary, read_metrics(run.metrics), read_samples(run.samples), run.report)
+def draw(run: RunDir, summary: RunSummary, out: Path | None = None) -> None:
+    """Write report.html of a run, or `out`, from what it left in its directory."""
+    samples = read_samples(run.samples)
+    write_report(run, summary, read_metrics(run.metrics), samples, out or run.report)
 
 
 def _samples(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import io
 import math
 from collections import Counter
@@ -34,7 +35,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tags: Counter[str] = Counter()
         self.attributes: list[tuple[str, str, str]] = []
-        self.text = ""
+        self.text, self.scripts = "", ""
         self._open: list[str] = []
         self.feed(text)
         self.close()
@@ -43,7 +44,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags[tag] += 1
         self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in ("meta", "img"):
+        if tag not in ("meta", "img", "input"):
             self._open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -54,7 +55,10 @@ class Page(HTMLParser):
         assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        self.text += data
+        if self._open[-1:] == ["script"]:
+            self.scripts += data
+        else:
+            self.text += data
 
 
 def summary(name: str = "EditGRPO") -> RunSummary:
@@ -151,7 +155,10 @@ def test_images_are_inline_and_nothing_is_fetched(tmp_path: Path) -> None:
         and "@import" not in style
         and "http" not in style.replace("http-equiv", "")
     )
-    assert page.tags["script"] == page.tags["link"] == 0
+    assert page.tags["link"] == 0 and page.tags["script"] == 1
+    digest = base64.b64encode(hashlib.sha256(page.scripts.encode()).digest()).decode()
+    (policy,) = [v for tag, name, v in page.attributes if name == "content" and "src" in v]
+    assert f"script-src 'sha256-{digest}'" in policy and "default-src 'none'" in policy
 
 
 def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
@@ -176,7 +183,7 @@ def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
         for i in range(2)
     ]
     page = render(tmp_path, whole, rows, [study, edit], config=EVIL)
-    assert page.tags["script"] == 0 and page.tags["img"] == 1
+    assert page.tags["script"] == 1 and "alert" not in page.scripts and page.tags["img"] == 1
     assert not [a for a in page.attributes if a[1].startswith("on")]
     assert "{{ 7*7 }}" in page.text and "49" not in page.text.replace("{{ 7*7 }}", "")
 

@@ -1,0 +1,179 @@
+"""One page of several runs: what stands side by side, what is said of their differences."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rrgclinical import OBSERVATIONS
+from rrgtrain.cli import main
+from rrgtrain.errors import UserError
+from rrgtrain.report import Metric, RunSummary, Sample, System, write_samples
+from rrgtrain.report.cases import SHOWN, Case, case_list, read_by_rules
+from rrgtrain.report.compare import write_comparison
+from rrgtrain.report.figures import compared_figures
+from tests.rrgtrain.report.test_html import EVIL, Page
+
+EFFUSION, EDEMA = (OBSERVATIONS.index(name) for name in ("Pleural Effusion", "Edema"))
+
+
+def labels(*present: int) -> list[int]:
+    return [int(i in present) for i in range(len(OBSERVATIONS))]
+
+
+def plant(run: Path, report: str, config: str, *, f1: float = 0.5, study: str = "s1") -> Path:
+    """A finished run of two systems and two studies, one of them `study`."""
+    run.mkdir(parents=True)
+    systems = {n: System({"micro_f1": Metric(f1, 0.1, 0.9)}, {"Edema": f1}) for n in ("SFT", "RL")}
+    RunSummary("A run", systems, ["Phantom data.", f"Of {run.name}."]).save(run / "summary.json")
+    (run / "config.yaml").write_text(config, encoding="utf-8")
+    reference = "There is a left pleural effusion."
+    texts = {"SFT": "No effusion.", "RL": report}
+    write_samples(
+        run / "samples.jsonl",
+        [
+            Sample(study, [], reference, texts, labels=labels(EFFUSION)),
+            Sample(f"only {run.name}", [], "Clear.", texts, labels=labels()),
+        ],
+    )
+    rows: list[dict[str, Any]] = [
+        {"phase": "sft", "step": i, "time": 0.0, "loss": 3.0 - i} for i in range(3)
+    ]
+    for i in range(3):
+        row = {"phase": "rl", "step": i, "time": 0.0, "loss": 9.0, "zero_variance": 0.5}
+        rows.append({**row, "reward/total": f1 + i})
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> list[Path]:
+    first = plant(tmp_path / "a", "Left effusion.", "seed: 0\nrl:\n  lr: 0.1\ndata: {root: x}\n")
+    report = "Left effusion and edema."
+    second = plant(tmp_path / "b", report, "seed: 0\nrl:\n  lr: 0.2\ndata: {root: y}\n", f1=0.75)
+    return [first, second]
+
+
+def test_systems_curves_settings_and_studies_side_by_side(runs: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "new" / "compare.html"
+    summary = write_comparison(runs, out)
+    assert list(summary.systems) == ["a: SFT", "a: RL", "b: SFT", "b: RL"]
+    page = Page(out.read_text("utf-8"))
+    text = " ".join(page.text.split())
+    assert "at the end: a 0.500 (0.100 to 0.900); b 0.750 (0.100 to 0.900)." in text
+    assert "The runs differ in their data (data.root): compare with care." in text
+    assert "The recipes differ in 2 settings" in text
+    assert "rl.lr 0.1 0.2" in text and "data.root x y" in text and "seed 0" not in text
+    assert text.count("Phantom data.") == 1 and "a: Of a." in text and "b: Of b." in text
+    charts = [v for tag, name, v in page.attributes if (tag, name) == ("svg", "aria-label")]
+    assert len(charts) == 3 and all(", b " in label for label in charts)
+    assert "1 of 3 studies were kept by every run." in text
+    shared = text.partition("Study s1")[2].partition("Study only a")[0]
+    names = ["a: SFT", "a: RL", "b: SFT", "b: RL"]
+    assert [shared.index(name) for name in names] == sorted(shared.index(n) for n in names)
+    assert shared.count("Pleural Effusion, missed") == 2 and "Edema, false alarm" in shared
+    (errors, *_) = [v for _, name, v in page.attributes if name == "data-errors"]
+    assert json.loads(errors) == [1, 0, 1, 1]
+
+
+def test_runs_that_do_not_differ_and_one_without_a_config(runs: list[Path], tmp_path: Path) -> None:
+    (runs[1] / "config.yaml").write_bytes((runs[0] / "config.yaml").read_bytes())
+    out = tmp_path / "compare.html"
+    assert "The recipes do not differ." in write_comparison(runs, out).notes
+    (runs[1] / "config.yaml").unlink()
+    assert "b has no config.yaml." in write_comparison(runs, out).notes
+
+
+def test_studies_of_one_id_with_other_references_are_two_cases(tmp_path: Path) -> None:
+    runs = [plant(tmp_path / name / "run", "Edema.", "seed: 0\n") for name in ("a", "b")]
+    path = runs[1] / "samples.jsonl"
+    path.write_text(path.read_text().replace("left pleural", "right pleural"))
+    write_comparison(runs, tmp_path / "c.html")
+    page = Page((tmp_path / "c.html").read_text("utf-8"))
+    # a/run and b/run both have the study "only run"
+    assert "1 of 3 studies were kept by every run." in page.text
+    assert "a/run against b/run" in page.text
+
+
+def test_reinforcement_has_no_cross_entropy() -> None:
+    rows = [{"phase": "rl", "step": 0, "time": 0.0, "loss": 1.0, "zero_variance": 0.5}]
+    titles = [figure.title for figure in compared_figures({"a": rows, "b": rows})]
+    assert titles == ["Groups without variance"]
+
+
+def test_a_page_has_so_many_cases_and_says_so() -> None:
+    """Those with the most and the fewest errors are among them."""
+    samples = [
+        Sample(f"s{i}", [], "r", {"X": "Edema." if i % 7 else "Clear."}, labels=labels())
+        for i in range(3 * SHOWN)
+    ]
+    from rrgclinical import build_extractor
+
+    made = case_list(read_by_rules(samples), ["X"], build_extractor("rules"), 0.6, labeller="it")
+    assert len(made.shown) == SHOWN and f"{SHOWN} of {3 * SHOWN} studies" in made.notes[0]
+    counts = [case["errors"][0] for case in made.shown]
+    assert counts[0] == 1 and counts[-1] == 0 and counts == sorted(counts, reverse=True)
+    assert made.findings == [("Edema", sum(counts))]
+
+
+def test_without_truth_or_labels_no_error_is_counted() -> None:
+    sample = Sample("s", [], "r", {"X": "Edema."})
+    assert Case(sample, {"X": labels(EDEMA)}).errors("X") is None
+    sample = Sample("s", [], "r", {"X": "Edema."}, labels=labels(0, EDEMA))
+    assert Case(sample).errors("X") is None
+    uncertain = [3 * x for x in labels(EDEMA)]
+    found = Case(sample, {"X": uncertain}).errors("X")
+    assert found is not None and found.count == 1, "of 0 alone: uncertain is present"
+
+
+def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
+    name = EVIL.replace("/", "")
+    config = json.dumps({EVIL: EVIL, "x": 1})
+    runs = [
+        plant(tmp_path / name, EVIL, config, study=EVIL),
+        plant(tmp_path / "b", EVIL, "x: 2\n", study=EVIL),
+    ]
+    write_comparison(runs, tmp_path / "c.html")
+    page = Page((tmp_path / "c.html").read_text("utf-8"))
+    assert page.tags["script"] == 1 and page.tags["img"] == 0 and "alert" not in page.scripts
+    assert not [a for a in page.attributes if a[1].startswith("on")]
+    assert "{{ 7*7 }}" in page.text
+
+
+def test_what_is_no_finished_run_is_one_line(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def refused(*words: str) -> str:
+        capsys.readouterr()
+        assert main(["report", *words]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    assert "no run in typo" in refused("a", "typo")
+    assert "is given twice" in refused("a", "./a")
+    (runs[1] / "summary.json").rename(tmp_path / "kept")
+    assert "let the run finish first" in refused("a", "b")
+    (tmp_path / "kept").rename(runs[1] / "summary.json")
+    (tmp_path / "mine.html").write_text("<html>mine</html>")
+    for words in (("a", "b"), ("a",)):
+        assert "is no report" in refused(*words, "--out", "mine.html")
+    assert (tmp_path / "mine.html").read_text() == "<html>mine</html>"
+    (runs[0] / "config.yaml").write_text("a: [")
+    assert "config.yaml cannot be read" in refused("a", "b")
+    (runs[0] / "config.yaml").write_text("a: 1")
+    assert main(["report", "a", "b"]) == 0 and (tmp_path / "compare.html").is_file()
+    assert main(["report", "b", "a"]) == 0, "its own page is written again"
+    assert (
+        main(["report", "a", "--out", "one.html"]) == 0 and not (runs[0] / "report.html").exists()
+    )
+    assert "report: one.html" in capsys.readouterr().out
+
+
+def test_names_are_as_long_as_it_takes(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no run in"):
+        write_comparison([tmp_path / "x", tmp_path / "y"], tmp_path / "c.html")
