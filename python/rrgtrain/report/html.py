@@ -47,9 +47,7 @@ def write_report(
     weighed = [s for s in samples if isinstance(s, WeightSample)]
     scale = heat_scale(weighed)
     found = build_extractor(extractor) if isinstance(extractor, str) else extractor
-    source = kept_cases(
-        run, studies, set(summary.systems) | {n for s in studies for n in s.outputs}
-    )
+    source = kept_cases(run, studies, summary.systems)
     figures = training_figures(metrics_rows)
     page = rendered(
         "rrgtrain.report",

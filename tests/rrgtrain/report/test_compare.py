@@ -129,6 +129,51 @@ def test_without_truth_or_labels_no_error_is_counted() -> None:
     assert found is not None and found.count == 1, "of 0 alone: uncertain is present"
 
 
+def predict(run: Path, *ids: str, **changed: Any) -> list[dict[str, Any]]:
+    """Write the reports of all studies as an evaluation does: an effusion each, that is seen."""
+    rows = [
+        {
+            "system": system,
+            "id": key,
+            "report": f"{system} on {key}.",
+            "reference": "A left effusion.",
+            "labels_predicted": labels(EFFUSION) if system == "RL" else labels(EDEMA),
+            "labels_true": labels(EFFUSION),
+            "scores": {"match": 1.0},
+            **changed,
+        }
+        for system in ("SFT", "RL", "constant template")
+        for key in ids
+    ]
+    path = run / "predictions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return rows
+
+
+def test_all_studies_are_cases_where_the_run_kept_all_reports(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    for run in runs:
+        predict(run, "s1", "s2", "s3")
+    write_comparison(runs, tmp_path / "c.html")
+    page = Page((tmp_path / "c.html").read_text("utf-8"))
+    text = " ".join(page.text.split())
+    assert "3 of 3 studies were kept by every run." in text and "the run's labeller" in text
+    assert "SFT on s2." in text and "constant template" not in text
+    errors = [v for _, name, v in page.attributes if name == "data-errors"]
+    assert [json.loads(e) for e in errors] == [[2, 0, 2, 0]] * 3
+    assert main(["report", str(runs[0])]) == 0
+    page = Page((runs[0] / "report.html").read_text("utf-8"))
+    assert page.tags["article"] == 3 and "RL on s3." in page.text
+
+
+@pytest.mark.parametrize("changed", [{"labels_true": [1]}, {"labels_predicted": "x"}, {"id": []}])
+def test_a_line_that_is_no_report_is_named(runs: list[Path], changed: dict[str, Any]) -> None:
+    predict(runs[0], "s1", **changed)
+    with pytest.raises(UserError, match=r"predictions\.jsonl:1: no report of a study"):
+        write_comparison(runs, runs[0] / "c.html")
+
+
 def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
     name = EVIL.replace("/", "")
     config = json.dumps({EVIL: EVIL, "x": 1})
