@@ -77,7 +77,7 @@ def _is_image(path: Path) -> bool:
 
 
 def with_context(folder: Folder, table: str | Path) -> tuple[list[Study], int]:
-    """Give studies the sections of a CSV; returns them and how many the CSV tells of.
+    """Give studies the sections of a CSV; return them and the CSV's count.
 
     The column `id` or `path` holds a study's id, or the path of one of its images (absolute, or
     below the folder); `indication`, `technique` and `comparison` are the sections, any of them.

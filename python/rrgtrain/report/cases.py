@@ -39,7 +39,10 @@ class Errors:
 
 @dataclass(frozen=True)
 class Case:
-    """A study with the reports of the systems; `predicted` are the labels read in them, [14]."""
+    """A study with the reports of the systems.
+
+    `predicted` holds the class ids read in them, [14] a system.
+    """
 
     sample: Sample
     predicted: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -32,7 +32,7 @@ JUDGED = ("eval.split", "eval.limit", "eval.max_new_tokens", "reward.labeller", 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """What a finished run left, under the name that it has on the page."""
+    """A finished run under the name that it has on the page."""
 
     name: str
     path: Path
@@ -48,7 +48,7 @@ class ComparedRun:
 
 
 def write_comparison(paths: Sequence[Path], out: Path) -> RunSummary:
-    """Write one page of several finished runs to `out`; return the systems of all of them.
+    """Write one page of several finished runs; return the systems of all.
 
     Raises:
         UserError: a directory that is no finished run, or is given twice, or an `out` that is

@@ -107,7 +107,7 @@ _COMPARED: tuple[tuple[str, str, tuple[str, ...], dict[str, Any]], ...] = (
 
 
 def compared_figures(runs: Mapping[str, Rows]) -> list[Figure]:
-    """Lay the curves of several runs over each other, by name; a chart a metric and stage.
+    """Lay curves of several runs over each other; a chart a metric and stage.
 
     Fine-tuning and reinforcement learning have charts of their own, as their steps do. A run whose
     curve is nowhere finite is left out of the chart.

@@ -1,4 +1,4 @@
-"""Lay out a summary: the rows of its table, the bars of its findings, where it came from."""
+"""Lay out a summary: table rows, bars of findings, where it came from."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _best(metrics: Sequence[Metric | None], higher: bool | None) -> set[int]:
 
 
 def finding_bars(summary: RunSummary) -> list[tuple[str, list[tuple[str, float, str]]]]:
-    """Per finding, (system, F1 clipped to [0, 1], F1 as text) in the order of the systems."""
+    """List (system, F1 clipped to [0, 1], F1 as text) of each finding."""
     systems = {n: s.per_finding for n, s in summary.systems.items() if s.per_finding}
     named = [f for f in OBSERVATIONS if any(f in s for s in systems.values())]
     named += [f for s in systems.values() for f in s if f not in named]

@@ -1,4 +1,4 @@
-"""Keeps generated reports in a JSONL file that a killed process leaves whole but for its last line.
+"""Keeps generated reports in a JSONL file that survives a killed process.
 
 One line a study: id, images, report, whether it came to its end (`finished`), the whole text where
 the report is a block of it, the checkpoint, a digest of its files, and the settings.
@@ -44,7 +44,7 @@ def digest_of(checkpoint: str) -> str:
 
 
 class GeneratedFile:
-    """An open file of reports of one checkpoint and one set of settings; a context manager.
+    """An open file of reports of one checkpoint and its settings.
 
     `origin` is what every line holds beside its study: checkpoint, digest, settings. `done` are the
     ids that have a report. Lines are only ever appended, each by one write.

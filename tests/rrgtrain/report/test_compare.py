@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from rrgclinical import OBSERVATIONS
+from rrgclinical import OBSERVATIONS, build_extractor
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.report import Metric, RunSummary, Sample, System, write_samples
 from rrgtrain.report.cases import SHOWN, Case, case_list, read_by_rules
 from rrgtrain.report.compare import write_comparison
-from rrgtrain.report.figures import compared_figures
 from tests.rrgtrain.report.test_html import EVIL, Page
 
 EFFUSION, EDEMA = (OBSERVATIONS.index(name) for name in ("Pleural Effusion", "Edema"))
@@ -98,20 +97,12 @@ def test_studies_of_one_id_with_other_references_are_two_cases(tmp_path: Path) -
     assert "a/run against b/run" in page.text
 
 
-def test_reinforcement_has_no_cross_entropy() -> None:
-    rows = [{"phase": "rl", "step": 0, "time": 0.0, "loss": 1.0, "zero_variance": 0.5}]
-    titles = [figure.title for figure in compared_figures({"a": rows, "b": rows})]
-    assert titles == ["Groups without variance"]
-
-
 def test_a_page_has_so_many_cases_and_says_so() -> None:
     """Those with the most and the fewest errors are among them."""
     samples = [
         Sample(f"s{i}", [], "r", {"X": "Edema." if i % 7 else "Clear."}, labels=labels())
         for i in range(3 * SHOWN)
     ]
-    from rrgclinical import build_extractor
-
     made = case_list(read_by_rules(samples), ["X"], build_extractor("rules"), 0.6, labeller="it")
     assert len(made.shown) == SHOWN and f"{SHOWN} of {3 * SHOWN} studies" in made.notes[0]
     counts = [case["errors"][0] for case in made.shown]

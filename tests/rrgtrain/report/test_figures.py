@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rrgtrain.report.figures import Figure, training_figures
+from rrgtrain.report.figures import Figure, compared_figures, training_figures
 from rrgtrain.report.series import Series, curve, smoothed, thinned
 from rrgtrain.report.svg import Line, line_chart, stacked_chart, ticks
 
@@ -172,3 +172,16 @@ def test_stacked_layers_add_up() -> None:
 def test_chart_without_values_is_an_error() -> None:
     with pytest.raises(ValueError, match="no finite value"):
         line_chart([Line("c0", Series("a", [0.0], [math.nan]))], label="l")
+
+
+def test_runs_are_laid_over_each_other_and_reinforcement_has_no_cross_entropy() -> None:
+    runs = {"a": [row("sft", i, loss=2.0) for i in range(2)] + rl(2, loss=9.0), "b": rl(3)}
+    figures = {figure.title: figure for figure in compared_figures(runs)}
+    assert list(figures) == [
+        "Cross-entropy",
+        "Reward",
+        "Groups without variance",
+        "KL to the reference",
+    ]
+    assert figures["Cross-entropy"].legend == [("c1", "a", "2")]
+    assert figures["Reward"].legend == [("c1", "a", "1"), ("c2", "b", "1")]

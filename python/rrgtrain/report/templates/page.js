@@ -47,7 +47,7 @@ if (browser) {
       return x === y ? data.get(a).place - data.get(b).place : x < y ? -1 : 1;
     }));
     for (const chip of chips) chip.setAttribute("aria-pressed", String(chip.dataset.finding === finding));
-    status.textContent = `${shown().length} of ${cases.length} cases`;
+    status.textContent = shown().length + " of " + cases.length + " cases";
   };
   const go = (step) => {
     const visible = shown();
