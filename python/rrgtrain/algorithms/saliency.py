@@ -13,6 +13,7 @@ from rrgclinical.chexbert.distilled import distil
 from rrgtrain.algorithms.base import Context
 from rrgtrain.algorithms.group import Group, members, token_offsets
 from rrgtrain.data.study import Study
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.rewards.labellers import open_labeller
@@ -25,7 +26,8 @@ DISTILLED = "distilled"
 class Saliency:
     """Callable on groups -> [N] fp32, 1 + β·s of every token (DiTPO eq. 12).
 
-    `prepare` must have been called. Members that are not scored get 1.
+    `prepare` must have been called. Members that are not scored get 1. Of several ranks, each reads
+    the groups that it has drawn, and all get the weights of all.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -76,11 +78,26 @@ class Saliency:
                 )
 
     def __call__(self, groups: list[Group]) -> torch.Tensor:
+        if ranks.size() == 1:
+            return self._weights(groups)
+        own = self._weights([group for group in groups if group.rank == ranks.rank()])
+        places = [0] * ranks.size()
+        parts = ranks.gather(own)
+        whole = []
+        for group in groups:
+            begin = places[group.rank]
+            places[group.rank] = end = begin + sum(len(member.ids) for member in group.members)
+            whole.append(parts[group.rank][begin:end])
+        return torch.cat(whole)
+
+    def _weights(self, groups: list[Group]) -> torch.Tensor:
         if self._network is None or self._codec is None:
             raise ValueError("saliency is asked for weights before prepare(context) was called")
         offsets, flat = token_offsets(groups), members(groups)
         studies = [group.study for group in groups for _ in group.members]
         chosen = [s for s, member in enumerate(flat) if member.scored]
+        if not chosen:
+            return torch.ones(int(offsets[-1]))
         spans = [self._codec.char_spans(flat[s].ids) for s in chosen]
         found = token_saliency_weights(
             self._network,

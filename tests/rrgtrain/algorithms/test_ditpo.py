@@ -10,6 +10,7 @@ import torch
 from rrgtrain.algorithms import Context, Group, Objective, build_algorithm
 from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from tests.rrgtrain.common import groups_of, member, recipe, studies
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
@@ -107,6 +108,34 @@ def test_the_findings_of_the_reference_decide() -> None:
     given[0] = replace(given[0], study=clear)
     first, *_ = parts(objective_of(algorithm, given).weight, given)
     assert first.tolist() == [1.0] * len(first)
+
+
+class Asked(Exception):
+    """Ends a rank where it would speak to the others."""
+
+
+def test_a_rank_reads_the_groups_that_it_has_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    algorithm = ready("token_weights.labeller=distilled", "token_weights.distil_steps=2")
+    given = with_oracle(groups() + groups(edited=True))
+    owner = [2, 0, 2, 0]  # rank 1 has none
+    given = [replace(group, rank=rank) for group, rank in zip(given, owner, strict=True)]
+    whole = objective_of(algorithm, given).weight
+    own: list[torch.Tensor] = []
+
+    def tell(weights: torch.Tensor) -> None:
+        own.append(weights)
+        raise Asked
+
+    monkeypatch.setattr(ranks, "size", lambda: 3)
+    monkeypatch.setattr(ranks, "gather", tell)
+    for rank in range(3):
+        monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
+        with pytest.raises(Asked):
+            objective_of(algorithm, given)
+    sizes = [sum(len(m.ids) for m in members([group])) for group in given]
+    assert list(map(len, own)) == [sizes[1] + sizes[3], 0, sizes[0] + sizes[2]]
+    monkeypatch.setattr(ranks, "gather", lambda weights: own)
+    torch.testing.assert_close(objective_of(algorithm, given).weight, whole)
 
 
 def test_without_preparation_it_says_so() -> None:
