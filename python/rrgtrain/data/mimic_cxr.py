@@ -83,19 +83,22 @@ class _Exam:
     split: str = ""
     time: tuple[int, float] | None = None
     images: list[tuple[str, str]] = field(default_factory=list)
+    made: list[tuple[Path, str]] | None = None
 
     def folder(self, name: str) -> str:
         """Return the study's folder in a tree."""
         return f"p{self.patient[:2]}/p{self.patient}/s{name}"
 
-    def refs(self, tree: Path, name: str, suffix: str, views: str) -> list[tuple[Path, str]]:
-        """Return path and view of the images that `data.images` asks for."""
-        place = tree / self.folder(name)
-        return [
-            (place / f"{image}{suffix}", view)
-            for image, view in self.images
-            if views == "all" or view == "frontal"
-        ]
+    def files(self, tree: Path, name: str, suffix: str, views: str) -> list[tuple[Path, str]]:
+        """Return path and view of the images that `data.images` asks for, made once."""
+        if self.made is None:
+            place = tree / self.folder(name)
+            self.made = [
+                (place / f"{image}{suffix}", view)
+                for image, view in self.images
+                if views == "all" or view == "frontal"
+            ]
+        return self.made
 
 
 def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
@@ -134,13 +137,14 @@ def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             continue
         refs: list[ImageRef] = []
         if wanted.images != "none":
-            refs = [ImageRef(*image) for image in exam.refs(images, name, suffix, wanted.images)]
+            refs = [ImageRef(*image) for image in exam.files(images, name, suffix, wanted.images)]
             if not refs:
                 catalogue.leave_out("without a frontal image", split=exam.split)
                 continue
             if name in priors:
-                before = exams[priors[name]].refs(images, priors[name], suffix, wanted.images)
-                refs += [ImageRef(*image, prior=True) for image in before]
+                before = exams[priors[name]]
+                files = before.files(images, priors[name], suffix, wanted.images)
+                refs += [ImageRef(*image, prior=True) for image in files]
             defects = ((ref, catalogue.image_defect(ref.path)) for ref in refs)
             defect = next((f"image {ref.path}: {why}" for ref, why in defects if why), None)
             if defect:
@@ -259,7 +263,7 @@ class _Reader:
                 "directory of MIMIC-CXR-JPG, or set data.images=none"
             )
         if self.wanted.reports is not None:
-            place = Path(self.wanted.reports)
+            place = Path(self.wanted.reports).expanduser()
             if not place.is_dir():
                 raise UserError(f"data.reports={place} is no directory; wanted that of the reports")
             trees = [tree for p in _projects(place) for tree in (p / "files", p)]

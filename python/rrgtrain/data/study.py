@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ImageRef:
     """One image of a study; `prior` marks an earlier examination of the same patient.
 
@@ -18,7 +18,7 @@ class ImageRef:
     prior: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Study:
     """One report with its images.
 

@@ -26,9 +26,17 @@ BASE = "base"
 # Where a run keeps the tiny policy that it has built.
 TINY, INIT = "tiny", "init"
 PHANTOM = "data.phantom."
+PLACES = ("data.root", "data.reports")
 KEYS = (
-    *("policy.prompt", "reward.blocks", "data.source", "data.root", "data.images"),
-    *("data.sections", "data.columns", "data.splits", "data.max_images", "data.each_image"),
+    *("policy.prompt", "reward.blocks", "data.source", "data.root", "data.reports", "data.images"),
+    *(
+        "data.prior",
+        "data.sections",
+        "data.columns",
+        "data.splits",
+        "data.max_images",
+        "data.each_image",
+    ),
     *(key for key in key_names(Recipe) if key.startswith(PHANTOM)),
 )
 
@@ -37,8 +45,9 @@ def remember(recipe: Recipe, directory: Path) -> None:
     """Write what `recipe` says of KEYS, and the policy's base, into a checkpoint directory."""
     drawn = recipe.data.source == "phantom"
     values = {k: _value(recipe, k) for k in KEYS if drawn or not k.startswith(PHANTOM)}
-    if values["data.root"] is not None:
-        values["data.root"] = str(Path(values["data.root"]).expanduser().resolve())
+    for key in PLACES:
+        if values[key] is not None:
+            values[key] = str(Path(values[key]).expanduser().resolve())
     if values["policy.prompt"] not in PROMPT_STYLES:
         values["policy.prompt"] = str(Path(values["policy.prompt"]).expanduser().resolve())
     # the run's own directory is above that of its checkpoints
@@ -110,7 +119,7 @@ def as_trained(checkpoint: str, load: Callable[[Mapping[str, Any]], Recipe]) -> 
         kept = {k: v for k, v in kept.items() if k == "data.source" or not k.startswith("data.")}
         recipe = load({k: v for k, v in kept.items() if k != "data.source"})
     taken = [k for k, v in kept.items() if _value(recipe, k) == v != _value(plain, k)]
-    other = [k for k, v in kept.items() if _value(recipe, k) != v and k != "data.root"]
+    other = [k for k, v in kept.items() if _value(recipe, k) != v and k not in PLACES]
     drawn = [k for k in other if k.startswith(PHANTOM)]
     if taken and os.environ.get("RANK", "0") == "0":
         listed = ", ".join(f"{key}={kept[key]}" for key in taken)

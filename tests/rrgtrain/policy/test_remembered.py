@@ -69,6 +69,17 @@ def test_another_data_set_takes_no_root_over(checkpoint: Path) -> None:
     assert recipe.policy.prompt == "think"
 
 
+def test_priors_and_the_place_of_the_reports_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["data.source=mimic_cxr", "data.root=jpg", "data.reports=texts", "data.prior=last"]
+    remember(load_config(Recipe, "editgrpo", asked), tmp_path)
+    data = used(tmp_path, "editgrpo").data
+    assert (data.source, data.prior) == ("mimic_cxr", "last")
+    assert (data.root, data.reports) == (str(tmp_path / "jpg"), str(tmp_path / "texts"))
+
+
 def test_phantoms_and_samples_are_those_it_was_trained_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
