@@ -7,6 +7,7 @@ import pytest
 
 from rrgclinical.metrics import (
     bootstrap_intervals,
+    finding_scores,
     intervals,
     label_report,
     label_scores,
@@ -52,8 +53,20 @@ def test_by_hand():
     assert values["macro_f1_5"] == pytest.approx((1 + 2 / 3) / 5)
     # Reports: 2/4, 2/3, 1.
     assert values["sample_f1"] == pytest.approx((1 / 2 + 2 / 3 + 1) / 3)
+    assert values["sample_precision"] == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
+    assert values["sample_recall"] == pytest.approx((1 / 2 + 1 + 1) / 3)
+    # Five columns: 1 7 against 1 9, 4 9 against 9, blank against blank.
+    assert values["sample_precision_5"] == pytest.approx((1 / 2 + 1 / 2 + 0) / 3)
+    assert values["sample_recall_5"] == pytest.approx((1 / 2 + 1 + 0) / 3)
     assert values["accuracy"] == pytest.approx((14 * 3 - 3) / (14 * 3))
     assert values["exact_5"] == pytest.approx(1 / 3)
+
+
+def test_findings_by_hand():
+    found = values(finding_scores(PRED, TRUTH))
+    rates = [found[f"{rate}/Pleural Effusion"] for rate in ("precision", "recall", "f1", "support")]
+    assert rates == pytest.approx([1, 1 / 2, 2 / 3, 2])
+    assert [found[f"{rate}/Consolidation"] for rate in ("precision", "f1", "support")] == [0, 0, 0]
 
 
 def test_single_report_f1():
@@ -154,6 +167,8 @@ def test_a_subgroup_is_the_reports_themselves():
     )
     assert group.reports == alone.reports == members.sum()
     assert values(group) == pytest.approx(values(alone))
+    means = subgroup(mean_scores({"f1": single_report_f1(pred, truth)}), members)
+    assert values(means)["f1"] == pytest.approx(values(alone)["sample_f1"])
     found, wanted = intervals(group, resamples=50), intervals(alone, resamples=50)
     assert found == {name: pytest.approx(interval) for name, interval in wanted.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rrgclinical.text.java import JavaError, meteor_statistics, ptb_tokens
 from rrgclinical.text.overlap import cider, meteor, rouge_l, sentence_bleu
 from rrgclinical.text.r2gen import r2gen_tokens, r2gen_vocabulary
 from rrgclinical.text.scores import TextScores, text_scores
@@ -16,6 +17,7 @@ from rrgclinical.text.tokens import count_ngrams, tokens
 
 __all__ = [
     "TOKENIZATIONS",
+    "JavaError",
     "Ptb",
     "R2Gen",
     "TextScores",
@@ -24,6 +26,8 @@ __all__ = [
     "cider",
     "count_ngrams",
     "meteor",
+    "meteor_statistics",
+    "ptb_tokens",
     "r2gen_tokens",
     "r2gen_vocabulary",
     "rouge_l",

@@ -84,7 +84,7 @@ def text_scores(
         raise UserError(f"tokenization {tokenization.name}: {error}") from error
     corpus = Corpus(*words, owner)
     best_f1 = np.zeros(len(reports))
-    np.maximum.at(best_f1, owner, rouge_l([reports[i] for i in owner], flat))
+    np.maximum.at(best_f1, owner, rouge_l([reports[i] for i in owner.tolist()], flat))
     each = {"rouge_l": corpus.rouge_l(), "rouge_l_f1": best_f1, "cider": corpus.cider()}
     missing: dict[str, str] = {}
     statistics = None

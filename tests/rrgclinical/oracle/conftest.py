@@ -11,6 +11,7 @@ import os
 import pytest
 
 from rrgclinical.official import Worker
+from rrgclinical.official import oracle_python as find_python
 from rrgtrain.errors import UserError
 
 REPORTS = 220
@@ -18,16 +19,22 @@ SIZE = os.environ.get("RRGKERN_ORACLE_SIZE", "tiny")
 
 
 @pytest.fixture(scope="session")
-def oracle():
-    """One process of the environment for all tests: most of its time goes into imports."""
+def oracle_python():
+    """The interpreter of the environment."""
     try:
-        worker = Worker()
-        yield worker
-        worker.close()
+        return find_python()
     except UserError as error:
         if os.environ.get("RRGKERN_ORACLE") == "1":
             pytest.fail(f"RRGKERN_ORACLE=1, and {error}")
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def oracle(oracle_python):
+    """One process of the environment for all tests: most of its time goes into imports."""
+    worker = Worker(oracle_python)
+    yield worker
+    worker.close()
 
 
 @pytest.fixture(scope="session")

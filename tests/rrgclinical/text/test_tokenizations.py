@@ -1,0 +1,110 @@
+"""R2Gen's words by hand, and PTB's against the Java program."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+
+from rrgclinical.errors import UserError
+from rrgclinical.text import R2Gen, build_tokenization, r2gen_tokens, r2gen_vocabulary, text_scores
+
+# Worked out from the rules of clean_report_iu_xray and clean_report_mimic_cxr.
+BOTH = [
+    ("The heart is Normal. No effusion.", "the heart is normal . no effusion ."),
+    # a stop that no space follows is no end of a sentence, and goes
+    ("1.5 cm nodule.No edema", "15 cm noduleno edema ."),
+    # the hyphen stays; "<", "=", ">", "@" are within the range from ":" to "["
+    ("Right-sided; [new] <x> a=b, c@d?", "right-sided new x ab cd ."),
+    ('it\'s "clear" and/or \\ (dense) #1 $2 ~ |', "its clear andor dense #1 $2 ~ | ."),
+    # the number of an item goes, also "1. " at the end of another
+    ("1. Edema. 2. Effusion. 3. Nodule 4. mass", "edema . effusion . nodule . mass ."),
+    ("T11. Normal", "t1normal ."),
+    # from six on a number is a sentence
+    ("Clear. 6. Edema.", "clear . 6 . edema ."),
+    # a sentence without words leaves its stop
+    ("Edema. , . Mass.", "edema . . mass ."),
+    ("", "."),
+    (".", "."),
+    ("Épanchement à gauche. 胸 ok.", "épanchement à gauche . 胸 ok ."),
+]
+
+
+@pytest.mark.parametrize("dataset", ["iu_xray", "mimic_cxr"])
+@pytest.mark.parametrize(("report", "words"), BOTH)
+def test_r2gens_words(report, words, dataset) -> None:
+    assert " ".join(r2gen_tokens(report, dataset)) == words
+
+
+@pytest.mark.parametrize(
+    ("report", "iu", "mimic"),
+    [
+        # only MIMIC's rules join lines and spaces before numbers are looked for
+        ("Clear.\nEdema", "clear edema .", "clear . edema ."),
+        ("Clear.  2. Edema", "clear . . edema .", "clear . edema ."),
+        # three passes of halving leave one stop of eight, eight passes one of 256
+        ("1" + "." * 8 + " Edema", "edema .", "edema ."),
+        ("1" + "." * 9 + " Edema", "1 . edema .", "edema ."),
+        ("1" + "." * 257 + " Edema", "1 . edema .", "1 . edema ."),
+        # the underscore goes from both
+        ("___ seen at __.", "seen at .", "seen at ."),
+    ],
+)
+def test_r2gens_words_by_data_set(report, iu, mimic) -> None:
+    assert " ".join(r2gen_tokens(report, "iu_xray")) == iu
+    assert " ".join(r2gen_tokens(report, "mimic_cxr")) == mimic
+
+
+def test_r2gen_cuts_references_one_shorter_than_predictions() -> None:
+    words = R2Gen("iu_xray", max_seq_length=4)
+    assert words.reports(["a b c d e"]) == [("a", "b", "c", "d")]
+    assert words.references(["a b c d e"]) == [("a", "b", "c")]
+    assert R2Gen("iu_xray").references(["a b c d e"]) == [("a", "b", "c", "d", "e", ".")]
+    assert text_scores(["a b"], ["a b"], tokenization=words, meteor=False).tokenization == (
+        "r2gen (iu_xray, max_seq_length 4)"
+    )
+
+
+def test_rare_words_of_references_are_unknown() -> None:
+    training = ["Edema. Mass.", "edema today", "Edema!"]
+    vocabulary = r2gen_vocabulary(training, "iu_xray")
+    assert vocabulary == {"edema", "."}
+    assert r2gen_vocabulary(training, "mimic_cxr", 1) == {"edema", "mass", "today", "."}
+    words = R2Gen("iu_xray", vocabulary=vocabulary)
+    assert words.references(["Mass, edema."]) == [("<unk>", "edema", ".")]
+    assert words.reports(["Mass, edema."]) == [("mass", "edema", ".")]
+    assert words.name == "r2gen (iu_xray, rare words <unk>)"
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: build_tokenization("r3gen"), "unknown tokenization 'r3gen': choose one of r2gen"),
+        (lambda: build_tokenization("r2gen", dataset="nih"), "no cleaning for 'nih'; choose iu_"),
+        (lambda: R2Gen(max_seq_length=1), "max_seq_length is 1; wanted 2 or more"),
+    ],
+)
+def test_tokenizations_that_cannot_be(call, text) -> None:
+    with pytest.raises(UserError, match=text):
+        call()
+
+
+@pytest.mark.skipif(shutil.which("java") is None, reason="Stanford's tokenizer is a Java program")
+def test_ptb_by_java_is_pycocoevalcaps() -> None:
+    texts = [
+        "",
+        "The heart isn't (much) enlarged; 1.5 cm.\nNo edema...",
+        "",
+        "Épanchement à gauche",
+    ]
+    texts += ["Легкие чистые.", 'Dr. Smith: "no" 50% of T-spine?', ""]
+    theirs = PTBTokenizer().tokenize({i: [{"caption": text}] for i, text in enumerate(texts)})
+    words = build_tokenization("ptb-java")
+    assert words.name == "ptb (Java)"
+    assert [" ".join(found) for found in words.reports(texts)] == [
+        theirs[i][0] for i in range(len(texts))
+    ]
+    # a line of its own for each text, whatever it breaks lines with
+    assert words.references(["a\rb", "c\u2028d", "e\x85f"]) == [("a", "b"), ("c", "d"), ("e", "f")]
+    assert words.reports([]) == []
