@@ -25,6 +25,8 @@ DEFAULT_RECIPES = {
 }
 # Of a command whose recipe is an option: its words are others.
 GENERATE_RECIPE = "editgrpo"
+# Two words, and a command of its own: it has a root and no recipe.
+CHECK = "data check"
 
 
 class Parser(argparse.ArgumentParser):
@@ -132,6 +134,16 @@ def parser() -> argparse.ArgumentParser:
     )
     data = verb("data", "generate synthetic radiographs")
     data.add_argument("--out", type=Path, required=True, help="directory of the data set")
+    check = verb(CHECK, "report what a data set holds and what of it is broken")
+    check.add_argument("root", type=Path, help="directory of the data set")
+    check.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="key=value",
+        help="settings of data (see `rrgtrain keys data`); without data.source it is guessed",
+    )
+    check.add_argument("--out", type=Path, help="file for all broken studies, a JSON object a line")
+    check.add_argument("--no-images", action="store_true", help="do not decode the images")
     report = verb("report", "regenerate report.html of a run, or compare several on one page")
     report.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directory of a run")
     report.add_argument(
@@ -154,7 +166,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
-    0 on success; one line on standard error and 2 on bad input,
+    0 on success; 1 where `data check` found broken studies; one line on standard error and 2 on
+    bad input,
     75 where the run was stopped and can be resumed, 130 after an interrupt from the keyboard.
     """
     return reported(lambda: _run(_understood(arguments)), ends_process=arguments is None)
@@ -218,13 +231,17 @@ def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
     words = sys.argv[1:] if arguments is None else arguments
     if words[:1] == ["replicate"]:
         raise UserError("replicate is no command any more: say `make replicate` in a checkout")
-    options, rest = top.parse_known_args(arguments)
+    if " ".join(words[:2]) == CHECK:
+        words = [CHECK, *words[2:]]
+    options, rest = top.parse_known_args(words)
     # argparse takes positional words up to the first option only: `sft --out DIR sft.steps=5`
     unknown = [word for word in rest if word.startswith("-") or "=" not in word]
     if unknown or (rest and not hasattr(options, "overrides")):
         words = " ".join(unknown or rest)
         top.error(f"unrecognized arguments: {words} (settings are written section.key=value)")
-    if hasattr(options, "overrides"):
+    if options.verb == CHECK:
+        options.overrides += rest
+    elif hasattr(options, "overrides"):
         recipe = options.recipe
         if recipe and "=" in recipe and not recipe.endswith((".yaml", ".yml")):
             # `rrgtrain sft key=value` leaves the recipe out

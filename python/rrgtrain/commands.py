@@ -25,6 +25,7 @@ from rrgtrain.report.page import require_page
 from rrgtrain.report.sample_collector import SampleCollector
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
+from rrgtrain.run.data_check import check_data_set
 from rrgtrain.run.generate import Wish, generate_reports
 from rrgtrain.run.outcome import draw, finish
 from rrgtrain.run.preflight import check_processes
@@ -60,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
         return report(options.runs, options.out)
     if options.verb == "replay":
         return replay(options.batch)
+    if options.verb == "data check":
+        return data_check(options)
     if options.verb == "generate":
         return generate(options)
     if options.verb == "eval" and options.predictions:
@@ -232,6 +235,22 @@ def data(recipe: Recipe, out: Path) -> None:
     bar: Bar[int] = progress(config.train + config.val + config.test, "phantom")
     with bar:
         print(write_phantom(config, out, progress=bar.advance))
+
+
+def data_check(options: argparse.Namespace) -> int:
+    """Report what a data set holds; 1 where studies are broken."""
+    other = [o for o in options.overrides if not o.startswith("data.")]
+    if other:
+        raise UserError(f"{other[0]!r} is no setting of data; `rrgtrain keys data` lists them")
+    data = load_config(Recipe, None, options.overrides).data
+    named = any(override.startswith("data.source=") for override in options.overrides)
+    return check_data_set(
+        options.root.expanduser(),
+        data,
+        source=data.source if named else None,
+        out=options.out,
+        images=not options.no_images,
+    )
 
 
 def report(paths: Sequence[Path], out: Path | None = None) -> int:

@@ -68,7 +68,9 @@ DOORS = {
         "series summary svg table"
     ),
     "rrgtrain.rewards": "blocks labellers model_files service",
-    "rrgtrain.run": "generate outcome preflight replay scorecards select_studies session stages",
+    "rrgtrain.run": (
+        "data_check generate outcome preflight replay scorecards select_studies session stages"
+    ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
     "rrgtrain.state": "checkpointer experiment rundir store tree",

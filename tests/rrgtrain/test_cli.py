@@ -244,7 +244,7 @@ def test_the_doctor_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["sft", "--out", "r", "sft.stepz=3"], "unknown key 'sft.stepz'; did you mean sft.steps?"),
         (["sft", "--out", "r", "sft.steps=many"], "sft.steps is 'many' (str); wanted a whole num"),
         (["sft", "--out", "r", "sft.steps=0"], "sft.steps is 0; wanted a value >= 1"),
-        (["sft", "--out", "r", "data.source=mimic"], "wanted one of phantom, iu_xray, nih"),
+        (["sft", "--out", "r", "data.source=mimic"], "did you mean mimic_cxr?"),
         (["sft", "--out", "r", "reward.terms={f1: 1}"], "reward.terms names 'f1'; choose from"),
         (["demo", "--out", "r", "rl.group=5"], "rl.group=5 is odd"),
         (["demo", "--out", "r", "rl.algorithm=ppo"], "rl.algorithm='ppo' is unknown"),

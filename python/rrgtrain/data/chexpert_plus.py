@@ -47,12 +47,6 @@ from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.data.tables import add_study, read_csv
 from rrgtrain.errors import UserError
 
-PUBLISHED = {
-    "all": {"studies": 187_711, "images": 223_228},
-    "val": {"studies": 200, "images": 234},
-}
-"""Sizes with all reports counted: arXiv 2405.19538, and CheXpert's (1901.07031) for val."""
-
 SPLIT_OF = {"train": "train", "valid": "val"}
 LABELS_OF = {
     "findings": "findings_fixed.json",

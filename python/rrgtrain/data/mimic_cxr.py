@@ -47,13 +47,6 @@ from rrgtrain.data.sections import ReportSections, read_sections
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 
-PUBLISHED = {
-    "train": {"studies": 222_758, "images": 368_960},
-    "val": {"studies": 1_808, "images": 2_991},
-    "test": {"studies": 3_269, "images": 5_159},
-}
-"""Sizes of the official split, all reports counted (R2Gen, arXiv 2010.16056, table 1)."""
-
 SPLITS = {"train": "train", "validate": "val", "test": "test"}
 VIEWS = {"PA": "frontal", "AP": "frontal", "LATERAL": "lateral", "LL": "lateral"}
 CLASSES = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}

@@ -39,9 +39,6 @@ from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.data.tables import add_study, read_csv
 from rrgtrain.errors import UserError
 
-PUBLISHED = {"all": {"studies": 3_955, "images": 7_470}}
-"""Sizes with all reports counted: Demner-Fushman et al., JAMIA 2016. There is no official split."""
-
 REPORTS = ("ecgen-radiology", "NLMCXR_reports/ecgen-radiology", "NLMCXR_reports")
 IMAGES = ("NLMCXR_png", "NLMCXR_dcm", "images", "images/images_normalized", ".")
 SHARES = (("train", 0.7), ("val", 0.8), ("test", 1.0))

@@ -32,9 +32,6 @@ from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.data.tables import add_study, read_csv
 from rrgtrain.errors import UserError
 
-PUBLISHED = {"all": {"studies": 4_555}, "train+val": {"studies": 3_640}, "test": {"studies": 915}}
-"""Sizes: all by arXiv 2411.05085, the splits by EditGRPO's table 3; it trains on train and val."""
-
 SPLIT_OF = {"train": "train", "validation": "val", "test": "test"}
 CURRENT, EARLIER = "Padchest_GR_files", "PadChest_GR_progression_prior_studies"
 

@@ -24,9 +24,6 @@ from rrgtrain.data.problems import SPLITS, is_text, parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 
-PUBLISHED = {"train": 270_790, "val": 2_130, "test": 3_858}
-"""Entries of the annotation (DEER, section 4.1; https://github.com/cuhksz-nlp/R2Gen/issues/1)."""
-
 
 def load_r2gen_mimic(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     """Fill the catalogue with the entries of the annotation under `root`, in its order.

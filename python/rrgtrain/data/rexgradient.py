@@ -29,13 +29,6 @@ from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.data.tables import add_study
 from rrgtrain.errors import UserError
 
-PUBLISHED = {
-    "train": {"studies": 140_000, "images": 238_968},
-    "val": {"studies": 10_000, "images": 17_007},
-    "test": {"studies": 10_000, "images": 17_029},
-}
-"""Sizes with all reports counted: the dataset card of rajpurkarlab/ReXGradient-160K."""
-
 FILES = {
     "train": "train_metadata_view_position.json",
     "val": "valid_metadata_view_position.json",

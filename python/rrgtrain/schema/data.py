@@ -61,7 +61,10 @@ class DataSettings:
     """Columns of your own table, by content: `{report: findings_text, images: png}`; the contents
     are in `data/README.md`."""
     skip: bool = False
-    """Leave broken studies out, listed in the run's `left_out.jsonl`; otherwise they stop it."""
+    """Leave broken studies out, listed in the run's `left_out.jsonl`; otherwise they stop it. An
+    image is known to be broken from `rrgtrain data check`, or from the sample of 256 that a run
+    decodes first; any other stops the run when it is read, which can then be resumed: without the
+    study, the later batches are drawn anew."""
     splits: dict[str, str] = field(default_factory=dict)
     """Splits made of others: `{train: train+val}` trains on both, and a checkpoint can then be
     chosen by training studies alone."""
