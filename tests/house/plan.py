@@ -56,7 +56,7 @@ DOORS = {
     "rrgclinical.radgraph": "archive extractor graph reward words",
     "rrgclinical.rules": "assertion concepts sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
-    "rrgtrain.data": "arrange check_images folder image_memory images load study",
+    "rrgtrain.data": ("arrange check_images folder guess image_memory images load published study"),
     "rrgtrain.dist": "ranks sharding",
     "rrgtrain.log": "logs trackers",
     "rrgtrain.policy": (

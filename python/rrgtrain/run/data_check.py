@@ -19,15 +19,13 @@ import numpy as np
 from rrgclinical import build_labeller
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.shown import one_line
+from rrgtrain.data import Broken, Catalogue, Study, Wanted, load_studies
 from rrgtrain.data.arrange import Splits, leave_out_long
-from rrgtrain.data.catalogue import Broken, Catalogue, Wanted
 from rrgtrain.data.check_images import absent_tags, image_paths, look_at
 from rrgtrain.data.guess import guess_source
 from rrgtrain.data.image_memory import ImageMemory, Verdict
 from rrgtrain.data.images import ImageFacts
-from rrgtrain.data.load import load_studies
 from rrgtrain.data.published import PUBLISHED
-from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.schema import DataSettings
 from rrgtrain.util.files import atomic_write
