@@ -151,7 +151,7 @@ def scorecard(
         comparisons,
         absent,
         settings,
-        [*pairs.notes, *notes, *_explained(comparisons, truth)],
+        [*pairs.notes, *notes, *_explained(comparisons, truth, settings)],
     )
 
 
@@ -239,13 +239,18 @@ def _findings(
     ]
 
 
-def _explained(comparisons: Sequence[Comparison], truth: np.ndarray) -> list[str]:
+def _explained(
+    comparisons: Sequence[Comparison], truth: np.ndarray, settings: CardSettings
+) -> list[str]:
     lines = []
     count = sum(len(c.differences) for c in comparisons)
     if count:
+        # the observed difference counts as a resample, and both tails do
+        least = min(1.0, 2.0 / (settings.resamples + 1))
         lines.append(
-            f"{count} paired differences were computed ({len(comparisons)} pairs of systems), "
-            f"p-values uncorrected: by Bonferroni each would have to be below {0.05 / count:.1g}."
+            f"{count} paired differences ({len(comparisons)} pairs of systems, "
+            f"{count // len(comparisons)} metrics) have p-values, uncorrected for their number; "
+            f"with {settings.resamples} resamples none can be below {least:.2g}."
         )
     if len(truth) < 100:
         lines.append(f"{len(truth)} studies are few: intervals by resampling are then too narrow.")

@@ -92,7 +92,11 @@ def test_findings_and_comparisons() -> None:
     difference = comparison.differences["micro_f1_13"]
     first, second = (made.groups[0].systems[n]["micro_f1_13"].value for n in REPORTS)
     assert difference.difference == pytest.approx(second - first) and difference.difference < 0
-    assert any("paired differences were computed (1 pairs" in note for note in made.notes)
+    count = len(comparison.differences)
+    (line,) = [note for note in made.notes if "p-values" in note]
+    assert line.startswith(f"{count} paired differences (1 pairs of systems, {count} metrics)")
+    assert line.endswith("with 50 resamples none can be below 0.039.")
+    assert all(d.p_value >= 2 / 51 for d in comparison.differences.values())
 
 
 def test_several_references_vote() -> None:
