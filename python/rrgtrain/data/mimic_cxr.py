@@ -28,44 +28,25 @@ https://physionet.org/content/mimic-cxr/2.1.0/; views: the values of ViewPositio
 
 from __future__ import annotations
 
-import csv
-import gzip
 import hashlib
-import os
 import re
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, field
-from itertools import islice
 from pathlib import Path
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data import sections
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.index import read_all
+from rrgtrain.data.mimic_files import MimicFiles, patients_of
 from rrgtrain.data.sections import ReportSections, read_sections
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.errors import UserError
+from rrgtrain.data.tables import add_study, read_csv
 
 SPLITS = {"train": "train", "validate": "val", "test": "test"}
 VIEWS = {"PA": "frontal", "AP": "frontal", "LATERAL": "lateral", "LL": "lateral"}
 CLASSES = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
-SUFFIXES = (".jpg", ".dcm")
-# Where the projects lie beneath a root, the nearest first.
-PROJECTS = (
-    "mimic-cxr*",
-    "2*",
-    "mimic-cxr*/2*",
-    "files/mimic-cxr*/2*",
-    "physionet.org/files/mimic-cxr*/2*",
-)
-NO_SECTION = {
-    "findings": "without a findings section",
-    "impression": "without an impression",
-    "both": "without findings or impression",
-}
-PROBED = 20
-"""Patients of a group that are looked at for the kinds of files in a tree."""
+Labels = dict[str, tuple[int, ...]]
 
 
 @dataclass(slots=True)
@@ -82,15 +63,11 @@ class _Exam:
         """Return the study's folder in a tree."""
         return f"p{self.patient[:2]}/p{self.patient}/s{name}"
 
-    def files(self, tree: Path, name: str, suffix: str, views: str) -> list[tuple[Path, str]]:
-        """Return path and view of the images that `data.images` asks for, made once."""
+    def files(self, tree: Path, name: str, suffix: str) -> list[tuple[Path, str]]:
+        """Return path and view of the images; a prior shares them with its own study."""
         if self.made is None:
             place = tree / self.folder(name)
-            self.made = [
-                (place / f"{image}{suffix}", view)
-                for image, view in self.images
-                if views == "all" or view == "frontal"
-            ]
+            self.made = [(place / f"{image}{suffix}", view) for image, view in self.images]
         return self.made
 
 
@@ -100,54 +77,37 @@ def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     UserError for a list that is missing, truncated or without a column, and where no report or no
     image is found; a defect of one study goes to the catalogue.
     """
-    reader = _Reader(root, wanted, catalogue)
-    exams = reader.exams()
-    labels, expert = reader.labels()
+    files = MimicFiles(root)
+    exams = _exams(files, wanted, catalogue)
+    labels, expert = _labels(files, exams, catalogue)
     priors = _priors(exams) if wanted.prior == "last" else {}
-    reports, images, suffix = reader.trees()
-    patients = _patients(reports)
+    reports = files.reports(wanted.reports)
+    patients = patients_of(reports)
+    images, suffix = reports, ""
     if wanted.images != "none":
-        patients &= _patients(images)
-    named = []
-    for name, exam in exams.items():
-        if exam.patient in patients:
-            named.append(name)
-        else:
+        images, suffix = files.images()
+        patients &= patients_of(images)
+    for exam in exams.values():
+        if exam.patient not in patients:
             catalogue.leave_out("of patients whose folder is not there", split=exam.split)
+    named = [name for name, exam in exams.items() if exam.patient in patients]
     paths = (reports / f"{exams[name].folder(name)}.txt" for name in named)
     version = hashlib.sha256(Path(sections.__file__).read_bytes()).hexdigest()
     texts = read_all(reports, paths, _read_report, version, total=len(named))
-    unlabelled = 0
     for name, (_, text) in zip(named, texts, strict=True):
-        where, exam = f"study {name}", exams[name]
+        exam, where = exams[name], f"study {name}"
         if isinstance(text, str):
             catalogue.add_broken(where, text)
             continue
         parts = ReportSections(*text)
-        report = parts.report(wanted.sections)
-        if not report:
-            catalogue.leave_out(NO_SECTION[wanted.sections], split=exam.split)
-            continue
-        refs: list[ImageRef] = []
-        if wanted.images != "none":
-            refs = [ImageRef(*image) for image in exam.files(images, name, suffix, wanted.images)]
-            if not refs:
-                catalogue.leave_out("without a frontal image", split=exam.split)
-                continue
-            if name in priors:
-                before = exams[priors[name]]
-                files = before.files(images, priors[name], suffix, wanted.images)
-                refs += [ImageRef(*image, prior=True) for image in files]
-            defects = ((ref, catalogue.image_defect(ref.path)) for ref in refs)
-            defect = next((f"image {ref.path}: {why}" for ref, why in defects if why), None)
-            if defect:
-                catalogue.add_broken(where, f"{defect}; download it again")
-                continue
-        unlabelled += name not in labels
+        refs = [ImageRef(*image) for image in exam.files(images, name, suffix)]
+        if name in priors:
+            earlier = exams[priors[name]].files(images, priors[name], suffix)
+            refs += [ImageRef(*image, prior=True) for image in earlier]
         study = Study(
             id=name,
             split=exam.split,
-            report=report,
+            report="",
             labels=labels.get(name),
             images=tuple(refs),
             indication=parts.indication,
@@ -155,200 +115,100 @@ def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             comparison=parts.comparison,
             expert=name in expert,
         )
-        catalogue.add(study, where)
-    if labels and unlabelled:
-        catalogue.notes.append(f"{unlabelled} studies of MIMIC-CXR have no labels")
+        findings = parts.findings or (parts.unheaded if wanted.sections == "both" else "")
+        add_study(study, where, wanted, catalogue, findings=findings, impression=parts.impression)
+    if labels:
+        unlabelled = sum(name not in labels for name in named)
+        if unlabelled:
+            catalogue.notes.append(f"{unlabelled} studies of MIMIC-CXR have no labels")
 
 
-class _Reader:
-    """Finds the files beneath a root and reads the lists."""
+def _exams(files: MimicFiles, wanted: Wanted, catalogue: Catalogue) -> dict[str, _Exam]:
+    """Read the split and, unless no images are wanted, the metadata."""
+    path = files.list_of("split")
+    exams: dict[str, _Exam] = {}
+    broken: dict[str, str] = {}
+    for _, row in read_csv(path, ("study_id", "subject_id", "split"), catalogue):
+        name, patient, split = row.values()
+        exam = exams.setdefault(name, _Exam(patient, SPLITS.get(split, "")))
+        if split not in SPLITS:
+            broken[name] = f"has split {split!r} in {path.name}; wanted {', '.join(SPLITS)}"
+        elif exam.split and (exam.split, exam.patient) != (SPLITS[split], patient):
+            broken[name] = f"has two splits or patients in {path.name}; keep one"
+    if wanted.images != "none":
+        dated = wanted.prior == "last"
+        for name, why in _add_images(exams, files, path.name, dated, catalogue):
+            broken.setdefault(name, why)
+    for name, why in broken.items():
+        del exams[name]
+        catalogue.add_broken(f"study {name}", why)
+    return exams
 
-    def __init__(self, root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
-        self.root, self.wanted, self.catalogue = root, wanted, catalogue
-        self.projects = _projects(root)
 
-    def exams(self) -> dict[str, _Exam]:
-        """Read the split and, unless no images are wanted, the metadata."""
-        path = self._file("split")
-        exams: dict[str, _Exam] = {}
-        broken: dict[str, str] = {}
-        for _, (name, patient, split) in self._rows(path, "study_id", "subject_id", "split"):
-            exam = exams.setdefault(name, _Exam(patient, SPLITS.get(split, "")))
-            if split not in SPLITS:
-                broken[name] = f"has split {split!r} in {path.name}; wanted {', '.join(SPLITS)}"
-            elif exam.split and (exam.split, exam.patient) != (SPLITS[split], patient):
-                broken[name] = f"has two splits or patients in {path.name}; keep one"
-        if self.wanted.images != "none":
-            self._metadata(exams, broken, path.name)
-        for name, why in broken.items():
-            del exams[name]
-            self.catalogue.add_broken(f"study {name}", why)
-        return exams
-
-    def _metadata(self, exams: dict[str, _Exam], broken: dict[str, str], split: str) -> None:
-        path = self._file("metadata")
-        columns = ("dicom_id", "subject_id", "study_id", "ViewPosition", "StudyDate", "StudyTime")
-        rows_of: dict[str, int] = {}
-        for row, (image, patient, name, view, date, time) in self._rows(path, *columns):
-            exam = exams.get(name)
-            if exam is None:
-                exam = exams[name] = _Exam(patient)
-                broken[name] = f"is in {path.name} and not in {split}; add its split"
-            first = rows_of.setdefault(image, row)
-            if first != row:
-                broken.setdefault(
-                    name, f"row {row} of {path.name} repeats the image {image} of row {first}"
-                )
-                continue
-            if not image or patient != exam.patient:
-                broken.setdefault(name, f"row {row} of {path.name} has no image or another patient")
-                continue
-            exam.images.append((image, VIEWS.get(view.strip(), "")))
-            if self.wanted.prior == "last":
-                at = _time(date, time)
-                if at is None:
-                    seen = f"StudyDate {date!r}, StudyTime {time!r}"
-                    broken.setdefault(name, f"has {seen}; wanted YYYYMMDD and HHMMSS")
-                elif exam.time is None or at < exam.time:
-                    exam.time = at
-        for name, exam in exams.items():
-            if not exam.images:
-                broken.setdefault(name, f"is in {split} and has no image in {path.name}")
-
-    def labels(self) -> tuple[dict[str, tuple[int, ...]], set[str]]:
-        """Read the labels of the studies, and which of them are a radiologist's."""
-        labels: dict[str, tuple[int, ...]] = {}
-        machine, human = self._optional("chexpert"), self._optional("test-set-labeled")
-        if machine is None:
-            self.catalogue.notes.append("MIMIC-CXR's labels, mimic-cxr-2.0.0-chexpert.csv, absent")
+def _add_images(
+    exams: dict[str, _Exam], files: MimicFiles, split: str, dated: bool, catalogue: Catalogue
+) -> Iterator[tuple[str, str]]:
+    """Give the studies their images and times; yields those that are broken, and why."""
+    path = files.list_of("metadata")
+    columns = ("dicom_id", "subject_id", "study_id", "ViewPosition", "StudyDate", "StudyTime")
+    listed: set[str] = set()
+    for where, row in read_csv(path, columns, catalogue):
+        image, patient, name, view, date, time = row.values()
+        exam = exams.get(name)
+        if exam is None:
+            exam = exams[name] = _Exam(patient)
+            yield name, f"is in {path.name} and not in {split}; add its split"
+        if not image or patient != exam.patient:
+            yield name, f"has no image or another patient in {where}; download the list again"
+        elif image in listed:
+            yield name, f"has the image {image} again in {where}; keep one row"
         else:
-            labels = self._labels(machine, OBSERVATIONS)
-        if human is None:
-            return labels, set()
-        # Its column for Lung Opacity has the name of the category in the annotators' guide.
-        names = ["Airspace Opacity" if n == "Lung Opacity" else n for n in OBSERVATIONS]
-        read = self._labels(human, names)
-        return labels | read, set(read)
+            listed.add(image)
+            exam.images.append((image, VIEWS.get(view.strip(), "")))
+            at = _time(date, time) if dated else None
+            if dated and at is None:
+                seen = f"StudyDate {date!r}, StudyTime {time!r}"
+                yield name, f"has {seen}; wanted YYYYMMDD and HHMMSS"
+            elif at is not None and (exam.time is None or at < exam.time):
+                exam.time = at
+    for name, exam in exams.items():
+        if not exam.images:
+            yield name, f"is in {split} and has no image in {path.name}; download it again"
 
-    def _labels(
-        self, path: Path, columns: tuple[str, ...] | list[str]
-    ) -> dict[str, tuple[int, ...]]:
-        out: dict[str, tuple[int, ...]] = {}
-        same: dict[tuple[int, ...], tuple[int, ...]] = {}
-        for row, (name, *cells) in self._rows(path, "study_id", *columns):
-            odd = next((cell for cell in cells if cell not in CLASSES), None)
-            if odd is not None:
-                where = f"{path.name} row {row} (study {name})"
-                self.catalogue.add_broken(where, f"has label {odd!r}; wanted 1, 0, -1 or none")
-                continue
+
+def _labels(
+    files: MimicFiles, exams: dict[str, _Exam], catalogue: Catalogue
+) -> tuple[Labels, set[str]]:
+    """Read the labels of the studies, and which of them are a radiologist's."""
+    labels: Labels = {}
+    machine, human = files.optional_list("chexpert"), files.optional_list("test-set-labeled")
+    if machine is None:
+        catalogue.notes.append("MIMIC-CXR's labels, mimic-cxr-2.0.0-chexpert.csv, absent")
+    else:
+        labels = _read_labels(machine, OBSERVATIONS, exams, catalogue)
+    if human is None:
+        return labels, set()
+    # Its column for Lung Opacity has the name of the category in the annotators' guide.
+    names = ["Airspace Opacity" if n == "Lung Opacity" else n for n in OBSERVATIONS]
+    read = _read_labels(human, names, exams, catalogue)
+    return labels | read, set(read)
+
+
+def _read_labels(
+    path: Path, columns: Sequence[str], exams: dict[str, _Exam], catalogue: Catalogue
+) -> Labels:
+    labels: Labels = {}
+    same: Labels = {}
+    for where, row in read_csv(path, ("study_id", *columns), catalogue):
+        name, *cells = row.values()
+        odd = next((cell for cell in cells if cell not in CLASSES), None)
+        if odd is None:
             ids = tuple(CLASSES[cell] for cell in cells)
-            out[name] = same.setdefault(ids, ids)
-        return out
-
-    def trees(self) -> tuple[Path, Path, str]:
-        """Find the folders of p10 to p19 that hold the reports and the images, and their suffix."""
-        trees = [tree for project in self.projects for tree in (project / "files", project)]
-        kinds = {tree: _kinds(tree) for tree in trees}
-        images = [(s, tree) for s in SUFFIXES for tree in trees if s in kinds[tree]]
-        if self.wanted.images != "none" and not images:
-            raise UserError(
-                f"{self.root}: no images files/p10/p10000032/s50414267/*.jpg or *.dcm; name the "
-                "directory of MIMIC-CXR-JPG, or set data.images=none"
-            )
-        if self.wanted.reports is not None:
-            place = Path(self.wanted.reports).expanduser()
-            if not place.is_dir():
-                raise UserError(f"data.reports={place} is no directory; wanted that of the reports")
-            trees = [tree for p in _projects(place) for tree in (p / "files", p)]
-            kinds = {tree: _kinds(tree) for tree in trees}
-        reports = [tree for tree in trees if ".txt" in kinds[tree]]
-        if not reports:
-            raise UserError(
-                f"{self.wanted.reports or self.root}: no reports files/p10/p10000032/s*.txt; "
-                "unpack mimic-cxr-reports.zip of MIMIC-CXR there, or name its directory as "
-                "data.reports"
-            )
-        suffix, tree = images[0] if images else ("", self.root)
-        return reports[0], tree, suffix
-
-    def _file(self, kind: str) -> Path:
-        path = self._optional(kind)
-        if path is None:
-            above = "; it is the directory above this one" if _groups(self.root) else ""
-            raise UserError(
-                f"{self.root}: no mimic-cxr-2.0.0-{kind}.csv or .csv.gz; wanted the directory of "
-                f"MIMIC-CXR-JPG, as physionet.org/files/mimic-cxr-jpg/2.1.0{above}"
-            )
-        return path
-
-    def _optional(self, kind: str) -> Path | None:
-        for project in self.projects:
-            for suffix in (".csv", ".csv.gz"):
-                there = sorted(project.glob(f"mimic-cxr-2*-{kind}{suffix}"))
-                if there:
-                    return there[-1]
-        return None
-
-    def _rows(self, path: Path, *columns: str) -> Iterator[tuple[int, list[str]]]:
-        """Read the cells of `columns`, row by row; the header is row 1."""
-        opened = gzip.open if path.suffix == ".gz" else open
-        try:
-            with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-                rows = csv.reader(file)
-                header = next(rows, [])
-                for column in columns:
-                    if column not in header:
-                        have = ", ".join(header) or "nothing"
-                        raise UserError(f"{path}: no column {column!r}; it has {have}")
-                places = [header.index(column) for column in columns]
-                for number, row in enumerate(rows, 2):
-                    if len(row) == len(header):
-                        yield number, [row[place] for place in places]
-                    elif row:
-                        seen = f"has {len(row)} cells; wanted {len(header)}"
-                        self.catalogue.add_broken(f"{path.name} row {number}", seen)
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{path}: byte 0x{error.object[error.start]:02x} is not UTF-8; download it again"
-            ) from None
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise UserError(f"{path}: breaks off, or is no gzip file; download it again") from None
-        except csv.Error as error:
-            raise UserError(f"{path}: not CSV ({error}); download it again") from None
-        except OSError as error:
-            raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
-
-
-def _projects(root: Path) -> list[Path]:
-    """Return the directories beneath a root that may hold a project's files, newest first."""
-    places = [root]
-    for pattern in PROJECTS:
-        places += sorted((p for p in root.glob(pattern) if p.is_dir()), reverse=True)
-    return places
-
-
-def _groups(tree: Path) -> list[str]:
-    try:
-        return sorted(name for name in os.listdir(tree) if re.fullmatch(r"p\d\d", name))
-    except OSError:
-        return []
-
-
-def _patients(tree: Path) -> set[str]:
-    """Return the ids of the patients that have a folder in a tree."""
-    return {name[1:] for group in _groups(tree) for name in os.listdir(tree / group)}
-
-
-def _kinds(tree: Path) -> set[str]:
-    """Return the suffixes of the files of the first patients of a tree, studies included."""
-    kinds = set()
-    for group in _groups(tree):
-        with os.scandir(tree / group) as patients:
-            for patient in islice(patients, PROBED):
-                for entry in os.scandir(patient.path) if patient.is_dir() else ():
-                    names = os.listdir(entry.path) if entry.is_dir() else [entry.name]
-                    kinds |= {os.path.splitext(name)[1] for name in names}
-    return kinds
+            labels[name] = same.setdefault(",".join(cells), ids)
+        elif exams.pop(name, None):
+            why = f"has label {odd!r} in {where}; wanted 1, 0, -1 or none"
+            catalogue.add_broken(f"study {name}", why)
+    return labels
 
 
 def _time(date: str, time: str) -> tuple[int, float] | None:

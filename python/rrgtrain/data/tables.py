@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import gzip
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +29,7 @@ WITHOUT = {
 def read_csv(
     path: Path, columns: Sequence[str], catalogue: Catalogue, *, optional: Sequence[str] = ()
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the place and the named cells of each row; the header is row 1.
+    """Yield the place and the named cells of each row, gzipped or not; the header is row 1.
 
     A row with more or fewer cells than the header is broken. UserError: a file that cannot be
     read, is not UTF-8 or not CSV, lacks one of `columns`, or has no rows.
@@ -35,7 +37,8 @@ def read_csv(
     usual = csv.field_size_limit(LONGEST_CELL)
     number = 1
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
             rows = csv.reader(lines, strict=True)
             header = next(rows, [])
             lacking = [name for name in columns if name not in header]
@@ -58,6 +61,8 @@ def read_csv(
         raise UserError(
             f"{path}: byte 0x{byte:02x} after row {number} is not UTF-8; re-save it as UTF-8"
         ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise UserError(f"{path}: breaks off, or is no gzip file; download it again") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
     finally:
