@@ -22,8 +22,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 ASKED_FOR = {"bitsandbytes", "medspacy", "triton", "vllm"}
 # The published packages run in an environment of their own.
 WORKER = ROOT / "python/rrgclinical/official/worker.py"
-# torch.utils.tensorboard imports it.
-UNSEEN = {"tensorboard"}
+# torch.utils.tensorboard imports the first, pydicom the others where a file is compressed.
+UNSEEN = {"tensorboard", "pylibjpeg", "pylibjpeg-openjpeg"}
 
 
 def imported() -> Iterator[str]:

@@ -18,7 +18,6 @@ from rrgtrain.report.marks import Marked, mark_reports
 from rrgtrain.report.samples import Sample, png
 from rrgtrain.state.rundir import RunDir
 
-PREDICTIONS = "predictions.jsonl"
 SHOWN = 200
 """Cases of a page: about two megabytes of text."""
 FINDINGS = tuple(name for name in OBSERVATIONS if name != "No Finding")
@@ -104,7 +103,7 @@ def kept_cases(run: RunDir, samples: Sequence[Sample], systems: Collection[str])
     Images and what FactS read are the samples'. Raises UserError, naming the line, for a file that
     is no predictions.
     """
-    path = run.path / PREDICTIONS
+    path = run.predictions
     if not path.is_file():
         return CaseSource(read_by_rules(samples), "the rules labeller")
     pictured = {sample.id: sample for sample in samples}
@@ -124,7 +123,9 @@ def kept_cases(run: RunDir, samples: Sequence[Sample], systems: Collection[str])
             raise UserError(
                 f"{path}:{number}: no report of a study ({error}); delete that line"
             ) from error
-    return CaseSource(list(cases.values()), "the run's labeller")
+    # those with a picture first: half of them got better, half got worse
+    ordered = sorted(cases.values(), key=lambda case: case.sample.id not in pictured)
+    return CaseSource(ordered, "the run's labeller")
 
 
 def _case(row: Mapping[str, Any], sample: Sample | None) -> Case:

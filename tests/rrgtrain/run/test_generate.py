@@ -17,7 +17,8 @@ from rrgtrain.data.folder import read_folder, with_context
 from rrgtrain.errors import UserError
 from rrgtrain.policy.remembered import FILE
 from tests.rrgtrain.data.test_dicom import write
-from tests.rrgtrain.policy.common import text_directory, tiny_policy
+from tests.rrgtrain.policy.common import text_directory, tiny_directory, tiny_policy
+from tests.rrgtrain.rollout.served import CHAT, Served
 from tests.rrgtrain.runs import At, command
 
 SMALL = ["policy.prompt=short", "eval.max_new_tokens=6", "eval.batch=2"]
@@ -227,6 +228,20 @@ def test_the_context_is_in_the_prompt_and_another_one_is_refused(
     table.write_text("id,indication\nd.tif,None\n")
     line = refused(capsys, *words, "--out", str(out), "--context", str(table))
     assert "was written with context=" in line
+
+
+def test_a_server_of_vllm_writes_what_the_trainer_writes(folder: Path, tmp_path: Path) -> None:
+    (folder / "broken.png").unlink()
+    with Served(tiny_directory()) as server:
+        for engine, name in (("vllm_server", "served"), ("transformers", "own")):
+            words = [str(tiny_directory()), str(folder), "--out", str(tmp_path / name), *SMALL]
+            words += [f"rollout.engine={engine}", f"rollout.url={server.url}"]
+            assert main(["generate", *words]) == 0
+        assert server.asked[CHAT] == 5
+    served, own = rows(tmp_path / "served"), rows(tmp_path / "own")
+    assert [row["report"] for row in served] == [row["report"] for row in own]
+    assert served[0]["settings"]["rollout.engine"] == "vllm_server"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["films", "own", "served"]
 
 
 @pytest.mark.realdata

@@ -92,7 +92,10 @@ def test_finish_leaves_summary_samples_and_report_and_prints_the_table(
         ("SFT", study.id, "Edema.", study.report) for study in given
     ]
     assert {"total", "match"} <= set(rows[0]["scores"]) and len(rows[0]["labels_predicted"]) == 14
-    assert "<svg" in run.report.read_text()
+    page = run.report.read_text()
+    assert "<svg" in page and page.count("<article") == 4, (
+        "of all studies, not of the samples alone"
+    )
     out = capsys.readouterr().out
     assert "micro-F1" in out and f"report: {run.report}" in out
     assert any("by the rules backend" in note for note in summary.notes)
