@@ -12,6 +12,9 @@ test and a tenth val. Which patient goes where depends on the patient's id alone
 Labels become CheXpert's. Text mining cannot tell absent from not mentioned, so what is not listed
 is blank. Emphysema, Fibrosis and Hernia have no CheXpert observation: they only make No Finding
 blank.
+
+Layout: nihcc.app.box.com/v/ChestXray-NIHCC, whose twelve archives unpack to images/, and Kaggle's
+copy nih-chest-xrays/data, images_001/images to images_012/images.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import csv
 import difflib
 import hashlib
 import io
+import os
 from pathlib import Path
 
 from rrgclinical.labels import OBSERVATIONS
@@ -74,7 +78,7 @@ def load_nih(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         name = row["Image Index"].strip()
         where = f"{path.name}: row {number} ({name})"
         labels, wrong = _labels(row["Finding Labels"])
-        wrong += _wrong_with(row, name, files)
+        wrong += _wrong_with(row, name, files, catalogue)
         if wrong:
             catalogue.add_broken(where, first_of(wrong))
         elif files is not None and name not in files:
@@ -95,14 +99,17 @@ def load_nih(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         )
 
 
-def _wrong_with(row: dict[str, str], name: str, files: dict[str, Path] | None) -> list[str]:
+def _wrong_with(
+    row: dict[str, str], name: str, files: dict[str, Path] | None, catalogue: Catalogue
+) -> list[str]:
     view = row.get("View Position")
     if not name or "/" in name or "\\" in name:
         return [f"has image {name!r}; wanted a file name"]
     if view and view not in FRONTAL:
         return [f"has view {view!r}; wanted PA or AP"]
-    if files and name in files and files[name].stat().st_size == 0:
-        return [f"has image {name!r}, an empty file; copy it again"]
+    if files and name in files:
+        defect = catalogue.image_defect(files[name])
+        return [f"has image {name!r}, {defect}; copy it again"] if defect else []
     return []
 
 
@@ -146,9 +153,10 @@ def _index(root: Path) -> dict[str, Path]:
     out: dict[str, Path] = {}
     for folder in folders:
         if folder.is_dir():
-            for file in sorted(folder.iterdir()):
-                if file.is_file():
-                    out.setdefault(file.name, file)
+            with os.scandir(folder) as entries:  # which knows files without a look at each
+                names = sorted(entry.name for entry in entries if entry.is_file())
+            for name in names:
+                out.setdefault(name, folder / name)
     return out
 
 
