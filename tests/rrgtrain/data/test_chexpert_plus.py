@@ -107,14 +107,28 @@ def test_rows_of_one_study_are_one_study_with_its_prior(tmp_path):
 
 
 def test_the_prior_goes_by_the_order_and_not_by_the_place(tmp_path):
-    rows = [row(1, 1, "view1_frontal", 3), row(1, 2, "view1_frontal", 10), ROWS[3]]
+    orders = {1: 5, 2: 3, 3: 10, 4: 3}
+    rows = [row(1, study, "view1_frontal", order) for study, order in orders.items()]
     studies = by_id(found(write(tmp_path, rows), prior="last"))
-    priors = {s.id: [i.path.parent.name for i in s.images if i.prior] for s in studies.values()}
-    assert priors == {
-        "patient00001_study1": [],
-        "patient00001_study2": ["study1"],
-        "patient00002_study1": [],
+    priors = {
+        s.id[-6:]: [i.path.parent.name for i in s.images if i.prior] for s in studies.values()
     }
+    assert priors["study3"] == ["study1"] and priors["study1"][0] in ("study2", "study4")
+    assert priors["study2"] == priors["study4"] == []
+    assert all(not i.prior for s in by_id(found(tmp_path)).values() for i in s.images)
+
+
+def test_a_prior_is_no_frontal_image_of_the_study(tmp_path):
+    rows = [row(1, 1, "view1_frontal", 1), row(1, 2, "view1_lateral", 2)]
+    catalogue = found(write(tmp_path, rows), prior="last", images="frontal")
+    assert list(by_id(catalogue)) == ["patient00001_study1"]
+    assert dict(catalogue.left_out) == {"without a frontal image": 1}
+
+
+def test_a_long_report_is_read(tmp_path):
+    text = "Normal. " * 30_000
+    rows = [row(1, 1, "view1_frontal", 1, section_findings=text)]
+    assert by_id(found(write(tmp_path, rows)))["patient00001_study1"].report == text.strip()
 
 
 @pytest.mark.parametrize(
