@@ -120,6 +120,24 @@ class CheXbertLabeller:
         pieces, row = self._distinct(check_reports(reports))
         return self._logits(pieces)[row]
 
+    @torch.inference_mode()
+    def embed(self, reports: Sequence[str]) -> Tensor:
+        """Compute the state of [CLS] of each report, fp32 [R, H] on the CPU (for RadCliQ).
+
+        Raises as `label`.
+        """
+        pieces, row = self._distinct(check_reports(reports))
+        out = torch.empty(len(pieces), self.network.bert.config.hidden_size)
+        for rows in length_sorted([len(one.ids) for one in pieces], self.token_budget):
+            ids, mask = pad([pieces[row] for row in rows], self.tokenize.pad, self.device)
+            states = self.network.first_state(self.network.word_embeddings(ids), mask)
+            out[rows] = states.float().cpu()
+        if not out.isfinite().all():
+            raise FloatingPointError(
+                "CheXbert's states are not finite: is the weight file damaged?"
+            )
+        return out[row]
+
     def _distinct(self, texts: list[str]) -> tuple[list[Pieces], np.ndarray]:
         """Each text once, and for every report the row of its text."""
         rows: dict[str, int] = {}

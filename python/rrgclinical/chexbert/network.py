@@ -26,6 +26,11 @@ class CheXbertNetwork(nn.Module):
         """The table e_j of DiTPO eq. 9 comes from."""
         return self.bert.embeddings.word_embeddings
 
+    def first_state(self, embeddings: Tensor, attention_mask: Tensor) -> Tensor:
+        """Compute the state of [CLS], [R, H]; arguments as of `forward`."""
+        states = self.bert(inputs_embeds=embeddings, attention_mask=attention_mask)
+        return states.last_hidden_state[:, 0]
+
     def forward(self, embeddings: Tensor, attention_mask: Tensor) -> Tensor:
         """Logits [R, 14, 4], fp32 at least; -inf where an observation lacks the class.
 
@@ -33,9 +38,8 @@ class CheXbertNetwork(nn.Module):
             embeddings: [R, L, H], rows of `word_embeddings`; position 0 is [CLS].
             attention_mask: [R, L] int64, 0 at padding.
         """
-        states = self.bert(inputs_embeds=embeddings, attention_mask=attention_mask)
         # The heads stay in fp32: in bf16 two of four logits are often equal.
-        flat = self.heads(states.last_hidden_state[:, 0].to(self.heads.weight.dtype))
+        flat = self.heads(self.first_state(embeddings, attention_mask).to(self.heads.weight.dtype))
         parts = [
             nn.functional.pad(part, (0, len(ClassId) - part.shape[1]), value=-torch.inf)
             for part in flat.split(CLASSES, dim=1)

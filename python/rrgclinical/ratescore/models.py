@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from transformers import AutoModel, AutoModelForTokenClassification, PreTrainedTokenizerFast
-from transformers.utils import logging
 
 from rrgclinical.errors import UserError
-from rrgclinical.progress_bars import no_progress_bars
+from rrgclinical.progress_bars import no_key_tables, no_progress_bars
 from rrgclinical.ratescore.affinity import TYPES
 
 NER, EMBEDDER = "Angelakeke/RaTE-NER-Deberta", "FremyCompany/BioLORD-2023-C"
@@ -56,17 +53,6 @@ def load_embedder(path: str | Path | None) -> Loaded:
     return _load("embedder", path, EMBEDDER, AutoModel)
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without transformers' own table of keys: the error names them in its line."""
-    before = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(before)
-
-
 def _load(option: str, path: str | Path | None, origin: str, auto: Any) -> Loaded:
     if path is None:
         raise UserError(
@@ -85,7 +71,7 @@ def _load(option: str, path: str | Path | None, origin: str, auto: Any) -> Loade
         # of DeBERTa and MPNet anew, without the Unicode normalisation that the file holds.
         tokenizer = PreTrainedTokenizerFast.from_pretrained(name, local_files_only=local)
         # Random initial weights, where any are missing, must not move the caller's generator.
-        with torch.random.fork_rng(devices=[]), no_progress_bars(), _quiet():
+        with torch.random.fork_rng(devices=[]), no_progress_bars(), no_key_tables():
             network, report = auto.from_pretrained(
                 name,
                 local_files_only=local,

@@ -1,0 +1,8 @@
+"""RadCliQ-v1 from its parts: RadGraph, BERTScore and CheXbert's embeddings."""
+
+from __future__ import annotations
+
+from rrgclinical.radcliq.bertscore import BertScore
+from rrgclinical.radcliq.composite import RadCliQ, RadCliQParts, entity_relation_f1, radcliq_v1
+
+__all__ = ["BertScore", "RadCliQ", "RadCliQParts", "entity_relation_f1", "radcliq_v1"]
