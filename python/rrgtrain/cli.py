@@ -139,6 +139,7 @@ def parser() -> argparse.ArgumentParser:
     check.add_argument(
         "overrides",
         nargs="*",
+        default=[],
         metavar="key=value",
         help="settings of data (see `rrgtrain keys data`); without data.source it is guessed",
     )
