@@ -101,7 +101,16 @@ class _Entry:
         context = self._context(entry, name)
         if self.wrong:
             return None
-        return Study(name, split, entry["report"], labels, refs, *(context[k] for k in SECTIONS))
+        return Study(
+            name,
+            split,
+            entry["report"],
+            labels,
+            refs,
+            indication=context["indication"],
+            technique=context["technique"],
+            comparison=context["comparison"],
+        )
 
     def _id(self, value: Any) -> str:
         name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value

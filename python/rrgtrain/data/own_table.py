@@ -36,7 +36,7 @@ from rrgtrain.data.tables import WITHOUT
 from rrgtrain.errors import UserError
 from rrgtrain.util.resolve import nearest
 
-CONTENTS = ("id", "images", "report", "findings", "impression", "indication", "technique")
+CONTENTS: tuple[str, ...] = ("id", "images", "report", "findings", "impression", "indication", "technique")
 CONTENTS += ("comparison", "prior", "view", "labels", "split", "patient")
 ALSO = {
     "id": ("study_id",),
