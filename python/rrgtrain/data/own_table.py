@@ -36,8 +36,10 @@ from rrgtrain.data.tables import WITHOUT
 from rrgtrain.errors import UserError
 from rrgtrain.util.resolve import nearest
 
-CONTENTS: tuple[str, ...] = ("id", "images", "report", "findings", "impression", "indication", "technique")
-CONTENTS += ("comparison", "prior", "view", "labels", "split", "patient")
+CONTENTS = (
+    *("id", "images", "report", "findings", "impression", "indication", "technique"),
+    *("comparison", "prior", "view", "labels", "split", "patient"),
+)
 ALSO = {
     "id": ("study_id",),
     "images": ("image", "image_path"),
