@@ -1,4 +1,4 @@
-"""Writes a small MIMIC-CXR as PhysioNet lays it out."""
+"""Writes a small MIMIC-CXR as PhysioNet lays it out, and reads it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import gzip
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from rrgclinical.labels import OBSERVATIONS
+from rrgtrain.data import Catalogue
+from rrgtrain.errors import UserError
+from tests.rrgtrain.data.common import catalogue_of
 
 METADATA = (
     "dicom_id,subject_id,study_id,PerformedProcedureStepDescription,ViewPosition,Rows,Columns,"
@@ -29,9 +33,10 @@ REPORT = """                                 FINAL REPORT
 
  IMPRESSION:  Normal {study}.
 """
+FIRST = "50414267"
 # patient, study, split, date, time, views
 STUDIES = (
-    ("10000032", "50414267", "train", "21800506", "213014.531", ("PA", "LATERAL")),
+    ("10000032", FIRST, "train", "21800506", "213014.531", ("PA", "LATERAL")),
     ("10000032", "53189527", "train", "21800626", "165500.312", ("AP",)),
     ("10000032", "53911762", "train", "21800626", "94102.125", ("AP", "")),
     ("10000764", "57375967", "validate", "21321015", "83045.125", ("PA", "LL")),
@@ -109,3 +114,29 @@ def write_mimic(root: Path, packed: bool = False) -> Path:
     write_reports(root / "files")
     write_images(root / "files")
     return root
+
+
+def load(root, **wanted) -> Catalogue:
+    return catalogue_of("mimic_cxr", root, **wanted)
+
+
+def every(catalogue):
+    return {study.id: study for of in catalogue.studies.values() for study in of}
+
+
+def refused(root, *parts, **wanted):
+    with pytest.raises(UserError) as caught:
+        load(root, **wanted)
+    line = str(caught.value)
+    assert "\n" not in line
+    for part in parts:
+        assert part in line
+
+
+def broken(root, name, *parts, **wanted):
+    catalogue = load(root, **wanted)
+    (only,) = catalogue.broken
+    assert name in only.where and name not in every(catalogue)
+    for part in parts:
+        assert part in only.why
+    return catalogue

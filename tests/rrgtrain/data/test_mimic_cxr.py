@@ -1,8 +1,7 @@
-"""MIMIC-CXR as PhysioNet gives it: what is read from sound trees, and what is told of damaged."""
+"""MIMIC-CXR as PhysioNet gives it: studies, sections, views, priors, labels, and their places."""
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
 import time
@@ -11,46 +10,12 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgtrain.data import Catalogue
 from rrgtrain.errors import UserError
+from rrgtrain.run.session import open_data
+from tests.rrgtrain.common import recipe
 from tests.rrgtrain.data import mimic_tree as tree
 from tests.rrgtrain.data.common import catalogue_of
-
-FIRST = "50414267"
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
-    """Reports are remembered in the test's own directory."""
-    path = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(path))
-    return path
-
-
-def load(root, **wanted) -> Catalogue:
-    return catalogue_of("mimic_cxr", root, **wanted)
-
-
-def every(catalogue):
-    return {study.id: study for of in catalogue.studies.values() for study in of}
-
-
-def refused(root, *parts, **wanted):
-    with pytest.raises(UserError) as caught:
-        load(root, **wanted)
-    line = str(caught.value)
-    assert "\n" not in line
-    for part in parts:
-        assert part in line
-
-
-def broken(root, name, *parts, **wanted):
-    catalogue = load(root, **wanted)
-    (only,) = catalogue.broken
-    assert name in only.where and name not in every(catalogue)
-    for part in parts:
-        assert part in only.why
-    return catalogue
+from tests.rrgtrain.data.mimic_tree import FIRST, every, load, refused
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -155,6 +120,18 @@ def test_reports_apart_are_refused_by_other_layouts(tmp_path):
         catalogue_of("r2gen_mimic", tmp_path, reports=str(tmp_path))
 
 
+def test_a_recipe_names_reports_apart_and_priors(tmp_path):
+    tree.write_lists(tmp_path / "jpg")
+    tree.write_images(tmp_path / "jpg/files")
+    tree.write_reports(tmp_path / "texts/files")
+    words = ["data.source=mimic_cxr", f"data.root={tmp_path / 'jpg'}", "data.prior=last"]
+    words += [f"data.reports={tmp_path / 'texts'}", "data.max_images=2", "data.sections=both"]
+    with pytest.warns(UserWarning, match="max_images=2 leaves out .* train 2 of 3$"):
+        studies = open_data(recipe(*words), tmp_path / "run")
+    assert [s.id for s in studies["train"]] == [FIRST]
+    assert studies["train"][0].report.endswith(f"clear. Normal {FIRST}.")
+
+
 def test_labels_become_class_ids_and_the_radiologists_win(tmp_path):
     tree.write_mimic(tmp_path)
     machine = {"Edema": "1.0", "Pneumonia": "0.0", "Lung Opacity": "-1.0"}
@@ -233,132 +210,10 @@ def test_of_a_partial_download_the_rest_is_left_out_and_counted(tmp_path):
     assert len(every(catalogue)) == 4 and not catalogue.broken
 
 
-@pytest.mark.parametrize("kind", ["split", "metadata"])
-def test_a_missing_list_is_told_with_the_directory_wanted(tmp_path, kind):
-    tree.write_mimic(tmp_path)
-    (tmp_path / f"mimic-cxr-2.0.0-{kind}.csv").unlink()
-    refused(tmp_path, f"no mimic-cxr-2.0.0-{kind}.csv", "physionet.org/files/mimic-cxr-jpg/2.1.0")
-
-
-def test_the_folder_of_files_is_told_from_the_one_above(tmp_path):
-    tree.write_mimic(tmp_path)
-    refused(tmp_path / "files", "it is the directory above this one")
-
-
-def edit(path: Path, old: str, new: str) -> None:
-    text = path.read_text()
-    assert old in text
-    path.write_text(text.replace(old, new, 1))
-
-
-def metadata(root: Path) -> Path:
-    return tree.write_mimic(root) / "mimic-cxr-2.0.0-metadata.csv"
-
-
-def test_a_study_of_one_list_alone_is_broken(tmp_path):
-    path = metadata(tmp_path)
-    text = path.read_text().split("\n")
-    path.write_text("\n".join(row for row in text if "57375967" not in row))
-    broken(tmp_path, "57375967", "no image in mimic-cxr-2.0.0-metadata.csv")
-    path.write_text("\n".join(text))
-    split = tmp_path / "mimic-cxr-2.0.0-split.csv"
-    split.write_text("\n".join(r for r in split.read_text().split("\n") if "57375967" not in r))
-    broken(tmp_path, "57375967", "not in mimic-cxr-2.0.0-split.csv")
-
-
-def test_an_image_in_two_rows_breaks_its_study(tmp_path):
-    path = metadata(tmp_path)
-    edit(path, tree.image_name(FIRST, 1), tree.image_name(FIRST, 0))
-    broken(tmp_path, FIRST, "again in mimic-cxr-2.0.0-metadata.csv: row 3")
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("21800626,165500.312", "2180-06-26,1"),
-        ("21800626,165500.312", "21801326,1"),
-        ("21800626,165500.312", ",1"),
-        ("165500.312", "noon"),
-    ],
-)
-def test_a_date_that_is_none_breaks_only_where_dates_are_read(tmp_path, old, new):
-    edit(metadata(tmp_path), old, new)
-    broken(tmp_path, "53189527", "StudyDate", "wanted YYYYMMDD", prior="last")
-    assert not load(tmp_path).broken
-
-
-def test_an_unknown_split_breaks_the_study(tmp_path):
-    tree.write_mimic(tmp_path)
-    edit(tmp_path / "mimic-cxr-2.0.0-split.csv", "validate", "valid")
-    broken(tmp_path, "57375967", "'valid'", "validate")
-
-
-def test_a_row_that_breaks_off_is_told_by_number(tmp_path):
-    path = metadata(tmp_path)
-    with path.open("a") as file:
-        file.write("123,456\n")
-    (only,) = load(tmp_path).broken
-    assert only.where.endswith("metadata.csv: row 11") and "2 cells; wanted 12" in only.why
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"", "is empty"),
-        (b" \n", "is empty"),
-        ("FINDINGS: Sj\xf6gren".encode("latin-1"), "byte 0xf6"),
-        (None, "No such file"),
-    ],
-)
-def test_a_broken_report_is_named(tmp_path, content, why):
-    tree.write_mimic(tmp_path)
-    path = tree.folder(tmp_path / "files", "10000032", FIRST).with_suffix(".txt")
-    path.unlink()
-    if content is not None:
-        path.write_bytes(content)
-    catalogue = broken(tmp_path, FIRST, str(path), why)
-    assert len(every(catalogue)) == 4
-
-
-@pytest.mark.parametrize("empty", [False, True])
-def test_a_missing_image_is_named_as_a_prior_too(tmp_path, empty):
-    tree.write_mimic(tmp_path)
-    path = tree.folder(tmp_path / "files", "10000032", FIRST) / f"{tree.image_name(FIRST, 1)}.jpg"
-    path.unlink()
-    if empty:
-        path.touch()
-    broken(tmp_path, FIRST, str(path), "empty" if empty else "not found")
-    catalogue = load(tmp_path, prior="last")
-    assert [b.where for b in catalogue.broken] == [f"study {FIRST}", "study 53911762"]
-
-
-def test_a_label_that_is_none_is_named(tmp_path):
-    tree.write_mimic(tmp_path)
-    tree.write_labels(tmp_path, {FIRST: {"Edema": "yes"}})
-    broken(tmp_path, FIRST, "'yes'", "chexpert.csv.gz: row 2")
-
-
-@pytest.mark.parametrize(
-    ("damage", "part"),
-    [
-        (lambda packed: packed[:-12], "breaks off"),
-        (lambda packed: packed[:40], "breaks off"),
-        (lambda packed: b"not gzip at all", "no gzip file"),
-        (lambda packed: gzip.compress(b"study_id,subject_id\n"), "no column 'split'"),
-        (lambda packed: gzip.compress(b""), "no column 'study_id'; it has nothing"),
-        (lambda packed: gzip.compress(gzip.decompress(packed) + b"\xe9\n"), "byte 0xe9"),
-    ],
-)
-def test_a_damaged_list_is_one_line(tmp_path, damage, part):
-    path = tree.write_mimic(tmp_path, packed=True) / "mimic-cxr-2.0.0-split.csv.gz"
-    path.write_bytes(damage(path.read_bytes()))
-    refused(tmp_path, path.name, part)
-
-
-def test_reports_are_remembered_until_they_change(tmp_path, cache):
+def test_reports_are_remembered_until_they_change(tmp_path, cache_home):
     tree.write_mimic(tmp_path)
     before = every(load(tmp_path))
-    (remembered,) = (cache / "rrgtrain").iterdir()
+    (remembered,) = (cache_home / "rrgtrain").iterdir()
     assert every(load(tmp_path)) == before and remembered.stat().st_size
     path = tree.folder(tmp_path / "files", "10000032", FIRST).with_suffix(".txt")
     path.write_text("FINDINGS: Changed.\n")
