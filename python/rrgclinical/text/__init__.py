@@ -6,6 +6,7 @@ from rrgclinical.text.java import JavaError, meteor_statistics, ptb_tokens
 from rrgclinical.text.overlap import cider, meteor, rouge_l, sentence_bleu
 from rrgclinical.text.r2gen import r2gen_tokens, r2gen_vocabulary
 from rrgclinical.text.scores import TextScores, text_scores
+from rrgclinical.text.statistics import meteor_of
 from rrgclinical.text.tokenizations import (
     TOKENIZATIONS,
     Ptb,
@@ -26,6 +27,7 @@ __all__ = [
     "cider",
     "count_ngrams",
     "meteor",
+    "meteor_of",
     "meteor_statistics",
     "ptb_tokens",
     "r2gen_tokens",

@@ -16,7 +16,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from rrgclinical.errors import UserError
 from rrgclinical.metrics import intervals, paired, subgroup, values
-from rrgclinical.text import text_scores
+from rrgclinical.text import meteor_of, text_scores
 
 WORDS = (
     "no",
@@ -175,6 +175,20 @@ def test_subgroups_intervals_and_pairs_of_words() -> None:
     assert low < values(scores)["bleu_1"] < high
     best = text_scores([texts[0] for texts in references], references, meteor=False)
     assert paired(scores, best, resamples=200)["rouge_l"].low > 0
+
+
+def test_meteor_of_the_programs_counts_by_hand() -> None:
+    """Without Java: "heart size is normal" against "the heart is normal .", as 1.5 counts them."""
+    counts = np.zeros((2, 23))
+    counts[0, [0, 1, 2, 3, 4, 5, 6, 7, 20, 21, 22]] = 4, 5, 1, 3, 2, 2, 1, 1, 2, 3, 3
+    # content weighs 3/4 and function words 1/4; recall weighs 0.15 over precision's 0.85
+    precision, recall = 1.75 / 2.5, 1.75 / 2.25
+    mean = precision * recall / (0.85 * precision + 0.15 * recall)
+    wanted = mean * (1 - 0.6 * (2 / 3) ** 0.2)
+    assert meteor_of(counts).tolist() == pytest.approx([wanted, 0.0])
+    # one stem match (0.6) of two words in one chunk, the other exact
+    counts[1, [0, 1, 4, 5, 8, 9, 20, 21, 22]] = 2, 2, 1, 1, 1, 1, 1, 2, 2
+    assert meteor_of(counts)[1] == pytest.approx(0.8)
 
 
 java = pytest.mark.skipif(shutil.which("java") is None, reason="METEOR 1.5 is a Java program")
