@@ -2,7 +2,7 @@
 
 A fence names its language; `no-run` after it marks a block that needs a GPU or data, which is
 parsed alone, and `error` the text of an error. A block whose first line is a comment with a file's
-name is that file.
+name is that file, and so is one with a title.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ FLAGS = {"", "no-run", "error"}
 NOT_RUN = 10
 
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1``` *$", re.DOTALL | re.MULTILINE)
+_TITLE = re.compile(r' title="([\w.-]+)"')
 _NAMED = re.compile(r"^# (\./)?([\w-]+\.(?:py|yaml))\b")
 
 
@@ -46,6 +47,7 @@ class Block:
     line: int
     language: str
     flag: str
+    title: str
     text: str
 
     @property
@@ -57,7 +59,7 @@ class Block:
     def file(self) -> str | None:
         """Return the name of the file that the block is, if it says so."""
         named = _NAMED.match(self.text)
-        return named[2] if named else None
+        return named[2] if named else self.title or None
 
 
 def pages() -> list[Path]:
@@ -70,9 +72,12 @@ def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found = []
     for match in _FENCE.finditer(text):
-        indent, (language, _, flag) = match[1], match[2].strip().partition(" ")
+        indent, info = match[1], match[2].strip()
+        title = _TITLE.search(info)
+        language, _, flag = _TITLE.sub("", info).partition(" ")
         body = re.sub(rf"^{indent}", "", match[3], flags=re.MULTILINE)
-        found.append(Block(page, text.count("\n", 0, match.start()) + 1, language, flag, body))
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(Block(page, line, language, flag, title[1] if title else "", body))
     return found
 
 

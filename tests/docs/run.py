@@ -64,10 +64,13 @@ def _run_commands(block: Block, shared: Path) -> None:
 
 
 def _tiny(words: list[str]) -> list[str]:
-    if words[0] not in TRAINER or "--predictions" in words:
+    if words[0] not in TRAINER or words[:2] == ["data", "check"]:
         return []
+    if "--predictions" in words:
+        return [setting for setting in TINY if setting.startswith("eval.")]
     # the sizes of a tiny policy are for one that is built, not for one that is loaded
-    return [s for s in TINY if "--from" not in words or not s.startswith("policy.")]
+    loaded = "--from" in words or words[0] == "generate"
+    return [s for s in TINY if not (loaded and s.startswith("policy."))]
 
 
 def run(of_pages: list[Path]) -> list[str]:
