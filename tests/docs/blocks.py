@@ -181,8 +181,8 @@ def _check_rrgtrain(words: list[str], files: dict[str, str], folder: Path) -> No
         if not value:
             raise UserError(f"{override}: wanted a value")
     if getattr(options, "resume", None) is None:
-        recipe = options.recipe
-        if (name := Path(recipe).name) in files:
+        recipe = getattr(options, "recipe", None)
+        if recipe and (name := Path(recipe).name) in files:
             recipe = folder / name
             recipe.write_text(files[name])
         load_config(Recipe, recipe, options.overrides)
