@@ -153,9 +153,7 @@ def _index(root: Path) -> dict[str, Path]:
     out: dict[str, Path] = {}
     for folder in folders:
         if folder.is_dir():
-            with os.scandir(folder) as entries:  # which knows files without a look at each
-                names = sorted(entry.name for entry in entries if entry.is_file())
-            for name in names:
+            for name in sorted(os.listdir(folder)):
                 out.setdefault(name, folder / name)
     return out
 

@@ -240,7 +240,7 @@ def test_annotation_json_decides_the_split(tmp_path):
         "patient64541_study1": "train",
         "patient00002_study1": "test",
     }
-    assert catalogue.left_out["not in annotation.json"] == 2
+    assert dict(catalogue.left_out) == {"not in annotation.json": 2}
     (tmp_path / "annotation.json").write_text(
         json.dumps({"train": [entry], "val": [], "test": [entry]})
     )

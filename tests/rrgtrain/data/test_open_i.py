@@ -163,5 +163,8 @@ def test_a_damaged_report_is_broken_and_the_others_are_read(tmp_path, text, why)
 def test_no_reports_or_no_images_are_refused(tmp_path):
     refused(SOURCE, tmp_path, "ecgen-radiology has no XML files", "NLMCXR_reports.tgz")
     write(tmp_path, images=None)
+    deep = tmp_path / "elsewhere/CXR2_IM-0652-1001.png"
+    deep.parent.mkdir()
+    deep.write_bytes(b"x")
     refused(SOURCE, tmp_path, "has no images such as NLMCXR_png", "data.images=none")
     assert len(by_id(found(tmp_path, images="none"))) == 3
