@@ -129,7 +129,8 @@ class Catalogue:
             told = "; ".join(f"{b.where} {b.why}" for b in self.broken[:SHOWN])
             more = len(self.broken) - SHOWN
             rest = f"; and {more} more" if more > 0 else ""
+            place = f"{root}: " if root.is_dir() else ""  # a table's rows begin with its name
             raise UserError(
-                f"{root}: {told}{rest}. `rrgtrain data check {root}` lists all; data.skip=true "
+                f"{place}{told}{rest}. `rrgtrain data check {root}` lists all; data.skip=true "
                 "leaves them out"
             )

@@ -66,7 +66,7 @@ def load_table(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     header = read_header(path)
     columns = _columns(path, header, wanted)
     reader = _Reader(path, columns, _label_columns(path, header, columns, catalogue), wanted)
-    reader.check_columns()
+    reader.check_columns(header)
     number = 1
     for number, row in read_rows(path, catalogue):
         reader.add(number, row, catalogue)
@@ -89,10 +89,9 @@ def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
                 f"{', '.join(CONTENTS)}"
             )
         if name not in header:
-            near = difflib.get_close_matches(name, header, n=1, cutoff=0.0)
             raise UserError(
                 f"data.columns={{{content}: {name}}}: {path} has no such column; the nearest is "
-                f"{near[0]!r}, it has {', '.join(header)}"
+                f"{_nearest(name, header)!r}, it has {', '.join(header)}"
             )
         columns[content] = name
     if "report" in columns and "report" not in wanted.columns:
@@ -103,6 +102,10 @@ def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
                 f"report, as in data.columns={{report: {columns['report']}}}"
             )
     return columns
+
+
+def _nearest(name: str, header: list[str]) -> str:
+    return difflib.get_close_matches(name, header, n=1, cutoff=0.0)[0]
 
 
 def _label_columns(
@@ -131,19 +134,19 @@ class _Reader:
         self.splits_of: dict[str, set[str]] = {}
         self.wrong: list[str] = []
 
-    def check_columns(self) -> None:
+    def check_columns(self, header: list[str]) -> None:
         """Raise UserError for a column that the table lacks and the settings need."""
-        have = f"it has {', '.join(self.columns.values()) or 'no column of a known name'}"
+        have = f"it has {', '.join(header)}"
         texts = {"report", "findings", "impression", "labels"}
         if not texts & set(self.columns) and not self.labels:
             raise UserError(
                 f"{self.path}: no column of reports or labels; {have}; name it, as in "
-                "data.columns={report: COLUMN}"
+                f"data.columns={{report: {_nearest('report', header)}}}"
             )
         if self.wanted.images != "none" and "images" not in self.columns:
             raise UserError(
                 f"{self.path}: no column of images; {have}; name it, as in data.columns={{images: "
-                "COLUMN}, or set data.images=none"
+                f"{_nearest('images', header)}}}, or set data.images=none"
             )
 
     def notes(self) -> list[str]:

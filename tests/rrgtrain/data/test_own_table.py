@@ -84,9 +84,9 @@ def test_columns_of_other_names(tmp_path: Path) -> None:
     assert "no such column; the nearest is 'text'" in line and "key, png, text, fold" in line
     assert "names 'reprt'; did you mean report?" in refused(path, columns={"reprt": "text"})
     line = refused(path, columns={"report": "text"})
-    assert "no column of images" in line and "it has text" in line
+    assert "no column of images; it has key, png, text, fold; name it" in line
     line = refused(path, images="none")
-    assert "no column of reports or labels" in line
+    assert "no column of reports or labels; it has key, png, text, fold; name it" in line
 
 
 @pytest.mark.parametrize("cell", ["a.png|b.png", " a.png | b.png ", '["a.png", "b.png"]'])
@@ -229,6 +229,7 @@ def test_broken_rows(tmp_path: Path, changes: dict[str, str], told: str) -> None
         (tmp_path / name).write_bytes(b"x")
     line = refused(path)
     assert "studies.csv: row 3" in line and told in line
+    assert line.count("studies.csv: row") == line.count("studies.csv") - 1, "named once"
     catalogue = catalogue_of("table", path)
     assert len(catalogue.broken) == 1 and [s.id for s in catalogue.studies["train"]] == ["good"]
 
