@@ -67,7 +67,7 @@ DOORS = {
         "compare html names numbers page provenance sample_collector samples scorecard_page "
         "series summary svg table"
     ),
-    "rrgtrain.rewards": "blocks labellers model_files service",
+    "rrgtrain.rewards": "blocks labellers model_files service term_models",
     "rrgtrain.run": (
         "data_check generate outcome preflight replay scorecards select_studies session stages"
     ),

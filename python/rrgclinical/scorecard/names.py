@@ -26,6 +26,7 @@ _ENTITIES = {
     "radgraph-official": "RadGraph-F1 (its package)",
     "ratescore-official": "RaTEScore (its package)",
     "green": "GREEN",
+    "radcliq": "RadCliQ-v1 (less is better)",
 }
 _TEXT = {
     **{f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)},

@@ -16,6 +16,7 @@ FILES = {
         "ner": "folder of Angelakeke/RaTE-NER-Deberta",
         "embedder": "folder of FremyCompany/BioLORD-2023-C",
     },
+    "bertscore": {"weights": "folder of distilbert/distilroberta-base"},
 }
 _BESIDE = ("/", "./", "../", "~")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rrgclinical.backends import check_options
 from rrgclinical.cached import Cached, store_of
-from rrgtrain.rewards.labellers import device_of, open_extractor
+from rrgtrain.rewards.labellers import device_of, open_extractor, open_labeller
 from rrgtrain.schema import RewardSettings
 
 
@@ -66,6 +66,16 @@ def open_model(name: str, settings: RewardSettings) -> Any:
     if name in ("radgraph-official", "ratescore-official"):
         return _official(name, settings)
     return open_extractor(settings, name)
+
+
+def open_radcliq(settings: RewardSettings) -> Any:
+    """RadCliQ-v1 from RadGraph, CheXbert and BERTScore, each with its `reward.options`."""
+    from rrgclinical.radcliq import BertScore, RadCliQ
+
+    given = {"device": device_of(settings), **settings.options.get("bertscore", {})}
+    check_options("bertscore", BertScore, given)
+    chexbert = open_labeller(settings, "chexbert").labeller
+    return RadCliQ(open_model("radgraph", settings).radgraph, chexbert, BertScore(**given))
 
 
 def _official(name: str, settings: RewardSettings) -> Any:

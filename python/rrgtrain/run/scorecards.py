@@ -32,6 +32,7 @@ from rrgtrain.report.scorecard_page import scorecard_page
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.rewards.model_files import missing_files
+from rrgtrain.rewards.term_models import open_radcliq
 from rrgtrain.schema import Recipe, RewardSettings
 from rrgtrain.train.evaluate import Evaluation, truth_is_read
 from rrgtrain.util.files import atomic_write
@@ -124,8 +125,11 @@ class Judge:
         self.terms, self.absent = clinical_terms(rewards.settings)
         models = {"radgraph_simple": "radgraph", "ratescore": "ratescore"}
         named = [models[term] for term in self.terms if term in models]
+        whole = "bertscore" in rewards.settings.options
+        named += ["radgraph", "chexbert", "bertscore"] if whole else []
         if lacking := missing_files(rewards.settings, named):
             raise UserError(f"model files are missing: {'; '.join(lacking)}; give their paths")
+        self.radcliq = open_radcliq(rewards.settings) if whole else None
 
     @property
     def read_truth(self) -> str:
@@ -209,6 +213,12 @@ class Judge:
             best = np.full(len(reports), -np.inf)
             np.maximum.at(best, owner, values)
             scores[name] = best
+        if self.radcliq is not None and "radcliq" not in absent:
+            values = self.radcliq.score([reports[i] for i in owner], texts)
+            # errors are estimated: the reference with the fewest counts
+            least = np.full(len(reports), np.inf)
+            np.minimum.at(least, owner, values)
+            scores["radcliq"] = least
         words = text_scores(
             reports, references, tokenization=self.tokenization, meteor=self.settings.meteor
         )
@@ -242,6 +252,9 @@ def clinical_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]
         terms.append("green")
     else:
         absent["green"] = "no model; set reward.options.green.endpoint and .model"
+    if "bertscore" not in named:
+        reason = "no weights; set reward.options.bertscore.weights beside radgraph's and chexbert's"
+        absent["radcliq"] = reason
     return terms, absent
 
 

@@ -17,9 +17,12 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.service import TERMS
+from rrgtrain.rewards.term_models import open_radcliq
 from rrgtrain.run.scorecards import TEMPLATE, Judge, evaluate_files, score_run
 from rrgtrain.schema import Recipe
 from rrgtrain.train.evaluate import score
+from tests.rrgclinical.chexbert import tiny as chexbert
+from tests.rrgclinical.radcliq.tiny import write_folder
 from tests.rrgclinical.radgraph import archives
 from tests.rrgtrain.common import studies
 
@@ -185,6 +188,33 @@ def test_models_are_measured_where_their_files_are_named(tmp_path: Path) -> None
     assert "radgraph_simple" not in card.absent and "ratescore" in card.absent
     recipe = load_config(Recipe, None, [*FAST, "reward.options.radgraph.weights=/nowhere.tar.gz"])
     with pytest.raises(UserError, match="model files are missing: reward.options.radgraph.weights"):
+        evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+
+
+def test_radcliq_is_measured_where_its_three_models_are_named(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("radgraph", "chexbert", "bertscore")]
+    for folder in folders[1:]:
+        folder.mkdir()
+    archive = archives.write_archive(folders[0])
+    chexbert.write_folder(folders[1])
+    write_folder(folders[2])
+    recipe = load_config(Recipe, None, FAST)
+    recipe.reward.options = {
+        "radgraph": {"weights": str(archive)},
+        "chexbert": {
+            **{"weights": str(folders[1] / "weights.pth"), "tokenizer": str(folders[1])},
+            "config": chexbert.CONFIG,
+        },
+        "bertscore": {"weights": str(folders[2])},
+    }
+    card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+    found = card.groups[0].systems["mine"]["radcliq"].value
+    models = open_radcliq(recipe.reward)
+    texts = [MINE[key] for key in REFERENCES]
+    assert found == pytest.approx(models.score(texts, list(REFERENCES.values())).mean(), abs=1e-6)
+    assert "radcliq" not in card.absent
+    del recipe.reward.options["chexbert"]
+    with pytest.raises(UserError, match="model files are missing: reward.options.chexbert.weights"):
         evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
 
 
