@@ -235,6 +235,9 @@ def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
     if " ".join(words[:2]) == CHECK:
         words = [CHECK, *words[2:]]
     options, rest = top.parse_known_args(words)
+    if options.verb == "report":
+        # it has no settings; a word that looks like one is told as such
+        rest += [str(run) for run in options.runs if "=" in run.name and not run.exists()]
     # argparse takes positional words up to the first option only: `sft --out DIR sft.steps=5`
     unknown = [word for word in rest if word.startswith("-") or "=" not in word]
     if unknown or (rest and not hasattr(options, "overrides")):
