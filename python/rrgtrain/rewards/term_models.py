@@ -74,7 +74,7 @@ def open_radcliq(settings: RewardSettings) -> Any:
 
     given = {"device": device_of(settings), **settings.options.get("bertscore", {})}
     check_options("bertscore", BertScore, given)
-    chexbert = open_labeller(settings, "chexbert").labeller
+    chexbert: Any = open_labeller(settings, "chexbert").labeller
     return RadCliQ(open_model("radgraph", settings).radgraph, chexbert, BertScore(**given))
 
 
