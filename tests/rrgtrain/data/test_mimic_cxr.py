@@ -107,6 +107,16 @@ def test_of_priors_at_one_time_the_greatest_id_is_taken(tmp_path):
     assert [len(read[n].images) for n in ("50000001", "50000003")] == [1, 1]
 
 
+def test_a_studys_time_is_that_of_its_first_image(tmp_path):
+    """The second image of 53911762 is of 18:00, after the study of 16:55 began."""
+    tree.write_mimic(tmp_path)
+    path = tmp_path / "mimic-cxr-2.0.0-metadata.csv"
+    before, row, after = path.read_text().partition(f"{tree.image_name('53911762', 1)},")
+    path.write_text(before + row + after.replace("94102.125", "180000", 1))
+    priors = [i.path.parent.name for i in every(load(tmp_path, prior="last"))["53189527"].images]
+    assert priors == ["s53189527", "s53911762", "s53911762"]
+
+
 def test_a_prior_that_nobody_has_is_noted(tmp_path):
     tree.write_mimic(tmp_path)
     assert not load(tmp_path, prior="last").notes[1:]

@@ -129,6 +129,11 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
         {"findings": "Compared to ___, tube of Dr. ___ at ___."},
     ),
     (
+        "a line of de-identification",
+        "FINDINGS: Told to\n ___\n at ___.",
+        {"findings": "Told to ___ at ___."},
+    ),
+    (
         "a time is no heading",
         "FINDINGS: Told at\n 10:30 on ___: A.",
         {"findings": "Told at 10:30 on ___: A."},
