@@ -6,6 +6,7 @@
 #   make gpu-wheels            what a CUDA machine without a package index needs for it
 #   make replicate             the papers' claims in miniature; ARGS=--list says what is run
 #   make learning              EditGRPO against its start, SFT and Dr. GRPO, three seeds
+#   make masking               DEER's table 6: ARGS="paper/deer --from CHECKPOINT data.root=DIR"
 #   make parity                the losses of TRL, Liger and verl, side by side
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
@@ -25,10 +26,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint docs bench bench-peers bench-step gpu gpu-wheels sanitize parity test-vllm chaos oracle parity-full replicate learning clean
+.PHONY: help install demo test lint docs bench bench-peers bench-step gpu gpu-wheels sanitize parity test-vllm chaos oracle parity-full replicate learning masking clean
 
 help:
-	@sed -n '2,14s/^# \{0,1\}//p' Makefile
+	@sed -n '2,15s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -90,7 +91,7 @@ chaos: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos --moments $(MOMENTS)
 
 # Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
-replicate learning: $(VENV)/.installed
+replicate learning masking: $(VENV)/.installed
 	$(PY) -m experiments.$@ $(ARGS)
 
 # The losses of TRL, Liger and verl on the same numbers. Their environment lies on top of $(VENV): it

@@ -22,7 +22,7 @@ import torch
 
 from experiments.replicate.measures import Ratios, mean_of
 from rrgclinical import Labeller
-from rrgclinical.chexbert import token_saliency_weights
+from rrgclinical.chexbert import CheXbertLabeller, token_saliency_weights
 from rrgclinical.chexbert.distilled import distil
 from rrgclinical.labels import to_binary
 from rrgkern import philox_seed
@@ -100,25 +100,20 @@ def judge(
     return Judged(*read).measures(group)
 
 
-def masking_check(session: Session) -> tuple[dict[str, Ratios], dict[str, float]]:
+def masking_check(
+    session: Session, studies: int = STUDIES
+) -> tuple[dict[str, Ratios], dict[str, float]]:
     """Measures by `<what>/<strategy>`, those of the second judge with `_own`; and facts.
 
     `post_f1/gradient` is judged by the reward's labeller, `post_f1_own/gradient` by the labeller
-    whose gradient the weights are.
+    whose gradient the weights are; with CheXbert they are one. `rl.group` reports are sampled of
+    each of so many training studies, as far as there are.
     """
     recipe, rewards = session.recipe, session.rewards
     train = session.split("train")
     settings = recipe.token_weights
-    bar: Bar[int] = progress(settings.distil_steps, "learning to weigh tokens")
-    with bar:
-        network = distil(
-            rewards.labeller,
-            [study.report for study in train if study.report],
-            seed=recipe.seed,
-            steps=settings.distil_steps,
-            each=bar.advance,
-        )
-    groups = _sampled(session, [study for study in train if study.report])
+    network = _network(session)
+    groups = _sampled(session, [study for study in train if study.report], studies)
     flat = members(groups)
     texts = [member.text for member in flat]
     codec = session.policy.codec
@@ -162,10 +157,26 @@ def masking_check(session: Session) -> tuple[dict[str, Ratios], dict[str, float]
     return found, facts
 
 
-def _sampled(session: Session, train: Sequence[Study]) -> list[Group]:
+def _network(session: Session) -> CheXbertLabeller:
+    """The labeller that gives the gradient: CheXbert, or one that learns from the reward's."""
+    labeller, settings = session.rewards.labeller, session.recipe.token_weights
+    if isinstance(labeller.labeller, CheXbertLabeller):
+        return labeller.labeller
+    bar: Bar[int] = progress(settings.distil_steps, "learning to weigh tokens")
+    with bar:
+        return distil(
+            labeller,
+            [study.report for study in session.split("train") if study.report],
+            seed=session.recipe.seed,
+            steps=settings.distil_steps,
+            each=bar.advance,
+        )
+
+
+def _sampled(session: Session, train: Sequence[Study], studies: int) -> list[Group]:
     """A group for each of some training studies, drawn at the recipe's temperature."""
     recipe, policy = session.recipe, session.policy
-    order = np.random.default_rng((recipe.seed, STUDIES)).permutation(len(train))[:STUDIES]
+    order = np.random.default_rng((recipe.seed, STUDIES)).permutation(len(train))[:studies]
     chosen = [int(i) for i in np.sort(order)]
     places = range(recipe.rl.group)
     groups = []

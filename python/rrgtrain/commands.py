@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     if resume is not None:
         out, recipe = resume, resumed_recipe(resume, options.overrides)
     else:
-        recipe = _recipe(options)
+        recipe = recipe_of(options)
     require_trackers(recipe.log)
     check_processes(recipe, options.verb)
     cuda = recipe.policy.device == "cuda" or (
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _recipe(options: argparse.Namespace) -> Recipe:
+def recipe_of(options: argparse.Namespace) -> Recipe:
     """Load the recipe with its overrides; `--from` gives defaults from the checkpoint."""
     start = getattr(options, "start", None)
     if not start:
@@ -219,7 +219,7 @@ def evaluation_of_files(options: argparse.Namespace) -> int:
     if ranks.processes() > 1:
         raise UserError("files are scored by one process; start it without torchrun")
     try:
-        evaluate_files(_recipe(options), options.predictions, options.references, options.out)
+        evaluate_files(recipe_of(options), options.predictions, options.references, options.out)
     except OSError as error:
         raise UserError(f"{error.filename or options.out}: {error.strerror}") from error
     return 0
@@ -275,7 +275,7 @@ def generate(options: argparse.Namespace) -> int:
     wish = Wish(options.folder, options.out, options.study, options.context)
     again = "give the same command again"
     try:
-        generate_reports(_recipe(options), wish)
+        generate_reports(recipe_of(options), wish)
     except Stopped as stopped:
         stopped.args = (f"{stopped}; the reports written are kept: {again} to go on",)
         raise

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import masking
 from rrgclinical import OBSERVATIONS
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
@@ -32,6 +33,7 @@ HERE = [
     *("eval.limit=2", "eval.max_new_tokens=4", "eval.bootstrap=5", "eval.meteor=false"),
     *("eval.samples=0", "scale.mode=none", "policy.gradient_checkpointing=false"),
 ]
+MASKING = 'make masking ARGS="paper/deer --from SFT"'
 PRINTED = ("micro-F1-14", "macro-recall-14", "sample-precision-14", "BLEU-4, r2gen", "RaTEScore")
 
 
@@ -62,7 +64,7 @@ def test_every_row_has_a_command() -> None:
     verbs = [of(command)[0] for command in COMMANDS if command.startswith("rrgtrain ")]
     assert verbs.count("eval") > 50 and set(verbs) == {"eval", "select", "report"}
     others = [command for command in COMMANDS if not command.startswith("rrgtrain ")]
-    assert others == ["make replicate"]
+    assert others == [MASKING]
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,26 @@ def test_a_command_prints_its_row(
     assert all(name in printed for name in PRINTED) and "constant template" in printed
     rows = Path("out/predictions.jsonl").read_text().splitlines()
     assert len(rows) == json.loads(Path("out/metrics.json").read_text())["studies"] == 2
+
+
+def test_masking_prints_deers_table_6(
+    tiny: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    words = shlex.split(shlex.split(MASKING)[2].removeprefix("ARGS="))
+    here = [*HERE, f"data.root={phantoms()}", "token_weights.distil_steps=2"]
+    here += ["token_weights.labeller=distilled", "rl.group=2", "rl.max_new_tokens=4"]
+    words[words.index("SFT")] = str(tiny)
+    assert masking.main([*words, "--studies", "3", *here]) == 0, capsys.readouterr().err
+    first, _, *rows = capsys.readouterr().out.splitlines()
+    assert first == "6 reports; labels by rules"
+    assert [row.split()[0] for row in rows] == ["random", "tfidf", "gradient"]
+    values = [float(word) for row in rows for word in row.split()[1::3]]
+    assert len(values) == 6 and all(0 <= value <= 1 for value in values)
+    assert masking.main([*words, "--studies", "0", *here]) == 2
 
 
 def written(path: str, column: str, *columns: str) -> str:
