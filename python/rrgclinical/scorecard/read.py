@@ -196,7 +196,7 @@ def _json(path: Path, text: str, split: str | None) -> Iterator[_Row]:
         value = json.loads(text)
     except ValueError as error:
         raise UserError(f"{path} is no JSON ({error})") from error
-    if isinstance(value, dict) and value and all(map(_is_rows, value.values())):
+    if isinstance(value, dict) and any(value.values()) and all(map(_is_rows, value.values())):
         if split not in value:
             raise UserError(
                 f"{path} has the splits {', '.join(map(str, value))}, not {split or 'one'}; choose "
@@ -215,7 +215,7 @@ def _json(path: Path, text: str, split: str | None) -> Iterator[_Row]:
 
 
 def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(v, dict) for v in value)
+    return isinstance(value, list) and all(isinstance(v, dict) for v in value)
 
 
 def _object(value: Any, where: str) -> _Row:

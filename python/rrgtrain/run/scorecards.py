@@ -26,14 +26,14 @@ from rrgclinical.scorecard import (
     report_rows,
     scorecard,
 )
-from rrgclinical.text import Tokenization, build_tokenization, text_scores
+from rrgclinical.text import Tokenization, build_tokenization, r2gen_vocabulary, text_scores
 from rrgtrain.errors import UserError
 from rrgtrain.report.scorecard_page import scorecard_page
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.rewards.model_files import missing_files
 from rrgtrain.rewards.term_models import open_radcliq
-from rrgtrain.schema import Recipe, RewardSettings
+from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
 from rrgtrain.train.evaluate import Evaluation, truth_is_read
 from rrgtrain.util.files import atomic_write
 
@@ -121,6 +121,7 @@ class Judge:
             recipe.eval.tokenization,
             dataset=recipe.eval.cleaning,
             max_seq_length=recipe.eval.max_seq_length,
+            vocabulary=_vocabulary(recipe.eval),
         )
         self.terms, self.absent = clinical_terms(rewards.settings)
         models = {"radgraph_simple": "radgraph", "ratescore": "ratescore"}
@@ -224,6 +225,21 @@ class Judge:
         )
         absent |= words.missing
         return SystemReading(labels, scores, words)
+
+
+def _vocabulary(settings: EvalSettings) -> frozenset[str] | None:
+    """Collect R2Gen's words of the training reports that a recipe names."""
+    if settings.training_reports is None:
+        return None
+    if settings.tokenization != "r2gen":
+        raise UserError(
+            "eval.training_reports gives the words of R2Gen's vocabulary; use "
+            f"eval.tokenization=r2gen with it, not {settings.tokenization}"
+        )
+    columns = Columns(settings.id_column, reference=settings.reference_column)
+    path = Path(settings.training_reports).expanduser()
+    reports = read_references(path, columns, split="train", want_labels=False)
+    return r2gen_vocabulary((t for texts in reports.texts for t in texts), settings.cleaning)
 
 
 def clinical_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]:

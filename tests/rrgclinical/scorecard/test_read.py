@@ -68,11 +68,13 @@ def test_several_references_of_an_id(tmp_path: Path) -> None:
         assert (found.ids, found.texts) == (["1", "2"], [["one", "two"], ["only"]])
 
 
-def test_splits_of_an_annotation(tmp_path: Path) -> None:
-    splits = {"train": [{"id": "a", "report": "x"}], "test": [{"id": "b", "report": "y"}]}
+@pytest.mark.parametrize("val", [{}, {"val": []}])
+def test_splits_of_an_annotation(tmp_path: Path, val: dict[str, list]) -> None:
+    splits = {"train": [{"id": "a", "report": "x"}], "test": [{"id": "b", "report": "y"}], **val}
     path = written(tmp_path / "annotation.json", json.dumps(splits))
     assert read_references(path, split="test").ids == ["b"]
-    with pytest.raises(UserError, match="the splits train, test, not val; choose with eval.split"):
+    told = "holds no row" if val else "the splits train, test, not val; choose with eval.split"
+    with pytest.raises(UserError, match=told):
         read_references(path, split="val")
 
 

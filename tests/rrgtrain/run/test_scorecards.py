@@ -234,6 +234,32 @@ def test_a_metric_that_fails_is_absent_of_all_systems(monkeypatch: pytest.Monkey
     assert all("match" not in found for found in card.groups[0].systems.values())
 
 
+def test_rare_words_of_references_are_unknown_as_in_published_rows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    common = "Right pneumothorax. No effusion. The lungs are clear. No acute disease."
+    entries = [{"id": f"t{i}", "report": common, "split": "train"} for i in range(3)]
+    test = [{"id": "x", "report": "Mild mild mild mild edema.", "split": "test"}]
+    Path("annotation.json").write_text(json.dumps({"train": entries, "val": [], "test": test * 9}))
+    settings = ["eval.cleaning=iu_xray", "eval.training_reports=annotation.json"]
+    bleu = []
+    for number, words in enumerate((settings[:1], settings)):
+        assert scored("--predictions", "P=truth.json", "--out", f"u{number}", *words) == 0
+        printed = capsys.readouterr().out
+        assert ("rare words <unk>" in printed) == (len(words) == 2)
+        rows = csv.DictReader(io.StringIO(Path(f"u{number}/table.csv").read_text()))
+        bleu += [
+            float(r["value"])
+            for r in rows
+            if r["system"] == "P" and r["metric"] == "bleu_1" and r["group"] == "all"
+        ]
+    # rare are 9 of the 29 words: heart is enlarged small left pleural, mild pulmonary edema
+    assert bleu == pytest.approx([1.0, 20 / 29])
+    ptb = ["eval.tokenization=ptb", *settings]
+    line = refused(capsys, "--predictions", "mine.json", "--references", "truth.json", *ptb)
+    assert "use eval.tokenization=r2gen with it, not ptb" in line
+
+
 def test_words_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "--predictions", "mine.json")
     assert "the following arguments are required: --references; see `rrgtrain eval" in line
