@@ -21,14 +21,18 @@ FILES = {
 _BESIDE = ("/", "./", "../", "~")
 
 
-def missing_files(settings: RewardSettings, more: Iterable[str] = ()) -> list[str]:
+def missing_files(
+    settings: RewardSettings, more: Iterable[str] = (), built: Iterable[str] = ()
+) -> list[str]:
     """List the files that labeller, extractor, terms and `more` backends need and that are absent.
 
-    A name that could be of the hub's local cache is not looked for.
+    Those in `built` are there already. A name that could be of the hub's local cache is not looked
+    for.
     """
     terms = ("radgraph" if term.startswith("radgraph_") else term for term in settings.terms)
     absent = []
-    for backend in dict.fromkeys([settings.labeller, settings.extractor, *terms, *more]):
+    backends = dict.fromkeys([settings.labeller, settings.extractor, *terms, *more])
+    for backend in [name for name in backends if name not in set(built)]:
         options = settings.options.get(backend, {})
         for option, what in FILES.get(backend, {}).items():
             key, value = f"reward.options.{backend}.{option}", options.get(option)
@@ -39,12 +43,14 @@ def missing_files(settings: RewardSettings, more: Iterable[str] = ()) -> list[st
     return absent
 
 
-def check_model_files(settings: RewardSettings, more: Iterable[str] = ()) -> None:
+def check_model_files(
+    settings: RewardSettings, more: Iterable[str] = (), built: Iterable[str] = ()
+) -> None:
     """UserError that names every missing file, where there are several.
 
     A single one is told by its backend when it is built.
     """
-    absent = missing_files(settings, more)
+    absent = missing_files(settings, more, built)
     if len(absent) > 1:
         raise UserError(
             f"{len(absent)} model files are missing: {'; '.join(absent)}; give their paths, or "

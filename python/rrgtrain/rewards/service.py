@@ -65,7 +65,8 @@ class RewardService:
         """Builds what the recipe names. UserError for an unknown term, option or backend."""
         if not settings.terms:
             raise UserError(f"reward.terms is empty; choose from {', '.join(sorted(TERMS))}")
-        check_model_files(settings)
+        built = {settings.labeller: labeller, settings.extractor: extractor}
+        check_model_files(settings, built=[name for name, model in built.items() if model])
         self._terms = {name: find_term(name, TERMS) for name in settings.terms}
         for name, start in settings.starts.items():
             if name not in settings.terms:

@@ -125,7 +125,7 @@ def test_a_job_in_slices_gives_what_it_gives_in_one(
     real, calls = rl_module.sample_groups, []
 
     def stopped(*args, **options):
-        calls.append(args[2])
+        calls.append(args[3])
         if len(calls) == 2:
             signal.raise_signal(signal.SIGTERM)
         return real(*args, **options)

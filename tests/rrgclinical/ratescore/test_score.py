@@ -119,7 +119,8 @@ def test_it_is_named_in_a_recipe(folders) -> None:
     assert service(REFERENCES[:2], REFERENCES[:2])["total"].tolist() == pytest.approx(
         [plain_identity(service, text) for text in REFERENCES[:2]], abs=1e-6
     )
-    with pytest.raises(UserError, match="reward term ratescore failed: .*no ner given"):
+    told = r"2 model files are missing: reward.options.ratescore.ner .* is not set"
+    with pytest.raises(UserError, match=told):
         RewardService(RewardSettings(terms={"ratescore": 1.0}))(["a"], ["b"])
 
 
