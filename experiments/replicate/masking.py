@@ -101,7 +101,7 @@ def judge(
 
 
 def masking_check(
-    session: Session, studies: int = STUDIES
+    session: Session, studies: int | None = None
 ) -> tuple[dict[str, Ratios], dict[str, float]]:
     """Measures by `<what>/<strategy>`, those of the second judge with `_own`; and facts.
 
@@ -113,7 +113,7 @@ def masking_check(
     train = session.split("train")
     settings = recipe.token_weights
     network = _network(session)
-    groups = _sampled(session, [study for study in train if study.report], studies)
+    groups = _sampled(session, [study for study in train if study.report], studies or STUDIES)
     flat = members(groups)
     texts = [member.text for member in flat]
     codec = session.policy.codec
