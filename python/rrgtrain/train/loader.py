@@ -93,10 +93,11 @@ class PromptLoader:
         if isinstance(pixels, UserError):
             raise pixels
         prompt = prompt_of(self.policy, study, pixels, style=self.style)
-        size = 0 if pixels is None else pixels.pixel_values.nbytes
-        if size <= self._room and study.id not in self._stored:
-            self._room -= size
-            self._stored[study.id] = prompt
+        if pixels is not None and study.id not in self._stored:
+            size = pixels.pixel_values.nbytes
+            if size <= self._room:
+                self._room -= size
+                self._stored[study.id] = prompt
         return prompt
 
     def _read_ahead(
@@ -139,10 +140,20 @@ class _Images(Dataset[Any]):
 
     def __getitem__(self, paths: Any) -> Pixels | UserError | None:
         try:
-            return _read(self.processor, paths)
+            pixels = _read(self.processor, paths)
+            if pixels is not None:
+                # here, where its failure can be told: the queue's own thread would lose the item
+                pixels.pixel_values.share_memory_()
+            return pixels
         except UserError as error:
             # raised where the study is used, in one line
             return error
+        except (RuntimeError, OSError) as error:
+            return UserError(
+                f"a process that reads images cannot hand them on ({str(error).splitlines()[0]}); "
+                "it may lack room in /dev/shm, or open files: give it more (docker --shm-size), or "
+                "lower data.read_ahead or data.workers"
+            )
 
 
 def _read(processor: Any, paths: Sequence[Path]) -> Pixels | None:

@@ -128,6 +128,42 @@ def test_a_worker_killed_for_memory_is_told_in_one_line(monkeypatch: pytest.Monk
     assert signal.getsignal(signal.SIGCHLD) is handler
 
 
+FULL = """
+import resource, torch
+from tests.rrgtrain.train.test_loader import batches, loader, mixed
+import rrgtrain.train.loader as module
+from rrgtrain.policy.prompt import Pixels
+
+def large(processor, paths):
+    # as a full /dev/shm does, files of more than 64 KiB fail
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+    return Pixels(torch.zeros(1 << 20), torch.tensor([[1, 2, 2]]))
+
+module._read = large
+try:
+    list(loader(workers=1, read_ahead=2).ahead(batches(mixed())))
+except module.UserError as error:
+    print(error)
+"""
+
+
+def test_pixels_that_cannot_be_handed_on_are_told_in_one_line() -> None:
+    """Where they fail in the queue's own thread, the trainer waits for ever."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL], capture_output=True, text=True, check=False, timeout=120
+    )
+    (line,) = done.stdout.splitlines()
+    assert line.startswith("a process that reads images cannot hand them on ("), done.stderr
+    assert "docker --shm-size" in line
+
+
+def test_prompts_without_images_are_not_kept() -> None:
+    read = loader(cache_mib=0)
+    for study in mixed():
+        read(study)
+    assert not read._stored
+
+
 def children() -> set[int]:
     own = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
     alive = set(map(int, own.read_text().split()))
