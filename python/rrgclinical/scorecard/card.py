@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rrgclinical.labels import NO_FINDING, OBSERVATIONS, to_binary
+from rrgclinical.labels import NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES, to_binary
 from rrgclinical.metrics import (
     PairedDifference,
     Scores,
@@ -160,12 +160,15 @@ def joined_truth(labels: np.ndarray, owner: np.ndarray) -> np.ndarray:
 
     labels: int8 `[N, 14]` of N references; owner: int64 `[N]`, the study 0..R-1 of each. Where a
     study has one reference its class ids stay; of several a label is positive where at least half
-    of them are positive or uncertain, else blank.
+    of them are positive or uncertain, else blank; No Finding is blank beside a positive finding.
     """
     count = np.bincount(owner)
     votes = np.zeros((len(count), labels.shape[1]), dtype=np.int64)
     np.add.at(votes, owner, to_binary(labels))
     truth = (2 * votes >= count[:, None]).astype(np.int8)
+    # references that disagree may give both half of the votes
+    abnormal = np.delete(truth[:, :NO_FINDING], SUPPORT_DEVICES, axis=1).any(1)
+    truth[abnormal, NO_FINDING] = 0
     single = count[owner] == 1
     truth[owner[single]] = labels[single]
     return truth

@@ -49,7 +49,8 @@ def pair_reports(
     Raises:
         UserError: ids that only one side has, files without ids, or of different length.
     """
-    notes: list[str] = []
+    files = [references, *predictions.values()]
+    notes = list(dict.fromkeys(note for file in files for note in file.notes))
     systems = {}
     for name, reports in predictions.items():
         texts = [text for (text,) in reports.texts]

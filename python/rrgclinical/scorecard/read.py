@@ -6,6 +6,7 @@ import csv
 import difflib
 import io
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ _CHEXPERT = {
     "0": ClassId.NEGATIVE,
     "-1": ClassId.UNCERTAIN,
 }
+# JSON's escapes can write half a character, which no file can hold.
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -44,13 +47,23 @@ class Columns:
 class Reports:
     """The reports of one file, one or several for an id.
 
-    ids: None where the file names none. labels: int8 `[R, 14]` class ids, None without.
+    ids: None where the file names none. labels: int8 `[R, 14]` class ids, None without. notes:
+    lines that say what was not taken as it stands.
     """
 
     path: Path
     ids: list[str] | None
     texts: list[list[str]]
     labels: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+
+class _Object(dict[str, Any]):
+    """An object of JSON; `twice` is a key of it that stands more than once, or None."""
+
+    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.twice = next((k for k, n in Counter(k for k, _ in pairs).items() if n > 1), None)
 
 
 class _Row(dict[str, Any]):
@@ -69,7 +82,7 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
     id in some rows only.
     """
     path, columns = Path(path), columns or Columns()
-    rows = _rows(path, split=None)
+    rows, notes = _rows(path, split=None)
     text = _column(path, rows, columns.prediction, PREDICTIONS, "eval.prediction_column")
     parts: dict[str, list[_Row]] = {}
     for row in rows:
@@ -85,7 +98,7 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
                 f"{len(ids) - len(set(ids))} rows repeat an id; keep one prediction an id, or tell "
                 f"systems apart by a column {SYSTEM!r}"
             )
-        systems[name] = Reports(path, ids, [[_text(row, text)] for row in part])
+        systems[name] = Reports(path, ids, [[_text(row, text)] for row in part], notes=notes)
     return systems
 
 
@@ -98,15 +111,16 @@ def read_references(
 ) -> Reports:
     """Read the reference reports of a file, and its labels where it has the columns.
 
-    Rows of one id are several references of it; equal ones count once, and null is none. `split`
-    is read of a file of splits, as R2Gen's annotation. want_labels: None takes labels where there
+    Rows of one id are several references of it; equal ones count once, null is none, and so is a
+    blank one where the id has another (a note counts them). `split` is read of a file of splits, as
+    R2Gen's annotation. want_labels: None takes labels where there
     are any, False looks for none, True wants them.
 
     Raises UserError as `read_predictions`, and for labels that only some rows have, that differ
     in one id, or that are no class.
     """
     path, columns = Path(path), columns or Columns()
-    rows = _rows(path, split=split)
+    rows, notes = _rows(path, split=split)
     labelled = want_labels is not False and _has_labels(path, rows, columns.labels)
     if want_labels and not labelled:
         raise UserError(
@@ -121,8 +135,7 @@ def read_references(
     labels: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
         key = str(number) if ids is None else ids[number]
-        texts = found.setdefault(key, [])
-        texts += [t for t in (_texts(row, text) if text else []) if t not in texts]
+        found.setdefault(key, []).extend(_texts(row, text) if text else [])
         if labelled:
             mine = _labels(row, columns.labels)
             if labels.setdefault(key, mine) != mine:
@@ -130,11 +143,24 @@ def read_references(
                     f"{row.where}: the labels of id {key!r} differ from its other row's"
                 )
     array = np.array([labels[key] for key in found], dtype=np.int8) if labelled else None
-    return Reports(path, None if ids is None else list(found), list(found.values()), array)
+    kept = [_references(texts) for texts in found.values()]
+    if blank := sum(map(_blanks, found.values())):
+        notes += (f"{path}: {blank} blank references, of ids that have others, count for none.",)
+    return Reports(path, None if ids is None else list(found), kept, array, notes)
 
 
-def _rows(path: Path, split: str | None) -> list[_Row]:
-    """Every row of a file as cells by column; UserError where there is none."""
+def _references(texts: Sequence[str]) -> list[str]:
+    """Each text once, and a blank one only where there is no other."""
+    return list(dict.fromkeys(t for t in texts if t.strip())) or list(texts[:1])
+
+
+def _blanks(texts: Sequence[str]) -> int:
+    blank = sum(not text.strip() for text in texts)
+    return blank if blank < len(texts) else 0
+
+
+def _rows(path: Path, split: str | None) -> tuple[list[_Row], tuple[str, ...]]:
+    """Every row of a file as cells by column, and notes; UserError where there is none."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -152,7 +178,22 @@ def _rows(path: Path, split: str | None) -> list[_Row]:
         )
     if not rows:
         raise UserError(f"{path} holds no row; wanted at least one report")
-    return rows
+    repaired = sum(map(_repair, rows))
+    line = f"{path}: half characters (lone surrogates) in {repaired} rows are read as U+FFFD."
+    return rows, (line,) if repaired else ()
+
+
+def _repair(row: _Row) -> bool:
+    whole = {name: _whole(value) for name, value in row.items()}
+    changed = whole != dict(row)
+    row.update(whole)
+    return changed
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_whole(v) for v in value]
+    return _HALVES.sub("\ufffd", value) if isinstance(value, str) else value
 
 
 def _csv(path: Path, text: str) -> Iterator[_Row]:
@@ -164,10 +205,15 @@ def _csv(path: Path, text: str) -> Iterator[_Row]:
         if len(set(header)) != len(header):
             twice = next(name for n, name in enumerate(header) if name in header[:n])
             raise UserError(f"{path} has two columns {twice!r}; rename one")
-        for cells in reader:
-            if not cells:
+        lines = [(reader.line_num, cells) for cells in reader]
+        while lines and not lines[-1][1]:
+            lines.pop()
+        for number, cells in lines:
+            if not cells and len(header) != 1:
                 continue
-            where = f"{path}:{reader.line_num}"
+            # an empty line among rows of one column is its empty cell
+            cells = cells or [""]
+            where = f"{path}:{number}"
             if len(cells) != len(header):
                 raise UserError(
                     f"{where} has {len(cells)} cells, its header {len(header)}; quote cells that "
@@ -185,7 +231,7 @@ def _jsonl(path: Path, text: str) -> Iterator[_Row]:
             continue
         where = f"{path}:{number}"
         try:
-            value = json.loads(line)
+            value = json.loads(line, object_pairs_hook=_Object)
         except ValueError as error:
             raise UserError(f"{where} is no JSON ({error})") from error
         yield _object(value, where)
@@ -193,10 +239,15 @@ def _jsonl(path: Path, text: str) -> Iterator[_Row]:
 
 def _json(path: Path, text: str, split: str | None) -> Iterator[_Row]:
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_Object)
     except ValueError as error:
         raise UserError(f"{path} is no JSON ({error})") from error
-    if isinstance(value, dict) and any(value.values()) and all(map(_is_rows, value.values())):
+    splits = isinstance(value, dict) and any(value.values())
+    splits = splits and all(map(_is_rows, value.values()))
+    if isinstance(value, _Object) and value.twice is not None:
+        key = "split" if splits else "id"
+        raise UserError(f"{path}: {key} {value.twice!r} stands twice; keep one")
+    if splits:
         if split not in value:
             raise UserError(
                 f"{path} has the splits {', '.join(map(str, value))}, not {split or 'one'}; choose "
@@ -221,6 +272,8 @@ def _is_rows(value: Any) -> bool:
 def _object(value: Any, where: str) -> _Row:
     if not isinstance(value, dict):
         raise UserError(f"{where} is a {type(value).__name__}; wanted an object of columns")
+    if isinstance(value, _Object) and value.twice is not None:
+        raise UserError(f"{where}: column {value.twice!r} stands twice; keep one")
     return _Row(value, where)
 
 
@@ -290,14 +343,15 @@ def _texts(row: _Row, column: str) -> list[str]:
         return [_text(row, column)]
     if not value:
         raise UserError(f"{row.where}: {column!r} is an empty list; wanted a reference")
-    return [_text(_Row({column: text}, row.where), column) for text in value]
+    return [_text(_Row({column: t}, row.where), column) for t in value if t is not None]
 
 
 def _has_labels(path: Path, rows: Sequence[_Row], asked: str) -> bool:
     if asked:
         _column(path, rows, asked, (), "eval.labels_column")
         return True
-    lacking = [name for name in OBSERVATIONS if name not in rows[0]]
+    # a row that lacks what others have is refused where it is read
+    lacking = [name for name in OBSERVATIONS if not any(name in row for row in rows)]
     if not lacking:
         return True
     if len(lacking) < len(OBSERVATIONS):

@@ -26,7 +26,13 @@ from rrgclinical.scorecard import (
     report_rows,
     scorecard,
 )
-from rrgclinical.text import Tokenization, build_tokenization, r2gen_vocabulary, text_scores
+from rrgclinical.text import (
+    TextScores,
+    Tokenization,
+    build_tokenization,
+    r2gen_vocabulary,
+    text_scores,
+)
 from rrgtrain.errors import UserError
 from rrgtrain.report.scorecard_page import scorecard_page
 from rrgtrain.rewards import RewardService
@@ -155,7 +161,11 @@ class Judge:
         labels = self.rewards.labeller.label(texts, keep=True)
         line = self.read_truth
         if len(texts) > len(pairs.ids):
-            line += " Of several references of a study, half decide; scores take the best one."
+            line += (
+                " Of several references of a study, half decide. Clinical scores and METEOR take "
+                "the best one, RadCliQ the lowest value, ROUGE-L the best precision and recall, "
+                "BLEU the closest length, CIDEr the mean."
+            )
         return joined_truth(labels, owner), line
 
     def card(
@@ -171,18 +181,14 @@ class Judge:
         whole = all(pairs.references)
         if not whole:
             reason = "not every study has a reference report"
-            absent |= dict.fromkeys([*self.terms, "bleu_4", "rouge_l", "cider", "meteor"], reason)
+            words = ["bleu_4", "rouge_l", "cider", "meteor"]
+            absent = dict.fromkeys([*self.terms, "radcliq", *words], reason) | absent
         readings = {
             name: self._reading(reports, pairs.references if whole else None, absent)
             for name, reports in systems.items()
         }
         # a metric is of all systems or of none
-        readings = {
-            name: dataclasses.replace(
-                one, scores={k: v for k, v in one.scores.items() if k not in absent}
-            )
-            for name, one in readings.items()
-        }
+        readings = {name: _without(one, absent) for name, one in readings.items()}
         named = self.rewards.settings
         settings = CardSettings(
             resamples=self.settings.bootstrap,
@@ -225,6 +231,14 @@ class Judge:
         )
         absent |= words.missing
         return SystemReading(labels, scores, words)
+
+
+def _without(reading: SystemReading, absent: Mapping[str, str]) -> SystemReading:
+    scores = {name: column for name, column in reading.scores.items() if name not in absent}
+    text = reading.text
+    if isinstance(text, TextScores) and "meteor" in absent:
+        text = dataclasses.replace(text, meteor=None)
+    return dataclasses.replace(reading, scores=scores, text=text)
 
 
 def _vocabulary(settings: EvalSettings) -> frozenset[str] | None:
@@ -285,9 +299,11 @@ def write_card(
     """Write the files of a scorecard: `FILES` beside the page."""
     rows = report_rows(pairs, truth, readings, completions)
     texts = (as_json(card), as_csv(card), as_latex(card), "".join(rows))
-    for name, text in zip(FILES, texts, strict=True):
-        atomic_write(page.with_name(name), text)
-    atomic_write(page, scorecard_page(card, pairs, readings))
+    files = {page.with_name(name): text for name, text in zip(FILES, texts, strict=True)}
+    files[page] = scorecard_page(card, pairs, readings)
+    # all are made before the first is written: half an evaluation would stand in the way
+    for path, content in {path: text.encode() for path, text in files.items()}.items():
+        atomic_write(path, content)
 
 
 def _systems(words: Sequence[str], columns: Columns) -> dict[str, Reports]:

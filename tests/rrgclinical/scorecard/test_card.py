@@ -106,6 +106,20 @@ def test_several_references_vote() -> None:
     assert truth[0].tolist() == [2, *[0] * 13] and truth[1].tolist() == [0, 1, *[0] * 12]
 
 
+def test_references_that_disagree_leave_no_finding_blank() -> None:
+    labels = np.zeros((5, 14), dtype=np.int8)
+    edema, devices, none = (
+        OBSERVATIONS.index(n) for n in ("Edema", "Support Devices", "No Finding")
+    )
+    labels[0, edema] = labels[1, none] = 1
+    labels[2, devices] = labels[3, none] = 1
+    # one reference stays as it is
+    labels[4, [edema, none]] = 1
+    truth = joined_truth(labels, np.array([0, 0, 1, 1, 2]))
+    assert truth[:, none].tolist() == [0, 1, 1]
+    assert truth[:, edema].tolist() == [1, 0, 1] and truth[1, devices] == 1
+
+
 def test_a_metric_that_cannot_run_is_a_dash_and_a_line() -> None:
     made = card(absent={"green": "needs an endpoint", "ratescore": "needs <weights>"})
     text = as_text(made)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,13 @@ def test_rows_are_joined_by_order_on_request_only() -> None:
         pair_reports({"mine": reports(None, "a")}, bare, by="row")
     with pytest.raises(UserError, match="ids in another order"):
         pair_reports({"mine": reports("cab", *"cab")}, TRUTH, by="row")
+
+
+def test_notes_of_files_are_kept_once() -> None:
+    truth = dataclasses.replace(TRUTH, notes=("truth.csv: a note.",))
+    mine = dataclasses.replace(reports("abc", *"abc"), notes=("mine.csv: another.",))
+    notes = pair_reports({"A": mine, "B": mine}, truth).notes
+    assert notes == ["truth.csv: a note.", "mine.csv: another."]
 
 
 def test_empty_reports_and_references_are_counted() -> None:

@@ -68,6 +68,37 @@ def test_several_references_of_an_id(tmp_path: Path) -> None:
         assert (found.ids, found.texts) == (["1", "2"], [["one", "two"], ["only"]])
 
 
+def test_blank_references_count_for_none_beside_another(tmp_path: Path) -> None:
+    rows = written(tmp_path / "a.csv", "id,reference\n1,one\n1,\n2, \n2,\n1,two\n")
+    lists = [
+        {"id": 1, "reference": ["one", None, "", "one", "two"]},
+        {"id": 2, "reference": [" ", None]},
+    ]
+    for path in (rows, written(tmp_path / "a.json", json.dumps(lists))):
+        found = read_references(path)
+        assert found.texts == [["one", "two"], [" "]]
+        (line,) = found.notes
+        assert line.endswith("1 blank references, of ids that have others, count for none.")
+
+
+def test_empty_lines_of_one_column_are_empty_reports(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "report\nA\n\nC\n\n\n")
+    assert only(path) == (None, ["A", "", "C"])
+    path = written(tmp_path / "b.csv", "id,report\n1,A\n\n2,C\n")
+    assert only(path) == (["1", "2"], ["A", "C"])
+
+
+def test_half_characters_are_replaced_aloud(tmp_path: Path) -> None:
+    text = r'{"1": "Clear.\ud83d", "2": "\ud83d\ude00", "3": ["a\udc00"]}'
+    found = read_references(written(tmp_path / "a.json", text))
+    assert found.texts == [["Clear.\ufffd"], ["\U0001f600"], ["a\ufffd"]]
+    (line,) = found.notes
+    assert "half characters (lone surrogates) in 2 rows are read as U+FFFD" in line
+    text = r'{"id": 1, "report": "x\ud83d"}'
+    (mine,) = read_predictions(written(tmp_path / "a.jsonl", text)).values()
+    assert mine.texts == [["x\ufffd"]] and "in 1 rows" in mine.notes[0]
+
+
 @pytest.mark.parametrize("val", [{}, {"val": []}])
 def test_splits_of_an_annotation(tmp_path: Path, val: dict[str, list]) -> None:
     splits = {"train": [{"id": "a", "report": "x"}], "test": [{"id": "b", "report": "y"}], **val}
@@ -118,6 +149,10 @@ REFUSED = {
     "cell.jsonl": ('{"id": 1, "report": 3}', "'report' is a int; wanted a report"),
     "gap.jsonl": ('{"id": 1, "report": "a"}\n{"id": 2}', "gap.jsonl:2 has no 'report'"),
     "id.csv": ("id,report\n ,a\n", "id.csv:2 has an empty 'id'"),
+    "id.json": ('{"1": "a", "2": "b", "1": "c"}', "id.json: id '1' stands twice; keep one"),
+    "split.json": ('{"val": [{"id": 1}], "val": [{"id": 2}]}', "split 'val' stands twice"),
+    "key.json": ('[{"id": 1, "report": "a", "id": 2}]', r"key.json\[0\]: column 'id' stands twice"),
+    "key.jsonl": ('{"id": 1, "report": "a", "report": "b"}', "column 'report' stands twice"),
     "ids.csv": ("id,report\n1,a\n2,b\n1,c\n", r"id '1' stands twice \(.*:2, .*:4\)"),
 }
 
@@ -150,6 +185,15 @@ def test_bad_labels_are_refused(tmp_path: Path, name: str) -> None:
     text, line = BAD_LABELS[name]
     with pytest.raises(UserError, match=line):
         read_references(written(tmp_path / "a.csv", text))
+
+
+def test_labels_that_the_first_row_lacks_are_refused(tmp_path: Path) -> None:
+    bare = {"id": 1, "reference": "x"}
+    rows = [bare, {**bare, "id": 2, **dict.fromkeys(OBSERVATIONS, 1)}]
+    path = written(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    with pytest.raises(UserError, match=r"a.jsonl:1 has no 'Enlarged.*', which other rows have"):
+        read_references(path)
+    assert read_references(path, want_labels=False).labels is None
 
 
 def test_labels_that_are_wanted_or_not(tmp_path: Path) -> None:

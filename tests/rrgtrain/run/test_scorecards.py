@@ -12,6 +12,8 @@ import pytest
 
 from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report
+from rrgclinical.text import JavaError
+from rrgclinical.text.statistics import Corpus
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
@@ -156,7 +158,10 @@ def test_gold_labels_are_the_truth() -> None:
     Path("labels.csv").write_text("\n".join(bare) + "\n")
     recipe = load_config(Recipe, None, FAST)
     card = evaluate_files(recipe, ["mine.json"], Path("labels.csv"), None)
-    assert card.absent["bleu_4"] == "not every study has a reference report"
+    for metric in ("bleu_4", "entity_f1"):
+        assert card.absent[metric] == "not every study has a reference report"
+    # its own reason stays
+    assert card.absent["radcliq"].startswith("no weights; set reward.options.bertscore")
     assert "bleu_4" not in card.groups[0].systems["mine"]
 
 
@@ -175,8 +180,9 @@ def test_the_best_of_several_references_counts() -> None:
     assert any("Of several references of a study, half decide" in note for note in card.notes)
     # both have half of the votes
     positive = {f.name for f in card.findings if f.positives}
-    wanted = {"Cardiomegaly", "Pleural Effusion", "Pneumothorax", "Edema", "No Finding"}
-    assert positive == wanted
+    assert positive == {"Cardiomegaly", "Pleural Effusion", "Pneumothorax", "Edema"}
+    (line,) = [note for note in card.notes if "half decide" in note]
+    assert "BLEU the closest length, CIDEr the mean" in line
 
 
 def test_models_are_measured_where_their_files_are_named(tmp_path: Path) -> None:
@@ -213,6 +219,11 @@ def test_radcliq_is_measured_where_its_three_models_are_named(tmp_path: Path) ->
     texts = [MINE[key] for key in REFERENCES]
     assert found == pytest.approx(models.score(texts, list(REFERENCES.values())).mean(), abs=1e-6)
     assert "radcliq" not in card.absent
+    bare = {"id": "a", **dict.fromkeys(OBSERVATIONS, 0)}
+    Path("labels.jsonl").write_text(json.dumps(bare))
+    Path("a.json").write_text('{"a": "Edema."}')
+    card = evaluate_files(recipe, ["a.json"], Path("labels.jsonl"), None)
+    assert card.absent["radcliq"] == "not every study has a reference report"
     del recipe.reward.options["chexbert"]
     with pytest.raises(UserError, match="model files are missing: reward.options.chexbert.weights"):
         evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
@@ -232,6 +243,38 @@ def test_a_metric_that_fails_is_absent_of_all_systems(monkeypatch: pytest.Monkey
     card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
     assert "out of memory" in card.absent["match"]
     assert all("match" not in found for found in card.groups[0].systems.values())
+
+
+def test_meteor_that_fails_for_one_system_is_absent_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def fails_later(corpus: Corpus) -> np.ndarray:
+        calls.append(1)
+        if len(calls) > 1:
+            raise JavaError("out of memory")
+        return np.ones((4, 23))
+
+    monkeypatch.setattr("rrgclinical.text.scores.meteor_statistics", fails_later)
+    recipe = load_config(Recipe, None, ["eval.bootstrap=20"])
+    card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+    assert card.absent["meteor"] == "out of memory" and len(calls) == 2
+    found = card.groups[0].systems
+    assert not any("meteor" in one for one in found.values()) and "bleu_4" in found["mine"]
+
+
+def test_half_characters_leave_no_half_evaluation(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("half.json").write_text(json.dumps({**MINE, "b": "Clear.\ud83d"}))
+    assert scored("--predictions", "half.json", "--out", "half") == 0
+    assert "half characters (lone surrogates) in 1 rows" in capsys.readouterr().out
+    assert "Clear.\ufffd" in Path("half/predictions.jsonl").read_text(encoding="utf-8")
+    # a page that cannot be made leaves nothing in the way of the next try
+    monkeypatch.setattr("rrgtrain.run.scorecards.scorecard_page", lambda *_: "\ud83d")
+    recipe = load_config(Recipe, None, FAST)
+    with pytest.raises(UnicodeEncodeError):
+        evaluate_files(recipe, ["mine.json"], Path("truth.json"), Path("out"))
+    assert list(Path("out").iterdir()) == []
 
 
 def test_rare_words_of_references_are_unknown_as_in_published_rows(
