@@ -14,8 +14,9 @@ CheXpert-v1.0), so any folder that holds train or valid is taken, the format wit
 
 Rows with the same patient and study are one study; the first one's text is its report. With
 data.prior=last the images of the patient's study before it in `patient_report_date_order` are its
-prior. The paper calls that order chronological; a public workshop that read dates in the reports
-found about half of such pairs inverted, which could not be checked here.
+prior, but for studies that annotation.json puts neither in the same split nor in train; those
+passed over are counted. The paper calls that order chronological; a public workshop that read dates
+in the reports found about half of such pairs inverted, which could not be checked here.
 
 The split is the table's: train, and valid as val; there is no test. MambaXray-VL's split, which
 DEER and OraPO evaluate on (57,805 with findings: 40,463, 5,780 and 11,562; arXiv 2410.00379), is a
@@ -110,6 +111,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
             f"{root} has no folder such as PNG/{next(iter(patients), 'train/patient00001')} for a "
             f"patient of {table.name}; put the images there, or set data.images=none"
         )
+    passed_over: set[str] = set()
     for folder, studies in patients.items():
         if wanted.images != "none" and folder not in folders:
             for rows in studies:
@@ -122,9 +124,9 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
                 catalogue.leave_out("not in annotation.json")
                 continue
             images = [*_refs(base, rows, suffix)]
-            earlier = [other for other in studies if other.order < rows.order]
-            if earlier and wanted.prior == "last":
-                images += _refs(base, earlier[-1], suffix, prior=True)
+            if wanted.prior == "last":
+                earlier = _prior(rows, studies, split, passed_over)
+                images += [] if earlier is None else _refs(base, earlier, suffix, prior=True)
             study = Study(
                 id=rows.name.replace("/", "_"),
                 split=rows.split if split is None else split[rows.name],
@@ -144,6 +146,10 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
                 findings=rows.cell("section_findings"),
                 impression=rows.cell("section_impression"),
             )
+    if passed_over:
+        catalogue.notes.append(
+            f"{len(passed_over)} studies are no prior of later ones, which have another split"
+        )
     if split is None:
         _add_test_set(root, folders, suffix, wanted, catalogue)
 
@@ -197,6 +203,18 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _prior(
+    rows: _Rows, studies: list[_Rows], split: dict[str, str] | None, passed_over: set[str]
+) -> _Rows | None:
+    """Return the latest study before this one that is in its split or in train."""
+    for other in reversed(studies):
+        if other.order < rows.order:
+            if split is None or split.get(other.name) in ("train", split[rows.name]):
+                return other
+            passed_over.add(other.name)
+    return None
 
 
 def _refs(

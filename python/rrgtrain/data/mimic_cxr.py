@@ -16,7 +16,7 @@ NegBio, and of records and studies, are not read: paths follow from the ids.
   swimmer's, axial, none given) the view is "".
 - `data.prior=last` adds the images of the patient's latest study before this one, by StudyDate
   and StudyTime; of several at one time that with the greatest id. A study's time is that of its
-  first image.
+  first image. One that is neither in the same split nor in train is passed over, and counted.
 - Labels: 1 positive, 0 negative, -1 uncertain, empty blank. Where the radiologist has labelled a
   study, those labels are taken and marked expert.
 - A study whose report has not the sections asked for (`sections.py`) is left out, and so is one
@@ -80,7 +80,7 @@ def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     files = MimicFiles(root)
     exams = _exams(files, wanted, catalogue)
     labels, expert = _labels(files, exams, catalogue)
-    priors = _priors(exams) if wanted.prior == "last" else {}
+    priors = _priors(exams, catalogue) if wanted.prior == "last" else {}
     reports = files.reports(wanted.reports)
     patients = patients_of(reports)
     images, suffix = reports, ""
@@ -218,20 +218,28 @@ def _time(date: str, time: str) -> tuple[int, float] | None:
     return (int(day[0]), float(hour[0])) if day and hour else None
 
 
-def _priors(exams: dict[str, _Exam]) -> dict[str, str]:
-    """Return each study's prior: the same patient's latest study at an earlier time."""
+def _priors(exams: dict[str, _Exam], catalogue: Catalogue) -> dict[str, str]:
+    """Return each study's prior: the patient's latest at an earlier time, in its split or train."""
     of_patient: dict[str, list[tuple[tuple[int, float], int, str]]] = {}
     for name, exam in exams.items():
         if exam.time is not None:
             number = int(name) if name.isdigit() else 0
             of_patient.setdefault(exam.patient, []).append((exam.time, number, name))
     priors = {}
+    passed_over: set[str] = set()
     for studies in of_patient.values():
         studies.sort()
         for place, (time, _, name) in enumerate(studies):
-            earlier = next((s for s in reversed(studies[:place]) if s[0] < time), None)
-            if earlier is not None:
-                priors[name] = earlier[2]
+            for at, _, earlier in reversed(studies[:place]):
+                if at < time and exams[earlier].split in ("train", exams[name].split):
+                    priors[name] = earlier
+                    break
+                if at < time:
+                    passed_over.add(earlier)
+    if passed_over:
+        catalogue.notes.append(
+            f"{len(passed_over)} studies are no prior of later ones, which have another split"
+        )
     return priors
 
 

@@ -118,6 +118,29 @@ def test_the_prior_goes_by_the_order_and_not_by_the_place(tmp_path):
     assert all(not i.prior for s in by_id(found(tmp_path)).values() for i in s.images)
 
 
+def test_a_prior_is_of_the_same_split_or_of_train(tmp_path):
+    """By study, a split would prompt a train study with a test study's images."""
+    rows = [row(1, study, "view1_frontal", study) for study in (1, 2, 3, 4)]
+    split = {"train": [1, 3], "val": [], "test": [2, 4]}
+    entries = {
+        name: [{"image_path": [f"train/patient00001/study{n}/view1_frontal.png"]} for n in of]
+        for name, of in split.items()
+    }
+    (write(tmp_path, rows) / "annotation.json").write_text(json.dumps(entries))
+    catalogue = found(tmp_path, prior="last")
+    priors = {
+        s.id[-6:]: [i.path.parent.name for i in s.images if i.prior]
+        for s in by_id(catalogue).values()
+    }
+    assert priors == {
+        "study1": [],
+        "study2": ["study1"],
+        "study3": ["study1"],
+        "study4": ["study3"],
+    }
+    assert any(note.startswith("1 studies are no prior of later") for note in catalogue.notes)
+
+
 def test_a_prior_is_no_frontal_image_of_the_study(tmp_path):
     rows = [row(1, 1, "view1_frontal", 1), row(1, 2, "view1_lateral", 2)]
     catalogue = found(write(tmp_path, rows), prior="last", images="frontal")

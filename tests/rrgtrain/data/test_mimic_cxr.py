@@ -92,6 +92,16 @@ def test_the_prior_is_the_latest_study_before(tmp_path):
     assert not any(i.prior for s in every(load(tmp_path)).values() for i in s.images)
 
 
+def test_a_prior_is_of_the_same_split_or_of_train(tmp_path):
+    path = tree.write_mimic(tmp_path) / "mimic-cxr-2.0.0-split.csv"
+    path.write_text(path.read_text().replace("53911762,10000032,train", "53911762,10000032,test"))
+    catalogue = load(tmp_path, prior="last")
+    studies = every(catalogue)
+    priors = {n: {i.path.parent.name for i in s.images if i.prior} for n, s in studies.items()}
+    assert priors["53911762"] == priors["53189527"] == {f"s{FIRST}"}
+    assert any(note.startswith("1 studies are no prior of later") for note in catalogue.notes)
+
+
 def test_of_priors_at_one_time_the_greatest_id_is_taken(tmp_path):
     at = ("21800506", "80000.0", ("AP",))
     studies = [
