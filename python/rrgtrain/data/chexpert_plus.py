@@ -104,7 +104,9 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
     labels = _labels(root, LABELS_OF[wanted.sections], catalogue)
     human = _human(root, ("valid.csv", "val_labels.csv"), catalogue)
     patients: dict[str, list[_Rows]] = {}
+    lacking = dict(split or {})
     for rows in _studies(table, wanted.sections, catalogue):
+        lacking.pop(rows.name, None)
         patients.setdefault(rows.folder, []).append(rows)
     if wanted.images != "none" and not any(folder in folders for folder in patients):
         raise UserError(
@@ -146,6 +148,8 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
                 findings=rows.cell("section_findings"),
                 impression=rows.cell("section_impression"),
             )
+    for name in lacking.values():
+        catalogue.leave_out("of annotation.json that have no report here", split=name)
     if passed_over:
         catalogue.notes.append(
             f"{len(passed_over)} studies are no prior of later ones, which have another split"

@@ -77,13 +77,16 @@ def load_open_i(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             f"{root} has no images such as NLMCXR_png/CXR1_1_IM-0001-3001.png; unpack them there, "
             "or set data.images=none"
         )
+    lacking = dict(split or {})
     for path in reports:
+        lacking.pop(f"CXR{path.stem}", None)  # one that cannot be parsed is broken, not lacking
         tree = _parse(path, catalogue)
         if tree is None:
             continue
         uid = tree.find("uId")
         name = "" if uid is None else uid.get("id", "").strip()
         where = f"{path.name}: {name}"
+        lacking.pop(name, None)
         if not name:
             catalogue.add_broken(path.name, "has no <uId id=...>; download the reports again")
         elif split is not None and name not in split:
@@ -92,8 +95,8 @@ def load_open_i(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             images = [] if wanted.images == "none" else _images(tree, files, views)
             if None in images:
                 ids = [image.get("id") for image in tree.iter("parentImage")]
-                lacking = ids[images.index(None)]
-                catalogue.add_broken(where, f"has image {lacking!r}, not found under {root}")
+                absent = ids[images.index(None)]
+                catalogue.add_broken(where, f"has image {absent!r}, not found under {root}")
                 continue
             texts = {e.get("Label"): _text(e) for e in tree.iter("AbstractText")}
             study = Study(
@@ -113,6 +116,8 @@ def load_open_i(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
                 findings=texts.get("FINDINGS", ""),
                 impression=texts.get("IMPRESSION", ""),
             )
+    for name in lacking.values():
+        catalogue.leave_out("of annotation.json that have no report here", split=name)
 
 
 def _reports(root: Path) -> list[Path]:
@@ -196,8 +201,12 @@ def _split_of_r2gen(path: Path) -> dict[str, str] | None:
         entries = annotation.get(name, []) if isinstance(annotation, dict) else None
         if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
             raise UserError(f"{path}: no list {name!r}; wanted R2Gen's layout, train, val and test")
-        # R2Gen's ids are "<study>_<image>"
-        split |= {str(entry.get("id", "")).split("_")[0]: name for entry in entries}
+        for entry in entries:
+            study = str(entry.get("id", "")).split("_")[0]  # R2Gen's ids are "<study>_<image>"
+            if split.setdefault(study, name) != name:
+                raise UserError(
+                    f"{path}: {study} is in {split[study]} and in {name}; keep it in one"
+                )
     return split
 
 

@@ -137,7 +137,8 @@ def _images(
     refs = []
     for path, view in zip(paths, views, strict=True):
         inner = path.removeprefix("../")
-        if not inner.startswith("deid_png/") or ".." in inner.split("/") or "\0" in inner:
+        parts = Path(inner).parts
+        if parts[:1] != ("deid_png",) or len(parts) == 1 or ".." in parts or "\0" in inner:
             catalogue.add_broken(where, f"has image {path!r}; wanted a path in ../deid_png")
             return None
         refs.append(ImageRef(root / inner, VIEWS.get(str(view).strip().upper(), "")))

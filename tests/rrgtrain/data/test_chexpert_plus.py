@@ -264,6 +264,12 @@ def test_annotation_json_decides_the_split(tmp_path):
         "patient00002_study1": "test",
     }
     assert dict(catalogue.left_out) == {"not in annotation.json": 2}
+    absent = entry | {"image_path": ["train/patient00009/study1/view1_frontal.png"]}
+    (tmp_path / "annotation.json").write_text(
+        json.dumps({"train": [entry], "val": [absent], "test": []})
+    )
+    rule = "of annotation.json that have no report here"
+    assert found(tmp_path).left_out_of[rule] == {"val": 1}
     (tmp_path / "annotation.json").write_text(
         json.dumps({"train": [entry], "val": [], "test": [entry]})
     )

@@ -118,6 +118,15 @@ def test_r2gens_split_is_taken_where_it_lies_beside(tmp_path):
     catalogue = found(tmp_path)
     assert {s.id: s.split for s in by_id(catalogue).values()} == {"CXR2": "val", "CXR1": "test"}
     assert dict(catalogue.left_out) == {"not in annotation.json": 1}
+    entries["train"] = [{"id": "CXR9_IM-0001"}, {"id": "CXR8_IM-0001"}]
+    (tmp_path / "annotation.json").write_text(json.dumps(entries))
+    (tmp_path / "ecgen-radiology/8.xml").write_text("<eCitation>")
+    catalogue = found(tmp_path)
+    assert catalogue.left_out["of annotation.json that have no report here"] == 1
+    assert catalogue.left_out_of["of annotation.json that have no report here"] == {"train": 1}
+    entries["train"] = [{"id": "CXR1_IM-0001"}]
+    (tmp_path / "annotation.json").write_text(json.dumps(entries))
+    refused(SOURCE, tmp_path, "CXR1 is in train and in test; keep it in one")
     (tmp_path / "annotation.json").write_text('{"train": {}}')
     refused(SOURCE, tmp_path, "no list 'train'")
 

@@ -48,7 +48,7 @@ def write(root, train=TRAIN, valid=VALID, folder="metadata"):
         (root / folder / f"{name}_metadata_view_position.json").write_text(json.dumps(studies))
         for study in studies.values():
             for path in study["ImagePath"] if isinstance(study["ImagePath"], list) else []:
-                if path.startswith("../deid_png"):
+                if path.startswith("../deid_png/P"):
                     image = root / path.removeprefix("../")
                     image.parent.mkdir(parents=True, exist_ok=True)
                     image.write_bytes(b"x")
@@ -108,6 +108,7 @@ def test_patients_without_images_are_counted_and_none_at_all_is_refused(tmp_path
             {"ImagePath": ["../deid_png/../../a.png"], "ImageViewPosition": ["PA"]},
             "wanted a path in",
         ),
+        ({"ImagePath": ["../deid_png/"], "ImageViewPosition": ["PA"]}, "wanted a path in"),
         ({"ImagePath": ["/etc/passwd"], "ImageViewPosition": ["PA"]}, "wanted a path in"),
         ({"ImageViewPosition": ["PA"]}, r"has 2 images and ImageViewPosition \['PA'\]"),
         ({"Findings": "\ud800"}, "not Unicode"),
