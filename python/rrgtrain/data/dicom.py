@@ -83,6 +83,9 @@ def read_dicom(file: Path) -> DicomImage:
         frames = int(dataset.get("NumberOfFrames") or 1)
         stored = _stored(dataset) if photometric in PHOTOMETRIC and frames == 1 else None
         shown = None if stored is None else _shown(stored, dataset)
+        if shown is not None and stored is not None:
+            shown = 255 - shown if photometric == "MONOCHROME1" else shown
+            shown[_padding(stored, dataset)] = 0
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
     except InvalidDicomError:
@@ -94,14 +97,11 @@ def read_dicom(file: Path) -> DicomImage:
             f"{file}: DICOM pixels cannot be decoded ({reason}); re-export it as "
             "uncompressed DICOM or PNG"
         ) from None
-    if shown is None or stored is None:
+    if shown is None:
         seen = f"multi-frame DICOM ({frames} frames) is not supported"
         if frames == 1:
             seen = f"the photometric interpretation is {photometric or 'missing'}"
         raise UserError(f"{file}: {seen}; wanted one frame, {' or '.join(PHOTOMETRIC)}")
-    if photometric == "MONOCHROME1":
-        shown = 255 - shown
-    shown[_padding(stored, dataset)] = 0
     return DicomImage(shown, modality, body_part, int(dataset.BitsStored))
 
 
@@ -191,7 +191,8 @@ def _padding(stored: np.ndarray, dataset: Dataset) -> np.ndarray:
     first = dataset.get("PixelPaddingValue")
     if first is None:
         return np.zeros(stored.shape, dtype=bool)
-    ends = [first, dataset.get("PixelPaddingRangeLimit", first)]
+    limit = dataset.get("PixelPaddingRangeLimit")
+    ends = [first, first if limit is None else limit]
     if dataset.PixelRepresentation:
         # some writers give the bits of a negative value as an unsigned number
         size = 2 ** int(dataset.BitsAllocated)

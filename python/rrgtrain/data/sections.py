@@ -4,14 +4,16 @@ The headings are those that MIT-LCP/mimic-cxr lists in txt/section_parser.py. Th
 
 1. A heading begins a line and ends in a colon: capitals of which a word is known (`NAMES`), or a
    known name in any case ("Findings:"). A known name in capitals is a heading alone on its line
-   too, and behind a full stop or two blanks within a line. Slips of the pen ("FINDINDGS") are
-   known by their nearness. Capitals of which no word is known, as "LUNGS:", cut nothing.
+   too, and behind a full stop or two blanks within a line. FINDINGS: and IMPRESSION: cut behind
+   any blank, and need none after the colon: missed, they would leave the answer in the prompt.
+   Slips of the pen ("FINDINDGS") are known by their nearness. Capitals of which no word is known,
+   as "LUNGS:", cut nothing.
 2. A heading that names views ("CHEST, TWO VIEWS:") stands for FINDINGS in a report that has none;
    within findings or impression it cuts nothing.
 3. A line of underscores, FINAL REPORT and FINAL ADDENDUM begin anew. All of a final addendum is
    addendum. Addenda, wet reads, notifications and recommendations are no part of a report.
 4. Several sections of one name are joined in their order, one that says the same left out.
-   FINDINGS AND IMPRESSION is both.
+   FINDINGS AND IMPRESSION is both; FINDINGS or IMPRESSION and another name is the first two's.
 5. Without findings, the paragraphs after the first of the last section before the impression
    (comparison, say) stand under no heading. They are `unheaded`, not context, which would show
    the answer in the prompt; nor are they findings, since published counts go by the heading. A
@@ -27,19 +29,20 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 
-# A section's name, and words of a heading that give it: the first line that fits.
+# A section's name, and words of a heading that give it: the first line that fits. The answer's
+# names stand before those of what is dropped or goes into the prompt.
 NAMES: tuple[tuple[str, str], ...] = (
     ("addendum", r"ADDENDUM"),
     ("wet read", r"WET ?READ"),
     ("notification", r"NOTIFICATION"),
-    ("recommendations", r"RECOMMENDATION(S|\(S\))?"),
     (
         "findings and impression",
         r"FINDINGS? ?(AND|/|&) ?IMPRESSION|IMPRESSION ?(AND|/|&) ?FINDINGS?",
     ),
     ("impression", r"IMPRESSIONS?|CONCLUSIONS?"),
-    ("comparison", r"COMPARISONS?|REFERENCE EXAM(INATION)?"),
     ("findings", r"FINDINGS?"),
+    ("recommendations", r"RECOMMENDATION(S|\(S\))?"),
+    ("comparison", r"COMPARISONS?|REFERENCE EXAM(INATION)?"),
     ("indication", r"INDICATIONS?|HISTORY|REASON FOR|CLINICAL (INFORMATION|DATA|QUESTION)"),
     ("technique", r"TECHNIQUES?"),
     ("examination", r"EXAM|EXAMINATION|STUDY"),
@@ -58,16 +61,21 @@ NEAR = 0.8
 
 _PATTERNS = tuple((name, re.compile(rf"\b(?:{words})(?!\w)")) for name, words in NAMES)
 _MAIN = r"FINDINGS?|IMPRESSION|INDICATION|COMPARISONS?|TECHNIQUE|HISTORY|EXAMINATION|CONCLUSION"
+_AND = r" ?(?:AND|/|&) ?"
+_ANSWER = rf"(?:(?:{_MAIN}){_AND})?(?:FINDINGS?|IMPRESSION)"
 _IN_ANY_CASE = re.compile(
-    rf"(?:{_MAIN}|FINDINGS? ?(?:AND|/) ?IMPRESSION|CLINICAL (?:HISTORY|INFORMATION|INDICATION)"
+    rf"(?:(?:{_MAIN})(?:{_AND}(?:{_MAIN}|RECOMMENDATION(?:S|\(S\))?))?"
+    r"|CLINICAL (?:HISTORY|INFORMATION|INDICATION)"
     r"|REASON FOR EXAM(?:INATION)?|ADDENDUM|WET READ|NOTIFICATION|RECOMMENDATIONS?)",
     re.I,
 )
 _HEADING = re.compile(
     r"^[ \t]*(?:(?P<rule>_{10,}|FINAL REPORT|FINAL ADDENDUM)[ \t]*$"
-    r"|(?P<head>[A-Za-z][^\n:]{1,80}):(?=\s|\Z)"
+    r"|(?P<head>[A-Z][^\na-z:]{1,80}"
+    rf"|[A-Za-z](?:(?![ \t](?:{_ANSWER}):)[^\n:]){{1,80}}):(?=\s|\Z)"
     rf"|(?P<alone>{_MAIN})[ \t]*$)"
-    rf"|(?:(?<=[.?!)])[ \t]|(?<=[ \t])[ \t])[ \t]*(?P<inline>{_MAIN}):(?=\s|\Z)",
+    rf"|(?:(?<=[.?!)])[ \t]|(?<=[ \t])[ \t])[ \t]*(?P<inline>{_MAIN}):(?=\s|\Z)"
+    rf"|(?:^|(?<=[ \t]))(?P<answer>{_ANSWER}):",
     re.M,
 )
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
@@ -125,7 +133,11 @@ def section_name(heading: str) -> str:
 
 
 def cut_sections(report: str) -> list[Section]:
-    """Cut a report at its headings; headings and texts together are the report, in order."""
+    """Cut a report at its headings; headings and texts together are the report, in order.
+
+    Line ends of any kind become line feeds first.
+    """
+    report = re.sub(r"\r\n?", "\n", report)
     sections = []
     name, heading, start = "preamble", "", 0
     final_addendum = False
@@ -135,7 +147,9 @@ def cut_sections(report: str) -> list[Section]:
             final_addendum = rule == "FINAL ADDENDUM"
             new = "addendum" if final_addendum else "preamble"
         else:
-            new = section_name(match["head"] or match["alone"] or match["inline"])
+            new = section_name(
+                match["head"] or match["alone"] or match["inline"] or match["answer"]
+            )
             if not new or final_addendum:
                 continue
             inside = name in ("findings", "impression", "findings and impression")

@@ -164,6 +164,25 @@ def test_padding_of_signed_pixels(tmp_path, kind, value, implicit):
     assert (grey[0] == 0).all() and {grey[1:].min(), grey[1:].max()} == {0, 255}
 
 
+@pytest.mark.parametrize("window", [{}, {"WindowCenter": 1000, "WindowWidth": 800}])
+def test_an_empty_limit_of_padding_is_none(tmp_path, window):
+    values = VALUES.copy()
+    values[0] = 65535
+    plain = write(tmp_path / "a.dcm", values, PixelPaddingValue=65535, **window)
+    data = pydicom.dcmread(plain)
+    data.add_new("PixelPaddingRangeLimit", "US", None)
+    data.save_as(tmp_path / "b.dcm")
+    assert (read(tmp_path / "b.dcm") == read(plain)).all()
+
+
+def test_two_limits_of_padding_are_one_line(tmp_path):
+    file = write(tmp_path / "a.dcm", PixelPaddingValue=9, WindowCenter=1000, WindowWidth=800)
+    data = pydicom.dcmread(file)
+    data.add_new("PixelPaddingRangeLimit", "US", [1, 2])
+    data.save_as(tmp_path / "a.dcm")
+    refused(tmp_path / "a.dcm", "cannot be decoded")
+
+
 def test_padding_that_no_pixel_can_hold_pads_none(tmp_path):
     grey = read(stored(write(tmp_path / "a.dcm", PixelPaddingValue=65535), 12))
     assert grey.max() == 255

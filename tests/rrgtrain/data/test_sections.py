@@ -192,6 +192,46 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
         "FINDINGS: A\r\n b.\r\n\r\nIMPRESSION: C.\r\n",
         dict(findings="A b.", impression="C."),
     ),
+    *(
+        (
+            f"line ends {end!r}",
+            "FINAL REPORT\nINDICATION: Cough.\nCOMPARISON: None.\n\nFINDINGS\nA.\n\n"
+            "IMPRESSION\nB.\n".replace("\n", end),
+            dict(indication="Cough.", comparison="None.", findings="A.", impression="B."),
+        )
+        for end in ("\r\n", "\r")
+    ),
+    (
+        "no blank after the colon",
+        " COMPARISON: None.\n FINDINGS:A.\n\n IMPRESSION:B.\n",
+        dict(comparison="None.", findings="A.", impression="B."),
+    ),
+    *(
+        (
+            f"one blank behind {word}{place!r}",
+            f" COMPARISON:{place}{word} FINDINGS: A.\n\n IMPRESSION: B.\n",
+            dict(comparison=word, findings="A.", impression="B."),
+        )
+        for word in ("___", "None", "Chest of ___,")
+        for place in (" ", "\n ")
+    ),
+    (
+        "both names behind one blank",
+        "COMPARISON: ___ FINDINGS/IMPRESSION: A.",
+        dict(comparison="___", findings="A.", impression="A."),
+    ),
+    *(
+        (heading, f"COMPARISON: ___.\n {heading}: A.\n", {"comparison": "___."} | parts)
+        for heading, parts in (
+            ("COMPARISON/FINDINGS", {"findings": "A."}),
+            ("FINDINGS AND COMPARISON", {"findings": "A."}),
+            ("Comparison and findings", {"findings": "A."}),
+            ("FINDINGS AND RECOMMENDATIONS", {"findings": "A."}),
+            ("IMPRESSION AND RECOMMENDATION(S)", {"impression": "A."}),
+            ("Impression/Recommendation", {"impression": "A."}),
+            ("FINDINGS, IMPRESSION AND RECOMMENDATIONS", {"impression": "A."}),
+        )
+    ),
     ("accents", "FINDINGS: Sjögren.", {"findings": "Sjögren."}),
     ("nothing", "", {}),
     ("white space", " \n\n\t\n", {}),
