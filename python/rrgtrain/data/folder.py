@@ -1,8 +1,8 @@
 """Finds the images below a directory and makes studies of them, without references.
 
 Images are files named .png, .jpg, .jpeg, .tif, .tiff, .dcm or .dicom in any case, and files without
-a suffix that begin as DICOM does, as scanners export them. Hidden files are none, links to
-directories are not followed; everything left out is counted.
+a suffix, or with a number for one, as a UID ends, that begin as DICOM does, as scanners export
+them. Hidden files are none, links to directories are not followed; everything left out is counted.
 """
 
 from __future__ import annotations
@@ -73,7 +73,12 @@ def _is_image(path: Path) -> bool:
         return False
     if path.suffix.lower() in SUFFIXES:
         return True
-    return not path.suffix and path.is_file() and is_dicom(path)
+    if path.suffix and not path.suffix[1:].isdigit():
+        return False
+    try:
+        return path.is_file() and is_dicom(path)
+    except OSError:
+        return True  # its reason is given where images are read
 
 
 def with_context(folder: Folder, table: str | Path) -> tuple[list[Study], int]:
@@ -123,9 +128,18 @@ def _rows(table: Path) -> Sequence[tuple[int, str, Mapping[str, str]]]:
                     f"{table}: the columns are {', '.join(columns) or 'none'}; wanted id or path, "
                     f"and any of {', '.join(CONTEXT)}"
                 )
-            return [
-                (reader.line_num, row[key] or "", {name: row[name] or "" for name in known})
-                for row in reader
-            ]
+            twice = next((name for name in columns if name and columns.count(name) > 1), None)
+            if twice is not None:
+                raise UserError(f"{table}: two columns are called {twice!r}; leave one of them")
+            rows = []
+            for row in reader:
+                # the reader keeps surplus cells under None, and makes None of missing ones
+                if None in row or None in row.values():
+                    raise UserError(
+                        f"{table}:{reader.line_num}: not {len(columns)} cells as in the header; "
+                        "put text that has a comma in double quotes"
+                    )
+                rows.append((reader.line_num, row[key], {name: row[name] for name in known}))
+            return rows
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(f"{table} cannot be read ({error}); wanted a CSV in UTF-8") from error

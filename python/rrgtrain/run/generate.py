@@ -1,7 +1,8 @@
 """`rrgtrain generate`: reports of the images below a directory, without references.
 
 Broken images are listed with their reasons in OUT.errors.jsonl, and the command ends with status 2;
-they are read again by the next call.
+they are read again by the next call. A report holds for the images that it was written of: other
+ones under the same names are refused.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from rrgtrain.policy.remembered import TINY
 from rrgtrain.policy.template import check_prompt
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rollout import RolloutEngine, SamplingRequest, build_engine, require_engine
-from rrgtrain.run.generated import GeneratedFile, digest_of
+from rrgtrain.run.generated import GeneratedFile, describe_images, digest_of
 from rrgtrain.run.session import check_start, load_for
 from rrgtrain.schema import PROMPT_STYLES, Recipe
 from rrgtrain.train.evaluate import write_batch
@@ -43,6 +44,14 @@ WARNING = (
 )
 AHEAD = 8
 """Studies whose images are decoded while the policy writes."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Images of a study, and what `describe_images` says of their files."""
+
+    images: list[Image.Image]
+    described: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -76,7 +85,9 @@ def generate_reports(recipe: Recipe, wish: Wish) -> int:
         _say(f"{wish.context} tells of {told} of {len(studies)} studies")
     with GeneratedFile(wish.out, _origin(recipe, wish)) as file:
         missing = [study for study in studies if study.id not in file.done]
-        errors = _write(recipe, missing, file, len(studies)) if missing else 0
+        _check_done(file, studies, folder.root)
+        _errors_of(wish.out).unlink(missing_ok=True)
+        errors = _write(recipe, missing, folder.root, file, len(studies)) if missing else 0
         print(f"reports: {wish.out} ({len(missing) - errors} written, {len(studies)} studies)")
     if errors:
         raise UserError(
@@ -84,6 +95,26 @@ def generate_reports(recipe: Recipe, wish: Wish) -> int:
             f"{_errors_of(wish.out)}; mend them, and give the same command again"
         )
     return len(missing)
+
+
+def _check_done(file: GeneratedFile, studies: Sequence[Study], root: Path) -> None:
+    """Compare the images of the reports that are there; UserError where they are other ones."""
+    done = [study for study in studies if study.id in file.done]
+    if lost := len(file.done) - len(done):
+        _say(f"{file.path} holds {lost} reports of studies that are no longer there")
+    if not done:
+        return
+    changed = []
+    bar: Bar[int] = progress(len(done), "images of reports that are there")
+    with ThreadPoolExecutor(AHEAD) as pool, bar:
+        for line in pool.map(lambda study: file.changed(study, root), done):
+            changed += [line] if line else []
+            bar.advance()
+    if changed:
+        raise UserError(
+            f"{len(changed)} reports in {file.path} were written of other images (the first: "
+            f"{changed[0]}); name another file by --out, or put the images back"
+        )
 
 
 def _check(recipe: Recipe, studies: Sequence[Study]) -> None:
@@ -131,16 +162,17 @@ def _errors_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.errors.jsonl")
 
 
-def _write(recipe: Recipe, studies: Sequence[Study], file: GeneratedFile, total: int) -> int:
+def _write(
+    recipe: Recipe, studies: Sequence[Study], root: Path, file: GeneratedFile, total: int
+) -> int:
     """Write the reports of `studies`; return how many have none, their images being broken."""
     served = file.path.with_name(f".{file.path.name}.served")
     listed, errors = _errors_of(file.path), 0
-    listed.unlink(missing_ok=True)
     require_engine(recipe, served)
     policy = load_for(recipe, recipe.policy.path, masters=False)
     policy.model.eval()
     bar: Bar[int] = progress(total, "generate", done=total - len(studies))
-    chunk: list[tuple[Study, EncodedPrompt]] = []
+    chunk: list[tuple[Study, EncodedPrompt, list[dict[str, Any]]]] = []
 
     def write() -> None:
         if chunk:
@@ -151,15 +183,15 @@ def _write(recipe: Recipe, studies: Sequence[Study], file: GeneratedFile, total:
     try:
         with closing(build_engine(recipe, policy, served)) as engine, bar, torch.no_grad():
             engine.update(policy)
-            for study, images in _decoded(studies):
-                prompt = _encoded(policy, study, images, recipe.policy.prompt)
-                if isinstance(prompt, UserError):
+            for study, decoded in _decoded(studies, root):
+                prompt = _encoded(policy, study, decoded, recipe.policy.prompt)
+                if isinstance(decoded, UserError) or isinstance(prompt, UserError):
                     errors += 1
                     with listed.open("a", encoding="utf-8") as lines:
                         lines.write(json.dumps({"id": study.id, "error": str(prompt)}) + "\n")
                     bar.advance()
                     continue
-                chunk.append((study, prompt))
+                chunk.append((study, prompt, decoded.described))
                 if len(chunk) == recipe.eval.batch:
                     write()
             write()
@@ -169,12 +201,12 @@ def _write(recipe: Recipe, studies: Sequence[Study], file: GeneratedFile, total:
 
 
 def _encoded(
-    policy: Policy, study: Study, images: list[Image.Image] | UserError, style: str
+    policy: Policy, study: Study, decoded: Decoded | UserError, style: str
 ) -> EncodedPrompt | UserError:
-    if isinstance(images, UserError):
-        return images
+    if isinstance(decoded, UserError):
+        return decoded
     try:
-        return encode_prompt(policy, study, images, style=style)
+        return encode_prompt(policy, study, decoded.images, style=style)
     except UserError:
         raise  # nothing of this study alone
     except ValueError as error:
@@ -182,14 +214,17 @@ def _encoded(
         return UserError(f"{study.images[0].path}: {error}; crop or scale it first")
 
 
-def _decoded(studies: Sequence[Study]) -> Iterator[tuple[Study, list[Image.Image] | UserError]]:
+def _decoded(studies: Sequence[Study], root: Path) -> Iterator[tuple[Study, Decoded | UserError]]:
     """Decode the images of each study in threads, a few studies ahead; or the reason against it."""
 
-    def read(study: Study) -> list[Image.Image] | UserError:
+    def read(study: Study) -> Decoded | UserError:
         try:
-            return [read_image(image.path) for image in study.images]
+            images = [read_image(image.path) for image in study.images]
+            return Decoded(images, describe_images(study, root))
         except UserError as error:
             return error
+        except OSError as error:
+            return UserError(f"{error.filename}: {error.strerror}; make it readable")
 
     with ThreadPoolExecutor(AHEAD) as pool:
         under_way: deque[Any] = deque()
@@ -210,15 +245,15 @@ def _write_chunk(
     recipe: Recipe,
     policy: Policy,
     engine: RolloutEngine,
-    chunk: Sequence[tuple[Study, EncodedPrompt]],
+    chunk: Sequence[tuple[Study, EncodedPrompt, list[dict[str, Any]]]],
     file: GeneratedFile,
 ) -> None:
-    studies, prompts = zip(*chunk, strict=True)
+    studies, prompts, described = zip(*chunk, strict=True)
     blocks = recipe.reward.blocks
     written = write_batch(policy, studies, _request(recipe, studies, prompts), engine.generate)
-    for study, (text, finished) in zip(studies, written, strict=True):
+    for study, images, (text, finished) in zip(studies, described, written, strict=True):
         fields = {"report": report_of(text, blocks), "finished": finished}
-        file.add(study, fields if blocks == "none" else {**fields, "text": text})
+        file.add(study, images, fields if blocks == "none" else {**fields, "text": text})
 
 
 def _request(

@@ -1,7 +1,8 @@
 """Keeps generated reports in a JSONL file that survives a killed process.
 
-One line a study: id, images, report, whether it came to its end (`finished`), the whole text where
-the report is a block of it, the checkpoint, a digest of its files, and the settings.
+One line a study: id, images (path below the folder, size in bytes, SHA-256), report,
+whether it came to its end (`finished`), the whole text where the report is a block of it, the
+checkpoint, a digest of its files, and the settings.
 """
 
 from __future__ import annotations
@@ -43,11 +44,23 @@ def digest_of(checkpoint: str) -> str:
     return digest.hexdigest()[:16]
 
 
+def describe_images(study: Study, root: Path) -> list[dict[str, Any]]:
+    """Give the path below `root`, size in bytes and SHA-256 of each image; OSError as it comes."""
+    described = []
+    for image in study.images:
+        with image.path.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        path = image.path.relative_to(root).as_posix()
+        described.append({"path": path, "size": image.path.stat().st_size, "sha256": sha256})
+    return described
+
+
 class GeneratedFile:
     """An open file of reports of one checkpoint and its settings.
 
-    `origin` is what every line holds beside its study: checkpoint, digest, settings. `done` are the
-    ids that have a report. Lines are only ever appended, each by one write.
+    `origin` is what every line holds beside its study: checkpoint, digest, settings. `done` maps
+    the ids that have a report to their images, as `describe_images` gives them. Lines are only ever
+    appended, each by one write.
 
     Raises:
         UserError: a file of another origin or of something else, which is left as it is, or one
@@ -56,7 +69,7 @@ class GeneratedFile:
 
     def __init__(self, path: Path, origin: Mapping[str, Any]) -> None:
         self.path, self.origin = path, json.loads(json.dumps(origin))
-        self.done: set[str] = set()
+        self.done: dict[str, list[dict[str, Any]]] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.exists() and not path.is_file():
@@ -89,7 +102,8 @@ class GeneratedFile:
         try:
             row = json.loads(line)
             found = {key: row[key] for key in self.origin}
-            self.done.add(row["id"])
+            images = [{key: i[key] for key in ("path", "size", "sha256")} for i in row["images"]]
+            self.done[row["id"]] = images
         except (ValueError, KeyError, TypeError) as error:
             raise self._foreign(number) from error
         if found == self.origin:
@@ -106,14 +120,29 @@ class GeneratedFile:
             f"{self.path}:{number} is no line of generated reports; name another file by --out"
         )
 
-    def add(self, study: Study, fields: Mapping[str, Any]) -> None:
-        """Append the line of a study."""
-        images = [str(image.path) for image in study.images]
+    def changed(self, study: Study, root: Path) -> str:
+        """Name an image of a done study that differs from when its report was written, or ""."""
+        before = {image["path"]: image for image in self.done[study.id]}
+        try:
+            now = {image["path"]: image for image in describe_images(study, root)}
+        except OSError as error:
+            return f"{error.filename} cannot be read: {error.strerror}"
+        for path in sorted(before.keys() | now.keys()):
+            if path not in before:
+                return f"{path} is new"
+            if path not in now:
+                return f"{path} is gone"
+            if before[path] != now[path]:
+                return f"{path} is another image"
+        return ""
+
+    def add(self, study: Study, images: list[dict[str, Any]], fields: Mapping[str, Any]) -> None:
+        """Append the line of a study, its images as `describe_images` gives them."""
         row = {"id": study.id, "images": images, **fields, **self.origin}
         # a path that is not UTF-8 has lone surrogates, which are escaped as JSON escapes them
         line = json.dumps(row, ensure_ascii=False).encode("utf-8", "backslashreplace")
         self._file.write(line + b"\n")
-        self.done.add(study.id)
+        self.done[study.id] = images
 
     def __enter__(self) -> GeneratedFile:
         return self

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -71,7 +73,10 @@ def test_reports_of_all_kinds_of_files_and_the_broken_one_by_name(
     assert "1 of 6 studies have no report" in err.splitlines()[-1]
     written = rows(out)
     assert [row["id"] for row in written] == IDS
-    assert [row["images"] for row in written] == [[str(folder / name)] for name in IDS]
+    (image,) = written[0]["images"]
+    content = (folder / "a.png").read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    assert image == {"path": "a.png", "size": len(content), "sha256": digest}
     assert len({row["report"] for row in written}) > 1, "it looks at the images"
     assert all(row["checkpoint"] == str(checkpoint.resolve()) for row in written)
     assert written[0]["settings"]["policy.prompt"] == "short" and "text" not in written[0]
@@ -206,6 +211,9 @@ def test_images_of_one_folder_are_one_study_with_its_context(folder: Path, tmp_p
         ("id,indication\nx.png,b\n", "context.csv:2: 'x.png' is no study or image"),
         ("id,indication\na.png,b\na.png,c\n", "context.csv:3: a second row for 'a.png'"),
         ("", "the columns are none"),
+        ("id,indication\na.png,Cough, fever\n", "context.csv:2: not 2 cells"),
+        ("id,indication,comparison\na.png,Cough\n", "context.csv:2: not 3 cells"),
+        ("id,indication,indication\na.png,b,c\n", "two columns are called 'indication'"),
     ):
         table.write_text(text)
         with pytest.raises(UserError, match=r"context\.csv") as caught:
@@ -228,6 +236,66 @@ def test_the_context_is_in_the_prompt_and_another_one_is_refused(
     table.write_text("id,indication\nd.tif,None\n")
     line = refused(capsys, *words, "--out", str(out), "--context", str(table))
     assert "was written with context=" in line
+
+
+def test_other_images_under_the_same_names_are_refused(
+    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "r.jsonl"
+    words = [str(checkpoint), str(folder), "--out", str(out), *SMALL, "--study", "folder"]
+    assert "1 of 2 studies have no report" in refused(capsys, *words)
+    errors = tmp_path / "r.jsonl.errors.jsonl"
+    assert errors.exists()
+    (folder / "broken.png").unlink()
+    assert main(["generate", *words]) == 0
+    before, image = out.read_bytes(), folder / "a.png"
+
+    kept = image.read_bytes()
+    Image.fromarray(255 - pixels(0)).save(image)
+    line = refused(capsys, *words)
+    assert "1 reports in" in line and "a.png is another image" in line and "--out" in line
+    image.unlink()
+    assert "a.png is gone" in refused(capsys, *words)
+    image.write_bytes(kept)
+    (folder / "b" / "e.png").write_bytes(kept)
+    assert "b/e.png is new" in refused(capsys, *words)
+    (folder / "b" / "e.png").unlink()
+
+    errors.write_text('{"id": "of an earlier call", "error": ""}\n')
+    capsys.readouterr()
+    assert main(["generate", *words]) == 0
+    assert not errors.exists() and "no longer" not in capsys.readouterr().err
+    (folder / "b").rename(tmp_path / "elsewhere")
+    assert main(["generate", *words]) == 0
+    assert capsys.readouterr().err.count("1 reports of studies that are no longer there") == 1
+    assert out.read_bytes() == before
+
+
+def test_names_that_are_a_uid_and_files_that_cannot_be_opened(
+    checkpoint: Path,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "broken.png").unlink()
+    (folder / "b" / "c.dcm").rename(folder / "b" / "1.2.840.113619.2.5")
+    (folder / "b" / "v1.0").write_text("no image")
+    ids = [study.id for study in read_folder(folder).studies]
+    assert "b/1.2.840.113619.2.5" in ids and "b/v1.0" not in ids
+    opened = Path.open
+
+    def closed(path: Path, *words: Any, **more: Any) -> Any:
+        if path.name == "IM0001":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return opened(path, *words, **more)
+
+    monkeypatch.setattr(Path, "open", closed)
+    out = tmp_path / "r.jsonl"
+    line = refused(capsys, str(checkpoint), str(folder), "--out", str(out), *SMALL)
+    assert "1 of 5 studies have no report" in line
+    (error,) = rows(tmp_path / "r.jsonl.errors.jsonl")
+    assert error["id"] == "b/IM0001" and "Permission denied" in error["error"]
 
 
 def test_a_server_of_vllm_writes_what_the_trainer_writes(folder: Path, tmp_path: Path) -> None:
