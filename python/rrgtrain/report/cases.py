@@ -40,15 +40,31 @@ class Errors:
 class Case:
     """A study with the reports of the systems.
 
-    `predicted` holds the class ids read in them, [14] a system.
+    `predicted` holds the class ids read in them, [14] a system; `truths` the true ones by which a
+    system is judged, where runs have their own, else they are the sample's.
     """
 
     sample: Sample
     predicted: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    truths: Mapping[str, Sequence[int] | None] = field(default_factory=dict)
+
+    def truth(self, system: str) -> Sequence[int] | None:
+        """Class ids [14] by which a system's report is judged."""
+        return self.truths.get(system, self.sample.labels)
+
+    def every_truth(self) -> list[Sequence[int]]:
+        """List the truths that differ."""
+        every = [self.sample.labels, *self.truths.values()]
+        return list({tuple(truth): truth for truth in every if truth is not None}.values())
+
+    @property
+    def disputed(self) -> bool:
+        """Tell whether systems are judged by different truths."""
+        return len(self.every_truth()) > 1
 
     def errors(self, system: str) -> Errors | None:
         """Label errors of a system's report; None where truth or labels are not known."""
-        truth, found = self.sample.labels, self.predicted.get(system)
+        truth, found = self.truth(system), self.predicted.get(system)
         if truth is None or found is None:
             return None
         wanted, have = (dict(zip(OBSERVATIONS, _present(x), strict=True)) for x in (truth, found))
@@ -59,7 +75,7 @@ class Case:
 
     def present(self) -> list[str]:
         """Findings of the truth, or of any report."""
-        every = [x for x in (self.sample.labels, *self.predicted.values()) if x is not None]
+        every = [*self.every_truth(), *self.predicted.values()]
         named = {
             n for x in every for n, flag in zip(OBSERVATIONS, _present(x), strict=True) if flag
         }
@@ -194,14 +210,14 @@ def _shown(case: Case, systems: Sequence[str], marked: Mapping[str, Marked]) -> 
         "indication": sample.indication,
         "reference": sample.reference,
         "images": _images(sample),
-        "findings": _labels(sample),
+        "findings": _labels(case),
         "tags": case.present(),
         "errors": [e.count if (e := errors.get(name)) else None for name in systems],
         "outputs": [
             {
                 "system": name,
                 "marked": marked[name],
-                "facts": _facts_read(sample, name),
+                "facts": _facts_read(case, name),
                 "errors": errors[name],
             }
             for name in order
@@ -209,9 +225,9 @@ def _shown(case: Case, systems: Sequence[str], marked: Mapping[str, Marked]) -> 
     }
 
 
-def _facts_read(sample: Sample, system: str) -> FactsRead | None:
-    note = (sample.facts or {}).get(system)
-    return None if note is None else read_facts(note, sample.labels)
+def _facts_read(case: Case, system: str) -> FactsRead | None:
+    note = (case.sample.facts or {}).get(system)
+    return None if note is None else read_facts(note, case.truth(system))
 
 
 def _images(sample: Sample) -> list[tuple[str, str, str]]:
@@ -225,9 +241,14 @@ def _images(sample: Sample) -> list[tuple[str, str, str]]:
     return shown
 
 
-def _labels(sample: Sample) -> list[str]:
-    if sample.labels is None:
-        return []
+def _labels(case: Case) -> list[str]:
+    """Name the findings of the truth; those of one run's alone are marked."""
     words = {ClassId.POSITIVE: "", ClassId.UNCERTAIN: " (uncertain)"}
-    named = zip(OBSERVATIONS, sample.labels, strict=True)
-    return [name + words[ClassId(label)] for name, label in named if ClassId(label) in words]
+    truths = [
+        [n + words[c] for n, x in zip(OBSERVATIONS, t, strict=True) if (c := ClassId(x)) in words]
+        for t in case.every_truth()
+    ]
+    return [
+        name if all(name in truth for truth in truths) else f"{name} (not in every run)"
+        for name in dict.fromkeys(name for truth in truths for name in truth)
+    ]

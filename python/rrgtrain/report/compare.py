@@ -27,7 +27,20 @@ from rrgtrain.util.files import atomic_write
 
 # Settings that say what a run is tested on, and by whom it is judged.
 DATA = ("data.",)
-JUDGED = ("eval.split", "eval.limit", "eval.max_new_tokens", "reward.labeller", "reward.against")
+JUDGED = (
+    "eval.split",
+    "eval.limit",
+    "eval.max_new_tokens",
+    "eval.truth",
+    "eval.tokenization",
+    "eval.cleaning",
+    "eval.max_seq_length",
+    "eval.training_reports",
+    "reward.labeller",
+    "reward.against",
+    "reward.extractor",
+    "reward.options",
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,12 @@ def write_comparison(paths: Sequence[Path], out: Path) -> RunSummary:
     labellers = " or ".join(dict.fromkeys(run.source.labeller for run in runs))
     listed = case_list(cases, list(systems), build_extractor("rules"), 0.6, labeller=labellers)
     listed.notes.insert(0, f"{shared} of {len(cases)} studies were kept by every run.")
+    if disputed := sum(case.disputed for case in cases):
+        listed.notes.insert(
+            1,
+            f"The runs hold other true labels for {disputed} studies: errors are counted against "
+            "those of the system's own run.",
+        )
     page = rendered(
         "rrgtrain.report",
         "compare.html.j2",
@@ -136,7 +155,9 @@ def _notes(runs: Sequence[ComparedRun]) -> list[str]:
     notes = []
     keys = [key for key, _ in _differences(runs)]
     data = [key for key in keys if key.startswith(DATA)]
-    judged = [key for key in keys if key in JUDGED]
+    judged = [
+        key for key in keys if any(key == name or key.startswith(f"{name}.") for name in JUDGED)
+    ]
     if data:
         notes.append(f"The runs differ in their data ({', '.join(data)}): compare with care.")
     if judged:
@@ -167,15 +188,25 @@ def _joined(runs: Sequence[ComparedRun]) -> tuple[list[Case], int]:
             key = (case.sample.id, case.sample.reference)
             kept[key] = kept.get(key, 0) + 1
             before = joined.get(key, Case(replace(case.sample, outputs={}, facts={})))
+            pictured = before.sample if before.sample.images else case.sample
+            labels = before.sample.labels
             named = {run.system(n): text for n, text in case.sample.outputs.items()}
             notes = {run.system(n): note for n, note in (case.sample.facts or {}).items()}
             joined[key] = Case(
                 replace(
                     before.sample,
+                    images=pictured.images,
+                    views=pictured.views,
+                    indication=before.sample.indication or case.sample.indication,
+                    labels=case.sample.labels if labels is None else labels,
                     outputs={**before.sample.outputs, **named},
                     facts={**(before.sample.facts or {}), **notes},
                 ),
                 {**before.predicted, **{run.system(n): x for n, x in case.predicted.items()}},
+                {
+                    **before.truths,
+                    **{run.system(n): case.sample.labels for n in case.sample.outputs},
+                },
             )
     shared = sum(count == len(runs) for count in kept.values())
     first = sorted(joined, key=lambda key: -kept[key])

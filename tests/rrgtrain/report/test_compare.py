@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from rrgclinical import OBSERVATIONS, build_extractor
 from rrgtrain.cli import main
@@ -95,6 +96,37 @@ def test_studies_of_one_id_with_other_references_are_two_cases(tmp_path: Path) -
     # a/run and b/run both have the study "only run"
     assert "1 of 3 studies were kept by every run." in page.text
     assert "a/run against b/run" in page.text
+
+
+def test_errors_are_counted_against_the_truth_of_the_own_run(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    predict(runs[0], "s1")
+    predict(runs[1], "s1", labels_true=labels(EDEMA))
+    shown = Sample("s1", [Image.new("L", (8, 8), 9)], "x", {}, "Cough.", ["PA"])
+    write_samples(runs[1] / "samples.jsonl", [shown])
+    (runs[0] / "samples.jsonl").unlink()
+    write_comparison(runs, tmp_path / "c.html")
+    page = Page((tmp_path / "c.html").read_text("utf-8"))
+    text = " ".join(page.text.split())
+    assert "1 of 1 studies were kept by every run. " in text
+    assert "other true labels for 1 studies" in text
+    (errors,) = [v for _, name, v in page.attributes if name == "data-errors"]
+    # SFT has an edema alone, RL an effusion alone
+    assert json.loads(errors) == [2, 0, 0, 2]
+    assert "Edema (not in every run)" in text and "Pleural Effusion (not in every run)" in text
+    assert page.tags["img"] == 1 and "Cough." in text and "PA" in text
+
+
+@pytest.mark.parametrize("key", ["eval.truth", "eval.cleaning", "reward.options.radgraph.weights"])
+def test_another_judge_is_noted(key: str, runs: list[Path], tmp_path: Path) -> None:
+    for run, value in zip(runs, "xy", strict=True):
+        settings: Any = value
+        for name in reversed(key.split(".")):
+            settings = {name: settings}
+        (run / "config.yaml").write_text(json.dumps(settings))
+    notes = write_comparison(runs, tmp_path / "c.html").notes
+    assert f"The runs were judged differently ({key}): compare with care." in notes
 
 
 def test_a_page_has_so_many_cases_and_says_so() -> None:
