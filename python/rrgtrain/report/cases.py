@@ -49,7 +49,7 @@ class Case:
     truths: Mapping[str, Sequence[int] | None] = field(default_factory=dict)
 
     def truth(self, system: str) -> Sequence[int] | None:
-        """Class ids [14] by which a system's report is judged."""
+        """Give the class ids [14] by which a system's report is judged."""
         return self.truths.get(system, self.sample.labels)
 
     def every_truth(self) -> list[Sequence[int]]:

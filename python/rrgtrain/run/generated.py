@@ -45,7 +45,7 @@ def digest_of(checkpoint: str) -> str:
 
 
 def describe_images(study: Study, root: Path) -> list[dict[str, Any]]:
-    """Give the path below `root`, size in bytes and SHA-256 of each image; OSError as it comes."""
+    """Give the path below `root`, size in bytes and SHA-256 of each image."""
     described = []
     for image in study.images:
         with image.path.open("rb") as file:
@@ -121,7 +121,7 @@ class GeneratedFile:
         )
 
     def changed(self, study: Study, root: Path) -> str:
-        """Name an image of a done study that differs from when its report was written, or ""."""
+        """Say how images of a done study differ from its line's, or ""."""
         before = {image["path"]: image for image in self.done[study.id]}
         try:
             now = {image["path"]: image for image in describe_images(study, root)}
