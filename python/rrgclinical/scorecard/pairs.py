@@ -101,6 +101,13 @@ def _by_id(
             f"reference in {references.path} ({_named(beyond)}); add it, or leave them out with "
             "eval.extra=leave_out"
         )
+    _check_other_ids(reports, references)
+    if reports.id_column:
+        line = f"Joined by the column {reports.id_column!r}"
+        if reports.id_column != references.id_column:
+            line += f" of {reports.path} and {references.id_column!r} of {references.path}"
+        if f"{line}." not in notes:
+            notes.append(f"{line}.")
     if lacking:
         shown = f"{len(lacking)} of {len(wanted)} references have no prediction"
         notes.append(f"{name}: {shown} and count as empty reports ({_named(lacking)}).")
@@ -109,6 +116,19 @@ def _by_id(
             f"{name}: {len(beyond)} predictions without reference are left out ({_named(beyond)})."
         )
     return [written.get(i, "") for i in references.ids]
+
+
+def _check_other_ids(reports: Reports, references: Reports) -> None:
+    """Refuse ids that are equal where another usual column of ids says they are others."""
+    for column in reports.named.keys() & references.named.keys():
+        mine, theirs = reports.named[column], references.named[column]
+        differ = [i for i in theirs if i in mine and not mine[i] & theirs[i]]
+        if differ:
+            raise UserError(
+                f"{reports.path} and {references.path} differ in {column!r} for {len(differ)} ids "
+                f"({_named(differ)}) joined by {reports.id_column!r}; name the column that joins "
+                "them with eval.id_column"
+            )
 
 
 def _check_rows(reports: Reports, references: Reports) -> None:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
-import io
 import json
-import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rrgclinical.errors import UserError
 from rrgclinical.labels import OBSERVATIONS, ClassId
+from rrgclinical.scorecard.rows import Row, read_rows
 
 IDS = ("id", "study_id", "image_id", "uid")
 PREDICTIONS = ("report", "prediction", "generated", "generated_report", "candidate", "hypothesis")
 REFERENCES = ("reference", "references", "reference_report", "ground_truth", "report", "findings")
-SYSTEM = "system"
+SYSTEM, SPLIT = "system", "split"
 # CheXpert's own files: blank, 1 positive, 0 negative, -1 uncertain.
 _CHEXPERT = {
     "": ClassId.BLANK,
@@ -29,8 +26,6 @@ _CHEXPERT = {
     "0": ClassId.NEGATIVE,
     "-1": ClassId.UNCERTAIN,
 }
-# JSON's escapes can write half a character, which no file can hold.
-_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,8 @@ class Reports:
     """The reports of one file, one or several for an id.
 
     ids: None where the file names none. labels: int8 `[R, 14]` class ids, None without. notes:
-    lines that say what was not taken as it stands.
+    lines that say what was not taken as it stands. id_column: that of the ids, "" without;
+    named: by usual column of ids the values that each id has there, none where one was asked for.
     """
 
     path: Path
@@ -56,22 +52,8 @@ class Reports:
     texts: list[list[str]]
     labels: np.ndarray | None = None
     notes: tuple[str, ...] = ()
-
-
-class _Object(dict[str, Any]):
-    """An object of JSON; `twice` is a key of it that stands more than once, or None."""
-
-    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
-        super().__init__(pairs)
-        self.twice = next((k for k, n in Counter(k for k, _ in pairs).items() if n > 1), None)
-
-
-class _Row(dict[str, Any]):
-    """The cells of a row by column, and where it stands in the file."""
-
-    def __init__(self, cells: Mapping[str, Any], where: str) -> None:
-        super().__init__(cells)
-        self.where = where
+    id_column: str = ""
+    named: Mapping[str, Mapping[str, set[str]]] = field(default_factory=dict)
 
 
 def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[str, Reports]:
@@ -82,14 +64,14 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
     id in some rows only.
     """
     path, columns = Path(path), columns or Columns()
-    rows, notes = _rows(path, split=None)
+    rows, notes = read_rows(path, split=None)
     text = _column(path, rows, columns.prediction, PREDICTIONS, "eval.prediction_column")
-    parts: dict[str, list[_Row]] = {}
+    parts: dict[str, list[Row]] = {}
     for row in rows:
         parts.setdefault(str(row.get(SYSTEM) or path.stem), []).append(row)
     systems = {}
     for name, part in parts.items():
-        ids = _ids(path, part, columns.id)
+        ids, column, named = _ids(path, part, columns.id)
         if ids is not None and len(set(ids)) != len(ids):
             twice = Counter(ids).most_common(1)[0][0]
             where = [row.where for row, i in zip(part, ids, strict=True) if i == twice]
@@ -98,7 +80,8 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
                 f"{len(ids) - len(set(ids))} rows repeat an id; keep one prediction an id, or tell "
                 f"systems apart by a column {SYSTEM!r}"
             )
-        systems[name] = Reports(path, ids, [[_text(row, text)] for row in part], notes=notes)
+        texts = [[_text(row, text)] for row in part]
+        systems[name] = Reports(path, ids, texts, None, notes, column, named)
     return systems
 
 
@@ -107,20 +90,23 @@ def read_references(
     columns: Columns | None = None,
     *,
     split: str | None = None,
+    split_column: bool = False,
     want_labels: bool | None = None,
 ) -> Reports:
     """Read the reference reports of a file, and its labels where it has the columns.
 
     Rows of one id are several references of it; equal ones count once, null is none, and so is a
     blank one where the id has another (a note counts them). `split` is read of a file of splits, as
-    R2Gen's annotation. want_labels: None takes labels where there
-    are any, False looks for none, True wants them.
+    R2Gen's annotation, and with split_column of a column `split`. want_labels: None takes labels
+    where there are any, False looks for none, True wants them.
 
     Raises UserError as `read_predictions`, and for labels that only some rows have, that differ
     in one id, or that are no class.
     """
     path, columns = Path(path), columns or Columns()
-    rows, notes = _rows(path, split=split)
+    rows, notes = read_rows(path, split=split)
+    if split_column and _usual(rows, [SPLIT]):
+        rows = _of_split(path, rows, split)
     labelled = want_labels is not False and _has_labels(path, rows, columns.labels)
     if want_labels and not labelled:
         raise UserError(
@@ -130,7 +116,7 @@ def read_references(
     text = columns.reference
     if text or not labelled or _usual(rows, REFERENCES):
         text = _column(path, rows, text, REFERENCES, "eval.reference_column", first=True)
-    ids = _ids(path, rows, columns.id)
+    ids, column, named = _ids(path, rows, columns.id)
     found: dict[str, list[str]] = {}
     labels: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
@@ -146,7 +132,17 @@ def read_references(
     kept = [_references(texts) for texts in found.values()]
     if blank := sum(map(_blanks, found.values())):
         notes += (f"{path}: {blank} blank references, of ids that have others, count for none.",)
-    return Reports(path, None if ids is None else list(found), kept, array, notes)
+    keys = None if ids is None else list(found)
+    return Reports(path, keys, kept, array, notes, column, named)
+
+
+def _of_split(path: Path, rows: Sequence[Row], split: str | None) -> list[Row]:
+    column = _column(path, rows, SPLIT, (), "")
+    there = list(dict.fromkeys(_cell(row, column) for row in rows))
+    if split not in there:
+        listed = ", ".join(map(repr, there[:5]))
+        raise UserError(f"{path} has no row of the split {split!r}; its column {SPLIT!r}: {listed}")
+    return [row for row in rows if _cell(row, column) == split]
 
 
 def _references(texts: Sequence[str]) -> list[str]:
@@ -159,135 +155,17 @@ def _blanks(texts: Sequence[str]) -> int:
     return blank if blank < len(texts) else 0
 
 
-def _rows(path: Path, split: str | None) -> tuple[list[_Row], tuple[str, ...]]:
-    """Every row of a file as cells by column, and notes; UserError where there is none."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror})") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8") from error
-    readers = {".csv": _csv, ".tsv": _csv, ".jsonl": _jsonl, ".ndjson": _jsonl}
-    if path.suffix.lower() in readers:
-        rows = list(readers[path.suffix.lower()](path, text))
-    elif path.suffix.lower() == ".json":
-        rows = list(_json(path, text, split))
-    else:
-        raise UserError(
-            f"{path} ends in {path.suffix or 'nothing'!r}; wanted .csv, .tsv, .jsonl or .json"
-        )
-    if not rows:
-        raise UserError(f"{path} holds no row; wanted at least one report")
-    repaired = sum(map(_repair, rows))
-    line = f"{path}: half characters (lone surrogates) in {repaired} rows are read as U+FFFD."
-    return rows, (line,) if repaired else ()
-
-
-def _repair(row: _Row) -> bool:
-    whole = {name: _whole(value) for name, value in row.items()}
-    changed = whole != dict(row)
-    row.update(whole)
-    return changed
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_whole(v) for v in value]
-    return _HALVES.sub("\ufffd", value) if isinstance(value, str) else value
-
-
-def _csv(path: Path, text: str) -> Iterator[_Row]:
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    # newline="": a line break or U+2028 in a cell stays
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        if len(set(header)) != len(header):
-            twice = next(name for n, name in enumerate(header) if name in header[:n])
-            raise UserError(f"{path} has two columns {twice!r}; rename one")
-        lines = [(reader.line_num, cells) for cells in reader]
-        while lines and not lines[-1][1]:
-            lines.pop()
-        for number, cells in lines:
-            if not cells and len(header) != 1:
-                continue
-            # an empty line among rows of one column is its empty cell
-            cells = cells or [""]
-            where = f"{path}:{number}"
-            if len(cells) != len(header):
-                raise UserError(
-                    f"{where} has {len(cells)} cells, its header {len(header)}; quote cells that "
-                    "hold the delimiter"
-                )
-            yield _Row(dict(zip(header, cells, strict=True)), where)
-    except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num} is no CSV ({error})") from error
-
-
-def _jsonl(path: Path, text: str) -> Iterator[_Row]:
-    # not splitlines: U+2028 may stand in a report
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        try:
-            value = json.loads(line, object_pairs_hook=_Object)
-        except ValueError as error:
-            raise UserError(f"{where} is no JSON ({error})") from error
-        yield _object(value, where)
-
-
-def _json(path: Path, text: str, split: str | None) -> Iterator[_Row]:
-    try:
-        value = json.loads(text, object_pairs_hook=_Object)
-    except ValueError as error:
-        raise UserError(f"{path} is no JSON ({error})") from error
-    splits = isinstance(value, dict) and any(value.values())
-    splits = splits and all(map(_is_rows, value.values()))
-    if isinstance(value, _Object) and value.twice is not None:
-        key = "split" if splits else "id"
-        raise UserError(f"{path}: {key} {value.twice!r} stands twice; keep one")
-    if splits:
-        if split not in value:
-            raise UserError(
-                f"{path} has the splits {', '.join(map(str, value))}, not {split or 'one'}; choose "
-                "with eval.split"
-            )
-        value = value[split]
-    if isinstance(value, dict):
-        for key, report in value.items():
-            # a report of each kind: the file does not say which it holds
-            yield _Row({"id": key, "report": report}, f"{path}: {key!r}")
-        return
-    if not isinstance(value, list):
-        raise UserError(f"{path} holds a {type(value).__name__}; wanted {{id: report}} or a list")
-    for number, row in enumerate(value):
-        yield _object(row, f"{path}[{number}]")
-
-
-def _is_rows(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(v, dict) for v in value)
-
-
-def _object(value: Any, where: str) -> _Row:
-    if not isinstance(value, dict):
-        raise UserError(f"{where} is a {type(value).__name__}; wanted an object of columns")
-    if isinstance(value, _Object) and value.twice is not None:
-        raise UserError(f"{where}: column {value.twice!r} stands twice; keep one")
-    return _Row(value, where)
-
-
-def _usual(rows: Sequence[_Row], names: Sequence[str]) -> list[str]:
+def _usual(rows: Sequence[Row], names: Sequence[str]) -> list[str]:
     return [name for name in names if any(name in row for row in rows)]
 
 
-def _listed(rows: Sequence[_Row]) -> str:
+def _listed(rows: Sequence[Row]) -> str:
     return ", ".join(dict.fromkeys(name for row in rows for name in row)) or "none"
 
 
 def _column(
     path: Path,
-    rows: Sequence[_Row],
+    rows: Sequence[Row],
     asked: str,
     usual: Sequence[str],
     setting: str,
@@ -316,17 +194,31 @@ def _column(
     return there[0]
 
 
-def _ids(path: Path, rows: Sequence[_Row], asked: str) -> list[str] | None:
-    if not asked and not _usual(rows, IDS):
-        return None
+def _ids(
+    path: Path, rows: Sequence[Row], asked: str
+) -> tuple[list[str] | None, str, dict[str, dict[str, set[str]]]]:
+    """The ids, their column, and what `Reports.named` holds."""
+    usual = _usual(rows, IDS)
+    if not asked and not usual:
+        return None, "", {}
     column = _column(path, rows, asked, IDS, "eval.id_column", first=True)
-    ids = ["" if row[column] is None else str(row[column]).strip() for row in rows]
+    ids = [_cell(row, column) for row in rows]
     if "" in ids:
         raise UserError(f"{rows[ids.index('')].where} has an empty {column!r}; give it an id")
-    return ids
+    named: dict[str, dict[str, set[str]]] = {name: {} for name in ([] if asked else usual)}
+    for name, values in named.items():
+        for key, row in zip(ids, rows, strict=True):
+            if value := _cell(row, name):
+                values.setdefault(key, set()).add(value)
+    return ids, column, named
 
 
-def _text(row: _Row, column: str) -> str:
+def _cell(row: Row, column: str) -> str:
+    value = row.get(column)
+    return "" if value is None else str(value).strip()
+
+
+def _text(row: Row, column: str) -> str:
     value = row[column]
     if value is None:
         return ""
@@ -335,7 +227,7 @@ def _text(row: _Row, column: str) -> str:
     return value
 
 
-def _texts(row: _Row, column: str) -> list[str]:
+def _texts(row: Row, column: str) -> list[str]:
     value = row[column]
     if value is None:
         return []
@@ -343,10 +235,10 @@ def _texts(row: _Row, column: str) -> list[str]:
         return [_text(row, column)]
     if not value:
         raise UserError(f"{row.where}: {column!r} is an empty list; wanted a reference")
-    return [_text(_Row({column: t}, row.where), column) for t in value if t is not None]
+    return [_text(Row({column: t}, row.where), column) for t in value if t is not None]
 
 
-def _has_labels(path: Path, rows: Sequence[_Row], asked: str) -> bool:
+def _has_labels(path: Path, rows: Sequence[Row], asked: str) -> bool:
     if asked:
         _column(path, rows, asked, (), "eval.labels_column")
         return True
@@ -362,7 +254,7 @@ def _has_labels(path: Path, rows: Sequence[_Row], asked: str) -> bool:
     return False
 
 
-def _labels(row: _Row, column: str) -> list[int]:
+def _labels(row: Row, column: str) -> list[int]:
     if not column:
         return [_chexpert(row, name) for name in OBSERVATIONS]
     value = row[column]
@@ -386,7 +278,7 @@ def _labels(row: _Row, column: str) -> list[int]:
     return classes
 
 
-def _chexpert(row: _Row, name: str) -> int:
+def _chexpert(row: Row, name: str) -> int:
     if name not in row:
         raise UserError(f"{row.where} has no {name!r}, which other rows have; write it, or null")
     value = row[name]

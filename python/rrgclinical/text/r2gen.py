@@ -25,6 +25,7 @@ PUBLISHED_THRESHOLD = {"iu_xray": 3, "mimic_cxr": 10}
 """R2Gen's least number of a word in the training reports, by data set."""
 
 UNKNOWN = "<unk>"
+_UNKNOWN_WORD = re.compile(r"(?<!\S)<unk>(?!\S)")
 _DROPPED = str.maketrans("", "", ".,?;*!%^&_+():[]{}<=>@\"'/\\")
 # A replacement of two by one, repeated k times, leaves one of every 2 ** k.
 _IU_RUNS = ((".", 8),)
@@ -52,6 +53,13 @@ def r2gen_tokens(report: str, dataset: str) -> tuple[str, ...]:
     for sentence in text.strip().lower().split(". "):
         words += [*sentence.translate(_DROPPED).split(), "."]
     return tuple(words)
+
+
+def decoded_tokens(prediction: str, dataset: str) -> tuple[str, ...]:
+    """Split a prediction as `r2gen_tokens`; a decoder's "<unk>" between white space stays."""
+    # a noncharacter, which no report holds, goes through the cleaning
+    words = r2gen_tokens(_UNKNOWN_WORD.sub("\ufdd0", prediction), dataset)
+    return tuple(UNKNOWN if word == "\ufdd0" else word for word in words)
 
 
 def r2gen_vocabulary(

@@ -8,7 +8,13 @@ from typing import Protocol
 
 from rrgclinical.errors import UserError
 from rrgclinical.text import java
-from rrgclinical.text.r2gen import check_dataset, cut, r2gen_tokens, rare_as_unknown
+from rrgclinical.text.r2gen import (
+    check_dataset,
+    cut,
+    decoded_tokens,
+    r2gen_tokens,
+    rare_as_unknown,
+)
 from rrgclinical.text.tokens import tokens
 
 TOKENIZATIONS = ("r2gen", "ptb", "ptb-java")
@@ -63,8 +69,9 @@ class R2Gen:
         return f"r2gen ({', '.join(parts)})"
 
     def reports(self, texts: Sequence[str]) -> Words:
-        """Split predictions."""
-        return [cut(r2gen_tokens(text, self.dataset), self.max_seq_length) for text in texts]
+        """Split predictions; with a vocabulary a word "<unk>" stays, as references have it."""
+        split = r2gen_tokens if self.vocabulary is None else decoded_tokens
+        return [cut(split(text, self.dataset), self.max_seq_length) for text in texts]
 
     def references(self, texts: Sequence[str]) -> Words:
         """Split references."""

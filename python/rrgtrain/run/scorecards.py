@@ -252,7 +252,7 @@ def _vocabulary(settings: EvalSettings) -> frozenset[str] | None:
         )
     columns = Columns(settings.id_column, reference=settings.reference_column)
     path = Path(settings.training_reports).expanduser()
-    reports = read_references(path, columns, split="train", want_labels=False)
+    reports = read_references(path, columns, split="train", split_column=True, want_labels=False)
     return r2gen_vocabulary((t for texts in reports.texts for t in texts), settings.cleaning)
 
 

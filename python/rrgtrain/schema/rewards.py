@@ -83,9 +83,9 @@ class EvalSettings:
     max_seq_length: int | None = at_least(None, 2)
     """Words to which `r2gen` cuts a report (60 on IU X-Ray, 100 on MIMIC-CXR there); null none."""
     training_reports: str | None = None
-    """File of training reports, as R2Gen's annotation: with `r2gen`, words of a reference that are
-    rarer there than in R2Gen's vocabulary (3 on IU X-Ray, 10 on MIMIC-CXR) become "<unk>", as in
-    published rows; null keeps all words."""
+    """File of training reports, as R2Gen's annotation (of its split `train`): with `r2gen`, words
+    of a reference that are rarer there than in R2Gen's vocabulary (3 on IU X-Ray, 10 on MIMIC-CXR)
+    become "<unk>", as in published rows; null keeps all words."""
     meteor: bool = True
     """Run METEOR 1.5 where Java is."""
     template: str = (

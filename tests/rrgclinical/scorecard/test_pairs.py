@@ -61,6 +61,27 @@ def test_rows_are_joined_by_order_on_request_only() -> None:
         pair_reports({"mine": reports("cab", *"cab")}, TRUTH, by="row")
 
 
+def test_the_column_that_joins_is_named() -> None:
+    truth = dataclasses.replace(TRUTH, id_column="id")
+    mine = dataclasses.replace(reports("abc", *"abc"), id_column="id")
+    assert pair_reports({"A": mine, "B": mine}, truth).notes == ["Joined by the column 'id'."]
+    other = dataclasses.replace(mine, id_column="uid")
+    line = "Joined by the column 'uid' of mine.csv and 'id' of truth.csv."
+    assert pair_reports({"A": other}, truth).notes == [line]
+
+
+def test_ids_that_another_column_denies_are_refused() -> None:
+    studies = {"study_id": {"a": {"s1", "s2"}, "b": {"s3"}}}
+    truth = dataclasses.replace(TRUTH, id_column="id", named=studies)
+    mine = dataclasses.replace(reports("abc", *"abc"), id_column="id")
+    agree = dataclasses.replace(mine, named={"study_id": {"a": {"s2"}, "c": {"s9"}}})
+    assert pair_reports({"A": agree}, truth).ids == ["a", "b", "c"]
+    differ = dataclasses.replace(mine, named={"study_id": {"a": {"s2"}, "b": {"s1"}}})
+    line = r"differ in 'study_id' for 1 ids \('b'\) joined by 'id'; name .* with eval.id_column"
+    with pytest.raises(UserError, match=line):
+        pair_reports({"A": differ}, truth)
+
+
 def test_notes_of_files_are_kept_once() -> None:
     truth = dataclasses.replace(TRUTH, notes=("truth.csv: a note.",))
     mine = dataclasses.replace(reports("abc", *"abc"), notes=("mine.csv: another.",))

@@ -109,6 +109,34 @@ def test_splits_of_an_annotation(tmp_path: Path, val: dict[str, list]) -> None:
         read_references(path, split="val")
 
 
+def test_rows_of_a_split_are_taken_where_they_are_wanted(tmp_path: Path) -> None:
+    rows = [{"id": 1, "report": "x", "split": "train"}, {"id": 2, "report": "y", "split": "test"}]
+    lines = "\n".join(map(json.dumps, rows))
+    paths = [
+        written(tmp_path / "a.csv", "id,report,split\n1,x,train\n2,y,test\n"),
+        written(tmp_path / "a.jsonl", lines),
+        written(tmp_path / "a.json", json.dumps(rows)),
+    ]
+    for path in paths:
+        assert read_references(path, split="train", split_column=True).ids == ["1"]
+        # a file of references is read whole
+        assert read_references(path, split="train").ids == ["1", "2"]
+        with pytest.raises(UserError, match="no row of the split 'val'; .*: 'train', 'test'"):
+            read_references(path, split="val", split_column=True)
+    path = written(tmp_path / "b.jsonl", lines + '\n{"id": 3, "report": "z"}')
+    with pytest.raises(UserError, match="b.jsonl:3 has no 'split'"):
+        read_references(path, split="train", split_column=True)
+
+
+def test_the_columns_of_ids_are_kept(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "id,study_id,reference\n1,s1,x\n1,s2,y\n2,,z\n")
+    found = read_references(path)
+    assert found.id_column == "id"
+    assert found.named == {"id": {"1": {"1"}, "2": {"2"}}, "study_id": {"1": {"s1", "s2"}}}
+    found = read_references(path, Columns(id="id"))
+    assert (found.id_column, found.named) == ("id", {})
+
+
 HEADER = "id," + ",".join(OBSERVATIONS)
 
 

@@ -56,6 +56,13 @@ def test_r2gens_words_by_data_set(report, iu, mimic) -> None:
     assert " ".join(r2gen_tokens(report, "mimic_cxr")) == mimic
 
 
+def test_unknown_words_of_predictions_stay_where_references_have_them() -> None:
+    text = "the <unk> is clear . <unk> x<unk> <unk>"
+    plain, rare = R2Gen("mimic_cxr"), R2Gen("mimic_cxr", vocabulary={"the"})
+    assert " ".join(plain.reports([text])[0]) == "the unk is clear . unk xunk unk ."
+    assert " ".join(rare.reports([text])[0]) == "the <unk> is clear . <unk> xunk <unk> ."
+
+
 def test_r2gen_cuts_references_one_shorter_than_predictions() -> None:
     words = R2Gen("iu_xray", max_seq_length=4)
     assert words.reports(["a b c d e"]) == [("a", "b", "c", "d")]

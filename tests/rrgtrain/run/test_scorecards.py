@@ -78,7 +78,7 @@ def test_a_file_is_scored_by_id_beside_the_template(capsys: pytest.CaptureFixtur
     assert template["micro_f1_13"]["value"] == 0.0 and template["micro_f1"]["value"] > 0
     assert template["bleu_1"]["value"] > 0
     assert "micro-F1-14 (rules)" in text and "BLEU-4, r2gen (mimic_cxr)" in text
-    assert "mine: 1 of 4 reports are empty ('c')." in text
+    assert "mine: 1 of 4 reports are empty ('c')." in text and "Joined by the column 'id'." in text
     assert "The heart size and mediastinal silhouette are" in text and "RadGraph-F1, simple" in text
     assert "GREEN: -, no model; set reward.options.green.endpoint" in text
     assert "METEOR, r2gen (mimic_cxr): -, METEOR was not asked for" in text
@@ -298,6 +298,11 @@ def test_rare_words_of_references_are_unknown_as_in_published_rows(
         ]
     # rare are 9 of the 29 words: heart is enlarged small left pleural, mild pulmonary edema
     assert bleu == pytest.approx([1.0, 20 / 29])
+    # rows of other splits are no training reports
+    Path("rows.json").write_text(json.dumps([*entries, *test * 9]))
+    listed = [settings[0], "eval.training_reports=rows.json"]
+    assert scored("--predictions", "P=truth.json", "--out", "listed", *listed) == 0
+    assert Path("listed/table.csv").read_text() == Path("u1/table.csv").read_text()
     ptb = ["eval.tokenization=ptb", *settings]
     line = refused(capsys, "--predictions", "mine.json", "--references", "truth.json", *ptb)
     assert "use eval.tokenization=r2gen with it, not ptb" in line

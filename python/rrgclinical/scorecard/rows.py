@@ -1,0 +1,151 @@
+"""Read the rows of CSV, TSV, JSONL and JSON files as cells by column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.errors import UserError
+
+# JSON's escapes can write half a character, which no file can hold.
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+class _Object(dict[str, Any]):
+    """An object of JSON; `twice` is a key of it that stands more than once, or None."""
+
+    def __init__(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.twice = next((k for k, n in Counter(k for k, _ in pairs).items() if n > 1), None)
+
+
+class Row(dict[str, Any]):
+    """The cells of a row by column, and where it stands in the file."""
+
+    def __init__(self, cells: Mapping[str, Any], where: str) -> None:
+        super().__init__(cells)
+        self.where = where
+
+
+def read_rows(path: Path, split: str | None) -> tuple[list[Row], tuple[str, ...]]:
+    """Read every row of a file, and notes; UserError where there is none."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror})") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 (byte {error.start}); save it as UTF-8") from error
+    readers = {".csv": _csv, ".tsv": _csv, ".jsonl": _jsonl, ".ndjson": _jsonl}
+    if path.suffix.lower() in readers:
+        rows = list(readers[path.suffix.lower()](path, text))
+    elif path.suffix.lower() == ".json":
+        rows = list(_json(path, text, split))
+    else:
+        raise UserError(
+            f"{path} ends in {path.suffix or 'nothing'!r}; wanted .csv, .tsv, .jsonl or .json"
+        )
+    if not rows:
+        raise UserError(f"{path} holds no row; wanted at least one report")
+    repaired = sum(map(_repair, rows))
+    line = f"{path}: half characters (lone surrogates) in {repaired} rows are read as U+FFFD."
+    return rows, (line,) if repaired else ()
+
+
+def _repair(row: Row) -> bool:
+    whole = {name: _whole(value) for name, value in row.items()}
+    changed = whole != dict(row)
+    row.update(whole)
+    return changed
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_whole(v) for v in value]
+    return _HALVES.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+def _csv(path: Path, text: str) -> Iterator[Row]:
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    # newline="": a line break or U+2028 in a cell stays
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = [name.strip() for name in next(reader, [])]
+        if len(set(header)) != len(header):
+            twice = next(name for n, name in enumerate(header) if name in header[:n])
+            raise UserError(f"{path} has two columns {twice!r}; rename one")
+        lines = [(reader.line_num, cells) for cells in reader]
+        while lines and not lines[-1][1]:
+            lines.pop()
+        for number, cells in lines:
+            if not cells and len(header) != 1:
+                continue
+            # an empty line among rows of one column is its empty cell
+            cells = cells or [""]
+            where = f"{path}:{number}"
+            if len(cells) != len(header):
+                raise UserError(
+                    f"{where} has {len(cells)} cells, its header {len(header)}; quote cells that "
+                    "hold the delimiter"
+                )
+            yield Row(dict(zip(header, cells, strict=True)), where)
+    except csv.Error as error:
+        raise UserError(f"{path}:{reader.line_num} is no CSV ({error})") from error
+
+
+def _jsonl(path: Path, text: str) -> Iterator[Row]:
+    # not splitlines: U+2028 may stand in a report
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            value = json.loads(line, object_pairs_hook=_Object)
+        except ValueError as error:
+            raise UserError(f"{where} is no JSON ({error})") from error
+        yield _object(value, where)
+
+
+def _json(path: Path, text: str, split: str | None) -> Iterator[Row]:
+    try:
+        value = json.loads(text, object_pairs_hook=_Object)
+    except ValueError as error:
+        raise UserError(f"{path} is no JSON ({error})") from error
+    splits = isinstance(value, dict) and any(value.values())
+    splits = splits and all(map(_is_rows, value.values()))
+    if isinstance(value, _Object) and value.twice is not None:
+        key = "split" if splits else "id"
+        raise UserError(f"{path}: {key} {value.twice!r} stands twice; keep one")
+    if splits:
+        if split not in value:
+            raise UserError(
+                f"{path} has the splits {', '.join(map(str, value))}, not {split or 'one'}; choose "
+                "with eval.split"
+            )
+        value = value[split]
+    if isinstance(value, dict):
+        for key, report in value.items():
+            # a report of each kind: the file does not say which it holds
+            yield Row({"id": key, "report": report}, f"{path}: {key!r}")
+        return
+    if not isinstance(value, list):
+        raise UserError(f"{path} holds a {type(value).__name__}; wanted {{id: report}} or a list")
+    for number, row in enumerate(value):
+        yield _object(row, f"{path}[{number}]")
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, dict) for v in value)
+
+
+def _object(value: Any, where: str) -> Row:
+    if not isinstance(value, dict):
+        raise UserError(f"{where} is a {type(value).__name__}; wanted an object of columns")
+    if isinstance(value, _Object) and value.twice is not None:
+        raise UserError(f"{where}: column {value.twice!r} stands twice; keep one")
+    return Row(value, where)
