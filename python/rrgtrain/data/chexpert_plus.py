@@ -12,7 +12,7 @@ f10409/RadHarmony, radharmony/harmonizer/chexpert/chexpert_plus.py, which agree;
 Chambon et al., arXiv 2405.19538. Sources differ on the folders (PNG, PNG/PNG, DICOM/Uncompressed,
 CheXpert-v1.0), so any folder that holds train or valid is taken, the format with most patients.
 
-Rows with the same patient and study are one study; the first one's text is its report. With
+Rows with the same patient and study are one study; the first one that has it gives its text. With
 data.prior=last the images of the patient's study before it in `patient_report_date_order` are its
 prior, but for studies that annotation.json puts neither in the same split nor in train; those
 passed over are counted. The paper calls that order chronological; a public workshop that read dates
@@ -34,6 +34,7 @@ labels alone, and none of them is read beside annotation.json.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -96,13 +97,14 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
     """Add the studies of CheXpert Plus under `root`.
 
     UserError for a table or label file that cannot be read, and where no patient of the table has
-    a folder of images. A row with another path, split or order than the layout has is broken.
+    a folder of images. A row with another path, split or order than the layout has is broken, and
+    so is a study whose rows, or whose human labels, contradict each other.
     """
     table = _table(root)
     split = _split_of_others(root / "annotation.json")
     folders, suffix = ({}, "") if wanted.images == "none" else _folders(root)
     labels = _labels(root, LABELS_OF[wanted.sections], catalogue)
-    human = _human(root, ("valid.csv", "val_labels.csv"), catalogue)
+    human, at_odds = _human(root, ("valid.csv", "val_labels.csv"), catalogue)
     patients: dict[str, list[_Rows]] = {}
     lacking = dict(split or {})
     for rows in _studies(table, wanted.sections, catalogue):
@@ -124,6 +126,8 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
         for rows in studies:
             if split is not None and rows.name not in split:
                 catalogue.leave_out("not in annotation.json")
+                continue
+            if rows.name in at_odds:
                 continue
             images = [*_refs(base, rows, suffix)]
             if wanted.prior == "last":
@@ -171,10 +175,13 @@ def _table(root: Path) -> Path:
 def _studies(table: Path, sections: str, catalogue: Catalogue) -> Iterator[_Rows]:
     """Yield each study of the table with all its images, in the order of its first row.
 
+    One whose rows differ in folder, split or order is broken, and not yielded.
+
     Texts of a study without the wanted section are let go: they are most of the table.
     """
     texts = [f"section_{name}" for name in LABELS_OF if sections in (name, "both")]
     studies: dict[str, _Rows] = {}
+    at_odds: dict[str, str] = {}
     for where, cells in read_csv(table, NEEDED, catalogue, optional=CONTEXT):
         path, view = cells["path_to_image"], cells["frontal_lateral"].strip().lower()
         image = _IMAGE.fullmatch(path)
@@ -189,22 +196,27 @@ def _studies(table: Path, sections: str, catalogue: Catalogue) -> Iterator[_Rows
             why = f"has no number as patient_report_date_order for {path}; download the table again"
         else:
             name = f"{image[2]}/{image[3]}"
-            if name not in studies:
-                kept = cells if any(cells.get(text, "").strip() for text in texts) else {}
-                split = SPLIT_OF[cells["split"]]
-                folder = f"{image[1]}/{image[2]}"
-                studies[name] = _Rows(f"{where} ({name})", folder, name, order, split, kept)
-            if (image[4], view) not in studies[name].images:
-                studies[name].images.append((image[4], view))
+            split, folder = SPLIT_OF[cells["split"]], f"{image[1]}/{image[2]}"
+            row = _Rows(f"{where} ({name})", folder, name, order, split, {})
+            rows = studies.setdefault(name, row)
+            if any(cells.get(text, "").strip() for text in texts):
+                rows.cells |= {key: text for key, text in cells.items() if not rows.cell(key)}
+            if (image[4], view) not in rows.images:
+                rows.images.append((image[4], view))
+                if (rows.folder, rows.split, rows.order) != (folder, split, order):
+                    own = f"{folder}, split {split} and order {order:g}"
+                    at_odds[name] = f"has {own} in {where}, not as before; download the table again"
                 continue
             why = f"repeats the image {path!r}; keep one"
         catalogue.add_broken(where, why)
+    for name, why in at_odds.items():
+        catalogue.add_broken(studies.pop(name).where, why)
     yield from studies.values()
 
 
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        return float(text) if math.isfinite(float(text)) else None
     except ValueError:
         return None
 
@@ -319,13 +331,14 @@ def _classes(entry: dict[str, Any], where: str, catalogue: Catalogue) -> tuple[i
     return tuple(classes)
 
 
-def _human(root: Path, names: tuple[str, ...], catalogue: Catalogue) -> Labels:
-    """Read the labels of radiologists in the first of these files that is there, else none."""
+def _human(root: Path, names: tuple[str, ...], catalogue: Catalogue) -> tuple[Labels, set[str]]:
+    """Read radiologists' labels in the first of these files that is there, and whose differ."""
     folders = [root, *sorted(root.glob("CheXpert*")), *sorted(root.glob("cheXpert*"))]
     file = next((f / name for name in names for f in folders if (f / name).is_file()), None)
-    if file is None:
-        return {}
     labels: Labels = {}
+    at_odds: set[str] = set()
+    if file is None:
+        return labels, at_odds
     for where, cells in read_csv(file, OBSERVATIONS, catalogue, optional=("Path", "Study")):
         study = _STUDY.search(cells.get("Study") or cells.get("Path") or "")
         classes = _classes(dict(cells), where, catalogue)
@@ -335,14 +348,16 @@ def _human(root: Path, names: tuple[str, ...], catalogue: Catalogue) -> Labels:
             name = f"{study[1]}/{study[2]}"
             if labels.setdefault(name, classes) != classes:
                 catalogue.add_broken(f"{where} ({name})", "has other labels than the row before it")
-    return labels
+                at_odds.add(name)
+    return {name: of for name, of in labels.items() if name not in at_odds}, at_odds
 
 
 def _add_test_set(
     root: Path, folders: dict[str, Path], suffix: str, wanted: Wanted, catalogue: Catalogue
 ) -> None:
     """Add the studies of CheXpert's test set, labels and images without reports."""
-    for name, classes in _human(root, ("groundtruth.csv", "test_labels.csv"), catalogue).items():
+    labels, _ = _human(root, ("groundtruth.csv", "test_labels.csv"), catalogue)
+    for name, classes in labels.items():
         patient, study = name.split("/")
         images: list[ImageRef] = []
         if wanted.images != "none":

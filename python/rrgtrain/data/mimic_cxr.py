@@ -79,8 +79,9 @@ def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     """
     files = MimicFiles(root)
     exams = _exams(files, wanted, catalogue)
-    labels, expert = _labels(files, exams, catalogue)
     priors = _priors(exams, catalogue) if wanted.prior == "last" else {}
+    listed = dict(exams)  # a study with a bad label leaves `exams`, and yet is a prior
+    labels, expert = _labels(files, exams, catalogue)
     reports = files.reports(wanted.reports)
     patients = patients_of(reports)
     images, suffix = reports, ""
@@ -102,7 +103,7 @@ def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         parts = ReportSections(*text)
         refs = [ImageRef(*image) for image in exam.files(images, name, suffix)]
         if name in priors:
-            earlier = exams[priors[name]].files(images, priors[name], suffix)
+            earlier = listed[priors[name]].files(images, priors[name], suffix)
             refs += [ImageRef(*image, prior=True) for image in earlier]
         study = Study(
             id=name,
@@ -139,9 +140,15 @@ def _exams(files: MimicFiles, wanted: Wanted, catalogue: Catalogue) -> dict[str,
         dated = wanted.prior == "last"
         for name, why in _add_images(exams, files, path.name, dated, catalogue):
             broken.setdefault(name, why)
+    patients = {exams[name].patient for name in broken}
     for name, why in broken.items():
         del exams[name]
         catalogue.add_broken(f"study {name}", why)
+    doubtful = sum(exam.patient in patients for exam in exams.values())
+    if doubtful and wanted.prior == "last":
+        catalogue.notes.append(
+            f"{doubtful} studies have no sure prior, as another study of their patient is broken"
+        )
     return exams
 
 

@@ -289,6 +289,7 @@ def test_annotation_json_decides_the_split(tmp_path):
         ({"frontal_lateral": "Oblique"}, "wanted Frontal or Lateral"),
         ({"split": "test", "path_to_image": ROWS[3]["path_to_image"]}, "wanted train or valid"),
         ({"patient_report_date_order": "soon"}, "no number as patient_report_date_order"),
+        ({"patient_report_date_order": "nan"}, "no number as patient_report_date_order"),
         ({"path_to_image": ROWS[0]["path_to_image"]}, "repeats the image"),
     ],
 )
@@ -296,6 +297,32 @@ def test_a_damaged_row_is_broken_and_the_others_are_read(tmp_path, change, why):
     write(tmp_path)
     catalogue = found(write(tmp_path, [*ROWS[:3], ROWS[3] | change], base=None))
     broken(catalogue, f"{TABLE}: row 5", why)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"split": "valid", "path_to_image": ROWS[1]["path_to_image"]},
+        {"path_to_image": ROWS[1]["path_to_image"].replace("train", "valid")},
+        {"patient_report_date_order": "3"},
+    ],
+)
+def test_a_study_of_rows_at_odds_is_broken_and_the_others_are_read(tmp_path, change):
+    write(tmp_path)
+    catalogue = found(write(tmp_path, [ROWS[0], ROWS[1] | change, *ROWS[3:]], base=None))
+    broken(catalogue, f"{TABLE}: row 2 (patient00001/study2)", f"in {TABLE}: row 3, not as before")
+    assert set(by_id(catalogue)) == {"patient00002_study1", "patient64541_study1"}
+
+
+def test_the_text_is_of_the_first_row_that_has_it(tmp_path):
+    rows = [
+        row(1, 1, "view1_frontal", 1, section_findings=" "),
+        row(1, 1, "view2_lateral", 1, section_findings="Of the second."),
+        row(1, 1, "view3_lateral", 1, section_findings="Of the third."),
+    ]
+    for sections, text in (("findings", ""), ("both", " Impression of 1, 1.")):
+        (study,) = by_id(found(write(tmp_path, rows), sections=sections)).values()
+        assert study.report == f"Of the second.{text}"
 
 
 def test_an_image_that_is_missing_or_empty_breaks_its_study(tmp_path):
@@ -345,6 +372,9 @@ def test_damaged_labels_are_told(tmp_path):
         [(f"{name}/view1_frontal.jpg", {}), (f"{name}/view2_frontal.jpg", {"Edema": "1"})],
     )
     broken(found(tmp_path), "valid.csv: row 3", "other labels than the row before")
+    assert "patient64541_study1" not in by_id(found(tmp_path))
+    (tmp_path / "valid.csv").rename(tmp_path / "groundtruth.csv")
+    assert not found(tmp_path).left_out["without an image"]
 
 
 def test_many_rows_are_read_in_little_time(tmp_path):

@@ -65,6 +65,13 @@ def test_a_date_that_is_none_breaks_only_where_dates_are_read(tmp_path, old, new
     assert not load(tmp_path).broken
 
 
+def test_priors_are_uncertain_beside_a_study_without_a_date(tmp_path):
+    edit(metadata(tmp_path), "21800626,165500.312", ",1")
+    (note,) = (n for n in load(tmp_path, prior="last").notes if "no sure prior" in n)
+    assert note.startswith("2 studies have no sure prior")
+    assert not any("no sure prior" in n for n in load(tmp_path).notes)
+
+
 def test_an_unknown_split_breaks_the_study(tmp_path):
     tree.write_mimic(tmp_path)
     edit(tmp_path / "mimic-cxr-2.0.0-split.csv", "validate", "valid")
@@ -114,6 +121,8 @@ def test_a_label_that_is_none_is_named(tmp_path):
     tree.write_mimic(tmp_path)
     tree.write_labels(tmp_path, {FIRST: {"Edema": "yes"}})
     broken(tmp_path, FIRST, "'yes'", "chexpert.csv.gz: row 2")
+    later = every(load(tmp_path, prior="last"))["53911762"]
+    assert {i.path.parent.name for i in later.images if i.prior} == {f"s{FIRST}"}
 
 
 @pytest.mark.parametrize(
