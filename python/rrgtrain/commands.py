@@ -219,7 +219,13 @@ def evaluation_of_files(options: argparse.Namespace) -> int:
     if ranks.processes() > 1:
         raise UserError("files are scored by one process; start it without torchrun")
     try:
-        evaluate_files(recipe_of(options), options.predictions, options.references, options.out)
+        recipe = recipe_of(options)
+        if recipe.eval.limit is not None:
+            raise UserError(
+                f"eval.limit={recipe.eval.limit} is for checkpoints, files are scored whole; set "
+                "it to null, and shorten the files"
+            )
+        evaluate_files(recipe, options.predictions, options.references, options.out)
     except OSError as error:
         raise UserError(f"{error.filename or options.out}: {error.strerror}") from error
     return 0

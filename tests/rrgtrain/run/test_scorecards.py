@@ -125,6 +125,12 @@ def test_two_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert "two systems are called 'b'; name one NAME=b.csv" in line
 
 
+def test_a_limit_is_refused_where_files_are_scored(capsys: pytest.CaptureFixture[str]) -> None:
+    files = ["--predictions", "mine.json", "--references", "truth.json", "--out", "card"]
+    line = refused(capsys, *files, "eval.limit=2")
+    assert "eval.limit=2 is for checkpoints" in line and not Path("card").exists()
+
+
 def test_missing_predictions_stop_or_count_as_empty(capsys: pytest.CaptureFixture[str]) -> None:
     short = {key: REFERENCES[key] for key in "abd"}
     Path("short.json").write_text(json.dumps(short))
