@@ -2,9 +2,35 @@
 
 from __future__ import annotations
 
+import errno
+
 from rrgclinical.errors import UserError, unreadable
 
-__all__ = ["NotFinite", "RewardError", "RewardNotFinite", "Stopped", "UserError", "unreadable"]
+__all__ = [
+    "NotFinite",
+    "PassingError",
+    "RewardError",
+    "RewardNotFinite",
+    "Stopped",
+    "UserError",
+    "unreadable",
+]
+
+
+class PassingError(UserError):
+    """A file that cannot be read now, whatever it holds: disk error, no decoder.
+
+    Nothing is remembered of such a file.
+    """
+
+    @staticmethod
+    def of(error: Exception) -> type[UserError]:
+        """Name the class for an error met in reading: this one, or UserError if the file's fault.
+
+        Decoders raise OSError without a number; EINVAL is a place that a damaged file names.
+        """
+        number = error.errno if isinstance(error, OSError) else None
+        return UserError if number in (None, errno.EINVAL) else PassingError
 
 
 class RewardError(UserError):

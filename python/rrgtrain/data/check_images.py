@@ -19,7 +19,7 @@ from pathlib import Path
 from rrgtrain.data.image_memory import ImageMemory, Stamp, Verdict, stamp_of
 from rrgtrain.data.images import ImageFacts, read_with_facts
 from rrgtrain.data.study import Study
-from rrgtrain.errors import UserError
+from rrgtrain.errors import PassingError, UserError
 from rrgtrain.util.progress import Bar, progress
 
 SAMPLE = 256
@@ -63,13 +63,16 @@ def image_paths(studies: Sequence[Study]) -> list[Path]:
 
 
 def look_at(paths: Sequence[Path], memory: ImageMemory | None) -> Iterator[tuple[Path, Verdict]]:
-    """Decode files, whatever is remembered of them; remember and yield the verdicts in order."""
+    """Decode files, whatever is remembered of them; remember and yield the verdicts in order.
+
+    A verdict for which the file is not at fault (`PassingError`) is not remembered.
+    """
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for begin in range(0, len(paths), CHUNK):
             chunk = paths[begin : begin + CHUNK]
             seen = dict(zip(chunk, pool.map(_verdict, chunk), strict=True))
             if memory is not None:
-                memory.keep(seen)
+                memory.keep({p: (s, verdict) for p, (s, verdict) in seen.items() if s is not None})
             yield from ((path, verdict) for path, (_, verdict) in seen.items())
 
 
@@ -85,10 +88,13 @@ def absent_tags(verdicts: dict[Path, Verdict]) -> list[str]:
     ]
 
 
-def _verdict(path: Path) -> tuple[Stamp, Verdict]:
+def _verdict(path: Path) -> tuple[Stamp | None, Verdict]:
+    """Return the stamp, None where nothing is to be remembered, and the verdict."""
     stamp = stamp_of(path)
     try:
         return stamp, read_with_facts(path)[1]
+    except PassingError as error:
+        return None, str(error)
     except UserError as error:
         return stamp, str(error)
 

@@ -24,7 +24,7 @@ from pydicom.errors import InvalidDicomError
 from pydicom.pixels import apply_modality_lut, apply_voi, get_decoder
 
 from rrgtrain.data.grey import to_8_bits
-from rrgtrain.errors import UserError
+from rrgtrain.errors import PassingError, UserError
 
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2")
 MODALITIES = ("CR", "DX", "DR")
@@ -87,13 +87,13 @@ def read_dicom(file: Path) -> DicomImage:
             shown = 255 - shown if photometric == "MONOCHROME1" else shown
             shown[_padding(stored, dataset)] = 0
     except UserError as error:
-        raise UserError(f"{file}: {error}") from None
+        raise type(error)(f"{file}: {error}") from None
     except InvalidDicomError:
         raise UserError(f"{file}: not DICOM, though named so; rename or replace it") from None
     except Exception as error:
         # pydicom and its decoders raise whatever they meet; all of it means an unusable file.
         reason = " ".join(str(error).split())[:160] or type(error).__name__
-        raise UserError(
+        raise PassingError.of(error)(
             f"{file}: DICOM pixels cannot be decoded ({reason}); re-export it as "
             "uncompressed DICOM or PNG"
         ) from None
@@ -142,7 +142,7 @@ def _stored(dataset: Dataset) -> np.ndarray:
         return dataset.pixel_array
     except RuntimeError:
         if lacks:
-            raise UserError(
+            raise PassingError(
                 f"this file is {syntax.name}; pip install pylibjpeg-{needs} to read it"
             ) from None
         raise

@@ -16,7 +16,7 @@ from rrgtrain.data.images import ImageFacts
 T = TypeVar("T")
 
 # To be raised whenever `read_image` refuses more, or less, than before.
-VERSION = 2
+VERSION = 3
 
 Verdict = ImageFacts | str
 """Facts of a file that decodes, or the line that says why it does not."""
@@ -31,12 +31,14 @@ class ImageMemory:
     """Remember verdicts on the image files of a data set.
 
     A verdict is valid while size and time of change of the file stay. They lie in
-    `$XDG_CACHE_HOME/rrgtrain` (`~/.cache/rrgtrain`), a file for each root. A file there that
-    cannot be read is begun anew; one that cannot be written is warned of once.
+    `$XDG_CACHE_HOME/rrgtrain` (`~/.cache/rrgtrain`), a file for each root; the root of a table is
+    its directory. A file there that cannot be read is begun anew; one that cannot be written is
+    warned of once.
     """
 
     def __init__(self, root: Path) -> None:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        root = root.parent if root.is_file() else root
         name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
         self.root = Path(os.path.abspath(root))
         self.file = cache / "rrgtrain" / f"images-{VERSION}-{name}.sqlite"

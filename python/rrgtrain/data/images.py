@@ -29,7 +29,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from rrgtrain.data.dicom import is_dicom, read_dicom
 from rrgtrain.data.grey import to_8_bits
-from rrgtrain.errors import UserError
+from rrgtrain.errors import PassingError, UserError
 
 PHOTOMETRIC_TAG = 262
 DESCRIPTION_TAG = 270
@@ -69,14 +69,14 @@ def read_image(path: str | Path, area: int | None = None) -> Image.Image:
 def read_with_facts(path: str | Path, area: int | None = None) -> tuple[Image.Image, ImageFacts]:
     """Read a radiograph as `read_image` does, and say what its file is.
 
-    The size is that of the upright image.
+    The size is that of the upright image. Raises PassingError where the file is not at fault.
     """
     file = Path(path)
-    if not file.is_file():
-        raise UserError(f"{file}: no such image file; check the path")
-    if file.stat().st_size == 0:
-        raise UserError(f"{file}: the image file is empty; copy it again")
     try:
+        if not file.is_file():
+            raise UserError(f"{file}: no such image file; check the path")
+        if file.stat().st_size == 0:
+            raise UserError(f"{file}: the image file is empty; copy it again")
         if is_dicom(file):
             image, kind, absent = _read_dicom(file)
         else:
@@ -89,7 +89,9 @@ def read_with_facts(path: str | Path, area: int | None = None) -> tuple[Image.Im
         raise UserError(f"{file}: too large ({error}); scale it down first") from None
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise UserError(f"{file}: cannot be decoded ({reason}); copy it again") from None
+        raise PassingError.of(error)(
+            f"{file}: cannot be decoded ({reason}); copy it again"
+        ) from None
     pixels = np.asarray(image)
     if (pixels == pixels[0, 0]).all():
         raise UserError(f"{file}: every pixel has the same value; replace the image")

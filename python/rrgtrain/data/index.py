@@ -20,6 +20,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from rrgtrain.errors import PassingError
 from rrgtrain.util.progress import Bar, progress
 
 # SQLite takes up to 999 parameters in a statement; that many files are in memory for each thread.
@@ -28,7 +29,7 @@ CHUNK = 500
 COMMIT = 10_000
 
 Stamp = tuple[int, int]
-# path, stamp (None where there is no file), value as JSON, and whether it was remembered
+# path, stamp (None where nothing is to be remembered), value as JSON, and whether it was remembered
 Row = tuple[Path, Stamp | None, str, bool]
 
 
@@ -45,7 +46,8 @@ def read_all(
 
     root: directory of the data set, which names the cache.
     parse: reads one file into what JSON can hold, its defects included; called in several threads.
-        Of a file that is not there nothing is remembered.
+        Of a file that is not there nothing is remembered, nor where it raises PassingError,
+        whose line is then the value.
     version: names the rules of `parse`; values of another version are read again.
     total: number of paths, for the progress bar.
     threads: on a network disk each file costs milliseconds of waiting, which threads share; on a
@@ -89,7 +91,12 @@ def _read(
             stamp = None  # parse says what is wrong with it
         before, text = known.get(str(path), (None, ""))
         old = stamp is not None and before == stamp
-        rows.append((path, stamp, text if old else json.dumps(parse(path)), old))
+        if not old:
+            try:
+                text = json.dumps(parse(path))
+            except PassingError as error:
+                stamp, text = None, json.dumps(str(error))
+        rows.append((path, stamp, text, old))
     return rows
 
 

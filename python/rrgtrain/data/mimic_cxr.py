@@ -42,6 +42,7 @@ from rrgtrain.data.mimic_files import MimicFiles, patients_of
 from rrgtrain.data.sections import ReportSections, read_sections
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.data.tables import add_study, read_csv
+from rrgtrain.errors import PassingError
 
 SPLITS = {"train": "train", "validate": "val", "test": "test"}
 VIEWS = {"PA": "frontal", "AP": "frontal", "LATERAL": "lateral", "LL": "lateral"}
@@ -251,14 +252,18 @@ def _priors(exams: dict[str, _Exam], catalogue: Catalogue) -> dict[str, str]:
 
 
 def _read_report(path: Path) -> tuple[str, ...] | str:
-    """Read the sections of a report in `ReportSections`' order, or say what is wrong with it."""
+    """Read the sections of a report in `ReportSections`' order, or say what is wrong with it.
+
+    Raises PassingError where the file cannot be read, whatever it holds.
+    """
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]
         return f"the report {path} has byte 0x{byte:02x}, not UTF-8; re-save it as UTF-8"
     except OSError as error:
-        return f"the report {path} cannot be read ({error.strerror}); unpack it again"
+        line = f"the report {path} cannot be read ({error.strerror}); unpack it again"
+        raise PassingError(line) from None
     if not text.strip():
         return f"the report {path} is empty; unpack it again"
     return astuple(read_sections(text))

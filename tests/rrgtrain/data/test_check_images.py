@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pydicom
 import pytest
 from PIL import Image
+from pydicom.pixels import get_decoder
+from pydicom.uid import JPEGLSLossless
 
 from rrgtrain.data import check_images as images_module
 from rrgtrain.data.check_images import SAMPLE, check_images, image_paths, look_at
@@ -172,6 +176,49 @@ def test_a_file_changed_while_it_is_read_is_not_remembered_as_it_became(
     monkeypatch.setattr(images_module, "read_with_facts", changing)
     list(look_at([path], ImageMemory(root)))
     assert ImageMemory(root).recall([path]) == {}
+
+
+@pytest.mark.parametrize("kind", ["png", "dcm"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_a_passing_error_is_not_remembered(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: str
+) -> None:
+    path = root / f"0.{kind}"
+    written(root, 1) if kind == "png" else dicom_files.write(path)
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    memory = ImageMemory(root)
+    with monkeypatch.context() as disk:
+        disk.setattr(Image, "open", failing)
+        disk.setattr(pydicom, "dcmread", failing)
+        ((_, verdict),) = look_at([path], memory)
+    assert isinstance(verdict, str) and os.strerror(number) in verdict
+    assert memory.broken() == memory.recall([path]) == {}
+
+
+def test_a_missing_decoder_is_not_remembered(root: Path, cache: Path) -> None:
+    path = dicom_files.write(root / "a.dcm")
+    dicom_files.encapsulated(path, JPEGLSLossless, b"\xff\xd8\xff\xd9")
+    decoder, memory = get_decoder(JPEGLSLossless), ImageMemory(root)
+    had = "pylibjpeg" in decoder.available_plugins
+    decoder.remove_plugin("pylibjpeg") if had else None
+    try:
+        ((_, verdict),) = look_at([path], memory)
+    finally:
+        if had:
+            decoder.add_plugin("pylibjpeg", ("pydicom.pixels.decoders.pylibjpeg", "_decode_frame"))
+    assert isinstance(verdict, str) and "pip install" in verdict
+    assert memory.broken() == {}
+
+
+def test_a_table_and_its_directory_share_a_memory(root: Path, cache: Path) -> None:
+    written(root, 1)
+    cut(root / "0.png")
+    (root / "t.csv").write_text("id\n")
+    list(look_at([root / "0.png"], ImageMemory(root)))
+    assert list(ImageMemory(root / "t.csv").broken()) == [str(root / "0.png")]
 
 
 def test_headers_without_modality_are_counted_once(root: Path, cache: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from rrgtrain.data import read_sections
 from rrgtrain.data.index import read_all
+from rrgtrain.errors import PassingError
 
 MANY = 25_000
 REPORT = """                                 FINAL REPORT
@@ -93,6 +94,20 @@ def test_of_a_file_that_is_not_there_nothing_is_remembered(tmp_path: Path, cache
     assert every(paths, Reader())[1] == "not there"
     paths[1].write_text("Here now.")
     assert every(paths, Reader())[1] == "Here now."
+
+
+def test_of_a_passing_error_nothing_is_remembered(tmp_path: Path, cache: Path) -> None:
+    paths = tree(tmp_path)
+
+    def failing(path: Path) -> list[str]:
+        if path == paths[1]:
+            raise PassingError("the disk failed")
+        return [path.read_text()]
+
+    values = [value for _, value in read_all(paths[0].parent, paths, failing, "1", total=3)]
+    assert values[1] == "the disk failed"
+    again = Reader()
+    assert every(paths, again)[1] == "Report 1, größer." and again.read == ["1.txt"]
 
 
 def test_what_was_read_before_an_interrupt_is_kept(tmp_path: Path, cache: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 from pathlib import Path
 
 import pytest
@@ -103,6 +105,22 @@ def test_a_broken_report_is_named(tmp_path, content, why):
         path.write_bytes(content)
     catalogue = broken(tmp_path, FIRST, str(path), why)
     assert len(every(catalogue)) == 4
+
+
+def test_a_report_that_a_disk_error_hides_is_read_the_next_time(tmp_path, monkeypatch):
+    tree.write_mimic(tmp_path)
+    path = tree.folder(tmp_path / "files", "10000032", FIRST).with_suffix(".txt")
+    real = Path.read_bytes
+
+    def failing(file: Path) -> bytes:
+        if file == path:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(file))
+        return real(file)
+
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "read_bytes", failing)
+        broken(tmp_path, FIRST, str(path), f"cannot be read ({os.strerror(errno.EIO)})")
+    assert not load(tmp_path).broken
 
 
 @pytest.mark.parametrize("empty", [False, True])
