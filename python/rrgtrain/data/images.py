@@ -87,7 +87,7 @@ def read_with_facts(path: str | Path, area: int | None = None) -> tuple[Image.Im
         ) from None
     except Image.DecompressionBombError as error:
         raise UserError(f"{file}: too large ({error}); scale it down first") from None
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
+    except (OSError, SyntaxError, ValueError, EOFError, TypeError) as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise PassingError.of(error)(
             f"{file}: cannot be decoded ({reason}); copy it again"

@@ -277,6 +277,17 @@ def test_damaged_png(tmp_path):
     refused(tmp_path / "b.png", "cannot be decoded")
 
 
+def test_tiff_whose_second_frame_has_no_size(tmp_path):
+    Image.fromarray(GREY).save(tmp_path / "a.tif")
+    data = bytearray((tmp_path / "a.tif").read_bytes())
+    (directory,) = struct.unpack_from("<I", data, 4)
+    (tags,) = struct.unpack_from("<H", data, directory)
+    struct.pack_into("<I", data, directory + 2 + 12 * tags, len(data))
+    data += struct.pack("<HHHIII", 1, 258, 3, 1, 8, 0)
+    (tmp_path / "a.tif").write_bytes(data)
+    refused(tmp_path / "a.tif", "cannot be decoded", "copy it again")
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
 def test_constant(tmp_path, dtype):
     Image.fromarray(np.full((8, 8), 77, dtype)).save(tmp_path / "a.png")
