@@ -141,19 +141,19 @@ class _Images(Dataset[Any]):
     def __getitem__(self, paths: Any) -> Pixels | UserError | None:
         try:
             pixels = _read(self.processor, paths)
-            if pixels is not None:
-                # here, where its failure can be told: the queue's own thread would lose the item
-                pixels.pixel_values.share_memory_()
-            return pixels
         except UserError as error:
-            # raised where the study is used, in one line
-            return error
+            return error  # raised where the study is used, in one line
+        if pixels is None:
+            return None
+        try:
+            # here, where its failure can be told: the queue's own thread would lose the item
+            pixels.pixel_values.share_memory_()
         except (RuntimeError, OSError) as error:
             return UserError(
-                f"a process that reads images cannot hand them on ({str(error).splitlines()[0]}); "
-                "it may lack room in /dev/shm, or open files: give it more (docker --shm-size), or "
-                "lower data.read_ahead or data.workers"
+                f"a process that reads images cannot hand them on ({error}); "
+                "give /dev/shm more room (docker --shm-size), or lower data.read_ahead"
             )
+        return pixels
 
 
 def _read(processor: Any, paths: Sequence[Path]) -> Pixels | None:
