@@ -1,4 +1,4 @@
-"""One step of the policy's head and loss, forward and backward, against every peer of bench/peers.
+"""Time one step of the policy's head and loss, forward and backward, against every peer.
 
 `test_head` starts from hidden states, `test_logits` from logits that are in memory already. Both
 measure PPO's clip with the old log-probabilities given, on a dense batch and on the batch of the

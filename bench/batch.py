@@ -41,11 +41,11 @@ class Sizes:
         return self.sequences * self.length
 
     def flat_groups(self, kind: str) -> int:
-        """How many groups have no variance."""
+        """Count the groups without variance."""
         return round(KINDS[kind][1] * self.groups)
 
     def scored(self, kind: str) -> int:
-        """How many positions are scored."""
+        """Count the scored positions."""
         return round((1 - KINDS[kind][0]) * self.positions)
 
     def active(self, kind: str) -> int:
@@ -55,7 +55,9 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a loss takes; [S, T] is padded, [N] holds the scored tokens one after the other.
+    """Hold what a loss takes.
+
+    [S, T] is padded, [N] holds the scored tokens one after the other.
 
     Attributes:
         mask: [S, T] bool, True where a token is scored: a run in the middle of each sequence.
@@ -77,7 +79,9 @@ class Batch:
 
 
 def draw_layout(sizes: Sizes, kind: str, seed: int) -> Batch:
-    """Masks, targets and advantages on the CPU, and as `old` what is added to the policy's."""
+    """Draw masks, targets and advantages on the CPU.
+
+    `old` holds what is added to the policy's log-probs."""
     generator = torch.Generator().manual_seed(seed)
     shape = (sizes.sequences, sizes.length)
     advantages = torch.randn(sizes.groups, sizes.members, generator=generator)

@@ -1,4 +1,4 @@
-"""What this device can do, measured in the same run: the floor for the time of a kernel."""
+"""Measure what this device can do in the same run: the floor of kernel times."""
 
 from __future__ import annotations
 

@@ -217,7 +217,9 @@ def dtypes() -> list[str]:
 
 
 def record(model: str, batch: str, provider: str, wanted: float | None, **figures: Any) -> None:
-    """A line of the table and a row of the results; bf16 is held to its ratio on AMX alone."""
+    """Add a line to the table and a row to the results.
+
+    bf16 is held to its ratio on AMX alone."""
     row = {"model": model, "batch": batch, "provider": provider, **figures}
     row["wanted"] = wanted if provider != "bf16" or amx() else None
     ROWS.append(row)

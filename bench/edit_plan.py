@@ -1,4 +1,6 @@
-"""Edit plans for one step of EditGRPO: 320 sampled reports of six sentences and 20 entities.
+"""Time the edit plans of one step of EditGRPO.
+
+320 sampled reports of six sentences and 20 entities.
 
 The published code is measured where EDITGRPO_CODE names a checkout of taokz/EditGRPO at 5decc57:
 what its server and its client do with one report once the entities and their embeddings stand.

@@ -1,4 +1,6 @@
-"""Matching the entities of one step's reports: 320 pairs, of 20 entities each and of 1 to 40.
+"""Time the matching of the entities of one step's reports.
+
+320 pairs, of 20 entities each and of 1 to 40.
 
 RaTEScore's own loop is measured where the package is installed (`pip install --no-deps
 RaTEScore==0.6.0`): the embeddings are given, so neither of its models is needed. On a CPU two
@@ -50,7 +52,7 @@ Provider = Callable[[ReportEntities, ReportEntities], Any]
 
 
 def register(name: str, *, cores: bool = False, **options: Any) -> Callable[[Provider], Provider]:
-    """Register a provider on one thread of a CPU, and where `cores` on all of them beside it."""
+    """Register a provider on one CPU thread, and with `cores` also on all of them."""
 
     def on(threads: int, function: Provider) -> Provider:
         def run(x: ReportEntities, y: ReportEntities) -> Any:
@@ -208,7 +210,9 @@ FLOORS = ("floor: read once", "floor: fp32 product")
 
 
 def against_package(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How many times as long the package's loop takes, by provider; the floor is the higher one."""
+    """Compute how many times as long the package's loop takes, by provider.
+
+    The floor is the higher one."""
     times = {row["provider"]: row["p50_vs_rrgkern"] for row in rows}
     if PACKAGE not in times:
         return []
@@ -305,7 +309,7 @@ def linear(path: Path) -> list[tuple[int, float]]:
 
 
 def is_linear(points: list[tuple[int, float]]) -> bool:
-    """Whether from 1,000 pairs on none costs half as much again as another."""
+    """Tell whether cost per pair grows by less than half from 1,000 pairs on."""
     each = [seconds / pairs for pairs, seconds in points if pairs >= 1000]
     return max(each) <= 1.5 * min(each)
 

@@ -119,7 +119,9 @@ def train(policy: Path, out: Path, options: argparse.Namespace) -> int:
 
 
 def summary(metrics: list[dict[str, float]]) -> dict[str, float]:
-    """Median of each phase's seconds and of each gap over the steps but the first, largest peak."""
+    """Summarise phases, gaps and peak memory over all steps but the first.
+
+    Medians of seconds by phase and by gap, and the largest peak."""
     steps = [row for row in metrics if "seconds/update" in row]
     later = steps[1:] or steps
     names = {name for row in later for name in row}

@@ -121,7 +121,9 @@ class Suite:
         return None if stopped.is_set() else status
 
     def tests(self, title: str, *options: str, tool: tuple[str, ...] = ()) -> bool:
-        """pytest with `options`, under `tool`; a dry run goes to the stand-in and uses no tool."""
+        """Run pytest with `options`, under `tool`.
+
+        A dry run goes to the stand-in and uses no tool."""
         if self.dry:
             standin = ("-p", "tests.rrgkern.standin", "-m", "not slow and not gpu")
             return self.step(title, [*PYTEST, *standin, *options], LONGEST_TEST)
@@ -129,7 +131,9 @@ class Suite:
         return self.step(title, [*tool, *PYTEST, *workers, *options], LONGEST_TEST)
 
     def bench(self, file: str) -> bool:
-        """Measure one file; a dry run measures nothing of a bench that has no dry shapes."""
+        """Measure one file.
+
+        A dry run measures nothing of a bench that has no dry shapes."""
         dry_shapes = "bench.batch" in (ROOT / file).read_text()
         unmeasured = ["--benchmark-disable"] if self.dry and not dry_shapes else []
         return self.step(f"bench: {file}", [*PYTEST, "--benchmark-quiet", *unmeasured, file])
@@ -212,7 +216,7 @@ def _tool(name: str) -> str | None:
 
 
 def parts_of(rooms: list[str]) -> dict[int, list[str]]:
-    """The rooms that parts 1 and 3 test, and the bench files that part 2 runs."""
+    """Return the rooms that parts 1 and 3 test, and part 2's bench files."""
     compiled = [room for room in rooms if (ROOT / "csrc" / room / "cuda.cu").exists()]
     triton = [room for room in rooms if room not in compiled]
     benches = [file for file in BENCHES if any(room in file for room in triton)]

@@ -72,7 +72,7 @@ class Bench:
         exact: bool = True,
         peer: bool = False,
     ) -> Callable[[timing.Provider], timing.Provider]:
-        """Register a provider: a function of the inputs that does all the work to be timed.
+        """Register a provider: a function that does all the work to be timed.
 
         Take gradients with `torch.autograd.grad`, which leaves nothing in the inputs that the
         next round would add to.

@@ -49,8 +49,10 @@ TAU = 0.6
 
 @dataclass(frozen=True)
 class Result:
-    """What came of the pairs: `rules` counts edits by letter; `unclean` are pairs whose fixed point
-    holds something spurious or lacks something."""
+    """Count the edits of the pairs.
+
+    `rules` counts edits by letter; `unclean` are pairs whose fixed point holds something spurious
+    or lacks something."""
 
     pairs: int
     exact: int
@@ -64,7 +66,9 @@ class Result:
 
 
 def partners(labels: np.ndarray) -> np.ndarray:
-    """[R] the report each is edited toward: the next of those with the fewest other labels."""
+    """Choose the report [R] that each one is edited toward.
+
+    It is the next of those with the fewest other labels."""
     count = len(labels)
     distance = (labels[:, None, :] != labels[None, :, :]).sum(2)
     np.fill_diagonal(distance, labels.shape[1] + 1)
@@ -147,7 +151,7 @@ def score(x: SentenceEntities, y: SentenceEntities) -> torch.Tensor:
 
 
 def unclean(entities: Entities, chosen: np.ndarray, script: EditScript) -> list[int]:
-    """Pairs at whose end an entity of one side has no like of equal presence on the other.
+    """List pairs whose final entities differ in text or presence from the other side's.
 
     Worked out from the sentences that stand there and a match, not from the plan's own sets.
     """
@@ -195,9 +199,10 @@ def edited(report: list, reference: list, edit: Edit) -> list:
 
 @dataclass(frozen=True)
 class AsText:
-    """Fixed points read as text again: how many were edited on the way; how many are not edited
-    any further; how many split into the sentences that the script leaves. `failed` are the pairs
-    that fail in either."""
+    """Count what fixed points become when they are read as text again.
+
+    `edited` were edited on the way, `idempotent` are not edited any further, `resplit` split into
+    the sentences that the script leaves; `failed` are the pairs that fail in either."""
 
     pairs: int
     edited: int
@@ -207,7 +212,7 @@ class AsText:
 
 
 def as_text(reports: Sequence[str], references: Sequence[str]) -> AsText:
-    """Edit each report toward its reference to the fixed point, and read what comes of it."""
+    """Edit each report toward its reference to the fixed point, and read the result."""
     extractor = build_extractor("rules")
     seeds = [philox_seed(0, 0, r, 0) for r in range(len(reports))]
     settings = EditSettings(max_edits=None)
@@ -237,7 +242,9 @@ def as_text(reports: Sequence[str], references: Sequence[str]) -> AsText:
 
 
 def numbered(report: str) -> str:
-    """The report as a list: "1. Heart normal. 2. Lungs clear."; numbers that it has give way."""
+    """Write the report as a numbered list: "1. Heart normal. 2. Lungs clear."
+
+    Numbers that it has give way."""
     sentences = [report[begin:end] for begin, end in split_sentences(report)]
     bodies = [sentence[len(list_marker(sentence).text) :] for sentence in sentences]
     return " ".join(f"{number}. {body}" for number, body in enumerate(filter(None, bodies), 1))

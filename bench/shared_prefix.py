@@ -1,4 +1,4 @@
-"""A group behind one prompt: packed rows against one row per member, through a decoder layer."""
+"""Time a group behind one prompt: packed rows against one row per member."""
 
 from __future__ import annotations
 

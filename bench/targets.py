@@ -1,4 +1,4 @@
-"""What the fused losses must reach on an H200, judged on the rows of one run.
+"""Judge the fused losses on the rows of one run: targets for an H200.
 
 N = 8192 positions, V = 151,936, H = 2048, bf16, forward and backward; memory is the peak above the
 inputs, gradients included. A target whose row is missing is unmeasured, which is not a pass.

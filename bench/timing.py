@@ -30,7 +30,7 @@ def device_of(inputs: Inputs) -> torch.device:
 
 
 def rotation(inputs: Inputs) -> int:
-    """How many copies of `inputs` exceed the last cache three times over."""
+    """Count the copies of `inputs` that exceed the last cache three times over."""
     tensors = [leaf for leaf in pytree.tree_leaves(inputs) if isinstance(leaf, Tensor)]
     size = sum(t.numel() * t.element_size() for t in tensors)
     device = device_of(inputs)
@@ -43,7 +43,7 @@ def rotation(inputs: Inputs) -> int:
 
 
 class Rounds:
-    """Runs every provider once per round, so that a busy machine slows all of them alike.
+    """Run every provider once per round: a busy machine slows all of them alike.
 
     `fresh` holds, for a provider that overwrites its inputs, what makes them anew: it runs before
     each call and is not timed.
@@ -101,7 +101,9 @@ class Rounds:
 
 
 def peak_mib(provider: Provider, inputs: Inputs, fresh: Provider | None = None) -> float:
-    """Peak memory of one call above what was allocated before it, as the allocator counts it.
+    """Measure the peak memory of one call, as the allocator counts it.
+
+    It is counted above what was allocated before the call.
 
     On a GPU by its statistics; on a CPU from the profiler's record of every allocation and release
     of PyTorch's allocator, temporaries of an operator included.

@@ -1,4 +1,6 @@
-"""Token weights of one step of DEER: 64 prompts of eight reports of about 80 tokens."""
+"""Time the token weights of one step of DEER.
+
+64 prompts of eight reports of about 80 tokens."""
 
 from __future__ import annotations
 

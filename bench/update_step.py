@@ -270,7 +270,7 @@ def scores(case: Case) -> list[list[float]]:
 
 
 def completions(policy: Policy, case: Case) -> list[list[torch.Tensor]]:
-    """Random ids of lengths between half of the limit and the limit, closed by the end of turn."""
+    """Draw random ids, half the limit to the limit long, ending a turn."""
     rng = np.random.default_rng(2)
     words = sorted(i for t, i in policy.tokenizer.get_vocab().items() if not t.startswith("<|"))
 
@@ -399,7 +399,7 @@ def transformers_generate(ours: Ours) -> None:
 def compare(
     case: Case, size: str, rounds: int, *, everything: bool
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """One case: equality, then times and peaks as ratios of TRL's to ours; and the seconds."""
+    """Compare one case: equality, then seconds and ratios of TRL's to ours."""
     cuda = torch.cuda.is_available()
     device, dtype = ("cuda", torch.bfloat16) if cuda else ("cpu", torch.float32)
     with tempfile.TemporaryDirectory() as home:

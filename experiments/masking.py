@@ -1,4 +1,4 @@
-"""DEER's table 6: how often labels change where the heaviest tokens of a report are masked.
+"""Measure how often labels change where a report's heaviest tokens are masked (DEER, table 6).
 
     make masking ARGS="paper/deer --from CHECKPOINT data.root=DIR"
 

@@ -25,7 +25,9 @@ from rrgkern import csrc
 
 
 class SlowPathWarning(UserWarning):
-    """A reference serves an op that has a kernel for this device; said once per op and device."""
+    """Warn that a reference serves an op that has a kernel here.
+
+    Said once per op and device."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def announce_slow_path(qualname: str, device: str, reason: str) -> None:
 
 
 def served_by(qualname: str, device: str) -> str:
-    """Which implementation serves the op `qualname` ("rrgkern::name") on `device`."""
+    """Name the implementation that serves `qualname` ("rrgkern::name") on `device`."""
     kernel = _kernels.get((qualname, device))
     if kernel is None:
         return "reference"

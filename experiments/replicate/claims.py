@@ -1,4 +1,4 @@
-"""The claims of the four papers, each with its rows, its measures and what would make it hold."""
+"""List the claims of the four papers, with rows, measures and conditions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rrgtrain.errors import UserError
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a claim's table: a job, or with `part` one side of what a job measured."""
+    """Hold one line of a claim's table: a job, or one `part` of it."""
 
     label: str
     job: str

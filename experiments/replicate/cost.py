@@ -1,4 +1,4 @@
-"""What a job is estimated to take on one core, from what its parts took when they were measured.
+"""Estimate a job's time on one core from the measured time of its parts.
 
 The rates are CPU seconds of one thread with the tiny policy; another machine has
 others, so the progress bar corrects them by what has finished.

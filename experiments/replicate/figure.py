@@ -16,7 +16,9 @@ COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")
 
 
 def figure_of(outcome: Outcome) -> tuple[Markup, list[tuple[str, str]]]:
-    """The drawing, and (colour class, name) of what is in it where a legend is needed."""
+    """Draw the figure of a claim.
+
+    Also give (colour class, name) of what is in it where a legend is needed."""
     if outcome.claim.curve:
         return _curves(outcome)
     return interval_chart(outcome), []

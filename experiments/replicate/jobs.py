@@ -105,7 +105,9 @@ def with_needs(names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Task:
-    """A job of one seed below the directory `out`; `quick` is the size that claims nothing."""
+    """Hold a job of one seed below the directory `out`.
+
+    `quick` is the size that claims nothing."""
 
     job: Job
     seed: int
@@ -118,12 +120,12 @@ class Task:
 
     @property
     def home(self) -> Path:
-        """Where the jobs of this seed lie."""
+        """Return the directory of this seed's jobs."""
         return self.out / f"seed{self.seed}"
 
     @property
     def directory(self) -> Path:
-        """What the job writes: a run's directory, or the phantoms."""
+        """Return the directory that the job writes: a run's directory, or the phantoms."""
         return self.home / self.job.name
 
     @property
@@ -207,7 +209,7 @@ def _identity(task: Task) -> str:
 
 
 def identity(task: Task) -> dict[str, Any]:
-    """What its result depends on: settings without paths, versions, the jobs before it."""
+    """Collect what the result depends on: settings without paths, versions, the jobs before it."""
     return json.loads(_identity(task))
 
 
@@ -217,7 +219,7 @@ def digest(identity: dict[str, Any]) -> str:
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs between two identities, as `rl.lr 0.0002 -> 0.0001`."""
+    """List the differences of two identities, as `rl.lr 0.0002 -> 0.0001`."""
     old, new = dict(_flat(before, "")), dict(_flat(now, ""))
     return [
         f"{key.removeprefix('recipe.')} {old.get(key, 'unset')} -> {new.get(key, 'unset')}"

@@ -43,7 +43,9 @@ RANDOM, TFIDF, GRADIENT = "random", "tfidf", "gradient"
 def mask_top(
     text: str, spans: Sequence[tuple[int, int]], weights: np.ndarray, share: float, seed: int
 ) -> str:
-    """`text` with the `share` of its tokens that weigh most masked, at least one; ties are drawn.
+    """Mask the `share` of a text's tokens that weigh most, at least one.
+
+    Ties are drawn.
 
     `spans` [T] are the characters of each token and `weights` [T] what each weighs; a token of
     white space or of no character is neither counted nor masked. White space before a word stays.
@@ -70,7 +72,9 @@ def mask_top(
 
 @dataclass(frozen=True)
 class Judged:
-    """What masking did to the labels of R reports `[R, 14]`, both as 0 and 1."""
+    """Hold the labels of R reports `[R, 14]` before and after masking.
+
+    Both as 0 and 1."""
 
     before: np.ndarray
     after: np.ndarray

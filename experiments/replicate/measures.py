@@ -1,4 +1,4 @@
-"""What is measured of a job, kept by unit so that two jobs can be compared on the same units.
+"""Measure jobs, and keep measures by unit so that jobs are compared pairwise.
 
 Every measure is a mean over M parts of a ratio of sums over U units (studies, or steps): micro-F1
 is Σ 2·TP / Σ (2·TP + FP + FN) over studies, macro-F1 the mean of that over labels, a plain mean
@@ -47,7 +47,7 @@ class Ratios:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Ratios:
-        """What `as_json` gave."""
+        """Read the output of `as_json`."""
         return cls(*(np.asarray(found[k], dtype=np.float64) for k in ("top", "bottom")))
 
 
@@ -110,7 +110,9 @@ def of_evaluation(
 
 
 def draw_measures(rewards: np.ndarray, draws: Mapping[str, np.ndarray]) -> dict[str, Ratios]:
-    """DEER's table 7 as `<what>/<draw>`: rewards `[S, K]` of K reports a study, indices a draw.
+    """Measure draws as `<what>/<draw>` (DEER, table 7).
+
+    Takes the rewards `[S, K]` of K reports a study, and indices a draw.
 
     zero_variance is the share of studies whose reports all earn the same, unique_rewards their
     number of distinct rewards, reward_std the population standard deviation.

@@ -39,7 +39,9 @@ class CheckOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that a page says of a claim; `curves` are [seeds, steps] by row where it draws curves."""
+    """Hold all that a page says of a claim.
+
+    `curves` are [seeds, steps] by row where it draws curves."""
 
     claim: Claim
     seeds: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The page of a replication: verdict, table and figure of each claim, each row with its command."""
+"""Write the page of a replication: verdict, table, figure and commands of each claim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a finished job leaves: one JSON file, with all that the tables are made of."""
+"""Write and read the JSON file that a finished job leaves."""
 
 from __future__ import annotations
 
@@ -50,12 +50,14 @@ class Result:
 
 
 def finished(task: Task) -> bool:
-    """Whether the job has left its result, of whatever settings."""
+    """Tell whether the job has left its result, of whatever settings."""
     return task.result.is_file()
 
 
 def stale(task: Task) -> str | None:
-    """Why what the job left, finished or begun, is of other settings or versions; None if not."""
+    """Tell why a job's files are of other settings or versions; None if not.
+
+    The job may have finished or have only begun."""
     if finished(task):
         before = Result.load(task.result).identity
     elif _begun(task).is_file():

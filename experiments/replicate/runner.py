@@ -1,4 +1,4 @@
-"""Runs jobs in processes of their own, a few at a time, until all have left their results.
+"""Run jobs in processes of their own until all have left their results.
 
 A process gets a slice of time; what has not ended by then writes its checkpoint, ends with status
 75 and is started again, ahead of what has not begun. So no process runs longer than a slice and
@@ -29,7 +29,7 @@ PAUSE = 0.2
 
 
 class Process(Protocol):
-    """What the runner asks of a process; `subprocess.Popen` gives it."""
+    """Describe the process that the runner needs; `subprocess.Popen` gives it."""
 
     def poll(self) -> int | None: ...
 
@@ -92,7 +92,7 @@ def run_tasks(
 
 
 def child(task: Task, slice_seconds: float) -> Process:
-    """The job as a command of its own, on one thread, its output in its log."""
+    """Start the job as a command, on one thread, its output in its log."""
     words = ["--job", task.job.name, "--seeds", str(task.seed)]
     words += ["--out", str(task.out), "--slice", str(slice_seconds)]
     words += ["--quick"] if task.quick else []

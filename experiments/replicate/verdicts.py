@@ -1,4 +1,4 @@
-"""Whether a claim holds in what was measured: differences with their intervals, and a verdict.
+"""Judge whether a claim holds: differences with their intervals, and a verdict.
 
 The interval is a percentile bootstrap of two levels: seeds are drawn with replacement, and within
 each the held-out studies, the same for both sides. With three seeds the outer level is coarse; with
@@ -72,7 +72,7 @@ def _difference(
 
 
 def judge(kind: str, found: Estimate) -> str:
-    """Whether a difference is what a check of this kind asks for.
+    """Judge whether a difference is the one that the check asks for.
 
     more: above zero. less: below zero. about: within two points either way. kept: at most two
     points below. It fails when the difference itself is not there, holds when the whole interval

@@ -1,4 +1,4 @@
-"""A job's process ends itself: after its slice of time, or when the scheduler has gone."""
+"""End a job's process after its slice of time, or without a scheduler."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 
 
 def stop_after(seconds: float | None) -> None:
-    """Asks this process to end, as SIGTERM does, after `seconds` or when its parent has gone."""
+    """End this process by SIGTERM after `seconds`, or when its parent has gone."""
     parent, began = os.getppid(), time.monotonic()
 
     def watch() -> None:

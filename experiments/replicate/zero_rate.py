@@ -1,4 +1,4 @@
-"""How many sampled reports earn nothing at all, step by step (OraPO, figure 2)."""
+"""Count the sampled reports that earn nothing, step by step (OraPO, figure 2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rrgtrain.train.step_record import StepRecord
 
 @dataclass
 class ZeroRecorder:
-    """A recorder of the loop: per step the share of zero rewards, and of groups with no other."""
+    """Record the share of zero rewards of each step of the loop.
+
+    Beside it, the share of groups with no other reward."""
 
     shares: list[float] = field(default_factory=list)
     whole_groups: list[float] = field(default_factory=list)

@@ -1,4 +1,6 @@
-"""Parses the command line: `rrgtrain demo | sft | rl | eval | generate | report | keys` ..."""
+"""Parse the command line.
+
+`rrgtrain demo | sft | rl | eval | generate | report | keys` ..."""
 
 from __future__ import annotations
 
@@ -175,7 +177,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def reported(command: Callable[[], int], *, ends_process: bool) -> int:
-    """Run a command; give its exit status, and tell in one line what ended it early.
+    """Run a command; return its exit status, and print an early end's reason.
 
     Signals stop it between two steps. `ends_process`: interrupts are ignored from its end on.
     """

@@ -25,7 +25,9 @@ class PassingError(UserError):
 
     @staticmethod
     def of(error: Exception) -> type[UserError]:
-        """Name the class for an error met in reading: this one, or UserError if the file's fault.
+        """Return the class for an error met in reading.
+
+        This one, or UserError if the file is at fault.
 
         Decoders raise OSError without a number; EINVAL is a place that a damaged file names.
         """
@@ -53,7 +55,9 @@ class RewardNotFinite(RewardError, NotFinite):
 
 
 class Stopped(UserError):
-    """A run that ended before its end and can go on: by a signal, a failing reward, a full disk.
+    """Report a run that ended early and can go on.
+
+    It ended by a signal, a failing reward or a full disk.
 
     The command line prints the line with the command that resumes the run, and exits with
     `status`: 75 (EX_TEMPFAIL, try again later), or 130 after an interrupt from the keyboard.

@@ -34,7 +34,7 @@ def recipe_folder() -> Path:
 
 @dataclass(frozen=True)
 class Paper:
-    """One paper of `papers.yaml`: the recipes that belong to it, and the recipe of its size."""
+    """Hold one paper of `papers.yaml`: its recipes, and the recipe of its size."""
 
     name: str
     size: str
@@ -115,7 +115,9 @@ def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
 
 
 def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    """Read a recipe's mapping and the line of each dotted key (1 for keys it cannot place)."""
+    """Read a recipe's mapping and the line of each dotted key.
+
+    The line is 1 for keys that it cannot place."""
     by_rule = _bases_by_rule(path)
     if by_rule is not None:
         return {"base": by_rule}, defaultdict(lambda: 1)

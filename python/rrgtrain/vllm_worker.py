@@ -1,4 +1,4 @@
-"""The part of a vLLM worker that takes a trainer's weights and says which ones it holds.
+"""Take a trainer's weights in a vLLM worker, and report which it holds.
 
     vllm serve CHECKPOINT --worker-extension-cls rrgtrain.vllm_worker.PushedWeights ...
 
@@ -68,7 +68,7 @@ def digest_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
 
 
 class PushedWeights:
-    """What vLLM mixes into its worker class (`worker_extension_cls`).
+    """Extend vLLM's worker class (`worker_extension_cls`).
 
     A report is `{"step", "digest", "held"}`: the step and the digest of the tensors that the model
     was given last (None before the first push, and where a push failed), and the digest of the

@@ -55,7 +55,9 @@ def linear_token_logps(
     softcap: float | None = None,
     entropy: bool = False,
 ) -> TokenLogps:
-    """log softmax(z / T)[target] of the head z = cap(hidden W^T + bias), without [N, V].
+    """Compute log softmax(z / T)[target] without [N, V].
+
+    z = cap(hidden W^T + bias) is the head's output.
 
     Args:
         hidden: [..., H], fp16, bf16, fp32 or fp64; the states that predict the targets.

@@ -1,4 +1,6 @@
-"""Serve CPUs from logits, a few rows at a time: no wide copy of [N, V]."""
+"""Serve CPUs from logits, a few rows at a time.
+
+There is no wide copy of [N, V]."""
 
 from __future__ import annotations
 

@@ -200,7 +200,9 @@ def as_rows(logits: Tensor) -> Tensor:
 
 
 def row_walk(logits: Tensor) -> tuple[int, int, int, int]:
-    """Strides of batch, row and column of [N, V] or [B, L, V], and rows per batch.
+    """Compute strides of batch, row and column, and rows per batch.
+
+    For [N, V] or [B, L, V].
 
     Row r begins at (r // rows per batch) * batch stride + (r % rows per batch) * row stride.
     """

@@ -86,7 +86,9 @@ def fold_kernel(
     LANES: tl.constexpr,
     VECTOR: tl.constexpr,
 ):
-    """Add one row of the tile per program to its sums; `scale` = log2(e) / T."""
+    """Add one row of the tile per program to its sums.
+
+    `scale` = log2(e) / T."""
     # 1. The row, and its target's column in the tile, or -1.
     row = tl.program_id(0).to(tl.int64)
     z_ptr += row * z_stride

@@ -111,7 +111,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 22_972}
+PACKAGE_LINES = {"rrgtrain": 23_090}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}
@@ -125,7 +125,6 @@ NOT_OURS = {"rescue.py", "rrgtrain.json"}
 # Violations that a rule still allows, by its name. A limit may only fall.
 LIMITS = {
     "tests_and_benches_use_doors": 139,
-    "first_lines_are_plain": 181,
 }
 
 

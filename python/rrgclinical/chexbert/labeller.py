@@ -122,7 +122,9 @@ class CheXbertLabeller:
 
     @torch.inference_mode()
     def embed(self, reports: Sequence[str]) -> Tensor:
-        """Compute the state of [CLS] of each report, fp32 [R, H] on the CPU (for RadCliQ).
+        """Compute the state of [CLS] of each report, fp32 [R, H].
+
+        It lies on the CPU (for RadCliQ).
 
         Raises as `label`.
         """

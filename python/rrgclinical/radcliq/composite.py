@@ -40,7 +40,9 @@ def radcliq_v1(parts: RadCliQParts) -> np.ndarray:
 
 
 def entity_relation_f1(candidate: Graph, reference: Graph) -> float:
-    """Compute the mean of entity F1 and relation F1 of two graphs; 0 each where none is shared."""
+    """Compute the mean of entity F1 and relation F1 of two graphs.
+
+    0 each where none is shared."""
     pairs = zip(_items(candidate), _items(reference), strict=True)
     return (
         sum(

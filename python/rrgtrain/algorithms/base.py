@@ -1,4 +1,4 @@
-"""What an algorithm is: a way to complete a group, and a way to turn rewards into advantages.
+"""Define an algorithm: it completes groups, and turns rewards into advantages.
 
 The loop calls these functions and knows no algorithm by name; README.md shows one of your own.
 """
@@ -29,8 +29,9 @@ Advantages = Callable[[list[Group], torch.Tensor], "torch.Tensor | Objective"]
 
 @dataclass(frozen=True)
 class Context:
-    """What a run gives its algorithm before the first step: the codec of the policy's tokens and
-    the training studies."""
+    """Hold what a run gives its algorithm before the first step.
+
+    The codec of the policy's tokens and the training studies."""
 
     codec: ReportCodec
     studies: Sequence[Study]
@@ -41,7 +42,7 @@ def no_check(studies: Sequence[Study]) -> None:
 
 
 class Stateful(Protocol):
-    """What an algorithm carries from step to step, as values that JSON can hold."""
+    """Describe an algorithm that carries values from step to step, as JSON holds them."""
 
     def state_dict(self) -> dict[str, Any]:
         """A copy of the state."""
@@ -77,7 +78,7 @@ class Algorithm:
     state: Mapping[str, Stateful] = field(default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs to go on as if nothing had happened; JSON can hold it."""
+        """Return the values that a resumed run needs; JSON can hold them."""
         return {name: part.state_dict() for name, part in self.state.items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -48,7 +48,9 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
 
 
 def weighed(inner: Advantages, terms: list[Weigh]) -> Advantages:
-    """The objective of `inner` with each token's weight: 1 plus what each term adds to 1."""
+    """Weigh each token of the objective of `inner`.
+
+    Its weight is 1 plus what each term adds to 1."""
 
     def advantages(groups: list[Group], rewards: torch.Tensor) -> Objective:
         objective = as_objective(inner(groups, rewards))
@@ -67,7 +69,9 @@ def weighed(inner: Advantages, terms: list[Weigh]) -> Advantages:
 
 
 def tfidf(groups: list[Group], alpha: float) -> torch.Tensor:
-    """[N] TF-IDF weights over the scored reports of each group; 1 for an end of turn."""
+    """Compute TF-IDF weights [N] over the scored reports of each group.
+
+    1 for an end of turn."""
     offsets, flat = token_offsets(groups).tolist(), members(groups)
     weights = torch.ones(offsets[-1])
     chosen = [s for s, member in enumerate(flat) if member.scored]

@@ -1,4 +1,4 @@
-"""EditGRPO: half of each group is sampled, the other half is one edit of each sampled report.
+"""Sample half of each group, and add one edit of each sampled report (EditGRPO).
 
 The edit moves a report one sentence towards the reference (rules a to e of the paper); an edit
 that changes nothing is no member of the group. Advantages are rewards minus the group's mean

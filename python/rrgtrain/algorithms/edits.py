@@ -61,7 +61,7 @@ def sentence_entities(entities: Entities, sentence_ids: dict[str, int]) -> Sente
 
 
 def by_text(x: Entities, y: Entities) -> tuple[Entities, Entities]:
-    """The same entities, alike where their canonical text is equal (cosine 1) and else not (0).
+    """Match entities of equal canonical text (cosine 1), and no others (0).
 
     The exact matching that EditGRPO's table 4 sets beside cosines.
     """

@@ -53,7 +53,7 @@ class Group:
 
 
 def group_offsets(groups: list[Group]) -> torch.Tensor:
-    """Where each group's members begin in the flattened order: [B + 1] int64."""
+    """Compute the start of each group in the flattened order: [B + 1] int64."""
     sizes = torch.tensor([0, *(len(g.members) for g in groups)], dtype=torch.int64)
     return sizes.cumsum(0)
 
@@ -69,6 +69,6 @@ def scored_members(groups: list[Group]) -> torch.Tensor:
 
 
 def token_offsets(groups: list[Group]) -> torch.Tensor:
-    """Where each member's tokens begin among those of all members: [S + 1] int64."""
+    """Compute the start of each member among all tokens: [S + 1] int64."""
     lengths = torch.tensor([0, *(len(m.ids) for m in members(groups))], dtype=torch.int64)
     return lengths.cumsum(0)

@@ -1,4 +1,4 @@
-"""What an algorithm asks of the update: token-level advantages, and what else stands in the loss.
+"""Define the objective: token-level advantages, and the other terms of the loss.
 
 loss = Σ_b group_weight_b · policy loss of group b (advantages, weight, mask)
      + preference loss over `preference.pairs`
@@ -19,7 +19,7 @@ from rrgkern import PreferencePairs
 
 @dataclass(frozen=True)
 class Preference:
-    """Which members of the batch are preferred to which; see `rrgkern.preference_loss`.
+    """Name the members that are preferred to others; see `rrgkern.preference_loss`.
 
     A pair stays within its group. Its weight says how much it counts in the loss of the batch.
     """
@@ -31,7 +31,9 @@ class Preference:
 
 @dataclass(frozen=True)
 class Objective:
-    """One step's objective over S members with N tokens in B groups, all in group order.
+    """Hold one step's objective over S members with N tokens in B groups.
+
+    All are in group order.
 
     advantages: [S], or [N] one per token; what stands at a member that is not scored is not
         read.

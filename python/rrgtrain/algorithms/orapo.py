@@ -69,7 +69,7 @@ def with_oracle(
 
 
 def mixed(inner: Advantages, settings: OracleSettings, rates: ZeroRate) -> Advantages:
-    """The objective of `inner`, weighed by 1 - w, beside the oracle's loss, weighed by w."""
+    """Mix the objective of `inner`, times 1 - w, with the oracle's loss, times w."""
 
     def advantages(groups: list[Group], rewards: torch.Tensor) -> Objective:
         objective = as_objective(inner(groups, rewards))
@@ -116,7 +116,9 @@ def mixing_weight(rate: float, settings: OracleSettings) -> float:
 
 
 def oracle_against_sampled(groups: list[Group], prompt_weight: torch.Tensor) -> PreferencePairs:
-    """The oracle against each of the K sampled reports of its group, `prompt_weight` / K each.
+    """Prefer the oracle to each of its group's K sampled reports.
+
+    Each pair weighs `prompt_weight` / K.
 
     Edited members are no negatives: half of what they say is the oracle's own.
     """

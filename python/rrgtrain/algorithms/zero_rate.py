@@ -1,4 +1,4 @@
-"""Smooth the share of reports that earn nothing, over the steps that saw a prompt (OraPO)."""
+"""Smooth the share of reports that earn nothing, over a prompt's steps (OraPO)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ BATCH = ""
 
 
 class ZeroRate:
-    """OraPO eq. 9: z ← m·z + (1 - m)·share, per prompt or, with `batch`, per minibatch.
+    """Smooth rates by OraPO's eq. 9: z ← m·z + (1 - m)·share.
+
+    One z per prompt or, with `batch`, per minibatch.
 
     The first share initialises it: a prompt that is seen once is not smoothed.
     """
@@ -20,7 +22,7 @@ class ZeroRate:
         self._rates: dict[str, float] = {}
 
     def of(self, prompts: Sequence[str], shares: Sequence[float]) -> list[float]:
-        """Takes in the shares of zero rewards of a batch of groups; their smoothed rates after."""
+        """Take in each group's share of zero rewards; return the smoothed rates."""
         if self.batch:
             return [self._after(BATCH, sum(shares) / len(shares))] * len(shares)
         return [self._after(p, share) for p, share in zip(prompts, shares, strict=True)]

@@ -83,7 +83,9 @@ _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: its name, its heading as it stands there, and the text under it."""
+    """Hold a part of a report: its name, its heading, its text.
+
+    The heading is as it stands in the report."""
 
     name: str
     heading: str
@@ -97,7 +99,9 @@ class Section:
 
 @dataclass(frozen=True)
 class ReportSections:
-    """What a report says under each name, "" for nothing; `unheaded` stands under no heading."""
+    """Hold the text of each part of a report, "" for none.
+
+    `unheaded` stands under no heading."""
 
     findings: str = ""
     impression: str = ""
@@ -107,7 +111,9 @@ class ReportSections:
     comparison: str = ""
 
     def report(self, wanted: str) -> str:
-        """Return the text that `data.sections` asks for, or "" where the report has none of it.
+        """Return the text that `data.sections` asks for.
+
+        "" where the report has none of it.
 
         "findings" and "impression" are the sections of that name. "both" is findings, or where
         there are none the unheaded text, and then the impression.

@@ -1,4 +1,4 @@
-"""Read CSV files row by row, and add studies by the rules that all data sets share."""
+"""Read CSV files row by row, and add studies by shared rules."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ WITHOUT = {
 def read_csv(
     path: Path, columns: Sequence[str], catalogue: Catalogue, *, optional: Sequence[str] = ()
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the place and the named cells of each row, gzipped or not; the header is row 1.
+    """Yield the place and the named cells of each row.
+
+    The file is gzipped or not; the header is row 1.
 
     A row with more or fewer cells than the header is broken. UserError: a file that cannot be
     read, is not UTF-8 or not CSV, lacks one of `columns`, or has no rows.
@@ -80,7 +82,7 @@ def add_study(
     findings: str = "",
     impression: str = "",
 ) -> None:
-    """Add a study with the sections and views that are wanted, or count why it is left out.
+    """Add a study with its wanted sections and views, or count its exclusion.
 
     `study.images` are all its images. "frontal" keeps the frontal ones, so that a study whose
     views are not known is left out; "none" drops them. A study that has labels alone is given with

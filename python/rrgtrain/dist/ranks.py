@@ -44,7 +44,7 @@ class Lost(Stopped):
 
 
 def processes() -> int:
-    """How many processes torchrun has started; 1 without it."""
+    """Return the number of processes that torchrun has started; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -59,12 +59,14 @@ def size() -> int:
 
 
 def is_main() -> bool:
-    """Whether this is the rank that writes files and speaks."""
+    """Tell whether this rank writes files and prints."""
     return rank() == 0
 
 
 def shard(items: Sequence[T]) -> list[T]:
-    """This rank's part of `items`; parts differ in number by one at most, and may be empty."""
+    """Return this rank's part of `items`.
+
+    Parts differ in number by one at most, and may be empty."""
     return list(items[rank() :: size()]) if _active() else list(items)
 
 
@@ -75,7 +77,9 @@ def unshard(parts: Sequence[Sequence[T]]) -> list[T]:
 
 
 def gather(value: T) -> list[T]:
-    """The values of all ranks. Raises the error of the first rank that has met one."""
+    """Gather the values of all ranks.
+
+    Raises the error of the first rank that has met one."""
     return _exchange(value) if _active() else [value]
 
 
@@ -108,7 +112,9 @@ def main_first() -> Iterator[None]:
 
 @contextmanager
 def propagate_errors() -> Iterator[None]:
-    """An error inside the block is raised on every rank, at the latest at the end of theirs."""
+    """Raise an error inside the block on every rank.
+
+    The others raise it at the latest at the end of their blocks."""
     try:
         yield
     except Exception as error:
@@ -135,7 +141,9 @@ def inseparable() -> Iterator[None]:
 
 
 def agree(error: Exception) -> Exception:
-    """Tells the error to all ranks. Returns the one that all agree on, perhaps another rank's."""
+    """Tell the error to all ranks.
+
+    Returns the one that all agree on, perhaps another rank's."""
     if not _active() or _broken or agreed_with(error) is not None:
         return error
     try:
@@ -146,7 +154,9 @@ def agree(error: Exception) -> Exception:
 
 
 def agreed_with(error: BaseException | None) -> BaseException | None:
-    """The error that all ranks know, in the chain of causes of `error`; None without one."""
+    """Find the error that all ranks know among the causes of `error`.
+
+    None without one."""
     while error is not None and not hasattr(error, _MARK):
         error = error.__cause__
     return error
@@ -164,7 +174,7 @@ def error_rank(error: BaseException) -> int:
 
 
 def broken() -> bool:
-    """Whether ranks can no longer speak to each other."""
+    """Tell whether ranks can no longer speak to each other."""
     return _broken
 
 
@@ -207,7 +217,9 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
 
 
 def join_alone(*, cuda: bool) -> None:
-    """Makes this process a world of one for PyTorch's collectives, unless it is in one already.
+    """Make this process a world of one for PyTorch's collectives.
+
+    Does nothing in a world that is there already.
 
     It stays one rank, and nothing is exchanged. No port is opened.
     """

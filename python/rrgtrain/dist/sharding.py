@@ -141,7 +141,7 @@ def pad_to_lockstep(policy: Shardable, chunks: Sequence[T], idle: T) -> Iterator
 
 
 def drop_unused_gradients(policy: Shardable, *, images: bool) -> None:
-    """Clears the gradients of 0 that the ranks have summed for a vision tower that none has run.
+    """Clear the zero gradients of a vision tower that no rank has run.
 
     images: True where this rank's forwards have run the vision tower.
     """

@@ -41,7 +41,9 @@ def trl_reward(
 
 
 def completion_text(completion: Any) -> str:
-    """The text of a completion: a str, or the messages of a conversation one after another.
+    """Return the text of a completion.
+
+    A str is its own; the messages of a conversation are joined.
 
     Raises TypeError for anything else.
     """

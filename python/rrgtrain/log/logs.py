@@ -1,4 +1,6 @@
-"""Metrics of a run: one JSON line a step, the same numbers in TensorBoard, and reading them back.
+"""Log metrics of a run, and read them back.
+
+One JSON line a step; TensorBoard gets the same numbers.
 
 A row is `{"phase": "rl", "step": 12, "time": <unix seconds>, "reward": 0.41, ...}`. JSON has no
 NaN and no infinity, so they stand as the strings "nan", "inf" and "-inf", and `read_metrics`
@@ -59,11 +61,13 @@ class RunLog:
 
     @property
     def size(self) -> int:
-        """How many bytes of metrics there are: what `rewind_to` goes back to."""
+        """Count the bytes of metrics, for `rewind_to`."""
         return os.fstat(self._handle).st_size
 
     def sync(self) -> None:
-        """Every row on the disk, so that no checkpoint knows of rows that a power cut has lost."""
+        """Flush every row to the disk.
+
+        No checkpoint then knows of rows that a power cut has lost."""
         os.fsync(self._handle)
 
     def rewind_to(self, size: int) -> int:

@@ -1,4 +1,4 @@
-"""Write the page of a scorecard: one HTML file with its tables and its reports to be read."""
+"""Write the page of a scorecard: one HTML file with tables and reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks a data set as a whole: what is found, left out, broken, and how often each label is.
+"""Check a data set: what is there, left out, broken, and each label's rate.
 
 Every image is decoded, and the verdict remembered for the runs (`data.image_memory`); stopped, the
 check goes on with the images that it has not seen. Broken ones are always looked at again.

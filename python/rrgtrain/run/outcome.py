@@ -1,4 +1,4 @@
-"""What a run leaves behind when it ends: table, summary, samples and the HTML report."""
+"""Write what a run leaves: table, summary, samples and the HTML report."""
 
 from __future__ import annotations
 

@@ -50,7 +50,9 @@ def split_of(studies: Splits, name: str) -> list[Study]:
 
 
 def validation_split(studies: Splits) -> str:
-    """Where checkpoints are chosen: val, or train in data that has no val."""
+    """Return the split by which checkpoints are chosen.
+
+    It is val, or train in data that has no val."""
     return "val" if studies.get("val") else "train"
 
 
@@ -113,8 +115,9 @@ def check_data(
 
 
 def check_lengths(studies: Splits, longest: int | None) -> None:
-    """UserError for the study with the longest text of all where it has more than `longest`
-    characters; None refuses none."""
+    """Refuse a longest text of more than `longest` characters.
+
+    Raises UserError for the study that has it; None refuses none."""
     texts = ((*longest_text(study), study.id) for of in studies.values() for study in of)
     size, name, study = max(texts, default=(0, "", ""))
     if longest is not None and size > longest:

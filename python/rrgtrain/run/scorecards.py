@@ -145,7 +145,9 @@ class Judge:
         return f"The truth is what the labeller {name} reads in the references."
 
     def truth(self, pairs: Pairs) -> tuple[np.ndarray, str]:
-        """Choose the true labels of pairs, int8 `[R, 14]`, and say in a line where they are from.
+        """Choose the true labels of pairs, int8 `[R, 14]`.
+
+        Says in a line where they are from.
 
         UserError where there are none with the references, and a study has no reference report.
         """
@@ -171,7 +173,9 @@ class Judge:
     def card(
         self, pairs: Pairs, truth: np.ndarray, notes: Iterable[str]
     ) -> tuple[Scorecard, dict[str, SystemReading]]:
-        """Score the systems of pairs and the constant template; also give what was read of each."""
+        """Score the systems of pairs and the constant template.
+
+        Also give what was read of each."""
         if TEMPLATE in pairs.systems:
             raise UserError(
                 f"a system is called {TEMPLATE!r}, as the baseline is; name it NAME=FILE"
@@ -257,7 +261,7 @@ def _vocabulary(settings: EvalSettings) -> frozenset[str] | None:
 
 
 def clinical_terms(settings: RewardSettings) -> tuple[list[str], dict[str, str]]:
-    """Choose the terms that can be measured with a recipe's models, and say what others lack.
+    """Choose the terms that a recipe's models can measure; note what others lack.
 
     RadGraph, RaTEScore and GREEN are measured where `reward.options`, the extractor or a term
     names them.

@@ -81,12 +81,12 @@ class Session:
 
 
 def phantom_root(recipe: Recipe, work: Path) -> Path:
-    """Where the recipe's phantoms lie or will be written."""
+    """Return the directory where the recipe's phantoms lie or will be written."""
     return Path(recipe.data.root).expanduser() if recipe.data.root else work / "data"
 
 
 def holds_files(directory: Path) -> bool:
-    """Whether something lies in the directory; False where there is none."""
+    """Tell whether something lies in the directory; False where there is none."""
     return directory.is_dir() and any(directory.iterdir())
 
 

@@ -1,4 +1,4 @@
-"""The stages of a run, each leaving its checkpoint and its rows in one run directory."""
+"""Run stages, each leaving its checkpoint and rows in one run directory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ Result = TypeVar("Result", SftResult, RlResult)
 
 @dataclass
 class Stages:
-    """A session bound to a run directory; a context manager that closes the log and the lock.
+    """Bind a session to a run directory.
+
+    A context manager that closes the log and the lock.
 
     With a `Checkpointer` every finished stage is remembered, and gives after a resume what it
     gave before.
@@ -64,7 +66,7 @@ class Stages:
         verb: str | None = None,
         resume: bool = False,
     ) -> Stages:
-        """Takes `out`, looks at the data, writes the first file of the run, opens the policy.
+        """Take `out`, read the data, write the run's first file, open the policy.
 
         `sft` and `rl` say which stages will follow, so that what they cannot do with this recipe
         or this data is refused here. On bad input nothing is left behind, so the same directory

@@ -29,8 +29,10 @@ def at_least(default: Any, minimum: float, maximum: float | None = None) -> Any:
 
 
 def descriptions(section: type) -> dict[str, str]:
-    """Read the text beneath each field of a dataclass, as one line by field name. A field whose
-    metadata holds "text" has it from there, as a class that is made has no source."""
+    """Read the text beneath each field of a dataclass, by field name.
+
+    Each is one line. A field whose metadata holds "text" has it from there, as a class that is made
+    has no source."""
     made = [f for f in dataclasses.fields(section) if "text" in f.metadata]
     if made:
         return {f.name: f.metadata["text"] for f in made}

@@ -1,4 +1,4 @@
-"""Lists the settings of a schema by dotted key, and finds the nearest key to a wrong one."""
+"""List a schema's settings by dotted key; find the nearest to a wrong one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,9 @@ def settings(schema: Any, prefix: str = "") -> Iterator[Setting]:
 
 
 def kind_at(schema: Any, key: str, place: str) -> Any:
-    """Find the declared type of a dotted key; entries of a free mapping have its value type.
+    """Find the declared type of a dotted key.
+
+    Entries of a free mapping have its value type.
 
     Raises:
         UserError: the schema has no such key. The line begins with `place`.

@@ -44,7 +44,9 @@ Weights = dict[str, torch.Tensor]
 
 
 class MetricsLog(Protocol):
-    """The parts of a run's log that a checkpoint needs: its size in bytes, a sync, a way back."""
+    """Describe the parts of a run's log that a checkpoint needs.
+
+    Its size in bytes, a sync, a way back."""
 
     @property
     def size(self) -> int: ...
@@ -63,7 +65,7 @@ class NullCheckpointer:
     """The stage whose loop goes on from the checkpoint that was read, until it begins."""
 
     def result(self, stage: str) -> State | None:
-        """What a stage gave that had finished before a resume."""
+        """Return the result of a stage that had finished before a resume."""
         return None
 
     @contextmanager
@@ -106,7 +108,9 @@ class NullCheckpointer:
         """UserError where `restore` of that step would raise one; for a resume, before its work."""
 
     def on_failure_dump(self, batch: Callable[[], State]) -> None:
-        """The batch of this step, asked for should a number in it turn out not finite."""
+        """Return the batch of this step for a failure dump.
+
+        It is asked for where a number is not finite."""
 
     def mark_dirty(self) -> None:
         """From here to the end of the step the weights may be half changed."""

@@ -1,4 +1,4 @@
-"""The settings that make a run the experiment it is: a resume neither changes nor loses them."""
+"""Keep the settings that identify an experiment: a resume changes none of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def is_fixed(key: str) -> bool:
 
 
 def settled(recipe: Recipe) -> dict[str, str]:
-    """Map every key of the recipe to a digest of its value where that is fixed, else to "".
+    """Map every key of the recipe to a digest of its value.
+
+    "" for a key that a resume may change.
 
     Digests and no values: what `${oc.env:KEY}` stands for is not written. A prompt's file has an
     entry of its own.

@@ -76,7 +76,9 @@ class RunDir:
         return run
 
     def contents(self) -> list[str]:
-        """What a run has left here, by file name; empty when this is not a run's directory."""
+        """Read the files that a run has left here, by name.
+
+        Empty when this is not a run's directory."""
         files = [self.config, self.metrics, self.samples, self.predictions]
         files += [self.summary, self.report]
         found = [p.name for p in files if p.exists()]

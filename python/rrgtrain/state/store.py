@@ -1,4 +1,6 @@
-"""Write and read checkpoints: whole or absent, checked when read, the last and the tagged kept.
+"""Write and read checkpoints, whole or absent.
+
+They are checked when read; the last and the tagged are kept.
 
 A checkpoint is a directory `<number>-<label>`: the large tensors as `torch.distributed.checkpoint`
 (DCP) writes them, every rank its shards, to be read on any number of ranks; `state.pt`, all else;
@@ -48,7 +50,9 @@ _BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was found whole: its place, what it says of itself, and its skeleton."""
+    """Hold a checkpoint that was found whole.
+
+    Its place, what it says of itself, and its skeleton."""
 
     path: Path
     about: dict[str, Any]
@@ -164,7 +168,7 @@ class CheckpointStore:
         return dict(json.loads((self.directory / name / MANIFEST).read_bytes())["about"])
 
     def about(self) -> dict[str, Any]:
-        """What the newest checkpoint says about itself; nothing where there is none to be read."""
+        """Return the newest checkpoint's description; empty where none can be read."""
         for name in reversed(self.names()):
             try:
                 return self._about(name)
@@ -198,7 +202,9 @@ class CheckpointStore:
 
 
 def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any] | None = None) -> None:
-    """Write `state` as the directory `path`, which is there when it is whole, and not before.
+    """Write `state` as the directory `path`.
+
+    It is there when it is whole, and not before.
 
     Raises OSError where the disk refuses, TypeError for what a checkpoint cannot hold.
     """

@@ -20,7 +20,9 @@ SMALL = 1 << 16
 
 @dataclass(frozen=True)
 class PerRank:
-    """A value that each rank has its own of; it comes back as a list, None for other ranks'."""
+    """Wrap a value that each rank has its own of.
+
+    It comes back as a list, None for other ranks'."""
 
     value: Any
 

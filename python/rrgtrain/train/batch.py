@@ -29,7 +29,9 @@ from rrgtrain.train.micro_batch import MicroBatch, group_size, within_budget
 
 @dataclass(frozen=True)
 class Batch:
-    """The groups of a step on all ranks, their rewards, and the objective laid out by token.
+    """Hold the groups of a step on all ranks.
+
+    With their rewards, and the objective laid out by token.
 
     groups: B groups with S members, N tokens in all; another rank's come without pixels.
     sampled: the groups as they were drawn, before an algorithm completed them.
@@ -57,11 +59,13 @@ class Batch:
 
     @classmethod
     def of(cls, groups: list[Group], objective: Tensor | Objective, settings: RlSettings) -> Batch:
-        """A batch of groups that have no rewards, only an objective or advantages [S] or [N]."""
+        """Make a batch of groups without rewards.
+
+        It has only an objective or advantages [S] or [N]."""
         return cls(groups).with_objective(objective, settings)
 
     def of_all_ranks(self) -> Batch:
-        """The whole batch, from the part of it that each rank has drawn, completed and scored.
+        """Make the whole batch from the part that each rank has scored.
 
         What follows a rollout costs little beside it and the update, so every rank sees the whole
         batch in the order of its prompts: advantages, normalisers, the draw of mini-batches and the
@@ -163,8 +167,9 @@ class Batch:
     def mini_batches(
         self, size: int | None, settings: RlSettings, key: tuple[int, ...]
     ) -> Iterator[Batch]:
-        """Parts of `size` groups, each updated on as a batch of its own, in an order drawn from
-        `key`; the whole batch if `size` is None."""
+        """Cut the batch into parts of `size` groups, each an update of its own.
+
+        Their order is drawn from `key`; the whole batch if `size` is None."""
         if size is None or size >= len(self.groups):
             yield self
             return

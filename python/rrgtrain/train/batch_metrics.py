@@ -11,7 +11,7 @@ from rrgtrain.train.resample import differing
 
 
 def batch_row(batch: Batch) -> dict[str, float]:
-    """What a step logs of its groups and rewards."""
+    """Compute the row that a step logs of its groups and rewards."""
     return {
         **reward_rows(batch),
         "zero_variance": zero_variance(batch) / len(batch.sampled),
@@ -28,7 +28,9 @@ def zero_variance(batch: Batch) -> int:
 
 
 def sampled_entropy(sampled: list[Group]) -> dict[str, float]:
-    """The policy's entropy in nats a token, estimated by what was drawn: the mean of -log p.
+    """Estimate the policy's entropy in nats a token.
+
+    It is the mean of -log p of what was drawn.
 
     Left out where the engine reports no log-probabilities.
     """
@@ -43,11 +45,11 @@ def truncated_share(groups: list[Group]) -> float:
 
 
 def reward_rows(batch: Batch) -> dict[str, float]:
-    """Means of every reward and of the total by origin, the share of sampled reports that earn
-    nothing at all and that of groups without any that earns something (OraPO, figure 2), and the
-    mean length of a report.
+    """Compute the logged rows of rewards.
 
-    """
+    Means of every reward and of the total by origin, the share of sampled reports that earn nothing
+    at all and that of groups without any that earns something (OraPO, figure 2), and the mean
+    length of a report."""
     groups, scores = batch.groups, batch.scores
     origins = [member.origin for member in members(groups) if member.scored]
     rows = {f"reward/{name}": float(value.mean()) for name, value in scores.items()}

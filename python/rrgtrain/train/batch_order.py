@@ -1,4 +1,4 @@
-"""Which studies a step sees: epochs of seeded permutations, cut into batches.
+"""Choose the studies of a step: epochs of seeded permutations, cut into batches.
 
 The order depends on nothing but the seed and the step, so a resumed run sees what the
 uninterrupted one would have seen.

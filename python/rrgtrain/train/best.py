@@ -128,7 +128,7 @@ class BeforeConvergence(Best):
 def chosen_of(
     policy: Policy, settings: SftSettings, by: str, checkpointer: NullCheckpointer
 ) -> Best:
-    """What keeps the checkpoint that `sft.choose` asks for, by the metric `by`."""
+    """Return the keeper of the checkpoint that `sft.choose` asks for, by metric `by`."""
     if settings.choose == "before_convergence":
         return BeforeConvergence(policy, by, checkpointer, settings.min_delta)
     return Best(policy, by, checkpointer)

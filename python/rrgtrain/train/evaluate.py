@@ -25,7 +25,7 @@ from rrgtrain.util.progress import progress
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a policy wrote for R studies, and how it compares.
+    """Hold a policy's reports of R studies, and their scores.
 
     `predicted` and `truth` are [R, 14] class ids; `rewards` maps terms to [R] arrays, `notes` to
     what a term kept of each report (FactS: facts and verdicts).
@@ -50,7 +50,7 @@ class Evaluation:
 
     @classmethod
     def from_state(cls, studies: Sequence[Study], state: dict[str, Any]) -> Evaluation:
-        """What `state_dict` gave, for the same studies."""
+        """Restore the output of `state_dict`, for the same studies."""
         return cls(
             list(studies),
             state["reports"],
@@ -71,7 +71,7 @@ class Evaluation:
 
 
 def metric_names(terms: Iterable[str]) -> list[str]:
-    """What a checkpoint can be chosen by where the reward has these terms (`eval.best_by`)."""
+    """List the metrics by which `eval.best_by` can choose, given the reward's terms."""
     one = np.zeros((1, len(OBSERVATIONS)), dtype=np.int8)
     return [*label_report(one, one), "reward", *(f"reward/{term}" for term in terms)]
 
@@ -99,7 +99,9 @@ def write_batch(
     request: SamplingRequest,
     sample: Callable[[Policy, SamplingRequest], list[list[Rollout]]] = generate,
 ) -> list[tuple[str, bool]]:
-    """Write the one report a study that `request` asks for, in the order of the studies.
+    """Write the one report a study that `request` asks for.
+
+    They are in the order of the studies.
 
     sample: `generate` of a rollout engine. Each report stands beside whether it came to its end;
     one that did not was cut at `max_new_tokens`. Raises NotFinite, naming the study.
@@ -155,7 +157,9 @@ def evaluate(
     *,
     description: str | None = None,
 ) -> Evaluation:
-    """Write a report for each study and score it; each of several ranks its share of them."""
+    """Write a report for each study and score it.
+
+    Each of several ranks takes its share of them."""
     own = ranks.shard(studies)
     reports = write_reports(policy, prompts, own, settings, description=description)
     read = truth_is_read(studies, rewards.settings, settings.truth)

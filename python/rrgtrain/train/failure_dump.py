@@ -13,8 +13,10 @@ from rrgtrain.train.target_text import PLAIN, target_text
 
 
 def describe_groups(groups: list[Group], batch: Batch | None = None) -> dict[str, Any]:
-    """The members of all groups in their order; with the batch that they are, the rewards of those
-    that are scored and advantages [S] or [N]."""
+    """Describe the members of all groups in their order.
+
+    With the batch that they are, also the rewards of those that are scored, and advantages [S] or
+    [N]."""
     known = {}
     if batch is not None:
         known["rewards"] = batch.rewards[batch.scored]

@@ -17,7 +17,7 @@ Gradients = dict[torch.nn.Parameter, Tensor]
 
 @contextmanager
 def measured_apart(policy: Policy, part: Callable[[], object] | None) -> Iterator[dict[str, float]]:
-    """Compares a part of the gradient that the block adds to `.grad` with the rest of it.
+    """Compare the gradient that the block adds to `.grad` with the rest.
 
     part: adds that part's gradient alone. It runs first, and what it adds is taken away again; it
         draws the block's own random numbers (dropout), so the block does what it would have done

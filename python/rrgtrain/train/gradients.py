@@ -102,7 +102,9 @@ def accumulate_gradients(
 def with_rollout_logps(
     policy: Policy, reference: Policy | None, batch: Batch, loss: PolicyLoss, settings: RlSettings
 ) -> Batch:
-    """The batch with `old` and `ref` [N], which stay the same over several updates on it.
+    """Return the batch with `old` and `ref` [N].
+
+    They stay the same over several updates on it.
 
     One pass of the policy, in evaluation mode as when it sampled, and one of the reference. At
     members that no update needs they are 0.

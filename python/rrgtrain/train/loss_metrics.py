@@ -41,7 +41,7 @@ class LossMetrics:
 
     @classmethod
     def of_all(cls, parts: Sequence[LossMetrics]) -> LossMetrics:
-        """What one process would have counted, from what each rank has."""
+        """Combine the counts of all ranks into those of one process."""
         whole, *others = parts
         for other in others:
             whole._tokens += other._tokens

@@ -15,8 +15,10 @@ SMALLEST_8BIT, BLOCK_8BIT = 4096, 256
 
 @dataclass(frozen=True)
 class StateBytes:
-    """Bytes of one rank. `gathered` is the copy of the whole model in `policy.dtype` that rollouts
-    and pushes to vLLM read; gradients are freed before there is one."""
+    """Hold the bytes of one rank's state.
+
+    `gathered` is the copy of the whole model in `policy.dtype` that rollouts and pushes to vLLM
+    read; gradients are freed before there is one."""
 
     weights: int
     gradients: int

@@ -1,4 +1,4 @@
-"""Hold what one forward and its losses take; fill the forwards of a rank that waits."""
+"""Hold one forward's inputs and losses; fill the forwards of waiting ranks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MicroBatch:
 
     @property
     def counted_tokens(self) -> int:
-        """How many tokens the policy loss counts."""
+        """Count the tokens of the policy loss."""
         return len(self.index) if self.mask is None else int(self.mask.sum())
 
     @property
@@ -76,7 +76,9 @@ def group_size(group: Group) -> int:
 
 
 def within_budget(items: Sequence[T], sizes: Sequence[int], budget: int | None) -> list[list[T]]:
-    """Consecutive items whose sizes add up to at most the budget; a larger item stands alone."""
+    """Yield consecutive items whose sizes add up to at most the budget.
+
+    A larger item stands alone."""
     chunks: list[list[T]] = []
     used = 0
     for item, size in zip(items, sizes, strict=True):
@@ -115,5 +117,5 @@ def idle_micro_batch(groups: Sequence[Group]) -> MicroBatch:
 
 
 def with_images(prompts: Iterable[EncodedPrompt]) -> bool:
-    """Whether the forward of the prompts runs the vision tower."""
+    """Tell whether the forward of the prompts runs the vision tower."""
     return any(prompt.pixel_values is not None for prompt in prompts)

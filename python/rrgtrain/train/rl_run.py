@@ -67,7 +67,9 @@ class RlResult:
 
 @dataclass
 class LoopState:
-    """Where the loop stands: steps done, the step count last validated, and what is counted."""
+    """Hold the loop's position.
+
+    Steps done, the step count last validated, and what is counted."""
 
     step: int = 0
     validated: int = 0
@@ -79,7 +81,7 @@ class LoopState:
 
 @dataclass
 class RlRun:
-    """What a training by reinforcement learning works with, and where it stands.
+    """Hold the parts and the position of a training by reinforcement learning.
 
     validate: metrics of the policy on held-out studies. out: directory of the best checkpoint.
     record: sees every batch before its update. checkpointer: makes the run resumable.
@@ -132,8 +134,9 @@ class RlRun:
             yield
 
     def indices(self, step: int, again: int = 0) -> list[int]:
-        """The studies of a step, of all ranks; `again` counts its further prompts, which are those
-        of the steps behind the last one."""
+        """Return the studies of a step, of all ranks.
+
+        `again` counts its further prompts, which are those of the steps behind the last one."""
         settings = self.recipe.rl
         place = step + again * settings.steps
         return batch_indices(len(self.studies), settings.prompts, place, self.recipe.seed)
@@ -181,7 +184,9 @@ class RlRun:
 
     @contextmanager
     def step(self) -> Iterator[int]:
-        """One step, whole or not at all, with a checkpoint before it where one is due."""
+        """Run one step, whole or not at all.
+
+        A checkpoint comes before it where one is due."""
         with self.checkpointer.step(self.state.step):
             self._speed.begin()
             self._spent: dict[str, float] = {}
@@ -211,7 +216,9 @@ class RlRun:
     def score(
         self, groups: list[Group], step: int
     ) -> tuple[Mapping[str, np.ndarray], Mapping[str, Sequence[Mapping[str, Any]]]]:
-        """Rewards by term of the members that are scored, and what the terms noted of them."""
+        """Score the members that are scored, by term.
+
+        Also give what the terms noted of them."""
         if not groups:
             return {}, {}
         scored = [(m.text, group.study) for group in groups for m in group.members if m.scored]

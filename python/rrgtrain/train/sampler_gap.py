@@ -51,13 +51,17 @@ class Compared:
         return np.maximum(above - self.allowed, 0.0) + np.maximum(-above, 0.0)
 
     def mean(self, chosen: np.ndarray | None = None) -> float:
-        """Mean gap of the `chosen` tokens; NaN of none. The order of tokens changes no bit."""
+        """Compute the mean gap of the `chosen` tokens; NaN of none.
+
+        The order of tokens changes no bit."""
         gaps = self.gaps if chosen is None else self.gaps[chosen]
         return float(np.sort(gaps).mean()) if len(gaps) else math.nan
 
     def row(self) -> dict[str, float]:
-        """What a step logs: mean and 99th percentile of the gap, and the effective sample size of
-        r = trainer / sampler, (sum r)^2 / (N sum r^2), where both are of the same distribution."""
+        """Compute the row that a step logs of the gap.
+
+        Mean and 99th percentile of the gap, and the effective sample size of r = trainer / sampler,
+        (sum r)^2 / (N sum r^2), where both are of the same distribution."""
         row = {"sampler/gap_mean": self.mean()}
         row["sampler/gap_p99"] = float(np.quantile(self.gaps, 0.99))
         if not self.allowed:

@@ -15,7 +15,9 @@ from rrgtrain.util.files import atomic_directory
 
 
 def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:
-    """The policy, and what `recipe` trained it for, as a checkpoint directory, whole or not at all.
+    """Write the policy as a checkpoint directory, whole or not at all.
+
+    It also holds what `recipe` trained it for.
 
     Rank 0 writes it. It holds the masters, in fp32: a training that starts from it starts where
     this one has ended.

@@ -73,7 +73,9 @@ def sft_loss(
 
 
 def own_share(studies: Sequence[Study]) -> Sequence[Study]:
-    """This rank's share of a batch; of a rank that has none, the first study to idle on."""
+    """Return this rank's share of a batch.
+
+    A rank that has none gets the first study to idle on."""
     return ranks.shard(studies) or studies[:1]
 
 
@@ -114,7 +116,9 @@ def sft_gradients(
 
 
 def references(policy: Policy, studies: Sequence[Study], template: str) -> list[torch.Tensor]:
-    """What the policy shall write about each study, as ids, the end of turn included."""
+    """Return the target of each study as ids.
+
+    The end of turn is included."""
     return [policy.codec.encode(target_text(study, template)) for study in studies]
 
 
@@ -141,7 +145,9 @@ def with_reports(studies: Sequence[Study]) -> list[Study]:
 
 @dataclass
 class SftState:
-    """Where the loop stands: steps done, the step last validated, the plateau, drops made."""
+    """Hold the loop's position.
+
+    Steps done, the step last validated, the plateau, drops made."""
 
     step: int = 0
     validated: int = 0
@@ -152,7 +158,7 @@ class SftState:
 
 @dataclass
 class SftRun:
-    """What a fine-tuning works with, and where it stands.
+    """Hold the parts and the position of a fine-tuning.
 
     validate: metrics of the policy on held-out studies. out: directory of the chosen checkpoint.
     until_plateau: whether it ends at the plateau. checkpointer: makes the run resumable.
@@ -239,7 +245,9 @@ class SftRun:
         return not (last or plateau)
 
     def train_step(self) -> None:
-        """One optimiser step, whole or not at all, with a checkpoint before it where one is due."""
+        """Run one optimiser step, whole or not at all.
+
+        A checkpoint comes before it where one is due."""
         settings, step, checkpointer = self.recipe.sft, self.state.step, self.checkpointer
         with checkpointer.step(step):
             studies = self._studies_of(step)

@@ -1,4 +1,4 @@
-"""How fast a step was, and how much of the device it used."""
+"""Measure a step's speed and how much of the device it used."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ PEAKS = {
 
 
 def peak_flops(policy: Policy) -> float | None:
-    """What the policy's device can do in its dtype, FLOP/s; None where that is not known."""
+    """Return the FLOP/s of the policy's device in its dtype.
+
+    None where that is not known."""
     if policy.device.type != "cuda" or policy.dtype not in (torch.bfloat16, torch.float16):
         return None
     name = torch.cuda.get_device_name(policy.device)

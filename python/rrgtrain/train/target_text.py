@@ -1,4 +1,4 @@
-"""What supervised fine-tuning teaches the policy to write about a study."""
+"""Choose the text that supervised fine-tuning teaches the policy to write."""
 
 from __future__ import annotations
 

@@ -11,7 +11,9 @@ from rrgtrain.train.rl_run import RlRun
 
 
 def is_on_policy(settings: RlSettings, groups: int) -> bool:
-    """Whether each batch gets one update: the policy is then the one that sampled, ratio 1."""
+    """Tell whether each batch gets one update.
+
+    The policy is then the one that sampled, ratio 1."""
     return settings.epochs == 1 and (settings.minibatch is None or settings.minibatch >= groups)
 
 
