@@ -27,8 +27,9 @@ class Cached(Generic[T]):
     """A function of texts that is asked for each distinct text once.
 
     Texts asked for with `keep` (references) are kept: in the store where there is one, in memory
-    otherwise. Of the others the latest `capacity` are. Safe to call from several threads; `compute`
-    runs in one at a time.
+    otherwise; with a store, the processes of a node that ask for the same text compute it once.
+    Of the others the latest `capacity` are kept. Safe to call from several threads; `compute` runs
+    in one at a time.
 
     asked: texts asked for. computed: texts passed to `compute`. from_disk: texts the store had.
     """
@@ -58,14 +59,11 @@ class Cached(Generic[T]):
             for text in dict.fromkeys(texts):
                 if not self._known(text, found):
                     missing.append(text)
-            made = self._compute(missing) if missing else []
-            if len(made) != len(missing):
-                raise ValueError(f"{len(missing)} texts gave {len(made)} results; wanted one each")
-            self.asked += len(texts)
-            self.computed += len(made)
-            found.update(zip(missing, made, strict=True))
             if keep:
-                self._keep(found, set(missing))
+                self._keep(missing, found)
+            else:
+                self._read(missing, found)
+            self.asked += len(texts)
             for text, value in found.items():
                 self._recent[text] = value
                 self._recent.move_to_end(text)
@@ -85,13 +83,30 @@ class Cached(Generic[T]):
         self.from_disk += 1
         return True
 
-    def _keep(self, found: dict[str, T], missing: set[str]) -> None:
+    def _read(self, texts: list[str], found: dict[str, T]) -> None:
+        made = self._compute(texts) if texts else []
+        if len(made) != len(texts):
+            raise ValueError(f"{len(texts)} texts gave {len(made)} results; wanted one each")
+        self.computed += len(made)
+        found.update(zip(texts, made, strict=True))
+
+    def _keep(self, missing: list[str], found: dict[str, T]) -> None:
         if self._store is None or self._encode is None:
+            self._read(missing, found)
             self._kept.update(found)
             return
-        for text, value in found.items():
-            if text in missing or self._store.get(text) is None:
-                self._store.put(text, self._encode(value))
+        store, encode = self._store, self._encode
+        recent = [text for text in found if store.get(text) is None]
+
+        def read(part: list[str]) -> None:
+            unread = [text for text in part if not self._known(text, found)]
+            self._read(unread, found)
+            for text in unread:
+                store.put(text, encode(found[text]))
+
+        store.once(missing, read)
+        for text in recent:
+            store.put(text, encode(found[text]))
 
 
 class CachedLabeller:

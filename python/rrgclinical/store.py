@@ -2,17 +2,22 @@
 
 Each process appends to a file of its own, so writers never meet, on a shared file system either.
 A record carries its length and checksum: what a killed writer left half done is not there, and is
-computed again.
+computed again. Processes of one node that miss the same text at once do not compute it twice: each
+works on texts that it holds (`once`), by a lock that the system lets go when the process ends.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import struct
+import tempfile
 import threading
+import time
 import uuid
 import zlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rrgclinical.errors import UserError
@@ -20,12 +25,18 @@ from rrgclinical.errors import UserError
 _HEADER = struct.Struct("<4s32sII")  # mark, SHA-256 of the key, length and CRC-32 of the payload
 _MARK = b"rrg1"
 _SUFFIX = ".records"
+# Keys held at a time: other processes take the next ones meanwhile, and the list that the kernel
+# searches at every lock stays short.
+_PART = 256
+_PAUSE = 0.01
+# Closing any descriptor of a file drops all that the process has locked there, so none is closed.
+_LOCKS: dict[Path, int] = {}
 
 
 class Store:
     """A mapping from str to bytes for one model; no key changes its value.
 
-    Records that other processes add are seen by stores opened later.
+    Records that other processes add are seen after `refresh`.
     """
 
     def __init__(self, directory: str | Path, fingerprint: str) -> None:
@@ -33,6 +44,7 @@ class Store:
         self.path = Path(directory).expanduser() / fingerprint
         self._lock = threading.Lock()
         self._places: dict[bytes, tuple[Path, int, int, int]] = {}
+        self._scanned: dict[Path, int] = {}
         self._writer: tuple[int, int, Path] | None = None  # process, descriptor, file
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -41,8 +53,49 @@ class Store:
                 f"reward.cache: {self.path} cannot be made ({error.strerror}); name a directory "
                 "you can write, or leave reward.cache empty"
             ) from error
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look at what other processes have added since the last look."""
         for file in sorted(self.path.glob(f"*{_SUFFIX}")):
-            self._scan(file)
+            if self._writer is None or file != self._writer[2]:
+                self._scan(file)
+
+    def once(self, keys: Sequence[str], work: Callable[[list[str]], None]) -> None:
+        """Call `work` on parts of `keys` that no other process works on.
+
+        Processes of this node are meant. A key that another one holds comes when it is let go; what
+        was put for it can then be got. `keys` are distinct.
+        """
+        left = list(keys)
+        while left:
+            held_elsewhere: list[str] = []
+            for begin in range(0, len(left), _PART):
+                part = left[begin : begin + _PART]
+                own = [key for key in part if self._hold(key)]
+                try:
+                    if own:
+                        self.refresh()
+                        work(own)
+                finally:
+                    self._let_go(own)
+                mine = set(own)
+                held_elsewhere += [key for key in part if key not in mine]
+            if len(held_elsewhere) == len(left):
+                time.sleep(_PAUSE)
+            left = held_elsewhere
+
+    def _hold(self, key: str) -> bool:
+        """Lock the byte that stands for `key`; False where another process has it."""
+        try:
+            fcntl.lockf(_lock_file(self.path), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
+        except (BlockingIOError, PermissionError):
+            return False
+        return True
+
+    def _let_go(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            fcntl.lockf(_lock_file(self.path), fcntl.LOCK_UN, 1, _place(key))
 
     def __len__(self) -> int:
         return len(self._places)
@@ -97,9 +150,14 @@ class Store:
         self.close()
 
     def _scan(self, file: Path) -> None:
-        size = file.stat().st_size
+        try:
+            size = file.stat().st_size
+        except FileNotFoundError:
+            return  # somebody cleared the cache
+        start = self._scanned.get(file, 0)
+        if start >= size:
+            return
         with file.open("rb") as handle:
-            start = 0
             while start + _HEADER.size <= size:
                 handle.seek(start)
                 mark, digest, length, checksum = _HEADER.unpack(handle.read(_HEADER.size))
@@ -108,6 +166,23 @@ class Store:
                     return  # cut off while it was written, or still being written
                 self._places[digest] = (file, start, length, checksum)
                 start += length
+                self._scanned[file] = start
+
+
+def _lock_file(path: Path) -> int:
+    """A descriptor of the file, local to the node, in which the keys of a store are held."""
+    path = path.resolve()
+    if path not in _LOCKS:
+        folder = Path(tempfile.gettempdir()) / f"rrgclinical-{os.getuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        file = folder / f"{hashlib.sha256(os.fsencode(path)).hexdigest()[:32]}.lock"
+        _LOCKS[path] = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    return _LOCKS[path]
+
+
+def _place(key: str) -> int:
+    """A byte of the lock file; of two keys in one place, one waits for the other."""
+    return int.from_bytes(_digest(key)[:8], "little") >> 2
 
 
 def _digest(key: str) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -120,3 +122,50 @@ def test_a_model_that_loses_reports_is_refused() -> None:
     cached: Cached[int] = Cached(lambda texts: [1])
     with pytest.raises(ValueError, match="2 texts gave 1 results"):
         cached(["a", "b"])
+
+
+def read_slowly(folder: Path, texts: list[str]) -> None:
+    """Labels `texts`, and notes what the labeller itself was asked."""
+    named = Named()
+
+    class Slow:
+        fingerprint = "v1"
+
+        def label(self, reports: Sequence[str]) -> np.ndarray:
+            time.sleep(0.05)
+            return named.label(reports)
+
+    labels = CachedLabeller(Slow(), cache=folder / "cache").label(texts, keep=True)
+    assert np.array_equal(labels, build_labeller("rules").label(texts))
+    (folder / f"{texts[0]}.asked").write_text("\n".join(named.asked))
+
+
+def test_processes_of_a_node_read_a_reference_once(tmp_path: Path) -> None:
+    """Each has 20 texts, 10 of which the next one has too, and they start at once."""
+    texts = [f"No effusion in case {i}." for i in range(40)]
+    context = multiprocessing.get_context("fork")
+    processes = [
+        context.Process(target=read_slowly, args=(tmp_path, texts[begin : begin + 20]))
+        for begin in (0, 10, 20)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
+    asked = [line for file in tmp_path.glob("*.asked") for line in file.read_text().splitlines()]
+    assert sorted(asked) == sorted(texts)
+
+
+def test_a_reader_that_fails_lets_its_texts_go(tmp_path: Path) -> None:
+    class Failing(Named):
+        def label(self, reports: Sequence[str]) -> np.ndarray:
+            raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        CachedLabeller(Failing(), cache=tmp_path / "cache").label(["No effusion."], keep=True)
+    context = multiprocessing.get_context("fork")
+    other = context.Process(target=read_slowly, args=(tmp_path, ["No effusion."]))
+    other.start()
+    other.join(30)
+    assert other.exitcode == 0

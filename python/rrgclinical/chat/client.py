@@ -70,6 +70,7 @@ class Chat:
     def ask(self, questions: Sequence[Question[T]]) -> list[T]:
         """Ask all questions; return what each reads in its answer, in order.
 
+        With a cache, processes of one node that have the same question ask it once.
         The model is told of an answer in another form and asked once more. The first question that
         fails stops the others.
 
@@ -77,10 +78,25 @@ class Chat:
             UserError: an endpoint that fails `tries` times, or refuses, or answers in the wrong
                 form twice.
         """
-        kept = [self._kept(question) for question in questions]
-        missing = [q for q, held in zip(questions, kept, strict=True) if held is None]
-        fresh = iter(self._converse(missing) if missing else [])
-        return [next(fresh) if held is None else held[0] for held in kept]
+        if self._store is None:
+            return self._converse(questions) if questions else []
+        answers = [self._kept(question) for question in questions]
+        places: dict[str, list[int]] = {}
+        for i, answer in enumerate(answers):
+            if answer is None:
+                places.setdefault(self._name(questions[i]), []).append(i)
+
+        def ask(names: list[str]) -> None:
+            own = [i for name in names for i in places[name]]
+            for i in own:
+                answers[i] = self._kept(questions[i])  # another process may have asked meanwhile
+            unknown = [i for i in own if answers[i] is None]
+            fresh = self._converse([questions[i] for i in unknown]) if unknown else []
+            for i, value in zip(unknown, fresh, strict=True):
+                answers[i] = (value,)
+
+        self._store.once(list(places), ask)
+        return [answer[0] for answer in answers if answer is not None]
 
     def check(self) -> None:
         """Ask for one word, to find an endpoint that is down or refuses.
