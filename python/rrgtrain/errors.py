@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import traceback
+from pathlib import Path
 
 from rrgclinical.errors import UserError, unreadable
 
@@ -13,6 +15,7 @@ __all__ = [
     "RewardNotFinite",
     "Stopped",
     "UserError",
+    "cause_line",
     "unreadable",
 ]
 
@@ -64,3 +67,16 @@ class Stopped(UserError):
     """
 
     status = 75
+
+
+def cause_line(error: Exception) -> str:
+    """Say in one line why a reader failed.
+
+    That is what bad input says of itself; of anything else its type and place too.
+    """
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if isinstance(error, UserError):
+        return line
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {line}{where}"

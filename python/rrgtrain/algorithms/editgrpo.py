@@ -20,6 +20,7 @@ from rrgtrain.algorithms.base import Algorithm, Complete, Reencode, chain
 from rrgtrain.algorithms.edits import Edited, edit_reports
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.data.study import Study
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.labellers import open_extractor
 from rrgtrain.schema import Recipe
@@ -46,7 +47,7 @@ def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) 
 
     def check(studies: Sequence[Study]) -> None:
         inner.check(studies)
-        if extractor is not None:
+        if extractor is not None and ranks.is_main():
             require_entities(extractor, studies)
 
     return replace(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from rrgclinical import Entities, Extractor
+from rrgclinical.cached import CachedExtractor
 from rrgkern import SentenceEntities, edit_plan, sentence_body, splice
 from rrgtrain.schema import EditSettings
 
@@ -75,6 +76,12 @@ def by_text(x: Entities, y: Entities) -> tuple[Entities, Entities]:
     return one_hot(x), one_hot(y)
 
 
+def _of_references(extractor: Extractor, references: Sequence[str]) -> Entities:
+    if isinstance(extractor, CachedExtractor):
+        return extractor.extract(references, keep=True)
+    return extractor.extract(references)
+
+
 def edit_reports(
     reports: Sequence[str],
     references: Sequence[str],
@@ -86,7 +93,7 @@ def edit_reports(
 
     `seeds` [R] decide every free choice, one per report.
     """
-    x, y = extractor.extract(reports), extractor.extract(references)
+    x, y = extractor.extract(reports), _of_references(extractor, references)
     if settings.match == "exact":
         x, y = by_text(x, y)
     ids: dict[str, int] = {}

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from rrgclinical import Labeller
 from rrgclinical.chexbert import CheXbertLabeller, token_saliency_weights
 from rrgclinical.chexbert.distilled import distil
 from rrgtrain.algorithms.base import Context
@@ -39,7 +38,7 @@ class Saliency:
         self._codec: ReportCodec | None = None
         self._truth: dict[str, np.ndarray] = {}
         if name == DISTILLED:
-            self._reader: Labeller = open_labeller(recipe.reward)
+            self._reader = open_labeller(recipe.reward)
             return
         reader = open_labeller(recipe.reward, name)
         if not isinstance(reader.labeller, CheXbertLabeller):
@@ -66,16 +65,21 @@ class Saliency:
             )
 
     def prepare(self, context: Context) -> None:
-        """Takes the codec, and learns the distilled labeller where the recipe asks for one."""
+        """Takes the codec, and learns the distilled labeller where the recipe asks for one.
+
+        Of several ranks, rank 0 learns it for all.
+        """
         self._codec = context.codec
         if self._network is None:
-            reports = [study.report for study in context.studies if study.report]
-            steps = self._settings.distil_steps
-            bar: Bar[int] = progress(steps, "learning to weigh tokens")
-            with bar:
-                self._network = distil(
-                    self._reader, reports, seed=self._seed, steps=steps, each=bar.advance
-                )
+            network = self._distilled(context) if ranks.is_main() else None
+            self._network = ranks.broadcast_from_main(network)
+
+    def _distilled(self, context: Context) -> CheXbertLabeller:
+        reports = [study.report for study in context.studies if study.report]
+        steps = self._settings.distil_steps
+        bar: Bar[int] = progress(steps, "learning to weigh tokens")
+        with bar:
+            return distil(self._reader, reports, seed=self._seed, steps=steps, each=bar.advance)
 
     def __call__(self, groups: list[Group]) -> torch.Tensor:
         if ranks.size() == 1:
@@ -121,6 +125,6 @@ class Saliency:
             for study in unknown.values():
                 self._truth[study.id] = np.asarray(study.labels, dtype=np.int8)
         elif unknown:
-            read = self._reader.label([s.report or "" for s in unknown.values()])
+            read = self._reader.label([s.report or "" for s in unknown.values()], keep=True)
             self._truth.update(zip(unknown, read, strict=True))
         return np.stack([self._truth[s.id] for s in studies])

@@ -16,6 +16,7 @@ from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.corpus import Corpus
+from rrgtrain.rewards.labellers import SpreadLabeller
 from rrgtrain.schema import RewardSettings
 
 T = TypeVar("T")
@@ -135,7 +136,9 @@ def references_of(studies: Sequence[Study]) -> list[str]:
     return [s.report or "" for s in studies]
 
 
-def truth_of(studies: Sequence[Study], labeller: CachedLabeller, against: str) -> np.ndarray:
+def truth_of(
+    studies: Sequence[Study], labeller: CachedLabeller | SpreadLabeller, against: str
+) -> np.ndarray:
     """Choose the true class ids [R, 14]: of the references, or the studies' own."""
     if against == "report":
         return labeller.label(references_of(studies), keep=True)

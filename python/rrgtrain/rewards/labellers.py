@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+import numpy as np
 import torch
 
 from rrgclinical import build_extractor, build_labeller
 from rrgclinical.backends import Extractor, Labeller, takes_device
 from rrgclinical.cached import CachedExtractor, CachedLabeller
+from rrgtrain.dist import ranks
+from rrgtrain.errors import RewardError, cause_line
 from rrgtrain.schema import RewardSettings
 
 T = TypeVar("T", CachedLabeller, CachedExtractor)
@@ -20,6 +23,29 @@ T = TypeVar("T", CachedLabeller, CachedExtractor)
 # Rewards and edits of one run ask for the same extractor: it is held once, and reads a report once.
 _SHARED: WeakValueDictionary[str, Any] = WeakValueDictionary()
 _LOCK = threading.Lock()
+
+
+class SpreadLabeller:
+    """Labels texts that all ranks have; each reads a share, and all get every row.
+
+    All ranks ask at once and for the same texts. A reader that fails is a RewardError.
+    """
+
+    def __init__(self, labeller: CachedLabeller) -> None:
+        self.labeller = labeller
+
+    def label(self, reports: Sequence[str], *, keep: bool = False) -> np.ndarray:
+        """int8 `[R, 14]`, as the labeller's own."""
+        texts = list(dict.fromkeys(reports))
+        try:
+            own = self.labeller.label(ranks.shard(texts), keep=keep)
+        except Exception as error:
+            raise RewardError(
+                f"labels of the reports cannot be read: {cause_line(error)}"
+            ) from error
+        parts = [list(part) for part in ranks.gather(own)]
+        rows = dict(zip(texts, ranks.unshard(parts), strict=True))
+        return np.stack([rows[text] for text in reports]) if rows else own
 
 
 def open_labeller(settings: RewardSettings, name: str | None = None) -> CachedLabeller:

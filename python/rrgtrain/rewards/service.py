@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -14,11 +12,12 @@ import numpy as np
 from rrgclinical import Extractor, Labeller
 from rrgclinical.backends import check_reports
 from rrgtrain.data.study import Study
-from rrgtrain.errors import RewardError, RewardNotFinite, UserError
+from rrgtrain.errors import RewardError, RewardNotFinite, UserError, cause_line
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
 from rrgtrain.rewards.corpus import Corpus
 from rrgtrain.rewards.labellers import (
+    SpreadLabeller,
     cached_extractor,
     cached_labeller,
     open_extractor,
@@ -83,6 +82,7 @@ class RewardService:
         )
         self.watch = ExclusiveTimer()
         self._corpus = Corpus([])
+        self._fitted: list[Study] = []
         self._models: dict[str, Any] = {}
         self._readings: dict[str, Callable[[RewardBatch], Any]] = {}
         self._scored = False
@@ -160,12 +160,23 @@ class RewardService:
     def fit(self, studies: Sequence[Study]) -> None:
         """The training studies, for terms that need their statistics (cider, inverse_frequency).
 
-        Nothing is counted until such a term is asked for.
+        Nothing is counted until such a term is asked for, or `count_corpus` is called.
         """
-        against = self.settings.against
         self._corpus = Corpus(
             [study.report for study in studies],
-            lambda: truth_of(studies, self.labeller, against),
+            lambda: truth_of(studies, self.labeller, self.settings.against),
+        )
+        self._fitted = list(studies)
+
+    def count_corpus(self) -> None:
+        """Count what the terms need of the training studies, each rank a share.
+
+        All ranks call it, after `fit` with the same studies.
+        """
+        spread = SpreadLabeller(self.labeller)
+        self._corpus.count(
+            self.settings.terms,
+            lambda: truth_of(self._fitted, spread, self.settings.against),
         )
 
     def scored_text(self, completions: Sequence[str]) -> list[str]:
@@ -189,7 +200,7 @@ class RewardService:
             try:
                 batch.of_references(name, read)
             except Exception as error:
-                raise RewardError(f"reading {name} failed: {_cause(error)}") from error
+                raise RewardError(f"reading {name} failed: {cause_line(error)}") from error
 
     def _batch(
         self, completions: Sequence[str], reports: Sequence[str], studies: Sequence[Study]
@@ -253,7 +264,7 @@ class RewardService:
                 term = self._terms.get(name) or find_term(name, TERMS)
                 value = np.array(term(batch), dtype=np.float64)
         except Exception as error:
-            raise RewardError(f"reward term {name} failed: {_cause(error)}") from error
+            raise RewardError(f"reward term {name} failed: {cause_line(error)}") from error
         if value.shape != wanted:
             raise RewardError(f"reward term {name} gave shape {value.shape}, not {wanted}")
         bad = np.flatnonzero(~np.isfinite(value))
@@ -275,13 +286,3 @@ def _studies(references: Sequence[Study | str]) -> list[Study]:
             )
         studies.append(reference)
     return studies
-
-
-def _cause(error: Exception) -> str:
-    """One line: what bad input says of itself; of anything else its type and place too."""
-    line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    if isinstance(error, UserError):
-        return line
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {line}{where}"

@@ -31,6 +31,7 @@ from rrgtrain.policy.template import check_prompt
 from rrgtrain.policy.tiny import TinyConfig, build_tiny, check_sizes
 from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.rewards import RewardService
+from rrgtrain.rewards.labellers import SpreadLabeller
 from rrgtrain.rewards.model_files import check_model_files
 from rrgtrain.run.preflight import (
     check_data,
@@ -270,11 +271,12 @@ def open_session(
         broken = broken_images(recipe)
         with ranks.main_first():
             studies = open_data(recipe, work, broken)
-        train = studies.get("train") or []
+        train, labeller = studies.get("train") or [], SpreadLabeller(rewards.labeller)
         if sft and recipe.reward.against == "report":
-            train = studies["train"] = with_findings(train, recipe.sft.template, rewards.labeller)
+            train = studies["train"] = with_findings(train, recipe.sft.template, labeller)
         rewards.fit(train)
-        chosen = train if algorithm is None else training_subset(recipe, train, rewards.labeller)
+        rewards.count_corpus()
+        chosen = train if algorithm is None else training_subset(recipe, train, labeller)
         used = check_data(recipe, studies, rewards, sft=sft, algorithm=algorithm, chosen=chosen)
         if config is not None and not sees_images(config):
             refuse_images(used, ARCHITECTURES[config.model_type])
