@@ -1,4 +1,4 @@
-"""What a test must leave as it was: settings that every later test of the process would inherit."""
+"""Check that a test leaves the settings that later tests of the process would inherit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How close a kernel must be to the truth: no further than twice eager PyTorch, row by row.
+"""Bound a kernel's error: no further from the truth than twice eager PyTorch, row by row.
 
 A tolerance picked by hand either fails on another device or lets a wrong kernel through. Here
 the yardstick is the error that plain PyTorch makes in the same dtype on the same input.

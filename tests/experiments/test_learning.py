@@ -1,4 +1,4 @@
-"""What the learning bench trains on, and how it judges."""
+"""Test the learning bench: its training data, and its judgement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where Liger 0.8.5's Triton GRPO loss goes wrong, and what is returned here on the same input."""
+"""Show the faults of Liger 0.8.5's Triton GRPO loss, and our result on the same input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees: no secret of an address, no character that a terminal obeys."""
+"""Test shown text: no secret of an address, no character that a terminal obeys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the tests of kernels put their tensors: the GPU, where there is one."""
+"""Choose the device of the kernels' tests: the GPU where there is one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a weight file must hold, and the one line about each thing that it does not."""
+"""Test what a weight file must hold, and the line on each thing that it lacks."""
 
 from __future__ import annotations
 

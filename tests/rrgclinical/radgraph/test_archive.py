@@ -1,4 +1,4 @@
-"""What is no RadGraph archive is told in one line, by name."""
+"""Test that a file that is no RadGraph archive is named in one line."""
 
 from __future__ import annotations
 

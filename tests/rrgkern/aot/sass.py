@@ -1,4 +1,4 @@
-"""What the assembler made of a kernel: registers, spills, access widths, matrix instructions."""
+"""Read a kernel's assembly: registers, spills, access widths, matrix instructions."""
 
 from __future__ import annotations
 

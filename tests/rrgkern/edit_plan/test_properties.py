@@ -1,4 +1,4 @@
-"""What must hold for every pair of reports, drawn by hypothesis; run on whoever serves the op.
+"""Test properties of every pair of reports, drawn by hypothesis, on whoever serves the op.
 
 Each property sees 2,000 cases, and 2,000 more in which the reference contradicts itself.
 """

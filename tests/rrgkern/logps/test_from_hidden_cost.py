@@ -1,4 +1,4 @@
-"""What is computed and held: no [N, V], no product for rows or operands without a gradient."""
+"""Test the cost: no [N, V], no product for rows or operands without a gradient."""
 
 from __future__ import annotations
 

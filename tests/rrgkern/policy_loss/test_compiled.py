@@ -1,4 +1,4 @@
-"""What the assembler makes of the passes, and how often they are compiled."""
+"""Test the compiled passes: registers, loads, and the number of compilations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How near the truth an fp32 result must be: the kernel's test, and what mutants must fail."""
+"""Bound an fp32 result's error: the kernel must pass, and mutants must fail."""
 
 from __future__ import annotations
 

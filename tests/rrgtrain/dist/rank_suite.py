@@ -1,4 +1,4 @@
-"""What two ranks compute beside what one process computes, for `test_scale_gradients`.
+"""Compute on two ranks what one process computes, for `test_scale_gradients`.
 
 Each process first computes the whole batch alone, then joins the other and computes its share.
 """

@@ -1,4 +1,4 @@
-"""What ranks tell each other, looked at in one process."""
+"""Test in one process the values and errors that ranks exchange."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe asks for and its data, group or endpoint lacks: one line, before the first step."""
+"""Test that what data, group or endpoint lack for a recipe is told before the first step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the report shows of a step's inside: token weights, FactS verdicts, rates, quoted edits."""
+"""Test a step's inside in the report: token weights, FactS verdicts, rates, quoted edits."""
 
 from __future__ import annotations
 

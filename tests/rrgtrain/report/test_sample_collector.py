@@ -1,4 +1,4 @@
-"""What is kept of reinforcement learning to be read: edits, and reports with their weights."""
+"""Test the samples that are kept to be read: edits, and reports with their weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recipe says of models reaches them."""
+"""Test that a recipe's options of models reach them."""
 
 from __future__ import annotations
 

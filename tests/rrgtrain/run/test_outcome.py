@@ -1,4 +1,4 @@
-"""What a run leaves: the rows of its table, its samples and notes."""
+"""Test the files of a finished run: the rows of its table, its samples and notes."""
 
 from __future__ import annotations
 

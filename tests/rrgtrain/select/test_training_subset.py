@@ -1,4 +1,4 @@
-"""What reinforcement learning sees of the training studies, and what is refused."""
+"""Test the training studies that reinforcement learning sees, and refusals."""
 
 from __future__ import annotations
 

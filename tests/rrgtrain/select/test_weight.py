@@ -1,4 +1,4 @@
-"""What a draw by rank can bring: its bound against a simulation, and the three weights."""
+"""Test the gain of a draw by rank: its bound against a simulation, and three weights."""
 
 from __future__ import annotations
 

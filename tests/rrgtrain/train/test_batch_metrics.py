@@ -1,4 +1,4 @@
-"""What a step's row of the log says of its rewards: which reports each number is over."""
+"""Test the reward rows of a step's log: which reports each number is over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which checkpoint fine-tuning hands to reinforcement learning, as `sft.choose` says."""
+"""Test the checkpoint that fine-tuning hands to reinforcement learning (`sft.choose`)."""
 
 from __future__ import annotations
 

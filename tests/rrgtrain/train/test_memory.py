@@ -1,4 +1,4 @@
-"""What training holds in memory is what the formula says."""
+"""Test that the formula gives the memory that training holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What fine-tuning teaches: the report alone, or in a template with the study's findings."""
+"""Test the taught text: the report alone, or in a template with the study's findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What serves the op (here the Triton kernel) and the chunked CPU kernel against the fp64 truth."""
+"""Test the op (here the Triton kernel) and the chunked CPU kernel against the fp64 truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each mode holds: the bytes of all tensors alive at once, counted at every operation."""
+"""Test the memory of each mode: bytes of all tensors alive, counted at every operation."""
 
 from __future__ import annotations
 
