@@ -57,7 +57,7 @@ DOORS = {
     "rrgclinical.rules": "assertion concepts sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgtrain.data": ("arrange check_images folder guess image_memory images load published study"),
-    "rrgtrain.dist": "ranks sharding",
+    "rrgtrain.dist": "nodes ranks sharding",
     "rrgtrain.log": "logs trackers",
     "rrgtrain.policy": (
         "attention codec forward load lora network policy prompt remembered shared_prefix template "

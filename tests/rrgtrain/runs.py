@@ -177,12 +177,17 @@ def _start(
     world: dict[str, str] | None = None,
     main: str = "rrgtrain.cli",
 ) -> BaseProcess:
+    return start_process(_child, words, cwd, at, world or {}, main)
+
+
+def start_process(target: Any, *arguments: Any) -> BaseProcess:
+    """A process that calls `target`, forked from the server that has imported the trainer."""
     context = multiprocessing.get_context("forkserver")
     if forkserver._forkserver._forkserver_pid is None:  # type: ignore[attr-defined]
         context.set_forkserver_preload(["pytest", "rrgtrain.commands", __name__])
         with _environment():
             forkserver.ensure_running()
-    process = context.Process(target=_child, args=(words, cwd, at, world or {}, main))
+    process = context.Process(target=target, args=arguments)
     process.start()
     return process
 

@@ -37,6 +37,7 @@ T = TypeVar("T")
 _MARK = "rrgtrain_rank"
 
 _broken = False
+_timeout = 1800.0
 
 
 class Lost(Stopped):
@@ -56,6 +57,11 @@ def rank() -> int:
 def size() -> int:
     """The number of processes that take part."""
     return dist.get_world_size() if _active() else 1
+
+
+def timeout() -> float:
+    """Seconds for which ranks wait for each other, as `opened` was told."""
+    return _timeout
 
 
 def is_main() -> bool:
@@ -207,8 +213,8 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
                 "many processes as there are GPUs (--nproc-per-node)"
             )
         torch.cuda.set_device(local)
-    global _broken
-    _broken = False
+    global _broken, _timeout
+    _broken, _timeout = False, timeout
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=datetime.timedelta(seconds=timeout)
     )

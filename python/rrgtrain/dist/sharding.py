@@ -5,6 +5,9 @@ moments. The model computes with copies in `policy.dtype`. That is PyTorch's `fu
 `MixedPrecisionPolicy`, on several ranks (`scale.mode=fsdp2`) and, as a world of one, in a process
 of its own. A process alone that computes in fp32 has nothing to copy and keeps its plain model.
 
+Over several nodes weights are sharded within a node and replicated between nodes (`nodes.py`): a
+rollout gathers them inside the node, and gradients are summed over all.
+
 A decoder layer is a unit of `fully_shard`, and all that is outside the layers (embedding, head,
 vision tower) another, the root, which stays gathered during an update. Text of unequal length is
 allowed, but every rank runs as many forwards as the others (`pad_to_lockstep`), and none of a
@@ -26,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rrgtrain.dist import ranks
+from rrgtrain.dist import nodes, ranks
 from rrgtrain.errors import UserError
 
 T = TypeVar("T")
@@ -79,9 +82,10 @@ class _Touched(torch.autograd.Function):
         return gradients[0], *zeros
 
 
-def setup(mode: str, *policies: Shardable | None) -> None:
+def setup(mode: str, *policies: Shardable | None, shard: int | None = None) -> None:
     """Shard the policies over the ranks; all start from rank 0's weights.
 
+    shard: how many ranks share one copy of the weights (`scale.shard`, see `nodes.shard_size`).
     A policy that an optimiser trains is set up before the optimiser is made; one that has been
     set up stays as it is.
     """
@@ -90,14 +94,14 @@ def setup(mode: str, *policies: Shardable | None) -> None:
         for policy in models.values():
             if any(p.dtype != policy.dtype for p in _trained(policy.model)):
                 ranks.join_alone(cuda=policy.device.type == "cuda")
-                _shard(policy)
+                _shard(policy, 1)
         return
-    ranks.barrier()
+    together = nodes.shard_size(shard)
     for policy in models.values():
         for parameter in policy.model.parameters():
             if parameter.requires_grad:
                 dist.broadcast(parameter.detach(), 0)
-        _shard(policy)
+        _shard(policy, together)
 
 
 def is_sharded(policy: Shardable) -> bool:
@@ -241,14 +245,14 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
     optimizer.load_state_dict(saved)
 
 
-def _shard(policy: Shardable) -> None:
-    from torch.distributed.device_mesh import init_device_mesh
+def _shard(policy: Shardable, together: int) -> None:
+    """`fully_shard`, one copy of the weights over `together` ranks."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     alone = ranks.size() == 1
     root = _Root(policy.model)
     options: dict[str, Any] = {
-        "mesh": init_device_mesh(policy.device.type, (ranks.size(),)),
+        "mesh": nodes.mesh(policy.device.type, together),
         "mp_policy": MixedPrecisionPolicy(
             param_dtype=policy.dtype,
             reduce_dtype=torch.promote_types(policy.dtype, torch.float32),

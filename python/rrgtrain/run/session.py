@@ -19,7 +19,7 @@ from rrgtrain.data.check_images import check_images
 from rrgtrain.data.image_memory import ImageMemory
 from rrgtrain.data.load import open_studies
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks
+from rrgtrain.dist import nodes, ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy, read_config, require_dtype
 from rrgtrain.policy.lora import add_lora
@@ -269,7 +269,7 @@ def open_session(
     fresh = recipe.data.source == "phantom" and not holds_files(phantom_root(recipe, work))
     with held_back():
         broken = broken_images(recipe)
-        with ranks.main_first():
+        with nodes.first_here():
             studies = open_data(recipe, work, broken)
         train, labeller = studies.get("train") or [], SpreadLabeller(rewards.labeller)
         if sft and recipe.reward.against == "report":

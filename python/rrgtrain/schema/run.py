@@ -26,6 +26,11 @@ class ScaleSettings:
     mode: str = one_of("none", "fsdp2", gone={"ddp": "fsdp2"})
     """Distribution: a process alone, or weights, gradients and optimiser in parts, one a
     process."""
+    shard: int | None = at_least(None, 1)
+    """Processes that share one copy of the weights; further such groups hold copies (HSDP). null:
+    the processes of a node where there are several nodes, since the network between nodes is slower
+    than the links within, else all. More than a node's saves memory; it divides the number of
+    processes."""
     timeout: float = at_least(1800.0, 1.0)
     """Seconds until a process that does not answer counts as lost."""
 

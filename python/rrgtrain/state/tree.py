@@ -22,9 +22,14 @@ SMALL = 1 << 16
 class PerRank:
     """Wrap a value that each rank has its own of.
 
-    It comes back as a list, None for other ranks'."""
+    It comes back as a list, None for other ranks'.
+
+    of: how many different ones there are, where later ranks hold copies (rank r that of rank
+    r % of); None is one a rank.
+    """
 
     value: Any
+    of: int | None = None
 
 
 def take_out(state: Any) -> tuple[Any, dict[str, torch.Tensor]]:
@@ -46,7 +51,9 @@ def take_out(state: Any) -> tuple[Any, dict[str, torch.Tensor]]:
                 tensors[name] = node.detach()
             return {PLACE: name, "sharded": sharded}
         if isinstance(node, PerRank):
-            return {RANKS: ranks.gather(walk(node.value, (*path, ranks.rank()), True))}
+            count = node.of or ranks.size()
+            value = node.value if ranks.rank() < count else None
+            return {RANKS: ranks.gather(walk(value, (*path, ranks.rank()), True))[:count]}
         if isinstance(node, dict):
             return {key: walk(value, (*path, key), own) for key, value in node.items()}
         if isinstance(node, list | tuple):
@@ -70,7 +77,7 @@ def put_back(skeleton: Any, tensor: Callable[[str, bool], torch.Tensor]) -> Any:
         if PLACE in skeleton:
             return tensor(skeleton[PLACE], skeleton.get("sharded", False))
         if set(skeleton) == {RANKS}:
-            own = ranks.rank()
+            own = ranks.rank() % len(skeleton[RANKS])
             return [
                 put_back(part, tensor) if rank == own else None
                 for rank, part in enumerate(skeleton[RANKS])

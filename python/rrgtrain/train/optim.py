@@ -52,7 +52,8 @@ class OnShards(torch.optim.Optimizer):
     """An optimiser of plain tensors, on this rank's shards of parameters that are DTensors.
 
     Moments of 8 bits are quantised in blocks of a shard, which another number of ranks would cut
-    elsewhere: a checkpoint holds those of every rank, and goes on with as many.
+    elsewhere: a checkpoint holds those of every rank that shares one copy of the weights, and goes
+    on where as many share one.
     """
 
     def __init__(self, kind: Any, groups: list[dict[str, Any]], **settings: Any) -> None:
@@ -65,6 +66,7 @@ class OnShards(torch.optim.Optimizer):
             self._parts += parts
             local.append({**group, "params": [part for _, part in parts]})
         self._whole = [p for group in groups for p in group["params"]]
+        self._shards: int = self._whole[0].device_mesh.size(-1)
         self._inner = kind(local, **settings)
         self.param_groups = self._inner.param_groups
         self.defaults = self._inner.defaults
@@ -83,16 +85,16 @@ class OnShards(torch.optim.Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         state = self._inner.state_dict()
-        return state if ranks.size() == 1 else {"ranks": PerRank(state)}
+        return state if ranks.size() == 1 else {"ranks": PerRank(state, self._shards)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         parts = state_dict.get("ranks", [state_dict])
-        if len(parts) != ranks.size():
+        if len(parts) != self._shards:
             raise UserError(
                 f"the 8-bit moments of this run are those of {len(parts)} processes, and these "
-                f"are {ranks.size()}; resume with {len(parts)}"
+                f"are {self._shards}; resume with {len(parts)}, or with scale.shard={len(parts)}"
             )
-        self._inner.load_state_dict(parts[ranks.rank()])
+        self._inner.load_state_dict(parts[ranks.rank() % self._shards])
         self.param_groups = self._inner.param_groups
 
 

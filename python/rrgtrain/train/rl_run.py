@@ -118,7 +118,8 @@ class RlRun:
             # `out` lies among the checkpoints of the run
             run_directory = self.out.parent.parent
             self.reference = named_reference(self.policy, self.recipe, run_directory)
-        sharding.setup(self.recipe.scale.mode, self.policy, self.reference)
+        scale = self.recipe.scale
+        sharding.setup(scale.mode, self.policy, self.reference, shard=scale.shard)
         self.optimizer = optimizer_of(self.policy.model, settings)
         self.watch = SamplerWatch(self.policy, self.algorithm, self.recipe)
         self._best = Best(self.policy, self.recipe.eval.best_by, self.checkpointer)

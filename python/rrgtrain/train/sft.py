@@ -182,7 +182,8 @@ class SftRun:
         progress of the steps inside."""
         settings = self.recipe.sft
         self.studies = with_reports(self.studies)
-        sharding.setup(self.recipe.scale.mode, self.policy)
+        scale = self.recipe.scale
+        sharding.setup(scale.mode, self.policy, shard=scale.shard)
         self.optimizer = adamw(self.policy.model, settings.lr, settings.weight_decay)
         by = self.recipe.eval.best_by
         self._best = chosen_of(self.policy, settings, by, self.checkpointer)

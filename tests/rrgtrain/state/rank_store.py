@@ -38,6 +38,8 @@ def state() -> dict[str, Any]:
         # of plain tensors rank 0's count
         "plain": {"small": torch.tensor(rank), "large": torch.full((200, 200), float(rank))},
         "own": PerRank({"small": torch.tensor(rank), "large": torch.full((200, 200), rank)}),
+        # of ranks that hold copies, the first ones' is written
+        "copied": PerRank({"of": rank, "large": torch.full((200, 200), rank)}, 1),
         "number": rank,
     }
 
@@ -70,11 +72,13 @@ def read(store: CheckpointStore) -> None:
         assert torch.equal(value, whole)
     assert values["number"] == 0 and int(values["plain"]["small"]) == 0
     assert not bool(values["plain"]["large"].any())
+    (copied,) = values["copied"]
+    assert copied["of"] == 0 and not bool(copied["large"].any())
     for rank, own in enumerate(values["own"]):
-        assert (own is None) == (rank != ranks.rank())
+        # a rank that is new has the value of one that was there
+        assert (own is None) == (rank != ranks.rank() % len(values["own"]))
         if own is not None:
             assert int(own["small"]) == rank and bool((own["large"] == rank).all())
-    assert ranks.rank() < len(values["own"]) or all(own is None for own in values["own"])
 
 
 def main(words: list[str]) -> int:

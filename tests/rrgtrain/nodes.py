@@ -1,0 +1,96 @@
+"""Ranks of several nodes: an agent of torchrun for each node, all on this machine.
+
+An agent is torchrun's own, with its options; it is forked from the server of `runs`, and forks its
+ranks in place of starting new interpreters, which would import the trainer for ten seconds each.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.rrgtrain.runs import At, Done, start_process
+
+
+def on_nodes(
+    *words: str,
+    cwd: Path,
+    nodes: int = 2,
+    here: int = 2,
+    at: At | None = None,
+    rank: int = -1,
+    main: str = "rrgtrain.cli",
+    patience: float = 600.0,
+    homes: list[Path] | None = None,
+) -> list[Done]:
+    """The same command on `nodes` nodes of `here` ranks; how each rank ended, in their order.
+
+    at: acts on one rank, the last by default. homes: a working directory for each node, where
+    they are not one. What a rank prints goes to `cwd`/<rank>, and torchrun's report to
+    `cwd`/node<k>. Ranks that take more than `patience` seconds are killed; a rank that wrote no
+    status has -9.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    options = ["--nnodes", str(nodes), "--nproc-per-node", str(here), "--rdzv-backend", "c10d"]
+    options += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test"]
+    options += ["--local-addr", "127.0.0.1", "--start-method", "fork"]
+    began = time.monotonic()
+    target = rank % (nodes * here)
+    agents = []
+    for k in range(nodes):
+        home = homes[k] if homes else cwd
+        task = (words, home, cwd, at, target, main)
+        agents.append(start_process(_agent, [*options, "--node-rank", str(k)], k, task))
+    for agent in agents:
+        agent.join(max(0.0, began + patience - time.monotonic()))
+        if agent.is_alive():
+            agent.kill()
+            agent.join()
+    return [_done(cwd / str(r), time.monotonic() - began) for r in range(nodes * here)]
+
+
+def _done(place: Path, seconds: float) -> Done:
+    status, texts = place / "status", [place / "out.txt", place / "err.txt"]
+    read = [path.read_text() if path.exists() else "" for path in texts]
+    return Done(int(status.read_text()) if status.exists() else -9, *read, seconds)
+
+
+def _agent(options: list[str], node: int, task: tuple[Any, ...]) -> None:
+    from torch.distributed.launcher.api import elastic_launch
+    from torch.distributed.run import config_from_args, parse_args
+
+    place = task[2] / f"node{node}"
+    place.mkdir(exist_ok=True)
+    _print_to(place)
+    config, _, _ = config_from_args(parse_args([*options, "forked"]))
+    elastic_launch(config, _rank)(*task)
+
+
+def _rank(
+    words: tuple[str, ...], home: Path, cwd: Path, at: At | None, target: int, main: str
+) -> None:
+    rank = int(os.environ["RANK"])
+    place = cwd / str(rank)
+    place.mkdir(exist_ok=True)
+    (place / "status").unlink(missing_ok=True)
+    _print_to(place)
+    os.chdir(home)
+    os.environ["XDG_CACHE_HOME"] = str(home / "cache")
+    called = importlib.import_module(main).main
+    if at is not None and rank == target:
+        at.plant()
+    status = called(list(words))
+    (place / "status").write_text(str(status))
+    if status:
+        raise SystemExit(status)
+
+
+def _print_to(place: Path) -> None:
+    for number, name in ((1, "out.txt"), (2, "err.txt")):
+        handle = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.dup2(handle, number)
