@@ -1,4 +1,4 @@
-"""Lay the ranks of several nodes out: which share weights, which come first on their node.
+"""Lay out the ranks of several nodes: who shares weights, who comes first.
 
 torchrun gives the processes of a node consecutive ranks, and says in LOCAL_WORLD_SIZE how many
 there are. Weights are sharded over `scale.shard` consecutive ranks, and each such group holds a
@@ -91,7 +91,7 @@ def _mesh(world: Any, device: str, shard: int, size: int) -> Any:
 
 @contextmanager
 def first_here() -> Iterator[None]:
-    """Do the block on rank 0, then on each node's first rank, then on all others.
+    """Do the block on rank 0, then once a node, then on all others.
 
     For what is read from a shared file system and remembered in a cache that may be the node's
     own: one process a node writes it, and where the cache is shared only rank 0 does.
