@@ -61,6 +61,8 @@ class Chat:
         """Nothing is sent yet."""
         self.settings = settings
         self.usage = Usage()
+        # Called before every request; an error that it raises stops `ask`, as a budget does.
+        self.before_request: Callable[[], None] = lambda: None
         self._log = Path(settings.log).expanduser() if settings.log is not None else None
         self._lock = threading.Lock()
         self._store: Store | None = None
@@ -176,6 +178,7 @@ class Chat:
             ) from still
 
     async def _send(self, endpoint: Endpoint, messages: list[Message], json_wanted: bool) -> str:
+        self.before_request()
         return (await endpoint.post(self._body(messages, json_wanted))).text
 
     def _name(self, question: Question[Any]) -> str:

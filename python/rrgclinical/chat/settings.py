@@ -28,7 +28,7 @@ class ChatSettings:
     key_variable: str = "OPENAI_API_KEY"
     """Environment variable with the key; none is sent where it is not set."""
     concurrency: int = 16
-    """Conversations at a time at most."""
+    """Conversations, and connections, at a time at most; a run shares them among its ranks."""
     timeout: float = 60.0
     """Seconds for one whole answer."""
     tries: int = 5

@@ -65,7 +65,7 @@ class Endpoint:
             max_retries=settings.tries - 1,
             timeout=settings.timeout,
             http_client=_Bounded(
-                settings.timeout, lambda n, s, answer, f: tell(n, s, answer, f and self._hide(f))
+                settings, lambda n, s, answer, f: tell(n, s, answer, f and self._hide(f))
             ),
         )
         # The package insists on a key; where there is none, none is sent.
@@ -128,10 +128,16 @@ class Endpoint:
 class _Bounded(openai.DefaultAsyncHttpxClient):
     """A client that follows no redirect, and whose `send` is one whole answer within `seconds`."""
 
-    def __init__(self, seconds: float, tell: Tell) -> None:
-        # Not compressed: a small body must not become a large one.
-        super().__init__(follow_redirects=False, headers={"Accept-Encoding": "identity"})
-        self._seconds, self._tell = seconds, tell
+    def __init__(self, settings: ChatSettings, tell: Tell) -> None:
+        # A connection for each conversation, none for more, and none closed between two of them.
+        count = settings.concurrency
+        super().__init__(
+            follow_redirects=False,
+            # Not compressed: a small body must not become a large one.
+            headers={"Accept-Encoding": "identity"},
+            limits=httpx2.Limits(max_connections=count, max_keepalive_connections=count),
+        )
+        self._seconds, self._tell = settings.timeout, tell
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Sends, and reads the body: headers, bodies and errors that drip count as one wait."""

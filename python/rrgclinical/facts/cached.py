@@ -32,9 +32,14 @@ class CachedFacts:
         )
 
     @property
+    def chat(self) -> Chat | None:
+        """The language model that is asked; None without an endpoint."""
+        return self.reader.chat if isinstance(self.reader, EndpointFacts) else None
+
+    @property
     def usage(self) -> Usage | None:
         """Requests, tokens and cost so far; None without an endpoint."""
-        return self.reader.chat.usage if isinstance(self.reader, EndpointFacts) else None
+        return None if self.chat is None else self.chat.usage
 
     def read(self, reports: Sequence[str], *, keep: bool = False) -> list[FactReading]:
         """One reading per report."""

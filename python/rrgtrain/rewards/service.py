@@ -12,6 +12,7 @@ import numpy as np
 from rrgclinical import Extractor, Labeller
 from rrgclinical.backends import check_reports
 from rrgtrain.data.study import Study
+from rrgtrain.dist import ranks
 from rrgtrain.errors import RewardError, RewardNotFinite, UserError, cause_line
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
@@ -24,6 +25,7 @@ from rrgtrain.rewards.labellers import (
     open_labeller,
 )
 from rrgtrain.rewards.model_files import check_model_files
+from rrgtrain.rewards.spending import Spending, check_prices
 from rrgtrain.rewards.term_models import open_model
 from rrgtrain.rewards.terms import TERMS, find_term
 from rrgtrain.schema import RewardSettings
@@ -66,6 +68,7 @@ class RewardService:
             raise UserError(f"reward.terms is empty; choose from {', '.join(sorted(TERMS))}")
         built = {settings.labeller: labeller, settings.extractor: extractor}
         check_model_files(settings, built=[name for name, model in built.items() if model])
+        check_prices(settings)
         self._terms = {name: find_term(name, TERMS) for name in settings.terms}
         for name, start in settings.starts.items():
             if name not in settings.terms:
@@ -81,6 +84,7 @@ class RewardService:
             cached_extractor(extractor, settings) if extractor else open_extractor(settings)
         )
         self.watch = ExclusiveTimer()
+        self.spending = Spending(settings.max_cost)
         self._corpus = Corpus([])
         self._fitted: list[Study] = []
         self._models: dict[str, Any] = {}
@@ -242,9 +246,19 @@ class RewardService:
     def since(self, before: Mapping[str, float]) -> dict[str, float]:
         """For the log of a step: what `statistics()` has gained since they were `before`.
 
-        `texts/<model>_reused` beside it is the share of the texts asked for that were not computed.
+        On several ranks it is the sum of theirs, and of seconds the longest; all ranks call it.
+        `texts/<model>_reused` beside it is the share of the texts asked for that were not computed,
+        `endpoint/total_cost` what the run's endpoints have cost up to now.
         """
-        rows = {name: value - before.get(name, 0.0) for name, value in self.statistics().items()}
+        own = {name: value - before.get(name, 0.0) for name, value in self.statistics().items()}
+        parts = ranks.gather((own, self.spending.own()))
+        rows: dict[str, float] = {}
+        for name in dict.fromkeys(name for part, _ in parts for name in part):
+            values = [part.get(name, 0.0) for part, _ in parts]
+            rows[name] = max(values) if name.startswith("reward_seconds/") else sum(values)
+        total = self.spending.agreed([spent for _, spent in parts])
+        if total["requests"]:
+            rows["endpoint/total_cost"] = total["cost"]
         for name, asked in list(rows.items()):
             model = name.removesuffix("_asked")
             if model != name and asked:
@@ -255,6 +269,8 @@ class RewardService:
         with self._lock:
             if name not in self._models:
                 self._models[name] = open_model(name, self.settings)
+                if (chat := getattr(self._models[name], "chat", None)) is not None:
+                    self.spending.watch(chat)
             return self._models[name]
 
     def _value(self, name: str, batch: RewardBatch) -> np.ndarray:
@@ -265,6 +281,8 @@ class RewardService:
                 value = np.array(term(batch), dtype=np.float64)
         except Exception as error:
             raise RewardError(f"reward term {name} failed: {cause_line(error)}") from error
+        finally:
+            self.spending.save()
         if value.shape != wanted:
             raise RewardError(f"reward term {name} gave shape {value.shape}, not {wanted}")
         bad = np.flatnonzero(~np.isfinite(value))

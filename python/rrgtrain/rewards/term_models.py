@@ -10,6 +10,7 @@ from typing import Any
 from rrgclinical.backends import check_options
 from rrgclinical.cached import Cached, store_of
 from rrgtrain.rewards.labellers import device_of, open_extractor, open_labeller
+from rrgtrain.rewards.spending import share_of_rank
 from rrgtrain.schema import RewardSettings
 
 
@@ -52,11 +53,12 @@ def open_model(name: str, settings: RewardSettings) -> Any:
     if name == "facts":
         from rrgclinical.facts import build_facts
 
+        options = share_of_rank(name, options)
         return build_facts(options, cache=settings.cache, capacity=settings.cache_texts)
     if name == "green":
         from rrgclinical.green import build_green
 
-        return build_green(options, cache=settings.cache)
+        return build_green(share_of_rank(name, options), cache=settings.cache)
     if name == "radgraph":
         from rrgclinical.radgraph import RadGraph
 

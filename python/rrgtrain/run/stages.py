@@ -33,6 +33,8 @@ from rrgtrain.util.files import remove_partial
 
 SERVED = "served"
 """Where a run keeps what vLLM reads of its policy."""
+SPENT = "spent"
+"""Where the processes of a run write what their endpoints have cost."""
 
 Result = TypeVar("Result", SftResult, RlResult)
 
@@ -100,6 +102,8 @@ class Stages:
                 resume=resume,
                 checked=lambda: dump_config(asked, run.config) if ranks.is_main() else None,
             )
+            if verb is not None:
+                session.rewards.spending.keep_in(out / SPENT)
             log = RunLog(run, recipe.log) if ranks.is_main() else NoLog()
             checkpointer: NullCheckpointer = NullCheckpointer()
             if verb is not None:

@@ -52,6 +52,10 @@ class RewardSettings:
     directory of a training run."""
     cache_texts: int = at_least(20_000, 1)
     """Number of texts whose reading is kept in memory."""
+    max_cost: float | None = at_least(None, 0.0)
+    """Largest cost of a run's endpoints, in the currency of `reward.options.NAME.input_price` and
+    `output_price` (per million tokens); a run that reaches it stops with its checkpoint. null is
+    no limit."""
 
 
 @dataclass

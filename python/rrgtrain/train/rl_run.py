@@ -194,7 +194,7 @@ class RlRun:
             self._counted = self.rewards.statistics()
             yield self.state.step
             self.state.step += 1
-        self._bar.advance(reward=self._reward)
+        self._bar.advance(1, **self._shown)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -262,7 +262,7 @@ class RlRun:
             if name.startswith("resample/"):
                 continue
             self.state.edits[name] = self.state.edits.get(name, 0.0) + value
-        self._reward = float(batch.scores["total"].mean())
+        self._shown = {"reward": float(batch.scores["total"].mean())}
         speed = self._speed.row(
             self._spent,
             generated=sum(len(m.ids) for m in drawn),
@@ -271,6 +271,8 @@ class RlRun:
             reference=self.reference is not None,
         )
         rewards = self.rewards.since(self._counted)
+        if cost := rewards.get("endpoint/total_cost"):
+            self._shown["cost"] = cost
         row = {**batch_row(batch), **batch.counts, **update, **speed, **rewards}
         self.log.write(self.algorithm.name, step, row)
 

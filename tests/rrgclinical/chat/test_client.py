@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
 from rrgclinical.chat import Chat, ChatSettings, Question, json_question, parse_json
@@ -208,10 +209,40 @@ def test_waits_double_and_the_server_may_set_them() -> None:
     first, second = server.waits
     assert 0.25 <= first <= 0.5 < 0.75 <= second <= 1.0
 
-    held = Reply(status=429, headers={"Retry-After": "7"})
-    with serving(lambda number, _: held if number < 1 else Reply()) as server:
-        chat(server.url).ask(plain())
-    assert server.waits == [7.0]
+    for status in (429, 503):
+        held = Reply(status=status, headers={"Retry-After": "7"})
+        with serving(lambda number, _, held=held: held if number < 1 else Reply()) as server:
+            chat(server.url).ask(plain())
+        assert server.waits == [7.0]
+
+
+def test_there_is_a_connection_for_each_conversation(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    real = openai.DefaultAsyncHttpxClient.__init__
+
+    def opening(client: Any, **options: Any) -> None:
+        opened.append(options["limits"])
+        real(client, **options)
+
+    monkeypatch.setattr(openai.DefaultAsyncHttpxClient, "__init__", opening)
+    with serving(lambda *_: Reply()) as server:
+        chat(server.url, concurrency=2000).ask(plain())
+    (limits,) = opened
+    assert (limits.max_connections, limits.max_keepalive_connections) == (2000, 2000)
+
+
+def test_what_is_called_before_a_request_can_stop_the_rest() -> None:
+    with serving(lambda *_: Reply()) as server:
+        asker = chat(server.url, concurrency=1)
+
+        def two_at_most() -> None:
+            if asker.usage.requests == 2:
+                raise UserError("no more")
+
+        asker.before_request = two_at_most
+        with pytest.raises(UserError, match="no more"):
+            asker.ask(plain(5))
+        assert len(server.asked) == 2
 
 
 def test_a_refusal_is_not_tried_again() -> None:

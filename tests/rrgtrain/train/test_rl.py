@@ -21,6 +21,7 @@ from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
+from rrgtrain.rewards.spending import Spending
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
@@ -46,7 +47,7 @@ class Plain(RewardService):
     """A reward that reads no reference and keeps no count."""
 
     def __init__(self) -> None:
-        pass
+        self.spending = Spending(None)
 
     def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
         done: Future[None] = Future()

@@ -1,0 +1,141 @@
+"""Add up the cost of a run's endpoints, over its ranks and resumes.
+
+Each process writes its sums to a file of its own, so that a run that is killed or stops in the
+middle of a step forgets no cost.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.chat import Chat, ChatSettings
+from rrgtrain.dist import ranks
+from rrgtrain.errors import UserError
+from rrgtrain.schema import RewardSettings
+from rrgtrain.util.files import atomic_write
+
+ENDPOINTS = ("facts", "green")
+COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cost")
+
+
+class Spending:
+    """Adds up requests, tokens and cost of a run's endpoints, and holds its budget.
+
+    limit: `reward.max_cost`. Between two agreements of the ranks each may spend an equal part of
+    what was left.
+    """
+
+    def __init__(self, limit: float | None) -> None:
+        self.limit = math.inf if limit is None else limit
+        self._chats: list[Chat] = []
+        # of other ranks, at the last agreement, and of earlier processes of the run
+        self._elsewhere = dict.fromkeys(COUNTS, 0.0)
+        self._earlier = dict.fromkeys(COUNTS, 0.0)
+        self._allowed = self.limit / ranks.size()
+        self._file: Path | None = None
+        self._saved = dict.fromkeys(COUNTS, 0.0)
+
+    def watch(self, chat: Chat) -> None:
+        """Count what `chat` asks from here on, and let it ask within the budget."""
+        self._chats.append(chat)
+        chat.before_request = self.require_budget
+
+    @property
+    def priced(self) -> bool:
+        """True where an endpoint has a price."""
+        return any(c.settings.input_price or c.settings.output_price for c in self._chats)
+
+    def own(self) -> dict[str, float]:
+        """Sums of this process."""
+        return _sums(vars(chat.usage) for chat in self._chats)
+
+    def require_budget(self) -> None:
+        """Raise UserError where this rank may spend no more."""
+        own = self.own()
+        # sums of many small costs are a little off
+        if own["cost"] >= self._allowed * (1 - 1e-9):
+            total = _sums([own, self._elsewhere])
+            raise UserError(
+                f"the endpoints have cost {described(total)}, and reward.max_cost="
+                f"{self.limit:g} allows no more; raise it to go on"
+            )
+
+    def keep_in(self, directory: Path) -> None:
+        """Write the sums of this process below `directory` from now on; add those found there.
+
+        All ranks call it at once.
+        """
+        files = directory.glob("*.json") if ranks.is_main() else ()
+        earlier = _sums(json.loads(file.read_text()) for file in files)
+        self._earlier = ranks.broadcast_from_main(earlier)
+        self._file = directory / f"{uuid.uuid4().hex}.json"
+        self.agree()
+
+    def save(self) -> None:
+        """Write the sums of this process where they have changed."""
+        own = self.own()
+        if self._file is not None and own != self._saved:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            atomic_write(self._file, json.dumps(own))
+            self._saved = own
+
+    def agree(self) -> dict[str, float]:
+        """Return the sums of the run, and share what is left; all ranks call it."""
+        return self.agreed(ranks.gather(self.own()))
+
+    def agreed(self, parts: list[dict[str, float]]) -> dict[str, float]:
+        """As `agree`, from the sums of all ranks."""
+        total = _sums([*parts, self._earlier])
+        own = parts[ranks.rank()]
+        self._elsewhere = {name: total[name] - own[name] for name in COUNTS}
+        self._allowed = own["cost"] + max(0.0, self.limit - total["cost"]) / len(parts)
+        return total
+
+
+def described(total: Mapping[str, float]) -> str:
+    """Word the sums of a run: its cost, then requests and tokens."""
+    return (
+        f"{total['cost']:.4g} ({total['requests']:,.0f} requests, {total['prompt_tokens']:,.0f} "
+        f"tokens in, {total['completion_tokens']:,.0f} out)"
+    )
+
+
+def check_prices(settings: RewardSettings) -> None:
+    """UserError for a budget where an endpoint has no price: nothing would reach it."""
+    if settings.max_cost is None:
+        return
+    for name in ENDPOINTS:
+        options = settings.options.get(name, {})
+        free = not (options.get("input_price") or options.get("output_price"))
+        if name in settings.terms and options and free:
+            raise UserError(
+                f"reward.max_cost={settings.max_cost:g}, but the endpoint of {name} has no price; "
+                f"set reward.options.{name}.input_price and .output_price per million tokens"
+            )
+
+
+def share_of_rank(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of an endpoint on this rank: `concurrency` is that of all ranks together.
+
+    UserError where there are more ranks than conversations.
+    """
+    count = ranks.size()
+    total = options.get("concurrency", max(ChatSettings.concurrency, count))
+    if not options or count == 1 or not isinstance(total, int):
+        return dict(options)
+    if 0 < total < count:
+        raise UserError(
+            f"reward.options.{name}.concurrency={total} is shared by {count} ranks; give each at "
+            f"least one conversation ({count}), or use fewer ranks"
+        )
+    return {**options, "concurrency": total // count + (ranks.rank() < total % count)}
+
+
+def _sums(parts: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    listed = list(parts)
+    return {name: float(sum(part[name] for part in listed)) for name in COUNTS}

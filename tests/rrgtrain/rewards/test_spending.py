@@ -1,0 +1,115 @@
+"""Endpoints: conversations of all ranks are bounded, their cost is shown, and a budget stops."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rrgtrain.dist import ranks
+from rrgtrain.errors import RewardError, UserError
+from rrgtrain.log.logs import read_metrics
+from rrgtrain.rewards import RewardService
+from rrgtrain.rewards.spending import share_of_rank
+from rrgtrain.schema import RewardSettings
+from tests.rrgclinical.chat.server import Reply, Server, serving
+from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
+from tests.rrgtrain.rewards.spending_suite import CONCURRENCY, REPORTS, STEPS, settings
+from tests.rrgtrain.runs import command, on_ranks
+
+COST = (100 * 1000.0 + 10 * 10_000.0) / 1e6  # of one request, by the suite's prices
+
+
+def nothing(*_: Any) -> Reply:
+    """No facts: one request a report."""
+    return Reply('{"facts": []}', hang=0.02)
+
+
+def test_ranks_share_conversations_questions_and_budget(tmp_path: Path) -> None:
+    with serving(nothing) as server:
+        main = "tests.rrgtrain.rewards.spending_suite"
+        done = on_ranks(str(tmp_path), server.url, cwd=tmp_path, main=main)
+        assert [d.status for d in done] == [0, 0], [d.err for d in done]
+        assert 2 <= server.at_once <= CONCURRENCY
+    *rows, total, stopped = json.loads((tmp_path / "found.json").read_text())
+    # in the first step also the word that each rank asks for, and what both have once
+    requests = [row["endpoint/facts_requests"] for row in rows]
+    assert requests == [2 * REPORTS + 3, *[2 * REPORTS] * (STEPS - 1)]
+    assert total["requests"] == sum(requests)
+    assert total["prompt_tokens"] == 100 * sum(requests)
+    assert total["cost"] == pytest.approx(COST * sum(requests))
+    assert rows[-1]["endpoint/total_cost"] == pytest.approx(total["cost"])
+    limit = total["cost"] * 1.25
+    assert stopped["line"].startswith("reward term facts failed: the endpoints have cost ")
+    assert f"and reward.max_cost={limit:g} allows no more; raise it to go on" in stopped["line"]
+    # no more than what was under way when it was reached
+    assert COST * len(server.asked) <= limit + CONCURRENCY * COST
+    files = [json.loads(file.read_text()) for file in (tmp_path / "spent").glob("*.json")]
+    counted = sum(f["requests"] for f in files)
+    # what was cut off by the rank's own failure is not counted
+    assert len(files) == 4 and 0 <= len(server.asked) - counted < CONCURRENCY
+
+
+def run_options(server: Server) -> list[str]:
+    prices = "concurrency: 1, input_price: 1000.0, output_price: 10000.0"
+    return [
+        *("rl", "--from", "tiny", "--out", "run", *OF_PHANTOM, *SMALL_POLICY),
+        *("rl.steps=3", "rl.prompts=2", "rl.group=4", "rl.max_new_tokens=10", "rl.eval_every=3"),
+        *("eval.limit=2", "eval.max_new_tokens=10", "eval.bootstrap=20", "eval.samples=2"),
+        *("reward.terms={match: 1.0, facts: 0.1}", "checkpoint.steps=1"),
+        f"reward.options={{facts: {{endpoint: '{server.url}', model: m, {prices}}}}}",
+    ]
+
+
+def test_a_budget_stops_a_run_which_goes_on_with_more(tmp_path: Path) -> None:
+    with serving(nothing) as server:
+        done = command(*run_options(server), "reward.max_cost=2.0", cwd=tmp_path)
+        assert done.status == 75, done.err
+        assert "the endpoints have cost 2 (10 requests, 1,000 tokens in, 100 out)" in done.last
+        assert "reward.max_cost=2 allows no more; raise it to go on; go on with:" in done.last
+        asked = len(server.asked)
+        again = command("rl", "--resume", "run", cwd=tmp_path)
+        assert again.status == 75 and "have cost 2" in again.last
+        assert len(server.asked) <= asked + 1, "only the word that shows if it answers"
+        more = command("rl", "--resume", "run", "reward.max_cost=1000", cwd=tmp_path)
+        assert more.status == 0, more.err
+        cost = COST * len(server.asked)
+    rows = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    totals = [row["endpoint/total_cost"] for row in rows if "endpoint/total_cost" in row]
+    assert len(totals) == 3 and totals == sorted(totals)
+    assert " cost=" in more.err
+    (note,) = [
+        n
+        for n in json.loads((tmp_path / "run" / "summary.json").read_text())["notes"]
+        if "endpoints" in n
+    ]
+    assert note.startswith(f"The endpoints of the rewards have cost {cost:.4g} (")
+
+
+def test_a_budget_needs_prices(tmp_path: Path) -> None:
+    free = {"facts": {"endpoint": "http://x/v1", "model": "m"}}
+    with pytest.raises(UserError, match=r"reward.max_cost=5, but the endpoint of facts has no"):
+        RewardService(RewardSettings(terms={"facts": 1.0}, options=free, max_cost=5.0))
+    with serving(nothing) as server:
+        service = RewardService(settings(tmp_path, server.url, max_cost=0.0))
+        with pytest.raises(RewardError, match=r"cost 0.2 \(1 requests.* reward.max_cost=0 allows"):
+            service(["Edema."], ["Edema."])
+
+
+def test_conversations_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "size", lambda: 8)
+
+    def shares(options: dict[str, Any]) -> list[int]:
+        found = []
+        for rank in range(8):
+            monkeypatch.setattr(ranks, "rank", lambda rank=rank: rank)
+            found.append(share_of_rank("green", {"model": "m", **options})["concurrency"])
+        return found
+
+    assert shares({"concurrency": 13}) == [2, 2, 2, 2, 2, 1, 1, 1]
+    assert shares({}) == [2] * 8
+    assert share_of_rank("facts", {}) == {}
+    with pytest.raises(UserError, match=r"green.concurrency=7 is shared by 8 ranks; give each"):
+        shares({"concurrency": 7})
