@@ -204,6 +204,8 @@ def _told(command: Callable[[], int]) -> int:
         _tell(str(stopped), stopped)
         return stopped.status
     except UserError as error:
+        if (ranks := _ranks()) is not None:
+            ranks.refuse(one_line(str(error)))
         _tell(str(error), error)
         return 2
     except KeyboardInterrupt as interrupt:
@@ -224,7 +226,7 @@ def _tell(line: str, error: BaseException) -> None:
     ranks = _ranks()
     if os.environ.get("RANK", "0") == "0":
         print(f"rrgtrain: {one_line(line)}", file=sys.stderr)
-    elif ranks is not None and ranks.broken():
+    elif ranks is not None and ranks.speaks():
         print(f"rrgtrain: rank {ranks.rank()}: {one_line(line)}", file=sys.stderr)
 
 

@@ -25,6 +25,7 @@ from rrgtrain.report.page import require_page
 from rrgtrain.report.sample_collector import SampleCollector
 from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
+from rrgtrain.run.alike import require_alike
 from rrgtrain.run.data_check import check_data_set
 from rrgtrain.run.generate import Wish, generate_reports
 from rrgtrain.run.outcome import draw, finish
@@ -78,6 +79,8 @@ def run(options: argparse.Namespace) -> int:
         recipe.policy.device == "auto" and torch.cuda.is_available()
     )
     with ranks.opened(recipe.scale.mode, recipe.scale.timeout, cuda=cuda), ranks.propagate_errors():
+        ranks.go_on_by(lambda: _how_to_go_on(options.verb, out))
+        require_alike(recipe)
         _run(options.verb, recipe, out, resume=resume is not None)
     return 0
 

@@ -39,6 +39,8 @@ def on_nodes(
     options = ["--nnodes", str(nodes), "--nproc-per-node", str(here), "--rdzv-backend", "c10d"]
     options += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test"]
     options += ["--local-addr", "127.0.0.1", "--start-method", "fork"]
+    # how a rank ended is read before torchrun looks; a rank that hangs is soon killed
+    options += ["--monitor-interval", "1", "--shutdown-timeout", "5"]
     began = time.monotonic()
     target = rank % (nodes * here)
     agents = []

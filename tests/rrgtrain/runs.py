@@ -76,6 +76,9 @@ class At:
             from rrgtrain.errors import RewardError
 
             raise RewardError("reward term facts failed: no answer from the endpoint")
+        if self.act == "hang":
+            time.sleep(120)
+            return
         if self.act == "bug":
             raise ZeroDivisionError("division by zero")
         for name in self.act.split("+"):

@@ -13,8 +13,11 @@ from __future__ import annotations
 import datetime
 import functools
 import os
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +25,9 @@ import torch.distributed as dist
 
 from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+
+# A name that nobody has asked for before is looked up on the server, also by NFS.
+SEEN_WITHIN = 3.0
 
 
 def processes_here() -> int:
@@ -102,3 +108,40 @@ def first_here() -> Iterator[None]:
     yield
     for _ in range(2 - turn):
         ranks.barrier()
+
+
+def require_shared(directory: Path) -> None:
+    """Raise UserError where a node does not see what the others write in `directory`.
+
+    The first process of each node writes a file there and looks for those of the others, up to
+    `SEEN_WITHIN` seconds. All ranks ask at once; nothing is made where the directory is not there.
+    """
+    if count() == 1:
+        return
+    host, first = socket.gethostname(), is_first_here()
+    token = directory / f".node-{host}-{ranks.rank()}.tmp"
+    try:
+        if first and directory.is_dir():
+            token.write_text(host)
+        names = [name for name in ranks.gather(token.name if first else None) if name]
+        unseen = ranks.gather((host, _unseen(directory, names) if first else []))
+    except OSError as error:
+        raise UserError(f"{directory} cannot be written on {host}: {error.strerror}") from error
+    finally:
+        token.unlink(missing_ok=True)
+    blind = [there for there, lacks in unseen if names[0] in lacks]
+    blind += [there for there, lacks in unseen if lacks]
+    if blind:
+        raise UserError(
+            f"{directory} is not shared by the nodes: {blind[0]} does not see there what the others "
+            "write; name a directory on a file system that all of them mount"
+        )
+
+
+def _unseen(directory: Path, names: list[str]) -> list[str]:
+    until = time.monotonic() + SEEN_WITHIN
+    while True:
+        missing = [name for name in names if not (directory / name).exists()]
+        if not missing or time.monotonic() > until:
+            return missing
+        time.sleep(0.1)

@@ -20,13 +20,14 @@ import datetime
 import os
 import pickle
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
+from rrgtrain.dist import arrival, lost
 from rrgtrain.util.progress import silenced
 from rrgtrain.util.stop import stopping
 from rrgtrain.errors import Stopped, UserError
@@ -38,6 +39,8 @@ _MARK = "rrgtrain_rank"
 
 _broken = False
 _timeout = 1800.0
+_joined = False
+_watch: lost.Watch | None = None
 
 
 class Lost(Stopped):
@@ -138,7 +141,9 @@ def inseparable() -> Iterator[None]:
             yield
     except Exception as error:
         if _active() and agreed_with(error) is None:
-            _break()
+            missing = _break(str(error))
+            if missing:
+                raise Lost(f"another rank is gone ({missing})") from error
             note = f"{type(error).__name__}: {error}".splitlines()[0]
             raise Lost(
                 f"rank {rank()} failed between collectives, or another did: {note}"
@@ -213,13 +218,42 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
                 "many processes as there are GPUs (--nproc-per-node)"
             )
         torch.cuda.set_device(local)
-    global _broken, _timeout
-    _broken, _timeout = False, timeout
+    global _broken, _timeout, _joined, _watch
+    _broken, _timeout, _joined = False, timeout, True
+    store = arrival.store_of_torchrun()
+    if store is not None:
+        arrival.await_all(store, processes(), timeout)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=datetime.timedelta(seconds=timeout)
     )
+    if size() > 1:
+        _watch = lost.Watch(rank(), gather(lost.own_peer()), store, timeout)
+        _watch.start()
     with silenced(not is_main()):
         yield
+
+
+def refuse(line: str) -> None:
+    """Tell the other ranks why this one does not join them, if it has not."""
+    if not _joined and processes() > 1:
+        arrival.refuse(line)
+
+
+def speaks() -> bool:
+    """Tell whether this rank prints the last line.
+
+    Rank 0 does; once it is gone, the next one."""
+    if os.environ.get("RANK", "0") == "0":
+        return True
+    return _broken and (_watch is None or _watch.speaks())
+
+
+def go_on_by(advice: Callable[[], str]) -> None:
+    """Say how the run is resumed.
+
+    A rank that is stuck when another one is gone prints it."""
+    if _watch is not None:
+        _watch.how_to_go_on = advice
 
 
 def join_alone(*, cuda: bool) -> None:
@@ -246,6 +280,9 @@ def close() -> None:
     try:
         if not _broken:
             _exchange(None)
+            if _watch is not None:
+                _watch.stop()
+            _exchange(None)
     except Exception:
         _break()
     finally:
@@ -257,9 +294,11 @@ def _active() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def _break() -> None:
+def _break(reason: str = "") -> str:
+    """Speak to no rank any more; words for those that are missing, "" where that is not known."""
     global _broken
     _broken = True
+    return "" if _watch is None else _watch.missing(reason)
 
 
 def _exchange(value: Any, error: Exception | None = None) -> list[Any]:
@@ -270,11 +309,13 @@ def _exchange(value: Any, error: Exception | None = None) -> list[Any]:
     with stopping.deferred():
         try:
             dist.all_gather_object(parts, (_portable(error), value))
-        except RuntimeError as lost:
-            _break()
+        except RuntimeError as failure:
+            missing = _break(str(failure))
             # "[file:line] what happened. What to do about it."
-            reason = str(lost).partition("] ")[2] or str(lost)
-            raise Lost(f"another rank is gone ({reason.partition('. ')[0]})") from (error or lost)
+            reason = str(failure).partition("] ")[2] or str(failure)
+            raise Lost(
+                f"another rank is gone ({missing or reason.partition('. ')[0]})"
+            ) from (error or failure)
     failed = [r for r, (told, _) in enumerate(parts) if told is not None]
     if failed:
         agreed = error if failed[0] == rank() and error else pickle.loads(parts[failed[0]][0])

@@ -33,6 +33,7 @@ from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.labellers import SpreadLabeller
 from rrgtrain.rewards.model_files import check_model_files
+from rrgtrain.run.alike import require_same_data
 from rrgtrain.run.preflight import (
     check_data,
     check_lengths,
@@ -271,6 +272,7 @@ def open_session(
         broken = broken_images(recipe)
         with nodes.first_here():
             studies = open_data(recipe, work, broken)
+        require_same_data(studies)
         train, labeller = studies.get("train") or [], SpreadLabeller(rewards.labeller)
         if sft and recipe.reward.against == "report":
             train = studies["train"] = with_findings(train, recipe.sft.template, labeller)

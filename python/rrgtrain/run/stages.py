@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
-from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist import nodes, ranks, sharding
 from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.log.logs import NoLog, RunLog
@@ -89,6 +89,7 @@ class Stages:
             run = RunDir.create(out, resume=resume) if ranks.is_main() else RunDir(out)
         log: RunLog | None = None
         try:
+            nodes.require_shared(run.path)
             if ranks.is_main():
                 _clear(run)
             if resume and verb is not None:

@@ -42,7 +42,7 @@ def settled(recipe: Recipe) -> dict[str, str]:
     Digests and no values: what `${oc.env:KEY}` stands for is not written. A prompt's file has an
     entry of its own.
     """
-    digests = {k: _digest(v) if is_fixed(k) else "" for k, v in _leaves(asdict(recipe))}
+    digests = {k: _digest(v) if is_fixed(k) else "" for k, v in leaves(asdict(recipe))}
     prompt = Path(recipe.policy.prompt).expanduser()
     if recipe.policy.prompt not in PROMPT_STYLES and prompt.is_file():
         digests[_PROMPT_FILE] = hashlib.sha256(prompt.read_bytes()).hexdigest()[:16]
@@ -58,7 +58,7 @@ def require_settled(run: RunDir, recipe: Recipe) -> None:
     """
     begun = CheckpointStore(run.resume, 1).about().get("settings", {})
     now = settled(recipe)
-    written = {key for key, _ in _leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
+    written = {key for key, _ in leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
     told = "put it back as the run wrote it, or start a new run (settings go behind --resume)"
     for key, digest in begun.items():
         if key == _PROMPT_FILE:
@@ -74,11 +74,11 @@ def require_settled(run: RunDir, recipe: Recipe) -> None:
             raise UserError(f"{run.config} has another {key} than the run's checkpoint; {told}")
 
 
-def _leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Dotted keys of the schema and their values; a free mapping is one value."""
     for name, value in tree.items():
         if isinstance(value, Mapping) and f"{prefix}{name}" not in _FREE:
-            yield from _leaves(value, f"{prefix}{name}.")
+            yield from leaves(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 

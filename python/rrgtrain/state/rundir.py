@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -115,11 +116,23 @@ class RunDir:
                 f"another process is writing {self.path} ({holder or 'it has just started'}); "
                 "wait for it, or name another directory by --out"
             ) from error
+        except OSError as error:
+            os.close(handle)
+            if error.errno not in _NO_LOCKS:
+                raise
+            raise UserError(
+                f"the file system of --out {self.path} has no file locks ({error.strerror}), which "
+                "keep two runs apart; have it mounted with them (Lustre: -o flock), or name a "
+                "directory elsewhere by --out"
+            ) from error
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         self._lock_handle = handle
         _held.add(handle)
 
+
+# As flock fails on Lustre mounted without `-o flock`, and on NFS without a lock daemon.
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 _held: set[int] = set()
 

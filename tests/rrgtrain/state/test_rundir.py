@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -197,3 +198,19 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(
         atomic_write(target, "new")
     assert target.read_text() == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK])
+def test_a_file_system_without_locks_is_named(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As flock fails on Lustre that was mounted without it."""
+
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with pytest.raises(UserError, match=r"has no file locks \(.*\).* \(Lustre: -o flock\)") as e:
+        RunDir.create(tmp_path / "run")
+    assert "\n" not in str(e.value)
+    assert not RunDir(tmp_path / "run").contents()

@@ -1,0 +1,57 @@
+"""Let ranks that cannot start say why to those that wait for them.
+
+Before ranks have joined they share nothing but torchrun's store. A rank whose recipe is bad (its
+node lacks a file) ends at once; the others would wait for `scale.timeout` seconds.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+import time
+from typing import Any
+
+import torch.distributed as dist
+
+from rrgtrain.errors import UserError
+
+_ARRIVED, _REFUSED = "rrgtrain/arrived", "rrgtrain/refused"
+_QUICKLY = 10.0
+
+
+def store_of_torchrun(timeout: float = _QUICKLY) -> Any:
+    """Connect to torchrun's store; None in processes that it has not started."""
+    if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+        return None
+    limit = datetime.timedelta(seconds=timeout)
+    return next(dist.rendezvous("env://", timeout=limit))[0]
+
+
+def refuse(line: str) -> None:
+    """Tell the ranks that arrive why this one does not."""
+    rank = os.environ.get("RANK", "0")
+    try:
+        store = store_of_torchrun()
+        if store is not None and not store.check([_REFUSED]):
+            store.set(_REFUSED, f"rank {rank} on {socket.gethostname()}: {line}")
+    except dist.DistError:
+        return  # torchrun is gone already, and the others with it
+
+
+def await_all(store: Any, size: int, timeout: float) -> None:
+    """Wait until all ranks have arrived.
+
+    Raises UserError with the line of one that refused, or when `timeout` seconds are over.
+    """
+    store.add(_ARRIVED, 1)
+    until = time.monotonic() + timeout
+    while (come := store.add(_ARRIVED, 0)) < size:
+        if store.check([_REFUSED]):
+            raise UserError(store.get(_REFUSED).decode())
+        if time.monotonic() > until:
+            raise UserError(
+                f"{come} of {size} processes have started within {timeout:.0f} s (scale.timeout); "
+                "look at the other nodes' output, and start as many on each as --nproc-per-node says"
+            )
+        time.sleep(0.05)

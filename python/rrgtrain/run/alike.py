@@ -1,0 +1,107 @@
+"""Refuse ranks that were started with other settings, code or data than rank 0.
+
+Such a run would go on for hours before it shows: every rank follows its own settings, and the sums
+over ranks are those of no recipe.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import platform
+import socket
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+
+import rrgclinical
+import rrgkern
+import rrgtrain
+from rrgtrain.data.study import Study
+from rrgtrain.dist import ranks
+from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
+from rrgtrain.state.experiment import MOVABLE, leaves
+
+_PACKAGES = ("torch", "transformers", "peft", "numpy")
+
+
+def require_alike(recipe: Recipe) -> None:
+    """Raise UserError where ranks have other settings or code.
+
+    All ranks call it at once.
+
+    Where the same things lie may differ (`data.root`, `policy.path`). Values are compared by their
+    digests: a setting may hold a key.
+    """
+    if ranks.size() == 1:
+        return
+    settings = {k: _digest(v) for k, v in leaves(asdict(recipe)) if k not in MOVABLE}
+    everyone = ranks.gather((socket.gethostname(), settings, code()))
+    _, first, versions = everyone[0]
+    for rank, (host, own, installed) in enumerate(everyone):
+        other = [key for key in first | own if first.get(key) != own.get(key)]
+        if other:
+            raise UserError(
+                f"rank {rank} on {host} was started with another {', '.join(other[:3])} than rank "
+                "0; give the same command and the same recipe on every node"
+            )
+        differing = [
+            f"{name} {text} (rank 0: {versions[name]})"
+            for name, text in installed.items()
+            if text != versions[name]
+        ]
+        if differing:
+            raise UserError(
+                f"rank {rank} on {host} runs {', '.join(differing)}; install the same on every node"
+            )
+
+
+def require_same_data(studies: Mapping[str, list[Study]]) -> None:
+    """Raise UserError where ranks read other studies than rank 0.
+
+    All ranks call it at once."""
+    if ranks.size() == 1:
+        return
+    own = {split: (len(rows), _studies_digest(rows)) for split, rows in studies.items()}
+    everyone = ranks.gather((socket.gethostname(), own))
+    first = everyone[0][1]
+    for rank, (host, there) in enumerate(everyone):
+        for split in first | there:
+            here, seen = first.get(split, (0, "")), there.get(split, (0, ""))
+            if here != seen:
+                how = f"{seen[0]}, and rank 0 {here[0]}"
+                if here[0] == seen[0]:
+                    how = f"as many as rank 0, {seen[0]}, of other content"
+                raise UserError(
+                    f"rank {rank} on {host} reads other {split} studies ({how}); give every node "
+                    "the same data set (data.root), or one that all nodes mount"
+                )
+
+
+@functools.lru_cache(maxsize=1)
+def code() -> dict[str, str]:
+    """Name the versions that results depend on, and a digest of the packages' own files."""
+    digest = hashlib.sha256()
+    for package in (rrgkern, rrgclinical, rrgtrain):
+        root = Path(str(package.__file__)).parent
+        for path in sorted(root.rglob("*.py")):
+            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    installed = {name: version(name) for name in _PACKAGES}
+    own = f"{rrgkern.__version__} of files {digest.hexdigest()[:8]}"
+    return {"rrgtrain": own, "Python": platform.python_version(), **installed}
+
+
+def _studies_digest(studies: list[Study]) -> str:
+    digest = hashlib.sha256()
+    for study in studies:
+        images = [(image.path.name, image.view, image.prior) for image in study.images]
+        row = [study.id, study.report, study.labels, images, study.indication]
+        digest.update(json.dumps(row, default=str).encode())
+    return digest.hexdigest()
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

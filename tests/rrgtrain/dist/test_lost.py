@@ -1,0 +1,147 @@
+"""A rank that is lost, silent or started otherwise ends the run in one line that names it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.data.study import Study
+from rrgtrain.dist import nodes, ranks
+from rrgtrain.errors import UserError
+from rrgtrain.run import alike
+from rrgtrain.util.processes import how_it_ended
+from tests.rrgtrain.common import recipe, studies
+from tests.rrgtrain.dist.test_scale_runs import RUN
+from tests.rrgtrain.nodes import on_nodes
+from tests.rrgtrain.runs import At
+
+HOST = re.escape(socket.gethostname())
+SPREAD = [*RUN, "scale.mode=fsdp2", "rl.eval_every=1", "eval.limit=1"]
+
+
+def test_a_rank_that_is_killed_is_named_with_its_signal(tmp_path: Path) -> None:
+    at = At("rrgtrain.train.batch:Batch.of_all_ranks", 2, "SIGKILL")
+    done = on_nodes(*SPREAD, cwd=tmp_path, nodes=1, at=at)
+    assert [d.status for d in done] == [75, -9]
+    wanted = (
+        rf"rrgtrain: another rank is gone \(rank 1, process \d+ on {HOST}, killed by SIGKILL, as "
+        r"the kernel does where memory runs out\) after 1 steps of editgrpo; .* go on with: "
+        r"torchrun --nproc-per-node 2 -m rrgtrain rl --resume run"
+    )
+    assert re.fullmatch(wanted, done[0].last), done[0].err
+    assert "Traceback" not in done[0].err
+    assert (tmp_path / "run" / "resume" / "000001-editgrpo-0").is_dir() or any(
+        (tmp_path / "run" / "resume").glob("*editgrpo-1")
+    )
+
+
+def test_a_rank_that_hangs_is_named_after_the_timeout(tmp_path: Path) -> None:
+    at = At("rrgtrain.train.batch:Batch.of_all_ranks", 1, "hang")
+    done = on_nodes(*SPREAD, "scale.timeout=6", cwd=tmp_path, nodes=1, at=at)
+    assert done[0].status == 75 and done[1].status == -9
+    wanted = rf"\(rank 1, process \d+ on {HOST}, does not answer for 6 s \(scale.timeout\)\)"
+    assert re.search(wanted, done[0].last), done[0].err
+    assert "Traceback" not in done[0].err
+
+
+def test_nodes_that_do_not_share_the_run_are_refused(tmp_path: Path) -> None:
+    homes = [tmp_path / "one", tmp_path / "two"]
+    for home in homes:
+        home.mkdir()
+    done = on_nodes(*SPREAD, cwd=tmp_path, here=1, homes=homes)
+    assert [d.status for d in done] == [2, 2]
+    wanted = rf"rrgtrain: run is not shared by the nodes: {HOST} does not see there what the others"
+    assert re.match(wanted, done[0].last) and done[1].err == "", done[0].err + done[1].err
+    assert not (homes[1] / "run").exists()
+    assert not list(homes[0].rglob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ("rl:\n  lr: 0.002\n", rf"rank 1 on {HOST} was started with another rl.lr than rank 0; "),
+        (None, rf"rank 1 on {HOST}: .*own.yaml"),
+    ],
+)
+def test_a_node_with_another_recipe_is_refused(
+    there: str | None, said: str, tmp_path: Path
+) -> None:
+    homes = [tmp_path / "one", tmp_path / "two"]
+    for home, text in zip(homes, ("rl:\n  lr: 0.001\n", there), strict=True):
+        home.mkdir()
+        if text is not None:
+            (home / "own.yaml").write_text(text)
+    words = [word for word in SPREAD if not word.startswith("rl.lr=")]
+    words = [words[0], "own.yaml", *words[1:], "--out", str(tmp_path / "run")]
+    done = on_nodes(*words, cwd=tmp_path, here=1, homes=homes)
+    assert [d.status for d in done] == [2, 2], done[0].err + done[1].err
+    assert re.match(f"rrgtrain: {said}", done[0].last) and done[1].err == "", done[0].err
+    assert not (tmp_path / "run").exists()
+
+
+def gathered(monkeypatch: pytest.MonkeyPatch, *values: object) -> None:
+    """Let this process be rank 0, with those of the others."""
+    monkeypatch.setattr(ranks, "size", lambda: 1 + len(values))
+    monkeypatch.setattr(ranks, "gather", lambda own: [own, *values])
+
+
+def test_other_code_or_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = studies(3)
+    settings = {k: alike._digest(v) for k, v in alike.leaves(alike.asdict(recipe()))}
+    settings = {k: v for k, v in settings.items() if k not in alike.MOVABLE}
+    gathered(monkeypatch, ("there", settings, {**alike.code(), "torch": "2.11.0"}))
+    with pytest.raises(UserError, match=r"rank 1 on there runs torch 2\.11\.0 \(rank 0: "):
+        alike.require_alike(recipe())
+    gathered(monkeypatch, ("there", settings, alike.code()))
+    alike.require_alike(recipe("data.root=elsewhere"))
+    with pytest.raises(UserError, match="was started with another rl.group than rank 0"):
+        alike.require_alike(recipe("rl.group=2"))
+
+    def read(rows: list[Study]) -> dict[str, tuple[int, str]]:
+        return {"train": (len(rows), alike._studies_digest(rows))}
+
+    gathered(monkeypatch, ("there", read(own)))
+    alike.require_same_data({"train": own})
+    gathered(monkeypatch, ("there", read(own[:2])))
+    with pytest.raises(UserError, match=r"rank 1 on there reads other train studies \(2, and rank"):
+        alike.require_same_data({"train": own})
+    gathered(monkeypatch, ("there", read([*own[:2], replace(own[2], report="Other.")])))
+    with pytest.raises(UserError, match="as many as rank 0, 3, of other content"):
+        alike.require_same_data({"train": own})
+
+
+def test_how_a_process_ended_is_read_before_its_parent_waits() -> None:
+    for command, how in (
+        (["sleep", "60"], "killed by SIGTERM"),
+        (["sh", "-c", "exit 3"], "ended with status 3"),
+    ):
+        process = subprocess.Popen(command)
+        if "60" in command:
+            process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + 10
+        while how_it_ended(process.pid) == "ended" and time.monotonic() < until:
+            time.sleep(0.01)
+        assert how_it_ended(process.pid) == how
+        process.wait()
+        assert how_it_ended(process.pid) == "ended"
+
+
+def test_first_of_each_node_comes_before_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = {}
+    for rank, local in ((0, 0), (1, 1), (2, 0), (3, 1)):
+        waits: list[str] = []
+        monkeypatch.setattr(ranks, "is_main", lambda rank=rank: rank == 0)
+        monkeypatch.setattr(nodes, "is_first_here", lambda local=local: local == 0)
+        monkeypatch.setattr(ranks, "barrier", lambda waits=waits: waits.append("wait"))
+        with nodes.first_here():
+            waits.append("read")
+        turns[rank] = waits.index("read")
+        assert waits.count("wait") == 2, "all ranks meet as often"
+    assert turns == {0: 0, 1: 2, 2: 1, 3: 2}
