@@ -24,6 +24,7 @@ DEFAULT_RECIPES = {
     "eval": "editgrpo",
     "data": "demo",
     "select": "deer",
+    "plan": "editgrpo",
 }
 # Of a command whose recipe is an option: its words are others.
 GENERATE_RECIPE = "editgrpo"
@@ -99,6 +100,16 @@ def parser() -> argparse.ArgumentParser:
         "--references", type=Path, metavar="FILE", help="their references, or labels, by id"
     )
     evaluation.add_argument("--out", type=Path, help="directory of the evaluation")
+    planning = verb("plan", "print what a run will need, before it: memory, disk, tokens, seconds")
+    planning.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs, one process each")
+    planning.add_argument("--gpu", default="h100", help="h100, h200, a100-80, a100-40, l40s or cpu")
+    for name, text in (
+        ("gpu-memory", "memory of one GPU, where it is another"),
+        ("host-memory", "memory of a node, to be compared with"),
+        ("disk", "free room of the run's disk, to be compared with"),
+    ):
+        planning.add_argument(f"--{name}", type=float, metavar="GIB", help=text)
+    planning.add_argument("--stage", choices=("sft", "rl"), default="rl", help="default: rl")
     selection = verb("select", "choose the training studies that RL learns most from")
     # "" and not None: a random draw needs no policy, and the diverse one asks for it itself
     selection.add_argument("--from", dest="start", default="", help="fine-tuned checkpoint")
@@ -160,7 +171,7 @@ def parser() -> argparse.ArgumentParser:
     recipes = verb("recipes", "list the recipes with their papers")
     keys = verb("keys", "list the settings with types, defaults and allowed values")
     keys.add_argument("prefix", nargs="?", default="", help="beginning of a key, e.g. rl or rl.eps")
-    for listing in (recipes, keys):
+    for listing in (recipes, keys, planning):
         listing.add_argument("--json", action="store_true", help="print JSON")
     verb("doctor", "check this installation")
     return top

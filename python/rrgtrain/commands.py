@@ -19,6 +19,7 @@ from rrgtrain.config import load_config
 from rrgtrain.dist import ranks
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
+from rrgtrain.plan import Host, Setup, as_json, as_table, machine_of, plan_stage, require_fit
 from rrgtrain.policy.remembered import FILE, as_trained
 from rrgtrain.report.compare import write_comparison
 from rrgtrain.report.page import require_page
@@ -66,6 +67,8 @@ def run(options: argparse.Namespace) -> int:
         return data_check(options)
     if options.verb == "generate":
         return generate(options)
+    if options.verb == "plan":
+        return plan(options)
     if options.verb == "eval" and options.predictions:
         return evaluation_of_files(options)
     out, resume = options.out, getattr(options, "resume", None)
@@ -260,6 +263,18 @@ def data_check(options: argparse.Namespace) -> int:
         out=options.out,
         images=not options.no_images,
     )
+
+
+def plan(options: argparse.Namespace) -> int:
+    """Print what a recipe needs on a machine; UserError where it cannot fit."""
+    machine = machine_of(options.gpu, options.gpu_memory)
+    recipe = load_config(Recipe, options.recipe, options.overrides)
+    host = Host.of_gib(options.host_memory, options.disk)
+    setup = Setup.of(recipe, machine, options.gpus)
+    planned = plan_stage(setup, options.stage)
+    print(as_json(setup, [planned]) if options.json else as_table(setup, [planned]), flush=True)
+    require_fit(setup, [planned], host)
+    return 0
 
 
 def report(paths: Sequence[Path], out: Path | None = None) -> int:

@@ -28,7 +28,7 @@ TRAINER_FLOORS = (
     ("log",),
     ("policy",),
     ("algorithms", "rewards", "rollout"),
-    ("select",),
+    ("select", "plan"),
     ("train",),
     ("report",),
     ("run", "integrations"),
@@ -59,6 +59,7 @@ DOORS = {
     "rrgtrain.data": ("arrange check_images folder guess image_memory images load published study"),
     "rrgtrain.dist": "nodes ranks sharding",
     "rrgtrain.log": "logs trackers",
+    "rrgtrain.plan": "machine",
     "rrgtrain.policy": (
         "attention codec forward load lora network policy prompt remembered shared_prefix template "
         "tiny trainable vision_cache"
@@ -112,7 +113,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 23_958}
+PACKAGE_LINES = {"rrgtrain": 25_783}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}

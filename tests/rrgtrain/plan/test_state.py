@@ -10,9 +10,10 @@ import torch
 
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.dist import ranks, sharding
+from rrgtrain.plan import StateBytes, Weight, state_bytes
 from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import LoraSettings
-from rrgtrain.train.memory import state_bytes
 from rrgtrain.train.optim import adamw, apply_step
 from tests.rrgtrain.common import accumulate, groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
@@ -22,6 +23,15 @@ from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 def leaves_its_world() -> Iterator[None]:
     yield
     ranks.close()
+
+
+def state_of(policy: Policy, ranks: int = 1, optimizer: str = "adamw") -> StateBytes:
+    """The formula for the parameters of a policy."""
+    weights = [
+        Weight("layer", tuple(p.shape), p.requires_grad, p.element_size())
+        for p in policy.model.parameters()
+    ]
+    return state_bytes(weights, compute=policy.dtype.itemsize, ranks=ranks, optimizer=optimizer)
 
 
 def live() -> int:
@@ -58,7 +68,7 @@ def test_what_is_held_is_what_the_formula_says(options: dict) -> None:
     policy = tiny_policy(**options)
     if adapter:
         add_lora(policy, LoraSettings(rank=32, dropout=0.0), 0)
-    wanted = state_bytes(policy)
+    wanted = state_of(policy)
     sharding.setup("none", policy)
     optimizer = adamw(policy.model, 1e-3, 0.0)
 
@@ -81,20 +91,20 @@ def test_by_hand() -> None:
     policy = tiny_policy(dtype=torch.bfloat16, masters=True, freeze_vision=True)
     trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     frozen = sum(p.numel() for p in policy.visual.parameters())
-    alone = state_bytes(policy)
+    alone = state_of(policy)
     assert alone.weights == 4 * trained + 2 * frozen
     assert (alone.gradients, alone.moments, alone.gathered) == (
         4 * trained,
         8 * trained,
         2 * trained,
     )
-    two = state_bytes(policy, ranks=2)
+    two = state_of(policy, ranks=2)
     assert two.gathered == 2 * (trained + frozen)
     assert 0 <= 2 * two.update - alone.update < 0.01 * alone.update
     large = sum(
         p.numel() for p in policy.model.parameters() if p.requires_grad and p.numel() > 4095
     )
-    eight = state_bytes(policy, optimizer="adamw_8bit")
+    eight = state_of(policy, optimizer="adamw_8bit")
     # a byte and its share of a block's scale each; what is small stays in fp32
     assert eight.moments == pytest.approx(
         2 * large * (1 + 4 / 256) + 8 * (trained - large), rel=1e-3

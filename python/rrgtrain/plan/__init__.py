@@ -1,0 +1,68 @@
+"""Plan a run before it starts: memory, disk, tokens and seconds."""
+
+from rrgtrain.plan.fit import check_fit, misfits, require_fit
+from rrgtrain.plan.machine import Host, Machine, Rates, machine_of
+from rrgtrain.plan.memory import (
+    Mode,
+    StateBytes,
+    optimizer_peak,
+    rollout_peak,
+    stages,
+    state_bytes,
+    update_peak,
+)
+from rrgtrain.plan.sizes import KNOWN, Sizes, Weight, elements, lora_rank, sizes_of, tiny_sizes
+from rrgtrain.plan.stage import Setup, StagePlan, plan_stage
+from rrgtrain.plan.text import as_json, as_table, summary
+from rrgtrain.plan.work import (
+    Pace,
+    Work,
+    forward_work,
+    phase_seconds,
+    rollout_work,
+    step_seconds,
+    update_work,
+)
+from rrgtrain.plan.workload import Lengths, Packed, Workload, lengths_of, workload_of
+
+__all__ = [
+    "KNOWN",
+    "Host",
+    "Lengths",
+    "Machine",
+    "Mode",
+    "Pace",
+    "Packed",
+    "Rates",
+    "Setup",
+    "Sizes",
+    "StagePlan",
+    "StateBytes",
+    "Weight",
+    "Work",
+    "Workload",
+    "as_json",
+    "as_table",
+    "check_fit",
+    "elements",
+    "forward_work",
+    "lengths_of",
+    "lora_rank",
+    "machine_of",
+    "misfits",
+    "optimizer_peak",
+    "phase_seconds",
+    "plan_stage",
+    "require_fit",
+    "rollout_peak",
+    "rollout_work",
+    "sizes_of",
+    "stages",
+    "state_bytes",
+    "step_seconds",
+    "summary",
+    "tiny_sizes",
+    "update_peak",
+    "update_work",
+    "workload_of",
+]

@@ -1,0 +1,99 @@
+"""Refuse a run that cannot fit, and warn of one that fits barely."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rrgtrain.errors import UserError
+from rrgtrain.plan.machine import GIB, Host, this_host, this_machine
+from rrgtrain.plan.stage import Part, Setup, StagePlan, plan_stage
+from rrgtrain.schema import Recipe
+
+BORDER = 0.10
+"""Margin in which a plan is borderline: as far as the formulas may be from a run (unmeasured on a
+GPU). What needs more than all there is by this share is refused, by less only warned of."""
+
+
+@dataclass(frozen=True)
+class Misfit:
+    """A need near or beyond the limit, in one `line`; `refused` where beyond."""
+
+    line: str
+    refused: bool
+
+
+def misfits(setup: Setup, plans: Sequence[StagePlan], host: Host) -> list[Misfit]:
+    """Compare the plans with the device's memory, the node's and the disk's."""
+    lines: list[Misfit] = []
+    for plan in plans:
+        if setup.machine.memory:
+            for phase in ("start", "update", "optimizer", "rollout", "validation"):
+                parts = [p for p in plan.device if p.bytes.get(phase)]
+                place = f"{setup.machine.name}'s memory" if setup.machine.cuda else "the memory"
+                lines += _compare(plan, parts, phase, setup.machine.memory, place)
+        if host.memory and setup.machine.cuda:
+            for phase in ("start", "run"):
+                lines += _compare(plan, plan.host, phase, host.memory, "the host's memory")
+        if host.disk is not None:
+            lines += _compare(plan, plan.disk, "run", host.disk, "the disk's free room")
+    return lines
+
+
+def _compare(plan: StagePlan, parts: list[Part], phase: str, have: int, place: str) -> list[Misfit]:
+    need = sum(part.bytes.get(phase, 0) for part in parts)
+    if need <= have * (1 - BORDER):
+        return []
+    largest = sorted(parts, key=lambda part: -part.bytes.get(phase, 0))
+    setting = next((part.setting for part in largest if part.setting), "a larger machine")
+    named = largest[0]
+    stage = f"{plan.stage}'s {phase}" if phase != "run" else plan.stage
+    most = f"{named.name} {gib(named.bytes[phase])}"
+    if need > have * (1 + BORDER):
+        text = (
+            f"{stage} needs {gib(need)} of {place}, {gib(need - have)} more than its {gib(have)} "
+            f"(most of it {most}); change {setting}"
+        )
+        return [Misfit(text, refused=True)]
+    margin = (have - need) / have
+    left = f"{margin:.0%} to spare" if margin >= 0 else f"{-margin:.0%} too much"
+    text = (
+        f"{stage} needs about {gib(need)} of {place}'s {gib(have)}, {left}, and the plan may be "
+        f"off by {BORDER:.0%}; if it fails change {setting}"
+    )
+    return [Misfit(text, refused=False)]
+
+
+def require_fit(setup: Setup, plans: Sequence[StagePlan], host: Host) -> None:
+    """Warn of what is borderline; UserError for the first of what cannot fit."""
+    seen = misfits(setup, plans, host)
+    for misfit in seen:
+        if misfit.refused:
+            raise UserError(misfit.line)
+    for misfit in seen:
+        warnings.warn(misfit.line, stacklevel=2)
+
+
+def check_fit(
+    recipe: Recipe, stages: Sequence[str], directory: Path, ranks: int, *, cuda: bool
+) -> list[StagePlan]:
+    """Plan the stages of a run here, and refuse as `require_fit` does.
+
+    directory: of the run, whose disk must have room.
+    """
+    host = this_host(directory)
+    setup = Setup.of(recipe, this_machine(cuda), ranks, cores=host.cores)
+    plans = [plan_stage(setup, stage) for stage in stages]
+    require_fit(setup, plans, host)
+    return plans
+
+
+def gib(size: float) -> str:
+    """Write bytes in a unit that leaves two or three digits."""
+    for unit, scale in (("GiB", GIB), ("MiB", 1 << 20)):
+        if abs(size) >= scale or unit == "MiB":
+            value = size / scale
+            return f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.1f} {unit}"
+    raise AssertionError

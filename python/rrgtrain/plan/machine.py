@@ -1,0 +1,208 @@
+"""Know machines and rates: each with where it comes from, and if it was measured."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rrgtrain.errors import UserError
+from rrgtrain.util.resolve import nearest
+
+GIB = 1 << 30
+UNMEASURED = "unmeasured"
+
+# Dense bf16 FLOP/s of the tensor cores, from the vendors' data sheets. The first name that is
+# part of the device's own counts.
+PEAKS = {
+    "GB200": 2.5e15,
+    "B200": 2.25e15,
+    "H200": 9.89e14,
+    "H100 PCIe": 7.56e14,
+    "H100 NVL": 8.35e14,
+    "H100": 9.89e14,
+    "A100": 3.12e14,
+    "L40S": 3.62e14,
+    "L40": 1.81e14,
+    "L4": 1.21e14,
+    "A10": 1.25e14,
+    "RTX 4090": 1.65e14,
+    "RTX 3090": 7.1e13,
+}
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Describe a device: memory in bytes, FLOP/s, and bytes a second.
+
+    flops: in bf16. bandwidth: of its memory. link: between devices.
+    source: where the figures are from. They are a vendor's ceilings, and none was reached here.
+    """
+
+    name: str
+    memory: int
+    flops: float
+    flops_fp32: float
+    bandwidth: float
+    link: float
+    source: str
+    cuda: bool = True
+
+
+def _gpu(
+    name: str, peak: str, mebibytes: int, fp32: float, bandwidth: float, link: float
+) -> Machine:
+    sheet = f"NVIDIA's data sheet of the {peak}; memory as nvidia-smi shows it"
+    return Machine(name, mebibytes << 20, PEAKS[peak], fp32, bandwidth, link, sheet)
+
+
+MACHINES = {
+    gpu.name: gpu
+    for gpu in (
+        _gpu("h100", "H100", 81_559, 6.7e13, 3.35e12, 4.5e11),
+        _gpu("h200", "H200", 143_771, 6.7e13, 4.8e12, 4.5e11),
+        _gpu("a100-80", "A100", 81_920, 1.95e13, 2.04e12, 3.0e11),
+        _gpu("a100-40", "A100", 40_960, 1.95e13, 1.56e12, 3.0e11),
+        _gpu("l40s", "L40S", 46_068, 9.16e13, 8.64e11, 3.2e10),
+    )
+}
+"""GPUs by the name that `rrgtrain plan --gpu` takes."""
+
+# A core of a server, fp32 through PyTorch: an estimate, as are its memory's bytes a second.
+CPU_FLOPS, CPU_BANDWIDTH = 1.0e11, 1.0e10
+
+
+@dataclass(frozen=True)
+class Host:
+    """Describe a node: bytes of memory and of free disk, and cores; None unknown."""
+
+    memory: int | None = None
+    disk: int | None = None
+    cores: int = 2
+
+    @classmethod
+    def of_gib(cls, memory: float | None, disk: float | None) -> Host:
+        """Take the sizes that the command line gives, in GiB; UserError for one below 0."""
+        for name, value in (("--host-memory", memory), ("--disk", disk)):
+            if value is not None and not value > 0:
+                raise UserError(f"{name} {value:g}; give it in GiB")
+        memory_bytes, disk_bytes = (None if v is None else int(v * GIB) for v in (memory, disk))
+        return cls(memory_bytes, disk_bytes)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Paces that no data sheet gives; `SOURCES` says where each is from, most are unmeasured."""
+
+    update_share: float = 0.4
+    """Share of the peak FLOP/s that an update reaches."""
+    forward_share: float = 0.5
+    """Share of it in a forward without gradients: reference, prefill, vision tower."""
+    read_share: float = 0.6
+    """Share of the memory's bandwidth that decoding reaches."""
+    launches: float = 70.0
+    """Kernel launches of a decoder layer in eager decoding."""
+    launch_seconds: float = 1.0e-5
+    """Seconds of a launch, in which a GPU waits for Python."""
+    graph_seconds: float = 2.0e-3
+    """Seconds of the host for each token step of vLLM."""
+    wake_seconds: float = 0.5
+    """Seconds in which vLLM wakes and sleeps."""
+    link_share: float = 0.6
+    """Share of the link's bandwidth that gathering weights reaches."""
+    image_seconds: float = 0.15
+    """Seconds of a core to read and cut one radiograph."""
+    edit_seconds: float = 1.0e-3
+    """Seconds to edit one report."""
+    reward_reports: float = 500.0
+    """Reports a second that the reward's models read on one device."""
+    record_seconds: float = 0.1
+    """Seconds of a step's record, log and barriers."""
+    disk_bandwidth: float = 1.0e9
+    """Bytes a second of a checkpoint's disk."""
+
+
+SOURCES = {
+    "launches": "counted from transformers' Qwen2 layer; 2,500 launches a token at 36 layers",
+    "image_seconds": "measured on one core: 58 ms to read a full-size JPEG, 91 ms to cut it",
+}
+"""Where a rate is from; those that are not here are unmeasured."""
+
+
+def source_of(rate: str) -> str:
+    """Say where a rate is from."""
+    return SOURCES.get(rate, UNMEASURED)
+
+
+def rates_of(values: Mapping[str, float]) -> Rates:
+    """Return the rates with some replaced; UserError for an unknown or a negative one."""
+    known = [f.name for f in fields(Rates)]
+    for name, value in values.items():
+        if name not in known:
+            raise UserError(f"{name} is no rate; {nearest(name, known)}rates: {', '.join(known)}")
+        if not value >= 0:
+            raise UserError(f"{name}={value}; a rate is 0 or more")
+    return Rates(**values)
+
+
+def machine_of(name: str, gpu_memory: float | None = None) -> Machine:
+    """Find a machine by its name, with `gpu_memory` in GiB if given.
+
+    Raises UserError for an unknown name, or memory that is not positive.
+    """
+    if name not in (*MACHINES, "cpu"):
+        listed = ", ".join([*MACHINES, "cpu"])
+        raise UserError(f"--gpu {name} is unknown; {nearest(name, [*MACHINES, 'cpu'])}use {listed}")
+    machine = cpu() if name == "cpu" else MACHINES[name]
+    if gpu_memory is None:
+        return machine
+    if not gpu_memory > 0:
+        raise UserError(f"--gpu-memory {gpu_memory:g}; give the memory of one GPU in GiB")
+    return with_memory(machine, int(gpu_memory * GIB))
+
+
+def with_memory(machine: Machine, memory: int) -> Machine:
+    """Return the machine with another memory in bytes."""
+    values: dict[str, Any] = {f.name: getattr(machine, f.name) for f in fields(Machine)}
+    return Machine(**{**values, "memory": memory})
+
+
+def cpu() -> Machine:
+    """Return the cores of this machine as a device; its pace is an estimate."""
+    cores = torch.get_num_threads()
+    flops = CPU_FLOPS * cores
+    memory = memory_of_host() or 0
+    source = f"an estimate, {UNMEASURED}"
+    return Machine("cpu", memory, flops, flops, CPU_BANDWIDTH, CPU_BANDWIDTH, source, cuda=False)
+
+
+def this_machine(cuda: bool) -> Machine:
+    """Return the device that a run here computes on."""
+    if not cuda:
+        return cpu()
+    name = torch.cuda.get_device_name()
+    memory = int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+    known = [m for m in MACHINES.values() if m.name.partition("-")[0].upper() in name.upper()]
+    base = min(known or MACHINES.values(), key=lambda m: abs(m.memory - memory))
+    return with_memory(base, memory)
+
+
+def this_host(directory: Path) -> Host:
+    """Look at this node: its memory, and the free disk beneath `directory`."""
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    return Host(memory_of_host(), shutil.disk_usage(there).free, os.cpu_count() or 1)
+
+
+def memory_of_host(meminfo: Path = Path("/proc/meminfo")) -> int | None:
+    """Return the bytes of memory that are available, None where the system does not say."""
+    if not meminfo.is_file():
+        return None
+    for line in meminfo.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None

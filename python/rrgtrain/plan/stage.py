@@ -1,0 +1,371 @@
+"""Plan a stage of a recipe on a machine: bytes by part, tokens, seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rrgtrain.errors import UserError
+from rrgtrain.plan.machine import GIB, UNMEASURED, Machine, Rates
+from rrgtrain.plan.memory import (
+    FP32,
+    Mode,
+    StateBytes,
+    copies,
+    optimizer_peak,
+    rollout_peak,
+    state_bytes,
+    update_peak,
+)
+from rrgtrain.plan.sizes import Sizes, Weight, elements, lora_rank, sizes_of
+from rrgtrain.plan.work import Pace, phase_seconds, step_seconds
+from rrgtrain.plan.workload import Lengths, Workload, lengths_of, workload_of
+from rrgtrain.schema import Recipe
+
+MIB = 1 << 20
+GPUS_PER_NODE = 8
+"""Ranks that share a node's memory and disk."""
+
+# Never measured by this project.
+CONTEXT_BYTES = int(0.8 * GIB)
+"""CUDA's context, NCCL's buffers and loaded kernels of a process."""
+SLACK = 0.05
+"""Share of tensors that the allocator holds beside them, by fragmentation."""
+PROCESS_BYTES = int(2.5 * GIB)
+"""Host memory of a rank: Python, torch, transformers, the data set's index."""
+PROCESS_BYTES_CPU = int(0.7 * GIB)
+"""The same without CUDA."""
+WORKER_BYTES = int(0.6 * GIB)
+"""Host memory of a process that reads images."""
+READER_BYTES = {
+    "chexbert": int(0.44 * GIB),
+    "radgraph": int(0.44 * GIB),
+    "ratescore": int(1.2 * GIB),
+    "green": int(5.5 * GIB),
+}
+"""Weights of the models that read reports, by backend: BERT-base twice; DeBERTa-v3-base and
+BioLORD; a language model of 2.7 billion parameters. From their model cards."""
+READER_WORK = int(0.5 * GIB)
+"""Working set of the largest of them on a batch."""
+REPORT_BYTES = 4096
+"""A report with its labels and scores, as a prediction's row."""
+LOG_BYTES = 4096
+"""A step's row in metrics.jsonl and TensorBoard."""
+RECORD_BYTES = 24
+"""A token of a step's record, compressed."""
+HELD_OUT = 2000
+"""Studies of the split that a run ends by evaluating, where the recipe sets no limit."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes of one part, by phase; `note` says if they are unmeasured."""
+
+    name: str
+    bytes: dict[str, int]
+    note: str = ""
+    setting: str = ""
+    """The setting that makes it smaller."""
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """Hold a stage's parts on device, host and disk, its tokens and seconds."""
+
+    stage: str
+    device: list[Part]
+    host: list[Part]
+    disk: list[Part]
+    tokens: dict[str, int]
+    seconds: dict[str, float]
+    step: float
+    steps: int
+    work: Workload = field(repr=False)
+
+    def total(self, parts: str, phase: str) -> int:
+        """Bytes of a phase, over the parts "device", "host" or "disk"."""
+        return sum(part.bytes.get(phase, 0) for part in getattr(self, parts))
+
+    @property
+    def peak(self) -> tuple[str, int]:
+        """The phase that needs most of a device, and its bytes."""
+        phases = {name for part in self.device for name in part.bytes}
+        return max(((p, self.total("device", p)) for p in phases), key=lambda each: each[1])
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Name a plan's recipe, its model, the ranks and their machine."""
+
+    recipe: Recipe
+    sizes: Sizes
+    machine: Machine
+    ranks: int
+    rates: Rates
+    lengths: Lengths | None = None
+    cores: int = 32
+
+    @classmethod
+    def of(cls, recipe: Recipe, machine: Machine, ranks: int = 1, **options: object) -> Setup:
+        """Look the model up; UserError as `sizes_of`."""
+        if ranks < 1:
+            raise UserError(f"--gpus {ranks}; a run has at least one")
+        rates = options.pop("rates", Rates())
+        sizes = sizes_of(recipe.policy)
+        return cls(recipe, sizes, machine, ranks, rates, **options)  # type: ignore[arg-type]
+
+    @property
+    def compute(self) -> int:
+        """Bytes of a number of `policy.dtype`."""
+        return 2 if self.recipe.policy.dtype == "bfloat16" else FP32
+
+    @property
+    def lora(self) -> int:
+        """Rank of the adapter, 0 without one."""
+        return lora_rank(self.recipe.policy)
+
+    @property
+    def loaded(self) -> int:
+        """Bytes of the model as it is read, before anything is cut or frozen."""
+        whole = elements(self.sizes.weights())
+        return whole * (self.compute if self.lora else FP32)
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of the weights (`scale.shard`); a node's by default."""
+        asked = self.recipe.scale.shard or min(self.ranks, GPUS_PER_NODE)
+        return min(self.ranks, asked)
+
+    def weights(self, stage: str) -> list[Weight]:
+        """The parameters as the stage trains them."""
+        settings = self.recipe
+        return self.sizes.weights(
+            lora=self.lora,
+            freeze_vision=settings.policy.freeze_vision,
+            train=settings.sft.train if stage == "sft" else "all",
+            compute=self.compute,
+        )
+
+    def mode(self) -> Mode:
+        """Say how the policy computes."""
+        policy = self.recipe.policy
+        sharded = self.ranks > 1 or self.compute != FP32
+        frozen = policy.freeze_vision or self.lora > 0
+        return Mode(
+            self.compute,
+            policy.gradient_checkpointing,
+            self.machine.cuda,
+            self.lora,
+            policy.lora.dropout > 0,
+            sharded,
+            frozen and policy.vision_cache_mib > 0,
+        )
+
+
+def plan_stage(setup: Setup, stage: str) -> StagePlan:
+    """Plan one stage, "sft" or "rl"."""
+    recipe, sizes, ranks = setup.recipe, setup.sizes, setup.ranks
+    lengths = setup.lengths or lengths_of(recipe, sizes)
+    work = workload_of(recipe, sizes, stage, ranks, lengths)
+    weights, mode, shards = setup.weights(stage), setup.mode(), setup.shards
+    optimizer = recipe.rl.optimizer if stage == "rl" else "adamw"
+    state = state_bytes(weights, compute=setup.compute, ranks=shards, optimizer=optimizer)
+    reference = stage == "rl" and (recipe.rl.beta > 0 or "orapo" in recipe.rl.algorithm.split("+"))
+    pace = Pace(
+        setup.machine,
+        setup.rates,
+        mode,
+        recipe.rollout.engine,
+        ranks,
+        recipe.data.workers,
+        setup.cores,
+        reference,
+    )
+    seconds = phase_seconds(sizes, weights, work, pace)
+    everywhere = ranks * work.step.tokens
+    tokens = {
+        "prompt": ranks * work.step.groups * work.step.prompt,
+        "reports": ranks * work.step.scored,
+        "sampled": ranks * work.step.groups * work.sampled * work.step.report,
+        "update": everywhere,
+        "micro-batch": work.micro.tokens,
+        "micro-batches": work.micros,
+    }
+    return StagePlan(
+        stage,
+        _device(setup, weights, state, work, mode, reference=reference),
+        _host(setup, state, lengths),
+        _disk(setup, weights, state, work, stage),
+        tokens,
+        seconds,
+        step_seconds(seconds, ahead=recipe.data.workers > 0),
+        recipe.rl.steps if stage == "rl" else recipe.sft.steps,
+        work,
+    )
+
+
+def _device(
+    setup: Setup,
+    weights: list[Weight],
+    state: StateBytes,
+    work: Workload,
+    mode: Mode,
+    *,
+    reference: bool,
+) -> list[Part]:
+    """Parts of a device in the phases start, update, optimizer, rollout and validation."""
+    recipe, sizes, machine = setup.recipe, setup.sizes, setup.machine
+    held = ("update", "optimizer", "rollout", "validation")
+    above = update_peak(sizes, weights, work, mode, setup.shards)
+    copied = copies(weights, sizes.text.layers, mode, setup.shards).gathered
+    vllm = work.stage == "rl" and recipe.rollout.engine == "vllm"
+    budget = "sft.token_budget" if work.stage == "sft" else "rl.token_budget"
+    sampled = 0 if vllm or work.stage == "sft" else rollout_peak(sizes, work, mode)
+    validated = rollout_peak(sizes, work, mode, validation=True)
+    parts = [
+        Part(
+            "weights",
+            {"start": setup.loaded, **dict.fromkeys(held, state.weights)},
+            setting="scale.mode=fsdp2 on more GPUs, policy.lora.rank",
+        ),
+        Part("moments", dict.fromkeys(held, state.moments), setting="rl.optimizer=adamw_8bit"),
+        Part("gradients", dict.fromkeys(held[:2], state.gradients)),
+        Part(
+            f"{recipe.policy.dtype} copies",
+            {"update": copied, "rollout": state.gathered, "validation": state.gathered},
+        ),
+        Part(
+            "activations",
+            {"update": above - state.gradients - copied},
+            setting=f"{budget}, policy.max_pixels, policy.gradient_checkpointing",
+        ),
+        Part(
+            "optimiser's step",
+            {"optimizer": optimizer_peak(weights, setup.shards, cuda=machine.cuda)},
+        ),
+        Part(
+            "image embeddings",
+            dict.fromkeys(held, _embeddings(setup, work, mode)),
+            setting="policy.vision_cache_mib",
+        ),
+    ]
+    if reference:
+        parts.append(_reference(setup, weights, mode))
+    if vllm:
+        share = int(recipe.rollout.memory * machine.memory)
+        own = elements(weights) * setup.compute
+        parts.append(Part("vLLM's weights", {"rollout": own}))
+        rest = {"rollout": max(0, share - own)}
+        parts.append(Part("vLLM's KV cache", rest, UNMEASURED, "rollout.memory"))
+    parts.append(
+        Part(
+            "KV cache and logits",
+            {"rollout": sampled, "validation": validated},
+            setting="rl.prompts or rl.group (rollout), eval.batch (validation)",
+        )
+    )
+    parts.append(_readers(setup, held))
+    if machine.cuda:
+        phases = {name for part in parts for name in part.bytes}
+        slack = {p: int(SLACK * sum(part.bytes.get(p, 0) for part in parts)) for p in phases}
+        extra = {p: CONTEXT_BYTES + size for p, size in slack.items()}
+        parts.append(Part("context, fragments", extra, UNMEASURED))
+    return [part for part in parts if any(part.bytes.values())]
+
+
+def _reference(setup: Setup, weights: list[Weight], mode: Mode) -> Part:
+    """The frozen policy of KL: none with an adapter, else a copy in the dtype of computation."""
+    copied = 0
+    if not setup.lora:
+        own = [Weight(w.part, w.shape, trained=False, itemsize=setup.compute) for w in weights]
+        if setup.ranks > 1:
+            copied = state_bytes(own, compute=setup.compute, ranks=setup.shards).weights
+            layers = elements(own, "layer")
+            root = elements(own) - layers
+            copied += setup.compute * (root + 2 * layers // setup.sizes.text.layers)
+        else:
+            copied = setup.compute * elements(w for w in weights if w.trained)
+    held = ("update", "optimizer", "rollout", "validation")
+    return Part("reference policy", dict.fromkeys(held, copied), setting="rl.beta=0")
+
+
+def _embeddings(setup: Setup, work: Workload, mode: Mode) -> int:
+    """Embeddings of images kept beside a frozen tower: their limit, or those of all phantoms."""
+    if not mode.embeddings_kept or not work.images or setup.sizes.vision is None:
+        return 0
+    data, limit = setup.recipe.data, setup.recipe.policy.vision_cache_mib * MIB
+    phantom: Any = data.phantom
+    if data.source != "phantom":
+        return limit
+    tokens = work.step.patches // setup.sizes.image_tokens
+    studies = phantom.train + phantom.val + phantom.test
+    return int(min(limit, studies * tokens * setup.sizes.text.width * mode.compute))
+
+
+def _readers(setup: Setup, held: tuple[str, ...]) -> Part:
+    """Models that read reports, on the device they share with the policy."""
+    reward, names = setup.recipe.reward, set()
+    if reward.device == "cpu":
+        return Part("reward models", {})
+    asked = {reward.labeller, reward.extractor, *reward.terms}
+    if setup.recipe.edit.extractor and "editgrpo" in setup.recipe.rl.algorithm:
+        asked.add(setup.recipe.edit.extractor)
+    names = asked & READER_BYTES.keys()
+    size = sum(READER_BYTES[name] for name in names) + READER_WORK * bool(names)
+    label = f"reward models ({', '.join(sorted(names))})"
+    return Part(label, dict.fromkeys(held, size), UNMEASURED, "reward.device=cpu")
+
+
+def _host(setup: Setup, state: StateBytes, lengths: Lengths) -> list[Part]:
+    """Parts of a node's memory, of all its ranks."""
+    data, sizes = setup.recipe.data, setup.sizes
+    here, phases = min(setup.ranks, GPUS_PER_NODE), ("start", "run")
+    pixels = 0
+    if sizes.vision is not None:
+        pixels = lengths.images * lengths.patches * sizes.vision.patch_values * FP32
+    process = PROCESS_BYTES if setup.machine.cuda else PROCESS_BYTES_CPU
+    ahead = data.read_ahead * pixels if data.workers else 0
+    parts = [
+        Part("processes", dict.fromkeys(phases, here * process), UNMEASURED),
+        Part("workers", {"run": here * data.workers * WORKER_BYTES}, UNMEASURED, "data.workers"),
+        Part("images read ahead", {"run": here * ahead}, setting="data.read_ahead"),
+        Part("prompt cache", {"run": here * data.cache_mib * MIB}, setting="data.cache_mib"),
+        Part("weights while loaded", {"start": here * setup.loaded}, setting="fewer ranks a node"),
+        Part(
+            "checkpoint's staging",
+            {"run": here * (state.weights + state.moments)},
+            setting="fewer ranks a node",
+        ),
+    ]
+    return [part for part in parts if any(part.bytes.values())]
+
+
+def _disk(
+    setup: Setup, weights: list[Weight], state: StateBytes, work: Workload, stage: str
+) -> list[Part]:
+    """Parts of the run's directory at its fullest."""
+    recipe, ranks = setup.recipe, setup.ranks
+    trained = sum(w.elements * w.itemsize for w in weights if w.trained)
+    # the best one is kept by a tag, and one is written while the last ones stay
+    count = recipe.checkpoint.keep + 2
+    model = sum(w.elements * w.itemsize for w in weights if w.trained or not setup.lora)
+    steps = recipe.rl.steps if stage == "rl" else recipe.sft.steps
+    records = 0
+    if stage == "rl" and recipe.log.records:
+        records = steps // recipe.log.records * work.step.scored * ranks * RECORD_BYTES
+    studies = recipe.eval.limit or HELD_OUT
+    served = elements(weights) * setup.compute if recipe.rollout.engine != "transformers" else 0
+    parts = [
+        Part(
+            f"{count} checkpoints",
+            {"run": count * (trained + setup.shards * state.moments)},
+            setting="checkpoint.keep",
+        ),
+        Part("weights at the end", {"run": model}),
+        Part("weights for vLLM", {"run": served if stage == "rl" else 0}),
+        Part(
+            "predictions and logs", {"run": studies * REPORT_BYTES + steps * LOG_BYTES}, UNMEASURED
+        ),
+        Part("step records", {"run": records}, UNMEASURED, "log.records"),
+    ]
+    return [part for part in parts if any(part.bytes.values())]

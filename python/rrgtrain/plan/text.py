@@ -1,0 +1,133 @@
+"""Print a plan: a table a stage, every assumption and every unmeasured figure named."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+from rrgtrain.plan.fit import gib
+from rrgtrain.plan.machine import UNMEASURED, source_of
+from rrgtrain.plan.sizes import elements
+from rrgtrain.plan.stage import Part, Setup, StagePlan
+
+WIDTH = 100
+PHASES = ("start", "update", "optimizer", "rollout", "validation")
+
+
+def as_table(setup: Setup, plans: Sequence[StagePlan]) -> str:
+    """Lay the plans out for a terminal."""
+    machine = setup.machine
+    weights = setup.weights(plans[0].stage)
+    trained = elements(w for w in weights if w.trained)
+    memory = f" of {gib(machine.memory)}" if machine.memory else ""
+    lines = [
+        f"{setup.recipe.policy.path}: {elements(weights) / 1e6:,.1f} M parameters, "
+        f"{trained / 1e6:,.1f} M train in {plans[-1].stage}",
+        f"{setup.ranks} x {machine.name}{memory}; {machine.source}",
+    ]
+    for plan in plans:
+        work = plan.work
+        lines += [
+            "",
+            f"{plan.stage}: {plan.steps:,} steps; of each rank {work.step.groups} prompts of "
+            f"{work.step.prompt:,} tokens ({work.images} images), {work.step.members} reports of "
+            f"{work.step.report}",
+            "",
+            *_parts(f"memory of each {'GPU' if machine.cuda else 'process'}", plan.device, PHASES),
+            "",
+            *_parts("memory of a node", plan.host, ("start", "run")),
+            "",
+            *_parts("disk", plan.disk, ("run",)),
+            "",
+            "tokens of a step: " + ", ".join(f"{k} {v:,}" for k, v in plan.tokens.items()),
+            f"seconds of a step ({UNMEASURED}): "
+            + ", ".join(f"{k} {v:.2f}" for k, v in plan.seconds.items() if v),
+            f"a step {plan.step:.1f} s, {plan.steps:,} steps {_hours(plan.step * plan.steps)}, "
+            "validation apart",
+        ]
+    lines += ["", "Lengths of prompts and reports are assumed; rates by name: " + _rates(setup)]
+    return "\n".join(_wrapped(line) for line in lines)
+
+
+def _wrapped(line: str) -> str:
+    """Break a sentence at the width of a terminal; a table's row stays one line."""
+    return line if line.startswith("  ") else textwrap.fill(line, WIDTH, subsequent_indent="  ")
+
+
+def _parts(title: str, parts: list[Part], phases: Sequence[str]) -> list[str]:
+    used = [p for p in phases if any(part.bytes.get(p) for part in parts)]
+    rows = [[title, *used, ""]]
+    for part in parts:
+        cells = [gib(part.bytes[p]) if part.bytes.get(p) else "-" for p in used]
+        rows.append([f"  {part.name}", *cells, part.note])
+    totals = [gib(sum(part.bytes.get(p, 0) for part in parts)) for p in used]
+    rows.append(["  in all", *totals, ""])
+    widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+    return [_row(row, widths) for row in rows]
+
+
+def _row(row: list[str], widths: list[int]) -> str:
+    numbers = [c.rjust(w) for c, w in zip(row[1:-1], widths[1:-1], strict=True)]
+    return "  ".join([row[0].ljust(widths[0]), *numbers, row[-1]]).rstrip()
+
+
+def _rates(setup: Setup) -> str:
+    listed = []
+    for rate in dataclasses.fields(setup.rates):
+        value = getattr(setup.rates, rate.name)
+        mark = "" if source_of(rate.name) == UNMEASURED else "*"
+        listed.append(f"{rate.name}{mark} {value:g}")
+    return ", ".join(listed) + f" (* sourced, the others {UNMEASURED})"
+
+
+def _hours(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def summary(setup_name: str, plans: Sequence[StagePlan]) -> list[str]:
+    """Say in a line a stage what a run will take."""
+    lines = []
+    for plan in plans:
+        phase, most = plan.peak
+        lines.append(
+            f"{plan.stage}: {gib(most)} of {setup_name} in its {phase}, "
+            f"{gib(plan.total('disk', 'run'))} of disk, {plan.tokens['update']:,} tokens a step"
+        )
+    return lines
+
+
+def as_json(setup: Setup, plans: Sequence[StagePlan]) -> str:
+    """Write the plans as JSON: bytes, tokens and seconds by name, and each rate's source."""
+    machine = dataclasses.asdict(setup.machine)
+    rates = {
+        f.name: {"value": getattr(setup.rates, f.name), "source": source_of(f.name)}
+        for f in dataclasses.fields(setup.rates)
+    }
+    weights = setup.weights(plans[0].stage)
+    whole: dict[str, Any] = {
+        "policy": setup.recipe.policy.path,
+        "parameters": elements(weights),
+        "ranks": setup.ranks,
+        "machine": machine,
+        "rates": rates,
+        "stages": [
+            {
+                "stage": plan.stage,
+                **{
+                    name: [dataclasses.asdict(part) for part in getattr(plan, name)]
+                    for name in ("device", "host", "disk")
+                },
+                "tokens": plan.tokens,
+                "seconds": plan.seconds,
+                "step_seconds": plan.step,
+                "steps": plan.steps,
+            }
+            for plan in plans
+        ],
+    }
+    return json.dumps(whole, indent=1)

@@ -1,0 +1,198 @@
+"""Count the floating-point operations and the bytes of a step, and turn them into seconds.
+
+2 for a product and its sum, as `torch.utils.flop_counter` counts; a causal block of attention is
+counted whole, as there. `tests/rrgtrain/plan` compares with that counter on three tiny sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rrgtrain.plan.machine import Machine, Rates
+from rrgtrain.plan.memory import FP32, Mode
+from rrgtrain.plan.sizes import Sizes, Weight, elements
+from rrgtrain.plan.workload import Packed, Workload
+
+ATTENTION_BACKWARD = 2.5
+"""Products of a flash attention's backward over those of its forward: five to two."""
+HEAD_BACKWARD = 3
+"""Products of the head's backward: logits again, gradients of hidden states and of weight."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """FLOPs of one pass over packed groups: matrices of the decoder, its attention, head, tower."""
+
+    layers: float
+    attention: float
+    head: float
+    tower: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of it."""
+        return self.layers + self.attention + self.head + self.tower
+
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.layers + other.layers,
+            self.attention + other.attention,
+            self.head + other.head,
+            self.tower + other.tower,
+        )
+
+
+def forward_work(sizes: Sizes, packed: Packed) -> Work:
+    """FLOPs of a forward with log-probabilities, the vision tower included."""
+    text = sizes.text
+    matrices = sum(rows * columns for rows, columns in sizes.projections())
+    return Work(
+        2.0 * packed.tokens * text.layers * matrices,
+        4.0 * text.layers * text.heads * text.head_width * packed.scores,
+        2.0 * packed.scored * text.vocabulary * text.width,
+        tower_flops(sizes, packed),
+    )
+
+
+def tower_flops(sizes: Sizes, packed: Packed, images: int = 1) -> float:
+    """FLOPs of the vision tower; `images` of equal size share a prompt's patches."""
+    vision, patches = sizes.vision, packed.all_patches
+    if vision is None or not patches:
+        return 0.0
+    matrices = vision.layers * (4 * vision.width**2 + 3 * vision.width * vision.inner)
+    merged = vision.width * vision.merge**2
+    merger = (merged**2 + merged * vision.out) / vision.merge**2
+    whole = packed.patches / max(1, images)
+    window = min(whole, vision.window**2)
+    seen = vision.full * whole + (vision.layers - vision.full) * window
+    products = matrices + merger + vision.patch_values * vision.width
+    return 2.0 * patches * products + 4.0 * vision.width * patches * seen
+
+
+def update_work(
+    sizes: Sizes, weights: list[Weight], packed: Packed, mode: Mode, images: int = 1
+) -> Work:
+    """FLOPs of forward and backward.
+
+    A frozen part has no gradient of weights, one before which nothing trains no backward.
+    """
+    once = forward_work(sizes, packed)
+    once = Work(once.layers, once.attention, once.head, tower_flops(sizes, packed, images))
+    layer = [w for w in weights if w.part == "layer"]
+    trained = elements(w for w in layer if w.trained) / max(1, elements(layer))
+    tower = any(w.trained for w in weights if w.part in ("patches", "block", "merger"))
+    again = 1.0 if mode.checkpointing else 0.0
+    adapter = 6.0 * packed.tokens * elements(weights, "adapter")
+    head = any(w.trained for w in weights if w.part in ("head", "embedding"))
+    return Work(
+        once.layers * (2 + again + trained) + adapter * (1 + again / 3),
+        once.attention * (1 + again + ATTENTION_BACKWARD),
+        once.head * (1 + HEAD_BACKWARD - (not head)),
+        once.tower * ((3 + again) if tower else 1),
+    )
+
+
+def rollout_work(sizes: Sizes, work: Workload, images: int = 1) -> Work:
+    """FLOPs of sampling: a prefill of each prompt, then the members token by token."""
+    text, step = sizes.text, work.step
+    rows, length = step.groups * work.sampled, step.report
+    matrices = sum(r * c for r, c in sizes.projections())
+    steps = max(0, length - 1)
+    # a token sees its prompt and all of the report before it, itself included
+    seen = steps * step.prompt + steps * (steps + 1) / 2
+    scores = step.groups * step.prompt**2 + rows * seen
+    return Work(
+        2.0 * (step.groups * step.prompt + rows * steps) * text.layers * matrices,
+        4.0 * text.layers * text.heads * text.head_width * scores,
+        2.0 * rows * length * text.vocabulary * text.width,
+        tower_flops(sizes, step, images),
+    )
+
+
+def decode_bytes(sizes: Sizes, weights: list[Weight], work: Workload, compute: int) -> float:
+    """Bytes that one token step of a rank's batch reads: weights once, prompts' cache once."""
+    text, step = sizes.text, work.step
+    parts = ("layer", "norm", "embedding" if text.tied else "head", "adapter")
+    read = float(elements(weights, *parts) * compute)
+    keys = 2 * text.layers * text.key_heads * text.head_width
+    rows = step.groups * work.sampled
+    return read + keys * FP32 * (step.groups * step.prompt + rows * step.report / 2)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """The setting whose seconds are asked for."""
+
+    machine: Machine
+    rates: Rates
+    mode: Mode
+    engine: str
+    ranks: int
+    workers: int
+    cores: int
+    reference: bool
+    rewards_on_device: bool = True
+
+
+def phase_seconds(
+    sizes: Sizes, weights: list[Weight], work: Workload, pace: Pace
+) -> dict[str, float]:
+    """Estimate the seconds of each phase of a step on the rank with most groups.
+
+    `images` is what loading takes of the workers; they read ahead, so a step waits only for what
+    it takes beyond the other phases.
+    """
+    machine, rates, mode = pace.machine, pace.rates, pace.mode
+    peak = machine.flops if mode.compute < FP32 else machine.flops_fp32
+    step, seconds = work.step, dict.fromkeys(("images", "weights", "sampling"), 0.0)
+    images = step.groups * work.images * work.image_share
+    hands = max(1, min(pace.workers or 1, pace.cores // max(1, min(pace.ranks, 8)) or 1))
+    seconds["images"] = _over(images * rates.image_seconds, hands)
+    if work.stage == "rl":
+        whole = elements(weights) * mode.compute
+        moved = whole * (pace.ranks - 1) / pace.ranks
+        seconds["weights"] = _over(moved, machine.link * rates.link_share)
+        sampling = rollout_work(sizes, work, max(1, work.images))
+        prefill = sampling.total * _prompt_share(work)
+        reading = _over(
+            decode_bytes(sizes, weights, work, mode.compute), machine.bandwidth * rates.read_share
+        )
+        computing = _over(sampling.total - prefill, peak * rates.forward_share) / max(
+            1, step.report
+        )
+        host = rates.graph_seconds if pace.engine != "transformers" else 0.0
+        if pace.engine == "transformers" and machine.cuda:
+            host = sizes.text.layers * rates.launches * rates.launch_seconds
+        if pace.engine != "transformers":
+            seconds["weights"] += rates.wake_seconds
+        token = max(reading, computing, host)
+        # a batch ends with its longest report
+        seconds["sampling"] = _over(prefill, peak * rates.forward_share) + token * work.longest
+        reports = step.groups * step.members
+        seconds["edits"] = step.groups * (step.members - work.sampled) * rates.edit_seconds
+        seconds["rewards"] = _over(reports, rates.reward_reports)
+    update = update_work(sizes, weights, step, mode, max(1, work.images)).total
+    seconds["update"] = _over(update, peak * rates.update_share)
+    if pace.reference:
+        again = forward_work(sizes, step)
+        flops = again.total - again.tower
+        seconds["update"] += _over(flops, peak * rates.forward_share)
+    seconds["record"] = rates.record_seconds if machine.cuda else 0.0
+    return seconds
+
+
+def step_seconds(seconds: dict[str, float], *, ahead: bool) -> float:
+    """Add the phases up; images read ahead hide behind the others."""
+    others = sum(value for name, value in seconds.items() if name != "images")
+    return max(others, seconds["images"]) if ahead else others + seconds["images"]
+
+
+def _prompt_share(work: Workload) -> float:
+    prompt = work.step.groups * work.step.prompt
+    own = work.step.groups * work.sampled * work.step.report
+    return prompt / max(1, prompt + own)
+
+
+def _over(amount: float, pace: float) -> float:
+    """Divide; a pace without end takes no time, and 0 of anything neither."""
+    return amount / pace if amount else 0.0

@@ -1,0 +1,186 @@
+"""Say how much a step computes on one rank: prompts, patches, tokens.
+
+Studies differ, and a plan is made before any is read: lengths that the recipe does not fix are
+assumptions with a name here, and `rrgtrain plan` takes others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rrgtrain.plan.sizes import Sizes
+from rrgtrain.schema import Recipe
+
+# Assumed lengths, of MIMIC-CXR where nothing else is said; none was measured by this project.
+PROMPT_TEXT = {"short": 40, "editgrpo": 150, "think": 200}
+"""Tokens of a prompt beside its images; a file of one's own counts as `editgrpo`."""
+REPORT_TOKENS = 150
+"""Tokens of a report, where the recipe allows as many."""
+IMAGES, IMAGES_WITH_PRIOR = 2, 3
+"""Images of a study with all views, and with those of an earlier one."""
+RADIOGRAPH_PIXELS = 2544 * 3056
+"""Area of a radiograph of MIMIC-CXR-JPG at its own size."""
+IMAGE_PIXELS_MAX = 12_845_056
+"""`longest_edge` of Qwen2.5-VL's preprocessor_config.json."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Assumed sizes of a study: images, patches of each, tokens of text and report."""
+
+    images: int
+    patches: int
+    text: int
+    report: int
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Describe groups in one forward: prompts of P tokens, G members of T each."""
+
+    groups: int
+    prompt: int
+    members: int
+    report: int
+    patches: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens through the decoder, each prompt once."""
+        return self.groups * (self.prompt + self.members * self.report)
+
+    @property
+    def scored(self) -> int:
+        """Tokens through the head."""
+        return self.groups * self.members * self.report
+
+    @property
+    def scores(self) -> int:
+        """Attention scores a head computes, a causal block counted whole."""
+        shared = self.members > 1
+        own = self.report if shared else 0
+        whole = self.prompt if shared else self.prompt + self.report
+        return self.groups * (whole**2 + self.members * own * (self.prompt + own))
+
+    @property
+    def all_patches(self) -> int:
+        """Patches of all its images."""
+        return self.groups * self.patches
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Describe the work of one rank in a step of a stage ("sft" or "rl")."""
+
+    stage: str
+    step: Packed
+    """All groups of the rank, as if in one forward."""
+    micro: Packed
+    """The largest micro-batch, its reports of the largest length."""
+    micros: int
+    """Micro-batches of a step of usual reports."""
+    sampled: int
+    """Members of a group that the policy draws."""
+    longest: int
+    """Largest length of a report, for which a cache has room."""
+    images: int
+    """Images of a prompt."""
+    validated: int
+    """Prompts that a validation generates for at a time."""
+    image_share: float = 1.0
+    """Area of an image as it lies on disk, over a full-size radiograph's."""
+
+    @property
+    def one_micro(self) -> bool:
+        """One micro-batch is the whole step: no gradients are there when its backward begins."""
+        return self.micro.groups == self.step.groups
+
+
+def lengths_of(
+    recipe: Recipe,
+    sizes: Sizes,
+    *,
+    images: int | None = None,
+    text: int | None = None,
+    report: int | None = None,
+) -> Lengths:
+    """Choose the lengths of a study: those given, else what recipe and assumptions say."""
+    data, policy = recipe.data, recipe.policy
+    if images is None:
+        one = data.each_image or data.images == "frontal" or data.source in ("phantom", "nih")
+        several = IMAGES_WITH_PRIOR if data.prior == "last" else IMAGES
+        images = 1 if one else several
+    if data.images == "none" or sizes.vision is None:
+        images = 0
+    patches = 0
+    if images and sizes.vision is not None:
+        side = sizes.vision.patch * sizes.vision.merge
+        pixels = min(policy.max_pixels or IMAGE_PIXELS_MAX, RADIOGRAPH_PIXELS)
+        if data.source == "phantom":
+            pixels = min(pixels, phantom_pixels(recipe))
+        pixels = max(pixels, policy.min_pixels or 0)
+        # the sides are cut to whole tokens
+        patches = max(1, pixels // side**2) * sizes.image_tokens
+    longest = recipe.rl.max_new_tokens
+    return Lengths(
+        images,
+        patches,
+        PROMPT_TEXT.get(policy.prompt, PROMPT_TEXT["editgrpo"]) if text is None else text,
+        min(REPORT_TOKENS, longest) if report is None else report,
+    )
+
+
+def workload_of(
+    recipe: Recipe, sizes: Sizes, stage: str, ranks: int, lengths: Lengths | None = None
+) -> Workload:
+    """Return the work of the rank with most groups."""
+    at = lengths or lengths_of(recipe, sizes)
+    prompt = at.text + at.images * at.patches // sizes.image_tokens
+    rl = recipe.rl
+    sampled, members = members_of(recipe) if stage == "rl" else (0, 1)
+    batch = rl.prompts if stage == "rl" else recipe.sft.batch
+    groups = -(-batch // ranks)
+    budget = rl.token_budget if stage == "rl" else recipe.sft.token_budget
+    step = Packed(groups, prompt, members, at.report, at.images * at.patches)
+    if stage == "rl" and rl.minibatch is not None:
+        groups = min(groups, -(-rl.minibatch // ranks))
+    longest = rl.max_new_tokens if stage == "rl" else recipe.eval.max_new_tokens
+    # memory must hold the longest reports, time is that of usual ones
+    full = replace(step, report=max(longest, at.report))
+    fitting = _fitting(full, groups, budget)
+    return Workload(
+        stage,
+        step,
+        replace(full, groups=fitting),
+        -(-step.groups // _fitting(step, groups, budget)),
+        sampled,
+        longest,
+        at.images,
+        recipe.eval.batch,
+        phantom_pixels(recipe) / RADIOGRAPH_PIXELS if recipe.data.source == "phantom" else 1.0,
+    )
+
+
+def phantom_pixels(recipe: Recipe) -> int:
+    """Return the area of a phantom's image."""
+    phantom: Any = recipe.data.phantom
+    return int(phantom.size) ** 2
+
+
+def _fitting(packed: Packed, groups: int, budget: int | None) -> int:
+    """Groups that a micro-batch of `budget` tokens takes; one that is larger stands alone."""
+    size = packed.tokens // packed.groups
+    return groups if budget is None else min(groups, max(1, budget // size))
+
+
+def members_of(recipe: Recipe) -> tuple[int, int]:
+    """Return the reports of a group that are sampled, and all that the update computes."""
+    rl, algorithms = recipe.rl, recipe.rl.algorithm.split("+")
+    sampled = members = rl.group
+    if "editgrpo" in algorithms:
+        paragraph = recipe.edit.level == "paragraph"
+        sampled = rl.group - 1 if paragraph else rl.group // 2
+    if "orapo" in algorithms:
+        members += 1
+    return sampled, members

@@ -1,0 +1,90 @@
+"""Test what `rrgtrain plan` prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.cli import main
+from rrgtrain.plan import Setup, machine_of, plan_stage
+from rrgtrain.plan.machine import MACHINES, Rates, source_of
+from tests.docs.blocks import blocks_of, commands
+from tests.rrgtrain.common import recipe
+
+
+def planned(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    status = main(["plan", *words])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_it_prints_a_table_without_weights_or_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = planned(capsys, "paper/editgrpo", "--gpus", "8", "--gpu", "h100")
+    assert status == 0
+    for wanted in ("3,754.6 M parameters", "moments", "reference policy", "checkpoint's staging"):
+        assert wanted in out
+    models = next(line for line in out.splitlines() if "reward models (chexbert" in line)
+    assert models.endswith("unmeasured")
+    assert "seconds of a step (unmeasured)" in out
+
+
+def test_the_page_prints_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).parents[3] / "docs" / "plan.md"
+    command, printed = blocks_of(page)[:2]
+    (words,) = commands(command.text)
+    assert planned(capsys, *words[2:])[1] == printed.text
+
+
+def test_json_says_the_same_with_the_source_of_every_rate(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status, out, _ = planned(capsys, "demo", "--gpu", "cpu", "--json", "--stage", "sft")
+    told = json.loads(out)
+    assert status == 0 and told["policy"] == "tiny"
+    assert told["rates"]["update_share"] == {"value": 0.4, "source": "unmeasured"}
+    parts = {part["name"]: part["bytes"] for part in told["stages"][0]["device"]}
+    assert parts["moments"]["update"] == 2 * parts["gradients"]["update"]
+
+
+def test_what_cannot_fit_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = planned(capsys, "paper/editgrpo", "--gpu", "l40s")
+    assert status == 2 and "memory of each GPU" in out, "the table comes all the same"
+    assert err.count("\n") == 1 and "more than its 45.0 GiB" in err
+    assert "rl.optimizer=adamw_8bit" in err
+    status, _, err = planned(capsys, "demo", "--gpu-memory", "0.2", "--gpu", "l40s")
+    assert status == 2 and "0.2 GiB" in err.replace("205 MiB", "0.2 GiB")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--gpu", "h10"], "did you mean h100? use h100, h200, a100-80, a100-40, l40s, cpu"),
+        (["--gpus", "0"], "at least one"),
+        (["--gpu-memory", "-3"], "give the memory of one GPU in GiB"),
+        (["--disk", "0"], "--disk 0; give it in GiB"),
+        (["rl.grup=3"], "did you mean rl.group"),
+    ],
+)
+def test_bad_words(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = planned(capsys, "demo", *words)
+    assert status == 2 and message in err and err.count("\n") == 1
+
+
+def test_more_gpus_divide_the_state_and_the_work() -> None:
+    cfg = recipe("rl.prompts=64", "rl.beta=0.01", "policy.dtype=bfloat16")
+    one, eight = (plan_stage(Setup.of(cfg, MACHINES["h100"], count), "rl") for count in (1, 8))
+    parts = [{p.name: p.bytes for p in plan.device} for plan in (one, eight)]
+    for name in ("weights", "moments", "gradients"):
+        ratio = parts[0][name]["update"] / parts[1][name]["update"]
+        assert ratio == pytest.approx(8, rel=0.05), name
+    assert one.seconds["update"] == pytest.approx(8 * eight.seconds["update"])
+    assert one.tokens["update"] == eight.tokens["update"]
+
+
+def test_each_rate_says_where_it_is_from() -> None:
+    assert source_of("update_share") == "unmeasured" and "measured" in source_of("image_seconds")
+    for rate in vars(Rates()):
+        assert source_of(rate)
+    assert machine_of("h100", 40.0).memory == 40 * 2**30
