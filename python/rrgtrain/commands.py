@@ -30,7 +30,6 @@ from rrgtrain.run.alike import require_alike
 from rrgtrain.run.data_check import check_data_set
 from rrgtrain.run.generate import Wish, generate_reports
 from rrgtrain.run.outcome import draw, finish
-from rrgtrain.run.preflight import check_processes
 from rrgtrain.run.replay import replay_batch
 from rrgtrain.run.scorecards import Judge, evaluate_files, score_run
 from rrgtrain.run.select_studies import select
@@ -77,7 +76,6 @@ def run(options: argparse.Namespace) -> int:
     else:
         recipe = recipe_of(options)
     require_trackers(recipe.log)
-    check_processes(recipe, options.verb)
     cuda = recipe.policy.device == "cuda" or (
         recipe.policy.device == "auto" and torch.cuda.is_available()
     )

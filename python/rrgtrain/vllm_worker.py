@@ -9,7 +9,10 @@ the trainer.
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,10 @@ from safetensors import safe_open
 from torch import Tensor
 
 WEIGHTS = "model.safetensors"
+TRAINED = "trained.safetensors"
+"""What has been pushed since: the tensors that train."""
+ADAPTER = "adapter_model.safetensors"
+ADAPTER_ID = 1
 CHUNK = 32 << 20  # bytes mixed at a time, which bounds what a digest needs beside the tensors
 
 # Odd 64-bit constants (those of SplitMix64) as signed numbers; multiplication wraps.
@@ -34,13 +41,17 @@ class Digest:
     """
 
     def __init__(self) -> None:
-        self._sum = 0
+        self._parts: dict[str, int] = {}
 
     def add(self, name: str, tensor: Tensor) -> None:
-        """Counts a tensor in."""
+        """Counts a tensor in, in the place of an earlier one of that name."""
         about = f"{name} {tensor.dtype} {list(tensor.shape)} {_content(tensor)}"
         own = hashlib.blake2b(about.encode(), digest_size=8).digest()
-        self._sum = (self._sum + int.from_bytes(own)) % 2**64
+        self._parts[name] = int.from_bytes(own)
+
+    def clear(self) -> None:
+        """Forgets all tensors."""
+        self._parts.clear()
 
     def passing(
         self, tensors: Iterable[tuple[str, Tensor]], device: torch.device | None = None
@@ -56,7 +67,7 @@ class Digest:
     @property
     def value(self) -> str:
         """Sixteen hexadecimal digits."""
-        return f"{self._sum:016x}"
+        return f"{sum(self._parts.values()) % 2**64:016x}"
 
 
 def digest_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
@@ -70,10 +81,11 @@ def digest_of(tensors: Iterable[tuple[str, Tensor]]) -> str:
 class PushedWeights:
     """Extend vLLM's worker class (`worker_extension_cls`).
 
-    A report is `{"step", "digest", "held"}`: the step and the digest of the tensors that the model
-    was given last (None before the first push, and where a push failed), and the digest of the
-    parameters that it computes with at this moment, in vLLM's own layout. `held` is None where
-    kernels keep their own packed copy of a weight, as vLLM's for CPUs do.
+    A report is `{"step", "digest", "held", "adapters"}`: the step of the last push and the digest
+    of all tensors that the model holds of this push and those before it (None before the first,
+    and where one failed), and the digest of what it computes with at this moment, in vLLM's own
+    layout. `held` is None where kernels keep their own packed copy of a weight, as vLLM's for CPUs
+    do; with an adapter it is that of the adapter alone then. `adapters`: it can take one.
     """
 
     model_runner: Any
@@ -84,27 +96,123 @@ class PushedWeights:
         step: int,
         directory: str | None = None,
         tensors: Iterable[tuple[str, Tensor]] | None = None,
+        *,
+        file: str = WEIGHTS,
+        whole: bool = True,
     ) -> dict[str, Any]:
-        """Loads a checkpoint's tensors, given or in `directory`, and reports as above."""
-        self.__dict__["rrgtrain_taken"] = None
-        received = Digest()
-        given = _tensors_in(Path(directory)) if directory is not None else tensors or ()
+        """Loads a checkpoint's tensors, given or in `directory`, and reports as above.
+
+        whole: they are all that the model needs; else it keeps what it was given of the others.
+        """
+        received = self._begin(whole)
+        given = _tensors_in(Path(directory) / file) if directory is not None else tensors or ()
         worker: Any = self
-        # read from a file they are on the CPU, whose one thread would take many times as long
-        worker.reload_weights(weights_iterator=received.passing(given, self.device))
-        self.__dict__["rrgtrain_taken"] = step, received.value
-        return self.weights_taken()
+        with _quiet():
+            # read from a file they are on the CPU, whose one thread would take many times as long
+            worker.reload_weights(weights_iterator=received.passing(given, self.device))
+        for module in self.model_runner.get_model().modules():
+            # vLLM packs a head for CPUs when it is loaded; a tied one is not among what is loaded
+            if hasattr(module, "cpu_linear") and module.weight.numel():
+                module.quant_method.process_weights_after_loading(module)
+        return self._done(step, received)
+
+    def take_adapter(
+        self,
+        step: int,
+        config: dict[str, Any],
+        directory: str | None = None,
+        tensors: dict[str, Tensor] | None = None,
+    ) -> dict[str, Any]:
+        """Put an adapter in the place of the last one, and report as above.
+
+        tensors: by their names in peft's file. directory: vLLM has loaded it from there already;
+        only its digest is taken.
+        """
+        received = self._begin(False)
+        given = dict(_tensors_in(Path(directory) / ADAPTER)) if directory is not None else tensors
+        assert given is not None, "an adapter is given as tensors or in a directory"
+        for name, tensor in given.items():
+            received.add(name, tensor.to(self.device))
+        received.add("adapter_config", adapter_bytes(config))
+        if directory is None:
+            self._load_adapter(given, config)
+        return self._done(step, received)
 
     def weights_taken(self) -> dict[str, Any]:
         """Reports as above."""
         step, digest = self.__dict__.get("rrgtrain_taken") or (None, None)
-        own = list(self.model_runner.get_model().named_parameters())
-        packed = any(parameter.numel() == 0 for _, parameter in own)
-        return {"step": step, "digest": digest, "held": None if packed else digest_of(own)}
+        model = self.model_runner.get_model()
+        own = list(model.named_parameters())
+        adapter = list(_adapter_tensors(model))
+        if any(parameter.numel() == 0 for _, parameter in own):
+            own = []
+        held = digest_of([*own, *adapter]) if own or adapter else None
+        takes = getattr(model, "lora_manager", None) is not None
+        return {"step": step, "digest": digest, "held": held, "adapters": takes}
+
+    def _begin(self, whole: bool) -> Digest:
+        """The digest to count in what comes; until it has come, nothing is reported."""
+        self.__dict__["rrgtrain_taken"] = None
+        kept = None if whole else self.__dict__.pop("rrgtrain_digest", None)
+        return kept or Digest()
+
+    def _done(self, step: int, received: Digest) -> dict[str, Any]:
+        self.__dict__["rrgtrain_digest"] = received
+        self.__dict__["rrgtrain_taken"] = step, received.value
+        return self.weights_taken()
+
+    def _load_adapter(self, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
+        # a server without adapters need not have them
+        from vllm.lora.lora_model import LoRAModel
+        from vllm.lora.peft_helper import PEFTHelper
+
+        model = self.model_runner.get_model()
+        manager = model.lora_manager
+        helper = PEFTHelper.from_dict(config)
+        helper.validate_legal(manager.lora_config)
+        mapper = getattr(model, "hf_to_vllm_mapper", None)
+        adapter = LoRAModel.from_lora_tensors(
+            ADAPTER_ID,
+            tensors,
+            helper,
+            device=str(self.device),
+            dtype=manager.lora_config.lora_dtype,
+            weights_mapper=None if mapper is None else mapper.get_rename_mapper(),
+        )
+        manager.remove_adapter(ADAPTER_ID)
+        manager.add_adapter(adapter)
+        manager.activate_adapter(ADAPTER_ID)
 
 
-def _tensors_in(directory: Path) -> Iterator[tuple[str, Tensor]]:
-    with safe_open(directory / WEIGHTS, "pt") as file:
+def adapter_bytes(config: dict[str, Any]) -> Tensor:
+    """Write what scales an adapter as uint8, for a digest."""
+    scaling = ("r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
+    text = json.dumps({key: config.get(key) for key in scaling}, sort_keys=True)
+    return torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+
+
+def _adapter_tensors(model: torch.nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """What the layers compute the adapter with, by layer."""
+    for place, module in model.named_modules():
+        for name in ("lora_a_stacked", "lora_b_stacked"):
+            for k, tensor in enumerate(getattr(module, name, ())):
+                yield f"{place}.{name}.{k}", tensor
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """No warning for each layer that keeps its weights."""
+    logger = logging.getLogger("vllm.model_executor.model_loader.reload")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _tensors_in(path: Path) -> Iterator[tuple[str, Tensor]]:
+    with safe_open(path, "pt") as file:
         for name in file.keys():  # noqa: SIM118 (not a mapping)
             yield name, file.get_tensor(name)
 

@@ -26,9 +26,16 @@ from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import Rollout, RolloutEngine, SamplingRequest, generate
-from rrgtrain.rollout.vllm_engine import VllmEngine, save_for_serving
-from rrgtrain.rollout.vllm_server import VllmServerEngine, serve_command
+from rrgtrain.rollout import (
+    Rollout,
+    RolloutEngine,
+    SamplingRequest,
+    VllmEngine,
+    VllmServerEngine,
+    generate,
+)
+from rrgtrain.rollout.vllm_engine import save_for_serving
+from rrgtrain.rollout.vllm_server import serve_command
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
@@ -104,7 +111,7 @@ def engine(
     if request.param == "server":
         made = VllmServerEngine(request.getfixturevalue("server").url, work, wait=240.0)
     else:
-        made = VllmEngine(tiny_policy(), work, max_model_len=LENGTH, images=3, memory=0.1)
+        made = VllmEngine(tiny_policy(), work, max_model_len=LENGTH, memory=0.1)
     yield made
     made.close()
 

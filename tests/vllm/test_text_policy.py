@@ -8,9 +8,7 @@ import pytest
 import torch
 
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import RolloutEngine, SamplingRequest, generate
-from rrgtrain.rollout.vllm_engine import VllmEngine
-from rrgtrain.rollout.vllm_server import VllmServerEngine
+from rrgtrain.rollout import RolloutEngine, SamplingRequest, VllmEngine, VllmServerEngine, generate
 from tests.rrgtrain.policy.common import Policy, prompt, text_policy
 from tests.vllm.test_engines import LENGTH, STEPS, Server, recomputed, seeds_for, tokens
 

@@ -157,18 +157,19 @@ def drop_unused_gradients(policy: Shardable, *, images: bool) -> None:
 
 
 @contextmanager
-def summon_full(policy: Shardable) -> Iterator[None]:
+def summon_full(policy: Shardable, *, layers: bool = True) -> Iterator[None]:
     """Whole weights in `policy.dtype` inside, which nothing may change.
 
     Each rank may run as many forwards as it likes, without gradients, and read the weights. They
-    are gathered once, on entering.
+    are gathered once, on entering. layers=False leaves out the decoder layers, for a rank that
+    only runs the vision tower.
     """
     root = _root(policy)
     if root is None:
         with _cast(policy):
             yield
         return
-    units = _units(root)
+    units = _units(root) if layers else [root]
     ranks.barrier()
     with ranks.inseparable():
         for unit in units:
@@ -180,6 +181,31 @@ def summon_full(policy: Shardable) -> Iterator[None]:
     finally:
         for unit in units:
             unit.set_reshard_after_forward(unit is not root, recurse=False)
+            unit.reshard()
+
+
+def gather_in_turn(policy: Shardable) -> Iterator[frozenset[str]]:
+    """Gather the weights part by part, each whole in `policy.dtype` in its turn.
+
+    Yields the names of the parameters of `policy.model` that are whole and have had no turn yet.
+    A decoder layer is a part, so a rank holds one layer at a time, and the root with embedding,
+    head and tower is the last. All ranks go through it together and to its end.
+    """
+    root = _root(policy)
+    if root is None:
+        with _cast(policy):
+            yield frozenset(_named(policy))
+        return
+    done: set[str] = set()
+    ranks.barrier()
+    for unit in [unit for unit in _units(root) if unit is not root] + [root]:
+        with ranks.inseparable():
+            unit.unshard()
+        try:
+            whole = {name for name, p in _named(policy).items() if not _is_dtensor(p)} - done
+            done |= whole
+            yield frozenset(whole)
+        finally:
             unit.reshard()
 
 
@@ -303,6 +329,10 @@ def _units(root: _Root) -> list[Any]:
 
 def _trained(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in module.parameters() if p.requires_grad]
+
+
+def _named(policy: Shardable) -> dict[str, Tensor]:
+    return dict(policy.model.named_parameters(remove_duplicate=False))
 
 
 def _is_dtensor(value: Any) -> bool:

@@ -7,6 +7,8 @@ from pathlib import Path
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.engine import RolloutEngine
 from rrgtrain.rollout.transformers_engine import TransformersEngine
+from rrgtrain.rollout.vllm_engine import VllmEngine, require_vllm
+from rrgtrain.rollout.vllm_server import VllmServerEngine
 from rrgtrain.schema import Recipe
 
 
@@ -17,12 +19,8 @@ def require_engine(recipe: Recipe, directory: Path) -> None:
     """
     settings = recipe.rollout
     if settings.engine == "vllm":
-        from rrgtrain.rollout.vllm_engine import require_vllm
-
         require_vllm()
     if settings.engine == "vllm_server":
-        from rrgtrain.rollout.vllm_server import VllmServerEngine
-
         VllmServerEngine(settings.url, directory, wait=settings.wait)
 
 
@@ -33,14 +31,14 @@ def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngi
     """
     settings = recipe.rollout
     if settings.engine == "vllm":
-        # vLLM is only imported where a recipe asks for it
-        from rrgtrain.rollout.vllm_engine import VllmEngine
-
         return VllmEngine(
-            policy, directory, max_model_len=settings.max_model_len, memory=settings.memory
+            policy,
+            directory,
+            max_model_len=settings.max_model_len,
+            memory=settings.memory,
+            sleep=settings.sleep,
+            adapter=settings.lora == "adapter",
         )
     if settings.engine == "vllm_server":
-        from rrgtrain.rollout.vllm_server import VllmServerEngine
-
         return VllmServerEngine(settings.url, directory, wait=settings.wait)
     return TransformersEngine()

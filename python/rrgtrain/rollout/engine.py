@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from typing import Protocol, TypeVar
 
+import torch
 from torch import Tensor
 
+from rrgtrain.dist import sharding
 from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
@@ -87,26 +90,33 @@ class RolloutEngine(Protocol):
 
     Every engine reads the same prompts token by token, and a report ends with the first of
     `policy.eos_ids` (included) or at `max_new_tokens` (unfinished). A member's draws depend on its
-    own seed; engines with the same seed draw different reports. `own_kernels`: the log-probs are
-    not the trainer's own to the bit, and may be corrected for.
+    own seed; engines with the same seed draw different reports. `own_kernels`: it samples with
+    weights and kernels of its own, so the log-probs are not the trainer's to the bit and may be
+    corrected for.
+
+    Loops use an engine through `sampling`, which all ranks enter and leave together:
+
+        with sampling(engine, policy, step):
+            groups = engine.generate(policy, request)    # as often as a rank likes
     """
 
     own_kernels: bool
 
-    def update(self, policy: Policy, step: int = 0) -> Pushed | None:
-        """Take over the policy's present weights; before each batch of rollouts.
+    def update(self, policy: Policy, step: int | None = None) -> Pushed | None:
+        """Take over the policy's present weights. All ranks call it together.
 
-        Returns what was pushed, None where the policy itself samples. From then on `generate`
-        raises UserError where another push, or none, is what the engine samples from.
+        It gathers what it sends by itself. The weights of a `step` are sent once: a second call
+        for it does nothing. Without a step they are always sent. Returns what was pushed, None
+        where the policy itself samples. From then on `generate` raises UserError where another
+        push, or none, is what the engine samples from.
         """
         ...
 
-    def follow(self, pushed: Pushed | None) -> None:
-        """Note that another process called `update` with these weights, for a shared engine."""
-        ...
-
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
-        """Sample `request.group` reports for each prompt, in the order of the prompts."""
+        """Sample `request.group` reports for each prompt, in the order of the prompts.
+
+        Nothing is exchanged between ranks: each calls it for its own prompts.
+        """
         ...
 
     def release(self) -> None:
@@ -116,3 +126,23 @@ class RolloutEngine(Protocol):
     def close(self) -> None:
         """End what the engine started."""
         ...
+
+
+@contextmanager
+def sampling(engine: RolloutEngine, policy: Policy, step: int | None = None) -> Iterator[None]:
+    """Let `engine.generate` be called inside, with the policy's weights of `step`.
+
+    All ranks enter and leave together. Inside, the policy is in evaluation mode, without
+    gradients, and its weights are gathered: all of them, or what the vision tower needs where the
+    engine has weights of its own. Afterwards the engine has given its memory back.
+    """
+    was_training = policy.model.training
+    policy.model.eval()
+    try:
+        with torch.no_grad():
+            engine.update(policy, step)
+            with sharding.summon_full(policy, layers=not engine.own_kernels):
+                yield
+        engine.release()
+    finally:
+        policy.model.train(was_training)

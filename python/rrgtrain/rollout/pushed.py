@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """Weights that were pushed before the rollouts of `step`, and their `Digest`, adapters merged.
+    """Weights that were pushed before the rollouts of `step`.
+
+    digest: of all that the sampler then holds, an adapter merged or beside the base.
 
     held: what each worker then reported of its own parameters; see `PushedWeights`.
     """
@@ -39,6 +42,20 @@ def require_taken(
                     f"those of step {before.step} still; restart it, then resume"
                 )
     return Pushed(pushed.step, pushed.digest, held)
+
+
+def require_alike(pushed: Pushed, sampler: str) -> None:
+    """Raise UserError where the ranks' own samplers hold different weights; all ranks call it."""
+    digests = ranks.gather(pushed.digest)
+    if len(set(digests)) > 1:
+        raise UserError(
+            f"{sampler} has other weights on rank {_odd(digests)} (digests {', '.join(digests)}); "
+            "resume the run"
+        )
+
+
+def _odd(digests: Sequence[str]) -> int:
+    return next(rank for rank, digest in enumerate(digests) if digest != digests[0])
 
 
 def require_kept(pushed: Pushed, reports: Sequence[Mapping[str, Any]], sampler: str) -> None:

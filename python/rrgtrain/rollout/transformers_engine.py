@@ -12,7 +12,6 @@ from rrgtrain.policy.forward import embed, head, image_index, vision_embeddings
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.cache import GroupCache
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
-from rrgtrain.rollout.pushed import Pushed
 from rrgtrain.rollout.sampler import likeliest, sample, uniforms
 
 # Finished rows are dropped once fewer than this share is left: dropping copies the cache.
@@ -27,10 +26,7 @@ class TransformersEngine:
 
     own_kernels = False
 
-    def update(self, policy: Policy, step: int = 0) -> None:
-        pass
-
-    def follow(self, pushed: Pushed | None) -> None:
+    def update(self, policy: Policy, step: int | None = None) -> None:
         pass
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -14,18 +15,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
-from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
+from rrgtrain.rollout.pushed import Pushed, require_alike, require_kept, require_taken
 from rrgtrain.rollout.vllm_prompts import (
     VllmPrompt,
-    checkpoint_tensors,
     rollout,
     sampling_arguments,
     vllm_prompts,
 )
-from rrgtrain.vllm_worker import WEIGHTS, PushedWeights, digest_of
+from rrgtrain.rollout.weights import (
+    Outbox,
+    adapter_config,
+    checkpoint_tensors,
+    lora_room,
+    takes_adapter,
+)
+from rrgtrain.vllm_worker import ADAPTER_ID, WEIGHTS, PushedWeights
 
 EXTENSION = f"{PushedWeights.__module__}.{PushedWeights.__qualname__}"
 SAMPLER = "vLLM in this process"
@@ -41,7 +49,11 @@ def require_vllm() -> None:
 
 
 class VllmEngine:
-    """An `LLM` of vLLM beside the policy."""
+    """An `LLM` of vLLM beside the policy; of several ranks, each has its own.
+
+    The engine is in the rank's process, so one that dies is a rank that dies. The ranks' engines
+    share the trainer's process group (`external_launcher`) and exchange nothing after the start.
+    """
 
     own_kernels = True
 
@@ -52,75 +64,113 @@ class VllmEngine:
         *,
         max_model_len: int,
         memory: float = 0.4,
-        images: int = 8,
+        sleep: bool = True,
+        adapter: bool = True,
     ) -> None:
         """Saves the policy's configuration and tokenizer in `directory` and starts vLLM from it.
 
         Args:
             policy: the model to serve; its weights follow with `update`.
-            directory: for the checkpoint that vLLM is started from; made if missing.
+            directory: for the configuration that vLLM is started from; made if missing.
             max_model_len: prompt and report together, in tokens.
             memory: share of the device's memory (on a CPU, of the machine's) for vLLM.
-            images: the most images a prompt may have.
+            sleep: give its device memory back between two batches; never on a CPU.
+            adapter: send a LoRA as one, where vLLM takes it.
 
         Raises:
             UserError: vLLM is not installed.
         """
         require_vllm()
         # One process: the workers share the trainer's tensors, and an update needs no copy.
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         from vllm import LLM
 
         cuda = policy.device.type == "cuda"
         self._max_model_len = max_model_len
-        self._sleeps = cuda
-        self._asleep = False
+        self._sleeps = cuda and sleep
+        self._asleep: set[str] = set()
         self._pushed: Pushed | None = None
+        self._step: int | None = None
+        self._batch = 0
+        self._lora = adapter and takes_adapter(policy)
+        self._outbox = Outbox(adapter=self._lora)
+        options: dict[str, Any] = {}
+        if self._lora:
+            options = {"enable_lora": True, "max_lora_rank": lora_room(policy), "max_loras": 1}
+        if ranks.size() > 1:
+            options["distributed_executor_backend"] = "external_launcher"
+        with ranks.main_first():
+            if ranks.is_main():
+                save_configuration(policy, directory)
         # vLLM seeds every generator of the process it lives in.
-        with _random_states_kept():
+        with _random_states_kept(), ranks.inseparable():
             self._llm = LLM(
-                model=str(save_for_serving(policy, directory)),
+                model=str(directory),
                 dtype=str(policy.dtype).removeprefix("torch."),
+                # the first update brings all weights
+                load_format="dummy",
                 max_model_len=max_model_len,
                 gpu_memory_utilization=memory,
-                limit_mm_per_prompt={"image": images, "video": 0},
+                # no tower: the trainer's own embeds the images
+                limit_mm_per_prompt={"image": 0, "video": 0},
                 enable_mm_embeds=True,
                 worker_extension_cls=EXTENSION,
-                enable_sleep_mode=cuda,
+                enable_sleep_mode=self._sleeps,
                 enforce_eager=not cuda,
                 logprobs_mode="processed_logprobs",
                 generation_config="vllm",
                 disable_log_stats=True,
+                **options,
             )
 
-    def update(self, policy: Policy, step: int = 0) -> Pushed:
-        self._wake()
-        tensors = checkpoint_tensors(policy)
-        pushed = Pushed(step, digest_of(tensors.items()))
-        reports = self._llm.collective_rpc(
-            "take_weights", kwargs={"step": step, "tensors": iter(tensors.items())}
-        )
+    def update(self, policy: Policy, step: int | None = None) -> Pushed:
+        if self._pushed is not None and step is not None and step == self._step:
+            return self._pushed
+        self._step = None
+        self._wake("weights")
+        # The ranks gather together while their engines read: an error there is no rank's alone.
+        with ranks.inseparable(), _failures(step):
+            reports = self._push(policy, step or 0)
+        pushed = Pushed(step or 0, self._outbox.digest.value)
         self._pushed = require_taken(pushed, reports, self._pushed, SAMPLER)
+        require_alike(self._pushed, SAMPLER)
         # The workers drop their caches with a reload; the scheduler has to learn of it.
         self._llm.llm_engine.reset_encoder_cache()
         self._llm.reset_prefix_cache()
+        self._step = step
         return self._pushed
 
-    def follow(self, pushed: Pushed | None) -> None:
-        """Nothing: an engine in this process is nobody else's."""
+    def _push(self, policy: Policy, step: int) -> list[dict[str, Any]]:
+        whole, reports = self._outbox.whole, []
+        if whole or not self._lora:
+            tensors = self._outbox.base(policy)
+            told = {"step": step, "tensors": tensors, "whole": whole}
+            reports = self._llm.collective_rpc("take_weights", kwargs=told)
+            deque(tensors, maxlen=0)  # it is to have read all of them; the digest tells
+        if self._lora:
+            told = {"step": step, "config": adapter_config(policy)}
+            told["tensors"] = self._outbox.lora(policy)
+            reports = self._llm.collective_rpc("take_adapter", kwargs=told)
+        return list(reports)
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         from vllm import SamplingParams
 
         self._check_room(request)
-        self._wake()
+        self._wake("weights", "kv_cache")
         encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
         parameters = [
             SamplingParams(**sampling_arguments(policy, request, seed))
             for seed in request.member_seeds()
         ]
-        inputs = [_input(prompt) for prompt in encoded for _ in range(request.group)]
-        outputs = self._llm.generate(inputs, parameters, use_tqdm=False)
+        # The members share one object and its name: vLLM embeds, hashes and keeps it once.
+        self._batch += 1
+        shared = [_input(prompt, f"{self._batch}.{b}") for b, prompt in enumerate(encoded)]
+        inputs = [prompt for prompt in shared for _ in range(request.group)]
+        with _failures(self._step):
+            outputs = self._llm.generate(
+                inputs, parameters, use_tqdm=False, **self._adapter_of_requests()
+            )
         flat = []
         for k, output in enumerate(outputs):
             sampled = output.outputs[0]
@@ -133,6 +183,14 @@ class VllmEngine:
             require_kept(self._pushed, self._llm.collective_rpc("weights_taken"), SAMPLER)
         return request.grouped(flat)
 
+    def _adapter_of_requests(self) -> dict[str, Any]:
+        if not self._lora:
+            return {}
+        from vllm.lora.request import LoRARequest
+
+        # The worker has it by its number and never reads the path.
+        return {"lora_request": LoRARequest("policy", ADAPTER_ID, "pushed by the trainer")}
+
     def _check_room(self, request: SamplingRequest) -> None:
         longest = max((len(prompt.input_ids) for prompt in request.prompts), default=0)
         needed = longest + request.max_new_tokens
@@ -143,43 +201,77 @@ class VllmEngine:
             )
 
     def release(self) -> None:
-        """Level 2: the weights are thrown away too, since the next update brings new ones."""
-        if self._sleeps and not self._asleep:
-            self._llm.sleep(level=2)
-            self._asleep = True
+        """Put vLLM to sleep, on a GPU.
+
+        Level 1 keeps the weights in host memory, which what does not train needs; where the next
+        update brings all of them, level 2 throws them away.
+        """
+        if not self._sleeps or self._asleep:
+            return
+        self._llm.sleep(level=2 if self._outbox.everything else 1)
+        self._asleep = {"weights", "kv_cache"}
+        if self._outbox.everything:
+            self._step = None
 
     def close(self) -> None:
         engine = getattr(self._llm.llm_engine, "engine_core", None)
         if engine is not None:
             engine.shutdown()
 
-    def _wake(self) -> None:
-        if self._asleep:
-            self._llm.wake_up()
-            self._asleep = False
+    def _wake(self, *tags: str) -> None:
+        """Weights wake first: what an update gathers is gone before the cache is there."""
+        for tag in tags:
+            if tag in self._asleep:
+                self._llm.wake_up(tags=[tag])
+                self._asleep.remove(tag)
+
+
+@contextmanager
+def _failures(step: int | None) -> Iterator[None]:
+    """Say in one line that it was vLLM that failed."""
+    try:
+        yield
+    except (UserError, KeyboardInterrupt):
+        raise
+    except Exception as error:
+        note = f"{type(error).__name__}: {error}".splitlines()[0]
+        at = "" if step is None else f" at step {step}"
+        raise UserError(
+            f"{SAMPLER} failed{at} ({note}); its log is above, no weight of the policy has "
+            "changed since the last step: mend it, then resume"
+        ) from error
+
+
+def save_configuration(policy: Policy, directory: str | Path) -> Path:
+    """Write all of a checkpoint but the weights."""
+    directory = Path(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    policy.backbone.config.save_pretrained(directory)
+    policy.save_preprocessing(directory)
+    return directory
 
 
 def save_for_serving(
     policy: Policy, directory: str | Path, tensors: Mapping[str, Tensor] | None = None
 ) -> Path:
-    """A whole checkpoint (LoRA merged in) that vLLM starts or reloads from.
+    """Write a whole checkpoint (LoRA merged in) for `vllm serve`.
 
     tensors: the policy's `checkpoint_tensors`, where they are known already.
-    The weights come last and appear at once, so a reader never sees a part of them.
     """
+    directory = save_configuration(policy, directory)
+    tensors = checkpoint_tensors(policy) if tensors is None else tensors
+    write_tensors(tensors, directory / WEIGHTS)
+    return directory
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Write a file of tensors that appears at once, never in part."""
     from safetensors.torch import save_file
 
-    directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
-    backbone = policy.backbone
-    backbone.config.save_pretrained(directory)
-    policy.save_preprocessing(directory)
-    tensors = checkpoint_tensors(policy) if tensors is None else tensors
     whole = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
-    partial = directory / f"{WEIGHTS}.partial"
+    partial = path.with_name(f"{path.name}.partial")
     save_file(whole, partial, metadata={"format": "pt"})
-    partial.replace(directory / WEIGHTS)
-    return directory
+    partial.replace(path)
 
 
 @contextmanager
@@ -194,8 +286,13 @@ def _random_states_kept() -> Iterator[None]:
         np.random.set_state(numpy_state)
 
 
-def _input(prompt: VllmPrompt) -> dict[str, Any]:
+def _input(prompt: VllmPrompt, name: str) -> dict[str, Any]:
     if not prompt.embeddings:
         return {"prompt_token_ids": prompt.token_ids}
     data = {"image_embeds": torch.cat(prompt.embeddings), "image_grid_thw": prompt.grid}
-    return {"prompt_token_ids": prompt.token_ids, "multi_modal_data": {"image": data}}
+    names = [f"{name}.{k}" for k in range(len(prompt.embeddings))]
+    return {
+        "prompt_token_ids": prompt.token_ids,
+        "multi_modal_data": {"image": data},
+        "multi_modal_uuids": {"image": names},
+    }

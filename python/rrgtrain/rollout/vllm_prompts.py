@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from peft.tuners.lora import LoraLayer
-from peft.utils import ModulesToSaveWrapper
 from torch import Tensor
 
 from rrgtrain.errors import UserError
@@ -137,52 +134,3 @@ def rollout(
         torch.tensor(list(logps), dtype=torch.float32),
         bool(ends),
     )
-
-
-@torch.no_grad()
-def checkpoint_tensors(policy: Policy) -> dict[str, Tensor]:
-    """The policy's parameters by their names in a checkpoint, its adapter merged into copies.
-
-    The parameters themselves are only read: in bf16 a merge that is undone leaves other weights
-    behind. An adapted layer is a new tensor, W + scale * B @ A in fp32 rounded once to W's dtype;
-    the others are the parameters' own storage. A tied head is left out, as in the checkpoint.
-    Raises UserError for an adapter that replaces whole modules.
-    """
-    backbone: Any = policy.backbone
-    merged: dict[str, Tensor] = {}
-    for name, module in backbone.named_modules():
-        if isinstance(module, ModulesToSaveWrapper):
-            raise UserError(
-                f"the adapter keeps a whole copy of {name} (modules_to_save), which cannot be "
-                "merged for vLLM; use rollout.engine=transformers"
-            )
-        if isinstance(module, LoraLayer):
-            merged.update({f"{name}.{key}": value for key, value in _merged(module).items()})
-    tied = bool(policy.text_config.tie_word_embeddings)
-    found = {}
-    for name, value in _state(backbone).items():
-        plain = name.replace(".base_layer.", ".")
-        if ".lora_" not in name and not (tied and name == "lm_head.weight"):
-            found[plain] = merged.get(plain, value)
-    return found
-
-
-def _merged(layer: LoraLayer) -> dict[str, Tensor]:
-    """The state of the layer that an adapted one stands for, which stays as it is."""
-    alone: Any = copy.deepcopy(layer)
-    dtype = alone.get_base_layer().weight.dtype
-    alone.to(torch.promote_types(dtype, torch.float32)).merge()
-    return {name: value.to(dtype) for name, value in _state(alone.get_base_layer()).items()}
-
-
-def _state(module: torch.nn.Module) -> dict[str, Tensor]:
-    """The state dict of weights that `sharding.summon_full` holds.
-
-    The hooks of `state_dict` itself would shard them again.
-    """
-    found: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
-    for place, part in module.named_modules():
-        for name, buffer in part.named_buffers(recurse=False):
-            if name not in part._non_persistent_buffers_set:
-                found[f"{place}.{name}".lstrip(".")] = buffer
-    return {name: value.detach() for name, value in found.items()}

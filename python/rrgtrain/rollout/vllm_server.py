@@ -18,20 +18,21 @@ import torch
 from torch import Tensor
 
 from rrgclinical.shown import shown_url
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
-from rrgtrain.rollout.vllm_engine import EXTENSION, save_for_serving
+from rrgtrain.rollout.vllm_engine import EXTENSION, save_configuration, write_tensors
 from rrgtrain.rollout.vllm_prompts import (
     VllmPrompt,
-    checkpoint_tensors,
     rollout,
     sampling_arguments,
     vllm_prompts,
 )
+from rrgtrain.rollout.weights import Outbox
 from rrgtrain.util.stop import stopping
-from rrgtrain.vllm_worker import digest_of
+from rrgtrain.vllm_worker import TRAINED, WEIGHTS
 
 # from a proxy before a server that is gone or loads
 GONE = (502, 503, 504)
@@ -87,20 +88,30 @@ class VllmServerEngine:
         self._directory = Path(directory).absolute()
         self._concurrency, self._timeout, self._wait = concurrency, timeout, wait
         self._pushed: Pushed | None = None
+        self._step: int | None = None
+        self._outbox = Outbox()
         self._told = False
         self._whole(self._try)
 
-    def update(self, policy: Policy, step: int = 0) -> Pushed | None:
-        tensors = checkpoint_tensors(policy)
-        save_for_serving(policy, self._directory, tensors)
-        before = self._pushed
-        self._pushed, self._told = Pushed(step, digest_of(tensors.items())), False
-        self._whole(lambda: self._tell(before))
+    def update(self, policy: Policy, step: int | None = None) -> Pushed | None:
+        """Rank 0 writes and tells the server; the others learn what it was told."""
+        if self._pushed is not None and step is not None and step == self._step:
+            return self._pushed
+        self._step = None
+        before, whole = self._pushed, self._outbox.whole or self._pushed is None
+        tensors = {n: t.cpu() for n, t in self._outbox.base(policy) if ranks.is_main()}
+        pushed: Pushed | None = None
+        if ranks.is_main():
+            if before is None:
+                save_configuration(policy, self._directory)
+            write_tensors(tensors, self._directory / (WEIGHTS if whole else TRAINED))
+            if whole:
+                (self._directory / TRAINED).unlink(missing_ok=True)
+            self._pushed, self._told = Pushed(step or 0, self._outbox.digest.value), False
+            self._whole(lambda: self._tell(before))
+            pushed = self._pushed
+        self._pushed, self._told, self._step = ranks.broadcast_from_main(pushed), True, step
         return self._pushed
-
-    def follow(self, pushed: Pushed | None) -> None:
-        """The weights in the directory are the server's; told again where it goes away."""
-        self._pushed, self._told = pushed, True
 
     def _try(self) -> None:
         """UserError for a server that cannot be pushed to."""
@@ -123,7 +134,14 @@ class VllmServerEngine:
         if self._told or self._pushed is None:
             return
         step, directory = self._pushed.step, str(self._directory)
-        reports = self._workers("take_weights", step=step, directory=directory)
+        told: dict[str, Any] = {"step": step, "directory": directory}
+        later = {**told, "file": TRAINED, "whole": False}
+        changed = (self._directory / TRAINED).exists()
+        reports = self._workers("take_weights", **(later if changed else told))
+        if changed and any(report["digest"] != self._pushed.digest for report in reports):
+            # It has started anew, or samples for others too: it lacks what does not train.
+            self._workers("take_weights", **told)
+            reports = self._workers("take_weights", **later)
         self._pushed = require_taken(self._pushed, reports, before, self._name)
         # The workers drop their caches with a reload; the scheduler has to learn of it.
         self._post("/reset_encoder_cache", None)

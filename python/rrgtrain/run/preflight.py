@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from rrgtrain.algorithms import Algorithm
 from rrgtrain.data.arrange import longest_text
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
@@ -23,17 +22,6 @@ from rrgtrain.train.target_text import check_template, target_text
 PROBE = "No pleural effusion."
 
 Splits = Mapping[str, list[Study]]
-
-
-def check_processes(recipe: Recipe, verb: str) -> None:
-    """Raise UserError for what several processes cannot do."""
-    if recipe.scale.mode == "none" or verb not in ("demo", "rl"):
-        return
-    if recipe.rollout.engine == "vllm" and ranks.processes() > 1:
-        raise UserError(
-            "rollout.engine=vllm samples in the trainer's process, and torchrun has started "
-            f"{ranks.processes()}; use rollout.engine=vllm_server or transformers"
-        )
 
 
 def split_of(studies: Splits, name: str) -> list[Study]:

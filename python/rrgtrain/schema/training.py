@@ -131,7 +131,11 @@ class RolloutSettings:
     url: str = "http://localhost:8000"
     """Address of `vllm serve`."""
     memory: float = at_least(0.4, 0.01, 0.99)
-    """Share of the device's memory that vLLM in process takes."""
+    """Share of the device's memory that vLLM in process takes, on each rank."""
+    sleep: bool = True
+    """Let vLLM in process give its GPU memory back while the policy trains."""
+    lora: str = one_of("adapter", "merged")
+    """Send a LoRA to vLLM as an adapter, or merged into copies of the layers that it adapts."""
     max_model_len: int = at_least(4096, 16)
     """Largest length of prompt and report together, in tokens, of vLLM in process."""
     wait: float = at_least(300.0, 0.0)

@@ -9,10 +9,10 @@ import torch
 
 from rrgkern import philox_seed
 from rrgtrain.algorithms import Group, Member
-from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist import ranks
 from rrgtrain.errors import NotFinite
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import Rollout, SamplingRequest
+from rrgtrain.rollout import Rollout, SamplingRequest, sampling
 from rrgtrain.train.rl_run import RlRun
 
 
@@ -27,23 +27,16 @@ def sample_groups(
     """
     policy, settings, sampler = run.policy, run.recipe.rl, run.sampler
     own = ranks.shard(indices)
-    policy.model.eval()
-    with torch.no_grad(), sharding.summon_full(policy):
-        pushed = ranks.broadcast_from_main(
-            sampler.update(policy, step) if ranks.is_main() else None
-        )
-        if not ranks.is_main():
-            sampler.follow(pushed)
-        request = SamplingRequest(
-            prompts,
-            group=run.algorithm.sampled,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            max_new_tokens=settings.max_new_tokens,
-            seeds=ranks.shard(member_seeds(run, indices, step, again)),
-        )
+    request = SamplingRequest(
+        prompts,
+        group=run.algorithm.sampled,
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_new_tokens=settings.max_new_tokens,
+        seeds=ranks.shard(member_seeds(run, indices, step, again)),
+    )
+    with sampling(sampler, policy, step):
         rollouts = sampler.generate(policy, request)
-        sampler.release()
     policy.model.train()
     if not all(torch.isfinite(r.logps).all() for group in rollouts for r in group):
         cause = "its weights have blown up; lower rl.lr"

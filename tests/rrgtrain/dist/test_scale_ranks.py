@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from rrgtrain.rollout import VllmServerEngine
 from rrgtrain.commands import _started
 from rrgtrain.dist import ranks
 from rrgtrain.errors import RewardError
 from rrgtrain.rollout.pushed import Pushed
-from rrgtrain.rollout.vllm_server import VllmServerEngine
+from tests.rrgtrain.policy.common import tiny_policy
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
@@ -65,9 +67,13 @@ def test_the_way_to_go_on_names_processes_and_nodes(monkeypatch: pytest.MonkeyPa
     assert _started() == "torchrun --nnodes 2 ... --nproc-per-node 8 -m rrgtrain"
 
 
-def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights() -> None:
+def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     engine = VllmServerEngine.__new__(VllmServerEngine)
-    engine._directory, engine._name = Path("/served"), "vLLM"
+    engine._directory, engine._name = tmp_path, "vLLM"
+    engine._outbox = SimpleNamespace(base=lambda _: iter(()), whole=True)  # type: ignore[assignment]
+    engine._pushed = None
     posted: list[tuple[str, Any]] = []
     report = {"step": 4, "digest": "0a", "held": "0b"}
 
@@ -76,13 +82,15 @@ def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights() ->
         return {"results": [report]}
 
     engine._post = post  # type: ignore[method-assign]
-    engine.follow(Pushed(4, "0a", ("0b",)))
+    monkeypatch.setattr(ranks, "is_main", lambda: False)
+    monkeypatch.setattr(ranks, "broadcast_from_main", lambda _: Pushed(4, "0a", ("0b",)))
+    assert engine.update(tiny_policy(), 4) == Pushed(4, "0a", ("0b",))
     engine._tell()
-    assert posted == []
+    assert posted == [] and not list(tmp_path.iterdir())
     engine._told = False  # it does not answer any more
     engine._tell()
     assert posted[0][0] == "/collective_rpc"
     assert posted[0][1] == {
         "method": "take_weights",
-        "kwargs": {"step": 4, "directory": "/served"},
+        "kwargs": {"step": 4, "directory": str(tmp_path)},
     }

@@ -142,13 +142,6 @@ def test_torchrun_and_the_recipe_must_agree(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_vllm_in_the_process_is_for_one_rank(tmp_path: Path) -> None:
-    done = started(tmp_path, "rollout.engine=vllm")
-    assert [d.status for d in done] == [2, 2]
-    assert "rollout.engine=vllm samples in the trainer's process, and torchrun has" in done[0].last
-    assert not (tmp_path / "run").exists()
-
-
 def test_a_mode_of_old_is_refused_in_a_recipe_and_goes_on_in_a_run(tmp_path: Path) -> None:
     done = command(*RUN, "scale.mode=ddp", cwd=tmp_path)
     assert done.status == 2

@@ -35,6 +35,10 @@ class Worker(PushedWeights):
         self.policy, self.device = policy, policy.device
         self.model_runner = SimpleNamespace(get_model=lambda: policy.backbone)
 
+    def _load_adapter(self, tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
+        """Keeps it beside the base, as vLLM's layers do."""
+        self.policy.backbone.lora_a_stacked = tuple(tensors.values())
+
     def reload_weights(self, weights_iterator: Iterable[tuple[str, torch.Tensor]]) -> None:
         """As vLLM: into its own parameters, in their dtype; what is missing stays as it was."""
         own = dict(self.policy.backbone.named_parameters())

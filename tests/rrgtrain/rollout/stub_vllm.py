@@ -5,21 +5,28 @@ from __future__ import annotations
 import importlib.machinery
 import sys
 import types
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 from rrgtrain.policy.load import load_policy
+from tests.rrgtrain.policy.common import tiny_directory
 from tests.rrgtrain.rollout.served import Worker
 
 
 class LLM:
-    """One worker with a policy of the checkpoint that it is started from, and the arguments."""
+    """One worker with a policy of the configuration that it is started from, and no weights."""
 
-    def __init__(self, *, model: str, worker_extension_cls: str, dtype: str, **_: Any) -> None:
+    def __init__(self, *, model: str, worker_extension_cls: str, dtype: str, **given: Any) -> None:
         assert worker_extension_cls == "rrgtrain.vllm_worker.PushedWeights"
-        self.worker = Worker(load_policy(model, dtype=getattr(torch, dtype)))
+        assert (Path(model) / "config.json").is_file() and given["load_format"] == "dummy"
+        policy = load_policy(tiny_directory(), dtype=getattr(torch, dtype))
+        with torch.no_grad():
+            for parameter in policy.language_model.parameters():
+                parameter.zero_()
+        self.worker = Worker(policy)
         self.llm_engine = types.SimpleNamespace(reset_encoder_cache=lambda: None)
 
     def collective_rpc(self, method: str, kwargs: dict[str, Any] | None = None) -> list[Any]:

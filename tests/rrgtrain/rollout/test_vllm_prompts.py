@@ -14,10 +14,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import RolloutEngine
-from rrgtrain.rollout.vllm_engine import VllmEngine
-from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
-from rrgtrain.rollout.vllm_server import VllmServerEngine
+from rrgtrain.rollout import RolloutEngine, VllmEngine, VllmServerEngine, checkpoint_tensors
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train.reference import reference_of
 from tests.rrgtrain.policy.common import tiny_directory, tiny_policy

@@ -17,9 +17,8 @@ from rrgtrain.errors import Stopped, UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import Rollout, SamplingRequest, generate
+from rrgtrain.rollout import Rollout, SamplingRequest, VllmServerEngine, generate
 from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout
-from rrgtrain.rollout.vllm_server import VllmServerEngine
 from rrgtrain.util.stop import stopping
 from tests.rrgtrain.policy.common import prompt, tiny_directory, tiny_policy
 from tests.rrgtrain.rollout.served import CHAT, WORKERS, Served

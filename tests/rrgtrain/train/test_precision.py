@@ -22,7 +22,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
+from rrgtrain.rollout import checkpoint_tensors
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.loader import PromptLoader

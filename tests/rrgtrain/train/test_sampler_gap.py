@@ -24,8 +24,13 @@ from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, bound_images
-from rrgtrain.rollout import Rollout, SamplingRequest, TransformersEngine, generate
-from rrgtrain.rollout.vllm_prompts import checkpoint_tensors
+from rrgtrain.rollout import (
+    Rollout,
+    SamplingRequest,
+    TransformersEngine,
+    checkpoint_tensors,
+    generate,
+)
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.loader import PromptLoader
@@ -65,12 +70,13 @@ class Elsewhere(TransformersEngine):
         self.frozen, self.adapters, self.factor, self.sees = frozen, adapters, factor, sees
         self.policy = tiny_policy(dtype=policy.dtype)
 
-    def update(self, policy: Policy, step: int = 0) -> None:
-        if step < self.frozen:
-            given = checkpoint_tensors(policy)
-            if not self.adapters:
-                given = {n: t for n, t in given.items() if "_proj" not in n}
-            self.policy.backbone.load_state_dict(given, strict=False)
+    def update(self, policy: Policy, step: int | None = None) -> None:
+        if step is None or step < self.frozen:
+            with sharding.summon_full(policy):
+                given = checkpoint_tensors(policy)
+                if not self.adapters:
+                    given = {n: t for n, t in given.items() if "_proj" not in n}
+                self.policy.backbone.load_state_dict(given, strict=False)
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         self.policy.eos_ids = policy.eos_ids
