@@ -10,6 +10,7 @@
 #   make parity                the losses of TRL, Liger and verl, side by side
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
+#   make ptx                   compiled kernels executed without a GPU, at more sizes, each barrier removed
 #   make docs                  the documentation's site, into build/docs
 #   make chaos                 kill -9 at 40 moments, each run resumed to the same bits
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
@@ -26,10 +27,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint docs bench bench-peers bench-step gpu gpu-wheels sanitize parity test-vllm chaos oracle parity-full replicate learning masking clean
+.PHONY: help install demo test lint docs bench bench-peers bench-step gpu gpu-wheels sanitize parity test-vllm ptx chaos oracle parity-full replicate learning masking clean
 
 help:
-	@sed -n '2,15s/^# \{0,1\}//p' Makefile
+	@sed -n '2,16s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -84,6 +85,10 @@ sanitize: $(VENV)/.installed-dev
 	LD_PRELOAD="$$($(or $(CXX),g++) -print-file-name=libasan.so) $$($(or $(CXX),g++) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 RRGKERN_LIBRARY=build/sanitize/rrgkern/_C.so OMP_NUM_THREADS=1 \
 	$(PY) -m pytest -q -n $(JOBS) $(COMPILED:%=tests/rrgkern/%)
+
+# The short form runs in `make test`: one size and the mutants of each kernel.
+ptx: $(VENV)/.installed-dev
+	RRGKERN_PTX=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/ptx
 
 # Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
 MOMENTS ?= 40

@@ -1,4 +1,4 @@
-// Launching on the stream and device that PyTorch is using.
+// Launching on the stream and device that PyTorch is using, and grid-stride loops.
 #pragma once
 
 #include <tvm/ffi/container/tensor.h>
@@ -21,5 +21,14 @@ inline unsigned blocks_for(int64_t items) {
   const int64_t blocks = (items + kThreads - 1) / kThreads;
   return static_cast<unsigned>(blocks < 65535 ? blocks : 65535);
 }
+
+#ifdef __CUDACC__
+// A thread's first item and the step to its next, in a grid-stride loop.
+__device__ inline int64_t first_item() {
+  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+
+__device__ inline int64_t stride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
+#endif
 
 }  // namespace rrgkern

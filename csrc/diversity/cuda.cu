@@ -8,12 +8,6 @@ namespace rrgkern {
 
 using tvm::ffi::TensorView;
 
-__device__ inline int64_t first_item() {
-  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
-__device__ inline int64_t stride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
-
 __global__ void diversity_kernel(const uint8_t* positive, Deviations deviations, double* result,
                                  int64_t studies) {
   const int64_t size = deviations.samples * deviations.classes;

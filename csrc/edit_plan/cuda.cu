@@ -34,7 +34,7 @@ __device__ void fill_cosines(int64_t rows, int64_t columns, const RowOf& row_of,
     const int64_t e = first + lane / (2 * kTile), u = other + lane / 2 % kTile;
     if (lane % 2 == 0 && e < rows && u < columns) {
       matrix[e * columns + u] = value;
-      if (mirrored) matrix[u * columns + e] = value;
+      if (mirrored && other > first) matrix[u * columns + e] = value;
     }
   }
   __syncthreads();

@@ -13,9 +13,7 @@ using tvm::ffi::TensorView;
 template <typename T>
 __global__ void mccs_kernel(const T* pred, const T* truth, double margin, double both_blank,
                             float* reward, int64_t rows) {
-  const int64_t stride = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; row < rows;
-       row += stride) {
+  for (int64_t row = first_item(); row < rows; row += stride()) {
     const T *p = pred + row * kColumns, *t = truth + row * kColumns;
     for (int column = 0; column < kColumns; ++column) {
       assert(valid_class(p[column]) && "mccs: a class id of pred is outside 0..3");

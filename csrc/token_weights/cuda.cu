@@ -8,12 +8,6 @@ namespace rrgkern {
 
 using tvm::ffi::TensorView;
 
-__device__ inline int64_t first_item() {
-  return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-}
-
-__device__ inline int64_t stride() { return static_cast<int64_t>(gridDim.x) * blockDim.x; }
-
 // A thread counts its token through the reports of its group: a few hundred ids each, in L2.
 __global__ void tfidf_weights_kernel(const int64_t* ids, int64_t tokens, const int64_t* offsets,
                                      int64_t reports, const int64_t* group_offsets, int64_t groups,

@@ -1,0 +1,188 @@
+"""Every kernel of csrc, compiled and executed: equal to the reference bit for bit, mutants die."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+import rrgkern
+from rrgkern.diversity import op as diversity_op
+from rrgkern.edit_plan import op as edit_plan_op
+from rrgkern.entity_match import op as entity_match_op
+from rrgkern.mccs import op as mccs_op
+from tests.ptx.csrc import ROOMS, ROOT, Exchange, device, mutated_ptx
+from tests.ptx.parse import PtxError
+from tests.rrgkern.edit_plan.cases import random_pair
+from tests.rrgkern.edit_plan.test_twin import scattered, table, with_kinds
+from tests.rrgkern.entity_match.test_twin import side
+from tests.rrgkern.many_cases import Choices
+from tests.rrgkern.token_weights import cases as token_cases
+
+# Where the launchers of CPU and CUDA differ, the op that a public function calls is exchanged.
+CUDA = {
+    "rrgkern.diversity.api.rank_sample_op": diversity_op._launch_cuda,
+    "rrgkern.edit_plan.api.edit_plan_op": edit_plan_op._launch_cuda,
+    "rrgkern.edit_plan.api.edit_plan_released_op": edit_plan_op._launch_released_cuda,
+    "rrgkern.entity_match.api.entity_match_op": entity_match_op._launch_cuda,
+}
+
+
+@contextmanager
+def executed(mutant: str = "", most_blocks: int = 65535) -> Iterator[Any]:
+    with device(mutant, most_blocks) as machine:
+        patches = [mock.patch(name, launcher) for name, launcher in CUDA.items()]
+        for patch in patches:
+            patch.start()
+        try:
+            yield machine
+        finally:
+            for patch in patches:
+                patch.stop()
+
+
+def drawn(make: Callable[[Choices], Any], count: int) -> list[Any]:
+    generator = random.Random(count)
+    return [make(Choices(generator.randbytes(40))) for _ in range(count)]
+
+
+def mccs(size: int = 300, dtype: torch.dtype = torch.int64) -> Any:
+    pred, truth = torch.randint(0, 4, (2, size, 14), generator=torch.Generator().manual_seed(size))
+    return rrgkern.mccs(pred.to(dtype), truth.to(dtype), margin=0.3)
+
+
+def diversity(size: int = 70, samples: int = 5) -> Any:
+    generator = torch.Generator().manual_seed(size)
+    return rrgkern.diagnostic_diversity(torch.rand(size, samples, 14, generator=generator) < 0.4)
+
+
+def rank_sample(size: int = 300, seed: int = -7) -> Any:
+    scores = torch.rand(size, generator=torch.Generator().manual_seed(size)).mul(9).round() / 10
+    return tuple(rrgkern.rank_sample(scores, 0.2, seed=seed))
+
+
+def tfidf(size: int = 24) -> Any:
+    return rrgkern.tfidf_weights(*token_cases.group_tensors(drawn(token_cases.some_group, size)))
+
+
+def span_max(size: int = 24) -> Any:
+    alignments = drawn(token_cases.some_alignment, size)
+    return rrgkern.span_max(*token_cases.alignment_tensors(alignments))
+
+
+def byte_level_spans(size: int = 24) -> Any:
+    return rrgkern.byte_level_spans(
+        *token_cases.token_tensors(drawn(token_cases.some_tokens, size))
+    )
+
+
+def entity_match(pairs: int = 5, most: int = 11, width: int = 33) -> Any:
+    generator = torch.Generator().manual_seed(width)
+    sizes = torch.randint(0, most + 1, (2, pairs), generator=generator).tolist()
+    x, y = (side(counts, width, 3, generator) for counts in sizes)
+    affinity = torch.rand(3, 3, generator=generator)
+    return tuple(rrgkern.entity_match(x, y, affinity=affinity, neg_weight=0.8717))
+
+
+def edit_plan(pairs: int = 2, sentences: int = 4, texts: int = 6, **options: Any) -> Any:
+    batch = [random_pair(seed, sentences, texts) for seed in range(pairs)]
+    x, y = (with_kinds([pair[k] for pair in batch], k) for k in (0, 1))
+    x, y = scattered(x, 33, 1), scattered(y, 33, 2)
+    return tuple(rrgkern.edit_plan(x, y, seeds=torch.arange(pairs) - 7, **options))
+
+
+def edit_plan_released(pairs: int = 3, **sizes: int) -> Any:
+    return edit_plan(pairs, rule="released", tau=0.6, affinity=table(3), **sizes)
+
+
+CASES: dict[str, tuple[Callable[..., Any], set[str]]] = {
+    "mccs": (mccs, {"mccs_kernel"}),
+    "diversity": (diversity, {"diversity_kernel"}),
+    "rank_sample": (rank_sample, {"draw_kernel", "key_kernel"}),
+    "tfidf": (tfidf, {"tfidf_weights_kernel"}),
+    "span_max": (span_max, {"span_max_kernel"}),
+    "byte_level_spans": (byte_level_spans, {"byte_level_spans_kernel"}),
+    "entity_match": (entity_match, {"entity_match_kernel"}),
+    "edit_plan": (edit_plan, {"edit_plan_kernel"}),
+    "edit_plan_released": (edit_plan_released, {"edit_plan_released_kernel"}),
+}
+
+
+# A wrong bound in every kernel.
+BOUNDS = {
+    "mccs": ("mccs/cuda.cu", "row < rows;", "row <= rows;"),
+    "diversity": ("diversity/cuda.cu", "positive + s * size", "positive + (s + 1) * size"),
+    "rank_sample": ("diversity/cuda.cu", "tie[s] = draw.tie", "tie[s + 1] = draw.tie"),
+    "tfidf": ("token_weights/cuda.cu", "u < offsets[s + 1]; ++u", "u <= offsets[s + 1]; ++u"),
+    "span_max": ("token_weights/cuda.cu", "piece_offsets[s + 1],", "piece_offsets[s + 1] + 9,"),
+    "byte_level_spans": ("token_weights/cuda.cu", "- offsets[s], bytes", "- offsets[s] + 1, bytes"),
+    "entity_match": ("entity_match/cuda.cu", "min(u + j, end - 1)", "min(u + j, end)"),
+    "edit_plan": ("edit_plan/cuda.cu", "&& e < rows &&", "&&"),
+    "edit_plan_released": ("edit_plan/cuda.cu", "&& e < rows &&", "&&"),
+}
+BARRIERS = {
+    "entity_match": ("entity_match/cuda.cu", "__syncthreads();\n    const", "const"),
+    "edit_plan": ("edit_plan/cuda.cu", "  __syncthreads();\n}", "}"),
+    "edit_plan_released": ("edit_plan/cuda.cu", "  __syncthreads();\n}", "}"),
+}
+ALIGNMENT = {
+    "edit_plan": ("edit_plan/cuda.cu", "void*>(shared)", "void*>((uint8_t*)shared + 1)"),
+    "edit_plan_released": ("edit_plan/cuda.cu", "void*>(shared)", "void*>((uint8_t*)shared + 1)"),
+}
+MUTANTS = [
+    # A place that is another thread's, or nobody's, is met before the end of the memory.
+    *((name, BOUNDS, {"bounds", "race", "uninitialised"}) for name in BOUNDS),
+    *((name, BARRIERS, {"race", "uninitialised"}) for name in BARRIERS),
+    *((name, ALIGNMENT, {"alignment"}) for name in ALIGNMENT),
+]
+
+
+def assert_equal(found: Any, wanted: Any) -> None:
+    pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    for one, other in pairs:
+        assert one.dtype == other.dtype and torch.equal(one, other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_compiled_kernel_equals_the_twin(name: str) -> None:
+    case, kernels = CASES[name]
+    wanted = case()
+    with executed() as machine:
+        found = case()
+    assert {kernel for kernel in kernels if any(kernel in n for n in machine.launched)} == kernels
+    assert_equal(found, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "mutants", "kinds"), MUTANTS)
+def test_a_mutant_dies(name: str, mutants: dict[str, Exchange], kinds: set[str]) -> None:
+    case, kernels = CASES[name]
+    text = mutated_ptx(*sorted(set(mutants.values())))
+    with executed(text), pytest.raises(PtxError) as caught:
+        case()
+    assert caught.value.kind in kinds, caught.value
+    assert any(kernel in str(caught.value) for kernel in kernels)
+
+
+def test_every_kernel_has_a_case_and_a_mutant() -> None:
+    sources = ((ROOT / "csrc" / room / "cuda.cu").read_text() for room in ROOMS)
+    kernels = {name for text in sources for name in re.findall(r"__global__ void (\w+)", text)}
+    assert set().union(*(kernels for _, kernels in CASES.values())) == kernels
+    assert set(BOUNDS) == set(CASES)
+
+
+def test_an_assertion_of_the_device_stops_the_kernel() -> None:
+    with (
+        executed(),
+        pytest.raises(PtxError, match=r"assertion: thread 3 of block 0: valid_class\(p"),
+    ):
+        mccs_op._launch(
+            *torch.arange(4).repeat_interleave(14).view(1, 4, 14).expand(2, 4, 14) + 1, 0.0, 1.0
+        )
