@@ -74,7 +74,7 @@ DOORS = {
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
-    "rrgtrain.state": "checkpointer experiment rundir store tree",
+    "rrgtrain.state": "checkpointer experiment null_checkpointer rundir store tree",
     "rrgtrain.train": (
         "batch_order evaluate loader optim reference rl rl_run sft speed step_record "
         "target_text vision_warmup"

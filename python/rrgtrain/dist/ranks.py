@@ -41,6 +41,7 @@ _broken = False
 _timeout = 1800.0
 _joined = False
 _watch: lost.Watch | None = None
+_side: dist.ProcessGroup | None = None
 
 
 class Lost(Stopped):
@@ -90,6 +91,39 @@ def gather(value: T) -> list[T]:
 
     Raises the error of the first rank that has met one."""
     return _exchange(value) if _active() else [value]
+
+
+def side_group() -> dist.ProcessGroup | None:
+    """Return the group over which threads beside the main ones speak to each other.
+
+    All ranks call it at once, in the main thread. None where there is one rank. It waits long, as
+    one disk may be slower than another; the group of the main threads tells of a lost rank.
+    """
+    global _side
+    if _active() and _side is None:
+        _side = dist.new_group(backend="gloo", timeout=datetime.timedelta(days=1))
+    return _side
+
+
+def gather_aside(
+    group: dist.ProcessGroup | None, value: T, error: Exception | None = None
+) -> list[T]:
+    """Gather the values of all ranks over `side_group`, in the thread that it is for.
+
+    error: what this rank has met in place of a value. Raises the error of the first rank with one.
+    """
+    if group is None:
+        if error is not None:
+            raise error
+        return [value]
+    if isinstance(error, Lost) or agreed_with(error) is not None:
+        raise error  # type: ignore[misc]
+    parts: list[Any] = [None] * size()
+    try:
+        dist.all_gather_object(parts, (_portable(error), value), group)
+    except RuntimeError as failure:
+        raise _lost(failure) from (error or failure)
+    return _values(parts, error)
 
 
 def barrier() -> None:
@@ -218,8 +252,8 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
                 "many processes as there are GPUs (--nproc-per-node)"
             )
         torch.cuda.set_device(local)
-    global _broken, _timeout, _joined, _watch
-    _broken, _timeout, _joined = False, timeout, True
+    global _broken, _timeout, _joined, _watch, _side
+    _broken, _timeout, _joined, _side = False, timeout, True, None
     store = arrival.store_of_torchrun()
     if store is not None:
         arrival.await_all(store, processes(), timeout)
@@ -311,17 +345,24 @@ def _exchange(value: Any, error: Exception | None = None) -> list[Any]:
             dist.all_gather_object(parts, (_portable(error), value))
         except RuntimeError as failure:
             missing = _break(str(failure))
-            # "[file:line] what happened. What to do about it."
-            reason = str(failure).partition("] ")[2] or str(failure)
-            raise Lost(
-                f"another rank is gone ({missing or reason.partition('. ')[0]})"
-            ) from (error or failure)
-    failed = [r for r, (told, _) in enumerate(parts) if told is not None]
+            raise _lost(failure, missing) from (error or failure)
+    return _values(parts, error)
+
+
+def _lost(error: RuntimeError, missing: str = "") -> Lost:
+    # "[file:line] what happened. What to do about it."
+    reason = str(error).partition("] ")[2] or str(error)
+    return Lost(f"another rank is gone ({missing or reason.partition('. ')[0]})")
+
+
+def _values(parts: list[Any], error: Exception | None) -> list[Any]:
+    """What the ranks gave, of (error, value) each; raises the first rank's error."""
+    failed = [r for r, (met, _) in enumerate(parts) if met is not None]
     if failed:
         agreed = error if failed[0] == rank() and error else pickle.loads(parts[failed[0]][0])
         setattr(agreed, _MARK, failed[0] if len(failed) < size() else None)
         raise agreed
-    return [given for _, given in parts]
+    return [value for _, value in parts]
 
 
 def _portable(error: Exception | None) -> bytes | None:

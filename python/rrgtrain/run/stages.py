@@ -20,8 +20,9 @@ from rrgtrain.policy.trainable import training_only
 from rrgtrain.rollout import build_engine, require_engine
 from rrgtrain.run.session import Session, TrainingPlan, check_start, load_for, open_session
 from rrgtrain.schema import Recipe
-from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, State, require_verb
+from rrgtrain.state.checkpointer import Checkpointer, require_verb
 from rrgtrain.state.experiment import require_settled, settled
+from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.reference import check_reference

@@ -9,17 +9,16 @@
                 ...
         checkpointer.finish(stage, result)
 
-`NullCheckpointer` keeps nothing: a loop outside a run directory has it.
+`null_checkpointer` says what each of them does.
 """
 
 from __future__ import annotations
 
 import re
 import time
-import traceback
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -27,20 +26,13 @@ from rrgtrain.dist import ranks
 from rrgtrain.dist.sharding import Shardable, load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.schema import CheckpointSettings
+from rrgtrain.state.failure import first_line, keep_batch, keep_trace
+from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rng import random_states, set_random_states
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.state.store import (
-    Checkpoint,
-    CheckpointStore,
-    load_checkpoint,
-    write_checkpoint,
-)
+from rrgtrain.state.store import Checkpoint, CheckpointStore, load_checkpoint
 from rrgtrain.state.tree import PerRank
-from rrgtrain.util.files import atomic_write
 from rrgtrain.util.stop import stopping
-
-State = dict[str, Any]
-Weights = dict[str, torch.Tensor]
 
 
 class MetricsLog(Protocol):
@@ -54,69 +46,6 @@ class MetricsLog(Protocol):
     def sync(self) -> None: ...
 
     def rewind_to(self, size: int) -> int: ...
-
-
-class NullCheckpointer:
-    """Keeps nothing: every call does as little as it may."""
-
-    earlier = 0.0
-    """Seconds that the run had taken before it was resumed."""
-    within: str | None = None
-    """The stage whose loop goes on from the checkpoint that was read, until it begins."""
-
-    def result(self, stage: str) -> State | None:
-        """Return the result of a stage that had finished before a resume."""
-        return None
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """A stage, from before its loop to its result."""
-        yield
-
-    def begin(self, stage: str, state: Callable[[], State]) -> State | None:
-        """Names the loop that runs now and how its state is asked for.
-
-        Returns the state to go on from, weights and random generators being put back already, or
-        None at the stage's beginning. `state` is called before every step: it copies what is
-        small and hands out the tensors themselves.
-        """
-        return None
-
-    @contextmanager
-    def step(self, step: int) -> Iterator[None]:
-        """One step: whole or not at all."""
-        yield
-
-    @contextmanager
-    def interruptible(self, step: int) -> Iterator[None]:
-        """Work after `step` steps that leaves the state alone and may be cut off."""
-        yield
-
-    def keep(self, step: int, needed: Collection[int]) -> bool:
-        """Keep the weights as they are, those after `step` steps, for `restore`.
-
-        needed: the steps whose weights are still wanted; others go. The state of the loop must say
-        already what it will say at its next step. False where nothing is kept.
-        """
-        return False
-
-    def restore(self, step: int) -> None:
-        """Put back the weights that `keep` has kept after `step` steps."""
-        raise KeyError(step)
-
-    def require(self, step: int) -> None:
-        """UserError where `restore` of that step would raise one; for a resume, before its work."""
-
-    def on_failure_dump(self, batch: Callable[[], State]) -> None:
-        """Return the batch of this step for a failure dump.
-
-        It is asked for where a number is not finite."""
-
-    def mark_dirty(self) -> None:
-        """From here to the end of the step the weights may be half changed."""
-
-    def finish(self, stage: str, result: State) -> None:
-        """The stage is done; the policy holds the weights it ends with."""
 
 
 class Checkpointer(NullCheckpointer):
@@ -148,6 +77,8 @@ class Checkpointer(NullCheckpointer):
         self._stage, self._tagged = "", list[str]()
         self._state: Callable[[], State] = dict
         self._before: State = {}
+        # the number of that state, and of the one whose write was begun last
+        self._taken, self._begun = 0, 0
         self._steps, self._written = 0, clock()
         self._batch: Callable[[], State] | None = None
         self._clean = True
@@ -177,7 +108,11 @@ class Checkpointer(NullCheckpointer):
     @contextmanager
     def running(self) -> Iterator[None]:
         with stopping.deferred():
-            yield
+            try:
+                yield
+            except Exception as error:
+                self._settle(error)
+                raise
         # one that came after the last step
         stopping.check()
         ranks.barrier()
@@ -196,9 +131,13 @@ class Checkpointer(NullCheckpointer):
     def step(self, step: int) -> Iterator[None]:
         with stopping.deferred(), self._guarded(step):
             stopping.check()
-            late = self._clock() - self._written >= self._settings.seconds
-            if ranks.broadcast_from_main(late or self._steps >= self._settings.steps):
-                self._save(self._label(step))
+            due = self._clock() - self._written >= self._settings.seconds
+            due = due or self._steps >= self._settings.steps
+            votes = ranks.gather((due, self._store.failed))
+            if any(failed for _, failed in votes):
+                self.wait()
+            if votes[0][0]:
+                self._begin(self._label(step))
             yield
         self._steps += 1
 
@@ -210,17 +149,19 @@ class Checkpointer(NullCheckpointer):
     def keep(self, step: int, needed: Collection[int]) -> bool:
         self._tagged = [self._label(step) for step in needed]
         with stopping.deferred():
-            self._before = self._take(step)
-            self._save(self._label(step))
+            self._take(step)
+            self._begin(self._label(step))
         return True
 
     def restore(self, step: int) -> None:
+        self.wait()
         with ranks.propagate_errors():
             weights = self._kept(step).read("weights", like=self._like())["weights"]
             ranks.barrier()
         load_weights(self._policy, weights)
 
     def require(self, step: int) -> None:
+        self.wait()
         self._kept(step)
 
     def _kept(self, step: int) -> Checkpoint:
@@ -243,12 +184,12 @@ class Checkpointer(NullCheckpointer):
         with stopping.deferred():
             self._done[stage] = result
             self._stage, self._state, self._tagged = "", dict, []
-            self._before = self._take(0)
+            self._take(0)
             self._save(_safe(stage))
 
     @contextmanager
     def _guarded(self, step: int) -> Iterator[None]:
-        self._before = self._take(step)
+        self._take(step)
         self._batch, self._clean = None, True
         try:
             with ranks.propagate_errors():
@@ -258,10 +199,11 @@ class Checkpointer(NullCheckpointer):
         except Exception as error:
             raise self._failed(step, error) from error
 
-    def _take(self, step: int) -> State:
-        """The state of this moment; tensors are not copied."""
+    def _take(self, step: int) -> None:
+        """Hold the state of this moment; tensors are not copied."""
         weights = {n: p for n, p in self._policy.model.named_parameters() if p.requires_grad}
-        return {
+        self._taken += 1
+        self._before = {
             "verb": self._verb,
             "stage": self._stage,
             "step": step,
@@ -294,12 +236,37 @@ class Checkpointer(NullCheckpointer):
 
     def _save(self, label: str) -> None:
         """Write the state from before this step; all ranks together."""
+        self._begin(label)
+        self.wait()
+
+    def _begin(self, label: str) -> None:
+        """Begin to write the state from before this step; nothing where that was begun already."""
+        if self._begun == self._taken:
+            return
+        self.wait()
         about = {name: self._before[name] for name in ("verb", "stage", "step")}
         about["settings"] = self.settings
+        with self._told():
+            self._log.sync()
+            self._store.begin(label, self._before, about, self._tagged)
+        self._begun = self._taken
+        self._steps, self._written = 0, self._clock()
+
+    @property
+    def writing(self) -> bool:
+        """True while a checkpoint is on its way to the disk."""
+        return self._store.writing
+
+    def wait(self) -> None:
+        """Return when the checkpoint that was begun is whole; _NoCheckpoint where it cannot be."""
+        with self._told():
+            self._store.wait()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
         try:
             with ranks.propagate_errors():
-                self._log.sync()
-                self._store.save(label, self._before, about, self._tagged)
+                yield
         except OSError as error:
             names = self._store.names() if ranks.is_main() else []
             kept = f"the last one is {names[-1]}" if names else "there is none before it"
@@ -307,7 +274,14 @@ class Checkpointer(NullCheckpointer):
                 f"no checkpoint could be written to {self._store.directory}: {error.strerror}; "
                 f"{kept}; make room"
             ) from error
-        self._steps, self._written = 0, self._clock()
+
+    def _settle(self, error: Exception) -> None:
+        """Let the checkpoint be finished that was begun before `error` ended the run."""
+        try:
+            # where a rank is lost its end is an error, which comes at once
+            self._store.wait(10.0 if ranks.broken() else None)
+        except Exception as other:
+            error.add_note(f"the checkpoint that was being written failed too: {other}")
 
     def _failed(self, step: int, error: Exception) -> Exception:
         """What the run ends with, once the state before the step is safe."""
@@ -321,7 +295,8 @@ class Checkpointer(NullCheckpointer):
         elif isinstance(error, OSError) and error.strerror:
             line = f"{place}: {error.strerror} ({error.filename or self._run.path})"
         else:
-            line = f"{place}: {_first_line(error)}{self._kept_trace(step, error)}"
+            trace = keep_trace(self._run.failures / f"{self._label(step)}.txt", error)
+            line = f"{place}: {first_line(error)}{trace}"
         if not self._all_before(step):
             return Stopped(f"{line}; the step was half done, so the last checkpoint counts")
         try:
@@ -348,24 +323,8 @@ class Checkpointer(NullCheckpointer):
         batch = ranks.gather(self._batch and self._batch())[ranks.error_rank(error)]
         if batch is None:
             return ""
-        path = self._run.failures / self._label(step)
         state = {"stage": self._stage, "step": step, "weights": self._before["weights"]}
-        try:
-            write_checkpoint(path, {**state, "batch": batch})
-        except OSError as full:
-            return f"; its batch could not be kept ({full.strerror})"
-        return f"; its batch is kept for: rrgtrain replay {path}"
-
-    def _kept_trace(self, step: int, error: Exception) -> str:
-        if not ranks.is_main():
-            return ""
-        path = self._run.failures / f"{self._label(step)}.txt"
-        try:
-            self._run.failures.mkdir(exist_ok=True)
-            atomic_write(path, "".join(traceback.format_exception(error)))
-        except OSError:
-            return ""
-        return f" (traceback in {path})"
+        return keep_batch(self._run.failures / self._label(step), {**state, "batch": batch})
 
 
 def require_verb(run: RunDir, verb: str) -> None:
@@ -378,11 +337,6 @@ def require_verb(run: RunDir, verb: str) -> None:
 
 class _NoCheckpoint(Stopped):
     """The checkpoint itself could not be written: there is nothing more to try."""
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def _safe(name: str) -> str:

@@ -5,9 +5,9 @@ They are checked when read; the last and the tagged are kept.
 A checkpoint is a directory `<number>-<label>`: the large tensors as `torch.distributed.checkpoint`
 (DCP) writes them, every rank its shards, to be read on any number of ranks; `state.pt`, all else;
 and, written last, `manifest.json`: size and CRC-32 of every file, taken by the rank that wrote it.
-It is filled under a hidden name, brought to the disk, and then renamed; a directory without the
-dot is therefore complete, and what a crash left under a hidden name is removed by the next owner
-of the run. Old ones are hidden by a rename before they are deleted. So at every moment the newest
+`write` fills it, in a thread beside the training, under a hidden name, brings it to the disk, and
+renames it; a directory without the dot is therefore complete, and what a crash left under a hidden
+name is removed by the next owner of the run. Old ones are hidden by a rename before they are deleted. So at every moment the newest
 visible checkpoint is a whole one, unless the disk itself has lost something, which the checksums
 tell.
 
@@ -17,14 +17,11 @@ All ranks call the functions that read or write at once. Checkpoints of format 1
 
 from __future__ import annotations
 
-import errno
 import hashlib
-import io
 import json
 import pickle
 import re
 import warnings
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,18 +31,33 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from torch.distributed import checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import Metadata
 
 from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError, unreadable
-from rrgtrain.state.tree import put_back, take_out
-from rrgtrain.util.files import atomic_directory, atomic_write, remove_directory, remove_partial
+from rrgtrain.state.tree import put_back
+from rrgtrain.state.write import (
+    FORMAT,
+    MANIFEST,
+    STATE,
+    Bandwidth,
+    Buffers,
+    Write,
+    file_entry,
+    write_checkpoint,
+)
+from rrgtrain.util.files import remove_directory, remove_partial
 
-FORMAT = 2
-STATE, MANIFEST = "state.pt", "manifest.json"
+__all__ = [
+    "MANIFEST",
+    "STATE",
+    "Checkpoint",
+    "CheckpointStore",
+    "load_checkpoint",
+    "write_checkpoint",
+]
+
 _NAME = re.compile(r"(\d{6,})-(.+)")
-_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -100,6 +112,10 @@ class CheckpointStore:
         """keep: how many stay, at least 1. The disk needs room for one more while it is written."""
         self.directory, self.keep = directory, keep
         self._broken: set[str] = set()
+        self._write: Write | None = None
+        self._buffers: Buffers = {}
+        self.speed: Bandwidth | None = None
+        """That of the last write of this process."""
         if ranks.is_main():
             directory.mkdir(exist_ok=True)
             remove_partial(directory)
@@ -109,6 +125,49 @@ class CheckpointStore:
         found = [(int(m[1]), p.name) for p in self.directory.iterdir() if (m := _match(p))]
         return [name for _, name in sorted(found)]
 
+    def begin(
+        self,
+        label: str,
+        state: Any,
+        about: Mapping[str, Any] | None = None,
+        tagged: Iterable[str] = (),
+    ) -> Path:
+        """Copy `state` (see `tree.take_out`) and write it in the background, once `wait` is over.
+
+        `about` is for a look that does not read it all; JSON must hold it. tagged: labels of older
+        checkpoints that stay as long as this one does; of the others the oldest then go.
+        """
+        self.wait()
+        names = ranks.broadcast_from_main(self.names() if ranks.is_main() else [])
+        number = 1 + (int(names[-1].partition("-")[0]) if names else 0)
+        path = self.directory / f"{number:06d}-{label}"
+        about = {**(about or {}), "tagged": sorted(set(tagged))}
+        self._write = Write(path, state, about, self._buffers, self._remove_old)
+        return path
+
+    @property
+    def writing(self) -> bool:
+        """True while a checkpoint that was begun is not yet on the disk."""
+        return self._write is not None and not self._write.done
+
+    @property
+    def failed(self) -> bool:
+        """True when the checkpoint that was begun could not be written."""
+        return self._write is not None and self._write.failed
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return when what was begun is on the disk, or after `timeout` seconds.
+
+        Raises OSError where the disk refuses; nothing stays of it, and what was kept before is
+        untouched.
+        """
+        if self._write is None:
+            return
+        write, self._write = self._write, None
+        write.wait(timeout)
+        self.speed = write.speed
+        self._broken.clear()
+
     def save(
         self,
         label: str,
@@ -116,21 +175,10 @@ class CheckpointStore:
         about: Mapping[str, Any] | None = None,
         tagged: Iterable[str] = (),
     ) -> Path:
-        """Write a checkpoint of `state` (see `tree.take_out`) and remove the oldest.
-
-        `about` is for a look that does not read it all; JSON must hold it. tagged: labels of older
-        checkpoints that stay as long as this one does. Raises OSError where the disk refuses; what
-        was kept before is then untouched.
-        """
-        names = ranks.broadcast_from_main(self.names() if ranks.is_main() else [])
-        number = 1 + (int(names[-1].partition("-")[0]) if names else 0)
-        path = self.directory / f"{number:06d}-{label}"
-        write_checkpoint(path, state, {**(about or {}), "tagged": sorted(set(tagged))})
+        """`begin` and `wait`."""
         with ranks.propagate_errors():
-            if ranks.is_main():
-                self._remove_old()
-            ranks.barrier()
-        self._broken.clear()
+            path = self.begin(label, state, about, tagged)
+            self.wait()
         return path
 
     def labelled(self, label: str) -> Path:
@@ -201,32 +249,6 @@ class CheckpointStore:
         return None
 
 
-def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any] | None = None) -> None:
-    """Write `state` as the directory `path`.
-
-    It is there when it is whole, and not before.
-
-    Raises OSError where the disk refuses, TypeError for what a checkpoint cannot hold.
-    """
-    with ranks.propagate_errors():
-        skeleton, tensors = take_out(state)
-        with _directory(path) as partial:
-            _require_shared(partial)
-            _save_tensors(tensors, partial)
-            if ranks.is_main():
-                buffer = io.BytesIO()
-                torch.save(skeleton, buffer)
-                atomic_write(partial / STATE, buffer.getvalue())
-            own = [*partial.glob(f"__{ranks.rank()}_*")]
-            own += [partial / STATE, partial / ".metadata"] if ranks.is_main() else []
-            parts = ranks.gather({file.name: _entry(file) for file in own})
-            if ranks.is_main():
-                files = {name: entry for part in parts for name, entry in part.items()}
-                manifest = {"format": FORMAT, "about": dict(about or {}), "files": files}
-                atomic_write(partial / MANIFEST, json.dumps(manifest, indent=1))
-        ranks.barrier()
-
-
 def load_checkpoint(path: Path) -> Checkpoint:
     """Check one checkpoint, each rank its share of the files, and read its skeleton.
 
@@ -253,7 +275,7 @@ def _checked(path: Path) -> Checkpoint:
             raise ValueError(f"{name} has {size} bytes, wanted {entry.get('bytes')}")
         if "sha256" in entry and _sha256(path / name) != entry["sha256"]:
             raise ValueError(f"{name} has another SHA-256 than when it was written")
-        if "sha256" not in entry and _entry(path / name) != entry:
+        if "sha256" not in entry and file_entry(path / name) != entry:
             raise ValueError(f"{name} has another CRC-32 than when it was written")
     # Tensors and plain data only: a checkpoint never runs code.
     try:
@@ -273,33 +295,6 @@ _FILES = {1: (_TENSORS_1, STATE), FORMAT: (STATE, ".metadata")}
 
 
 @contextmanager
-def _directory(path: Path) -> Iterator[Path]:
-    """A directory that all ranks fill; rank 0 makes it, and gives it its name at the end."""
-    if ranks.is_main():
-        with atomic_directory(path) as partial:
-            yield ranks.broadcast_from_main(partial)
-    else:
-        yield ranks.broadcast_from_main(path)
-
-
-def _require_shared(directory: Path) -> None:
-    """OSError where a rank lacks rank 0's directory: DCP would make one of its own for its part."""
-    seen = ranks.gather(directory.is_dir())
-    if not all(seen):
-        reason = f"rank {seen.index(False)} does not see this directory, and all must share it"
-        raise OSError(errno.ENOENT, reason, str(directory))
-
-
-def _save_tensors(tensors: dict[str, torch.Tensor], directory: Path) -> None:
-    try:
-        with _alone_is_fine():
-            dcp.save(tensors, storage_writer=_Writer(directory), no_dist=ranks.size() == 1)
-    except CheckpointException as error:
-        cause, _ = next(iter(error.failures.values()))
-        raise cause from error
-
-
-@contextmanager
 def _alone_is_fine() -> Iterator[None]:
     """Hides DCP's warning that a process without others is one."""
     with warnings.catch_warnings():
@@ -311,22 +306,6 @@ def _sharded(size: torch.Size, dtype: torch.dtype, like: Any) -> torch.Tensor:
     from torch.distributed import tensor
 
     return tensor.empty(size, dtype=dtype, device_mesh=like.device_mesh, placements=like.placements)
-
-
-class _Writer(dcp.FileSystemWriter):
-    """DCP's writer, which tells a full disk as such.
-
-    `torch.save` raises a RuntimeError about its own position in the file in its place.
-    """
-
-    def write_data(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().write_data(*args, **kwargs)
-        except RuntimeError as error:
-            reason: BaseException | None = error
-            while reason is not None and not isinstance(reason, OSError):
-                reason = reason.__cause__ or reason.__context__
-            raise reason or error from None
 
 
 class _Reader(dcp.FileSystemReader):
@@ -364,15 +343,6 @@ _CLASSES = {
     },
     "pathlib": {"PosixPath"},
 }
-
-
-def _entry(path: Path) -> dict[str, int]:
-    """Size and CRC-32 of a file."""
-    size = crc = 0
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            size, crc = size + len(block), zlib.crc32(block, crc)
-    return {"bytes": size, "crc32": crc}
 
 
 def _sha256(path: Path) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from rrgtrain.dist.sharding import load_weights
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import SftSettings
-from rrgtrain.state.checkpointer import NullCheckpointer, Weights
+from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
 
 
 class Best:

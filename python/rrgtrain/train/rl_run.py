@@ -25,7 +25,7 @@ from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import RolloutEngine, TransformersEngine
 from rrgtrain.schema import Recipe
-from rrgtrain.state.checkpointer import NullCheckpointer, State
+from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import batch_row, zero_variance
 from rrgtrain.train.batch_order import batch_indices

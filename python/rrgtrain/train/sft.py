@@ -21,7 +21,7 @@ from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.schema import Recipe, SftSettings
-from rrgtrain.state.checkpointer import NullCheckpointer, State
+from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.best import chosen_of
 from rrgtrain.train.evaluate import chosen_value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,26 @@ def fail(store: CheckpointStore) -> None:
         store.save("rl-2", state())
 
 
+def overtake(store: CheckpointStore) -> None:
+    """The shards change, and the ranks speak to each other, while all wait before their writing."""
+    gate, real = threading.Event(), FileSystemWriter.write_data
+
+    def write_data(*args: Any, **options: Any) -> Any:
+        assert gate.wait(60)
+        return real(*args, **options)
+
+    FileSystemWriter.write_data = write_data  # type: ignore[method-assign, assignment]
+    weights = state()
+    path = store.begin("rl-1", weights)
+    for shard in weights["sharded"]:
+        shard.add_(1.0)
+        assert torch.equal(shard.full_tensor(), shard.full_tensor())
+    assert not any(ranks.gather(path.exists()))
+    gate.set()
+    store.wait()
+    read(store)
+
+
 def read(store: CheckpointStore) -> None:
     found = store.newest()
     assert found is not None
@@ -82,7 +103,7 @@ def read(store: CheckpointStore) -> None:
 
 
 def main(words: list[str]) -> int:
-    """words: one of write, fail, read; and the directory of the store."""
+    """words: one of write, fail, overtake, read; and the directory of the store."""
     with ranks.opened("fsdp2", 60.0, cuda=False), ranks.propagate_errors():
         globals()[words[0]](CheckpointStore(Path(words[1]), 2))
     ranks.close()

@@ -13,7 +13,8 @@ from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.schema import CheckpointSettings
-from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, require_verb
+from rrgtrain.state.checkpointer import Checkpointer, require_verb
+from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
 from tests.rrgtrain.policy.common import tiny_policy
@@ -49,9 +50,11 @@ class Loop:
 
     @property
     def names(self) -> list[str]:
+        self.checkpointer.wait()
         return CheckpointStore(self.run.resume, 9).names()
 
     def kept(self) -> Any:
+        self.checkpointer.wait()
         newest = CheckpointStore(self.run.resume, 9).newest()
         assert newest is not None
         return newest.state
@@ -118,6 +121,7 @@ def test_a_resumed_loop_goes_on_with_weights_place_and_log(run: RunDir, log: Run
     loop.begin()
     for _ in range(4):
         loop.step()
+    loop.checkpointer.wait()
     before = float(loop.weight[0])
     again = Loop(run, log, CheckpointSettings(steps=2))
     assert again.checkpointer.resume() == "at step 2 of rl" and again.checkpointer.within == "rl"
@@ -141,6 +145,7 @@ def test_kept_weights_stay_until_others_are_wanted(run: RunDir, log: RunLog) -> 
     loop.step()
     best = float(loop.weight.detach()[0])
     assert loop.checkpointer.keep(1, {1})
+    loop.checkpointer.wait()
     for _ in range(3):
         loop.step()
     assert loop.names == ["000001-rl-1", "000003-rl-3"]
@@ -153,6 +158,7 @@ def test_kept_weights_stay_until_others_are_wanted(run: RunDir, log: RunLog) -> 
     assert again.names == ["000001-rl-1", "000004-rl-4"], "a resumed run wants them too"
     again.checkpointer.restore(1)
     assert float(again.weight.detach()[0]) == best
+    again.checkpointer.wait()
     part = run.resume / "000001-rl-1" / "state.pt"
     part.write_bytes(part.read_bytes()[:-1])
     with pytest.raises(
@@ -189,6 +195,7 @@ def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:
     loop.begin()
     loop.step()
     loop.step()
+    loop.checkpointer.wait()
     require_verb(run, "rl")
     assert CheckpointStore(run.resume, 1).about()["settings"] == {"seed": "0"}
     with pytest.raises(UserError, match="was begun by another command; use: rrgtrain rl --resume"):

@@ -9,7 +9,7 @@ import os
 import pickle
 import resource
 import shutil
-import sys
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +20,9 @@ import pytest
 import torch
 from torch.distributed.checkpoint import filesystem
 
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
-from rrgtrain.state import store
+from rrgtrain.state import store, write
 from rrgtrain.state.store import MANIFEST, STATE, CheckpointStore, load_checkpoint
 from rrgtrain.util import files
 
@@ -104,10 +105,12 @@ def test_a_rank_on_a_disk_of_its_own_is_refused(
     """Its part would lie where no resume finds it."""
     kept = CheckpointStore(tmp_path / "resume", 1)
     kept.save("rl-1", state(1))
-    gather = store.ranks.gather
-    monkeypatch.setattr(
-        store.ranks, "gather", lambda value: [True, False] if value is True else gather(value)
-    )
+    gather = ranks.gather_aside
+
+    def other(group: Any, value: Any, error: Exception | None = None) -> list[Any]:
+        return [True, False] if value is True else gather(group, value, error)
+
+    monkeypatch.setattr(ranks, "gather_aside", other)
     with pytest.raises(OSError, match="rank 1 does not see this directory, and all must share it"):
         kept.save("rl-2", state(2))
     assert sorted(p.name for p in kept.directory.iterdir()) == ["000001-rl-1"]
@@ -214,8 +217,9 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
     assert not list((tmp_path / "r").iterdir())
 
 
-# Every file that writes a checkpoint: a crash is planted before each of their lines.
-WRITERS = {store.__file__, files.__file__}
+# Every file that writes a checkpoint: a crash is planted before each of their lines that the
+# writing thread comes to. The main thread only copies.
+WRITERS = {store.__file__, write.__file__, files.__file__}
 
 
 def at_line(number: int, action: Callable[[], None]) -> Callable:
@@ -247,9 +251,9 @@ def lines_of_a_save(directory: Path) -> int:
         seen += event == "line"
         return count
 
-    sys.settrace(count)
+    threading.settrace(count)
     kept.save("rl", state(4))
-    sys.settrace(None)
+    threading.settrace(None)  # type: ignore[arg-type]
     return seen
 
 
@@ -270,7 +274,7 @@ def test_killed_before_any_line_of_a_save_the_old_or_the_new_is_whole(
         child = os.fork()
         if child == 0:
             # as kill -9: nothing is cleaned up
-            sys.settrace(at_line(line, lambda: os._exit(9)))
+            threading.settrace(at_line(line, lambda: os._exit(9)))
             kept.save("rl", state(3))
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

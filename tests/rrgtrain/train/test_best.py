@@ -15,7 +15,7 @@ from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import EvalSettings, Recipe, SftSettings
-from rrgtrain.state.checkpointer import NullCheckpointer
+from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.best import BeforeConvergence, Best, chosen_of
 from rrgtrain.train.sft import SftRun, train_sft

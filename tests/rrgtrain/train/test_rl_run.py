@@ -12,7 +12,7 @@ import pytest
 
 from rrgtrain.algorithms import Group
 from rrgtrain.data.study import Study
-from rrgtrain.state.checkpointer import NullCheckpointer
+from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.train import rl_run as run_module
 from rrgtrain.train.step_record import StepRecord
 from rrgtrain.util.stopwatch import Stopwatch

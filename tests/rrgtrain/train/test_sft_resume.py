@@ -19,7 +19,8 @@ from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import CheckpointSettings, LoraSettings
-from rrgtrain.state.checkpointer import Checkpointer, NullCheckpointer, State
+from rrgtrain.state.checkpointer import Checkpointer
+from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.sft import SftResult, SftRun, train_sft
