@@ -1,4 +1,4 @@
-"""How long a checkpoint holds a step: written in the step, and written while training goes on.
+"""Measure how long a checkpoint holds a step, written in it and beside the training.
 
     python -m bench.checkpoint --mib 100 --pairs 5 [--device cuda]
 

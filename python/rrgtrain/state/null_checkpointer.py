@@ -1,4 +1,4 @@
-"""Keep nothing: the checkpointer of a loop outside a run directory, and what each call is for."""
+"""Keep nothing, in a loop outside a run directory; say what each call is for."""
 
 from __future__ import annotations
 

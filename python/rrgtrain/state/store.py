@@ -7,9 +7,9 @@ A checkpoint is a directory `<number>-<label>`: the large tensors as `torch.dist
 and, written last, `manifest.json`: size and CRC-32 of every file, taken by the rank that wrote it.
 `write` fills it, in a thread beside the training, under a hidden name, brings it to the disk, and
 renames it; a directory without the dot is therefore complete, and what a crash left under a hidden
-name is removed by the next owner of the run. Old ones are hidden by a rename before they are deleted. So at every moment the newest
-visible checkpoint is a whole one, unless the disk itself has lost something, which the checksums
-tell.
+name is removed by the next owner of the run. Old ones are hidden by a rename before they are
+deleted. So at every moment the newest visible checkpoint is a whole one, unless the disk itself has
+lost something, which the checksums tell.
 
 All ranks call the functions that read or write at once. Checkpoints of format 1, of one rank, with
 `tensors.safetensors` and SHA-256, are still read.

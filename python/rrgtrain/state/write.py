@@ -47,16 +47,17 @@ Buffers = dict[MetadataIndex, torch.Tensor]
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Bytes of the checkpoint that was written last, of all ranks, and the seconds it took."""
+    """Hold the bytes of a written checkpoint, of all ranks, and the seconds it took."""
 
     bytes: int
     seconds: float
 
 
 class Write:
-    """A checkpoint on its way to the disk; all ranks make one at once, and `wait` for it.
+    """Write a checkpoint in the background.
 
-    The directory `path` is there when it is whole, and not before.
+    All ranks make one at once, and `wait` for it. The directory `path` is there when it is
+    whole, and not before.
     """
 
     def __init__(
@@ -167,10 +168,10 @@ class Write:
 
 
 def write_checkpoint(path: Path, state: Any, about: Mapping[str, Any] | None = None) -> None:
-    """Write `state` as the directory `path`, which is there when it is whole, and not before.
+    """Write `state` as the directory `path`.
 
-    All ranks call it at once. Raises OSError where the disk refuses, TypeError for what a
-    checkpoint cannot hold.
+    The directory is there when it is whole, and not before. All ranks call it at once. Raises
+    OSError where the disk refuses, TypeError for what a checkpoint cannot hold.
     """
     with ranks.propagate_errors():
         Write(path, state, about or {}).wait()

@@ -1,4 +1,4 @@
-"""Checkpoints are written while training goes on: what they hold, who waits, how a failure ends."""
+"""Check checkpoints that are written while training goes on: bits, waits, failures."""
 
 from __future__ import annotations
 
