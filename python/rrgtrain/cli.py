@@ -26,6 +26,8 @@ DEFAULT_RECIPES = {
     "select": "deer",
     "plan": "editgrpo",
 }
+ON_GPUS = "On N GPUs: torchrun --nproc-per-node N -m %(prog)s ..."
+TRAINING_ON_GPUS = f"{ON_GPUS} scale.mode=fsdp2"
 # Of a command whose recipe is an option: its words are others.
 GENERATE_RECIPE = "editgrpo"
 # Two words, and a command of its own: it has a root and no recipe.
@@ -57,8 +59,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
-    def verb(name: str, text: str) -> argparse.ArgumentParser:
-        made = verbs.add_parser(name, help=text, description=text)
+    def verb(name: str, text: str, gpus: str | None = None) -> argparse.ArgumentParser:
+        made = verbs.add_parser(name, help=text, description=text, epilog=gpus)
         if name in DEFAULT_RECIPES:
             default = DEFAULT_RECIPES[name]
             made.add_argument(
@@ -74,11 +76,13 @@ def parser() -> argparse.ArgumentParser:
             )
         return made
 
-    demo = verb("demo", "run SFT and RL on synthetic radiographs and compare them")
+    demo = verb(
+        "demo", "run SFT and RL on synthetic radiographs and compare them", TRAINING_ON_GPUS
+    )
     demo.add_argument("--out", type=Path, help="directory of the run; default: runs/demo")
-    sft = verb("sft", "fine-tune on reports up to the validation plateau")
+    sft = verb("sft", "fine-tune on reports up to the validation plateau", TRAINING_ON_GPUS)
     sft.add_argument("--out", type=Path, help="directory of the run")
-    rl = verb("rl", "train a checkpoint by reinforcement learning")
+    rl = verb("rl", "train a checkpoint by reinforcement learning", TRAINING_ON_GPUS)
     rl.add_argument("--from", dest="start", help="checkpoint directory or hub name")
     rl.add_argument("--out", type=Path, help="directory of the run")
     for resumable in (demo, sft, rl):
@@ -88,7 +92,9 @@ def parser() -> argparse.ArgumentParser:
             metavar="RUN",
             help="resume the run in this directory from its newest checkpoint",
         )
-    evaluation = verb("eval", "score reports of a checkpoint on the test split, or those of files")
+    evaluation = verb(
+        "eval", "score reports of a checkpoint on the test split, or those of files", ON_GPUS
+    )
     evaluation.add_argument("--from", dest="start", help="checkpoint directory or hub name")
     evaluation.add_argument(
         "--predictions",
@@ -110,13 +116,13 @@ def parser() -> argparse.ArgumentParser:
     ):
         planning.add_argument(f"--{name}", type=float, metavar="GIB", help=text)
     planning.add_argument("--stage", choices=("sft", "rl"), default="rl", help="default: rl")
-    selection = verb("select", "choose the training studies that RL learns most from")
+    selection = verb("select", "choose the training studies that RL learns most from", ON_GPUS)
     # "" and not None: a random draw needs no policy, and the diverse one asks for it itself
     selection.add_argument("--from", dest="start", default="", help="fine-tuned checkpoint")
     selection.add_argument(
         "--out", type=Path, required=True, help="directory of the subset; resumes one that is there"
     )
-    generation = verb("generate", "write reports of the images below a directory")
+    generation = verb("generate", "write reports of the images below a directory", ON_GPUS)
     # the same names as in the other commands: checkpoint and settings are read alike
     generation.add_argument("start", metavar="CHECKPOINT", help="checkpoint directory or hub name")
     generation.add_argument("folder", type=Path, metavar="FOLDER", help="directory of the images")

@@ -48,10 +48,10 @@ TITLES = {
 }
 
 
+# Commands that several processes share.
+SPREAD = ("demo", "sft", "rl", "eval", "select", "generate")
 # Commands that `--resume` goes on with.
 RESUMABLE = ("demo", "sft", "rl")
-# Commands that several processes share.
-SPREAD = ("demo", "sft", "rl", "eval")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -64,8 +64,6 @@ def run(options: argparse.Namespace) -> int:
         return replay(options.batch)
     if options.verb == "data check":
         return data_check(options)
-    if options.verb == "generate":
-        return generate(options)
     if options.verb == "plan":
         return plan(options)
     if options.verb == "eval" and options.predictions:
@@ -75,14 +73,24 @@ def run(options: argparse.Namespace) -> int:
         out, recipe = resume, resumed_recipe(resume, options.overrides)
     else:
         recipe = recipe_of(options)
-    require_trackers(recipe.log)
+    if options.verb != "generate":
+        require_trackers(recipe.log)
     cuda = recipe.policy.device == "cuda" or (
         recipe.policy.device == "auto" and torch.cuda.is_available()
     )
-    with ranks.opened(recipe.scale.mode, recipe.scale.timeout, cuda=cuda), ranks.propagate_errors():
+    mode = recipe.scale.mode
+    if options.verb not in RESUMABLE:
+        # nothing is trained: whoever torchrun has started takes part, each with a whole policy
+        mode = "fsdp2" if ranks.processes() > 1 else "none"
+    with ranks.opened(mode, recipe.scale.timeout, cuda=cuda):
         ranks.go_on_by(lambda: _how_to_go_on(options.verb, out))
-        require_alike(recipe)
-        _run(options.verb, recipe, out, resume=resume is not None)
+        with ranks.propagate_errors():
+            require_alike(recipe)
+        if options.verb == "generate":
+            generate(recipe, Wish(options.folder, out, options.study, options.context))
+            return 0
+        with ranks.propagate_errors():
+            _run(options.verb, recipe, out, resume=resume is not None)
     return 0
 
 
@@ -141,7 +149,11 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
 
 
 def _how_to_go_on(verb: str, out: Path) -> str:
-    if RunDir(out).config.is_file():
+    if verb == "generate":
+        return "the reports written are kept: give the same command again to go on"
+    if verb == "select":
+        return "give the same command again to go on"
+    if verb in RESUMABLE and RunDir(out).config.is_file():
         return f"go on with: {_started()} {verb} --resume {shlex.quote(str(out))}"
     return "nothing was saved: start it again with the same command"
 
@@ -292,21 +304,19 @@ def report(paths: Sequence[Path], out: Path | None = None) -> int:
     return 0
 
 
-def generate(options: argparse.Namespace) -> int:
+def generate(recipe: Recipe, wish: Wish) -> None:
     """Write reports of the images below a directory."""
-    wish = Wish(options.folder, options.out, options.study, options.context)
-    again = "give the same command again"
     try:
-        generate_reports(recipe_of(options), wish)
+        with ranks.propagate_errors():
+            generate_reports(recipe, wish)
     except Stopped as stopped:
-        stopped.args = (f"{stopped}; the reports written are kept: {again} to go on",)
+        stopped.args = (f"{stopped}; {_how_to_go_on('generate', wish.out)}",)
         raise
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        line = f"{error.strerror}: make room for {wish.out}, and {again}"
+        line = f"{error.strerror}: make room for {wish.out}, and give the same command again"
         raise Stopped(line) from error
-    return 0
 
 
 def replay(path: Path) -> int:

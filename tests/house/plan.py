@@ -57,7 +57,7 @@ DOORS = {
     "rrgclinical.rules": "assertion concepts sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgtrain.data": ("arrange check_images folder guess image_memory images load published study"),
-    "rrgtrain.dist": "nodes ranks sharding",
+    "rrgtrain.dist": "gathered nodes ranks sharding",
     "rrgtrain.log": "logs trackers",
     "rrgtrain.plan": "machine",
     "rrgtrain.policy": (
@@ -76,8 +76,8 @@ DOORS = {
     "rrgtrain.select": "records statistics subset training_subset weight",
     "rrgtrain.state": "checkpointer experiment null_checkpointer rundir store tree",
     "rrgtrain.train": (
-        "batch_order evaluate loader optim reference rl rl_run sft speed step_record "
-        "target_text vision_warmup"
+        "batch_order evaluate loader optim policy_sampler reference rl rl_run sft speed "
+        "step_record target_text vision_warmup"
     ),
     "rrgtrain.util": "files processes progress resolve stop stopwatch",
 }

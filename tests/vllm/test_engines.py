@@ -37,6 +37,7 @@ from rrgtrain.rollout import (
 from rrgtrain.rollout.vllm_engine import save_for_serving
 from rrgtrain.rollout.vllm_server import serve_command
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from tests.rrgtrain.common import policy_and_prompts, recipe, studies
@@ -292,7 +293,7 @@ def test_the_loop_trains_on_what_vllm_samples(engine: RolloutEngine, tmp_path: P
             lambda: {"micro_f1": 0.5},
             run.checkpoints / "rl",
             log,
-            sampler=engine,
+            sampler=PolicySampler(lambda _: engine),
         )
         train_rl(loop)
     rows = [row for row in read_metrics(run.metrics) if row["phase"] == "editgrpo"]

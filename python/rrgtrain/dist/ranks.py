@@ -136,6 +136,13 @@ def broadcast_from_main(value: T) -> T:
     return gather(value)[0]
 
 
+def from_main(make: Callable[[], T]) -> T:
+    """Let rank 0 make a value, and hand it to all."""
+    made: Any = make() if is_main() else None
+    value: T = gather(made)[0]
+    return value
+
+
 def summed(values: Mapping[str, float]) -> dict[str, float]:
     """Sums over the ranks; a name that a rank lacks counts 0 there."""
     parts = gather(dict(values))

@@ -11,9 +11,9 @@ rollout gathers them inside the node, and gradients are summed over all.
 A decoder layer is a unit of `fully_shard`, and all that is outside the layers (embedding, head,
 vision tower) another, the root, which stays gathered during an update. Text of unequal length is
 allowed, but every rank runs as many forwards as the others (`pad_to_lockstep`), and none of a
-vision tower of its own: ranks whose groups have no images would wait for ever. Rollouts gather all
-weights first (`summon_full`), once for a batch, since sequences of unequal length decode in unequal
-numbers of steps; for that time every rank holds the whole model in `policy.dtype`.
+vision tower of its own: ranks whose groups have no images would wait for ever. Rollouts read
+whole weights in `policy.dtype`, since sequences of unequal length decode in unequal numbers of
+steps: a copy (`gathered.py`), or, for a push to vLLM, the policy's own inside `summon_full`.
 
 What never trains keeps the dtype it was loaded in. In a world of one `fully_shard` leaves it
 alone, so that no second copy is made.
@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rrgtrain.dist import nodes, ranks
+from rrgtrain.dist import gathered, nodes, ranks
 from rrgtrain.errors import UserError
 
 T = TypeVar("T")
@@ -242,6 +242,7 @@ def load_weights(policy: Shardable, weights: dict[str, torch.Tensor]) -> None:
 
     Raises UserError where the policy lacks one or has it in another shape.
     """
+    gathered.drop(policy)
     parameters = dict(policy.model.named_parameters())
     for name, value in weights.items():
         parameter = parameters.get(name)
@@ -276,6 +277,8 @@ def _shard(policy: Shardable, together: int) -> None:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
     alone = ranks.size() == 1
+    gathered.drop(policy)
+    gathered.keep_plain(policy.model)
     root = _Root(policy.model)
     options: dict[str, Any] = {
         "mesh": nodes.mesh(policy.device.type, together),

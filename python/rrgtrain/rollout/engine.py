@@ -129,12 +129,15 @@ class RolloutEngine(Protocol):
 
 
 @contextmanager
-def sampling(engine: RolloutEngine, policy: Policy, step: int | None = None) -> Iterator[None]:
+def sampling(
+    engine: RolloutEngine, policy: Policy, step: int | None = None, *, keep: bool = False
+) -> Iterator[None]:
     """Let `engine.generate` be called inside, with the policy's weights of `step`.
 
     All ranks enter and leave together. Inside, the policy is in evaluation mode, without
     gradients, and its weights are gathered: all of them, or what the vision tower needs where the
-    engine has weights of its own. Afterwards the engine has given its memory back.
+    engine has weights of its own. Afterwards the engine has given its memory back, unless `keep` says
+    that more will be sampled from these weights.
     """
     was_training = policy.model.training
     policy.model.eval()
@@ -143,6 +146,7 @@ def sampling(engine: RolloutEngine, policy: Policy, step: int | None = None) -> 
             engine.update(policy, step)
             with sharding.summon_full(policy, layers=not engine.own_kernels):
                 yield
-        engine.release()
+        if not keep:
+            engine.release()
     finally:
         policy.model.train(was_training)

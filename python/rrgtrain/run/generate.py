@@ -12,19 +12,20 @@ import json
 import shutil
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
 from PIL import Image
 
-from rrgtrain.data.folder import read_folder, with_context
+from rrgtrain.data.folder import Folder, read_folder, with_context
 from rrgtrain.data.images import read_image
 from rrgtrain.data.study import Study
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.network import ARCHITECTURES, sees_images
 from rrgtrain.policy.policy import Policy
@@ -32,11 +33,13 @@ from rrgtrain.policy.prompt import EncodedPrompt, encode_prompt, refuse_images
 from rrgtrain.policy.remembered import TINY
 from rrgtrain.policy.template import check_prompt
 from rrgtrain.rewards.blocks import report_of
-from rrgtrain.rollout import RolloutEngine, SamplingRequest, build_engine, require_engine
+from rrgtrain.rollout import SamplingRequest
 from rrgtrain.run.generated import GeneratedFile, describe_images, digest_of
-from rrgtrain.run.session import check_start, load_for
+from rrgtrain.run.preflight import require_sampling
+from rrgtrain.run.session import check_start, load_for, sampler_of
 from rrgtrain.schema import PROMPT_STYLES, Recipe
-from rrgtrain.train.evaluate import write_batch
+from rrgtrain.train.evaluate import in_rounds, write_batch
+from rrgtrain.train.policy_sampler import Sample
 from rrgtrain.util.progress import Bar, progress
 
 WARNING = (
@@ -52,6 +55,14 @@ class Decoded:
 
     images: list[Image.Image]
     described: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """Images of a study as `describe_images` gives them, and the fields of its line."""
+
+    images: list[dict[str, Any]]
+    fields: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -72,6 +83,31 @@ def generate_reports(recipe: Recipe, wish: Wish) -> int:
     Raises:
         UserError: bad input, or, when all else is written, images that cannot be read.
     """
+    folder, studies, origin = ranks.from_main(lambda: _look(recipe, wish))
+    require_sampling(recipe, _served(wish.out), {"eval.max_new_tokens": recipe.eval.max_new_tokens})
+    with GeneratedFile(wish.out, origin) if ranks.is_main() else nullcontext() as file:
+        done = ranks.from_main(lambda: set(file.done) if file is not None else set())
+        missing = [study for study in studies if study.id not in done]
+        if file is not None:
+            _check_done(file, studies, folder.root)
+            _errors_of(wish.out).unlink(missing_ok=True)
+        ranks.barrier()
+        errors = (
+            _write(recipe, wish.out, missing, folder.root, file, len(studies)) if missing else 0
+        )
+        if file is not None:
+            written = len(missing) - errors
+            print(f"reports: {wish.out} ({written} written, {len(studies)} studies)")
+    if errors:
+        raise UserError(
+            f"{errors} of {len(studies)} studies have no report: their images cannot be read, see "
+            f"{_errors_of(wish.out)}; mend them, and give the same command again"
+        )
+    return len(missing)
+
+
+def _look(recipe: Recipe, wish: Wish) -> tuple[Folder, Sequence[Study], dict[str, Any]]:
+    """List the folder, its studies with their context, and what all their lines will hold."""
     folder = read_folder(wish.folder, wish.study)
     studies, told = folder.studies, 0
     if wish.context is not None:
@@ -83,18 +119,7 @@ def generate_reports(recipe: Recipe, wish: Wish) -> int:
         _say(f"left out below {folder.root}: {listed}")
     if wish.context is not None:
         _say(f"{wish.context} tells of {told} of {len(studies)} studies")
-    with GeneratedFile(wish.out, _origin(recipe, wish)) as file:
-        missing = [study for study in studies if study.id not in file.done]
-        _check_done(file, studies, folder.root)
-        _errors_of(wish.out).unlink(missing_ok=True)
-        errors = _write(recipe, missing, folder.root, file, len(studies)) if missing else 0
-        print(f"reports: {wish.out} ({len(missing) - errors} written, {len(studies)} studies)")
-    if errors:
-        raise UserError(
-            f"{errors} of {len(studies)} studies have no report: their images cannot be read, see "
-            f"{_errors_of(wish.out)}; mend them, and give the same command again"
-        )
-    return len(missing)
+    return folder, studies, _origin(recipe, wish)
 
 
 def _check_done(file: GeneratedFile, studies: Sequence[Study], root: Path) -> None:
@@ -162,42 +187,53 @@ def _errors_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.errors.jsonl")
 
 
+def _served(out: Path) -> Path:
+    return out.with_name(f".{out.name}.served")
+
+
 def _write(
-    recipe: Recipe, studies: Sequence[Study], root: Path, file: GeneratedFile, total: int
+    recipe: Recipe,
+    out: Path,
+    studies: Sequence[Study],
+    root: Path,
+    file: GeneratedFile | None,
+    total: int,
 ) -> int:
-    """Write the reports of `studies`; return how many have none, their images being broken."""
-    served = file.path.with_name(f".{file.path.name}.served")
-    listed, errors = _errors_of(file.path), 0
-    require_engine(recipe, served)
+    """Write the reports of `studies`; return how many have none, their images being broken.
+
+    Of several ranks, each writes batches, and rank 0, which has the file, writes them down.
+    """
     policy = load_for(recipe, recipe.policy.path, masters=False)
     policy.model.eval()
+    size, errors = recipe.eval.batch, 0
+    chunks = [studies[begin : begin + size] for begin in range(0, len(studies), size)]
+    own = [study for chunk in ranks.shard(chunks) for study in chunk]
     bar: Bar[int] = progress(total, "generate", done=total - len(studies))
-    chunk: list[tuple[Study, EncodedPrompt, list[dict[str, Any]]]] = []
-
-    def write() -> None:
-        if chunk:
-            _write_chunk(recipe, policy, engine, chunk, file)
-            bar.advance(len(chunk))
-            chunk.clear()
-
+    sampler = sampler_of(recipe, _served(out))
     try:
-        with closing(build_engine(recipe, policy, served)) as engine, bar, torch.no_grad():
-            engine.update(policy)
-            for study, decoded in _decoded(studies, root):
-                prompt = _encoded(policy, study, decoded, recipe.policy.prompt)
-                if isinstance(decoded, UserError) or isinstance(prompt, UserError):
-                    errors += 1
-                    with listed.open("a", encoding="utf-8") as lines:
-                        lines.write(json.dumps({"id": study.id, "error": str(prompt)}) + "\n")
-                    bar.advance()
-                    continue
-                chunk.append((study, prompt, decoded.described))
-                if len(chunk) == recipe.eval.batch:
-                    write()
-            write()
+        decoded = closing(_decoded(own, root))
+        with closing(sampler), decoded as ahead, sampler.weights(policy) as sample, bar:
+            for outcomes in in_rounds(
+                chunks,
+                lambda chunk: _write_chunk(recipe, policy, sample, islice(ahead, len(chunk))),
+            ):
+                for study, outcome in outcomes:
+                    errors += isinstance(outcome, UserError)
+                    if file is not None:
+                        _keep(file, study, outcome)
+                bar.advance(len(outcomes))
     finally:
-        shutil.rmtree(served, ignore_errors=True)
+        if ranks.is_main():
+            shutil.rmtree(_served(out), ignore_errors=True)
     return errors
+
+
+def _keep(file: GeneratedFile, study: Study, outcome: Written | UserError) -> None:
+    if isinstance(outcome, Written):
+        file.add(study, outcome.images, outcome.fields)
+        return
+    with _errors_of(file.path).open("a", encoding="utf-8") as lines:
+        lines.write(json.dumps({"id": study.id, "error": str(outcome)}) + "\n")
 
 
 def _encoded(
@@ -214,7 +250,7 @@ def _encoded(
         return UserError(f"{study.images[0].path}: {error}; crop or scale it first")
 
 
-def _decoded(studies: Sequence[Study], root: Path) -> Iterator[tuple[Study, Decoded | UserError]]:
+def _decoded(studies: Sequence[Study], root: Path) -> Generator[tuple[Study, Decoded | UserError]]:
     """Decode the images of each study in threads, a few studies ahead; or the reason against it."""
 
     def read(study: Study) -> Decoded | UserError:
@@ -244,16 +280,29 @@ def _decoded(studies: Sequence[Study], root: Path) -> Iterator[tuple[Study, Deco
 def _write_chunk(
     recipe: Recipe,
     policy: Policy,
-    engine: RolloutEngine,
-    chunk: Sequence[tuple[Study, EncodedPrompt, list[dict[str, Any]]]],
-    file: GeneratedFile,
-) -> None:
-    studies, prompts, described = zip(*chunk, strict=True)
+    sample: Sample,
+    chunk: Iterable[tuple[Study, Decoded | UserError]],
+) -> list[tuple[Study, Written | UserError]]:
+    """Write the reports of a batch of studies, or say why one has none, in their order."""
+    order: list[Study] = []
+    found: dict[str, Written | UserError] = {}
+    ready: list[tuple[Study, EncodedPrompt, Decoded]] = []
+    for study, decoded in chunk:
+        order.append(study)
+        prompt = _encoded(policy, study, decoded, recipe.policy.prompt)
+        if isinstance(prompt, UserError):
+            found[study.id] = prompt
+        elif isinstance(decoded, Decoded):
+            ready.append((study, prompt, decoded))
+    studies = [study for study, _, _ in ready]
+    request = _request(recipe, studies, [prompt for _, prompt, _ in ready])
     blocks = recipe.reward.blocks
-    written = write_batch(policy, studies, _request(recipe, studies, prompts), engine.generate)
-    for study, images, (text, finished) in zip(studies, described, written, strict=True):
+    reports = write_batch(policy, studies, request, sample)
+    for (study, _, decoded), (text, finished) in zip(ready, reports, strict=True):
         fields = {"report": report_of(text, blocks), "finished": finished}
-        file.add(study, images, fields if blocks == "none" else {**fields, "text": text})
+        fields = fields if blocks == "none" else {**fields, "text": text}
+        found[study.id] = Written(decoded.described, fields)
+    return [(study, found[study.id]) for study in order]
 
 
 def _request(

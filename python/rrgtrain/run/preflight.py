@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from rrgtrain.algorithms import Algorithm
 from rrgtrain.data.arrange import longest_text
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
+from rrgtrain.rollout import require_engine
 from rrgtrain.schema import Recipe
 from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.evaluate import metric_names, require_metric
@@ -22,6 +24,22 @@ from rrgtrain.train.target_text import check_template, target_text
 PROBE = "No pleural effusion."
 
 Splits = Mapping[str, list[Study]]
+
+
+def require_sampling(recipe: Recipe, directory: Path, lengths: Mapping[str, int]) -> None:
+    """Raise UserError where the engine of `rollout.engine` is not there, or has no room.
+
+    directory: as in `build_engine`. lengths: the settings that say how long a report may become,
+    and what they say. Called before images are read: prompts come on top, and are measured later.
+    """
+    settings = recipe.rollout
+    for name, length in lengths.items():
+        if settings.engine == "vllm" and length >= settings.max_model_len:
+            raise UserError(
+                f"{name}={length} leaves no room for a prompt in rollout.max_model_len="
+                f"{settings.max_model_len}; lower the first or raise the second"
+            )
+    require_engine(recipe, directory)
 
 
 def split_of(studies: Splits, name: str) -> list[Study]:

@@ -9,7 +9,9 @@ judges the draw; its last row is the share of zero-variance groups that no ranki
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -20,13 +22,20 @@ from rrgkern import diagnostic_diversity, philox_seed
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.data.check_images import check_images
 from rrgtrain.data.study import Study
+from rrgtrain.dist import nodes, ranks
 from rrgtrain.errors import UserError
-from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import SamplingRequest, generate
-from rrgtrain.run.preflight import held_back, split_of
-from rrgtrain.run.session import broken_images, open_data, remembered_root, start_policy
+from rrgtrain.rollout import SamplingRequest
+from rrgtrain.run.preflight import held_back, require_sampling, split_of
+from rrgtrain.run.session import (
+    SERVED,
+    broken_images,
+    open_data,
+    remembered_root,
+    sampler_of,
+    start_policy,
+)
 from rrgtrain.schema import Recipe
 from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, print_statistics, table_7
@@ -34,6 +43,7 @@ from rrgtrain.select.subset import Subset
 from rrgtrain.select.training_subset import training_subset
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.train.evaluate import in_rounds
 from rrgtrain.util.progress import Bar, progress
 
 SUBSET, RECORDS = "subset.json", "sampled.jsonl"
@@ -53,20 +63,39 @@ def select(recipe: Recipe, out: Path) -> Subset:
             "or use select.method=random"
         )
     rewards = RewardService(recipe.reward)
-    with RunDir.create(out, resume=_begun(recipe, out)) as run:
+    with ranks.main_first():
+        run = RunDir(out)
+        if ranks.is_main():
+            run = RunDir.create(out, resume=_begun(recipe, out))
+    with run:
+        if recipe.select.method == "diversity":
+            lengths = {"rl.max_new_tokens": recipe.rl.max_new_tokens}
+            require_sampling(recipe, out / SERVED, lengths)
         with held_back():
-            studies = open_data(recipe, out, broken_images(recipe))
+            broken = broken_images(recipe)
+            with nodes.first_here():
+                studies = open_data(recipe, out, broken)
             train = training_subset(recipe, split_of(studies, "train"), rewards.labeller)
-        dump_config(recipe, run.config)
+        if ranks.is_main():
+            dump_config(recipe, run.config)
         if recipe.select.method == "random":
             subset = _random(recipe, train)
         else:
-            check_images(train, remembered_root(recipe))
+            if ranks.is_main():
+                check_images(train, remembered_root(recipe))
             rewards.fit(train)
-            records = Records(out / RECORDS)
+            records = Records(out / RECORDS) if ranks.is_main() else None
             _sample(recipe, studies, train, rewards, records, out)
-            subset = _diverse(recipe, train, records)
-        subset.save(out / SUBSET)
+
+            def draw() -> Subset:
+                assert records is not None, "rank 0 has them"
+                return _diverse(recipe, train, records)
+
+            subset = ranks.from_main(draw)
+        if ranks.is_main():
+            subset.save(out / SUBSET)
+    if not ranks.is_main():
+        return subset
     if subset.statistics:
         print_statistics(subset.statistics)
     print(f"subset: {out / SUBSET} ({len(subset.chosen)} of {len(train)} studies)")
@@ -131,34 +160,44 @@ def _sample(
     studies: dict[str, list[Study]],
     train: Sequence[Study],
     rewards: RewardService,
-    records: Records,
+    records: Records | None,
     out: Path,
 ) -> None:
-    missing = [i for i, study in enumerate(train) if study.id not in records.found]
+    """Sample and read what `records` lacks; of several ranks, rank 0 has them and writes."""
+    done = ranks.from_main(lambda: set(records.found) if records is not None else set())
+    missing = [i for i, study in enumerate(train) if study.id not in done]
     if not missing:
         return
     policy, prompts = start_policy(recipe, studies, out, resume=True)
     bar: Bar[int] = progress(len(train), "select", done=len(train) - len(missing))
     size = recipe.select.batch
     chunks = [missing[begin : begin + size] for begin in range(0, len(missing), size)]
-    with bar:
-        ahead = prompts.ahead([train[i] for i in chunk] for chunk in chunks)
-        for chunk, encoded in zip(chunks, ahead, strict=True):
-            reports = _reports(recipe, policy, encoded, chunk)
-            records.add(_read([train[i] for i in chunk], reports, rewards))
-            bar.advance(len(chunk))
+    ahead = prompts.ahead([train[i] for i in chunk] for chunk in ranks.shard(chunks))
+    sampler = sampler_of(recipe, out / SERVED)
+    try:
+        with closing(sampler), closing(ahead), sampler.weights(policy) as sample, bar:
+
+            def read(chunk: Sequence[int]) -> list[Record]:
+                rollouts = sample(_request(recipe, next(ahead), chunk))
+                reports = [[policy.codec.decode(r.ids) for r in group] for group in rollouts]
+                return _read([train[i] for i in chunk], reports, rewards)
+
+            for found in in_rounds(chunks, read):
+                if records is not None:
+                    records.add(found)
+                bar.advance(len(found))
+    finally:
+        if ranks.is_main():
+            shutil.rmtree(out / SERVED, ignore_errors=True)
 
 
-def _reports(
-    recipe: Recipe,
-    policy: Policy,
-    prompts: list[EncodedPrompt],
-    chunk: Sequence[int],
-) -> list[list[str]]:
+def _request(
+    recipe: Recipe, prompts: Sequence[EncodedPrompt], chunk: Sequence[int]
+) -> SamplingRequest:
     """K nucleus samples of each study; a study's draws depend on run, study and place alone."""
     settings = recipe.select
     places = range(settings.samples)
-    request = SamplingRequest(
+    return SamplingRequest(
         prompts,
         group=settings.samples,
         temperature=settings.temperature,
@@ -166,8 +205,6 @@ def _reports(
         max_new_tokens=recipe.rl.max_new_tokens,
         seeds=[[philox_seed(recipe.seed, STEP, i, k) for k in places] for i in chunk],
     )
-    rollouts = generate(policy, request)
-    return [[policy.codec.decode(r.ids) for r in group] for group in rollouts]
 
 
 def _read(

@@ -33,6 +33,7 @@ from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.labellers import SpreadLabeller
 from rrgtrain.rewards.model_files import check_model_files
+from rrgtrain.rollout import build_engine
 from rrgtrain.run.alike import require_same_data
 from rrgtrain.run.preflight import (
     check_data,
@@ -43,13 +44,16 @@ from rrgtrain.run.preflight import (
 )
 from rrgtrain.schema import PROMPT_STYLES, Recipe
 from rrgtrain.select import training_subset
-from rrgtrain.train.evaluate import Evaluation, evaluate
+from rrgtrain.train.evaluate import Evaluation, evaluate, write_reports
 from rrgtrain.train.loader import PromptLoader
+from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.target_text import with_findings
 from rrgtrain.train.vision_warmup import warm_up_vision
 from rrgtrain.util.files import atomic_directory
 from rrgtrain.util.progress import Bar, progress
 
+SERVED = "served"
+"""Where a run keeps what vLLM reads of its policy."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -64,14 +68,21 @@ class Session:
     prompts: PromptLoader
     rewards: RewardService
     chosen: list[Study] = field(default_factory=list)
+    sampler: PolicySampler = field(default_factory=PolicySampler)
 
     def evaluate(
         self, split: str, *, limit: int | None = None, description: str | None = None
     ) -> Evaluation:
         studies, settings = self.split(split)[:limit], self.recipe.eval
-        return evaluate(
-            self.policy, self.prompts, studies, self.rewards, settings, description=description
+        reports = write_reports(
+            self.policy,
+            self.prompts,
+            studies,
+            settings,
+            sampler=self.sampler,
+            description=description,
         )
+        return evaluate(reports, studies, self.rewards, settings)
 
     def split(self, name: str) -> list[Study]:
         return split_of(self.studies, name)
@@ -80,6 +91,11 @@ class Session:
         """Greedy evaluation of the validation split, for the loops."""
         split, limit = validation_split(self.studies), self.recipe.eval.limit
         return lambda: self.evaluate(split, limit=limit).metrics()
+
+
+def sampler_of(recipe: Recipe, served: Path) -> PolicySampler:
+    """Sample with the engine of `rollout.engine`; what vLLM reads goes to `served`."""
+    return PolicySampler(lambda policy: build_engine(recipe, policy, served))
 
 
 def phantom_root(recipe: Recipe, work: Path) -> Path:
@@ -298,7 +314,8 @@ def open_session(
         policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)
     # dropout draws anew on every rank
     _seed(recipe.seed + ranks.rank())
-    return Session(recipe, studies, policy, prompts, rewards, chosen)
+    sampler = sampler_of(recipe, work / SERVED)
+    return Session(recipe, studies, policy, prompts, rewards, chosen, sampler)
 
 
 def _seed(seed: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +17,8 @@ from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.policy.trainable import training_only
-from rrgtrain.rollout import build_engine, require_engine
-from rrgtrain.run.session import Session, TrainingPlan, check_start, load_for, open_session
+from rrgtrain.run.preflight import require_sampling
+from rrgtrain.run.session import SERVED, Session, TrainingPlan, check_start, load_for, open_session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
 from rrgtrain.state.experiment import require_settled, settled
@@ -32,8 +32,6 @@ from rrgtrain.train.sft import SftResult, SftRun, train_sft
 from rrgtrain.train.step_record import Recorder, StepRecords
 from rrgtrain.util.files import remove_partial
 
-SERVED = "served"
-"""Where a run keeps what vLLM reads of its policy."""
 SPENT = "spent"
 """Where the processes of a run write what their endpoints have cost."""
 
@@ -83,8 +81,11 @@ class Stages:
             reward = dataclasses.replace(recipe.reward, cache=str(out / "cache"))
             recipe = dataclasses.replace(recipe, reward=reward)
         algorithm = build_algorithm(recipe) if rl else None
+        lengths = {"eval.max_new_tokens": recipe.eval.max_new_tokens}
         if rl:
-            require_engine(recipe, out / SERVED)
+            lengths["rl.max_new_tokens"] = recipe.rl.max_new_tokens
+        require_sampling(recipe, out / SERVED, lengths)
+        if rl:
             check_reference(recipe, out)
         with ranks.main_first():
             run = RunDir.create(out, resume=resume) if ranks.is_main() else RunDir(out)
@@ -148,6 +149,7 @@ class Stages:
                     self.log,
                     until_plateau=until_plateau,
                     checkpointer=self.checkpointer,
+                    sampler=session.sampler,
                 )
             )
             self.checkpointer.finish("sft", self._state(result))
@@ -167,10 +169,7 @@ class Stages:
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
             policy.model = load_for(recipe, self.tuned, masters=True).model
         every = recipe.log.records if ranks.is_main() else 0
-        with (
-            self.checkpointer.running(),
-            closing(build_engine(recipe, policy, self.run.path / SERVED)) as sampler,
-        ):
+        with self.checkpointer.running():
             # the run, optimiser included, is gone before the stage is written
             result = train_rl(
                 RlRun(
@@ -185,7 +184,7 @@ class Stages:
                     self.log,
                     record=StepRecords(self.run.steps, every, record),
                     checkpointer=self.checkpointer,
-                    sampler=sampler,
+                    sampler=session.sampler,
                 )
             )
             kept = {**self._state(result), "record": record.state_dict() if record else None}
@@ -199,12 +198,14 @@ class Stages:
         if (found := self.checkpointer.result(stage)) is not None:
             studies = self.session.split(settings.split)[: settings.limit]
             return Evaluation.from_state(studies, found)
+        self.session.sampler.step = None  # it may be the best of them
         try:
             evaluation = self.session.evaluate(
                 settings.split, limit=settings.limit, description=stage
             )
         except RewardError as error:
             raise Stopped(f"{stage}: {error}") from error
+        self.session.sampler.release(self.session.policy)
         self.checkpointer.finish(stage, evaluation.state_dict())
         return evaluation
 
@@ -223,10 +224,12 @@ class Stages:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        try:
-            self.log.close()
-        finally:
-            self.run.close()
+        with ExitStack() as stack:
+            stack.callback(self.run.close)
+            stack.callback(self.log.close)
+            if ranks.is_main():
+                stack.callback(shutil.rmtree, self.run.path / SERVED, ignore_errors=True)
+            stack.callback(self.session.sampler.close)
 
 
 def _clear(run: RunDir) -> None:

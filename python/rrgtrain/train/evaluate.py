@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -13,14 +14,19 @@ import torch
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import label_report
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist import ranks
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import Rollout, SamplingRequest, generate
+from rrgtrain.rollout import SamplingRequest
 from rrgtrain.schema import EvalSettings, RewardSettings
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.util.progress import progress
+from rrgtrain.train.policy_sampler import PolicySampler, Sample
+from rrgtrain.util.progress import Bar, progress
+from rrgtrain.util.stop import stopping
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -94,20 +100,17 @@ def chosen_value(values: Mapping[str, float], by: str) -> float:
 
 
 def write_batch(
-    policy: Policy,
-    studies: Sequence[Study],
-    request: SamplingRequest,
-    sample: Callable[[Policy, SamplingRequest], list[list[Rollout]]] = generate,
+    policy: Policy, studies: Sequence[Study], request: SamplingRequest, sample: Sample
 ) -> list[tuple[str, bool]]:
     """Write the one report a study that `request` asks for.
 
     They are in the order of the studies.
 
-    sample: `generate` of a rollout engine. Each report stands beside whether it came to its end;
-    one that did not was cut at `max_new_tokens`. Raises NotFinite, naming the study.
+    Each report stands beside whether it came to its end; one that did not was cut at
+    `max_new_tokens`. Raises NotFinite, naming the study.
     """
     written = []
-    for study, (rollout,) in zip(studies, sample(policy, request), strict=True):
+    for study, (rollout,) in zip(studies, sample(request), strict=True):
         if not torch.isfinite(rollout.logps).all():
             raise NotFinite(
                 f"the policy gives no finite log-probability for study {study.id}: its "
@@ -117,25 +120,44 @@ def write_batch(
     return written
 
 
+def in_rounds(
+    batches: Sequence[Sequence[Item]], work: Callable[[Sequence[Item]], list[Result]]
+) -> Iterator[list[Result]]:
+    """Do `work` on each batch, one a rank at a time; yield each round's results.
+
+    Every rank gets all results, in the order of the batches. A batch is the same whatever the
+    number of ranks, so its results are, to the bit. A rank without a batch in the last round waits
+    for the others.
+    """
+    for begin in range(0, len(batches), ranks.size()):
+        own = batches[begin : begin + ranks.size()][ranks.rank() : ranks.rank() + 1]
+        parts = ranks.gather([result for batch in own for result in work(batch)])
+        # a signal that came while the ranks spoke to each other
+        stopping.check()
+        yield [result for part in parts for result in part]
+
+
 def write_reports(
     policy: Policy,
     prompts: PromptLoader,
     studies: Sequence[Study],
     settings: EvalSettings,
     *,
+    sampler: PolicySampler | None = None,
     description: str | None = None,
 ) -> list[str]:
-    """Write one greedy report per study, in their order.
+    """Write one greedy report per study, in their order; of several ranks, each writes batches.
 
     `settings` gives the batch and the length; `description` names a bar of progress.
     """
     chunks = [studies[i : i + settings.batch] for i in range(0, len(studies), settings.batch)]
     reports: list[str] = []
-    was_training = policy.model.training
-    policy.model.eval()
-    with torch.no_grad(), sharding.summon_full(policy):
-        shown = progress(chunks, description) if description else chunks
-        for chunk, encoded in zip(shown, prompts.ahead(chunks), strict=True):
+    bar: Bar[int] = progress(len(chunks), description or "", quiet=description is None)
+    with (sampler or PolicySampler()).weights(policy) as sample, bar:
+        ahead = prompts.ahead(ranks.shard(chunks))
+
+        def write(chunk: Sequence[Study]) -> list[str]:
+            encoded = next(ahead)
             request = SamplingRequest(
                 encoded,
                 group=1,
@@ -143,29 +165,27 @@ def write_reports(
                 seeds=[[0]] * len(encoded),
                 greedy=True,
             )
-            reports += [text for text, _ in write_batch(policy, chunk, request)]
-    policy.model.train(was_training)
+            return [text for text, _ in write_batch(policy, chunk, request, sample)]
+
+        with closing(ahead):
+            for written in in_rounds(chunks, write):
+                reports += written
+                bar.advance(min(ranks.size(), len(chunks) - bar.done))
     return reports
 
 
 def evaluate(
-    policy: Policy,
-    prompts: PromptLoader,
+    reports: Sequence[str],
     studies: Sequence[Study],
     rewards: RewardService,
     settings: EvalSettings,
-    *,
-    description: str | None = None,
 ) -> Evaluation:
-    """Write a report for each study and score it.
-
-    Each of several ranks takes its share of them."""
-    own = ranks.shard(studies)
-    reports = write_reports(policy, prompts, own, settings, description=description)
+    """Score the report of each study; each of several ranks its share of them."""
+    own, written = ranks.shard(studies), ranks.shard(reports)
     read = truth_is_read(studies, rewards.settings, settings.truth)
     if ranks.size() == 1:
-        return score(reports, own, rewards, references=read)
-    part = score(reports, own, rewards, references=read) if own else None
+        return score(written, own, rewards, references=read)
+    part = score(written, own, rewards, references=read) if own else None
     return _whole(list(studies), [p.state_dict() for p in ranks.gather(part) if p is not None])
 
 

@@ -23,7 +23,6 @@ from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import RolloutEngine, TransformersEngine
 from rrgtrain.schema import Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch import Batch
@@ -34,6 +33,7 @@ from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.failure_dump import describe_groups
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
+from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.reference import Reference, named_reference
 from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.save_policy import save_policy
@@ -85,7 +85,8 @@ class RlRun:
 
     validate: metrics of the policy on held-out studies. out: directory of the best checkpoint.
     record: sees every batch before its update. checkpointer: makes the run resumable.
-    sampler: draws the reports; transformers by default.
+    sampler: draws the reports; transformers by default. That of the validations, so that a step's
+    weights are gathered once.
     """
 
     policy: Policy
@@ -99,7 +100,7 @@ class RlRun:
     log: RunLog
     record: Recorder | None = None
     checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
-    sampler: RolloutEngine = field(default_factory=TransformersEngine)
+    sampler: PolicySampler = field(default_factory=PolicySampler)
     reference: Reference | None = None
     state: LoopState = field(default_factory=LoopState)
     optimizer: torch.optim.Optimizer = field(init=False)
@@ -172,6 +173,7 @@ class RlRun:
         settings, state, by = self.recipe.rl, self.state, self.recipe.eval.best_by
         last = state.step == settings.steps
         if (last or state.step % settings.eval_every == 0) and state.validated != state.step:
+            self.sampler.step = state.step
             with self.checkpointer.interruptible(state.step):
                 values = self.validate()
                 self.log.write(f"{self.algorithm.name}_val", state.step - 1, values)
@@ -181,6 +183,8 @@ class RlRun:
             state.validated = state.step
             self._best.offer(state.step, value)
             self._clock.lap("validate")  # it may have written a checkpoint
+        if last:
+            self.sampler.release(self.policy)
         return not last
 
     @contextmanager
@@ -192,6 +196,7 @@ class RlRun:
             self._speed.begin()
             self._spent: dict[str, float] = {}
             self._counted = self.rewards.statistics()
+            self.sampler.step = self.state.step
             yield self.state.step
             self.state.step += 1
         self._bar.advance(1, **self._shown)

@@ -12,7 +12,7 @@ from rrgtrain.algorithms import Group, Member
 from rrgtrain.dist import ranks
 from rrgtrain.errors import NotFinite
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import Rollout, SamplingRequest, sampling
+from rrgtrain.rollout import Rollout, SamplingRequest
 from rrgtrain.train.rl_run import RlRun
 
 
@@ -25,7 +25,7 @@ def sample_groups(
     counts the further prompts of a step, see `resample`. Raises NotFinite where the policy's
     log-probabilities are not finite.
     """
-    policy, settings, sampler = run.policy, run.recipe.rl, run.sampler
+    settings, sampler = run.recipe.rl, run.sampler
     own = ranks.shard(indices)
     request = SamplingRequest(
         prompts,
@@ -35,9 +35,11 @@ def sample_groups(
         max_new_tokens=settings.max_new_tokens,
         seeds=ranks.shard(member_seeds(run, indices, step, again)),
     )
-    with sampling(sampler, policy, step):
-        rollouts = sampler.generate(policy, request)
-    policy.model.train()
+    with sampler.weights(run.policy) as draw:
+        rollouts = draw(request)
+    if not settings.resample:  # further prompts are drawn from the same weights
+        sampler.release(run.policy)
+    run.policy.model.train()
     if not all(torch.isfinite(r.logps).all() for group in rollouts for r in group):
         cause = "its weights have blown up; lower rl.lr"
         if step == 0:

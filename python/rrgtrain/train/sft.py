@@ -29,6 +29,7 @@ from rrgtrain.train.failure_dump import describe_references
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.micro_batch import idle_prompt, with_images, within_budget
 from rrgtrain.train.optim import adamw, apply_step, learning_rate
+from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.save_policy import save_policy
 from rrgtrain.train.speed import peak_memory
 from rrgtrain.train.target_text import PLAIN, target_text
@@ -161,7 +162,8 @@ class SftRun:
     """Hold the parts and the position of a fine-tuning.
 
     validate: metrics of the policy on held-out studies. out: directory of the chosen checkpoint.
-    until_plateau: whether it ends at the plateau. checkpointer: makes the run resumable.
+    until_plateau: whether it ends at the plateau. checkpointer: makes the run resumable. sampler:
+    that of `validate`.
     """
 
     policy: Policy
@@ -173,6 +175,7 @@ class SftRun:
     log: RunLog
     until_plateau: bool = True
     checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
+    sampler: PolicySampler = field(default_factory=PolicySampler)
     state: SftState = field(default_factory=SftState)
     optimizer: torch.optim.Optimizer = field(init=False)
 
@@ -289,8 +292,10 @@ class SftRun:
 
     def _validate(self) -> None:
         state = self.state
+        self.sampler.step = state.step
         with self.checkpointer.interruptible(state.step):
             values = self.validate()
+            self.sampler.release(self.policy)
             self.log.write("sft_val", state.step - 1, values)
         self._clock.lap("validate")
         value = chosen_value(values, self.recipe.eval.best_by)

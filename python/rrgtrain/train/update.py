@@ -32,6 +32,7 @@ def update(
     mark_dirty = run.checkpointer.mark_dirty
     if not is_on_policy(settings, len(batch.groups)):
         batch = with_rollout_logps(run.policy, run.reference, batch, loss, settings)
+    run.sampler.release(run.policy)
     rows, tokens, gap = [], 0, None
     for epoch in range(settings.epochs):
         for part in batch.mini_batches(settings.minibatch, settings, (*key, epoch)):

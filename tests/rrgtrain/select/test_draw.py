@@ -11,7 +11,7 @@ import pytest
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.batch import RewardBatch
-from rrgtrain.run import select_studies as draw_module
+from rrgtrain.rollout import TransformersEngine
 from rrgtrain.run.select_studies import RECORDS, SUBSET, random_draw, select
 from rrgtrain.schema import Recipe
 from rrgtrain.select.records import Record, Records
@@ -42,15 +42,15 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(
     assert whole.statistics["all"]["studies"] == 8 and "reward_std" in whole.statistics["all"]
     assert Subset.load(tmp_path / "whole") == whole
 
-    real, calls = draw_module.generate, []
+    real, calls = TransformersEngine.generate, []
 
-    def breaks(policy, request):
+    def breaks(self, policy, request):
         calls.append(request.seeds)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(policy, request)
+        return real(self, policy, request)
 
-    monkeypatch.setattr(draw_module, "generate", breaks)
+    monkeypatch.setattr(TransformersEngine, "generate", breaks)
     with pytest.raises(KeyboardInterrupt):
         select(settings(), tmp_path / "broken")
     kept = (tmp_path / "broken" / RECORDS).read_bytes()
@@ -83,7 +83,7 @@ def test_a_draw_is_judged_by_the_rewards_that_training_begins_with(tmp_path: Pat
 
 
 def test_a_random_draw_samples_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draw_module, "generate", None)
+    monkeypatch.setattr(TransformersEngine, "generate", None)
     subset = select(settings("select.method=random", "select.share=0.25"), tmp_path / "run")
     assert len(subset.chosen) == 2 and not subset.scores
     assert random_draw(8, 3, seed=1).tolist() == random_draw(8, 3, seed=1).tolist()

@@ -60,7 +60,9 @@ def test_the_mode_of_the_policy_is_restored(training: bool) -> None:
     policy, prompts = policy_and_prompts()
     policy.model.train(training)
     rewards = RewardService(RewardSettings())
-    found = evaluate(policy, prompts, studies(2), rewards, EvalSettings(batch=2, max_new_tokens=5))
+    settings = EvalSettings(batch=2, max_new_tokens=5)
+    reports = write_reports(policy, prompts, studies(2), settings)
+    found = evaluate(reports, studies(2), rewards, settings)
     assert policy.model.training is training
     assert len(found.reports) == 2 and found.rewards["total"].shape == (2,)
 
@@ -107,14 +109,12 @@ def test_ranks_agree_on_the_truth(against: str, monkeypatch: pytest.MonkeyPatch)
     asked = []
     monkeypatch.setattr(evaluation.ranks, "size", lambda: 2)
     monkeypatch.setattr(evaluation.ranks, "shard", lambda of: of[:2])
-    monkeypatch.setattr(evaluation, "write_reports", lambda *_, **__: ["", ""])
     monkeypatch.setattr(evaluation, "score", lambda *_, references: asked.append(references))
     monkeypatch.setattr(evaluation, "_whole", lambda studies, parts: None)
     monkeypatch.setattr(evaluation.ranks, "gather", lambda part: [])
     rewards = RewardService(RewardSettings(terms={"accuracy": 1.0}, against=against))
-    policy, prompts = policy_and_prompts()
-    evaluate(policy, prompts, given, rewards, EvalSettings(batch=2, max_new_tokens=5))
-    evaluate(policy, prompts, given[:2], rewards, EvalSettings(batch=2, max_new_tokens=5))
+    evaluate(["", "", ""], given, rewards, EvalSettings())
+    evaluate(["", ""], given[:2], rewards, EvalSettings())
     assert asked == [False, against == "report"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.fsdp._fully_shard._fsdp_param import FSDPParam
+from torch.distributed.tensor import DTensor
 
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
@@ -149,14 +149,14 @@ def test_an_adapter_is_merged_from_gathered_weights() -> None:
 
 def test_a_rollout_gathers_once_however_long_its_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, gathers = with_masters(), 0
-    real = FSDPParam.init_unsharded_param
+    real = DTensor.full_tensor
 
-    def counted(self: FSDPParam) -> None:
+    def counted(self: DTensor, **options: Any) -> torch.Tensor:
         nonlocal gathers
         gathers += 1
-        real(self)
+        return real(self, **options)
 
-    monkeypatch.setattr(FSDPParam, "init_unsharded_param", counted)
+    monkeypatch.setattr(DTensor, "full_tensor", counted)
     prompts, found = PromptLoader(policy, "short"), []
     for tokens in (2, 24):
         cfg, gathers = recipe(f"rl.max_new_tokens={tokens}"), 0

@@ -34,6 +34,7 @@ from rrgtrain.rollout import (
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.loader import PromptLoader
+from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from rrgtrain.train.sampler_gap import ROUNDING, Compared, SamplerWatch
@@ -120,7 +121,7 @@ def run(
                 lambda: {"micro_f1_13": 0.5},
                 directory.checkpoints / "rl",
                 log,
-                sampler=engine or TransformersEngine(),
+                sampler=PolicySampler(lambda _: engine or TransformersEngine()),
             )
             train_rl(loop)
         finally:

@@ -1,0 +1,96 @@
+"""Gather one whole copy of a policy's weights in `policy.dtype`, for what only reads them.
+
+Rollouts and validations by transformers read the copy; the masters, or each rank's part of them,
+stay as they are, so a checkpoint may be written meanwhile. It is made once for the weights of a
+step and stands until `drop`, which whoever changes weights calls first. A policy that computes with
+the very tensors it trains is its own copy.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from rrgtrain.dist import ranks
+
+_PLAIN, _COPY = "_rrgtrain_plain", "_rrgtrain_copy"
+
+
+class Holder(Protocol):
+    """The parts of a policy that a copy needs."""
+
+    @property
+    def model(self) -> Any: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+
+@torch.no_grad()
+def gathered(policy: Holder) -> nn.Module:
+    """Make the copy, or return the one that stands; all ranks call it at once."""
+    model = policy.model
+    if _COPY not in model.__dict__:
+        object.__setattr__(model, _COPY, _copy(policy))
+    found: nn.Module = model.__dict__[_COPY]
+    return found
+
+
+def drop(policy: Holder) -> None:
+    """Free the copy: weights are about to change, or its memory is wanted."""
+    before: nn.Module | None = policy.model.__dict__.pop(_COPY, None)
+    if before is not None and before is not policy.model:
+        for module, name in _places(before):
+            setattr(module, name, None)
+
+
+def keep_plain(model: nn.Module) -> None:
+    """Keep the modules of a model that will be sharded, without weights, for its copies."""
+    object.__setattr__(model, _PLAIN, _without_weights(model))
+
+
+def _copy(policy: Holder) -> nn.Module:
+    model: nn.Module = policy.model
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    plain: nn.Module | None = model.__dict__.get(_PLAIN)
+    if plain is None:
+        if all(p.dtype == policy.dtype for p in weights.values()):
+            return model
+        plain = _without_weights(model)
+    ranks.barrier()
+    whole: dict[int, nn.Parameter] = {}
+    with ranks.inseparable():
+        for name, parameter in weights.items():
+            if id(parameter) not in whole:  # a tied weight is one tensor
+                value = _whole(parameter.detach().to(policy.dtype))
+                whole[id(parameter)] = nn.Parameter(value, requires_grad=False)
+            module, _, leaf = name.rpartition(".")
+            setattr(plain.get_submodule(module), leaf, whole[id(parameter)])
+    return plain.eval()
+
+
+def _whole(value: Any) -> Tensor:
+    """Gather a DTensor, in the dtype that it has by now; other tensors are whole already."""
+    found: Tensor = value.full_tensor() if hasattr(value, "full_tensor") else value
+    return found
+
+
+def _without_weights(model: nn.Module) -> nn.Module:
+    """The same modules with buffers in common and no parameter."""
+    held: dict[int, Any] = {id(b): b for b in model.buffers()}
+    for parameter in model.parameters():
+        held[id(parameter)] = nn.Parameter(torch.empty(0), requires_grad=False)
+    plain = copy.deepcopy(model, held)
+    for module, name in _places(plain):
+        setattr(module, name, None)
+    return plain
+
+
+def _places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Every parameter's module and its name there, tied ones included."""
+    for module in model.modules():
+        for name, _ in [*module.named_parameters(recurse=False, remove_duplicate=False)]:
+            yield module, name
