@@ -136,8 +136,8 @@ def sampling(
 
     All ranks enter and leave together. Inside, the policy is in evaluation mode, without
     gradients, and its weights are gathered: all of them, or what the vision tower needs where the
-    engine has weights of its own. Afterwards the engine has given its memory back, unless `keep` says
-    that more will be sampled from these weights.
+    engine has weights of its own. Afterwards the engine has given its memory back, unless `keep`
+    says that more will be sampled from these weights.
     """
     was_training = policy.model.training
     policy.model.eval()
