@@ -12,7 +12,7 @@
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
 #   make ptx                   compiled kernels executed without a GPU, at more sizes, each barrier removed
 #   make docs                  the documentation's site, into build/docs
-#   make chaos                 kill -9 at 40 moments, each run resumed to the same bits
+#   make chaos                 kill -9 at 40 moments, then lost ranks; each run resumed to the same bits
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
 
 VENV ?= .venv
@@ -91,9 +91,12 @@ ptx: $(VENV)/.installed-dev
 	RRGKERN_PTX=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/ptx
 
 # Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
+# Then RANK_MOMENTS runs of two nodes that lose a rank, a rank's answers, or its worker.
 MOMENTS ?= 40
+RANK_MOMENTS ?= 9
 chaos: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos --moments $(MOMENTS)
+	OMP_NUM_THREADS=1 $(PY) -m tests.chaos_ranks --moments $(RANK_MOMENTS)
 
 # Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
 replicate learning masking: $(VENV)/.installed

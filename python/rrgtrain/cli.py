@@ -199,6 +199,9 @@ def reported(command: Callable[[], int], *, ends_process: bool) -> int:
     Signals stop it between two steps. `ends_process`: interrupts are ignored from its end on.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if "WORLD_SIZE" in os.environ:
+        # of a connection that another rank has closed PyTorch would print a page of its stack
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
         with warnings.catch_warnings(), stopping.installed():
             warnings.showwarning = _one_line

@@ -10,6 +10,7 @@ import importlib
 import os
 import socket
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,14 @@ def on_nodes(
     main: str = "rrgtrain.cli",
     patience: float = 600.0,
     homes: list[Path] | None = None,
+    disturb: Callable[[Sequence[Path]], None] | None = None,
 ) -> list[Done]:
     """The same command on `nodes` nodes of `here` ranks; how each rank ended, in their order.
 
     at: acts on one rank, the last by default. homes: a working directory for each node, where
-    they are not one. What a rank prints goes to `cwd`/<rank>, and torchrun's report to
-    `cwd`/node<k>. Ranks that take more than `patience` seconds are killed; a rank that wrote no
+    they are not one. disturb: called while they run with the places of the ranks, each of which
+    holds `pid` once it has started. What a rank prints goes to `cwd`/<rank>, and torchrun's report
+    to `cwd`/node<k>. Ranks that take more than `patience` seconds are killed; a rank that wrote no
     status has -9.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -42,18 +45,25 @@ def on_nodes(
     # how a rank ended is read before torchrun looks; a rank that hangs is soon killed
     options += ["--monitor-interval", "1", "--shutdown-timeout", "5"]
     began = time.monotonic()
+    places = [cwd / str(r) for r in range(nodes * here)]
+    for place in places:
+        place.mkdir(exist_ok=True)
+        for name in ("pid", "status"):
+            (place / name).unlink(missing_ok=True)
     target = rank % (nodes * here)
     agents = []
     for k in range(nodes):
         home = homes[k] if homes else cwd
         task = (words, home, cwd, at, target, main)
         agents.append(start_process(_agent, [*options, "--node-rank", str(k)], k, task))
+    if disturb is not None:
+        disturb(places)
     for agent in agents:
         agent.join(max(0.0, began + patience - time.monotonic()))
         if agent.is_alive():
             agent.kill()
             agent.join()
-    return [_done(cwd / str(r), time.monotonic() - began) for r in range(nodes * here)]
+    return [_done(place, time.monotonic() - began) for place in places]
 
 
 def _done(place: Path, seconds: float) -> Done:
@@ -78,9 +88,8 @@ def _rank(
 ) -> None:
     rank = int(os.environ["RANK"])
     place = cwd / str(rank)
-    place.mkdir(exist_ok=True)
-    (place / "status").unlink(missing_ok=True)
     _print_to(place)
+    (place / "pid").write_text(str(os.getpid()))
     os.chdir(home)
     os.environ["XDG_CACHE_HOME"] = str(home / "cache")
     called = importlib.import_module(main).main

@@ -203,6 +203,7 @@ def _environment() -> Iterator[None]:
     os.environ.pop("TRITON_INTERPRET", None)
     os.environ["OMP_NUM_THREADS"] = "1"
     os.environ["no_proxy"] = "127.0.0.1"
+    os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # as `cli` does, before torch is imported
     os.environ["PYTHONPATH"] = os.pathsep.join([str(root), str(root / "python")])
     try:
         yield

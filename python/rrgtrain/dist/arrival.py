@@ -20,6 +20,10 @@ _ARRIVED, _REFUSED = "rrgtrain/arrived", "rrgtrain/refused"
 _QUICKLY = 10.0
 
 
+class TorchrunGone(UserError):
+    """The store is gone that ranks would meet by, and perhaps rank 0 with it."""
+
+
 def store_of_torchrun(timeout: float = _QUICKLY) -> Any:
     """Connect to torchrun's store; None in processes that it has not started."""
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
@@ -44,14 +48,25 @@ def await_all(store: Any, size: int, timeout: float) -> None:
 
     Raises UserError with the line of one that refused, or when `timeout` seconds are over.
     """
-    store.add(_ARRIVED, 1)
     until = time.monotonic() + timeout
-    while (come := store.add(_ARRIVED, 0)) < size:
-        if store.check([_REFUSED]):
-            raise UserError(store.get(_REFUSED).decode())
+    arrived = 1
+    while (come := _ask(store, arrived)) < size:
+        arrived = 0
         if time.monotonic() > until:
             raise UserError(
                 f"{come} of {size} processes have started within {timeout:.0f} s (scale.timeout); "
                 "look at the other nodes' output, and start as many on each as --nproc-per-node says"
             )
         time.sleep(0.05)
+
+
+def _ask(store: Any, arrived: int) -> int:
+    """Count those that have come, `arrived` more."""
+    try:
+        if store.check([_REFUSED]):
+            raise UserError(store.get(_REFUSED).decode())
+        return int(store.add(_ARRIVED, arrived))
+    except dist.DistError as error:
+        raise TorchrunGone(
+            "torchrun on the first node ended before all processes had started; its output says why"
+        ) from error

@@ -29,7 +29,7 @@ from rrgtrain.util.processes import how_it_ended
 LAST_WORD = 20.0
 POLL = 2.0
 # Ranks that are there say so within this many seconds of each other's first failed exchange.
-ROLL_CALL = 3.0
+ROLL_CALL = 5.0
 
 Peer = tuple[str, int, int]
 """Host, process, and the process that started it."""
@@ -81,15 +81,20 @@ class Watch:
             silent = [r for r in others if r not in self.ended and not self._hear(f"here/{r}")]
             if self.ended and "Timed out" not in reason:
                 break
-        lines = [self._line(r, self.ended[r]) for r in sorted(self.ended)]
-        if not lines and self.store is not None and "Timed out" in reason:
-            waited = f"does not answer for {self.timeout:.0f} s (scale.timeout)"
+        lines = self._gone()
+        if not lines and self.store is not None:
+            waited = f"does not answer (scale.timeout={self.timeout:.0f})"
             lines = [self._line(r, waited) for r in silent]
         return "; ".join(lines)
 
     def speaks(self) -> bool:
         """Tell whether no rank before this one is there to print the last line."""
         return not any(self._hear(f"here/{r}") for r in range(self.rank))
+
+    def _gone(self) -> list[str]:
+        """Word those that have ended; one that was there to notice it has only left."""
+        first = [r for r in self.ended if not self._hear(f"here/{r}")]
+        return [self._line(r, self.ended[r]) for r in sorted(first or self.ended)]
 
     def _line(self, rank: int, state: str) -> str:
         host, process, _ = self.peers[rank]
@@ -133,8 +138,7 @@ class Watch:
             return
         self._say(f"here/{self.rank}", "1")
         if self.speaks():
-            lines = "; ".join(self._line(r, s) for r, s in sorted(self.ended.items()))
-            line = f"another rank is gone ({lines}), and this one waits for it"
+            line = f"another rank is gone ({'; '.join(self._gone())}), and this one waits for it"
             print(f"rrgtrain: {line}; {self.how_to_go_on()}", file=sys.stderr, flush=True)
         os._exit(75)
 

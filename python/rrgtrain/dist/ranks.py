@@ -263,7 +263,11 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
     _broken, _timeout, _joined, _side = False, timeout, True, None
     store = arrival.store_of_torchrun()
     if store is not None:
-        arrival.await_all(store, processes(), timeout)
+        try:
+            arrival.await_all(store, processes(), timeout)
+        except arrival.TorchrunGone:
+            _broken = True
+            raise
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=datetime.timedelta(seconds=timeout)
     )
@@ -286,7 +290,9 @@ def speaks() -> bool:
     Rank 0 does; once it is gone, the next one."""
     if os.environ.get("RANK", "0") == "0":
         return True
-    return _broken and (_watch is None or _watch.speaks())
+    if _watch is None:  # one a node: they have not met
+        return _broken and os.environ.get("LOCAL_RANK") == "0"
+    return _broken and _watch.speaks()
 
 
 def go_on_by(advice: Callable[[], str]) -> None:

@@ -40,7 +40,7 @@ from tests.rrgtrain.dist.rank_suite import (
 from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 from rrgtrain.algorithms.base import loss_of
 
-CHOSEN = ("three groups, dapo", "one group for two ranks", "KL to a reference")
+CHOSEN = ("one group for two ranks", "KL to a reference")
 LAYOUTS = {"2x2": 2, "4x1": 4}
 """Ranks that share one copy, of four."""
 

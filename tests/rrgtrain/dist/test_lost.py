@@ -26,27 +26,11 @@ HOST = re.escape(socket.gethostname())
 SPREAD = [*RUN, "scale.mode=fsdp2", "rl.eval_every=1", "eval.limit=1"]
 
 
-def test_a_rank_that_is_killed_is_named_with_its_signal(tmp_path: Path) -> None:
-    at = At("rrgtrain.train.batch:Batch.of_all_ranks", 2, "SIGKILL")
-    done = on_nodes(*SPREAD, cwd=tmp_path, nodes=1, at=at)
-    assert [d.status for d in done] == [75, -9]
-    wanted = (
-        rf"rrgtrain: another rank is gone \(rank 1, process \d+ on {HOST}, killed by SIGKILL, as "
-        r"the kernel does where memory runs out\) after 1 steps of editgrpo; .* go on with: "
-        r"torchrun --nproc-per-node 2 -m rrgtrain rl --resume run"
-    )
-    assert re.fullmatch(wanted, done[0].last), done[0].err
-    assert "Traceback" not in done[0].err
-    assert (tmp_path / "run" / "resume" / "000001-editgrpo-0").is_dir() or any(
-        (tmp_path / "run" / "resume").glob("*editgrpo-1")
-    )
-
-
 def test_a_rank_that_hangs_is_named_after_the_timeout(tmp_path: Path) -> None:
     at = At("rrgtrain.train.batch:Batch.of_all_ranks", 1, "hang")
-    done = on_nodes(*SPREAD, "scale.timeout=6", cwd=tmp_path, nodes=1, at=at)
+    done = on_nodes(*SPREAD, "scale.timeout=4", cwd=tmp_path, nodes=1, at=at)
     assert done[0].status == 75 and done[1].status == -9
-    wanted = rf"\(rank 1, process \d+ on {HOST}, does not answer for 6 s \(scale.timeout\)\)"
+    wanted = rf"\(rank 1, process \d+ on {HOST}, does not answer \(scale.timeout=4\)\)"
     assert re.search(wanted, done[0].last), done[0].err
     assert "Traceback" not in done[0].err
 
