@@ -1,6 +1,6 @@
 """Plan a run before it starts: memory, disk, tokens and seconds."""
 
-from rrgtrain.plan.fit import check_fit, misfits, require_fit
+from rrgtrain.plan.fit import check_fit, misfits, require_fit, summary
 from rrgtrain.plan.machine import Host, Machine, Rates, machine_of
 from rrgtrain.plan.memory import (
     Mode,
@@ -13,7 +13,7 @@ from rrgtrain.plan.memory import (
 )
 from rrgtrain.plan.sizes import KNOWN, Sizes, Weight, elements, lora_rank, sizes_of, tiny_sizes
 from rrgtrain.plan.stage import Setup, StagePlan, plan_stage
-from rrgtrain.plan.text import as_json, as_table, summary
+from rrgtrain.plan.text import as_json, as_table
 from rrgtrain.plan.work import (
     Pace,
     Work,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rrgtrain.errors import UserError
 from rrgtrain.plan.machine import GIB, Host, this_host, this_machine
-from rrgtrain.plan.stage import Part, Setup, StagePlan, plan_stage
+from rrgtrain.plan.stage import GPUS_PER_NODE, Part, Setup, StagePlan, plan_stage
+from rrgtrain.plan.workload import lengths_of
 from rrgtrain.schema import Recipe
 
 BORDER = 0.10
@@ -29,10 +30,12 @@ def misfits(setup: Setup, plans: Sequence[StagePlan], host: Host) -> list[Misfit
     """Compare the plans with the device's memory, the node's and the disk's."""
     lines: list[Misfit] = []
     for plan in plans:
-        if setup.machine.memory:
+        if not setup.machine.cuda:
+            lines += _on_cpu(setup, plan)
+        elif setup.machine.memory:
             for phase in ("start", "update", "optimizer", "rollout", "validation"):
                 parts = [p for p in plan.device if p.bytes.get(phase)]
-                place = f"{setup.machine.name}'s memory" if setup.machine.cuda else "the memory"
+                place = f"{setup.machine.name}'s memory"
                 lines += _compare(plan, parts, phase, setup.machine.memory, place)
         if host.memory and setup.machine.cuda:
             for phase in ("start", "run"):
@@ -40,6 +43,21 @@ def misfits(setup: Setup, plans: Sequence[StagePlan], host: Host) -> list[Misfit
         if host.disk is not None:
             lines += _compare(plan, plan.disk, "run", host.disk, "the disk's free room")
     return lines
+
+
+def _on_cpu(setup: Setup, plan: StagePlan) -> list[Misfit]:
+    """Compare what all processes and the node hold with the one memory they share.
+
+    The processes are there already, and what they take is not free any more.
+    """
+    if not setup.machine.memory:
+        return []
+    here = min(setup.ranks, GPUS_PER_NODE)
+    phase, _ = plan.peak
+    parts = [replace(p, bytes={phase: here * p.bytes.get(phase, 0)}) for p in plan.device]
+    own = [p for p in plan.host if p.name != "processes"]
+    parts += [replace(p, bytes={phase: p.bytes.get("run", 0)}) for p in own]
+    return _compare(plan, parts, phase, setup.machine.memory, "the memory that is free")
 
 
 def _compare(plan: StagePlan, parts: list[Part], phase: str, have: int, place: str) -> list[Misfit]:
@@ -77,17 +95,43 @@ def require_fit(setup: Setup, plans: Sequence[StagePlan], host: Host) -> None:
 
 
 def check_fit(
-    recipe: Recipe, stages: Sequence[str], directory: Path, ranks: int, *, cuda: bool
-) -> list[StagePlan]:
+    recipe: Recipe,
+    stages: Sequence[str],
+    directory: Path,
+    *,
+    ranks: int,
+    cuda: bool,
+    resume: bool,
+    images: int | None = None,
+    area: int | None = None,
+) -> list[str]:
     """Plan the stages of a run here, and refuse as `require_fit` does.
 
-    directory: of the run, whose disk must have room.
+    directory: of the run, whose disk must have room; checkpoints lie on it already where it is
+        resumed. images, area: of the studies, see `lengths_of`.
+    Returns a line a stage that says what it will take.
     """
     host = this_host(directory)
+    if resume:
+        host = replace(host, disk=None)
     setup = Setup.of(recipe, this_machine(cuda), ranks, cores=host.cores)
+    setup = replace(setup, lengths=lengths_of(recipe, setup.sizes, images=images, area=area))
     plans = [plan_stage(setup, stage) for stage in stages]
     require_fit(setup, plans, host)
-    return plans
+    return summary(setup, plans)
+
+
+def summary(setup: Setup, plans: Sequence[StagePlan]) -> list[str]:
+    """Say in a line a stage what a run will take."""
+    lines = []
+    for plan in plans:
+        phase, most = plan.peak
+        lines.append(
+            f"{plan.stage} will take about {gib(most)} of {setup.machine.name} memory in its "
+            f"{phase}, {gib(plan.total('disk', 'run'))} of disk, and {plan.tokens['update']:,} "
+            "tokens a step"
+        )
+    return lines
 
 
 def gib(size: float) -> str:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from rrgtrain.policy.load import base_of_adapter, read_config
-from rrgtrain.policy.tiny import HEAD_WIDTH, MERGE, PATCH
+from rrgtrain.policy.tiny import HEAD_WIDTH, MERGE, PATCH, TinyConfig
 from rrgtrain.schema import LoraSettings, PolicySettings
 
+IMAGE_PIXELS_MAX = 12_845_056
+"""`longest_edge` of Qwen2.5-VL's preprocessor_config.json."""
 # Frames of a still picture and its colours: a patch has 2 * 3 * 14 * 14 = 1,176 values.
 FRAMES, COLOURS = 2, 3
 WINDOW_PIXELS = 112
@@ -246,6 +248,18 @@ def sizes_of(policy: PolicySettings) -> Sizes:
     if policy.path in KNOWN:
         return Sizes.of_config(KNOWN[policy.path])
     return Sizes.of_config(read_config(policy.path).to_dict())
+
+
+def pixel_bounds(policy: PolicySettings) -> tuple[int, int]:
+    """Return the smallest and largest area of an image, as recipe and checkpoint bound it."""
+    low, high = 0, IMAGE_PIXELS_MAX
+    file = Path(policy.path) / "preprocessor_config.json"
+    if policy.path == "tiny":
+        low = high = TinyConfig().image_size ** 2
+    elif file.is_file():
+        size = json.loads(file.read_text(encoding="utf-8")).get("size") or {}
+        low, high = int(size.get("shortest_edge", low)), int(size.get("longest_edge", high))
+    return policy.min_pixels or low, policy.max_pixels or high
 
 
 def lora_rank(policy: PolicySettings) -> int:

@@ -218,10 +218,11 @@ def _device(
     held = ("update", "optimizer", "rollout", "validation")
     above = update_peak(sizes, weights, work, mode, setup.shards)
     copied = copies(weights, sizes.text.layers, mode, setup.shards).gathered
-    vllm = work.stage == "rl" and recipe.rollout.engine == "vllm"
+    engine = recipe.rollout.engine
     budget = "sft.token_budget" if work.stage == "sft" else "rl.token_budget"
-    sampled = 0 if vllm or work.stage == "sft" else rollout_peak(sizes, work, mode)
-    validated = rollout_peak(sizes, work, mode, validation=True)
+    own = engine == "transformers"
+    sampled = rollout_peak(sizes, work, mode) if own and work.stage == "rl" else 0
+    validated = rollout_peak(sizes, work, mode, validation=True) if own else 0
     parts = [
         Part(
             "weights",
@@ -251,11 +252,13 @@ def _device(
     ]
     if reference:
         parts.append(_reference(setup, weights, mode))
-    if vllm:
+    if engine == "vllm":
         share = int(recipe.rollout.memory * machine.memory)
-        own = elements(weights) * setup.compute
-        parts.append(Part("vLLM's weights", {"rollout": own}))
-        rest = {"rollout": max(0, share - own)}
+        served = elements(weights) * setup.compute
+        # asleep, it holds nothing while the policy trains
+        awake = held[2:] if recipe.rollout.sleep else held
+        parts.append(Part("vLLM's weights", dict.fromkeys(awake, served)))
+        rest = dict.fromkeys(awake, max(0, share - served))
         parts.append(Part("vLLM's KV cache", rest, UNMEASURED, "rollout.memory"))
     parts.append(
         Part(

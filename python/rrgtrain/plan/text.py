@@ -89,18 +89,6 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def summary(setup_name: str, plans: Sequence[StagePlan]) -> list[str]:
-    """Say in a line a stage what a run will take."""
-    lines = []
-    for plan in plans:
-        phase, most = plan.peak
-        lines.append(
-            f"{plan.stage}: {gib(most)} of {setup_name} in its {phase}, "
-            f"{gib(plan.total('disk', 'run'))} of disk, {plan.tokens['update']:,} tokens a step"
-        )
-    return lines
-
-
 def as_json(setup: Setup, plans: Sequence[StagePlan]) -> str:
     """Write the plans as JSON: bytes, tokens and seconds by name, and each rate's source."""
     machine = dataclasses.asdict(setup.machine)

@@ -56,17 +56,37 @@ def forward_work(sizes: Sizes, packed: Packed) -> Work:
 
 def tower_flops(sizes: Sizes, packed: Packed, images: int = 1) -> float:
     """FLOPs of the vision tower; `images` of equal size share a prompt's patches."""
+    return sum(_tower_parts(sizes, packed, images))
+
+
+def _tower_parts(sizes: Sizes, packed: Packed, images: int) -> tuple[float, float, float, float]:
+    """FLOPs of a forward: patches, matrices of the blocks, their attention, merger."""
     vision, patches = sizes.vision, packed.all_patches
     if vision is None or not patches:
-        return 0.0
-    matrices = vision.layers * (4 * vision.width**2 + 3 * vision.width * vision.inner)
+        return 0.0, 0.0, 0.0, 0.0
     merged = vision.width * vision.merge**2
-    merger = (merged**2 + merged * vision.out) / vision.merge**2
     whole = packed.patches / max(1, images)
     window = min(whole, vision.window**2)
     seen = vision.full * whole + (vision.layers - vision.full) * window
-    products = matrices + merger + vision.patch_values * vision.width
-    return 2.0 * patches * products + 4.0 * vision.width * patches * seen
+    block = 4 * vision.width**2 + 3 * vision.width * vision.inner
+    return (
+        2.0 * patches * vision.patch_values * vision.width,
+        2.0 * patches * vision.layers * block,
+        4.0 * vision.width * patches * seen,
+        2.0 * patches * (merged**2 + merged * vision.out) / vision.merge**2,
+    )
+
+
+def _tower_update(sizes: Sizes, packed: Packed, mode: Mode, images: int) -> float:
+    """FLOPs of the tower forward and backward; pixels need no gradient."""
+    vision = sizes.vision
+    if vision is None:
+        return 0.0
+    patches, matrices, attention, merger = _tower_parts(sizes, packed, images)
+    last = vision.inner / (4 * vision.width + 3 * vision.inner)
+    again = 1.0 if mode.checkpointing else 0.0
+    own = matrices * (3 + again * (1 - last)) + attention * (1 + again + ATTENTION_BACKWARD)
+    return 2 * patches + own + 3 * merger
 
 
 def update_work(
@@ -77,18 +97,21 @@ def update_work(
     A frozen part has no gradient of weights, one before which nothing trains no backward.
     """
     once = forward_work(sizes, packed)
-    once = Work(once.layers, once.attention, once.head, tower_flops(sizes, packed, images))
     layer = [w for w in weights if w.part == "layer"]
     trained = elements(w for w in layer if w.trained) / max(1, elements(layer))
     tower = any(w.trained for w in weights if w.part in ("patches", "block", "merger"))
     again = 1.0 if mode.checkpointing else 0.0
+    # what is recomputed ends before the last matrix, whose output nobody asks for
+    shapes = [rows * columns for rows, columns in sizes.projections()]
+    repeated = again * (1 - shapes[-1] / sum(shapes))
     adapter = 6.0 * packed.tokens * elements(weights, "adapter")
     head = any(w.trained for w in weights if w.part in ("head", "embedding"))
+    seen = tower_flops(sizes, packed, images)
     return Work(
-        once.layers * (2 + again + trained) + adapter * (1 + again / 3),
+        once.layers * (2 + repeated + trained) + adapter * (1 + again / 3),
         once.attention * (1 + again + ATTENTION_BACKWARD),
         once.head * (1 + HEAD_BACKWARD - (not head)),
-        once.tower * ((3 + again) if tower else 1),
+        _tower_update(sizes, packed, mode, images) if tower else seen,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rrgtrain.plan.sizes import Sizes
+from rrgtrain.plan.sizes import Sizes, pixel_bounds
 from rrgtrain.schema import Recipe
 
 # Assumed lengths, of MIMIC-CXR where nothing else is said; none was measured by this project.
@@ -21,8 +21,6 @@ IMAGES, IMAGES_WITH_PRIOR = 2, 3
 """Images of a study with all views, and with those of an earlier one."""
 RADIOGRAPH_PIXELS = 2544 * 3056
 """Area of a radiograph of MIMIC-CXR-JPG at its own size."""
-IMAGE_PIXELS_MAX = 12_845_056
-"""`longest_edge` of Qwen2.5-VL's preprocessor_config.json."""
 
 
 @dataclass(frozen=True)
@@ -102,10 +100,14 @@ def lengths_of(
     sizes: Sizes,
     *,
     images: int | None = None,
+    area: int | None = None,
     text: int | None = None,
     report: int | None = None,
 ) -> Lengths:
-    """Choose the lengths of a study: those given, else what recipe and assumptions say."""
+    """Choose a study's lengths: those given, else by recipe and assumptions.
+
+    area: of an image as it lies on the disk, in pixels.
+    """
     data, policy = recipe.data, recipe.policy
     if images is None:
         one = data.each_image or data.images == "frontal" or data.source in ("phantom", "nih")
@@ -116,10 +118,10 @@ def lengths_of(
     patches = 0
     if images and sizes.vision is not None:
         side = sizes.vision.patch * sizes.vision.merge
-        pixels = min(policy.max_pixels or IMAGE_PIXELS_MAX, RADIOGRAPH_PIXELS)
-        if data.source == "phantom":
-            pixels = min(pixels, phantom_pixels(recipe))
-        pixels = max(pixels, policy.min_pixels or 0)
+        low, high = pixel_bounds(policy)
+        if area is None:
+            area = phantom_pixels(recipe) if data.source == "phantom" else RADIOGRAPH_PIXELS
+        pixels = min(max(area, low), high)
         # the sides are cut to whole tokens
         patches = max(1, pixels // side**2) * sizes.image_tokens
     longest = recipe.rl.max_new_tokens

@@ -38,6 +38,7 @@ from rrgtrain.run.alike import require_same_data
 from rrgtrain.run.preflight import (
     check_data,
     check_lengths,
+    check_machine,
     held_back,
     split_of,
     validation_split,
@@ -69,6 +70,8 @@ class Session:
     rewards: RewardService
     chosen: list[Study] = field(default_factory=list)
     sampler: PolicySampler = field(default_factory=PolicySampler)
+    plan: list[str] = field(default_factory=list)
+    """Lines that say what each stage of the training will take."""
 
     def evaluate(
         self, split: str, *, limit: int | None = None, description: str | None = None
@@ -300,6 +303,8 @@ def open_session(
             refuse_images(used, ARCHITECTURES[config.model_type])
         if not fresh and ranks.is_main():
             check_images(used, remembered_root(recipe))
+        stages = [name for name, asked in (("sft", sft), ("rl", algorithm is not None)) if asked]
+        needs = check_machine(recipe, stages, chosen or train, work, resume=resume)
     checked()
     if recipe.deterministic:
         # cuBLAS reads it when it is first used
@@ -315,7 +320,7 @@ def open_session(
     # dropout draws anew on every rank
     _seed(recipe.seed + ranks.rank())
     sampler = sampler_of(recipe, work / SERVED)
-    return Session(recipe, studies, policy, prompts, rewards, chosen, sampler)
+    return Session(recipe, studies, policy, prompts, rewards, chosen, sampler, needs)
 
 
 def _seed(seed: int) -> None:

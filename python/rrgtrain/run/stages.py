@@ -116,6 +116,8 @@ class Stages:
                     where = checkpointer.resume()
                     if ranks.is_main():
                         print(f"rrgtrain: resuming {out} {where}", file=sys.stderr)
+                for line in session.plan if ranks.is_main() and verb != "demo" else ():
+                    print(f"rrgtrain: {line}", file=sys.stderr)
         except BaseException as error:
             passing = isinstance(error, Stopped | KeyboardInterrupt)
             if ranks.is_main() and not resume and not passing:

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rrgtrain.cli import main
-from rrgtrain.plan import Setup, machine_of, plan_stage
+from rrgtrain.errors import UserError
+from rrgtrain.plan import (
+    Host,
+    Setup,
+    check_fit,
+    machine,
+    machine_of,
+    misfits,
+    plan_stage,
+    require_fit,
+)
 from rrgtrain.plan.machine import MACHINES, Rates, source_of
 from tests.docs.blocks import blocks_of, commands
 from tests.rrgtrain.common import recipe
+from tests.rrgtrain.runs import TINY_RUN
+
+VLLM = ["paper/editgrpo", "rollout.engine=vllm", "rollout.memory=0.99"]
 
 
 def planned(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
@@ -88,3 +102,69 @@ def test_each_rate_says_where_it_is_from() -> None:
     for rate in vars(Rates()):
         assert source_of(rate)
     assert machine_of("h100", 40.0).memory == 40 * 2**30
+
+
+def small(tmp_path: Path, *words: str) -> list[str]:
+    return [*TINY_RUN, *words, "--out", str(tmp_path / "run")]
+
+
+@pytest.mark.parametrize("verb", ["sft", "demo"])
+def test_a_run_that_cannot_fit_is_refused_before_it_starts(
+    verb: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "memory_of_host", lambda: 1 << 20)
+    assert main([verb, *small(tmp_path)]) == 2
+    out, err = capsys.readouterr()
+    assert not (tmp_path / "run" / "config.yaml").exists() and not out
+    assert "more than its 1.0 MiB" in err.splitlines()[-1] and "; change " in err
+
+
+def test_a_full_disk_is_refused_and_a_narrow_one_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cfg = recipe()
+    setup = Setup.of(cfg, machine_of("h100"))
+    plan = plan_stage(setup, "rl")
+    need = plan.total("disk", "run")
+    (refused,) = misfits(setup, [plan], Host(disk=need // 2))
+    assert refused.refused and "checkpoint.keep" in refused.line and "the disk" in refused.line
+    (near,) = misfits(setup, [plan], Host(disk=int(need * 1.05)))
+    assert not near.refused and "5% to spare" in near.line
+    (near,) = misfits(setup, [plan], Host(disk=int(need / 1.05)))
+    assert not near.refused and "5% too much" in near.line
+    assert misfits(setup, [plan], Host(disk=need * 2)) == []
+    with pytest.warns(UserWarning, match="to spare"):
+        require_fit(setup, [plan], Host(disk=int(need * 1.05)))
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 10))
+    with pytest.raises(UserError, match="disk's free room"):
+        check_fit(cfg, ["rl"], tmp_path / "none", ranks=1, cuda=False, resume=False)
+    lines = check_fit(cfg, ["rl"], tmp_path, ranks=1, cuda=False, resume=True)
+    assert len(lines) == 1, "what lies there already needs no room"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "words", "setting"),
+    [
+        ("l40s", ["paper/editgrpo"], "rl.optimizer=adamw_8bit"),
+        ("a100-40", ["paper/mrg_r1", "rl.prompts=256", "rl.group=16"], "rl.prompts"),
+        (
+            "a100-80",
+            ["paper/mrg_r1", "rl.token_budget=2000000", "rl.prompts=4000", "rl.group=2"],
+            "rl.token_budget",
+        ),
+        (
+            "h100",
+            VLLM,
+            "rollout.memory",
+        ),
+        ("a100-40", ["paper/mrg_r1", "eval.batch=5000"], "eval.batch"),
+    ],
+)
+def test_the_line_names_the_setting_that_is_too_large(
+    gpu: str, words: list[str], setting: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = planned(capsys, *words, "--gpu", gpu)
+    assert status == 2 and setting in err.partition("; change ")[2], err
