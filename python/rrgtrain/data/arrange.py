@@ -78,6 +78,20 @@ def leave_out_long(studies: Splits, most: int, catalogue: Catalogue) -> Splits:
     return kept
 
 
+def leave_out_imageless(studies: Splits, catalogue: Catalogue) -> Splits:
+    """The studies with a current image; the others are noted as broken."""
+    kept: Splits = {}
+    for split, of in studies.items():
+        kept[split] = []
+        for study in of:
+            if any(not image.prior for image in study.images):
+                kept[split].append(study)
+            else:
+                why = "has no current image, and data.each_image makes each a sample"
+                catalogue.add_broken(f"study {study.id}", why)
+    return kept
+
+
 def one_image_each(studies: Splits) -> Splits:
     """A sample for every current image of every study, with the study's report and labels.
 

@@ -14,6 +14,7 @@ from rrgtrain.data.arrange import (
     Splits,
     join_splits,
     leave_out_crowded,
+    leave_out_imageless,
     leave_out_long,
     one_image_each,
 )
@@ -148,6 +149,8 @@ def open_studies(
     studies = catalogue.studies
     if data.skip and data.longest_text is not None:
         studies = leave_out_long(studies, data.longest_text, catalogue)
+    if data.skip and data.each_image:
+        studies = leave_out_imageless(studies, catalogue)
     if data.skip and not any(studies.values()):
         catalogue.check(root)  # nothing is left of it
     if ranks.is_main():

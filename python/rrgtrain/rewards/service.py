@@ -217,7 +217,7 @@ class RewardService:
             extractor=self.extractor,
             settings=self.settings,
             corpus=self._corpus,
-            open=self._open,
+            open=self.model,
             watch=self.watch,
             readings=self._readings,
         )
@@ -265,7 +265,8 @@ class RewardService:
                 rows[f"{model}_reused"] = 1.0 - rows[f"{model}_computed"] / asked
         return rows
 
-    def _open(self, name: str) -> Any:
+    def model(self, name: str) -> Any:
+        """Open the model of a term, or return the one that is open; see `open_model`."""
         with self._lock:
             if name not in self._models:
                 self._models[name] = open_model(name, self.settings)

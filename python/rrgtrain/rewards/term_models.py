@@ -70,14 +70,18 @@ def open_model(name: str, settings: RewardSettings) -> Any:
     return open_extractor(settings, name)
 
 
-def open_radcliq(settings: RewardSettings) -> Any:
-    """RadCliQ-v1 from RadGraph, CheXbert and BERTScore, each with its `reward.options`."""
+def open_radcliq(settings: RewardSettings, graphs: CachedGraphs | None = None) -> Any:
+    """RadCliQ-v1 from RadGraph, CheXbert and BERTScore, each with its `reward.options`.
+
+    graphs: RadGraph, where it is open already.
+    """
     from rrgclinical.radcliq import BertScore, RadCliQ
 
     given = {"device": device_of(settings), **settings.options.get("bertscore", {})}
     check_options("bertscore", BertScore, given)
     chexbert: Any = open_labeller(settings, "chexbert").labeller
-    return RadCliQ(open_model("radgraph", settings).radgraph, chexbert, BertScore(**given))
+    graphs = graphs or open_model("radgraph", settings)
+    return RadCliQ(graphs.radgraph, chexbert, BertScore(**given))
 
 
 def _official(name: str, settings: RewardSettings) -> Any:

@@ -136,7 +136,9 @@ class Judge:
         named += ["radgraph", "chexbert", "bertscore"] if whole else []
         if lacking := missing_files(rewards.settings, named):
             raise UserError(f"model files are missing: {'; '.join(lacking)}; give their paths")
-        self.radcliq = open_radcliq(rewards.settings) if whole else None
+        self.radcliq = None
+        if whole:
+            self.radcliq = open_radcliq(rewards.settings, rewards.model("radgraph"))
 
     @property
     def read_truth(self) -> str:

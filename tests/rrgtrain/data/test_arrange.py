@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rrgtrain.data.arrange import join_splits, leave_out_crowded, one_image_each
+from rrgtrain.data.catalogue import Catalogue
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 from rrgtrain.run.session import open_data
@@ -93,3 +94,17 @@ def test_a_recipe_asks_for_all_of_it(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="max_images=1 leaves out .*: train 1 of 2"):
         few = open_data(recipe(*given, "data.max_images=1"), tmp_path)
     assert [s.id for s in few["train"]] == ["one"]
+
+
+def test_a_study_without_a_current_image_is_listed_and_no_sample_where_broken_ones_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogue = Catalogue()
+    for one in (study("x", "train", "frontal"), study("y", "train", "pfrontal")):
+        catalogue.add(one, f"place of {one.id}")
+    monkeypatch.setattr("rrgtrain.data.load.load_studies", lambda *_: catalogue)
+    given = ["data.source=iu_xray", f"data.root={tmp_path}", "data.each_image=true"]
+    with pytest.warns(UserWarning, match="leaves out 1 broken studies, .* study y has no current"):
+        found = open_data(recipe(*given, "data.skip=true"), tmp_path)
+    assert [s.id for s in found["train"]] == ["x#1"]
+    assert "study y" in (tmp_path / "left_out.jsonl").read_text()

@@ -6,12 +6,14 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report
+from rrgclinical.radgraph import RadGraph
 from rrgclinical.text import JavaError
 from rrgclinical.text.statistics import Corpus
 from rrgtrain.cli import main
@@ -203,7 +205,9 @@ def test_models_are_measured_where_their_files_are_named(tmp_path: Path) -> None
         evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
 
 
-def test_radcliq_is_measured_where_its_three_models_are_named(tmp_path: Path) -> None:
+def test_radcliq_is_measured_where_its_three_models_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folders = [tmp_path / name for name in ("radgraph", "chexbert", "bertscore")]
     for folder in folders[1:]:
         folder.mkdir()
@@ -219,7 +223,15 @@ def test_radcliq_is_measured_where_its_three_models_are_named(tmp_path: Path) ->
         },
         "bertscore": {"weights": str(folders[2])},
     }
+    opened, real = [], RadGraph.__init__
+
+    def counted(self: RadGraph, *words: Any, **options: Any) -> None:
+        opened.append(1)
+        real(self, *words, **options)
+
+    monkeypatch.setattr(RadGraph, "__init__", counted)
     card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+    assert len(opened) == 1, "its terms and RadCliQ share one"
     found = card.groups[0].systems["mine"]["radcliq"].value
     models = open_radcliq(recipe.reward)
     texts = [MINE[key] for key in REFERENCES]

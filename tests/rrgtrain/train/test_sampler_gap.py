@@ -140,6 +140,7 @@ class Noting(Length):
     """Remembers the policy's weights of every batch that it is asked about."""
 
     def __init__(self, policy: Policy) -> None:
+        super().__init__()
         self.policy, self.seen = policy, list[dict[str, torch.Tensor]]()
 
     def __call__(self, reports: Sequence[str], *rest: object) -> dict[str, np.ndarray]:
