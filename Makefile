@@ -2,6 +2,7 @@
 #   make demo                  a training run on synthetic radiographs, on this machine
 #   make test                  the whole suite
 #   make bench ROOM=mccs       one room's tests, then its bench
+#   make bench-ranks           an update on one, two and four ranks of this machine
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
 #   make gpu-wheels            what a CUDA machine without a package index needs for it
 #   make replicate             the papers' claims in miniature; ARGS=--list says what is run
@@ -27,10 +28,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint docs bench bench-peers bench-step gpu gpu-wheels sanitize parity test-vllm ptx chaos oracle parity-full replicate learning masking clean
+.PHONY: help install demo test lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx chaos oracle parity-full replicate learning masking clean
 
 help:
-	@sed -n '2,16s/^# \{0,1\}//p' Makefile
+	@sed -n '2,17s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -116,6 +117,9 @@ bench-peers: $(PARITY)/.installed
 
 bench-step: $(PARITY)/.installed
 	OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-peers $(PARITY)/bin/python -m bench.update_step --sweep
+
+bench-ranks: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-ranks $(PY) -m bench.update_ranks
 
 $(PARITY)/.installed: tests/parity/requirements.txt $(VENV)/.installed-dev
 	$(PY) -m venv --clear $(PARITY)

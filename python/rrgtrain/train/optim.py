@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch import Tensor
 
 from rrgtrain.dist import ranks
 from rrgtrain.errors import NotFinite, UserError
@@ -27,7 +29,24 @@ def adamw(
         {"params": [p for p in trainable if p.ndim >= 2], "weight_decay": weight_decay},
         {"params": [p for p in trainable if p.ndim < 2], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=lr, betas=betas)
+    # several tensors at a time would take as much memory again as the shards
+    several = False if any(map(_is_sharded, trainable)) else None
+    given = [g for g in groups if g["params"]]
+    return ShardwiseAdamW(given, lr=lr, betas=betas, foreach=several)
+
+
+class ShardwiseAdamW(torch.optim.AdamW):
+    """AdamW that computes on this rank's shards of parameters that are DTensors.
+
+    Its arithmetic is element by element, so the result is that of the whole tensors; each operation
+    on a DTensor would go through Python. Moments stay DTensors.
+    """
+
+    def _init_group(self, group: dict[str, Any], *tensors: list[Tensor]) -> bool:
+        has_complex = super()._init_group(group, *tensors)
+        for held in tensors:
+            held[:] = map(_shard, held)
+        return has_complex
 
 
 def optimizer_of(model: torch.nn.Module, settings: RlSettings) -> torch.optim.Optimizer:
@@ -43,7 +62,7 @@ def optimizer_of(model: torch.nn.Module, settings: RlSettings) -> torch.optim.Op
         {"params": g["params"], "weight_decay": g["weight_decay"]}
         for g in adamw(model, settings.lr, settings.weight_decay, betas).param_groups
     ]
-    if any(hasattr(p, "to_local") for g in groups for p in g["params"]):
+    if any(_is_sharded(p) for g in groups for p in g["params"]):
         return OnShards(AdamW8bit, groups, lr=settings.lr, betas=betas)
     return AdamW8bit(groups, lr=settings.lr, betas=betas)
 
@@ -135,6 +154,33 @@ def learning_rate(step: int, steps: int, peak: float, warmup: int, schedule: str
     return peak * 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
 
 
+@torch.no_grad()
+def _clip(parameters: list[torch.nn.Parameter], limit: float) -> Tensor:
+    """The norm of all gradients, which are scaled down to `limit` where it is larger."""
+    gradients: list[Any] = [p.grad for p in parameters if p.grad is not None]
+    if not any(map(_is_sharded, gradients)):
+        return torch.nn.utils.clip_grad_norm_(parameters, limit)
+    shards = [_shard(gradient) for gradient in gradients]
+    squared = torch.nn.utils.get_total_norm(shards).square()
+    mesh, placements = gradients[0].device_mesh, gradients[0].placements
+    for dimension, placement in enumerate(placements):
+        if placement.is_shard():
+            dist.all_reduce(squared, group=mesh.get_group(dimension))
+    norm = squared.sqrt()
+    factor = (limit / (norm + 1e-6)).clamp(max=1.0)
+    for shard in shards:
+        shard.mul_(factor)
+    return norm
+
+
+def _is_sharded(tensor: Tensor) -> bool:
+    return hasattr(tensor, "to_local")
+
+
+def _shard(tensor: Any) -> Tensor:
+    return tensor.to_local() if _is_sharded(tensor) else tensor
+
+
 def apply_step(
     optimizer: torch.optim.Optimizer,
     parameters: Iterable[torch.nn.Parameter],
@@ -150,9 +196,7 @@ def apply_step(
     for group in optimizer.param_groups:
         group["lr"] = lr
     limit = clip if clip > 0 else float("inf")
-    norm: Any = torch.nn.utils.clip_grad_norm_(list(parameters), limit)
-    if hasattr(norm, "full_tensor"):  # of sharded gradients (FSDP2)
-        norm = norm.full_tensor()
+    norm = _clip(list(parameters), limit)
     if not torch.isfinite(norm):
         raise NotFinite(
             f"the norm of the gradient is {norm.item()}; lower the learning rate (sft.lr, rl.lr)"
