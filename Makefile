@@ -77,7 +77,9 @@ gpu-wheels: $(VENV)/.installed-dev
 		--platform manylinux_2_28_x86_64 --platform manylinux_2_25_x86_64 --platform manylinux_2_24_x86_64 \
 		--platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -c constraints.txt -r bench/gpu_wheels.txt
 
-# The C++ twins under AddressSanitizer and UBSan. Python itself leaks by design: no leak check.
+# The C++ twins under AddressSanitizer and UBSan. Python itself leaks by design: no leak check. Of rooms
+# that have Triton kernels too, only what tests csrc.
+SANITIZED = $(foreach room,$(COMPILED),$(or $(wildcard tests/rrgkern/$(room)/test_cpu*.py),tests/rrgkern/$(room)))
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 sanitize: $(VENV)/.installed-dev
 	RRGKERN_BUILD=cpu RRGKERN_LDFLAGS="$(SANITIZE)" \
@@ -85,7 +87,7 @@ sanitize: $(VENV)/.installed-dev
 	$(PY) setup.py -q build_ext --build-lib build/sanitize --build-temp build/sanitize/objects
 	LD_PRELOAD="$$($(or $(CXX),g++) -print-file-name=libasan.so) $$($(or $(CXX),g++) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 RRGKERN_LIBRARY=build/sanitize/rrgkern/_C.so OMP_NUM_THREADS=1 \
-	$(PY) -m pytest -q -n $(JOBS) $(COMPILED:%=tests/rrgkern/%)
+	$(PY) -m pytest -q -n $(JOBS) $(SANITIZED)
 
 # The short form runs in `make test`: one size and the mutants of each kernel.
 ptx: $(VENV)/.installed-dev

@@ -1,11 +1,14 @@
 """Compiles csrc/ into rrgkern/_C.so: C++ always, CUDA where nvcc is found (no GPU needed).
 
+A room's simd.cc is compiled once for each instruction set, which is chosen at run time.
+
 RRGKERN_BUILD=auto|cuda|cpu    cuda: fail without nvcc; cpu: leave CUDA out
 RRGKERN_CUDA_ARCHS="80;90"     default 80, 90 and 100 as far as nvcc knows them; the last as PTX too
 CXX, CUDA_HOME, RRGKERN_CXXFLAGS, RRGKERN_LDFLAGS    compilers, and flags to add (sanitizers)
 """
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -14,6 +17,15 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+
+# Instruction sets of simd.cc, the compiler's flags for each. NEON is in the base of aarch64.
+AVX2 = ["-mavx2", "-mfma", "-mf16c"]
+AVX512 = [*AVX2, "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"]
+ISAS: dict[str, list[str]] = {"portable": []}
+if platform.machine() in ("x86_64", "AMD64"):
+    ISAS |= {"avx2": AVX2, "avx512": AVX512}
+# The kernels of simd.cc meet a tolerance, not the reference's bits: they may contract.
+SIMD = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
 
 
 def _compilers() -> tuple[str, str | None]:
@@ -57,15 +69,18 @@ class _Build(build_ext):
                  f'-DRRGKERN_ROOMS="{rooms}"', f'-DRRGKERN_ARCHS="{";".join(archs)}"']  # fmt: skip
         # No contraction to fused multiply-adds: CPU, CUDA and the reference agree bit for bit.
         host = ["-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wall"]
-        host += os.environ.get("RRGKERN_CXXFLAGS", "").split()
+        added = os.environ.get("RRGKERN_CXXFLAGS", "").split()
+        host += added
         gencode = [f"-gencode=arch=compute_{a},code=sm_{a}" for a in archs]
         gencode += [f"-gencode=arch=compute_{a},code=compute_{a}" for a in archs[-1:]]
         device = ["-ccbin", cxx, "--fmad=false", *gencode, "-Xcompiler", ",".join(host)]
 
-        def build(source: Path) -> str:
-            output = Path(self.build_temp, source.parent.name, source.stem + ".o")
+        def build(source: Path, isa: str = "") -> str:
+            output = Path(self.build_temp, source.parent.name, f"{source.stem}{isa}.o")
             output.parent.mkdir(parents=True, exist_ok=True)
             command = [nvcc, *flags, *device] if source.suffix == ".cu" else [cxx, *flags, *host]
+            if isa:
+                command += [*SIMD, *ISAS[isa], f"-DRRGKERN_ISA={isa}", *added]
             subprocess.run([*command, "-c", str(source), "-o", str(output)], check=True)
             return str(output)
 
@@ -75,7 +90,11 @@ class _Build(build_ext):
         link += ["-L", str(Path(libinfo.find_libtvm_ffi()).parent), "-shared", "-o", str(target)]
         try:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                objects = list(pool.map(build, sources))
+                simd = [s.with_name("simd.cc") for s in sources if s.stem == "cpu"]
+                # What takes longest begins first.
+                jobs = [(source, isa) for source in simd if source.exists() for isa in ISAS]
+                jobs += [(source, "") for source in sources]
+                objects = list(pool.map(build, *zip(*jobs, strict=True)))
             extra = os.environ.get("RRGKERN_LDFLAGS", "").split()
             subprocess.run([*link, *objects, "-ltvm_ffi", "-lpthread", *extra], check=True)
         except subprocess.CalledProcessError as error:

@@ -32,10 +32,14 @@ class SlowPathWarning(UserWarning):
 
 @dataclass(frozen=True)
 class _Kernel:
-    """Who serves an op on a device: a name for the doctor, and why it cannot, if it cannot."""
+    """Who serves an op on a device: a name for the doctor, and why it cannot, if it cannot.
+
+    `launch` may be called without the dispatcher, on plain tensors of that device.
+    """
 
     name: str
     why_not: Callable[[], str | None]
+    launch: Callable[..., Any] | None = None
 
 
 _kernels: dict[tuple[str, str], _Kernel] = {}
@@ -86,14 +90,17 @@ def register_csrc(
     """Serve `op` on `devices` with `launcher`, which calls into the compiled extension.
 
     `source` is the folder under csrc/ that holds the kernel, `cpu.cc` or `cuda.cu` by device.
-    Where the extension lacks it the reference serves, and says so once.
+    Where the extension lacks it the reference serves, and says so once. Triton's interpreter keeps
+    the CPU where `register_triton` came first.
     """
     for device in devices:
+        if (op._qualname, device) in _kernels:
+            continue
 
         def why_not(device: str = device) -> str | None:
             return csrc.why_not(source, device)
 
-        _register(op, device, launcher, _Kernel(f"csrc {source}", why_not))
+        _register(op, device, launcher, _Kernel(f"csrc {source}", why_not, launcher))
 
 
 def _register(op: CustomOpDef, device: str, launch: Callable[..., Any], kernel: _Kernel) -> None:
@@ -106,6 +113,30 @@ def _register(op: CustomOpDef, device: str, launch: Callable[..., Any], kernel: 
 
     op.register_kernel(device)(serve)
     _kernels[op._qualname, device] = kernel
+
+
+def direct(op: CustomOpDef, *tensors: Tensor) -> Callable[..., Any]:
+    """Return what to call for `op`: its CPU launcher itself where nobody could tell, else the op.
+
+    The dispatcher costs more than a small kernel, but it is what records, traces and transforms:
+    compilation, modes, tensor subclasses and functorch get the op. The launcher knows no autograd;
+    `tensors` are those among the arguments that a caller brings along.
+    """
+    kernel = _kernels.get((op._qualname, "cpu"))
+    if (
+        kernel is None
+        or kernel.launch is None
+        or torch.compiler.is_compiling()
+        or not all(type(x) in PLAIN and x.device.type == "cpu" for x in tensors)
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._functorch.peek_interpreter_stack() is not None
+        or kernel.why_not() is not None
+    ):
+        return op
+    return kernel.launch
+
+
+PLAIN = (Tensor, torch.nn.Parameter)
 
 
 @functools.cache

@@ -8,6 +8,8 @@
 #include <initializer_list>
 #include <type_traits>
 
+#include "common/floats.h"
+
 namespace rrgkern {
 
 // Python checks what a user can get wrong; this guards memory against a wrong launcher.
@@ -61,6 +63,36 @@ void dispatch_int(DLDataType dtype, const Visit& visit) {
   TVM_FFI_THROW(TypeError) << "wanted a signed integer tensor, got dtype code "
                            << static_cast<int>(dtype.code) << " of "
                            << static_cast<int>(dtype.bits) << " bits";
+}
+
+inline Float float_dtype(const tvm::ffi::TensorView& tensor, const char* name) {
+  const DLDataType dtype = tensor.dtype();
+  if (dtype.lanes == 1 && dtype.code == kDLBfloat && dtype.bits == 16) return Float::kBFloat16;
+  if (dtype.lanes == 1 && dtype.code == kDLFloat) {
+    if (dtype.bits == 16) return Float::kHalf;
+    if (dtype.bits == 32) return Float::kFloat;
+    if (dtype.bits == 64) return Float::kDouble;
+  }
+  TVM_FFI_THROW(TypeError) << name << " has dtype code " << static_cast<int>(dtype.code) << " of "
+                           << static_cast<int>(dtype.bits) << " bits, wanted a floating-point one";
+  return Float::kFloat;
+}
+
+// The elements of a contiguous [count] tensor of `dtype`; null for a tensor of size 0, which stands
+// for one that is absent.
+inline void* vector_of(const tvm::ffi::TensorView& tensor, const char* name, int64_t count,
+                       Float dtype) {
+  if (tensor.numel() == 0) return nullptr;
+  check_tensor(tensor, name, {count});
+  if (float_dtype(tensor, name) != dtype) TVM_FFI_THROW(TypeError) << name << " has another dtype";
+  return data<void>(tensor);
+}
+
+inline const bool* flags_of(const tvm::ffi::TensorView& tensor, const char* name, int64_t count) {
+  if (tensor.numel() == 0) return nullptr;
+  check_tensor(tensor, name, {count});
+  if (tensor.dtype().bits != 8) TVM_FFI_THROW(TypeError) << name << " is not of one byte a flag";
+  return data<const bool>(tensor);
 }
 
 }  // namespace rrgkern

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from rrgkern.checks import check_tensors
-from rrgkern.logps.inputs import as_rows, check_head, check_logits
+from rrgkern.logps.inputs import FromLogits, as_rows, check_head, check_logits
 from rrgkern.logps.online_softmax import TokenLogps
-from rrgkern.logps.op import linear_token_logps_fwd, token_logps_fwd
+from rrgkern.logps.op import linear_token_logps_fwd, logps_of_logits
 
 
 def token_logps(
@@ -38,8 +38,8 @@ def token_logps(
     """
     check_tensors(logits=logits, targets=targets)
     check_logits(logits, targets, temperature)
-    logps, entropies, _, _ = token_logps_fwd(
-        as_rows(logits), targets.reshape(-1), float(temperature), entropy
+    logps, entropies = logps_of_logits(
+        FromLogits(as_rows(logits), targets.reshape(-1), float(temperature), entropy)
     )
     shape = targets.shape
     return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else entropies)

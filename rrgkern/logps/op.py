@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from rrgkern.dispatch import register_triton
-from rrgkern.logps import cpu_from_logits, cpu_tile
+from rrgkern.dispatch import direct, register_csrc, register_triton
+from rrgkern.logps import cpu_tile, csrc_launch
 from rrgkern.logps.head import (
     BackwardRows,
     Gradients,
@@ -27,6 +29,7 @@ from rrgkern.logps.inputs import (
     FromLogitsBackward,
 )
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats, stats_dtype
+from rrgkern.logps.reference import softmax_backward_reference, softmax_stats_reference
 from rrgkern.ops import custom_op, gradients, pack
 
 # A tile and a slice of each matrix stay in the cache of a core.
@@ -36,19 +39,20 @@ CPU_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), cpu_tile)
 @custom_op("rrgkern::token_logps_fwd", FromLogits)
 def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
     """logps, entropy (or size 0), shift, lognorm, [N] each."""
-    return cpu_from_logits.forward(*inputs)
+    return softmax_stats_reference(FromLogits(*inputs))
 
 
 @custom_op("rrgkern::token_logps_bwd", FromLogitsBackward)
 def token_logps_bwd(*inputs: Any) -> Tensor:
     """Gradient of sum(coef * logps + coef_entropy * entropy), shaped as logits."""
-    return cpu_from_logits.backward(*pack(FromLogitsBackward, inputs))
+    return softmax_backward_reference(pack(FromLogitsBackward, inputs))
 
 
 @custom_op("rrgkern::token_logps_bwd_", FromLogitsBackward, mutates=("logits",))
 def token_logps_bwd_(*inputs: Any) -> None:
     """The same gradient, written over the logits."""
-    cpu_from_logits.backward(*pack(FromLogitsBackward, inputs), inplace=True)
+    x = pack(FromLogitsBackward, inputs)
+    x.logits.copy_(softmax_backward_reference(x))
 
 
 @token_logps_fwd.register_fake
@@ -80,8 +84,34 @@ def _backward_to_logits(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *
     coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
     if coefficients is None:
         return gradients(FromLogits)
-    gradient = token_logps_bwd(*coefficients, logits, targets, *stats, ctx.temperature)
+    backward = direct(token_logps_bwd, coefficients.coef, logits)
+    gradient = backward(*coefficients, logits, targets, *stats, ctx.temperature)
     return gradients(FromLogits, logits=gradient)
+
+
+class _Direct(torch.autograd.Function):
+    """The launcher's forward and backward without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, launch: Callable[..., SoftmaxStats], *inputs: Any) -> Any:
+        stats = launch(*inputs)
+        _save_logits(ctx, inputs, stats)
+        return stats.logps, stats.entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, coef: Tensor | None, entropy: Tensor | None) -> Any:
+        return None, *_backward_to_logits(ctx, coef, entropy)
+
+
+def logps_of_logits(x: FromLogits) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies (or size 0) [N] of logits as `as_rows` lays them out."""
+    forward = direct(token_logps_fwd, x.logits, x.targets)
+    if forward is not token_logps_fwd and torch.is_grad_enabled() and x.logits.requires_grad:
+        logps, entropy = _Direct.apply(forward, *x)
+        return logps, entropy
+    stats = SoftmaxStats(*forward(*x))
+    return stats.logps, stats.entropy
 
 
 @custom_op("rrgkern::linear_token_logps_fwd", FromHidden)
@@ -190,6 +220,9 @@ FROM_HIDDEN = "rrgkern.logps.triton_from_hidden"
 register_triton(token_logps_fwd, FROM_LOGITS, "token_logps_fwd")
 register_triton(token_logps_bwd, FROM_LOGITS, "token_logps_bwd")
 register_triton(token_logps_bwd_, FROM_LOGITS, "token_logps_bwd_")
+register_csrc(token_logps_fwd, csrc_launch.token_logps_fwd, ("cpu",), "logps")
+register_csrc(token_logps_bwd, csrc_launch.token_logps_bwd, ("cpu",), "logps")
+register_csrc(token_logps_bwd_, csrc_launch.token_logps_bwd_, ("cpu",), "logps")
 register_triton(linear_token_logps_fwd, FROM_HIDDEN, "fwd")
 register_triton(linear_token_logps_bwd, FROM_HIDDEN, "bwd")
 register_triton(linear_token_logps_bwd_into, FROM_HIDDEN, "bwd_into")

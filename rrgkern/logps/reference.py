@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.logps.inputs import FromHidden
-from rrgkern.logps.online_softmax import FAR, Coefficients, softplus, stats_dtype
+from rrgkern.logps.inputs import FromHidden, FromLogits, FromLogitsBackward, check_targets
+from rrgkern.logps.online_softmax import FAR, Coefficients, SoftmaxStats, softplus, stats_dtype
 
 
 def token_logps_reference(
@@ -52,6 +52,23 @@ def token_logps_reference_backward(
         gradient = gradient - coef_entropy[:, None] * p * excess
         active = active | (coef_entropy != 0)
     return torch.where(active[:, None], gradient / temperature, 0.0).to(logits.dtype)
+
+
+def softmax_stats_reference(x: FromLogits) -> SoftmaxStats:
+    """Results and what the backward needs of each row, logits [N, V] or [B, L, V]."""
+    logits = x.logits.reshape(len(x.targets), x.logits.shape[-1])
+    check_targets(x.targets, logits.shape[1])
+    logps, entropy = token_logps_reference(logits, x.targets, x.temperature)
+    lognorm = _scaled(logits, x.temperature).logsumexp(1)
+    shift = logits.to(lognorm.dtype).amax(1)
+    return SoftmaxStats(logps, entropy if x.entropy else entropy.new_empty(0), shift, lognorm)
+
+
+def softmax_backward_reference(x: FromLogitsBackward) -> Tensor:
+    """Gradient of the logits, in their shape."""
+    logits = x.logits.reshape(len(x.targets), x.logits.shape[-1])
+    gradient = token_logps_reference_backward(*x.coefficients, logits, x.targets, x.temperature)
+    return gradient.reshape(x.logits.shape)
 
 
 def head_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, softcap: float) -> Tensor:

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from rrgkern.dispatch import register_triton
+from rrgkern.dispatch import direct, register_csrc, register_triton
 from rrgkern.ops import custom_op, flatten, gradients, pack
+from rrgkern.policy_loss import csrc_launch
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
 from rrgkern.policy_loss.reference import METRICS, LossOutputs, policy_loss_reference
 
@@ -62,6 +64,37 @@ policy_loss_fwd.register_autograd(_backward, setup_context=_setup_context)
 register_triton(policy_loss_fwd, "rrgkern.policy_loss.triton_policy_loss", "launch")
 
 
+register_csrc(policy_loss_fwd, csrc_launch.launch, ("cpu",), "policy_loss")
+
+
+class _Direct(torch.autograd.Function):
+    """One call of the launcher, without the dispatcher."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logps: Tensor, entropy: Tensor | None, policy: PolicyInputs
+    ) -> tuple[Tensor, ...]:
+        outputs = csrc_launch.loss_and_coefficients(LogpsInputs(logps, entropy, policy))
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(outputs.coef, outputs.coef_entropy)
+        ctx.mark_non_differentiable(*outputs[1:])
+        return tuple(outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+        if grad_loss is None:
+            return None, None, None
+        coef, coef_entropy = ctx.saved_tensors
+        entropy = coef_entropy * grad_loss if coef_entropy.numel() else None
+        return coef * grad_loss, entropy, None
+
+
 def loss_of_logps(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> LossOutputs:
-    """Call `policy_loss_fwd` on log-probabilities and entropies [N], contiguous."""
-    return LossOutputs(*policy_loss_fwd(*flatten(LogpsInputs(logps, entropy, policy))))
+    """Loss of log-probabilities and entropies [N], contiguous; differentiable."""
+    tensors = [x for x in (logps, entropy, *policy.tensors) if x is not None]
+    if direct(policy_loss_fwd, *tensors) is policy_loss_fwd:
+        return LossOutputs(*policy_loss_fwd(*flatten(LogpsInputs(logps, entropy, policy))))
+    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors[:2]):
+        return LossOutputs(*_Direct.apply(logps, entropy, policy))
+    return csrc_launch.loss_and_coefficients(LogpsInputs(logps, entropy, policy))

@@ -140,6 +140,26 @@ def clip_bounds(spec: PolicyLoss) -> tuple[float, float, float]:
     return low, 1.0 + spec.eps_high, math.inf if spec.dual_clip is None else spec.dual_clip
 
 
+def surrogate_numbers(spec: PolicyLoss) -> tuple[float, float, float, float]:
+    """Numbers of the surrogate, in the order in which the kernels take them."""
+    if spec.surrogate == "sapo":
+        return spec.sapo_tau_pos, spec.sapo_tau_neg, 0.0, 0.0
+    if spec.surrogate == "vespo":
+        return (
+            spec.vespo_k_pos,
+            spec.vespo_lambda_pos,
+            spec.vespo_k_neg,
+            spec.vespo_lambda_neg,
+        )
+    return (*clip_bounds(spec), 0.0)
+
+
+def sampler_bounds(spec: PolicyLoss) -> tuple[float, float]:
+    """The least and the largest correction, infinite where there is no bound."""
+    low = -math.inf if spec.sampler_min is None else spec.sampler_min
+    return low, math.inf if spec.sampler_max is None else spec.sampler_max
+
+
 def sapo_tau(advantage: Tensor, spec: PolicyLoss) -> Tensor:
     """[N] SAPO's temperature, by the sign of the advantage."""
     return _choose(advantage > 0, spec.sapo_tau_pos, spec.sapo_tau_neg, advantage)

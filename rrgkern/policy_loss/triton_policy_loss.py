@@ -12,8 +12,7 @@ from torch import Tensor
 from rrgkern.ops import pack
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
 from rrgkern.policy_loss.reference import METRICS, LossOutputs
-from rrgkern.policy_loss.spec import PolicyLoss
-from rrgkern.policy_loss.terms import clip_bounds
+from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 from rrgkern.policy_loss.triton_passes import policy_loss_sequence_kernel, policy_loss_token_kernel
 from rrgkern.triton_lib.policy import (
     KL_CODES,
@@ -148,26 +147,6 @@ def aligned_policy(policy: PolicyInputs) -> PolicyInputs:
     """The same arguments, every tensor `aligned`."""
     tensors: Any = {k: aligned(x) for k, x in policy._asdict().items() if isinstance(x, Tensor)}
     return policy._replace(**tensors)
-
-
-def surrogate_numbers(spec: PolicyLoss) -> tuple[float, float, float, float]:
-    """p0 to p3 of `triton_lib.policy.surrogate`."""
-    if spec.surrogate == "sapo":
-        return spec.sapo_tau_pos, spec.sapo_tau_neg, 0.0, 0.0
-    if spec.surrogate == "vespo":
-        return (
-            spec.vespo_k_pos,
-            spec.vespo_lambda_pos,
-            spec.vespo_k_neg,
-            spec.vespo_lambda_neg,
-        )
-    return (*clip_bounds(spec), 0.0)
-
-
-def sampler_bounds(spec: PolicyLoss) -> tuple[float, float]:
-    """The least and the largest correction, infinite where there is no bound."""
-    low = -math.inf if spec.sampler_min is None else spec.sampler_min
-    return low, math.inf if spec.sampler_max is None else spec.sampler_max
 
 
 def _log(bound: float) -> float:

@@ -7,7 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.library import CustomOpDef
 
+from rrgkern.dispatch import direct
 from rrgkern.logps.inputs import overwriting
 from rrgkern.logps.op import token_logps_bwd_, token_logps_fwd
 from rrgkern.ops import pack
@@ -31,9 +33,9 @@ class Fused(torch.autograd.Function):
         if inplace:
             gradient = logits.detach()
             with overwriting(logits):
-                loss, active, metrics = grpo_loss_fwd_(gradient, *others)
+                loss, active, metrics = _over(grpo_loss_fwd_, gradient, *others)
         else:
-            loss, gradient, active, metrics = grpo_loss_fwd(logits, *others, True)
+            loss, gradient, active, metrics = direct(grpo_loss_fwd, logits)(logits, *others, True)
         ctx.inplace, ctx.spent = inplace, False
         # The logits themselves where they hold it: saved so, their version is checked.
         ctx.save_for_backward(logits if inplace else gradient, active)
@@ -52,9 +54,9 @@ class Fused(torch.autograd.Function):
         if ctx.inplace:
             with overwriting(gradient):
                 gradient = gradient.detach()
-                grpo_loss_scale_(gradient, active, grad_loss)
+                _over(grpo_loss_scale_, gradient, active, grad_loss)
         else:
-            grpo_loss_scale_(gradient, active, grad_loss)
+            _over(grpo_loss_scale_, gradient, active, grad_loss)
         return None, gradient, *(None,) * (len(ctx.needs_input_grad) - 2)
 
 
@@ -89,6 +91,15 @@ class ComposedInPlace(torch.autograd.Function):
         with overwriting(logits):
             token_logps_bwd_(coef, bonus, gradient, targets, *stats, ctx.temperature)
         return gradient, *(None,) * (len(ctx.needs_input_grad) - 1)
+
+
+def _over(op: CustomOpDef, tensor: Tensor, *others: Any) -> Any:
+    """Call an op that writes over its first argument."""
+    call = direct(op, tensor)
+    result = call(tensor, *others)
+    if call is not op:
+        torch.autograd.graph.increment_version(tensor)
+    return result
 
 
 def _spend(ctx: Any) -> None:

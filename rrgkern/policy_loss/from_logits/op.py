@@ -10,20 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rrgkern.dispatch import register_triton
+from rrgkern.dispatch import register_csrc, register_triton
 from rrgkern.logps.online_softmax import stats_dtype
-from rrgkern.ops import custom_op, pack
-from rrgkern.policy_loss.from_logits import cpu_kernels
-from rrgkern.policy_loss.from_logits.reference import LogitsOutputs
+from rrgkern.ops import custom_op, flatten, pack
+from rrgkern.policy_loss.from_logits import csrc_launch
+from rrgkern.policy_loss.from_logits.reference import LogitsOutputs, from_logits_reference
 from rrgkern.policy_loss.inputs import LogitsInputs, LogitsInputsAnew
 from rrgkern.policy_loss.reference import METRICS
 
 
 @custom_op("rrgkern::grpo_loss_fwd", LogitsInputsAnew)
 def grpo_loss_fwd(*inputs: Any) -> LogitsOutputs:
-    """Serve with the chunked kernel; without `with_gradient` the gradient has size 0."""
+    """Serve with the reference; without `with_gradient` the gradient has size 0."""
     call, with_gradient = pack(LogitsInputsAnew, inputs)
-    return cpu_kernels.loss_and_gradient(call, "new" if with_gradient else "none")
+    outputs = from_logits_reference(*flatten(call))
+    return outputs if with_gradient else outputs._replace(gradient=call.logits.new_empty(0))
 
 
 @grpo_loss_fwd.register_fake
@@ -37,8 +38,8 @@ def _(*inputs: Any) -> LogitsOutputs:
 @custom_op("rrgkern::grpo_loss_fwd_", LogitsInputs, mutates=("logits",))
 def grpo_loss_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Loss 0-d, active [N] bool, metrics; the logits become their gradient."""
-    call = pack(LogitsInputs, inputs)
-    loss, _, active, metrics = cpu_kernels.loss_and_gradient(call, "inplace")
+    loss, gradient, active, metrics = from_logits_reference(*inputs)
+    pack(LogitsInputs, inputs).logits.copy_(gradient)
     return loss, active, metrics
 
 
@@ -56,7 +57,8 @@ def _fake_results(call: LogitsInputs) -> tuple[Tensor, Tensor, Tensor]:
 @torch.library.custom_op("rrgkern::grpo_loss_scale_", mutates_args=("gradient",))
 def grpo_loss_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
     """Multiply the active rows of the gradient by `factor` 0-d, read on the device."""
-    cpu_kernels.scale_rows(gradient, active, factor)
+    rows = active.view(gradient.shape[:-1])[..., None]
+    gradient.copy_(torch.where(rows, gradient.to(factor.dtype) * factor, gradient))
 
 
 @grpo_loss_scale_.register_fake
@@ -68,3 +70,6 @@ TRITON = "rrgkern.policy_loss.from_logits.triton_launch"
 register_triton(grpo_loss_fwd, TRITON, "grpo_loss_fwd")
 register_triton(grpo_loss_fwd_, TRITON, "grpo_loss_fwd_")
 register_triton(grpo_loss_scale_, TRITON, "grpo_loss_scale_")
+register_csrc(grpo_loss_fwd, csrc_launch.grpo_loss_fwd, ("cpu",), "policy_loss")
+register_csrc(grpo_loss_fwd_, csrc_launch.grpo_loss_fwd_, ("cpu",), "policy_loss")
+register_csrc(grpo_loss_scale_, csrc_launch.grpo_loss_scale_, ("cpu",), "logps")

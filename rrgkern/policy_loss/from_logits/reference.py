@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from rrgkern.logps.inputs import check_targets
 from rrgkern.logps.reference import token_logps_reference, token_logps_reference_backward
 from rrgkern.ops import flatten, pack
 from rrgkern.policy_loss.inputs import LogitsInputs, LogpsInputs
@@ -23,11 +24,13 @@ class LogitsOutputs(NamedTuple):
 
 
 def from_logits_reference(*inputs: Any) -> LogitsOutputs:
-    """Loss, gradient and metrics of logits [N, V]; the arguments are the fields of `LogitsInputs`.
+    """Loss, gradient and metrics; the arguments are the fields of `LogitsInputs`.
 
     The gradient is exactly 0 in rows that `mask` leaves out.
     """
-    logits, targets, policy, temperature, with_entropy = pack(LogitsInputs, inputs)
+    whole, targets, policy, temperature, with_entropy = pack(LogitsInputs, inputs)
+    check_targets(targets, whole.shape[-1], policy.mask)
+    logits = whole.reshape(len(targets), whole.shape[-1])
     if policy.mask is not None:
         logits = torch.where(policy.mask[:, None], logits, 0)
         targets = torch.where(policy.mask, targets, 0)
@@ -36,6 +39,7 @@ def from_logits_reference(*inputs: Any) -> LogitsOutputs:
     loss, coef, coef_entropy, metrics = policy_loss_reference(*flatten(call))
     bonus = coef_entropy if coef_entropy.numel() else None
     gradient = token_logps_reference_backward(coef, bonus, logits, targets, temperature)
+    gradient = gradient.reshape(whole.shape)
     return LogitsOutputs(loss, gradient, is_active(coef, bonus), metrics)
 
 

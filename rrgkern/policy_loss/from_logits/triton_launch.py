@@ -16,12 +16,11 @@ from rrgkern.policy_loss.from_logits.reference import LogitsOutputs
 from rrgkern.policy_loss.from_logits.triton_kernels import grpo_loss_kernel, grpo_loss_scale_kernel
 from rrgkern.policy_loss.inputs import LogitsInputs, LogitsInputsAnew
 from rrgkern.policy_loss.reference import METRICS
+from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 from rrgkern.policy_loss.triton_policy_loss import (
     aligned,
     aligned_policy,
     finish,
-    sampler_bounds,
-    surrogate_numbers,
 )
 from rrgkern.triton_lib.policy import KL_CODES, MODE_CODES, SURROGATE_CODES
 from rrgkern.triton_lib.policy_sums import ROWS

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import token_logps
-from rrgkern.logps import op
+from rrgkern.logps import csrc_launch
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_logits_oracle import Outcome, Problem, check, problem, run
 
@@ -23,11 +23,11 @@ def through_op(given: Problem, entropy: bool) -> Outcome:
     return run(function, given, entropy=entropy)
 
 
-def chunked_cpu(given: Problem, entropy: bool) -> Outcome:
+def compiled_cpu(given: Problem, entropy: bool) -> Outcome:
     """The CPU kernel, which the interpreter's registration hides from the op in these tests."""
     logits, targets = given.logits.cpu(), given.targets.cpu().reshape(-1)
-    stats = op.token_logps_fwd._init_fn(logits, targets, given.temperature, entropy)
-    gradient = op.token_logps_bwd._init_fn(
+    stats = csrc_launch.token_logps_fwd(logits, targets, given.temperature, entropy)
+    gradient = csrc_launch.token_logps_bwd(
         given.coef.cpu().reshape(-1),
         given.coef_entropy.cpu().reshape(-1) if entropy else None,
         *(logits, targets, *stats, given.temperature),
@@ -37,7 +37,7 @@ def chunked_cpu(given: Problem, entropy: bool) -> Outcome:
     return Outcome(*(x.to(DEVICE) for x in (stats.logps.view(shape), entropies, gradient)))
 
 
-kernels = pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+kernels = pytest.mark.parametrize("kernel", [through_op, compiled_cpu])
 
 
 @kernels

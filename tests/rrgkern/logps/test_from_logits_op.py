@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from rrgkern import token_logps
-from rrgkern.logps import cpu_tile, op, triton_from_logits
+from rrgkern.logps import csrc_launch, op, triton_from_logits
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_logits_oracle import check, problem
-from tests.rrgkern.logps.test_from_logits_accuracy import chunked_cpu, through_op
+from tests.rrgkern.logps.test_from_logits_accuracy import compiled_cpu, through_op
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
@@ -96,7 +96,7 @@ def test_two_runs_are_bitwise_equal():
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+@pytest.mark.parametrize("kernel", [through_op, compiled_cpu])
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
 def test_rows_without_coefficient_change_nothing(kernel, poison):
     given = problem(9, 400)
@@ -111,7 +111,7 @@ def test_rows_without_coefficient_change_nothing(kernel, poison):
     assert torch.equal(dirty.entropy[~masked], clean.entropy[~masked])
 
 
-@pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+@pytest.mark.parametrize("kernel", [through_op, compiled_cpu])
 def test_all_rows_masked_and_no_rows(kernel):
     given = problem(5, 30)
     given = given._replace(coef=given.coef * 0, coef_entropy=given.coef_entropy * 0)
@@ -175,13 +175,13 @@ def test_a_target_outside_the_vocabulary_is_refused(wrong):
 
 @pytest.mark.launcher
 @pytest.mark.parametrize("name", GRADIENT_MUTANTS)
-@pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+@pytest.mark.parametrize("kernel", [through_op, compiled_cpu])
 def test_a_wrong_gradient_is_noticed(monkeypatch, kernel, name):
     given = problem(8, 60, dtype=torch.bfloat16, temperature=0.7)
     mutate = GRADIENT_MUTANTS[name]
     module, attribute, at = {
         through_op: (triton_from_logits, "token_logps_bwd", (3, 8)),
-        chunked_cpu: (cpu_tile, "softmax_gradient", (1, 5)),
+        compiled_cpu: (csrc_launch, "token_logps_bwd", (3, 8)),
     }[kernel]
     right = getattr(module, attribute)
 

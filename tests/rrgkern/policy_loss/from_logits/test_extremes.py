@@ -10,10 +10,10 @@ import torch
 from rrgkern import PolicyLoss
 from rrgkern.policy_loss.reference import METRICS
 from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, Problem, check, problem
-from tests.rrgkern.policy_loss.from_logits.test_kernel import chunked_cpu, in_place, through_op
+from tests.rrgkern.policy_loss.from_logits.test_kernel import compiled_cpu, in_place, through_op
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
-kernels = pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+kernels = pytest.mark.parametrize("kernel", [through_op, compiled_cpu])
 BONUS = PolicyLoss(entropy_coef=0.2)
 LENGTHS = (3, 3)
 
@@ -113,7 +113,7 @@ def test_an_impossible_target_keeps_its_gradient(kernel) -> None:
     torch.testing.assert_close(outcome.gradient, expected, rtol=1e-4, atol=1e-7)
 
 
-@pytest.mark.parametrize("kernel", [through_op, in_place, chunked_cpu])
+@pytest.mark.parametrize("kernel", [through_op, in_place, compiled_cpu])
 @pytest.mark.parametrize("broken", ["nan", "all -inf", "+inf", "+inf at the target"])
 def test_a_broken_scored_row_is_never_hidden(kernel, broken: str) -> None:
     given = on_policy(spread())

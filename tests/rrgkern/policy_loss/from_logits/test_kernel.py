@@ -1,4 +1,4 @@
-"""Test the op (here the Triton kernel) and the chunked CPU kernel against the fp64 truth."""
+"""Test the op (here the Triton kernel) and csrc's kernel for CPUs against the fp64 truth."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import torch
 
 from rrgkern import PolicyLoss
 from rrgkern.dispatch import served_by
-from rrgkern.ops import pack
-from rrgkern.policy_loss.from_logits import cpu_kernels
+from rrgkern.ops import flatten, pack
+from rrgkern.policy_loss.from_logits import csrc_launch
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
 from rrgkern.policy_loss.inputs import LogitsInputs
 from rrgkern.policy_loss.reference import METRICS
@@ -45,13 +45,13 @@ def on_cpu(given: Problem, spec: PolicyLoss) -> LogitsInputs:
     return pack(LogitsInputs, [x.cpu() if isinstance(x, torch.Tensor) else x for x in inputs])
 
 
-def chunked_cpu(given: Problem, spec: PolicyLoss) -> Outcome:
+def compiled_cpu(given: Problem, spec: PolicyLoss) -> Outcome:
     """The CPU kernel, which the interpreter's registration hides from the op in these tests."""
-    served = cpu_kernels.loss_and_gradient(on_cpu(given, spec), "new")
+    served = csrc_launch.grpo_loss_fwd(*flatten(on_cpu(given, spec)), True)
     return Outcome(*(part.to(given.logits.device) for part in served))
 
 
-kernels = pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+kernels = pytest.mark.parametrize("kernel", [through_op, compiled_cpu])
 
 
 def test_the_kernel_is_what_is_tested() -> None:
@@ -65,7 +65,7 @@ def test_the_kernel_is_what_is_tested() -> None:
     ("spec", "options"), CASES, ids=[f"{i}-{name_of(spec)}" for i, (spec, _) in enumerate(CASES)]
 )
 def test_variants(spec: PolicyLoss, options: dict[str, bool]) -> None:
-    for kernel in (through_op, chunked_cpu):
+    for kernel in (through_op, compiled_cpu):
         given = problem(2, dtype=torch.bfloat16, **options)
         check(kernel(given, spec), given, spec)
 
@@ -93,11 +93,10 @@ def test_in_place_gives_the_same_bits(spec: PolicyLoss) -> None:
         assert torch.equal(got, want)
     call = on_cpu(given, spec)
     over = call._replace(logits=call.logits.clone())
-    new = cpu_kernels.loss_and_gradient(call, "new")
-    old = cpu_kernels.loss_and_gradient(over, "inplace")
-    assert old.gradient is over.logits and all(
-        torch.equal(a, b) for a, b in zip(new, old, strict=True)
-    )
+    new = csrc_launch.grpo_loss_fwd(*flatten(call), True)
+    loss, active, metrics = csrc_launch.grpo_loss_fwd_(*flatten(over))
+    for got, want in zip((loss, over.logits, active, metrics), new, strict=True):
+        assert torch.equal(got, want)
 
 
 def test_two_runs_are_bitwise_equal() -> None:
@@ -106,7 +105,7 @@ def test_two_runs_are_bitwise_equal() -> None:
         assert torch.equal(first, second)
 
 
-@pytest.mark.parametrize("kernel", [through_op, in_place, chunked_cpu])
+@pytest.mark.parametrize("kernel", [through_op, in_place, compiled_cpu])
 @pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf])
 def test_nothing_at_a_masked_row_changes_a_bit(kernel, poison: float) -> None:
     given = problem(7, 60, per_token=True)
@@ -126,7 +125,7 @@ def test_nothing_at_a_masked_row_changes_a_bit(kernel, poison: float) -> None:
         assert torch.equal(one, other) and one.isfinite().all()
 
 
-@pytest.mark.parametrize("kernel", [through_op, in_place, chunked_cpu])
+@pytest.mark.parametrize("kernel", [through_op, in_place, compiled_cpu])
 def test_a_row_without_coefficient_is_not_read_for_its_gradient(kernel) -> None:
     given = problem(8, mask=False, on_policy=False, sampler=False)
     still = given.data.changed(advantages=torch.zeros_like(given.data.advantages))
@@ -182,7 +181,7 @@ def test_all_masked() -> None:
     given = problem(11)
     nothing = torch.zeros_like(given.data.keep)
     masked = given._replace(data=given.data.changed(mask=nothing))
-    for kernel in (through_op, in_place, chunked_cpu):
+    for kernel in (through_op, in_place, compiled_cpu):
         outcome = kernel(masked, EVERYTHING)
         assert outcome.loss == 0 and (outcome.metrics == 0).all() and (outcome.gradient == 0).all()
 
@@ -201,7 +200,7 @@ def test_the_upstream_factor(dtype: torch.dtype) -> None:
     gradient[~active] = 0
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     for factor in (1.0, -3.0, 0.1, torch.inf):
-        for scale, device in ((grpo_loss_scale_, DEVICE), (cpu_kernels.scale_rows, "cpu")):
+        for scale, device in ((grpo_loss_scale_, DEVICE), (csrc_launch.grpo_loss_scale_, "cpu")):
             scaled = gradient.to(device, copy=True)
             scale(scaled, active.to(device), torch.tensor(factor, dtype=wide, device=device))
             expected = torch.where(active[:, None], gradient.to(wide) * factor, 0).to(dtype)

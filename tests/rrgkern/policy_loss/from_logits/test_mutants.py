@@ -10,7 +10,7 @@ import torch
 
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, Outcome, Problem, check, problem
-from tests.rrgkern.policy_loss.from_logits.test_kernel import chunked_cpu, through_op
+from tests.rrgkern.policy_loss.from_logits.test_kernel import compiled_cpu, through_op
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 SPEC = replace(EVERYTHING, sampler_min=0.6, sampler_max=1.5)
@@ -45,7 +45,7 @@ def given() -> Problem:
     return problem(1, 60, dtype=torch.bfloat16)
 
 
-@pytest.mark.parametrize("kernel", [through_op, chunked_cpu])
+@pytest.mark.parametrize("kernel", [through_op, compiled_cpu])
 def test_the_right_one_passes(kernel, given: Problem) -> None:
     check(kernel(given, SPEC), given, SPEC)
 

@@ -1,0 +1,311 @@
+// Vectors of the widest registers of one instruction set, and exp on them.
+//
+// Included by the sources that are compiled once for each instruction set (`simd.cc`), where
+// RRGKERN_ISA names it. Everything is in a namespace of that name, and nothing of the standard
+// library's templates is used: the linker keeps one copy of an inline function, and it must not be
+// the one with instructions that this machine lacks.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "common/floats.h"
+
+namespace rrgkern {
+namespace RRGKERN_ISA {
+
+#if defined(__AVX512F__)
+constexpr int kBytes = 64;
+#elif defined(__AVX2__)
+constexpr int kBytes = 32;
+#else
+constexpr int kBytes = 16;  // SSE2, NEON
+#endif
+
+#define RRGKERN_INLINE static inline __attribute__((always_inline))
+
+template <typename T, int BYTES>
+struct VectorOf {
+  typedef T type __attribute__((vector_size(BYTES)));
+};
+template <typename T>
+using Vector = typename VectorOf<T, kBytes>::type;
+template <typename T>
+constexpr int kLanes = kBytes / static_cast<int>(sizeof(T));
+
+template <typename T>
+struct IntOf;
+template <>
+struct IntOf<float> {
+  using type = int32_t;
+};
+template <>
+struct IntOf<double> {
+  using type = int64_t;
+};
+// What a comparison of two vectors of T gives: -1 where it holds, 0 elsewhere.
+template <typename T>
+using Mask = Vector<typename IntOf<T>::type>;
+
+template <typename To, typename From>
+RRGKERN_INLINE To bits(From from) {
+  static_assert(sizeof(To) == sizeof(From), "one size");
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+
+template <typename T>
+RRGKERN_INLINE Vector<T> all(T value) {
+  return value - Vector<T>{};
+}
+
+template <typename V, typename M>
+RRGKERN_INLINE V choose(M where, V yes, V no) {
+  return where ? yes : no;
+}
+
+// NaN in `right` stays, NaN in `left` goes.
+template <typename V>
+RRGKERN_INLINE V larger(V left, V right) {
+  return left > right ? left : right;
+}
+
+// --- loads and stores: the wide type of half, bfloat16 and float is float ---
+
+RRGKERN_INLINE Vector<float> load(const float* from) {
+  Vector<float> v;
+  memcpy(&v, from, sizeof v);
+  return v;
+}
+
+RRGKERN_INLINE Vector<double> load(const double* from) {
+  Vector<double> v;
+  memcpy(&v, from, sizeof v);
+  return v;
+}
+
+using Words = VectorOf<uint16_t, kBytes / 2>::type;
+using Wide = Vector<uint32_t>;
+
+RRGKERN_INLINE Wide load_words(const void* from) {
+  Words v;
+  memcpy(&v, from, sizeof v);
+  return __builtin_convertvector(v, Wide);
+}
+
+RRGKERN_INLINE void store_words(void* to, Wide words) {
+  const Words v = __builtin_convertvector(words, Words);
+  memcpy(to, &v, sizeof v);
+}
+
+#if defined(__AVX512F__)
+// Of the lanes of an intrinsic: the forms without a mask read a register that GCC 12 calls unset.
+constexpr int kAll = -1;
+#endif
+
+RRGKERN_INLINE Vector<float> load(const BFloat16* from) {
+  return bits<Vector<float>>(load_words(from) << 16);
+}
+
+RRGKERN_INLINE Vector<float> load(const Half* from) {
+#if defined(__AVX512F__)
+  return (Vector<float>)_mm512_maskz_cvtph_ps(kAll, _mm256_loadu_si256((const __m256i*)from));
+#elif defined(__F16C__)
+  return (Vector<float>)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)from));
+#else
+  const Wide h = load_words(from), magnitude = h & 0x7fff;
+  // The exponents' biases differ by 112; a product restores subnormal numbers too.
+  const Vector<float> finite = bits<Vector<float>>(magnitude << 13) * 0x1p112f;
+  const Wide special = (magnitude << 13) | 0x7f800000;
+  const Wide number = magnitude >= 0x7c00 ? special : bits<Wide>(finite);
+  return bits<Vector<float>>(number | ((h & 0x8000) << 16));
+#endif
+}
+
+RRGKERN_INLINE void store(float* to, Vector<float> v) { memcpy(to, &v, sizeof v); }
+RRGKERN_INLINE void store(double* to, Vector<double> v) { memcpy(to, &v, sizeof v); }
+
+// Rounds to nearest, ties to even; a NaN stays one.
+RRGKERN_INLINE void store(BFloat16* to, Vector<float> v) {
+  const Wide u = bits<Wide>(v);
+  const Wide rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+  store_words(to, v == v ? rounded : (u >> 16) | 0x40);
+}
+
+RRGKERN_INLINE void store(Half* to, Vector<float> v) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256((__m256i*)to,
+                      _mm512_maskz_cvtps_ph(kAll, (__m512)v, _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__F16C__)
+  _mm_storeu_si128((__m128i*)to, _mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT));
+#else
+  const Wide u = bits<Wide>(v), magnitude = u & 0x7fffffff;
+  const Wide normal = (magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  // Below 2^-14 the sum with 1/2 rounds at the place where subnormal numbers end.
+  const Wide small = bits<Wide>(bits<Vector<float>>(magnitude) + 0.5f) - 0x3f000000u;
+  Wide h = magnitude < (113u << 23) ? small : normal;
+  h = magnitude >= 0x477ff000u ? Wide{} + 0x7c00u : h;
+  h = magnitude > 0x7f800000u ? Wide{} + 0x7e00u : h;
+  store_words(to, h | ((u >> 16) & 0x8000));
+#endif
+}
+
+// --- sums over lanes, always in the same order ---
+
+template <typename T>
+RRGKERN_INLINE T sum_of_lanes(Vector<T> v) {
+  T lanes[kLanes<T>];
+  memcpy(lanes, &v, sizeof v);
+  for (int half = kLanes<T> / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
+  }
+  return lanes[0];
+}
+
+template <typename T>
+RRGKERN_INLINE T largest_lane(Vector<T> v) {
+  T lanes[kLanes<T>];
+  memcpy(lanes, &v, sizeof v);
+  for (int half = kLanes<T> / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+  }
+  return lanes[0];
+}
+
+using HalfOfFloats = VectorOf<float, kBytes / 2>::type;
+
+// Adds the lanes of `v` to sums in double, which keep a tail of small ones beside a large one.
+RRGKERN_INLINE void add_wide(Vector<double>* sums, Vector<float> v) {
+#if defined(__AVX512F__)
+  const __m256 low = (__m256)_mm512_maskz_extractf64x4_pd(kAll, (__m512d)v, 0);
+  const __m256 high = (__m256)_mm512_maskz_extractf64x4_pd(kAll, (__m512d)v, 1);
+  *sums += (Vector<double>)_mm512_maskz_cvtps_pd(kAll, low) +
+           (Vector<double>)_mm512_maskz_cvtps_pd(kAll, high);
+#else
+  HalfOfFloats half[2];
+  memcpy(half, &v, sizeof v);
+  *sums += __builtin_convertvector(half[0], Vector<double>) +
+           __builtin_convertvector(half[1], Vector<double>);
+#endif
+}
+RRGKERN_INLINE void add_wide(Vector<double>* sums, Vector<double> v) { *sums += v; }
+
+// --- exp ---
+
+// x = n ln 2 + r with |r| <= ln 2 / 2. Adding kRound leaves n, plus the exponent's bias, in the low
+// bits of the sum; ln 2 is in two parts, of which the first has so few bits that n times it is exact.
+template <typename T>
+struct Exp;
+
+template <>
+struct Exp<float> {
+  static constexpr float kRound = 12582912.0f + 127.0f, kLog2E = 1.44269504088896341f;
+  static constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440054690583e-4f;
+  static constexpr float kLowest = -87.33654f, kHighest = 88.72284f;  // e^x is normal between them
+  static constexpr int kMantissa = 23, kHalf = 63;
+  // (e^r - 1 - r) / r^2 by a least-maximum fit of e^r: relative error of e^r 4e-9.
+  RRGKERN_INLINE Vector<float> series(Vector<float> r) {
+    Vector<float> s = r * 0.0013814540579915047f + 0.00836874544620514f;
+    s = s * r + 0.04166838899254799f;
+    s = s * r + 0.1666652113199234f;
+    return s * r + 0.4999999403953552f;
+  }
+};
+
+template <>
+struct Exp<double> {
+  static constexpr double kRound = 6755399441055744.0 + 1023.0, kLog2E = 1.44269504088896341;
+  static constexpr double kLn2High = 6.93147180369123816490e-01;
+  static constexpr double kLn2Low = 1.90821492927058770002e-10;
+  static constexpr double kLowest = -708.396, kHighest = 709.782;
+  static constexpr int kMantissa = 52, kHalf = 511;
+  RRGKERN_INLINE Vector<double> series(Vector<double> r) {  // Taylor's, relative error 5e-18
+    Vector<double> s = r * (1.0 / 6227020800.0) + 1.0 / 479001600.0;
+    s = s * r + 1.0 / 39916800.0;
+    s = s * r + 1.0 / 3628800.0;
+    s = s * r + 1.0 / 362880.0;
+    s = s * r + 1.0 / 40320.0;
+    s = s * r + 1.0 / 5040.0;
+    s = s * r + 1.0 / 720.0;
+    s = s * r + 1.0 / 120.0;
+    s = s * r + 1.0 / 24.0;
+    s = s * r + 1.0 / 6.0;
+    return s * r + 0.5;
+  }
+};
+
+template <typename T>
+RRGKERN_INLINE Vector<T> reduced(Vector<T> x, Vector<T>* n_and_bias) {
+  using E = Exp<T>;
+  const Vector<T> shifted = x * E::kLog2E + E::kRound;
+  const Vector<T> n = shifted - E::kRound;
+  *n_and_bias = shifted;
+  return (x - n * E::kLn2High) - n * E::kLn2Low;
+}
+
+template <typename T>
+RRGKERN_INLINE Vector<T> power_of_two(Vector<T> n_and_bias) {
+  return bits<Vector<T>>(bits<Mask<T>>(n_and_bias) << Exp<T>::kMantissa);
+}
+
+// e^r for |r| <= ln 2 / 2.
+template <typename T>
+RRGKERN_INLINE Vector<T> exp_near_zero(Vector<T> r) {
+  return (Exp<T>::series(r) * r + T(1)) * r + T(1);
+}
+
+// e^x where it is a normal number, and 0 below (or, with AVX-512, a subnormal number); x <= kHighest.
+// A NaN stays one. At most 1.5 units in the last place off (tests/rrgkern/logps/test_cpu.py).
+template <typename T>
+RRGKERN_INLINE Vector<T> exp_to_zero(Vector<T> x) {
+  Vector<T> n;
+  const Vector<T> r = reduced<T>(x, &n);
+  return x < all<T>(Exp<T>::kLowest) ? Vector<T>{} : exp_near_zero<T>(r) * power_of_two<T>(n);
+}
+
+#if defined(__AVX512F__)
+template <>
+inline __attribute__((always_inline)) Vector<float> exp_to_zero<float>(Vector<float> x) {
+  using E = Exp<float>;
+  // Below, the result is 0 as well, and -inf would leave no remainder. The other way round NaN goes.
+  x = (Vector<float>)_mm512_maskz_max_ps(kAll, (__m512)all<float>(-110.0f), (__m512)x);
+  const Vector<float> n = (Vector<float>)_mm512_maskz_roundscale_ps(kAll, (__m512)(x * E::kLog2E), 0);
+  const Vector<float> r = (x - n * E::kLn2High) - n * E::kLn2Low;
+  return (Vector<float>)_mm512_maskz_scalef_ps(kAll, (__m512)exp_near_zero<float>(r), (__m512)n);
+}
+#endif
+
+// The same for any x: infinite above kHighest, 0 below twice the least normal number.
+template <typename T>
+RRGKERN_INLINE Vector<T> exp_of(Vector<T> x) {
+  const Vector<T> top = all<T>(Exp<T>::kHighest);
+  const Vector<T> within = x > top ? top : x;
+  Vector<T> n;
+  const Vector<T> r = reduced<T>(within, &n);
+  // In two factors: at the upper end 2^n alone is out of range.
+  const Vector<T> e = exp_near_zero<T>(r);
+  const Vector<T> grown = (e + e) * power_of_two<T>(n - T(1));
+  const Vector<T> inside = x > top ? all<T>(T(INFINITY)) : grown;
+  return x < all<T>(Exp<T>::kLowest + T(0.7)) ? Vector<T>{} : inside;
+}
+
+// e^x - 1 and e^x - 1 - x, exact near 0; |x| <= 20.
+template <typename T>
+RRGKERN_INLINE void exp_beyond_linear(Vector<T> x, Vector<T>* rise, Vector<T>* bend) {
+  Vector<T> n;
+  const Vector<T> r = reduced<T>(x, &n);
+  const Vector<T> scale = power_of_two<T>(n), tail = Exp<T>::series(r) * r * r;
+  const Vector<T> grown = scale * (r + tail) + (scale - T(1));
+  *rise = x == x ? grown : x;
+  *bend = scale == all<T>(T(1)) ? tail : grown - x;
+  *bend = x == x ? *bend : x;
+}
+
+}  // namespace RRGKERN_ISA
+}  // namespace rrgkern

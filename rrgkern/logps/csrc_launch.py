@@ -1,0 +1,54 @@
+"""Serve CPUs from logits with csrc/logps, a row read once and its gradient written once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rrgkern import csrc
+from rrgkern.logps.inputs import FromLogits, FromLogitsBackward, check_targets
+from rrgkern.logps.online_softmax import SoftmaxStats, stats_dtype
+from rrgkern.ops import pack
+
+# Stands for a tensor that is absent.
+NOTHING = torch.empty(0)
+
+
+def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
+    """Serve `rrgkern::token_logps_fwd`."""
+    logits, targets, temperature, entropy = FromLogits(*inputs)
+    rows, dtype = targets.numel(), stats_dtype(logits.dtype)
+    sizes = (rows, rows if entropy else 0, rows, rows)
+    stats = SoftmaxStats(*[torch.empty(size, dtype=dtype) for size in sizes])
+    arguments = (logits, targets.contiguous(), NOTHING, temperature, *stats)
+    if csrc.load().token_logps_cpu(*arguments, torch.get_num_threads()) >= 0:
+        check_targets(targets, logits.shape[-1])
+    return stats
+
+
+def token_logps_bwd(*inputs: Any) -> Tensor:
+    """Serve `rrgkern::token_logps_bwd`."""
+    x = pack(FromLogitsBackward, inputs)
+    gradient = torch.empty(x.logits.shape, dtype=x.logits.dtype)
+    _write_gradient(x, gradient)
+    return gradient
+
+
+def token_logps_bwd_(*inputs: Any) -> None:
+    """Serve `rrgkern::token_logps_bwd_`."""
+    x = pack(FromLogitsBackward, inputs)
+    _write_gradient(x, x.logits)
+
+
+def _write_gradient(x: FromLogitsBackward, gradient: Tensor) -> None:
+    coef, bonus = x.coefficients
+    csrc.load().token_logps_bwd_cpu(
+        coef.contiguous(),
+        NOTHING if bonus is None else bonus.contiguous(),
+        x.logits,
+        x.targets.contiguous(),
+        *[part.contiguous() for part in x.stats],
+        *(x.temperature, gradient, torch.get_num_threads()),
+    )

@@ -1,0 +1,184 @@
+"""csrc's rows of logits: each instruction set, any number of threads, any batch, one contract."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from rrgkern import csrc
+from rrgkern.logps import csrc_launch
+from rrgkern.logps.inputs import FromLogits
+from rrgkern.logps.reference import softmax_stats_reference
+from tests.rrgkern.isas import ISAS
+from tests.rrgkern.logps.from_logits_oracle import Problem, check, problem
+from tests.rrgkern.logps.test_from_logits_accuracy import compiled_cpu, through_op
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
+pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+
+
+@pytest.fixture(params=ISAS)
+def isa(request, monkeypatch) -> str:
+    monkeypatch.setenv("RRGKERN_CPU", request.param)
+    assert csrc.load().cpu_isa() == request.param
+    return request.param
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_instruction_set_meets_the_contract(isa, dtype):
+    # Widths around a vector's lanes and around a block of columns.
+    for vocabulary in (1, 3, 16, 33, 600, 4096, 4097, 12321):
+        given = problem(4, vocabulary, dtype=dtype)
+        for entropy in (True, False):
+            check(compiled_cpu(given, entropy), given, entropy=entropy)
+
+
+def test_exp_is_within_two_units_in_the_last_place(isa):
+    # The gradient with coefficient -1 and statistics of 0 is exp(z).
+    for dtype, lowest in ((torch.float32, -87.0), (torch.float64, -700.0)):
+        z = torch.linspace(lowest, 0, 200_001, dtype=dtype)[None]
+        zero = torch.zeros(1, dtype=dtype)
+        csrc.load().tile_gradient_cpu(
+            *(z_of := z.clone(), torch.tensor([-1]), 0, 1.0, zero - 1, csrc_launch.NOTHING),
+            *(zero, zero[:0], zero, zero, 1),
+        )
+        exact = z.double().exp()
+        # torch's own fp64 exponential is within one unit of the truth itself.
+        units = (z_of.double() - exact).abs() / (torch.finfo(dtype).eps * exact)
+        assert units.max() < (1.5 if dtype == torch.float32 else 2.0), units.max()
+
+
+def test_minus_infinity_and_far_logits_have_probability_0(isa):
+    z = torch.tensor([[0.0, -torch.inf, -120.0, -1e4, -3e38]])
+    stats = csrc_launch.token_logps_fwd(z, torch.tensor([0]), 1.0, True)
+    gradient = csrc_launch.token_logps_bwd(torch.ones(1), None, z, torch.tensor([0]), *stats, 1.0)
+    assert stats.logps == 0 and stats.entropy == 0 and (gradient == 0).all()
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_what_is_not_finite_shows(isa, value):
+    for column in (0, 7, 39):
+        z = torch.zeros(2, 40)
+        z[1, column] = value
+        stats = csrc_launch.token_logps_fwd(z, torch.tensor([3, 3]), 1.0, True)
+        assert stats.logps[0].isfinite() and stats.entropy[0].isfinite()
+        assert stats.logps[1].isnan() and stats.entropy[1].isnan()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_results_of_16_bits_are_those_of_32_rounded(isa, dtype):
+    given = problem(6, 4099, dtype=dtype)
+    wide = compiled_cpu(given._replace(logits=given.logits.float()), True)
+    narrow = compiled_cpu(given, True)
+    assert torch.equal(narrow.logps, wide.logps) and torch.equal(narrow.entropy, wide.entropy)
+    assert torch.equal(narrow.gradient, wide.gradient.to(dtype))
+
+
+def outcome_bits(given: Problem) -> list[Tensor]:
+    return [part.clone() for part in compiled_cpu(given, True)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_bits_do_not_depend_on_the_number_of_threads(isa, dtype, monkeypatch):
+    given = problem(23, 9001, dtype=dtype)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    alone = outcome_bits(given)
+    for threads in (2, 3, 5):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        for got, want in zip(outcome_bits(given), alone, strict=True):
+            assert torch.equal(got, want)
+
+
+def reference(given: Problem, entropy: bool) -> tuple[Tensor, ...]:
+    call = FromLogits(given.logits, given.targets.reshape(-1), given.temperature, entropy)
+    return softmax_stats_reference(call)[:2]
+
+
+@pytest.mark.parametrize("kernel", [compiled_cpu, through_op, reference])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_row_has_the_same_bits_alone_and_in_any_batch(kernel, dtype):
+    given = problem(9, 5003, dtype=dtype)
+    whole = kernel(given, True)
+    for row in range(9):
+        one = Problem(*(part[row : row + 1] for part in given[:-1]), given.temperature)
+        for got, want in zip(kernel(one, True), whole, strict=True):
+            assert torch.equal(got[0], want[row])
+    order = torch.randperm(9, generator=torch.Generator().manual_seed(1))
+    shuffled = Problem(*(part[order] for part in given[:-1]), given.temperature)
+    for got, want in zip(kernel(shuffled, True), whole, strict=True):
+        assert torch.equal(got, want[order])
+
+
+def test_a_child_of_fork_has_threads_of_its_own(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    given = problem(23, 9001)
+    expected = outcome_bits(given)
+    child = os.fork()
+    if child == 0:
+        same = all(map(torch.equal, outcome_bits(given), expected))
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert all(map(torch.equal, outcome_bits(given), expected))
+
+
+def test_two_callers_at_once(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    given = problem(23, 9001)
+    expected, found = outcome_bits(given), []
+
+    def call() -> None:
+        found.extend(all(map(torch.equal, outcome_bits(given), expected)) for _ in range(5))
+
+    callers = [threading.Thread(target=call) for _ in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert found == [True] * 15
+
+
+def test_an_instruction_set_that_is_none_is_refused(monkeypatch):
+    monkeypatch.setenv("RRGKERN_CPU", "sse9")
+    with pytest.raises(ValueError, match="RRGKERN_CPU is 'sse9', wanted portable, avx2 or avx512"):
+        compiled_cpu(problem(2, 5), True)
+
+
+@pytest.mark.parametrize("name", ["coef", "logps"])
+def test_a_wrong_launcher_is_refused(name):
+    given = problem(3, 8)
+    stats = csrc_launch.token_logps_fwd(given.logits, given.targets, 1.0, False)
+    arguments = [given.coef, None, given.logits, given.targets, *stats, 1.0]
+    arguments[{"coef": 0, "logps": 4}[name]] = torch.zeros(2)
+    with pytest.raises(ValueError, match=f"{name} has the wrong shape"):
+        csrc_launch.token_logps_bwd(*arguments)
+    arguments[{"coef": 0, "logps": 4}[name]] = torch.zeros(3, dtype=torch.float64)
+    with pytest.raises(TypeError, match=f"{name} has another dtype"):
+        csrc_launch.token_logps_bwd(*arguments)
+
+
+THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+@pytest.mark.skipif(
+    not THP.exists() or "[never]" in THP.read_text(), reason="the system has no huge pages to give"
+)
+@pytest.mark.skipif("RRGKERN_LIBRARY" in os.environ, reason="a sanitizer has memory of its own")
+def test_a_fresh_gradient_lies_in_huge_pages():
+    given = problem(66, 151_936, dtype=torch.float32, temperature=1.0)
+    stats = csrc_launch.token_logps_fwd(given.logits, given.targets, 1.0, False)
+    gradient = csrc_launch.token_logps_bwd(
+        given.coef, None, given.logits, given.targets, *stats, 1.0
+    )
+    begin = gradient.data_ptr()
+    kib = 0
+    for area in re.split(r"\n(?=[0-9a-f]+-[0-9a-f]+ )", Path("/proc/self/smaps").read_text()):
+        first, last = (int(part, 16) for part in area.split(" ", 1)[0].split("-"))
+        if first < begin + gradient.nbytes and begin < last:
+            kib += int(re.search(r"AnonHugePages:\s+(\d+) kB", area).group(1))
+    assert kib >= 0.7 * gradient.nbytes / 1024

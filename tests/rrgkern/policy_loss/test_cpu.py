@@ -1,0 +1,204 @@
+"""csrc's policy loss: each instruction set, any number of threads, with and without autograd."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from rrgkern import PolicyLoss, dispatch, policy_loss
+from rrgkern.ops import flatten
+from rrgkern.policy_loss import csrc_launch
+from rrgkern.policy_loss.from_logits import csrc_launch as from_logits
+from rrgkern.policy_loss.op import policy_loss_fwd
+from rrgkern.policy_loss.reference import policy_loss_reference
+from tests.rrgkern.isas import ISAS
+from tests.rrgkern.policy_loss.cases import Batch, batch, sampled_variants
+from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, call_of, check, problem
+from tests.rrgkern.policy_loss.yardstick import check_fp32
+
+# 11 and 13 share no factor with the counts of the choices, so every choice keeps coming up.
+CASES = sampled_variants(11, "cpu")
+FP32_CASES = sampled_variants(13, "cpu")
+LEVELS = ("token", "sequence", "sequence_token")
+
+
+@pytest.fixture(params=ISAS)
+def isa(request, monkeypatch) -> str:
+    monkeypatch.setenv("RRGKERN_CPU", request.param)
+    return request.param
+
+
+def serve(data: Batch, spec: PolicyLoss) -> tuple[Tensor, ...]:
+    return csrc_launch.launch(*data.arguments(spec))
+
+
+def test_fp64_equals_the_reference(isa) -> None:
+    for spec, data in CASES:
+        for got, want in zip(
+            serve(data, spec), policy_loss_reference(*data.arguments(spec)), strict=True
+        ):
+            torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14, msg=str(spec))
+
+
+def test_fp32_is_as_close_to_the_truth_as_eager(isa) -> None:
+    for spec, data in FP32_CASES:
+        check_fp32(spec, data, serve(data.to(torch.float32), spec))
+
+
+def test_fp32_over_several_chunks(isa) -> None:
+    for seed, level in enumerate(LEVELS):
+        spec = PolicyLoss(ratio_level=level, beta=0.1, sampler_level="sequence")
+        data = batch(seed, lengths=(300, 0, 1, 511, 40, 700, 3), device="cpu")
+        check_fp32(spec, data, serve(data.to(torch.float32), spec))
+
+
+@pytest.mark.parametrize("lengths", [(), (0,), (0, 0), (1,), (4, 0, 0), (257,)])
+@pytest.mark.parametrize("level", LEVELS)
+def test_odd_lengths(isa, lengths: tuple[int, ...], level: str) -> None:
+    spec = PolicyLoss(ratio_level=level, beta=0.1, entropy_coef=0.1)
+    data = batch(4, lengths=lengths, device="cpu")
+    for got, want in zip(
+        serve(data, spec), policy_loss_reference(*data.arguments(spec)), strict=True
+    ):
+        torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize("poison", [torch.nan, torch.inf, -torch.inf, 1e30])
+@pytest.mark.parametrize("surrogate", ["clip", "sapo", "vespo"])
+def test_nothing_at_a_masked_position_changes_a_bit(isa, poison: float, surrogate: str) -> None:
+    spec = PolicyLoss(surrogate=surrogate, beta=0.1, entropy_coef=0.1, kl_ratio_weight=True)
+    data = batch(2, dtype=torch.float32, per_token=True, device="cpu")
+    fields = ["logps", "advantages", "scale", "old", "ref", "sampler", "token_weight", "entropy"]
+    poisoned = data.changed(
+        **{name: torch.where(data.mask, getattr(data, name), poison) for name in fields}
+    )
+    for clean, dirty in zip(serve(data, spec), serve(poisoned, spec), strict=True):
+        assert torch.equal(clean, dirty) and clean.isfinite().all()
+
+
+def test_a_nan_that_is_scored_shows(isa) -> None:
+    data = batch(3, dtype=torch.float32, lengths=(5, 40), device="cpu", mask=False)
+    logps = data.logps.clone()
+    logps[20] = torch.nan
+    loss, coef, _, metrics = serve(data.changed(logps=logps, on_policy=None), PolicyLoss())
+    assert loss.isnan() and coef[20].isnan() and coef[:20].isfinite().all()
+    assert metrics[3].isnan() and metrics[4].isnan()
+
+
+def test_the_bits_do_not_depend_on_the_number_of_threads(isa, monkeypatch) -> None:
+    for level in LEVELS:
+        spec = PolicyLoss(ratio_level=level, beta=0.1, sampler_level="sequence")
+        data = batch(1, dtype=torch.float32, lengths=(300, 1, 90_000, 700), device="cpu")
+        results = []
+        for threads in (1, 2, 5):
+            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+            results.append(serve(data, spec))
+        for got in results[1:]:
+            assert all(map(torch.equal, got, results[0]))
+
+
+def test_from_logits_on_every_instruction_set_and_number_of_threads(isa, monkeypatch) -> None:
+    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+        given = problem(3, 9001, dtype=dtype)
+        call = call_of(given, EVERYTHING)
+        results = []
+        for threads in (1, 3):
+            monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+            results.append(from_logits.grpo_loss_fwd(*flatten(call), True))
+        assert all(map(torch.equal, *results))
+        check(results[0], given, EVERYTHING)
+
+
+def test_the_gradient_of_a_row_from_logits_is_the_same_alone(isa) -> None:
+    given = problem(5, 3001, lengths=(6, 3), mask=False, on_policy=False)
+    call = call_of(given, EVERYTHING)
+    whole = from_logits.grpo_loss_fwd(*flatten(call), True)
+    for row in range(9):
+        here, sequence = slice(row, row + 1), slice(int(row >= 6), int(row >= 6) + 1)
+        names = ("old", "ref", "sampler", "token_weight")
+        policy = call.policy._replace(
+            **{name: getattr(call.policy, name)[here] for name in names},
+            advantages=call.policy.advantages[sequence],
+            scale=call.policy.scale[sequence],
+            offsets=torch.tensor([0, 1]),
+        )
+        one = call._replace(logits=call.logits[here], targets=call.targets[here], policy=policy)
+        alone = from_logits.grpo_loss_fwd(*flatten(one), True)
+        assert torch.equal(alone.gradient[0], whole.gradient[row])
+
+
+@pytest.fixture
+def csrc_serves(monkeypatch) -> None:
+    """As without Triton's interpreter: csrc has the op, and may be called directly."""
+    kernel = dispatch._Kernel("csrc policy_loss", lambda: None, csrc_launch.launch)
+    monkeypatch.setitem(dispatch._kernels, (policy_loss_fwd._qualname, "cpu"), kernel)
+    monkeypatch.setitem(policy_loss_fwd._backend_fns, "cpu", csrc_launch.launch)
+
+
+def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypatch) -> None:
+    data = batch(1, dtype=torch.float32, device="cpu")
+    spec = PolicyLoss(beta=0.1, entropy_coef=0.1)
+    others = {"scale": data.scale, "old": data.old, "ref": data.ref, "spec": spec}
+
+    def gradients(function) -> tuple[Tensor, ...]:
+        logps, entropy = data.logps.clone().requires_grad_(), data.entropy.clone().requires_grad_()
+        loss = function(logps, entropy)
+        return (loss.detach(), *torch.autograd.grad(3 * loss, (logps, entropy)))
+
+    def loss_of(logps: Tensor, entropy: Tensor) -> Tensor:
+        return policy_loss(logps, data.advantages, data.offsets, entropy=entropy, **others).loss
+
+    launches = []
+    launch = csrc_launch.loss_and_coefficients
+    monkeypatch.setattr(
+        csrc_launch, "loss_and_coefficients", lambda call: launches.append(1) or launch(call)
+    )
+    assert dispatch.direct(policy_loss_fwd, data.logps) is csrc_launch.launch
+    direct = gradients(loss_of)
+    assert len(launches) == 1
+    compiled = gradients(torch.compile(loss_of, fullgraph=True, backend="aot_eager"))
+    assert len(launches) == 2
+    for got, want in zip(compiled, direct, strict=True):
+        assert torch.equal(got, want)
+    monkeypatch.setattr(dispatch, "direct", lambda op, *tensors: op)
+    monkeypatch.setattr("rrgkern.policy_loss.op.direct", lambda op, *tensors: op)
+    for got, want in zip(gradients(loss_of), direct, strict=True):
+        assert torch.equal(got, want)
+
+
+def test_what_watches_gets_the_op(csrc_serves) -> None:
+    logps = torch.zeros(3)
+    assert dispatch.direct(policy_loss_fwd, logps) is csrc_launch.launch
+    with torch._subclasses.FakeTensorMode() as mode:
+        assert dispatch.direct(policy_loss_fwd, mode.from_tensor(logps)) is policy_loss_fwd
+        assert dispatch.direct(policy_loss_fwd, logps) is policy_loss_fwd
+    seen = []
+    torch.func.vmap(lambda x: seen.append(dispatch.direct(policy_loss_fwd, x)) or x)(logps)
+    assert seen == [policy_loss_fwd]
+    assert dispatch.direct(policy_loss_fwd, logps.to("meta")) is policy_loss_fwd
+
+
+def test_opcheck_on_csrc(csrc_serves) -> None:
+    data = batch(1, dtype=torch.float32, device="cpu")
+    for spec in (PolicyLoss(beta=0.1, entropy_coef=0.1), PolicyLoss(ratio_level="sequence")):
+        arguments = list(data.arguments(spec))
+        arguments[0] = arguments[0].clone().requires_grad_()
+        torch.library.opcheck(policy_loss_fwd, tuple(arguments))
+
+
+def test_second_derivatives_are_refused(csrc_serves) -> None:
+    data = batch(1, dtype=torch.float32, device="cpu")
+    logps = data.logps.clone().requires_grad_()
+    loss = policy_loss(logps, data.advantages, data.offsets, scale=data.scale).loss
+    (gradient,) = torch.autograd.grad(loss, logps, create_graph=True)
+    with pytest.raises(RuntimeError):
+        gradient.sum().backward()
+
+
+def test_offsets_that_lead_astray_are_refused() -> None:
+    data = batch(1, dtype=torch.float32, device="cpu")
+    offsets = data.offsets.clone()
+    offsets[-1] += 1
+    with pytest.raises(ValueError, match="offsets do not rise from 0 to"):
+        serve(data.changed(offsets=offsets), PolicyLoss())

@@ -1,0 +1,70 @@
+"""csrc's thread pool under ThreadSanitizer, with planted races, and across fork()."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+THREADS = "common/threads.h"
+RACES = {
+    "an item for two": (
+        "*begin = taken_.fetch_add(at_once_, std::memory_order_relaxed);",
+        "*begin = taken_.load(std::memory_order_relaxed);\n    taken_.store(*begin + at_once_);",
+    ),
+    "no waiting for the others": (
+        "done_.wait(lock, [&] { return busy_ == 0; });",
+        "",
+    ),
+    "a call that is told without the lock": (
+        "const std::lock_guard<std::mutex> lock(guard_);\n        run_ = run;",
+        "run_ = run;",
+    ),
+}
+
+
+def build(folder: Path, tree: Path, *flags: str) -> Path:
+    program = folder / "pool"
+    command = ["g++", "-std=c++17", "-O1", "-g", *flags, f"-I{tree}", "-pthread"]
+    main = Path(__file__).with_name("pool_main.cc")
+    subprocess.run([*command, str(main), "-o", str(program)], check=True)
+    return program
+
+
+def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+    environment["TSAN_OPTIONS"] = "halt_on_error=1"
+    # Without address randomisation: GCC 12's runtime knows no layout of the newest kernels.
+    command = [*(["setarch", "-R"] if shutil.which("setarch") else []), str(program), *arguments]
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=False, timeout=30
+    )
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ and its sanitizer runtimes")
+class TestPool:
+    def test_no_race_is_found(self, tmp_path):
+        result = run(build(tmp_path, ROOT / "csrc", "-fsanitize=thread"))
+        assert result.returncode == 0 and result.stdout == "sound\n", result.stderr
+
+    @pytest.mark.parametrize("name", RACES)
+    def test_a_planted_race_is_found(self, name, tmp_path):
+        old, new = RACES[name]
+        shutil.copytree(ROOT / "csrc" / "common", tmp_path / "csrc" / "common")
+        header = tmp_path / "csrc" / THREADS
+        source = header.read_text()
+        assert source.count(old) == 1
+        header.write_text(source.replace(old, new))
+        try:
+            result = run(build(tmp_path, tmp_path / "csrc", "-fsanitize=thread"))
+        except subprocess.TimeoutExpired:
+            return  # it hangs: no less dead
+        assert result.returncode != 0
+
+    def test_a_child_of_fork_begins_anew(self, tmp_path):
+        result = run(build(tmp_path, ROOT / "csrc"), "fork")
+        assert result.returncode == 0 and result.stdout == "sound\n", result.stderr
