@@ -55,7 +55,7 @@ def token_logps_reference_backward(
 
 
 def softmax_stats_reference(x: FromLogits) -> SoftmaxStats:
-    """Results and what the backward needs of each row, logits [N, V] or [B, L, V]."""
+    """Compute results and what the backward needs of each row of logits."""
     logits = x.logits.reshape(len(x.targets), x.logits.shape[-1])
     check_targets(x.targets, logits.shape[1])
     logps, entropy = token_logps_reference(logits, x.targets, x.temperature)

@@ -42,7 +42,7 @@ def loss_and_coefficients(call: LogpsInputs) -> LossOutputs:
 
 
 def policy_arguments(policy: PolicyInputs) -> tuple[Any, ...]:
-    """What the entry points take of a policy, its tensors contiguous and of one dtype."""
+    """List what the entry points take of a policy, as `prepared` made it."""
     tensors = [NOTHING if tensor is None else tensor for tensor in policy.tensors]
     flags = (policy.advantage_per_token, policy.scale_per_token)
     return *tensors, *flags, packed_variant(policy.spec)

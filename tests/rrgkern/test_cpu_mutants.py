@@ -76,7 +76,8 @@ class Mutant(NamedTuple):
     check: Callable[[], None]
 
 
-SIMD, ROW, TOKEN = "common/simd.h", "logps/simd.cc", "policy_loss/simd.cc"
+SIMD, SUMS = "common/simd.h", "logps/row_sums.h"
+ROW, TOKEN = "logps/simd.cc", "policy_loss/simd.cc"
 MUTANTS = {
     "a cheaper series": Mutant(SIMD, "s = s * r + 0.04166838899254799f;", "", check_rows),
     "bf16 cut off": Mutant(SIMD, "(u + 0x7fff + ((u >> 16) & 1)) >> 16", "u >> 16", check_rows),
@@ -84,17 +85,17 @@ MUTANTS = {
         SIMD, "magnitude < (113u << 23) ? small : normal", "normal", check_rows
     ),
     "the tail forgotten": Mutant(
-        ROW,
+        SUMS,
         "c += kLanes<T>) {\n    Vector<T> p, w;",
         "c = columns) {\n    Vector<T> p, w;",
         check_rows,
     ),
     "the target in its own sum": Mutant(
-        ROW, "if (hidden >= 0 && hidden < columns) scratch", "if (false) scratch", check_rows
+        SUMS, "if (hidden >= 0 && hidden < columns) scratch", "if (false) scratch", check_rows
     ),
-    "no move to another maximum": Mutant(ROW, "sums->sumexp *= decay;", "", check_rows),
-    "1 - p at the target": Mutant(ROW, "(coef * -expm1(logp))", "(coef)", check_rows),
-    "no entropy in the gradient": Mutant(ROW, "(above + g.entropy)", "above", check_rows),
+    "no move to another maximum": Mutant(SUMS, "sums->sumexp *= decay;", "", check_rows),
+    "1 - p at the target": Mutant(SUMS, "(coef * -expm1(logp))", "(coef)", check_rows),
+    "no entropy in the gradient": Mutant(SUMS, "(above + g.entropy)", "above", check_rows),
     "the other side of the clip": Mutant(
         TOKEN, "s.above = (advantage > zero) & (ratio > b)", "s.above = s.below", check_policy
     ),
@@ -133,7 +134,7 @@ def library(folder: Path, entries: dict[str, Path], tree: Path, changed: str) ->
     shared = next(iter(entries.values())).parent
     kernels = [
         compiled(tree, f"{room}/simd.cc", folder / f"{room}.o")
-        if changed in (SIMD, f"{room}/simd.cc")
+        if changed.startswith(("common", room))
         else unchanged(room, shared)
         for room in ROOMS
     ]
