@@ -116,7 +116,7 @@ def _register(op: CustomOpDef, device: str, launch: Callable[..., Any], kernel: 
 
 
 def direct(op: CustomOpDef, *tensors: Tensor) -> Callable[..., Any]:
-    """Return what to call for `op`: its CPU launcher itself where nobody could tell, else the op.
+    """Return the CPU launcher of `op` where nobody could tell, else the op.
 
     The dispatcher costs more than a small kernel, but it is what records, traces and transforms:
     compilation, modes, tensor subclasses and functorch get the op. The launcher knows no autograd;
