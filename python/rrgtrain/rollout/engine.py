@@ -36,7 +36,8 @@ class SamplingRequest:
     """A report that long without an end of turn is left unfinished."""
     seeds: Sequence[Sequence[int]]
     """`[B][group]` non-negative ints below 2**128. Token t of a member depends on its own seed and
-    t alone, so a report is the same in any batch, up to floating point."""
+    t alone, so a report is the same in any batch, up to floating point. A vLLM server is asked for
+    a whole group at once: there member m depends on the group's first seed + m."""
     temperature: float = 1.0
     """Positive; divides the logits."""
     top_p: float = 1.0

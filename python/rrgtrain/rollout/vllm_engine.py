@@ -103,7 +103,7 @@ class VllmEngine:
             if ranks.is_main():
                 save_configuration(policy, directory)
         # vLLM seeds every generator of the process it lives in.
-        with _random_states_kept(), ranks.inseparable():
+        with _random_states_kept(), _launcher_kept(), ranks.inseparable():
             self._llm = LLM(
                 model=str(directory),
                 dtype=str(policy.dtype).removeprefix("torch."),
@@ -130,7 +130,11 @@ class VllmEngine:
         self._wake("weights")
         # The ranks gather together while their engines read: an error there is no rank's alone.
         with ranks.inseparable(), _failures(step):
-            reports = self._push(policy, step or 0)
+            try:
+                reports = self._push(policy, step or 0)
+            except BaseException:
+                self._outbox.whole = True  # the engine may hold a part of it
+                raise
         pushed = Pushed(step or 0, self._outbox.digest.value)
         self._pushed = require_taken(pushed, reports, self._pushed, SAMPLER)
         require_alike(self._pushed, SAMPLER)
@@ -272,6 +276,19 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     partial = path.with_name(f"{path.name}.partial")
     save_file(whole, partial, metadata={"format": "pt"})
     partial.replace(path)
+
+
+@contextmanager
+def _launcher_kept() -> Iterator[None]:
+    """Keep torchrun's variables: on a CPU vLLM writes its own LOCAL_WORLD_SIZE."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    before = {name: os.environ[name] for name in names if name in os.environ}
+    try:
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 @contextmanager

@@ -1,4 +1,11 @@
-"""A vLLM server over HTTP: text and image embeddings out, token ids and log-probs back."""
+"""A vLLM server over HTTP: text and image embeddings out, token ids and log-probs back.
+
+Weights go through the run directory and `/collective_rpc`, not through the weight transfer of vLLM
+0.32 (`vllm/distributed/weight_transfer`, its `HTTPVLLMWeightSyncClient`): all its backends move
+CUDA tensors (NCCL, or CUDA's IPC handles), need vllm in the trainer's environment, and hand what
+arrives to `model.load_weights` with nothing that could say which tensors came, so that step and
+digest of a push could not be reported back.
+"""
 
 from __future__ import annotations
 
@@ -151,34 +158,43 @@ class VllmServerEngine:
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
         turns = [_messages(prompt) for prompt in encoded]
-        seeds = request.member_seeds()
+        # A prompt's images are sent once: vLLM draws member m from the first one's seed + m. It
+        # takes greedy requests for one member only, which all of them are.
+        drawn = 1 if request.greedy else request.group
 
-        def one(k: int) -> Rollout:
-            b = k // request.group
-            arguments = sampling_arguments(policy, request, seeds[k])
+        def one(b: int) -> list[Rollout]:
+            arguments = sampling_arguments(policy, request, request.seeds[b][0] % 2**62)
             del arguments["detokenize"]
-            arguments.update(logprobs=True, return_token_ids=True)
+            arguments.update(n=drawn, logprobs=True, return_token_ids=True)
             answer = self._post("/v1/chat/completions", {"messages": turns[b], **arguments})
-            choice = answer["choices"][0]
-            ids = choice["token_ids"]
-            content = (choice.get("logprobs") or {}).get("content") or []
-            logps = [entry["logprob"] for entry in content]
-            seen = answer.get("prompt_token_ids")
-            return rollout(policy, encoded[b], seen, ids, logps, request.max_new_tokens)
+            members = []
+            for choice in sorted(answer["choices"], key=lambda choice: int(choice["index"])):
+                content = (choice.get("logprobs") or {}).get("content") or []
+                logps = [entry["logprob"] for entry in content]
+                ids, seen = choice["token_ids"], answer.get("prompt_token_ids")
+                members.append(
+                    rollout(policy, encoded[b], seen, ids, logps, request.max_new_tokens)
+                )
+            if len(members) != drawn:
+                raise UserError(
+                    f"{self._name} returned {len(members)} reports of a prompt, {drawn} were asked "
+                    "for; use vLLM as tested"
+                )
+            return members * (request.group // drawn)
 
-        def batch() -> list[Rollout]:
+        def batch() -> list[list[Rollout]]:
             self._tell()
             with ThreadPoolExecutor(self._concurrency) as pool:
-                futures = [pool.submit(one, k) for k in range(len(seeds))]
+                futures = [pool.submit(one, b) for b in range(len(encoded))]
                 try:
-                    rollouts = [future.result() for future in futures]
+                    groups = [future.result() for future in futures]
                 finally:
                     pool.shutdown(cancel_futures=True)
             if self._pushed is not None:
                 require_kept(self._pushed, self._workers("weights_taken"), self._name)
-            return rollouts
+            return groups
 
-        return request.grouped(self._whole(batch))
+        return self._whole(batch)
 
     def release(self) -> None:
         """Nothing: the server has a device of its own."""

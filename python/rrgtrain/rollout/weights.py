@@ -76,7 +76,8 @@ class Outbox:
             for name, tensor in tensors.items():
                 if name in wanted:
                     self.digest.add(name, tensor)
-                    yield name, tensor
+                    # vLLM may keep it until a fused layer is complete, past its turn
+                    yield name, tensor.clone() if sharding.is_sharded(policy) else tensor
         self.whole = False
 
     @torch.no_grad()

@@ -127,19 +127,22 @@ class Served:
         self.policy.eos_ids = tuple(body["stop_token_ids"])
         request = SamplingRequest(
             [prompt],
-            group=1,
+            group=body["n"],
             temperature=body["temperature"] or 1.0,
             top_p=body["top_p"],
             max_new_tokens=body["max_tokens"],
-            seeds=[[body["seed"]]],
+            seeds=[[body["seed"] + k for k in range(body["n"])]],
             greedy=body["temperature"] == 0,
             vision_cache=images,
         )
-        ((made,),) = generate(self.policy, request)
-        made = Rollout(made.ids[: self.short], made.logps[: self.short], made.finished)
-        content = [{"logprob": value} for value in made.logps.tolist()]
-        choice = {"token_ids": made.ids.tolist(), "logprobs": {"content": content}}
-        return {"prompt_token_ids": prompt.input_ids.tolist(), "choices": [choice]}
+        assert body["n"] == 1 or not request.greedy, "n must be 1 when using greedy sampling"
+        choices = []
+        for k, made in enumerate(generate(self.policy, request)[0]):
+            made = Rollout(made.ids[: self.short], made.logps[: self.short], made.finished)
+            content = [{"logprob": value} for value in made.logps.tolist()]
+            told = {"token_ids": made.ids.tolist(), "logprobs": {"content": content}}
+            choices.append({"index": k, **told})
+        return {"prompt_token_ids": prompt.input_ids.tolist(), "choices": choices[::-1]}
 
     def _prompt(self, messages: list[dict[str, Any]]) -> tuple[EncodedPrompt, dict[str, Any]]:
         ((*images, text),) = [m["content"] for m in messages]

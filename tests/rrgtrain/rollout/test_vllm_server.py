@@ -78,7 +78,7 @@ def test_stop_and_length_are_the_trainers_token_by_token(
     "dies",
     [
         [(CHAT, 1)],
-        [(CHAT, 5)],
+        [(CHAT, 3)],
         [(WORKERS, 2)],
         [(WORKERS, 3)],
         [("/reset_prefix_cache", 2)],
@@ -107,7 +107,7 @@ def test_one_that_stays_away_is_waited_for_and_named(
 ) -> None:
     engine, prompts = client(served, tmp_path, wait=0.5), prompts_of(policy)
     engine.update(policy)
-    served.dies = [(CHAT, 4)]
+    served.dies = [(CHAT, 2)]
     with pytest.raises(UserError, match="no answer from vLLM at .*/health for 0.5 s .*and resume"):
         engine.generate(policy, SamplingRequest(prompts, group=3, max_new_tokens=4, seeds=SEEDS))
     with pytest.raises(UserError, match="no answer from vLLM"):

@@ -240,7 +240,7 @@ def test_a_vllm_server_that_dies_is_waited_for_and_the_run_goes_on(tmp_path: Pat
         # in the second step, for good
         served.stop()
         served.start()
-        served.dies = [(CHAT, per_step + 3)]
+        served.dies = [(CHAT, per_step + 2)]
         done = command(*words, cwd=homes[1])
         assert done.status == 75
         assert "editgrpo, step 1: no answer from vLLM at http" in done.last
