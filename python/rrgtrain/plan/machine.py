@@ -123,8 +123,6 @@ class Rates:
     """Reports a second that the reward's models read on one device."""
     record_seconds: float = 0.1
     """Seconds of a step's record, log and barriers."""
-    disk_bandwidth: float = 1.0e9
-    """Bytes a second of a checkpoint's disk."""
 
 
 SOURCES = {
