@@ -83,7 +83,7 @@ def main(words: list[str] | None = None) -> int:
                 if number >= 0:
                     held[kind].append(hold)
                     slowed[kind].append(hold + sum(took) - plain * len(took))
-        written = store.speed.bytes / 2**20 if store.speed else 0.0
+        written = store.bandwidth.bytes / 2**20 if store.bandwidth else 0.0
     print(f"{written:.0f} MiB written, step {plain:.3f} s, {options.device}, medians of pairs")
     for kind in held:
         hold, slow = statistics.median(held[kind]), statistics.median(slowed[kind])

@@ -112,6 +112,7 @@ class Stages:
             if verb is not None:
                 checkpointer = Checkpointer(run, session.policy, log, verb, recipe.checkpoint)
                 checkpointer.settings = settled(asked)
+                checkpointer.grace = recipe.state.grace
                 if resume:
                     where = checkpointer.resume()
                     if ranks.is_main():

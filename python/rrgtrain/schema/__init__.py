@@ -18,7 +18,7 @@ from rrgtrain.schema.methods import (
 )
 from rrgtrain.schema.policy import PROMPT_STYLES, LoraSettings, PolicySettings
 from rrgtrain.schema.rewards import EvalSettings, GenerateSettings, RewardSettings
-from rrgtrain.schema.run import CheckpointSettings, LogSettings, ScaleSettings
+from rrgtrain.schema.run import CheckpointSettings, LogSettings, ScaleSettings, StateSettings
 from rrgtrain.schema.training import RlSettings, RolloutSettings, SftSettings
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "ScaleSettings",
     "SelectSettings",
     "SftSettings",
+    "StateSettings",
     "TokenWeightSettings",
 ]
 
@@ -79,6 +80,8 @@ class Recipe:
     """Reports of images without references."""
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     """Checkpoints that `--resume` goes on from; they change nothing in what is learned."""
+    state: StateSettings = field(default_factory=StateSettings)
+    """Stops by a signal."""
     scale: ScaleSettings = field(default_factory=ScaleSettings)
     """Distribution over the processes of torchrun, one a GPU."""
     log: LogSettings = field(default_factory=LogSettings)

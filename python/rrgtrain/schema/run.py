@@ -20,6 +20,16 @@ class CheckpointSettings:
 
 
 @dataclass
+class StateSettings:
+    """End a run that a signal stops."""
+
+    grace: float = at_least(25.0, 0.0)
+    """Seconds from SIGTERM to the kill that follows it (Slurm's KillWait and Kubernetes give 30). A
+    run stops at the next border between two phases of a step, and writes a checkpoint if that fits
+    at the speed of the last one; else the last one counts."""
+
+
+@dataclass
 class ScaleSettings:
     """Spread a run over the processes of torchrun, one a GPU."""
 

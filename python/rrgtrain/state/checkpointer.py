@@ -25,13 +25,14 @@ import torch
 from rrgtrain.dist import ranks
 from rrgtrain.dist.sharding import Shardable, load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
-from rrgtrain.schema import CheckpointSettings
+from rrgtrain.schema import CheckpointSettings, StateSettings
 from rrgtrain.state.failure import first_line, keep_batch, keep_trace
+from rrgtrain.state.grace import refusal
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rng import random_states, set_random_states
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import Checkpoint, CheckpointStore, load_checkpoint
-from rrgtrain.state.tree import PerRank
+from rrgtrain.state.tree import PerRank, size_of
 from rrgtrain.util.stop import stopping
 
 
@@ -70,6 +71,7 @@ class Checkpointer(NullCheckpointer):
         self._verb, self._settings, self._clock = verb, settings, clock
         self._store = CheckpointStore(run.resume, settings.keep)
         self._began, self.earlier = clock(), 0.0
+        self.grace = StateSettings().grace
         # What each checkpoint says of the run's settings, see `experiment.settled`.
         self.settings: dict[str, str] = {}
         self._done: dict[str, State] = {}
@@ -80,6 +82,8 @@ class Checkpointer(NullCheckpointer):
         # the number of that state, and of the one whose write was begun last
         self._taken, self._begun = 0, 0
         self._steps, self._written = 0, clock()
+        # steps of this stage that the last checkpoint has
+        self._kept_steps = 0
         self._batch: Callable[[], State] | None = None
         self._clean = True
 
@@ -92,6 +96,7 @@ class Checkpointer(NullCheckpointer):
         if found is None:
             self._log.rewind_to(0)
             return "from the beginning: no checkpoint was written yet"
+        self._store.remember(found)
         state = found.read("metrics", "seconds", "done", "stage", "step")
         self._log.rewind_to(state["metrics"])
         self.earlier = state["seconds"]
@@ -119,12 +124,12 @@ class Checkpointer(NullCheckpointer):
 
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:
         self._stage, self._state, self._tagged = stage, state, []
-        self._steps, self._written = 0, self._clock()
+        self._steps, self._written, self._kept_steps = 0, self._clock(), 0
         found, self._found, self.within = self._found, None, None
         if found is None:
             return None
         self._put_back(found)
-        self._tagged = found.about.get("tagged", [])
+        self._tagged, self._kept_steps = found.about.get("tagged", []), found.about["step"]
         return found.read("loop", like=self._like())["loop"]
 
     @contextmanager
@@ -145,6 +150,13 @@ class Checkpointer(NullCheckpointer):
     def interruptible(self, step: int) -> Iterator[None]:
         with stopping.deferred(), self._guarded(step), stopping.interruptible():
             yield
+
+    def border(self) -> None:
+        # The other ranks hear of an error at their next exchange, and none of them comes from here
+        # to a change of weights without one.
+        if self._store.failed:
+            self.wait()
+        stopping.check()
 
     def keep(self, step: int, needed: Collection[int]) -> bool:
         self._tagged = [self._label(step) for step in needed]
@@ -249,7 +261,7 @@ class Checkpointer(NullCheckpointer):
         with self._told():
             self._log.sync()
             self._store.begin(label, self._before, about, self._tagged)
-        self._begun = self._taken
+        self._begun, self._kept_steps = self._taken, self._before["step"]
         self._steps, self._written = 0, self._clock()
 
     @property
@@ -300,18 +312,39 @@ class Checkpointer(NullCheckpointer):
         if not self._all_before(step):
             return Stopped(f"{line}; the step was half done, so the last checkpoint counts")
         try:
-            self._save(self._label(step))
+            self.wait()
+            late = self._too_late(step)
+            if not late:
+                self._save(self._label(step))
         except _NoCheckpoint as full:
             return Stopped(f"{line}; {full}")
+        if late:
+            return self._stopped(f"{line}; {late}", error)
         if isinstance(error, NotFinite):
             section = "sft" if self._stage == "sft" else "rl"
             return NotFinite(
                 f"{line}; with other settings it may go on: rrgtrain {self._verb} --resume "
                 f"{self._run.path} {section}.lr=..."
             )
+        return self._stopped(line, error)
+
+    def _stopped(self, line: str, error: Exception) -> Stopped:
         stopped = Stopped(line)
         stopped.status = getattr(error, "status", stopped.status)
         return stopped
+
+    def _too_late(self, step: int) -> str:
+        """Say what a stop by a signal loses, where its grace is too short for a checkpoint."""
+        waited = max((w for w in ranks.gather(stopping.waited()) if w is not None), default=None)
+        if waited is None or self._begun == self._taken:
+            return ""
+        bandwidth = ranks.broadcast_from_main(self._store.bandwidth)
+        why = refusal(self.grace, waited, size_of(self._before), bandwidth)
+        if not why:
+            return ""
+        names = ranks.broadcast_from_main(self._store.names() if ranks.is_main() else [])
+        last = f"the last one is {names[-1]}" if names else "there is none before it"
+        return f"{why}; {last}, so {step - self._kept_steps} steps are lost"
 
     def _all_before(self, step: int) -> bool:
         """Whether every rank has the state from before this step still."""

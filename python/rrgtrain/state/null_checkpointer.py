@@ -48,6 +48,12 @@ class NullCheckpointer:
         """Work after `step` steps that leaves the state alone and may be cut off."""
         yield
 
+    def border(self) -> None:
+        """Raise Stopped at the end of a phase of a step, where a signal asks for it.
+
+        No weight must have changed in this step: it is taken again after a resume.
+        """
+
     def keep(self, step: int, needed: Collection[int]) -> bool:
         """Keep the weights as they are, those after `step` steps, for `restore`.
 

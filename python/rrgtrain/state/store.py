@@ -114,8 +114,8 @@ class CheckpointStore:
         self._broken: set[str] = set()
         self._write: Write | None = None
         self._buffers: Buffers = {}
-        self.speed: Bandwidth | None = None
-        """That of the last write of this process."""
+        self.bandwidth: Bandwidth | None = None
+        """That of the last write."""
         if ranks.is_main():
             directory.mkdir(exist_ok=True)
             remove_partial(directory)
@@ -155,6 +155,11 @@ class CheckpointStore:
         """True when the checkpoint that was begun could not be written."""
         return self._write is not None and self._write.failed
 
+    def remember(self, found: Checkpoint) -> None:
+        """Take the bandwidth that the run has last measured, before this process."""
+        if "written" in found.about:
+            self.bandwidth = Bandwidth(**found.about["written"])
+
     def wait(self, timeout: float | None = None) -> None:
         """Return when what was begun is on the disk, or after `timeout` seconds.
 
@@ -165,7 +170,7 @@ class CheckpointStore:
             return
         write, self._write = self._write, None
         write.wait(timeout)
-        self.speed = write.speed
+        self.bandwidth = write.bandwidth
         self._broken.clear()
 
     def save(

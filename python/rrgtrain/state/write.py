@@ -73,7 +73,7 @@ class Write:
         directory has its name. Raises TypeError for what a checkpoint cannot hold.
         """
         self.path, self._about, self._finished = path, dict(about), finished
-        self.began, self.speed = time.monotonic(), Bandwidth(0, 0.0)
+        self.began, self.bandwidth = time.monotonic(), Bandwidth(0, 0.0)
         self._error: BaseException | None = None
         with ranks.propagate_errors():
             self._skeleton, tensors = take_out(state)
@@ -158,9 +158,10 @@ class Write:
         own = [*partial.glob(f"__{ranks.rank()}_*")]
         own += [partial / STATE, partial / ".metadata"] if ranks.is_main() else []
         files = {n: e for part in self._gather(_entries(own)) for n, e in part.items()}
-        self.speed = Bandwidth(wanted, time.monotonic() - self.began)
+        self.bandwidth = Bandwidth(wanted, time.monotonic() - self.began)
         if ranks.is_main():
-            manifest = {"format": FORMAT, "about": self._about, "files": files}
+            about = {**self._about, "written": vars(self.bandwidth)}
+            manifest = {"format": FORMAT, "about": about, "files": files}
             atomic_write(partial / MANIFEST, json.dumps(manifest, indent=1))
 
     def _gather(self, value: Any = None, error: Exception | None = None) -> list[Any]:

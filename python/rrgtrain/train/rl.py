@@ -50,6 +50,7 @@ def _draw(run: RlRun, step: int, again: int = 0) -> Batch:
     with run.phase("rollout"):
         references = run.read_references(indices)
         prompts = run.own_prompts(indices) if again else next(run.prompts_ahead)
+        run.checkpointer.border()
         sampled = sample_groups(run, indices, prompts, step, again)
     with run.phase("reward"):
         references.result()

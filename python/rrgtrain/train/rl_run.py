@@ -203,9 +203,11 @@ class RlRun:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Counts the time since the end of the last phase to this one."""
+        """Counts the time since the end of the last phase to this one; a stop comes at its end."""
         yield
         self._spent[name] = self._spent.get(name, 0.0) + self._clock.lap(name)
+        if name != "update":  # the step is done but for its row
+            self.checkpointer.border()
 
     def read_references(self, indices: Sequence[int]) -> Future[None]:
         """Lets the rewards read this rank's references while reports are sampled."""

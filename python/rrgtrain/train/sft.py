@@ -259,6 +259,7 @@ class SftRun:
                 partial(describe_references, self.policy, studies, settings.template)
             )
             prompts = next(self._ahead)
+            checkpointer.border()
             loss, tokens = sft_gradients(self.policy, prompts, studies, settings, step)
             lr = learning_rate(
                 step, settings.steps, self.peak_lr, settings.warmup, settings.schedule

@@ -1,4 +1,4 @@
-"""Ends on SIGTERM, SIGHUP and Ctrl-C: at once, in a loop at a step's end.
+"""End on SIGTERM, SIGHUP and Ctrl-C: at once, in a loop at the next border between two phases.
 
 `with stopping.installed():` takes the signals over for a command. From then on a signal raises
 `Stopped`, but not inside `with stopping.deferred():`, where it is only noted and
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -25,6 +26,7 @@ class Stopping:
 
     def __init__(self) -> None:
         self.requested: signal.Signals | None = None
+        self._requested_at = 0.0
         self._deferred = False
         self._installed = False
 
@@ -61,6 +63,10 @@ class Stopping:
             self.check()
             yield
 
+    def waited(self) -> float | None:
+        """Seconds since the first signal that was not raised at once; None where none has come."""
+        return None if self.requested is None else time.monotonic() - self._requested_at
+
     def check(self) -> None:
         """Raises `Stopped` if a signal has come."""
         if self.requested is not None:
@@ -85,11 +91,13 @@ class Stopping:
         if self.requested is signal.SIGINT and number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise KeyboardInterrupt
+        if self.requested is None:
+            self._requested_at = time.monotonic()
         self.requested = signal.Signals(number)
         if not self._deferred:
             raise self._stopped()
         again = "; once more to stop at once" if number == signal.SIGINT else ""
-        line = f"rrgtrain: {self.requested.name}: finishing the step{again}\n"
+        line = f"rrgtrain: {self.requested.name}: finishing the phase{again}\n"
         # Not print: the signal may have come in the middle of one. After a SIGHUP the terminal is
         # gone, which must not end the step.
         with suppress(OSError):

@@ -111,9 +111,9 @@ def test_a_nan_on_one_rank_stops_both_with_its_batch_kept(together: Path, tmp_pa
 def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(
     alone: Path, tmp_path: Path
 ) -> None:
-    done = started(tmp_path, at=At("rrgtrain.train.update:accumulate_gradients", 2))
+    done = started(tmp_path, at=At("rrgtrain.train.rl:sample_groups", 2))
     assert [d.status for d in done] == [75, 75]
-    assert "stopped by SIGTERM after 2 steps of editgrpo" in done[0].last
+    assert "stopped by SIGTERM after 1 steps of editgrpo" in done[0].last
     more = command("rl", "--resume", "run", "scale.mode=none", cwd=tmp_path)
     assert more.status == 0, more.err
     close(alone, tmp_path / "run")

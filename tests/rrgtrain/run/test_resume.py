@@ -43,6 +43,7 @@ MOMENTS = [
     At(SCORE),  # the evaluation of SFT
     At(f"{RL}:sample_groups"),
     At(f"{STEPS}:accumulate_gradients"),
+    At("rrgtrain.train.rl_run:RlRun.complete"),
     At(SCORE),
     At(f"{STEPS}:apply_step", 2),
     At(SAVE),
@@ -84,7 +85,7 @@ def test_ctrl_c_finishes_the_step_and_the_second_does_not_wait(tmp_path: Path) -
     at = At(f"{SFT}:sft_loss", 2, "SIGINT")
     done = command("sft", "--out", "run", *TINY_RUN, cwd=tmp_path, at=at)
     assert done.status == 130
-    assert "rrgtrain: SIGINT: finishing the step; once more to stop at once" in done.err
+    assert "rrgtrain: SIGINT: finishing the phase; once more to stop at once" in done.err
     assert done.last == (
         "rrgtrain: stopped by SIGINT after 2 steps of sft; go on with: rrgtrain sft --resume run"
     )
@@ -125,7 +126,7 @@ def rl_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ),
         (REWARD, 4, "bug", "editgrpo, step 1: ZeroDivisionError: division by zero (traceback in"),
         (AHEAD, 2, "reward", "editgrpo, step 1: reward term facts failed: no answer from"),
-        (AHEAD, 2, "SIGTERM", "stopped by SIGTERM after 2 steps of editgrpo; go on with"),
+        (AHEAD, 2, "SIGTERM", "stopped by SIGTERM after 1 steps of editgrpo; go on with"),
         (f"{RL}:sample_groups", 2, "bug", "editgrpo, step 1: ZeroDivisionError: division by zero"),
     ],
     ids=["reward", "bug in a reward", "references ahead", "a signal meanwhile", "rollouts"],
@@ -141,8 +142,7 @@ def test_a_dying_reward_or_sampler_stops_the_run_and_it_goes_on(
         trace = (tmp_path / "run" / "failures" / "editgrpo-1.txt").read_text()
         assert "Traceback" in trace and "division by zero" in trace
     newest = CheckpointStore(tmp_path / "run" / "resume", 9).newest()
-    # a signal waits for the end of its step; what fails leaves the step before it
-    assert newest is not None and newest.state["step"] == (2 if act == "SIGTERM" else 1)
+    assert newest is not None and newest.state["step"] == 1
     done = command(*GO_ON, "checkpoint.steps=1", cwd=tmp_path)
     assert done.status == 0, done.err
     assert differences(rl_alone, tmp_path / "run") == []

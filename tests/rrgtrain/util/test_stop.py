@@ -24,7 +24,7 @@ def test_a_signal_is_raised_at_once_outside_a_step() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_signal_waits_for_the_end_of_a_step(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_waits_for_the_end_of_a_phase(capfd: pytest.CaptureFixture[str]) -> None:
     stopping = Stopping()
     reached = []
     with stopping.installed():
@@ -37,7 +37,7 @@ def test_a_signal_waits_for_the_end_of_a_step(capfd: pytest.CaptureFixture[str])
                 reached.append("long work is not begun")
         assert reached == ["rest of the step"]
     stopping.check()  # the next command is not stopped by what stopped this one
-    assert capfd.readouterr().err == "rrgtrain: SIGTERM: finishing the step\n"
+    assert capfd.readouterr().err == "rrgtrain: SIGTERM: finishing the phase\n"
 
 
 def test_long_work_inside_a_step_is_cut_off() -> None:
@@ -93,6 +93,19 @@ def test_a_closed_terminal_ends_the_step_as_sigterm_does(monkeypatch: pytest.Mon
         with pytest.raises(Stopped, match="stopped by SIGHUP") as caught:
             stopping.check()
     assert caught.value.status == 75
+
+
+def test_the_wait_counts_from_the_first_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopping, now = Stopping(), [100.0]
+    monkeypatch.setattr("rrgtrain.util.stop.time.monotonic", lambda: now[0])
+    with stopping.installed(), stopping.deferred():
+        assert stopping.waited() is None
+        for moment in (100.0, 107.0):
+            now[0] = moment
+            signal.raise_signal(signal.SIGTERM)
+        now[0] = 110.0
+        assert stopping.waited() == 10.0
+    assert stopping.waited() is None
 
 
 def test_nohup_is_respected() -> None:
