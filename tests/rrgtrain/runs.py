@@ -82,6 +82,9 @@ class At:
         if self.act == "bug":
             raise ZeroDivisionError("division by zero")
         for name in self.act.split("+"):
+            if name == "sleep":
+                time.sleep(0.5)
+                continue
             signal.raise_signal(signal.Signals[name])
 
 

@@ -26,7 +26,7 @@ def test_a_kill_or_a_second_interrupt_while_one_is_written(alone: Path, tmp_path
     assert done.status == -9
     resume = tmp_path / "run" / "resume"
     assert any(p.name.startswith(".") for p in resume.iterdir()), "it was being written"
-    done = command(*GO_ON, cwd=tmp_path, at=At(DISK, 2, "SIGINT+SIGINT"))
+    done = command(*GO_ON, cwd=tmp_path, at=At(DISK, 2, "SIGINT+sleep+SIGINT+sleep"))
     assert done.status == 130 and done.last == "rrgtrain: interrupted", done.err
     done = command(*GO_ON, cwd=tmp_path)
     assert done.status == 0, done.err
