@@ -49,7 +49,7 @@ class NullCheckpointer:
         yield
 
     def border(self) -> None:
-        """Raise Stopped at the end of a phase of a step, where a signal asks for it.
+        """End a phase of a step; raise Stopped where a signal asks for it.
 
         No weight must have changed in this step: it is taken again after a resume.
         """

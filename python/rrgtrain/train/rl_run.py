@@ -203,7 +203,10 @@ class RlRun:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Counts the time since the end of the last phase to this one; a stop comes at its end."""
+        """Counts the time since the end of the last phase to this one.
+
+        A stop comes at its end.
+        """
         yield
         self._spent[name] = self._spent.get(name, 0.0) + self._clock.lap(name)
         if name != "update":  # the step is done but for its row

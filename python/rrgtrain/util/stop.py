@@ -1,4 +1,4 @@
-"""End on SIGTERM, SIGHUP and Ctrl-C: at once, in a loop at the next border between two phases.
+"""End on SIGTERM, SIGHUP and Ctrl-C, in a loop at the end of a phase.
 
 `with stopping.installed():` takes the signals over for a command. From then on a signal raises
 `Stopped`, but not inside `with stopping.deferred():`, where it is only noted and
@@ -64,7 +64,7 @@ class Stopping:
             yield
 
     def waited(self) -> float | None:
-        """Seconds since the first signal that was not raised at once; None where none has come."""
+        """Count the seconds since the first signal; None where none has come."""
         return None if self.requested is None else time.monotonic() - self._requested_at
 
     def check(self) -> None:
