@@ -8,7 +8,8 @@ from rrgtrain.state.write import Bandwidth
 def refusal(grace: float, waited: float, wanted: int, bandwidth: Bandwidth | None) -> str:
     """Say why `wanted` bytes are not written, "" where they fit.
 
-    They do where no write was measured yet. grace: seconds from the signal to the kill. waited: those that are over.
+    They fit where no write was measured yet. grace: seconds from the signal to the kill. waited:
+    those that are over.
     """
     if bandwidth is None or bandwidth.seconds <= 0 or bandwidth.bytes <= 0:
         return ""
