@@ -13,7 +13,7 @@
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
 #   make ptx                   compiled kernels executed without a GPU, at more sizes, each barrier removed
 #   make docs                  the documentation's site, into build/docs
-#   make chaos                 kill -9 at 40 moments, then lost ranks; each run resumed to the same bits
+#   make chaos                 kill -9 at 40 moments, lost ranks, full disks; each run resumed to the same bits
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
 
 VENV ?= .venv
@@ -100,6 +100,7 @@ RANK_MOMENTS ?= 9
 chaos: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos --moments $(MOMENTS)
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos_ranks --moments $(RANK_MOMENTS)
+	OMP_NUM_THREADS=1 $(PY) -m tests.chaos_disk
 
 # Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
 replicate learning masking: $(VENV)/.installed

@@ -13,6 +13,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import socket
 import tempfile
@@ -72,6 +73,9 @@ class At:
     def _act(self) -> None:
         if self.act == "full disk":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.act == "file limit":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+            return
         if self.act == "reward":
             from rrgtrain.errors import RewardError
 
