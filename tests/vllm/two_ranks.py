@@ -72,8 +72,8 @@ def main(words: list[str]) -> int:
             engine._llm.llm_engine.vllm_config.parallel_config.distributed_executor_backend
         )
         told["world"] = torch.distributed.get_world_size()
-        Path(f"{ranks.rank()}.json").write_text(json.dumps(told))
-        ranks.barrier()
         engine.close()
+        told["after"] = ranks.gather(ranks.rank())
+        Path(f"{ranks.rank()}.json").write_text(json.dumps(told))
         ranks.close()
     return 0

@@ -218,9 +218,19 @@ class VllmEngine:
             self._step = None
 
     def close(self) -> None:
-        engine = getattr(self._llm.llm_engine, "engine_core", None)
-        if engine is not None:
-            engine.shutdown()
+        """End the worker and its groups, and leave the trainer's process group as it is.
+
+        `EngineCore.shutdown` (vllm/v1/engine/core.py of 0.32) would destroy that one too, and the
+        ranks could no longer speak to each other.
+        """
+        executor = getattr(self._llm.llm_engine, "model_executor", None)
+        if executor is not None:
+            from vllm.distributed import destroy_model_parallel
+
+            executor.shutdown()
+            destroy_model_parallel()
+            # the same shutdown again, once the engine is collected
+            self._llm.llm_engine.engine_core._finalizer.detach()
 
     def _wake(self, *tags: str) -> None:
         """Weights wake first: what an update gathers is gone before the cache is there."""
