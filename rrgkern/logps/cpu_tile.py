@@ -92,7 +92,7 @@ def add_to_sums(tile: Tile, sums: RowSums, entropy: bool) -> None:
     if tile.spare is not None:
         tile = tile._replace(z=tile_of(tile.spare, *tile.z.shape).copy_(tile.z))
     z, head = tile.z, tile.head
-    _cap(tile)
+    cap(tile)
     take_target(z, tile.targets, tile.columns, sums.target_logit)
     after = merge(sums.others, sum_columns(z, head.temperature, entropy), head.temperature)
     for part, value in zip(sums.others, after, strict=True):
@@ -106,7 +106,7 @@ def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tens
     far. What was formed with an earlier one is to be multiplied by the factor, [R].
     """
     z, head = tile.z, tile.head
-    _cap(tile)
+    cap(tile)
     take_target(z, tile.targets, tile.columns, sums.target_logit)
     slope = 1 - (z / head.softcap) ** 2 if head.softcap else None
     old = sums.others
@@ -135,13 +135,14 @@ def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tens
 def tile_gradient(tile: Tile, stats: SoftmaxStats, coefficients: Coefficients) -> Tensor:
     """Gradient of sum(coef * logps + coef_entropy * entropy) for the tile's products."""
     z, targets, columns, head, _ = tile
-    _cap(tile)
+    cap(tile)
     slope = 1 - (z / head.softcap) ** 2 if head.softcap else None
     dz = softmax_gradient(z, targets, columns, stats, coefficients, head.temperature)
     return dz if slope is None else dz.mul_(slope)
 
 
-def _cap(tile: Tile) -> None:
+def cap(tile: Tile) -> None:
+    """Add the bias to the tile and cap it, in place."""
     z, head = tile.z, tile.head
     if head.bias is not None:
         z += head.bias[tile.columns]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,17 +11,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from rrgkern.dispatch import direct, register_csrc, register_triton
-from rrgkern.logps import cpu_tile, csrc_launch
-from rrgkern.logps.head import (
-    BackwardRows,
-    Gradients,
-    Head,
-    NeedsGrad,
-    Tiles,
-    Tiling,
-    tiled_backward,
-    tiled_forward,
-)
+from rrgkern.logps import cpu_from_hidden, csrc_launch
+from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
+from rrgkern.logps.head import Gradients
 from rrgkern.logps.inputs import (
     FromHidden,
     FromHiddenBackward,
@@ -31,9 +24,6 @@ from rrgkern.logps.inputs import (
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats, stats_dtype
 from rrgkern.logps.reference import softmax_backward_reference, softmax_stats_reference
 from rrgkern.ops import custom_op, gradients, pack
-
-# A tile and a slice of each matrix stay in the cache of a core.
-CPU_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), cpu_tile)
 
 
 @custom_op("rrgkern::token_logps_fwd", FromLogits)
@@ -117,17 +107,13 @@ def logps_of_logits(x: FromLogits) -> tuple[Tensor, Tensor]:
 @custom_op("rrgkern::linear_token_logps_fwd", FromHidden)
 def linear_token_logps_fwd(*inputs: Any) -> SoftmaxStats:
     """logps, entropy, shift, lognorm [N] each; entropy has size 0 when not asked for."""
-    x = FromHidden(*inputs)
-    return tiled_forward(x.hidden, x.targets, _head(x), x.entropy, CPU_TILES)
+    return cpu_from_hidden.fwd(TORCH_TILES, *inputs)
 
 
 @custom_op("rrgkern::linear_token_logps_bwd", FromHiddenBackward)
 def linear_token_logps_bwd(*inputs: Any) -> Gradients:
     """Gradients of hidden, weight and bias; size 0 where not wanted."""
-    x = pack(FromHiddenBackward, inputs)
-    rows = BackwardRows(x.hidden, x.targets, x.stats, x.coefficients)
-    needs = NeedsGrad(x.want_hidden, x.want_weight, x.want_bias)
-    return tiled_backward(rows, _head(x), needs, CPU_TILES)
+    return cpu_from_hidden.bwd(TORCH_TILES, *inputs)
 
 
 @custom_op(
@@ -135,11 +121,7 @@ def linear_token_logps_bwd(*inputs: Any) -> Gradients:
 )
 def linear_token_logps_bwd_into(*inputs: Any) -> tuple[Tensor, Tensor]:
     """Gradients of hidden and bias; that of the weight is added to `weight_total`, by slices."""
-    x = pack(FromHiddenBackwardInto, inputs)
-    rows = BackwardRows(x.hidden, x.targets, x.stats, x.coefficients)
-    needs = NeedsGrad(x.want_hidden, True, x.want_bias)
-    d_hidden, _, d_bias = tiled_backward(rows, _head(x), needs, CPU_TILES, x.weight_total)
-    return d_hidden, d_bias
+    return cpu_from_hidden.bwd_into(TORCH_TILES, *inputs)
 
 
 @linear_token_logps_fwd.register_fake
@@ -188,11 +170,6 @@ def _backward_to_hidden(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *
     return gradients(FromHidden, hidden=d_hidden, weight=d_weight, bias=d_bias)
 
 
-def _head(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:
-    """The head whose products read their operands in the statistics' dtype."""
-    return Head(x.weight, x.bias, x.temperature, x.softcap, operands=stats_dtype(x.hidden.dtype))
-
-
 def _coefficients(
     coef: Tensor | None, coef_entropy: Tensor | None, stats: SoftmaxStats
 ) -> Coefficients | None:
@@ -226,3 +203,8 @@ register_csrc(token_logps_bwd_, csrc_launch.token_logps_bwd_, ("cpu",), "logps")
 register_triton(linear_token_logps_fwd, FROM_HIDDEN, "fwd")
 register_triton(linear_token_logps_bwd, FROM_HIDDEN, "bwd")
 register_triton(linear_token_logps_bwd_into, FROM_HIDDEN, "bwd_into")
+register_csrc(linear_token_logps_fwd, partial(cpu_from_hidden.fwd, CSRC_TILES), ("cpu",), "logps")
+register_csrc(linear_token_logps_bwd, partial(cpu_from_hidden.bwd, CSRC_TILES), ("cpu",), "logps")
+register_csrc(
+    linear_token_logps_bwd_into, partial(cpu_from_hidden.bwd_into, CSRC_TILES), ("cpu",), "logps"
+)

@@ -48,7 +48,7 @@ SHARED = {"triton_lib"}
 SHARED_CSRC = {"common", "build_info"}
 # What a room of rrgkern shows to the other rooms, beside its `__init__`: files and inner rooms.
 KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "head"}
-KERNEL_DOORS |= {"csrc_launch", "from_logits", "linear"}
+KERNEL_DOORS |= {"csrc_launch", "cpu_from_hidden", "from_logits", "linear"}
 # What the rooms of the other packages show to other rooms and to experiments, beside their
 # `__init__`. A file that only tests import is none.
 DOORS = {

@@ -21,13 +21,13 @@ def grpo_loss_fwd(*inputs: Any) -> LogitsOutputs:
     """Serve `rrgkern::grpo_loss_fwd`: the gradient goes to memory of its own."""
     call, with_gradient = pack(LogitsInputsAnew, inputs)
     shape = call.logits.shape if with_gradient else (0,)
-    return _sweep_rows(call, torch.empty(shape, dtype=call.logits.dtype))
+    return sweep_rows(call, torch.empty(shape, dtype=call.logits.dtype))
 
 
 def grpo_loss_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Serve `rrgkern::grpo_loss_fwd_`: the gradient takes the place of the logits."""
     call = pack(LogitsInputs, inputs)
-    loss, _, active, metrics = _sweep_rows(call, call.logits)
+    loss, _, active, metrics = sweep_rows(call, call.logits)
     return loss, active, metrics
 
 
@@ -36,7 +36,8 @@ def grpo_loss_scale_(gradient: Tensor, active: Tensor, factor: Tensor) -> None:
     csrc.load().scale_rows_cpu(gradient, active, float(factor), torch.get_num_threads())
 
 
-def _sweep_rows(call: LogitsInputs, gradient: Tensor) -> LogitsOutputs:
+def sweep_rows(call: LogitsInputs, gradient: Tensor) -> LogitsOutputs:
+    """Write loss, metrics and gradient; `gradient` is fresh memory, the logits, or of size 0."""
     logits, targets, policy, temperature, entropy = call
     dtype = stats_dtype(logits.dtype)
     loss, metrics = torch.empty((), dtype=dtype), torch.empty(len(METRICS), dtype=dtype)

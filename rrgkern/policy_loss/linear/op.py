@@ -6,15 +6,17 @@ coefficients. `autograd.py` has the backwards that write where a copy would cost
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rrgkern.dispatch import register_triton
+from rrgkern.dispatch import register_csrc, register_triton
+from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import Head, NeedsGrad
 from rrgkern.logps.online_softmax import stats_dtype
-from rrgkern.logps.op import CPU_TILES, linear_token_logps_bwd
+from rrgkern.logps.op import linear_token_logps_bwd
 from rrgkern.ops import custom_op, gradients, pack
 from rrgkern.policy_loss.linear import cpu_kernels
 from rrgkern.policy_loss.linear.forward import Forward, forward, gradient_dtype
@@ -23,15 +25,20 @@ from rrgkern.policy_loss.linear.inputs import LinearInputs
 from rrgkern.policy_loss.reference import METRICS
 
 # The gradient in the forward keeps 64 MiB of fp32 logits.
-CPU_PLAN = Plan(CPU_TILES, 1 << 24, cpu_kernels)
+CPU_PLAN = Plan(TORCH_TILES, 1 << 24, cpu_kernels)
+CSRC_PLAN = CPU_PLAN._replace(tiles=CSRC_TILES)
 
 
 @custom_op("rrgkern::linear_grpo_loss_fwd", LinearInputs)
 def linear_grpo_loss_fwd(*inputs: Any) -> Forward:
     """Serve with PyTorch between the products."""
+    return _forward(CPU_PLAN, *inputs)
+
+
+def _forward(plan: Plan, *inputs: Any) -> Forward:
     x = pack(LinearInputs, inputs)
     wide = stats_dtype(x.weight.dtype)
-    return forward(x, Head(x.weight, x.bias, x.temperature, x.softcap, operands=wide), CPU_PLAN)
+    return forward(x, Head(x.weight, x.bias, x.temperature, x.softcap, operands=wide), plan)
 
 
 @linear_grpo_loss_fwd.register_fake
@@ -130,5 +137,6 @@ def _backward(ctx: Any, grad_loss: Tensor | None, *others: Tensor | None) -> Any
 linear_grpo_loss_fwd.register_autograd(_backward, setup_context=_setup_context)
 TRITON = "rrgkern.policy_loss.linear.triton_launch"
 register_triton(linear_grpo_loss_fwd, TRITON, "fwd")
+register_csrc(linear_grpo_loss_fwd, partial(_forward, CSRC_PLAN), ("cpu",), "logps")
 register_triton(linear_grpo_loss_scale, TRITON, "scale")
 register_triton(linear_grpo_loss_scale_, TRITON, "scale_")

@@ -1,34 +1,35 @@
-"""Both kernels of the room: Triton, interpreted without a GPU, and PyTorch's for CPUs."""
+"""The kernels of the room: Triton, interpreted without a GPU, and those for CPUs."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from rrgkern.logps import op, triton_from_hidden
+from rrgkern.logps import cpu_from_hidden, triton_from_hidden
+from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
+from rrgkern.logps.head import Tiles
 from tests.rrgkern.device import DEVICE
 
 
-@pytest.fixture(params=["triton", "torch"])
+@pytest.fixture(params=["triton", "torch", "csrc"])
 def kernel(request, monkeypatch) -> str:
     """Which kernel serves the ops during the test."""
-    if request.param == "torch":
+    if request.param != "triton":
         if DEVICE != "cpu":
             pytest.skip("on CUDA tensors Triton serves")
-        use_torch(monkeypatch)
+        use(monkeypatch, CSRC_TILES if request.param == "csrc" else TORCH_TILES)
     return request.param
 
 
 @pytest.fixture
 def torch_kernel(monkeypatch) -> None:
-    """The kernel that serves CPUs, for what does not depend on the kernel."""
+    """A kernel that serves CPUs, for what does not depend on the kernel."""
     if DEVICE == "cpu":
-        use_torch(monkeypatch)
+        use(monkeypatch, TORCH_TILES)
 
 
-def use_torch(monkeypatch) -> None:
-    for name, served in (
-        ("fwd", op.linear_token_logps_fwd),
-        ("bwd", op.linear_token_logps_bwd),
-        ("bwd_into", op.linear_token_logps_bwd_into),
-    ):
-        monkeypatch.setattr(triton_from_hidden, name, served._init_fn)
+def use(monkeypatch, tiles: Tiles) -> None:
+    for name in ("fwd", "bwd", "bwd_into"):
+        served = partial(getattr(cpu_from_hidden, name), tiles)
+        monkeypatch.setattr(triton_from_hidden, name, served)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rrgkern.logps import cpu_tile, triton_tile
+from rrgkern.logps import cpu_tile, csrc_tile, triton_tile
 from rrgkern.logps.head import (
     BackwardRows,
     Head,
@@ -73,7 +73,9 @@ def test_collapsed_softmax_keeps_its_digits(kernel, margin):
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("tiling", [Tiling(64, 64), Tiling(128, 128 * 3), Tiling(1000, 10**6)])
-@pytest.mark.parametrize("steps", [cpu_tile, triton_tile], ids=["torch", "triton"])
+@pytest.mark.parametrize(
+    "steps", [cpu_tile, csrc_tile, triton_tile], ids=["torch", "csrc", "triton"]
+)
 def test_tile_borders_do_not_matter(steps, tiling, dtype):
     if steps is triton_tile and (dtype != torch.float64 or tiling.elements == 64):
         pytest.skip("tile by tile in the interpreter: the other tilings show it")

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rrgkern import linear_token_logps, token_logps
-from rrgkern.logps import cpu_tile, op, triton_tile
+from rrgkern.logps import cpu_tile, csrc_tile, op, triton_tile
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_hidden_oracle import check, ours, problem
@@ -163,7 +163,7 @@ def test_a_wrong_gradient_is_noticed(kernel, monkeypatch, dtype, name):
     if kernel == "triton" and dtype == torch.bfloat16:
         pytest.skip("to the kernels a tile is fp32 either way")
     given = problem(12, 16, 200, dtype, temperature=0.7)
-    steps = triton_tile if kernel == "triton" else cpu_tile
+    steps = {"triton": triton_tile, "torch": cpu_tile, "csrc": csrc_tile}[kernel]
     right, mutate = steps.tile_gradient, GRADIENT_MUTANTS[name]
 
     def wrong(tile, *rest):

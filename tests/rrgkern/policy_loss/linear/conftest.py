@@ -1,12 +1,15 @@
-"""Both kernels of the room, with tiles so small that every test has borders in it."""
+"""The kernels of the room, with tiles so small that every test has borders in it."""
 
 from __future__ import annotations
+
+from functools import partial
 
 import pytest
 import torch
 
+from rrgkern.logps import cpu_from_hidden, triton_from_hidden
 from rrgkern.logps import op as logps_op
-from rrgkern.logps import triton_from_hidden
+from rrgkern.logps.cpu_from_hidden import CSRC_TILES
 from rrgkern.logps.head import Tiling
 from rrgkern.policy_loss import op as policy_op
 from rrgkern.policy_loss.linear import api, autograd, op, triton_launch
@@ -20,22 +23,29 @@ HELD = 200 * 6
 @pytest.fixture
 def small_tiles(monkeypatch) -> None:
     """Two slices of a vocabulary of 200, blocks of eight rows, six rows held."""
-    cpu = logps_op.CPU_TILES._replace(tiling=TILING)
+    cpu = logps_op.TORCH_TILES._replace(tiling=TILING)
     gpu = triton_from_hidden.TILES._replace(tiling=TILING)
     monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(tiles=cpu, held=HELD))
     plan = triton_launch.PLAN._replace(tiles=gpu, held=HELD)
     monkeypatch.setattr(triton_launch, "PLAN", plan)
     monkeypatch.setattr(triton_from_hidden, "TILES", gpu)
-    monkeypatch.setattr(logps_op, "CPU_TILES", cpu)
+    monkeypatch.setattr(logps_op, "TORCH_TILES", cpu)
 
 
-@pytest.fixture(params=["triton", "torch"])
+@pytest.fixture(params=["triton", "torch", "csrc"])
 def kernel(request, monkeypatch, small_tiles) -> str:
     """Which kernel serves the ops during the test; on CUDA tensors Triton does."""
-    if request.param == "torch":
+    if request.param != "triton":
         if DEVICE != "cpu":
             pytest.skip("on CUDA tensors Triton serves")
         use_torch(monkeypatch)
+    if request.param == "csrc":
+        tiles = CSRC_TILES._replace(tiling=TILING)
+        plan = op.CSRC_PLAN._replace(tiles=tiles, held=HELD)
+        monkeypatch.setattr(triton_launch, "fwd", partial(op._forward, plan))
+        for name in ("fwd", "bwd", "bwd_into"):
+            served = partial(getattr(cpu_from_hidden, name), tiles)
+            monkeypatch.setattr(triton_from_hidden, name, served)
     return request.param
 
 

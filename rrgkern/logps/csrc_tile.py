@@ -1,0 +1,61 @@
+"""Work on one tile of logits with csrc/logps: the compiled twin of `cpu_tile`.
+
+Bias and cap are PyTorch's; the tile is read once for the sums, and overwritten by its exponentials
+or its gradient.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rrgkern import csrc
+from rrgkern.logps.cpu_tile import cap
+from rrgkern.logps.csrc_launch import NOTHING
+from rrgkern.logps.head import Tile, tile_of
+from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats
+
+
+def add_to_sums(tile: Tile, sums: RowSums, entropy: bool) -> None:
+    """Add the tile to `sums`, see `cpu_tile.add_to_sums`."""
+    head = tile.head
+    if tile.spare is not None and (head.bias is not None or head.softcap):
+        tile = tile._replace(z=tile_of(tile.spare, *tile.z.shape).copy_(tile.z))
+    cap(tile)
+    csrc.load().add_tile_cpu(*_place(tile), entropy, *_parts(sums), torch.get_num_threads())
+
+
+def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tensor]:
+    """Turn the tile into its exponentials, see `cpu_tile.exponentials`."""
+    cap(tile)
+    slope = _slope(tile)
+    decay = torch.empty(len(tile.z), dtype=tile.z.dtype)
+    csrc.load().exponentials_cpu(
+        *_place(tile), entropy, *_parts(sums), decay, torch.get_num_threads()
+    )
+    return tile.z if slope is None else tile.z.mul_(slope), decay
+
+
+def tile_gradient(tile: Tile, stats: SoftmaxStats, coefficients: Coefficients) -> Tensor:
+    """Turn the tile into its gradient, see `cpu_tile.tile_gradient`."""
+    cap(tile)
+    slope = _slope(tile)
+    coef, bonus = coefficients
+    csrc.load().tile_gradient_cpu(
+        *(*_place(tile), coef.contiguous(), NOTHING if bonus is None else bonus.contiguous()),
+        *(*[part.contiguous() for part in stats], torch.get_num_threads()),
+    )
+    return tile.z if slope is None else tile.z.mul_(slope)
+
+
+def _slope(tile: Tile) -> Tensor | None:
+    softcap = tile.head.softcap
+    return 1 - (tile.z / softcap) ** 2 if softcap else None
+
+
+def _place(tile: Tile) -> tuple[Tensor, Tensor, int, float]:
+    return tile.z, tile.targets.contiguous(), tile.columns.start, tile.head.temperature
+
+
+def _parts(sums: RowSums) -> tuple[Tensor, ...]:
+    return *sums.others, sums.target_logit
