@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python -m bench.cpu_gates    every gate; rows in bench/results/cpu-gates.jsonl
 
 One thread, forward and backward, processor time, medians of interleaved rounds in one run. Eager is
-`log_softmax(z.float())` under autograd. A child with GLIBC_TUNABLES measures the logits once more, with
-huge pages for eager's memory too.
+`log_softmax(z.float())` under autograd. A child with GLIBC_TUNABLES measures the logits once
+more, with huge pages for eager's memory too.
 """
 
 from __future__ import annotations
