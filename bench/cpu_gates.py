@@ -122,7 +122,7 @@ def eager_loss(logps: Tensor, given: Mapping[str, Tensor], mask: Tensor | None =
 
 
 def from_logits(dtype: torch.dtype, count: int, vocabulary: int, rounds: int) -> dict[str, float]:
-    """Seconds of eager, ours out of place and in place, the kernel alone, and a copy."""
+    """Seconds of eager, ours in both ways, the kernel alone, and a copy."""
     logits = (3 * torch.randn(count, vocabulary)).to(dtype)
     targets = torch.randint(vocabulary, (count,))
     given = batch(count, 2)
