@@ -33,9 +33,9 @@ DTYPES = {f"{letter}{8 * size}": np.dtype(f"{code}{size}")
           for letter, code in (("b", "u"), ("u", "u"), ("s", "i"), ("f", "f"))
           for size in (1, 2, 4, 8) if (letter, size) != ("f", 1)}  # fmt: skip
 DTYPES |= {"pred": np.dtype(bool), "bf16": np.dtype("u2"), "bf16x2": np.dtype("u4")}
-DTYPES |= {"f32x2": np.dtype("u8")}
+DTYPES |= {"f32x2": np.dtype("u8"), "f16x2": np.dtype("u4")}
 UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
-FLOATS = ("f32", "f64")
+FLOATS, REALS = ("f32", "f64"), ("f16", "f32", "f64")
 
 
 def bits_of(kind: str) -> np.dtype:
@@ -163,8 +163,8 @@ def semantics(at: Instruction) -> tuple[Function, str, list[str]] | None:
     if base == "rcp" and kind == "f64" and modifiers == ["approx", "ftz"]:
         return numbers.rough_reciprocal, kind, [kind]
     if kind in ("bf16", "f16"):
-        mixed = base in ("add", "sub") and modifiers == ["rn", "f32"] and kind == "bf16"
-        return (MIXED[base], "f32", ["bf16", "f32"]) if mixed else None
+        mixed = base in MIXED and modifiers == ["rn", "f32"]
+        return (MIXED[base], "f32", [kind, "f32"]) if mixed else None
     modifiers = [m for m in modifiers if m not in ("rn", "ftz", "approx", "full")]
     if kind in FLOATS or kind == "f32x2":
         function = FLOAT.get(base) if not modifiers else None
@@ -339,17 +339,17 @@ def _conversion(modifiers: list[str]) -> tuple[Function, str, list[str]] | None:
         return None
     whole = rounding in numbers.ROUND
     function = None
-    if to == "bf16x2" and source == "f32" and rounding == "rn":
-        return _pair, to, ["f32", "f32"]
+    if to in ("bf16x2", "f16x2") and source == "f32" and rounding == "rn":
+        return (_pair if to == "bf16x2" else _half_pair), to, ["f32", "f32"]
     if to == "bf16" and source == "f32" and rounding == "rn":
         function = numbers.f32_to_bf16
     elif source == "bf16" and to == "f32" and not rounding:
         function = lambda x: x  # noqa: E731
-    elif source in FLOATS and to in FLOATS:
+    elif source in REALS and to in REALS:
         dtype = DTYPES[to]
         if whole and source == to:
             function = numbers.ROUND[rounding]
-        elif rounding == ("rn" if to == "f32" and source == "f64" else ""):
+        elif rounding == ("rn" if SIZES[to] < SIZES[source] else ""):
             function = lambda x: _as(x, dtype)  # noqa: E731
     elif source in FLOATS and to[0] in "us" and whole:
         function = lambda x: numbers.to_integer(x, DTYPES[to], rounding)  # noqa: E731
@@ -368,3 +368,8 @@ def _conversion(modifiers: list[str]) -> tuple[Function, str, list[str]] | None:
 def _pair(upper: Array, lower: Array) -> Array:
     high = numbers.f32_to_bf16(upper).astype(np.uint32)
     return (high << np.uint32(16)) | numbers.f32_to_bf16(lower).astype(np.uint32)
+
+
+def _half_pair(upper: Array, lower: Array) -> Array:
+    high = upper.astype(np.float16).view(np.uint16).astype(np.uint32)
+    return (high << np.uint32(16)) | lower.astype(np.float16).view(np.uint16)

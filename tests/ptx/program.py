@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,6 @@ from tests.ptx.memory import LOCAL_WINDOW, SHARED_WINDOW
 from tests.ptx.opcodes import Array, Frame, Step
 from tests.ptx.parse import Address, Instruction, Kernel, Register, Symbol, Vector
 
-FINISHED = -1  # the number of the block after the last
 ENDS = ("bra", "ret", "exit", "bar", "barrier")
 
 
@@ -23,7 +23,7 @@ class Block:
 
     steps: list[Step] = field(default_factory=list)
     writes: set[int] = field(default_factory=set)
-    end: Callable[[Frame], int | Array] | None = None
+    end: Any = None  # a function: the next block of all lanes, or of each
     barrier: tuple[Instruction, Callable[[Frame], Array]] | None = None
 
 
@@ -38,7 +38,7 @@ def grains(kernel: Kernel) -> dict[str, int]:
 
 
 def program(kernel: Kernel) -> list[Block]:
-    """The basic blocks of a kernel; made once."""
+    """The basic blocks of a kernel, the first one first; lanes at the last one are done."""
     if kernel.program is None:
         kernel.program = _blocks(kernel)
     return kernel.program
@@ -49,39 +49,108 @@ def _blocks(kernel: Kernel) -> list[Block]:
     begins = {0, *kernel.labels.values()}
     begins |= {k + 1 for k, at in enumerate(instructions) if _ends(at)}
     starts = sorted(begins | {len(instructions)})
-    number = {start: k for k, start in enumerate(starts)}
-    blocks = []
+    place = {start: k for k, start in enumerate(starts)}
+    targets = {place[k]: _targets(kernel, k, place) for k in starts[:-1]}
     for start, stop in itertools.pairwise(starts):
+        targets[place[start]] = _targets(kernel, stop - 1, place)
+    end = len(starts) - 1
+    targets[end] = []
+    order = _in_order(_reached(0, targets) | {end}, targets)
+    # The end is the last of all: lanes that are there are done.
+    order = [k for k in order if k != end] + [end]
+    number = {k: rank for rank, k in enumerate(order)}
+    blocks = []
+    for k in order[:-1]:
         block = Block()
-        for at in instructions[start:stop]:
+        for at in instructions[starts[k] : starts[k + 1]]:
             if _ends(at):
-                _finish(kernel, at, block, number)
+                _finish(kernel, at, block, [number[t] for t in targets[k]])
                 continue
             step = _step(kernel, at)
             block.steps.append(_guarded(at, step) if at.guard else step)
             block.writes |= _writes(at)
+        if block.end is None:
+            following = number[targets[k][0]]
+            block.end = lambda frame, following=following: following
         blocks.append(block)
-    return [*blocks, Block(end=lambda frame: FINISHED)]
+    return [*blocks, Block()]
 
 
 def _ends(at: Instruction) -> bool:
     return at.parts[0] in ENDS and at.parts[:2] != ["bar", "warp"]
 
 
-def _finish(kernel: Kernel, at: Instruction, block: Block, number: dict[int, int]) -> None:
+def _targets(kernel: Kernel, last: int, place: dict[int, int]) -> list[int]:
+    """The blocks that may follow a block by its last instruction, the next in the text first."""
+    at, end = kernel.instructions[last], len(place) - 1
+    following = [] if last + 1 not in place else [place[last + 1]]
+    if at.parts[0] in ("ret", "exit"):
+        return [*(following if at.guard else []), end]
+    if at.parts[0] != "bra":
+        return following
+    label = at.operands[0]
+    assert isinstance(label, Symbol)
+    return [*(following if at.guard else []), place[kernel.labels[label.name]]]
+
+
+def _reached(start: int, targets: dict[int, list[int]]) -> set[int]:
+    reached, open_ends = {start}, [start]
+    while open_ends:
+        for target in targets[open_ends.pop()]:
+            if target not in reached:
+                reached.add(target)
+                open_ends.append(target)
+    return reached
+
+
+def _in_order(nodes: set[int], targets: dict[int, list[int]]) -> list[int]:
+    """Blocks so that joins come after their branches, and all of a loop before what follows it.
+
+    The text does not promise that: a compiler puts what is rare at the end. Strongly connected
+    components in topological order (Kosaraju), inside of one likewise without its first block.
+    """
+    inner = {k: [t for t in targets[k] if t in nodes] for k in nodes}
+    finished: list[int] = []
+    entered: set[int] = set()
+    for root in sorted(nodes):
+        path = [] if root in entered else [(root, iter(inner[root]))]
+        entered.add(root)
+        while path:
+            node, left = path[-1]
+            for target in left:
+                if target not in entered:
+                    entered.add(target)
+                    path.append((target, iter(inner[target])))
+                    break
+            else:
+                finished.append(node)
+                path.pop()
+    sources: dict[int, list[int]] = {k: [] for k in nodes}
+    for node, follow in inner.items():
+        for target in follow:
+            sources[target].append(node)
+    order: list[int] = []
+    placed: set[int] = set()
+    for root in reversed(finished):
+        if root in placed:
+            continue
+        component = _reached(root, {k: [s for s in sources[k] if s not in placed] for k in nodes})
+        placed |= component
+        order.append(root)
+        if len(component) > 1:
+            order += _in_order(component - {root}, inner)
+    return order
+
+
+def _finish(kernel: Kernel, at: Instruction, block: Block, targets: list[int]) -> None:
     base = at.parts[0]
-    following = number[kernel.instructions.index(at) + 1]
     if base in ("bar", "barrier"):
         plain = at.opcode in ("bar.sync", "barrier.sync", "barrier.sync.aligned")
         if not plain or at.guard or len(at.operands) != 1:
             raise kernel.error("opcode", at, f"opcode {at.opcode} is not known here like this")
         block.barrier = at, opcodes.getter(kernel, at, at.operands[0], "u32")
         return
-    target = FINISHED
-    if base == "bra":
-        label = at.operands[0]
-        assert isinstance(label, Symbol)
-        target = number[kernel.labels[label.name]]
+    target, following = targets[-1], targets[0]
     if at.guard is None:
         block.end = lambda frame: target
         return

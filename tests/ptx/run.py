@@ -15,7 +15,7 @@ from tests.ptx import opcodes
 from tests.ptx.memory import Memory, Order, Shadow, Space
 from tests.ptx.opcodes import Array
 from tests.ptx.parse import Instruction, Kernel, Variable
-from tests.ptx.program import FINISHED, grains, program
+from tests.ptx.program import grains, program
 
 # Lanes that run at once, and basic blocks that a chunk executes before it is called endless.
 LANES, BLOCKS = 2048, 2_000_000
@@ -111,6 +111,7 @@ class Machine:
         self.kernel, self.memory, self.parameters = kernel, memory, parameters
         self.grid, self.block = (tuple((*size, 1, 1))[:3] for size in (grid, block))
         self.blocks = program(kernel)
+        self.end = len(self.blocks) - 1
         self.size = int(np.prod(self.block))
         self.threads = -(-self.size // 32) * 32
         self.dynamic = shared_bytes
@@ -188,16 +189,16 @@ class Machine:
             frame.written |= block.writes
             if block.barrier:
                 self._arrive(frame, *block.barrier)
-                target: int | Array = here + 1
+                target = block.end(frame)
                 break
-            target = block.end(frame) if block.end else here + 1
-            if isinstance(target, int) and FINISHED < target < others:
+            target = block.end(frame)
+            if isinstance(target, int) and target < min(others, self.end):
                 here = target
                 continue
             break
         self._put_back(frame)
         self.at[frame.lanes] = target
-        self.done[frame.lanes[np.broadcast_to(target, frame.count) == FINISHED]] = True
+        self.done[frame.lanes[np.broadcast_to(target, frame.count) == self.end]] = True
 
     def _put_back(self, frame: Frame) -> None:
         for index in frame.written:

@@ -48,6 +48,23 @@ def test_branches_part_and_meet() -> None:
     assert out.tolist() == [1 + (k * k if k % 2 else 7) for k in range(32)]
 
 
+def test_lanes_meet_after_what_stands_at_the_end_of_the_text() -> None:
+    """A loop that lanes leave at different times, and a rare path behind the place of meeting."""
+    out = lanes()
+    execute(
+        f"""{OWN} mov.u32 %r2, 0; bra HEAD;
+        AFTER: shfl.sync.bfly.b32 %r4, %r2, 1, 31, -1; bra STORE;
+        HEAD: setp.ge.u32 %p0, %r2, %r0; @%p0 bra AFTER;
+        setp.eq.u32 %p1, %r2, 5; @%p1 bra RARE;
+        BACK: add.u32 %r2, %r2, 1; bra HEAD;
+        STORE: st.global.u32 [%d9], %r4; ret;
+        RARE: add.u32 %r2, %r2, 1; bra BACK;""",
+        out,
+    )
+    ends = [k if k < 6 else max(k, 7) for k in range(32)]
+    assert out.tolist() == [ends[k ^ 1] for k in range(32)]
+
+
 def test_an_exit_and_a_predicate_leave_the_others() -> None:
     out = lanes(5)
     execute(
