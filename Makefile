@@ -89,9 +89,15 @@ sanitize: $(VENV)/.installed-dev
 	ASAN_OPTIONS=detect_leaks=0 RRGKERN_LIBRARY=build/sanitize/rrgkern/_C.so OMP_NUM_THREADS=1 \
 	$(PY) -m pytest -q -n $(JOBS) $(SANITIZED)
 
-# The short form runs in `make test`: one size and the mutants of each kernel.
+# The short form runs in `make test`: one size and the mutants of each kernel. Then the rooms' own
+# tests of Triton kernels, which CUDA's launchers serve from PTX.
+ON_PTX := advantages preference_loss/test_kernel.py policy_loss/test_kernel.py \
+	policy_loss/from_logits/test_kernel.py policy_loss/linear/test_modes.py \
+	logps/test_from_logits_accuracy.py logps/test_from_hidden_accuracy.py
 ptx: $(VENV)/.installed-dev
 	RRGKERN_PTX=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/ptx
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -p tests.ptx.on_ptx $(ON_PTX:%=tests/rrgkern/%) \
+		-k "not chunked_cpu and not opcheck and not real_vocabularies and not compile"
 
 # Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
 # Then RANK_MOMENTS runs of two nodes that lose a rank, a rank's answers, or its worker.

@@ -124,7 +124,12 @@ def fold_kernel(
         lane_mass = lane_mass * decay + tl.sum(p, 1)
         lane_top = new_top
 
-    # 3. Sums of the threads to those of the tile.
+    # 3. Sums of the threads to those of the tile. Those of the row are read before: the barriers of
+    # the reductions stand between these loads, by all threads, and the stores of one below.
+    old_top = tl.load(top_ptr + row)
+    old_mass = tl.load(mass_ptr + row)
+    if ENTROPY:
+        old_tilt = tl.load(tilt_ptr + row)
     tile_top = tl.max(lane_top, 0)
     base = tl.where(tile_top == float("-inf"), 0.0, tile_top)
     drop = (base - lane_top) * scale_wide
@@ -133,20 +138,16 @@ def fold_kernel(
     tilt = tl.sum(tl.where(lane_mass > 0, lane_tilt + drop * lane_mass, 0.0) * decay, 0)
 
     # 4. Those of the tile to those of the row, in fp64.
-    old_top = tl.load(top_ptr + row)
-    old_mass = tl.load(mass_ptr + row)
     top = tl.maximum(old_top, tile_top.to(tl.float64))
     base64 = tl.where(top == float("-inf"), 0.0, top)
     old_drop = tl.where(old_mass > 0, (base64 - old_top) * scale, 0.0)
     old_decay = tl.exp2(-old_drop)
     tile_drop = tl.where(mass > 0, (base64 - tile_top) * scale, 0.0)
     tile_decay = tl.exp2(-tile_drop)
-    # No barrier between the loads and stores of the row's sums: the thread that stores them loaded
-    # them, and of another warp, which may load a new one, only the maximum is used, the same then.
     tl.store(top_ptr + row, top)
     tl.store(mass_ptr + row, old_mass * old_decay + mass * tile_decay)
     if ENTROPY:
-        old_tilt = tl.load(tilt_ptr + row) + old_drop * lib.LN2 * old_mass
+        old_tilt += old_drop * lib.LN2 * old_mass
         tile_tilt = (tilt.to(tl.float64) + tile_drop * mass) * lib.LN2
         tl.store(tilt_ptr + row, old_tilt * old_decay + tile_tilt * tile_decay)
     # 5. The target's logit, from the tile that has it.

@@ -8,7 +8,7 @@
     program.py    a kernel -> basic blocks of such functions
     run.py        lanes to basic blocks, divergence, barriers, the blocks of a grid
     csrc.py       csrc/*/cuda.cu: compiled to PTX, launched by its own host code
-    triton.py     the Triton kernels: compiled ahead of time, launched by their own launchers
+    on_ptx.py     the Triton kernels: compiled ahead of time, launched by their own launchers
 
 Executed is PTX, and memory is as strict as the model of PTX allows: lanes of a warp are in lockstep
 here, but only a barrier orders what two of them do to a byte. The assembler comes after PTX: its

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "0"  # while triton is imported: its compiler is wanted
-import triton  # noqa: E402
-from triton.backends.nvidia.compiler import CUDABackend  # noqa: E402
-from triton.runtime.jit import JITFunction, create_function_from_signature  # noqa: E402
+import triton
+from triton.backends.nvidia.compiler import CUDABackend
+from triton.runtime.jit import JITFunction, create_function_from_signature
 
 triton.knobs.runtime.interpret = False
 os.environ["TRITON_INTERPRET"] = "1"  # for rrgkern, which serves CPU tensors then
@@ -29,8 +29,9 @@ from tests.ptx.parse import Kernel, parse  # noqa: E402
 from tests.ptx.run import Machine  # noqa: E402
 
 TARGET = int(os.environ.get("RRGKERN_PTX_TARGET", "90"))
-FORMATS = {"i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B",
-           "u16": "H", "u32": "I", "u64": "Q", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}  # fmt: skip
+# Of struct, by the type of an argument as Triton names it.
+FORMATS = {"i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B"}
+FORMATS |= {"u16": "H", "u32": "I", "u64": "Q", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
 # The kernels that ran, and what tests exchange: a change of PTX by kernel.
 launched: list[str] = []
 exchanged: dict[str, Callable[[str], str]] = {}

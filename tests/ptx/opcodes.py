@@ -343,8 +343,8 @@ def _conversion(modifiers: list[str]) -> tuple[Function, str, list[str]] | None:
         return (_pair if to == "bf16x2" else _half_pair), to, ["f32", "f32"]
     if to == "bf16" and source == "f32" and rounding == "rn":
         function = numbers.f32_to_bf16
-    elif source == "bf16" and to == "f32" and not rounding:
-        function = lambda x: x  # noqa: E731
+    elif source == "bf16" and to in FLOATS and not rounding:
+        function = lambda x: _as(x, DTYPES[to])  # noqa: E731
     elif source in REALS and to in REALS:
         dtype = DTYPES[to]
         if whole and source == to:

@@ -1,0 +1,313 @@
+"""A case and mutants of each Triton kernel, for a process in which `on_ptx` has taken over.
+
+    python -m tests.ptx.triton_cases [case ...]
+
+prints a line of JSON for each case and each mutant: the kernel, what was done to it, and how it
+ended: "equal", or the kind of the error. `test_triton.py` reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from tests.ptx import on_ptx  # first: it decides how Triton is imported
+
+# isort: split
+import torch
+from triton.runtime.jit import JITFunction
+
+from rrgkern import PolicyLoss, group_advantages
+from rrgkern.advantages import triton_advantages
+from rrgkern.advantages.op import group_advantages_op
+from rrgkern.logps import triton_from_hidden, triton_from_logits, triton_tile
+from rrgkern.policy_loss import triton_passes
+from rrgkern.policy_loss.from_logits import triton_kernels as from_logits_kernels
+from rrgkern.policy_loss.from_logits.op import grpo_loss_scale_
+from rrgkern.policy_loss.linear import triton_kernels as linear_kernels
+from rrgkern.policy_loss.linear import triton_launch
+from rrgkern.policy_loss.op import policy_loss_fwd
+from rrgkern.preference_loss import triton_preference_loss
+from rrgkern.preference_loss.op import preference_loss_fwd
+from rrgkern.triton_lib import policy_sums, softmax_row
+from tests.ptx.parse import PtxError
+from tests.rrgkern.logps import from_hidden_oracle, from_logits_oracle
+from tests.rrgkern.logps.test_from_logits_accuracy import through_op
+from tests.rrgkern.policy_loss import cases as policy_cases
+from tests.rrgkern.policy_loss.from_logits import cases as from_logits_cases
+from tests.rrgkern.policy_loss.from_logits import test_kernel as from_logits_kernel
+from tests.rrgkern.policy_loss.linear import cases as linear_cases
+from tests.rrgkern.policy_loss.linear.conftest import HELD, TILING
+from tests.rrgkern.policy_loss.yardstick import check_fp32
+from tests.rrgkern.preference_loss import test_kernel as preference_kernel
+
+VOCABULARY = 5001  # two blocks of fp32 a row and the beginning of a third, rows unaligned
+
+
+def from_logits(dtype: torch.dtype = torch.float32, vocabulary: int = VOCABULARY) -> None:
+    given = from_logits_oracle.problem(4, vocabulary, dtype=dtype)
+    from_logits_oracle.check(through_op(given, True), given)
+
+
+def from_hidden() -> None:
+    given = from_hidden_oracle.problem(5, 16, 301, bias=True, temperature=0.6, softcap=4.0)
+    from_hidden_oracle.check(from_hidden_oracle.ours(given), given)
+
+
+def policy(level: str = "sequence", surrogate: str = "clip") -> None:
+    spec = PolicyLoss(surrogate=surrogate, ratio_level=level, beta=0.1, sampler_level="sequence")
+    data = policy_cases.batch(3, lengths=(70, 0, 1, 130))
+    check_fp32(spec, data, policy_loss_fwd(*data.to(torch.float32).arguments(spec)))
+
+
+def policy_from_logits(dtype: torch.dtype = torch.float32, vocabulary: int = VOCABULARY) -> None:
+    given = from_logits_cases.problem(lengths=(2, 0, 3), vocabulary=vocabulary, dtype=dtype)
+    for kernel in (from_logits_kernel.through_op, from_logits_kernel.in_place):
+        from_logits_cases.check(
+            kernel(given, from_logits_cases.EVERYTHING), given, from_logits_cases.EVERYTHING
+        )
+
+
+def upstream() -> None:
+    gradient = torch.randn(3, VOCABULARY)
+    active = torch.tensor([True, False, True])
+    expected = torch.where(active[:, None], gradient * -3, 0 * gradient)
+    gradient[1] = 0
+    grpo_loss_scale_(gradient, active, torch.tensor(-3.0))
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
+
+
+def linear(mode: str) -> None:
+    given = linear_cases.problem(PolicyLoss(beta=0.1), bias=True).to(torch.float32)
+    frozen = mode == "frozen_head"
+    found = linear_cases.ours(given, mode, frozen=frozen, upstream=0.3)
+    linear_cases.check(found, given, frozen=frozen, upstream=0.3)
+
+
+def preference() -> None:
+    preference_kernel.test_fp32_is_as_close_to_the_truth_as_eager(preference_loss_fwd, {}, True)
+
+
+def advantages() -> None:
+    generator = torch.Generator().manual_seed(0)
+    offsets = torch.tensor([0, 3, 3, 4, 11, 30])
+    rewards = torch.randn(30, generator=generator)
+    valid = torch.rand(30, generator=generator) > 0.2
+    for std in ("none", "population", "sample"):
+        found = group_advantages(rewards, offsets, valid=valid, std=std, eps=1e-6)
+        wanted = group_advantages_op._init_fn(rewards, offsets, valid, std, 1e-6)[0]
+        torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-7)
+
+
+def small_tiles() -> None:
+    """Two slices of a vocabulary of 200, as the room's own tests have them."""
+    tiles = triton_from_hidden.TILES._replace(tiling=TILING)
+    triton_launch.PLAN = triton_launch.PLAN._replace(tiles=tiles, held=HELD)
+
+
+# Each case with the kernels that it launches.
+CASES: dict[str, tuple[Callable[[], None], set[str]]] = {
+    "from logits": (from_logits, {"token_logps_fwd_kernel", "token_logps_bwd_kernel"}),
+    "from logits, bf16, V = 8192": (
+        lambda: from_logits(torch.bfloat16, 8192),
+        {"token_logps_fwd_kernel", "token_logps_bwd_kernel"},
+    ),
+    "from hidden": (from_hidden, {"fold_kernel", "gradient_kernel"}),
+    "policy": (
+        policy,
+        {"policy_loss_sequence_kernel", "policy_loss_token_kernel", "policy_finish_kernel"},
+    ),
+    "policy from logits": (policy_from_logits, {"grpo_loss_kernel", "policy_finish_kernel"}),
+    "policy from logits, bf16, V = 8192": (
+        lambda: policy_from_logits(torch.bfloat16, 8192),
+        {"grpo_loss_kernel"},
+    ),
+    "upstream": (upstream, {"grpo_loss_scale_kernel"}),
+    "linear, frozen": (
+        lambda: linear("frozen_head"),
+        {"fold_kernel", "rescale_kernel", "direction_kernel", "scale_kernel"},
+    ),
+    "linear": (lambda: linear("grad_in_forward"), {"gradient_kernel", "scale_kernel"}),
+    "preference": (
+        preference,
+        {"preference_rewards_kernel", "preference_coef_kernel", "preference_finish_kernel"},
+    ),
+    "advantages": (advantages, {"group_advantages_kernel"}),
+}
+
+# A wrong mask by kernel: the case, the function of the mask, what is exchanged there.
+Mask = tuple[str, JITFunction, str, str]
+MASKS: dict[str, Mask] = {
+    "token_logps_fwd_kernel": (
+        *("from logits", softmax_row.load_block),
+        *("columns < VOCABULARY", "columns <= VOCABULARY"),
+    ),
+    "token_logps_bwd_kernel": (
+        *("from logits", triton_from_logits.token_logps_bwd_kernel),
+        *("inside = columns < V", "inside = columns <= V"),
+    ),
+    "fold_kernel": (
+        *("from hidden", triton_tile.fold_kernel),
+        *("inside = columns < WIDTH", "inside = columns <= WIDTH"),
+    ),
+    "gradient_kernel": (
+        *("from hidden", triton_tile.gradient_kernel),
+        *("inside = columns < WIDTH", "inside = columns <= WIDTH"),
+    ),
+    "policy_loss_sequence_kernel": (
+        *("policy", triton_passes.policy_loss_sequence_kernel),
+        *("inside = token < end", "inside = token <= end"),
+    ),
+    "policy_loss_token_kernel": (
+        *("policy", triton_passes.policy_loss_token_kernel),
+        *("token.to(tl.int64) < n_tokens", "token.to(tl.int64) <= n_tokens"),
+    ),
+    "policy_finish_kernel": (
+        "policy", policy_sums.policy_finish_kernel, "mask=row <= TOKENS", "mask=row <= TOKENS + 1"
+    ),
+    "grpo_loss_kernel": (
+        *("policy from logits", from_logits_kernels.grpo_loss_kernel),
+        *("columns < VOCABULARY", "columns <= VOCABULARY"),
+    ),
+    "grpo_loss_scale_kernel": (
+        *("upstream", from_logits_kernels.grpo_loss_scale_kernel),
+        *("columns < VOCABULARY", "columns <= VOCABULARY"),
+    ),
+    "rescale_kernel": (
+        *("linear, frozen", linear_kernels.rescale_kernel),
+        *("columns < WIDTH", "columns <= WIDTH"),
+    ),
+    "direction_kernel": (
+        *("linear, frozen", linear_kernels.direction_kernel),
+        *("columns < WIDTH", "columns <= WIDTH"),
+    ),
+    "scale_kernel": (
+        *("linear, frozen", linear_kernels.scale_kernel),
+        *("place < size", "place <= size"),
+    ),
+    "preference_rewards_kernel": (
+        *("preference", triton_preference_loss.preference_rewards_kernel),
+        *("inside = token < end", "inside = token <= end"),
+    ),
+    "preference_coef_kernel": (
+        *("preference", triton_preference_loss.preference_coef_kernel),
+        *("inside = token < end", "inside = token <= end"),
+    ),
+    "preference_finish_kernel": (
+        *("preference", triton_preference_loss.preference_finish_kernel),
+        *("reward_ptr, pair, n_pairs", "reward_ptr, pair, n_pairs + 1"),
+    ),
+    "group_advantages_kernel": (
+        *("advantages", triton_advantages.group_advantages_kernel),
+        *("group < n_groups", "group <= n_groups"),
+    ),
+}  # fmt: skip
+CALLERS = {"token_logps_fwd_kernel": triton_from_logits.token_logps_fwd_kernel}
+VECTOR = re.compile(
+    r"(?:ld|st)\.(?:global|shared)[\w.:]*\.v[24]\.b\d+[^;]*?\[ ?%\w+ ?\+ ?(\d+) ?\]"
+)
+
+
+@contextmanager
+def exchanged_source(kernel: str, function: JITFunction, old: str, new: str) -> Iterator[None]:
+    """A function of Triton with a piece of its source exchanged, and its caller compiled anew."""
+    source = function.src
+    assert old in source, f"{old!r} does not stand in {function.__name__}"
+    function._unsafe_update_src(source.replace(old, new))
+    caller = CALLERS.get(kernel, function)
+    caller.hash = None
+    try:
+        yield
+    finally:
+        function._unsafe_update_src(source)
+        caller.hash = None
+
+
+def without_barrier(text: str, number: int) -> str:
+    """PTX without its bar.sync of that number."""
+    places = [match.start() for match in re.finditer(r"bar\.sync\b", text)]
+    at = places[number]
+    return text[:at] + text[text.index(";", at) + 1 :]
+
+
+def unaligned(text: str) -> str:
+    """PTX whose first access to a vector begins two bytes later."""
+    match = VECTOR.search(text)
+    assert match
+    return text[: match.start(1)] + str(int(match[1]) + 2) + text[match.end(1) :]
+
+
+def ending(case: Callable[[], None]) -> str:
+    try:
+        case()
+    except PtxError as error:
+        return f"{error.kind} {error}"
+    except AssertionError as error:
+        return f"wrong {error}"
+    return "equal"
+
+
+def report(kernel: str, done: str, ended: str, begin: float) -> None:
+    print(json.dumps([kernel, done, ended, round(time.process_time() - begin, 2)]), flush=True)
+
+
+def run_case(name: str) -> dict[str, str]:
+    """Run a case and report it; returns the PTX of the kernels that it launched."""
+    case, kernels = CASES[name]
+    texts: dict[str, str] = {}
+
+    def keep(kernel: str, text: str) -> str:
+        return texts.setdefault(kernel, text) and text
+
+    on_ptx.exchanged.update({kernel: partial(keep, kernel) for kernel in kernels})
+    begin = time.process_time()
+    ended = ending(case)
+    on_ptx.exchanged.clear()
+    for kernel in sorted(kernels):
+        report(kernel, name, ended if kernel in texts else "not launched", begin)
+    return texts
+
+
+def run_mutant(
+    name: str, kernel: str, done: str, change: Callable[[str], str] | None = None
+) -> None:
+    """Run a case with the kernel's PTX changed and report how it ended."""
+    begin = time.process_time()
+    if change:
+        on_ptx.exchanged[kernel] = change
+    report(kernel, done, ending(CASES[name][0]), begin)
+    on_ptx.exchanged.clear()
+
+
+def main(names: list[str]) -> None:
+    """Run the cases, or those that are named, and the mutants of their kernels."""
+    small_tiles()
+    names = names or list(CASES)
+    # A kernel's PTX is changed in the first case that has what is to be changed.
+    barriers: dict[str, tuple[str, int]] = {}
+    vectors: dict[str, str] = {}
+    for name in names:
+        for kernel, text in run_case(name).items():
+            if count := text.count("bar.sync"):
+                barriers.setdefault(kernel, (name, count))
+            if VECTOR.search(text):
+                vectors.setdefault(kernel, name)
+    for kernel, (name, count) in barriers.items():
+        for number in range(count):
+            change = partial(without_barrier, number=number)
+            run_mutant(name, kernel, f"barrier {number}", change)
+    for kernel, name in vectors.items():
+        run_mutant(name, kernel, "vector", unaligned)
+    for kernel, (name, function, old, new) in MASKS.items():
+        if name in names:
+            with exchanged_source(kernel, function, old, new):
+                run_mutant(name, kernel, "mask")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
