@@ -124,16 +124,17 @@ def fold_kernel(
         lane_mass = lane_mass * decay + tl.sum(p, 1)
         lane_top = new_top
 
-    # 3. Sums of the threads to those of the tile. Those of the row are read before: the barriers of
-    # the reductions stand between these loads, by all threads, and the stores of one below.
-    old_top = tl.load(top_ptr + row)
-    old_mass = tl.load(mass_ptr + row)
-    if ENTROPY:
-        old_tilt = tl.load(tilt_ptr + row)
+    # 3. Sums of the threads to those of the tile.
     tile_top = tl.max(lane_top, 0)
     base = tl.where(tile_top == float("-inf"), 0.0, tile_top)
     drop = (base - lane_top) * scale_wide
     decay = tl.exp2(-drop)
+    # The sums of the row are read before the last reductions: their barriers stand between these
+    # loads, by all threads, and the stores of one below.
+    old_top = tl.load(top_ptr + row)
+    old_mass = tl.load(mass_ptr + row)
+    if ENTROPY:
+        old_tilt = tl.load(tilt_ptr + row)
     mass = tl.sum(lane_mass * decay, 0).to(tl.float64)
     tilt = tl.sum(tl.where(lane_mass > 0, lane_tilt + drop * lane_mass, 0.0) * decay, 0)
 
