@@ -51,7 +51,12 @@ VOCABULARY = 5001  # two blocks of fp32 a row and the beginning of a third, rows
 
 def from_logits(dtype: torch.dtype = torch.float32, vocabulary: int = VOCABULARY) -> None:
     given = from_logits_oracle.problem(4, vocabulary, dtype=dtype)
-    from_logits_oracle.check(through_op(given, True), given)
+    together = through_op(given, True)
+    from_logits_oracle.check(together, given)
+    # A row has the same bits alone.
+    one = from_logits_oracle.Problem(*(part[2:3] for part in given[:-1]), given.temperature)
+    for part, whole in zip(through_op(one, True), together, strict=True):
+        assert torch.equal(part[0], whole[2])
 
 
 def from_hidden() -> None:
