@@ -94,8 +94,8 @@ MUTANTS = {
         SUMS, "if (hidden >= 0 && hidden < columns) scratch", "if (false) scratch", check_rows
     ),
     "no move to another maximum": Mutant(SUMS, "sums->sumexp *= decay;", "", check_rows),
-    "1 - p at the target": Mutant(SUMS, "(coef * -expm1(logp))", "(coef)", check_rows),
-    "no entropy in the gradient": Mutant(SUMS, "(above + g.entropy)", "above", check_rows),
+    "1 - p at the target": Mutant(ROW, "(coef * -expm1(logp))", "(coef)", check_rows),
+    "no entropy in the gradient": Mutant(ROW, "(above + g.entropy)", "above", check_rows),
     "the other side of the clip": Mutant(
         TOKEN, "s.above = (advantage > zero) & (ratio > b)", "s.above = s.below", check_policy
     ),
