@@ -174,10 +174,14 @@ def semantics(at: Instruction) -> tuple[Function, str, list[str]] | None:
             function = numbers.fma64 if kind == "f64" else numbers.fma32
         if base == "selp":
             return function, kind, [kind, kind, "pred"]
+        three = base == "fma" or (base in ("min", "max") and len(at.operands) == 4)
+        if three and base != "fma":
+            two = function
+            function = lambda a, b, c: two(two(a, b), c)  # noqa: E731
         if flush:
             inner = function
             function = lambda *x: numbers.flushed(inner(*map(numbers.flushed, x)))  # noqa: E731
-        return function, kind, [kind] * (3 if base == "fma" else 1 if base in UNARY else 2)
+        return function, kind, [kind] * (3 if three else 1 if base in UNARY else 2)
     return _integer(base, modifiers, kind)
 
 
