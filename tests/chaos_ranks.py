@@ -101,8 +101,8 @@ def trial(home: Path, disturbance: Disturbance, alone: Path) -> tuple[str, list[
 
 
 def _line(done: Sequence[Done]) -> str:
-    lines = [line for d in done for line in d.err.splitlines() if line.startswith("rrgtrain: ")]
-    return next((line for line in lines if "finishing the step" not in line), "no line")
+    said = [[x for x in d.err.splitlines() if x.startswith("rrgtrain: ")] for d in done]
+    return next((lines[-1] for lines in said if lines), "no line")
 
 
 def _wrong(disturbance: Disturbance, done: Sequence[Done]) -> list[str]:

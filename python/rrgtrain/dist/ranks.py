@@ -177,19 +177,19 @@ def propagate_errors() -> Iterator[None]:
 @contextmanager
 def inseparable() -> Iterator[None]:
     """Collectives on tensors inside: an error that only one rank meets there cannot be told."""
-    try:
-        with stopping.deferred():
+    with stopping.deferred():
+        try:
             yield
-    except Exception as error:
-        if _active() and agreed_with(error) is None:
-            missing = _break(str(error))
-            if missing:
-                raise Lost(f"another rank is gone ({missing})") from error
-            note = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise Lost(
-                f"rank {rank()} failed between collectives, or another did: {note}"
-            ) from error
-        raise
+        except Exception as error:
+            if _active() and agreed_with(error) is None:
+                missing = _break(str(error))
+                if missing:
+                    raise Lost(f"another rank is gone ({missing})") from error
+                note = f"{type(error).__name__}: {error}".splitlines()[0]
+                raise Lost(
+                    f"rank {rank()} failed between collectives, or another did: {note}"
+                ) from error
+            raise
 
 
 def agree(error: Exception) -> Exception:
@@ -359,7 +359,7 @@ def _exchange(value: Any, error: Exception | None = None) -> list[Any]:
         except RuntimeError as failure:
             missing = _break(str(failure))
             raise _lost(failure, missing) from (error or failure)
-    return _values(parts, error)
+        return _values(parts, error)
 
 
 def _lost(error: RuntimeError, missing: str = "") -> Lost:

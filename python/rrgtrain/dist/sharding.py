@@ -216,10 +216,13 @@ def full_state_dict(state: Mapping[str, Any]) -> dict[str, Any]:
     twice (tied weights) stays one.
     """
     whole: dict[int, Tensor | None] = {}
-    for value in state.values():
-        if _is_dtensor(value) and id(value) not in whole:
-            full = value.detach().full_tensor()
-            whole[id(value)] = full.cpu() if ranks.is_main() else None
+    ranks.barrier()
+    # a signal between two tensors would leave the others waiting
+    with ranks.inseparable():
+        for value in state.values():
+            if _is_dtensor(value) and id(value) not in whole:
+                full = value.detach().full_tensor()
+                whole[id(value)] = full.cpu() if ranks.is_main() else None
     return {name: whole.get(id(value), value) for name, value in state.items()}
 
 

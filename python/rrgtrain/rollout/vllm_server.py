@@ -106,7 +106,8 @@ class VllmServerEngine:
             return self._pushed
         self._step = None
         before, whole = self._pushed, self._outbox.whole or self._pushed is None
-        tensors = {n: t.cpu() for n, t in self._outbox.base(policy) if ranks.is_main()}
+        with ranks.inseparable():  # a signal between two parts would leave the others waiting
+            tensors = {n: t.cpu() for n, t in self._outbox.base(policy) if ranks.is_main()}
         pushed: Pushed | None = None
         if ranks.is_main():
             if before is None:

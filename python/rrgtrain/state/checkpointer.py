@@ -155,7 +155,7 @@ class Checkpointer(NullCheckpointer):
         # The other ranks hear of an error at their next exchange, and none of them comes from here
         # to a change of weights without one.
         if self._store.failed:
-            self.wait()
+            raise _NotWritten
         stopping.check()
 
     def keep(self, step: int, needed: Collection[int]) -> bool:
@@ -204,8 +204,13 @@ class Checkpointer(NullCheckpointer):
         self._take(step)
         self._batch, self._clean = None, True
         try:
-            with ranks.propagate_errors():
-                yield
+            try:
+                with ranks.propagate_errors():
+                    yield
+                    # what one rank meets at the end would reach the others behind it
+                    ranks.barrier()
+            except _NotWritten:
+                self.wait()
         except _NoCheckpoint:
             raise
         except Exception as error:
@@ -338,8 +343,9 @@ class Checkpointer(NullCheckpointer):
         waited = max((w for w in ranks.gather(stopping.waited()) if w is not None), default=None)
         if waited is None or self._begun == self._taken:
             return ""
-        bandwidth = ranks.broadcast_from_main(self._store.bandwidth)
-        why = refusal(self.grace, waited, size_of(self._before), bandwidth)
+        wanted = size_of(self._before)
+        # ranks may hold moments of unlike size, and must decide alike
+        why = ranks.broadcast_from_main(refusal(self.grace, waited, wanted, self._store.bandwidth))
         if not why:
             return ""
         names = ranks.broadcast_from_main(self._store.names() if ranks.is_main() else [])
@@ -366,6 +372,10 @@ def require_verb(run: RunDir, verb: str) -> None:
     if begun != verb:
         command = f"rrgtrain {begun} --resume {run.path}"
         raise UserError(f"{run.path} was begun by another command; use: {command}")
+
+
+class _NotWritten(Stopped):
+    """A rank has seen that the checkpoint begun has failed; the threads of all know why."""
 
 
 class _NoCheckpoint(Stopped):

@@ -72,7 +72,12 @@ def take_out(state: Any) -> tuple[Any, dict[str, torch.Tensor]]:
 
 
 def size_of(state: Any) -> int:
-    """Bytes of the tensors in nested state, of sharded ones those of all ranks."""
+    """Bytes of the tensors in nested state, of sharded ones those of all ranks.
+
+    Other ranks' own values count as large as this rank's.
+    """
+    if isinstance(state, PerRank):
+        return size_of(state.value) * (state.of or ranks.size())
     if isinstance(state, torch.Tensor):
         return state.numel() * state.element_size()
     if isinstance(state, dict):

@@ -16,6 +16,7 @@ from itertools import islice, tee
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
 from torch.utils.data import DataLoader, Dataset
 
 from rrgtrain.data.images import read_image
@@ -112,6 +113,8 @@ class PromptLoader:
             pin_memory=self.policy.device.type == "cuda",
             collate_fn=_as_it_is,
             worker_init_fn=_leave_signals,
+            # without one of its own it draws from the generator of dropout, again after a resume
+            generator=torch.Generator(),
         )
         # PyTorch's handler would raise wherever this process stands when a worker dies; without it
         # the death shows at the next batch.

@@ -28,6 +28,8 @@ class Stopping:
         self.requested: signal.Signals | None = None
         self._requested_at = 0.0
         self._deferred = False
+        self._cut = False
+        self._interrupted = False
         self._installed = False
 
     @contextmanager
@@ -39,6 +41,7 @@ class Stopping:
             yield
             return
         self.requested, self._deferred, self._installed = None, False, True
+        self._cut = self._interrupted = False
         taken = [signal.SIGTERM, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             taken.append(signal.SIGHUP)
@@ -52,14 +55,19 @@ class Stopping:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
-        """Signals are noted and not raised, for what must not be cut in two."""
-        with self._set(True):
+        """Signals are noted and not raised, for what must not be cut in two.
+
+        Inside `interruptible` one that was noted is raised at the end.
+        """
+        with self._set(True, self._cut):
             yield
+        if self._cut and not self._deferred:
+            self.check()
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Signals are raised inside a deferred block, for long work that changes nothing."""
-        with self._set(False):
+        with self._set(False, True):
             self.check()
             yield
 
@@ -73,12 +81,13 @@ class Stopping:
             raise self._stopped()
 
     @contextmanager
-    def _set(self, deferred: bool) -> Iterator[None]:
-        before, self._deferred = self._deferred, deferred
+    def _set(self, deferred: bool, cut: bool) -> Iterator[None]:
+        before = self._deferred, self._cut
+        self._deferred, self._cut = deferred, cut
         try:
             yield
         finally:
-            self._deferred = before
+            self._deferred, self._cut = before
 
     def _stopped(self) -> Stopped:
         assert self.requested is not None
@@ -88,9 +97,10 @@ class Stopping:
         return stopped
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        if self.requested is signal.SIGINT and number == signal.SIGINT:
+        if self._interrupted and number == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             raise KeyboardInterrupt
+        self._interrupted |= number == signal.SIGINT
         if self.requested is None:
             self._requested_at = time.monotonic()
         self.requested = signal.Signals(number)

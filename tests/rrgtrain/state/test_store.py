@@ -193,7 +193,7 @@ def test_a_broken_newest_falls_back_and_says_so(
     for number in (1, 2):
         kept.save("rl", state(number))
     spoil(kept.directory / "000002-rl" / name)
-    assert kept.about() == {"tagged": []}, "of the one before it, where that cannot be read"
+    assert kept.about()["tagged"] == [], "of the one before it, where that cannot be read"
     with pytest.warns(UserWarning, match=r"000002-rl is broken \(.+\); falling back to 000001-rl"):
         found = kept.newest()
     assert found is not None and same(found.state, 1)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rrgtrain.state.rng import random_states, set_random_states
-from rrgtrain.state.tree import SMALL, PerRank, put_back, take_out
+from rrgtrain.state.tree import SMALL, PerRank, put_back, size_of, take_out
 
 
 def test_round_trip_with_awkward_keys() -> None:
@@ -54,3 +54,9 @@ def test_random_states_go_on_where_they_were() -> None:
     assert draw() != first
     set_random_states(kept)
     assert draw() == first
+
+
+def test_each_ranks_own_values_count_for_all_that_have_some() -> None:
+    moments = torch.zeros(8, dtype=torch.uint8)
+    assert size_of({"weights": torch.zeros(2), "moments": PerRank([moments, 1], 4)}) == 8 + 4 * 8
+    assert size_of(PerRank(moments)) == 8

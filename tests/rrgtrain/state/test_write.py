@@ -31,11 +31,12 @@ class Gate:
     """Stops DCP's writer before it takes its first tensor, until `open` is called."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, then: Callable[[], None] = lambda: None):
-        self._event, self.writes = threading.Event(), 0
+        self._event, self.writes, self.reached = threading.Event(), 0, threading.Event()
         real = FileSystemWriter.write_data
 
         def write_data(*args: Any, **options: Any) -> Any:
             self.writes += 1
+            self.reached.set()
             assert self._event.wait(60)
             then()
             return real(*args, **options)
@@ -106,7 +107,7 @@ def test_the_next_one_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         resume = loop.run.resume
         for _ in range(4):  # one is begun before the third step, and nothing waits for it
             loop.step()
-        assert gate.writes == 1
+        assert gate.reached.wait(60) and gate.writes == 1
         assert [p.name[0] for p in resume.iterdir()] == ["."]
         threading.Timer(0.2, gate.open).start()
         loop.step()

@@ -224,3 +224,11 @@ def test_memory_is_flat_in_the_number_of_studies() -> None:
 
     assert growth(8) < 1.05
     assert growth(10_000) > 1.05
+
+
+def test_workers_draw_nothing_that_a_resumed_run_would_draw_again() -> None:
+    """The generator of dropout is as it was, however often images begin to be read."""
+    before = torch.get_rng_state()
+    with closing(loader(workers=1).ahead(batches(mixed()))) as prompts:
+        next(prompts)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -137,3 +137,38 @@ def test_other_threads_and_nested_commands_leave_the_signals_alone() -> None:
             assert signal.getsignal(signal.SIGTERM) == ours
         assert signal.getsignal(signal.SIGTERM) == ours, "the inner one gives nothing back"
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_what_was_noted_in_long_work_ends_it_as_soon_as_it_may() -> None:
+    stopping = Stopping()
+    reached = []
+    with stopping.installed(), stopping.deferred():
+        with contextlib.suppress(Stopped), stopping.interruptible():
+            with stopping.deferred(), stopping.deferred():
+                signal.raise_signal(signal.SIGTERM)
+                reached.append("not cut in two")
+            reached.append("never")
+        with stopping.deferred():
+            reached.append("deferred again")
+    assert reached == ["not cut in two", "deferred again"]
+
+
+def test_an_error_is_raised_and_not_the_signal_that_came_before_it() -> None:
+    stopping = Stopping()
+
+    def exchange() -> None:
+        with stopping.interruptible(), stopping.deferred():
+            signal.raise_signal(signal.SIGTERM)
+            raise KeyError("all ranks agree on it")
+
+    with stopping.installed(), pytest.raises(KeyError):
+        exchange()
+
+
+def test_a_second_interrupt_never_waits_whatever_came_between() -> None:
+    stopping = Stopping()
+    with stopping.installed(), stopping.deferred():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
