@@ -296,7 +296,8 @@ class Checkpointer(NullCheckpointer):
         """Let the checkpoint be finished that was begun before `error` ended the run."""
         try:
             # where a rank is lost its end is an error, which comes at once
-            self._store.wait(10.0 if ranks.broken() else None)
+            alone = ranks.size() == 1
+            self._store.settle(10.0 if ranks.broken() else None if alone else ranks.timeout())
         except Exception as other:
             error.add_note(f"the checkpoint that was being written failed too: {other}")
 

@@ -57,6 +57,8 @@ __all__ = [
     "write_checkpoint",
 ]
 
+# Seconds after which ranks that wait for a checkpoint ask whether all are there.
+_POLL = 5.0
 _NAME = re.compile(r"(\d{6,})-(.+)")
 
 
@@ -160,12 +162,19 @@ class CheckpointStore:
         if "written" in found.about:
             self.bandwidth = Bandwidth(**found.about["written"])
 
-    def wait(self, timeout: float | None = None) -> None:
-        """Return when what was begun is on the disk, or after `timeout` seconds.
+    def wait(self) -> None:
+        """Return when what was begun is on the disk.
 
         Raises OSError where the disk refuses; nothing stays of it, and what was kept before is
         untouched.
         """
+        # the threads would wait for a rank that does not answer as long as for a slow disk
+        while self._write is not None and not all(ranks.gather(self._write.join(_POLL))):
+            pass
+        self.settle(None)
+
+    def settle(self, timeout: float | None) -> None:
+        """Do as `wait`, on this rank alone and for `timeout` seconds at most."""
         if self._write is None:
             return
         write, self._write = self._write, None

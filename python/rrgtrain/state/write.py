@@ -97,6 +97,11 @@ class Write:
         """True when `wait` would raise."""
         return self._error is not None
 
+    def join(self, timeout: float) -> bool:
+        """Wait up to `timeout` seconds; True when it has ended, whole or failed."""
+        self._thread.join(timeout)
+        return self.done
+
     def wait(self, timeout: float | None = None) -> None:
         """Return when the checkpoint is whole, or after `timeout` seconds.
 

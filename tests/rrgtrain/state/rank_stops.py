@@ -99,6 +99,24 @@ def end_of_step(home: Path) -> None:
         ranks.broadcast_from_main("fine-tuning asks for the time")
 
 
+def silence(home: Path) -> None:
+    """Rank 1 does not answer while its part is written and rank 0 waits for that."""
+    processes, real = ranks.gather(os.getpid()), FileSystemWriter.write_data
+
+    def write_data(*words: Any, **options: Any) -> Any:
+        if not ranks.is_main():
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return real(*words, **options)
+
+    FileSystemWriter.write_data = write_data  # type: ignore[method-assign, assignment]
+    try:
+        with checkpointer_of(home / "silence") as checkpointer:
+            checkpointer.finish("rl", {})
+    except ranks.Lost as lost:
+        print(lost)
+        os.kill(processes[1], signal.SIGKILL)
+
+
 def saving(home: Path) -> None:
     """A signal comes to rank 1 alone, between two tensors that all ranks gather to be saved."""
     calls, real = 0, DTensor.full_tensor
@@ -118,9 +136,11 @@ def saving(home: Path) -> None:
 
 
 def main(words: list[str]) -> int:
-    """words: a directory, and the name of a case."""
-    with stopping.installed(), ranks.opened("fsdp2", 20.0, cuda=False):
-        globals()[words[1]](Path(words[0]))
+    """words: a directory, and the names of cases."""
+    timeout = 3.0 if words[1] == "silence" else 20.0
+    with stopping.installed(), ranks.opened("fsdp2", timeout, cuda=False):
+        for name in words[1:]:
+            globals()[name](Path(words[0]))
     ranks.close()
     return 0
 

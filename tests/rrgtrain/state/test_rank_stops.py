@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.rrgtrain.runs import on_ranks
 
+MAIN = "tests.rrgtrain.state.rank_stops"
 CASES = {
     "write_failure": (
         "no checkpoint could be written to {home}/write failure/resume: No space left on device",
@@ -25,12 +24,17 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_all_ranks_end_in_one_line(case: str, tmp_path: Path) -> None:
-    done = on_ranks(
-        str(tmp_path), case, cwd=tmp_path, main="tests.rrgtrain.state.rank_stops", patience=60.0
-    )
+def test_all_ranks_end_in_one_line(tmp_path: Path) -> None:
+    done = on_ranks(str(tmp_path), *CASES, cwd=tmp_path, main=MAIN, patience=100.0)
     assert [d.status for d in done] == [0, 0], "".join(d.err[-2000:] for d in done)
-    first, last = CASES[case]
-    for lines in (d.out.splitlines()[0] for d in done):
-        assert first.format(home=tmp_path) in lines and lines.endswith(last), lines
+    for lines in (d.out.splitlines() for d in done):
+        for line, (first, last) in zip(lines, CASES.values(), strict=True):
+            assert first.format(home=tmp_path) in line and line.endswith(last), line
+
+
+def test_a_rank_that_does_not_answer_is_noticed_while_a_checkpoint_is_waited_for(
+    tmp_path: Path,
+) -> None:
+    done = on_ranks(str(tmp_path), "silence", cwd=tmp_path, main=MAIN, patience=60.0)
+    assert done[0].out.startswith("another rank is gone"), done[0].out + done[0].err
+    assert done[0].seconds < 55
