@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rrgkern.policy_loss.inputs import PolicyInputs, check_inputs, check_types
-from rrgkern.policy_loss.op import loss_of_logps
+from rrgkern.policy_loss.op import loss_and_metrics
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
 
@@ -97,9 +97,9 @@ def policy_loss(
             "entropy_coef to 0"
         )
     dtype = logps.dtype if logps.dtype == torch.float64 else torch.float32
-    outputs = loss_of_logps(
+    loss, metrics = loss_and_metrics(
         logps.to(dtype).contiguous(),
         None if entropy is None else entropy.to(dtype).contiguous(),
         policy.prepared(dtype),
     )
-    return PolicyLossOutput.of(outputs.loss, outputs.metrics)
+    return PolicyLossOutput.of(loss, metrics)

@@ -59,6 +59,8 @@ class PolicyInputs(NamedTuple):
         """The arguments as the ops take them: numbers in `dtype`, without gradient."""
 
         def constant(values: Tensor) -> Tensor:
+            if values.dtype == dtype and not values.requires_grad:
+                return values.contiguous()
             return values.detach().to(dtype).contiguous()
 
         sequences = self.offsets.numel() - 1

@@ -73,28 +73,43 @@ class _Direct(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, logps: Tensor, entropy: Tensor | None, policy: PolicyInputs
-    ) -> tuple[Tensor, ...]:
+    ) -> tuple[Tensor, Tensor]:
         outputs = csrc_launch.loss_and_coefficients(LogpsInputs(logps, entropy, policy))
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(outputs.coef, outputs.coef_entropy)
-        ctx.mark_non_differentiable(*outputs[1:])
-        return tuple(outputs)
+        # Neither inputs nor outputs: nothing can change them, and no cycle arises.
+        ctx.coefficients = outputs.coef, outputs.coef_entropy
+        ctx.mark_non_differentiable(outputs.metrics)
+        return outputs.loss, outputs.metrics
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
         if grad_loss is None:
             return None, None, None
-        coef, coef_entropy = ctx.saved_tensors
+        coef, coef_entropy = ctx.coefficients
         entropy = coef_entropy * grad_loss if coef_entropy.numel() else None
         return coef * grad_loss, entropy, None
 
 
+def loss_and_metrics(
+    logps: Tensor, entropy: Tensor | None, policy: PolicyInputs
+) -> tuple[Tensor, Tensor]:
+    """Loss of log-probabilities and entropies [N], contiguous, differentiable; and metrics."""
+    if torch.is_grad_enabled() and _direct(logps, entropy, policy):
+        loss, metrics = _Direct.apply(logps, entropy, policy)
+        return loss, metrics
+    outputs = loss_of_logps(logps, entropy, policy)
+    return outputs.loss, outputs.metrics
+
+
 def loss_of_logps(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> LossOutputs:
-    """Loss of log-probabilities and entropies [N], contiguous; differentiable."""
+    """Loss, coefficients and metrics; no gradient flows where csrc is called directly."""
+    call = LogpsInputs(logps, entropy, policy)
+    if not logps.requires_grad and _direct(logps, entropy, policy):
+        return csrc_launch.loss_and_coefficients(call)
+    return LossOutputs(*policy_loss_fwd(*flatten(call)))
+
+
+def _direct(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> bool:
     tensors = [x for x in (logps, entropy, *policy.tensors) if x is not None]
-    if direct(policy_loss_fwd, *tensors) is policy_loss_fwd:
-        return LossOutputs(*policy_loss_fwd(*flatten(LogpsInputs(logps, entropy, policy))))
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors[:2]):
-        return LossOutputs(*_Direct.apply(logps, entropy, policy))
-    return csrc_launch.loss_and_coefficients(LogpsInputs(logps, entropy, policy))
+    return direct(policy_loss_fwd, *tensors) is not policy_loss_fwd

@@ -12,7 +12,7 @@ from rrgkern.policy_loss.api import DEFAULT, PolicyLossOutput
 from rrgkern.policy_loss.from_logits.autograd import ComposedInPlace, Fused
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd
 from rrgkern.policy_loss.inputs import LogitsInputs, PolicyInputs, check_inputs, check_types
-from rrgkern.policy_loss.op import loss_of_logps
+from rrgkern.policy_loss.op import loss_and_metrics
 from rrgkern.policy_loss.spec import PolicyLoss
 
 
@@ -105,7 +105,7 @@ def policy_loss_from_logits(
             logps, entropies, _, _ = token_logps_fwd(
                 call.logits, call.targets, call.temperature, call.entropy
             )
-            loss, _, _, metrics = loss_of_logps(
+            loss, metrics = loss_and_metrics(
                 logps, entropies if call.entropy else None, call.policy
             )
     elif with_gradient:
