@@ -1,6 +1,7 @@
 """Measure the losses on a CPU against eager PyTorch and against what they must reach.
 
     OMP_NUM_THREADS=1 python -m bench.cpu_gates    every gate; rows in bench/results/cpu-gates.jsonl
+    python -m bench.cpu_gates --short              a few ratios in JSON, for the tests
 
 One thread, forward and backward, processor time, medians of interleaved rounds in one run. Eager is
 `log_softmax(z.float())` under autograd. A child with GLIBC_TUNABLES measures the logits once
@@ -9,6 +10,7 @@ more, with huge pages for eager's memory too.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -211,6 +213,9 @@ def main() -> None:
     """Print each case and the verdicts on its gates, and append its row."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    if "--short" in sys.argv:
+        print(json.dumps(short()))
+        return
     huge = HUGE in os.environ.get("GLIBC_TUNABLES", "")
     cases: dict[str, Callable[[], dict[str, float]]] = {
         LOGITS.format(name): lambda name=name: from_logits(getattr(torch, name), 64, 151_936, 15)
@@ -239,6 +244,25 @@ def main() -> None:
     if not huge:
         environment = os.environ | {"GLIBC_TUNABLES": HUGE}
         subprocess.run([sys.executable, "-m", "bench.cpu_gates"], env=environment, check=True)
+
+
+def short() -> dict[str, float]:
+    """Times as fast as eager, at sizes of a test: the best of two runs of each."""
+
+    def best(measure: Callable[[], dict[str, float]], *names: str) -> list[float]:
+        runs = [measure() for _ in range(2)]
+        return [max(run["eager"] / run[name] for run in runs) for name in names]
+
+    found: dict[str, float] = {}
+    for name in ("float32", "bfloat16"):
+        figures = best(
+            lambda name=name: from_logits(getattr(torch, name), 56, 151_936, 2),
+            *("in place", "out of place"),
+        )
+        found |= {f"{name} in place": figures[0], f"{name} out of place": figures[1]}
+    found["policy_loss"] = best(lambda: from_logps(60_000, 5), "rrgkern")[0]
+    found["head"] = best(lambda: from_hidden(16_000, 256, True, 3), "rrgkern")[0]
+    return found
 
 
 def judge(gate: Gate, seconds: Mapping[str, float]) -> tuple[str, str]:
