@@ -247,7 +247,7 @@ def main() -> None:
 
 
 def short() -> dict[str, float]:
-    """Times as fast as eager, at sizes of a test: the best of two runs of each."""
+    """Times as fast as eager at sizes of a test, the best of runs."""
 
     def best(measure: Callable[[], dict[str, float]], *names: str) -> list[float]:
         runs = [measure() for _ in range(2)]
