@@ -49,7 +49,7 @@ def touched(at: Instruction) -> tuple[str, int] | None:
     """The space and the bytes of one element of an access to memory; None for other opcodes."""
     if at.parts[0] in ("ld", "st", "atom", "red") and ".param" not in at.opcode:
         return _space(at), SIZES.get(at.parts[-1], 1)
-    return ("shared", 2) if at.parts[0] == "ldmatrix" else None
+    return ("shared", 2) if at.parts[0] in ("ldmatrix", "stmatrix") else None
 
 
 class Access:
@@ -340,5 +340,29 @@ def load_matrix(kernel: Kernel, at: Instruction) -> Step:
         for matrix, put in enumerate(puts):
             begin = offsets[:, matrix, lane // 4] // 4 + lane % 4
             put(frame, space.views[4][begin.reshape(-1)])
+
+    return step
+
+
+def store_matrix(kernel: Kernel, at: Instruction) -> Step:
+    """stmatrix.sync.aligned.m8n8.x{1,2,4}.shared.b16: the reverse of ldmatrix."""
+    if at.parts[1:4] != ["sync", "aligned", "m8n8"] or at.parts[5:] != ["shared", "b16"]:
+        raise kernel.error("opcode", at, f"opcode {at.opcode} is not known here")
+    to, source = at.operands
+    items = source.items if isinstance(source, Vector) else (source,)
+    gets = [getter(kernel, at, item, "b32") for item in items]
+    where = address(kernel, at, to)
+    access = Access(kernel, at, "write", 16)
+
+    def step(frame: Frame) -> None:
+        if frame.count % 32 or (frame.lanes.reshape(-1, 32)[:, 0] % 32).any():
+            raise kernel.error("lanes", at, "a warp is not complete")
+        rows = frame.subset(np.flatnonzero(frame.lanes % 32 < 8 * len(gets)))
+        chosen = where(frame).reshape(-1, 32)[:, : 8 * len(gets)].reshape(-1)
+        words = np.stack([get(frame).reshape(-1, 8, 4) for get in gets], 1).reshape(-1, 4)
+        values = [words[:, place].copy() for place in range(4)]
+        space, offsets = access.places(rows, chosen, values)
+        for place, value in enumerate(values):
+            space.views[4][offsets // 4 + place] = value
 
     return step

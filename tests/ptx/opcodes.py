@@ -203,7 +203,7 @@ def _integer(base: str, modifiers: list[str], kind: str) -> tuple[Function, str,
             lambda a, b: ((_as(a, dtype) * _as(b, dtype)) >> bits).astype(DTYPES[kind]),
             *(kind, [kind] * 2),
         )
-    if name == "bfe" and kind == "u32":
+    if name == "bfe" and kind in ("u32", "u64"):
         return _extracted, kind, [kind, "u32", "u32"]
     if name in ("shl", "shr"):
         return _shift(base, kind), kind, [kind, "u32"]
@@ -237,9 +237,10 @@ def _shift(base: str, kind: str) -> Function:
 
 
 def _extracted(a: Array, position: Array, length: Array) -> Array:
-    wide = _as(a, np.dtype("u8")) >> np.minimum(position & 255, 63).astype(np.uint64)
-    mask = (np.uint64(1) << np.minimum(length & 255, 32).astype(np.uint64)) - np.uint64(1)
-    return (wide & mask).astype(np.uint32)
+    start, bits = (np.asarray(x & 255).astype(np.uint64) for x in (position, length))
+    wide = np.where(start < 64, _as(a, np.dtype("u8")) >> np.minimum(start, 63), np.uint64(0))
+    mask = (np.uint64(1) << np.minimum(bits, 63)) - np.uint64(1)
+    return np.where(bits < 64, wide & mask, wide).astype(np.asarray(a).dtype)
 
 
 def _popcount(a: Array) -> Array:

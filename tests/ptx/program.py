@@ -217,6 +217,7 @@ def _step(kernel: Kernel, at: Instruction) -> Step:
     makers = {
         **{"ld": accesses.load, "st": accesses.store, "shfl": accesses.shuffle},
         **{"atom": accesses.atomic, "red": accesses.atomic, "ldmatrix": accesses.load_matrix},
+        **{"stmatrix": accesses.store_matrix},
         **{"redux": accesses.reduce_or_vote, "vote": accesses.reduce_or_vote},
     }
     return makers.get(base, opcodes.arithmetic)(kernel, at)

@@ -260,6 +260,18 @@ def test_a_matrix_is_dealt_out() -> None:
     assert out.tolist() == [4 * (7 - k // 4) + k % 4 for k in range(32)]
 
 
+def test_a_matrix_is_put_together() -> None:
+    """The word of lane i is the word i % 4 of row i / 4."""
+    out = lanes()
+    execute(
+        f"""{OWN} {TABLE} and.b32 %r5, %r0, 7; mad.lo.u32 %r5, %r5, 16, %r3;
+        stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r5], {{%r0}}; bar.sync 0;
+        ld.shared.u32 %r6, [%r1]; st.global.u32 [%d9], %r6;""",
+        out,
+    )
+    assert out.tolist() == list(range(32))
+
+
 def test_a_part_of_a_warp_at_a_barrier() -> None:
     fails("barrier", "setp.lt.u32 %p0, %r0, 16; @%p0 bra B; bar.sync 0; B: bar.sync 0;")
 
