@@ -115,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
         ("disk", "free room of the run's disk, to be compared with"),
     ):
         planning.add_argument(f"--{name}", type=float, metavar="GIB", help=text)
-    planning.add_argument("--stage", choices=("sft", "rl"), default="rl", help="default: rl")
+    planning.add_argument("--stage", choices=("sft", "rl"), help="default: what the recipe is for")
     selection = verb("select", "choose the training studies that RL learns most from", ON_GPUS)
     # "" and not None: a random draw needs no policy, and the diverse one asks for it itself
     selection.add_argument("--from", dest="start", default="", help="fine-tuned checkpoint")

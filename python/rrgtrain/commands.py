@@ -19,7 +19,16 @@ from rrgtrain.config import load_config
 from rrgtrain.dist import ranks
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
-from rrgtrain.plan import Host, Setup, as_json, as_table, machine_of, plan_stage, require_fit
+from rrgtrain.plan import (
+    Host,
+    Setup,
+    as_json,
+    as_table,
+    machine_of,
+    plan_stage,
+    require_fit,
+    stage_of,
+)
 from rrgtrain.policy.remembered import FILE, as_trained
 from rrgtrain.report.compare import write_comparison
 from rrgtrain.report.page import require_page
@@ -281,7 +290,7 @@ def plan(options: argparse.Namespace) -> int:
     recipe = load_config(Recipe, options.recipe, options.overrides)
     host = Host.of_gib(options.host_memory, options.disk)
     setup = Setup.of(recipe, machine, options.gpus)
-    planned = plan_stage(setup, options.stage)
+    planned = plan_stage(setup, options.stage or stage_of(options.recipe, recipe))
     print(as_json(setup, [planned]) if options.json else as_table(setup, [planned]), flush=True)
     require_fit(setup, [planned], host)
     return 0

@@ -11,8 +11,9 @@ from rrgtrain.plan.memory import (
     state_bytes,
     update_peak,
 )
+from rrgtrain.plan.setup import Setup, stage_of
 from rrgtrain.plan.sizes import KNOWN, Sizes, Weight, elements, lora_rank, sizes_of, tiny_sizes
-from rrgtrain.plan.stage import Setup, StagePlan, plan_stage
+from rrgtrain.plan.stage import StagePlan, plan_stage
 from rrgtrain.plan.text import as_json, as_table
 from rrgtrain.plan.work import (
     Pace,
@@ -57,6 +58,7 @@ __all__ = [
     "rollout_peak",
     "rollout_work",
     "sizes_of",
+    "stage_of",
     "stages",
     "state_bytes",
     "step_seconds",

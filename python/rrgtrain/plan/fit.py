@@ -8,14 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rrgtrain.errors import UserError
-from rrgtrain.plan.machine import GIB, Host, this_host, this_machine
-from rrgtrain.plan.stage import GPUS_PER_NODE, Part, Setup, StagePlan, plan_stage
+from rrgtrain.plan.machine import GIB, Host, memory_of_others, this_host, this_machine
+from rrgtrain.plan.setup import Part, Setup
+from rrgtrain.plan.stage import CONTEXT_BYTES, StagePlan, plan_stage
 from rrgtrain.plan.workload import lengths_of
 from rrgtrain.schema import Recipe
 
 BORDER = 0.10
 """Margin in which a plan is borderline: as far as the formulas may be from a run (unmeasured on a
-GPU). What needs more than all there is by this share is refused, by less only warned of."""
+GPU). What needs more than all there is by this share is refused, by less only warned of. Parts that
+are unmeasured or a limit count in a warning and never in a refusal."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,8 @@ def _on_cpu(setup: Setup, plan: StagePlan) -> list[Misfit]:
     """
     if not setup.machine.memory:
         return []
-    here = min(setup.ranks, GPUS_PER_NODE)
     phase, _ = plan.peak
-    parts = [replace(p, bytes={phase: here * p.bytes.get(phase, 0)}) for p in plan.device]
+    parts = [replace(p, bytes={phase: setup.here * p.bytes.get(phase, 0)}) for p in plan.device]
     own = [p for p in plan.host if p.name != "processes"]
     parts += [replace(p, bytes={phase: p.bytes.get("run", 0)}) for p in own]
     return _compare(plan, parts, phase, setup.machine.memory, "the memory that is free")
@@ -62,6 +63,7 @@ def _on_cpu(setup: Setup, plan: StagePlan) -> list[Misfit]:
 
 def _compare(plan: StagePlan, parts: list[Part], phase: str, have: int, place: str) -> list[Misfit]:
     need = sum(part.bytes.get(phase, 0) for part in parts)
+    sure = sum(part.bytes.get(phase, 0) for part in parts if not part.note)
     if need <= have * (1 - BORDER):
         return []
     largest = sorted(parts, key=lambda part: -part.bytes.get(phase, 0))
@@ -69,7 +71,7 @@ def _compare(plan: StagePlan, parts: list[Part], phase: str, have: int, place: s
     named = largest[0]
     stage = f"{plan.stage}'s {phase}" if phase != "run" else plan.stage
     most = f"{named.name} {gib(named.bytes[phase])}"
-    if need > have * (1 + BORDER):
+    if sure > have * (1 + BORDER):
         text = (
             f"{stage} needs {gib(need)} of {place}, {gib(need - have)} more than its {gib(have)} "
             f"(most of it {most}); change {setting}"
@@ -77,9 +79,10 @@ def _compare(plan: StagePlan, parts: list[Part], phase: str, have: int, place: s
         return [Misfit(text, refused=True)]
     margin = (have - need) / have
     left = f"{margin:.0%} to spare" if margin >= 0 else f"{-margin:.0%} too much"
+    unsure = f" and by {gib(need - sure)} of it that are unmeasured or a limit"
     text = (
         f"{stage} needs about {gib(need)} of {place}'s {gib(have)}, {left}, and the plan may be "
-        f"off by {BORDER:.0%}; if it fails change {setting}"
+        f"off by {BORDER:.0%}{unsure * (need > sure)}; if it fails change {setting}"
     )
     return [Misfit(text, refused=False)]
 
@@ -102,22 +105,32 @@ def check_fit(
     ranks: int,
     cuda: bool,
     resume: bool,
+    node: int | None = None,
     images: int | None = None,
     area: int | None = None,
 ) -> list[str]:
     """Plan the stages of a run here, and refuse as `require_fit` does.
 
     directory: of the run, whose disk must have room; checkpoints lie on it already where it is
-        resumed. images, area: of the studies, see `lengths_of`.
+        resumed. node: ranks of this node. images, area: of the studies, see `lengths_of`.
     Returns a line a stage that says what it will take.
     """
     host = this_host(directory)
     if resume:
         host = replace(host, disk=None)
-    setup = Setup.of(recipe, this_machine(cuda), ranks, cores=host.cores)
+    setup = Setup.of(recipe, this_machine(cuda), ranks, cores=host.cores, node=node)
     setup = replace(setup, lengths=lengths_of(recipe, setup.sizes, images=images, area=area))
     plans = [plan_stage(setup, stage) for stage in stages]
     require_fit(setup, plans, host)
+    others = memory_of_others() - CONTEXT_BYTES if cuda else 0
+    most = max(plan.peak[1] for plan in plans) if plans else 0
+    if others > 0 and most + others > setup.machine.memory:
+        # it may be free by the time it is wanted
+        warnings.warn(
+            f"this run needs about {gib(most)} of {setup.machine.name}'s "
+            f"{gib(setup.machine.memory)}, and other processes hold {gib(others)}; end them",
+            stacklevel=2,
+        )
     return summary(setup, plans)
 
 

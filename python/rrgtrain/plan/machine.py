@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,6 +15,8 @@ from rrgtrain.util.resolve import nearest
 
 GIB = 1 << 30
 UNMEASURED = "unmeasured"
+GROUPS = Path("/sys/fs/cgroup")
+"""Where Linux shows control groups."""
 
 # Dense bf16 FLOP/s of the tensor cores, from the vendors' data sheets. The first name that is
 # part of the device's own counts.
@@ -161,13 +162,7 @@ def machine_of(name: str, gpu_memory: float | None = None) -> Machine:
         return machine
     if not gpu_memory > 0:
         raise UserError(f"--gpu-memory {gpu_memory:g}; give the memory of one GPU in GiB")
-    return with_memory(machine, int(gpu_memory * GIB))
-
-
-def with_memory(machine: Machine, memory: int) -> Machine:
-    """Return the machine with another memory in bytes."""
-    values: dict[str, Any] = {f.name: getattr(machine, f.name) for f in fields(Machine)}
-    return Machine(**{**values, "memory": memory})
+    return replace(machine, memory=int(gpu_memory * GIB))
 
 
 def cpu() -> Machine:
@@ -187,7 +182,13 @@ def this_machine(cuda: bool) -> Machine:
     memory = int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
     known = [m for m in MACHINES.values() if m.name.partition("-")[0].upper() in name.upper()]
     base = min(known or MACHINES.values(), key=lambda m: abs(m.memory - memory))
-    return with_memory(base, memory)
+    return replace(base, memory=memory, name=base.name if known else name)
+
+
+def memory_of_others() -> int:
+    """Return the bytes of this GPU that neither are free nor PyTorch's, CUDA's context included."""
+    free, total = torch.cuda.mem_get_info()
+    return int(total - free - torch.cuda.memory_reserved())
 
 
 def this_host(directory: Path) -> Host:
@@ -196,11 +197,39 @@ def this_host(directory: Path) -> Host:
     return Host(memory_of_host(), shutil.disk_usage(there).free, os.cpu_count() or 1)
 
 
-def memory_of_host(meminfo: Path = Path("/proc/meminfo")) -> int | None:
-    """Return the bytes of memory that are available, None where the system does not say."""
-    if not meminfo.is_file():
-        return None
-    for line in meminfo.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return None
+def memory_of_host(proc: Path = Path("/proc"), groups: Path = GROUPS) -> int | None:
+    """Return the bytes of memory that are available to this process.
+
+    A container or a batch job has a control group whose limit may be below the machine's. None
+    where the system does not say.
+    """
+    rooms = _rooms_of_groups(proc / "self" / "cgroup", groups)
+    if (proc / "meminfo").is_file():
+        kib = _numbers(proc / "meminfo").get("MemAvailable:")
+        rooms += [] if kib is None else [kib * 1024]
+    return min(rooms, default=None)
+
+
+def _rooms_of_groups(own: Path, groups: Path) -> list[int]:
+    """Bytes that this process's control groups (version 2) leave, its own and those above.
+
+    Cached files count as free, since the kernel drops them when memory is wanted.
+    """
+    lines = own.read_text().splitlines() if own.is_file() else []
+    path = next((line[3:] for line in lines if line.startswith("0::")), "/")
+    rooms = []
+    for group in (groups / path.lstrip("/"), *(groups / path.lstrip("/")).parents):
+        limit = group / "memory.max"
+        if limit.is_file() and (text := limit.read_text().strip()) != "max":
+            stat = _numbers(group / "memory.stat")
+            cached = stat.get("active_file", 0) + stat.get("inactive_file", 0)
+            used = int((group / "memory.current").read_text()) - cached
+            rooms.append(max(0, int(text) - used))
+        if group == groups:
+            break
+    return rooms
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    words = (line.split() for line in file.read_text().splitlines())
+    return {word[0]: int(word[1]) for word in words if len(word) > 1}

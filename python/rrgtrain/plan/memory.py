@@ -251,12 +251,17 @@ def _tower_work(sizes: Sizes, patches: int, size: int) -> int:
     return patches * (pixels + max(arriving, block))
 
 
-def optimizer_peak(weights: list[Weight], ranks: int, *, cuda: bool) -> int:
-    """Return AdamW's temporaries: roots of all second moments, on a CPU of one."""
+def optimizer_peak(weights: list[Weight], ranks: int, mode: Mode, optimizer: str) -> int:
+    """Return AdamW's temporaries: those of one tensor, none in 8 bits.
+
+    On a GPU without shards all tensors step at once.
+    """
     trained = [w for w in weights if w.trained]
-    if cuda:
-        return FP32 * elements(trained) // ranks
-    return 2 * FP32 * max((w.elements for w in trained), default=0)
+    if optimizer == "adamw_8bit":
+        return 0
+    if mode.cuda and not mode.sharded:
+        return FP32 * elements(trained)
+    return 2 * FP32 * max((w.elements for w in trained), default=0) // ranks
 
 
 def _trained(weights: list[Weight], part: str) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from rrgtrain.errors import UserError
-from rrgtrain.plan.machine import GIB, UNMEASURED, Machine, Rates
+from rrgtrain.plan.machine import GIB, UNMEASURED
 from rrgtrain.plan.memory import (
     FP32,
     Mode,
@@ -17,15 +16,12 @@ from rrgtrain.plan.memory import (
     state_bytes,
     update_peak,
 )
-from rrgtrain.plan.sizes import Sizes, Weight, elements, lora_rank, sizes_of
+from rrgtrain.plan.setup import AT_MOST, Part, Setup, compares, lora_hint, weights_hint
+from rrgtrain.plan.sizes import Weight, elements
 from rrgtrain.plan.work import Pace, phase_seconds, step_seconds
 from rrgtrain.plan.workload import Lengths, Workload, lengths_of, workload_of
-from rrgtrain.schema import Recipe
 
 MIB = 1 << 20
-GPUS_PER_NODE = 8
-"""Ranks that share a node's memory and disk."""
-
 # Never measured by this project.
 CONTEXT_BYTES = int(0.8 * GIB)
 """CUDA's context, NCCL's buffers and loaded kernels of a process."""
@@ -58,17 +54,6 @@ HELD_OUT = 2000
 
 
 @dataclass(frozen=True)
-class Part:
-    """Bytes of one part, by phase; `note` says if they are unmeasured."""
-
-    name: str
-    bytes: dict[str, int]
-    note: str = ""
-    setting: str = ""
-    """The setting that makes it smaller."""
-
-
-@dataclass(frozen=True)
 class StagePlan:
     """Hold a stage's parts on device, host and disk, its tokens and seconds."""
 
@@ -93,75 +78,6 @@ class StagePlan:
         return max(((p, self.total("device", p)) for p in phases), key=lambda each: each[1])
 
 
-@dataclass(frozen=True)
-class Setup:
-    """Name a plan's recipe, its model, the ranks and their machine."""
-
-    recipe: Recipe
-    sizes: Sizes
-    machine: Machine
-    ranks: int
-    rates: Rates
-    lengths: Lengths | None = None
-    cores: int = 32
-
-    @classmethod
-    def of(cls, recipe: Recipe, machine: Machine, ranks: int = 1, **options: object) -> Setup:
-        """Look the model up; UserError as `sizes_of`."""
-        if ranks < 1:
-            raise UserError(f"--gpus {ranks}; a run has at least one")
-        rates = options.pop("rates", Rates())
-        sizes = sizes_of(recipe.policy)
-        return cls(recipe, sizes, machine, ranks, rates, **options)  # type: ignore[arg-type]
-
-    @property
-    def compute(self) -> int:
-        """Bytes of a number of `policy.dtype`."""
-        return 2 if self.recipe.policy.dtype == "bfloat16" else FP32
-
-    @property
-    def lora(self) -> int:
-        """Rank of the adapter, 0 without one."""
-        return lora_rank(self.recipe.policy)
-
-    @property
-    def loaded(self) -> int:
-        """Bytes of the model as it is read, before anything is cut or frozen."""
-        whole = elements(self.sizes.weights())
-        return whole * (self.compute if self.lora else FP32)
-
-    @property
-    def shards(self) -> int:
-        """Ranks that share one copy of the weights (`scale.shard`); a node's by default."""
-        asked = self.recipe.scale.shard or min(self.ranks, GPUS_PER_NODE)
-        return min(self.ranks, asked)
-
-    def weights(self, stage: str) -> list[Weight]:
-        """The parameters as the stage trains them."""
-        settings = self.recipe
-        return self.sizes.weights(
-            lora=self.lora,
-            freeze_vision=settings.policy.freeze_vision,
-            train=settings.sft.train if stage == "sft" else "all",
-            compute=self.compute,
-        )
-
-    def mode(self) -> Mode:
-        """Say how the policy computes."""
-        policy = self.recipe.policy
-        sharded = self.ranks > 1 or self.compute != FP32
-        frozen = policy.freeze_vision or self.lora > 0
-        return Mode(
-            self.compute,
-            policy.gradient_checkpointing,
-            self.machine.cuda,
-            self.lora,
-            policy.lora.dropout > 0,
-            sharded,
-            frozen and policy.vision_cache_mib > 0,
-        )
-
-
 def plan_stage(setup: Setup, stage: str) -> StagePlan:
     """Plan one stage, "sft" or "rl"."""
     recipe, sizes, ranks = setup.recipe, setup.sizes, setup.ranks
@@ -170,7 +86,7 @@ def plan_stage(setup: Setup, stage: str) -> StagePlan:
     weights, mode, shards = setup.weights(stage), setup.mode(), setup.shards
     optimizer = recipe.rl.optimizer if stage == "rl" else "adamw"
     state = state_bytes(weights, compute=setup.compute, ranks=shards, optimizer=optimizer)
-    reference = stage == "rl" and (recipe.rl.beta > 0 or "orapo" in recipe.rl.algorithm.split("+"))
+    reference = stage == "rl" and (recipe.rl.beta > 0 or compares(recipe))
     pace = Pace(
         setup.machine,
         setup.rates,
@@ -194,7 +110,7 @@ def plan_stage(setup: Setup, stage: str) -> StagePlan:
     return StagePlan(
         stage,
         _device(setup, weights, state, work, mode, reference=reference),
-        _host(setup, state, lengths),
+        _host(setup, weights, state, lengths, stage),
         _disk(setup, weights, state, work, stage),
         tokens,
         seconds,
@@ -215,25 +131,29 @@ def _device(
 ) -> list[Part]:
     """Parts of a device in the phases start, update, optimizer, rollout and validation."""
     recipe, sizes, machine = setup.recipe, setup.sizes, setup.machine
+    optimizer = recipe.rl.optimizer if work.stage == "rl" else "adamw"
     held = ("update", "optimizer", "rollout", "validation")
     above = update_peak(sizes, weights, work, mode, setup.shards)
     copied = copies(weights, sizes.text.layers, mode, setup.shards).gathered
     engine = recipe.rollout.engine
     budget = "sft.token_budget" if work.stage == "sft" else "rl.token_budget"
     own = engine == "transformers"
+    # a push to vLLM gathers a layer at a time, and the tower that embeds the images
+    whole = state.gathered if own else copied
     sampled = rollout_peak(sizes, work, mode) if own and work.stage == "rl" else 0
     validated = rollout_peak(sizes, work, mode, validation=True) if own else 0
     parts = [
+        Part("weights as loaded", {"start": setup.loaded}, setting=lora_hint(setup)),
+        Part("weights", dict.fromkeys(held, state.weights), setting=weights_hint(setup)),
         Part(
-            "weights",
-            {"start": setup.loaded, **dict.fromkeys(held, state.weights)},
-            setting="scale.mode=fsdp2 on more GPUs, policy.lora.rank",
+            "moments",
+            dict.fromkeys(held, state.moments),
+            setting="rl.optimizer=adamw_8bit" * (work.stage == "rl" and optimizer == "adamw"),
         ),
-        Part("moments", dict.fromkeys(held, state.moments), setting="rl.optimizer=adamw_8bit"),
         Part("gradients", dict.fromkeys(held[:2], state.gradients)),
         Part(
             f"{recipe.policy.dtype} copies",
-            {"update": copied, "rollout": state.gathered, "validation": state.gathered},
+            {"update": copied, "rollout": whole, "validation": whole},
         ),
         Part(
             "activations",
@@ -242,11 +162,12 @@ def _device(
         ),
         Part(
             "optimiser's step",
-            {"optimizer": optimizer_peak(weights, setup.shards, cuda=machine.cuda)},
+            {"optimizer": optimizer_peak(weights, setup.shards, mode, optimizer)},
         ),
         Part(
             "image embeddings",
             dict.fromkeys(held, _embeddings(setup, work, mode)),
+            "" if recipe.data.source == "phantom" else AT_MOST,
             setting="policy.vision_cache_mib",
         ),
     ]
@@ -259,7 +180,7 @@ def _device(
         awake = held[2:] if recipe.rollout.sleep else held
         parts.append(Part("vLLM's weights", dict.fromkeys(awake, served)))
         rest = dict.fromkeys(awake, max(0, share - served))
-        parts.append(Part("vLLM's KV cache", rest, UNMEASURED, "rollout.memory"))
+        parts.append(Part("vLLM's KV cache", rest, setting="rollout.memory"))
     parts.append(
         Part(
             "KV cache and logits",
@@ -277,9 +198,14 @@ def _device(
 
 
 def _reference(setup: Setup, weights: list[Weight], mode: Mode) -> Part:
-    """The frozen policy of KL: none with an adapter, else a copy in the dtype of computation."""
-    copied = 0
-    if not setup.lora:
+    """The frozen policy of KL, in the dtype of computation.
+
+    With an adapter it is the base with the adapter off, unless `rl.reference` names a checkpoint.
+    """
+    copied, settings = 0, setup.recipe.rl
+    named = settings.reference not in ("start", "base", setup.recipe.policy.path)
+    if named or not setup.lora:
+        weights = [w for w in weights if w.part != "adapter"]
         own = [Weight(w.part, w.shape, trained=False, itemsize=setup.compute) for w in weights]
         if setup.ranks > 1:
             copied = state_bytes(own, compute=setup.compute, ranks=setup.shards).weights
@@ -287,9 +213,10 @@ def _reference(setup: Setup, weights: list[Weight], mode: Mode) -> Part:
             root = elements(own) - layers
             copied += setup.compute * (root + 2 * layers // setup.sizes.text.layers)
         else:
-            copied = setup.compute * elements(w for w in weights if w.trained)
+            copied = setup.compute * elements(w for w in weights if w.trained or named)
     held = ("update", "optimizer", "rollout", "validation")
-    return Part("reference policy", dict.fromkeys(held, copied), setting="rl.beta=0")
+    hint = "oracle.loss=sft" if compares(setup.recipe) else "rl.beta=0"
+    return Part("reference policy", dict.fromkeys(held, copied), setting=hint)
 
 
 def _embeddings(setup: Setup, work: Workload, mode: Mode) -> int:
@@ -319,10 +246,20 @@ def _readers(setup: Setup, held: tuple[str, ...]) -> Part:
     return Part(label, dict.fromkeys(held, size), UNMEASURED, "reward.device=cpu")
 
 
-def _host(setup: Setup, state: StateBytes, lengths: Lengths) -> list[Part]:
+def _host(
+    setup: Setup, weights: list[Weight], state: StateBytes, lengths: Lengths, stage: str
+) -> list[Part]:
     """Parts of a node's memory, of all its ranks."""
-    data, sizes = setup.recipe.data, setup.sizes
-    here, phases = min(setup.ranks, GPUS_PER_NODE), ("start", "run")
+    data, sizes, rollout = setup.recipe.data, setup.sizes, setup.recipe.rollout
+    here, phases = setup.here, ("start", "run")
+    trained = sum(w.elements * w.itemsize for w in weights if w.trained) // setup.shards
+    # asleep, vLLM keeps what does not train
+    asleep = stage == "rl" and rollout.engine == "vllm" and rollout.sleep and setup.lora > 0
+    served = elements(weights) * setup.compute if asleep and setup.machine.cuda else 0
+    sent = elements(weights) * setup.compute if rollout.engine == "vllm_server" else 0
+    note = UNMEASURED if setup.machine.cuda else ""
+    # a GPU gets one tensor after the other
+    loaded = FP32 * max(w.elements for w in weights) if setup.machine.cuda else setup.loaded
     pixels = 0
     if sizes.vision is not None:
         pixels = lengths.images * lengths.patches * sizes.vision.patch_values * FP32
@@ -332,12 +269,14 @@ def _host(setup: Setup, state: StateBytes, lengths: Lengths) -> list[Part]:
         Part("processes", dict.fromkeys(phases, here * process), UNMEASURED),
         Part("workers", {"run": here * data.workers * WORKER_BYTES}, UNMEASURED, "data.workers"),
         Part("images read ahead", {"run": here * ahead}, setting="data.read_ahead"),
-        Part("prompt cache", {"run": here * data.cache_mib * MIB}, setting="data.cache_mib"),
-        Part("weights while loaded", {"start": here * setup.loaded}, setting="fewer ranks a node"),
+        Part("prompt cache", {"run": here * data.cache_mib * MIB}, AT_MOST, "data.cache_mib"),
+        Part("weights while loaded", {"start": here * loaded}, note, "the number of ranks a node"),
+        Part("weights for vLLM", {"run": sent}),
+        Part("vLLM's weights asleep", {"run": here * served}, setting="rollout.sleep=false"),
         Part(
             "checkpoint's staging",
-            {"run": here * (state.weights + state.moments)},
-            setting="fewer ranks a node",
+            {"run": here * (trained + state.moments)},
+            setting="the number of ranks a node",
         ),
     ]
     return [part for part in parts if any(part.bytes.values())]
@@ -349,15 +288,19 @@ def _disk(
     """Parts of the run's directory at its fullest."""
     recipe, ranks = setup.recipe, setup.ranks
     trained = sum(w.elements * w.itemsize for w in weights if w.trained)
-    # the best one is kept by a tag, and one is written while the last ones stay
-    count = recipe.checkpoint.keep + 2
-    model = sum(w.elements * w.itemsize for w in weights if w.trained or not setup.lora)
+    # the best one is kept by a tag, and one is written while the last ones stay; none comes more
+    # than once a step
     steps = recipe.rl.steps if stage == "rl" else recipe.sft.steps
+    count = min(recipe.checkpoint.keep + 2, steps + 1)
+    model = sum(w.elements * w.itemsize for w in weights if w.trained or not setup.lora)
     records = 0
     if stage == "rl" and recipe.log.records:
         records = steps // recipe.log.records * work.step.scored * ranks * RECORD_BYTES
     studies = recipe.eval.limit or HELD_OUT
-    served = elements(weights) * setup.compute if recipe.rollout.engine != "transformers" else 0
+    # the server's: all of them, what was trained since, and the file that is written; vLLM in
+    # process gets them in memory
+    server = recipe.rollout.engine == "vllm_server"
+    served = 3 * elements(weights) * setup.compute if server else 0
     parts = [
         Part(
             f"{count} checkpoints",

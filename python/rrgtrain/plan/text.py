@@ -10,8 +10,9 @@ from typing import Any
 
 from rrgtrain.plan.fit import gib
 from rrgtrain.plan.machine import UNMEASURED, source_of
+from rrgtrain.plan.setup import Part, Setup
 from rrgtrain.plan.sizes import elements
-from rrgtrain.plan.stage import Part, Setup, StagePlan
+from rrgtrain.plan.stage import StagePlan
 
 WIDTH = 100
 PHASES = ("start", "update", "optimizer", "rollout", "validation")

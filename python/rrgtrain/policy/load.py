@@ -97,7 +97,12 @@ def load_policy(
             lambda **options: getattr(
                 transformers, ARCHITECTURES[config.model_type]
             ).from_pretrained(
-                name, config=config, dtype=loaded, attn_implementation=attention, **options
+                name,
+                config=config,
+                dtype=loaded,
+                attn_implementation=attention,
+                device_map=_straight_to(device),
+                **options,
             ),
         )
     check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
@@ -131,6 +136,15 @@ def load_policy(
         for parameter in policy.visual.parameters():
             parameter.data = parameter.data.to(dtype)
     return policy
+
+
+def _straight_to(device: torch.device | str) -> dict[str, torch.device] | None:
+    """Where each weight goes as it is read; None leaves it on the CPU.
+
+    Read whole first, the models of eight ranks would lie in a node's memory at once.
+    """
+    place = torch.device(device)
+    return None if place.type == "cpu" else {"": place}
 
 
 def read_config(name: str) -> Any:

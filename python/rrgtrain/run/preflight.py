@@ -13,7 +13,7 @@ from PIL import Image
 from rrgtrain.algorithms import Algorithm
 from rrgtrain.data.arrange import longest_text
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks
+from rrgtrain.dist import nodes, ranks
 from rrgtrain.errors import UserError
 from rrgtrain.plan import check_fit
 from rrgtrain.rewards import RewardService
@@ -71,6 +71,7 @@ def check_machine(
         ranks=ranks.size(),
         cuda=device == "cuda" or (device == "auto" and torch.cuda.is_available()),
         resume=resume,
+        node=nodes.processes_here(),
         images=-(-sum(views) // len(views)) if views else None,
         area=_largest_area(studies),
     )

@@ -278,7 +278,7 @@ def ratios(name: str) -> dict[str, float]:
         "update": update / seen.update,
         "whole peak": (plan.state.weights + plan.state.moments + update)
         / (seen.weights + seen.moments + seen.update),
-        "optimizer": (plan.state.gradients + optimizer_peak(plan.weights, 1, cuda=False))
+        "optimizer": (plan.state.gradients + optimizer_peak(plan.weights, 1, Mode(), "adamw"))
         / seen.optimizer,
         "rollout": (plan.state.gathered + rollout_peak(plan.sizes, plan.work, plan.mode))
         / seen.rollout,

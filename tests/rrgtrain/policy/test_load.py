@@ -10,8 +10,10 @@ from pathlib import Path
 import peft
 import pytest
 import torch
+import transformers
 
 from rrgtrain.errors import UserError
+from rrgtrain.policy import load
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.tiny import SPECIAL_TOKENS, build_tiny
 from tests.rrgtrain.policy.common import CONFIG, REPORTS, prompt, tiny_directory, tiny_policy
@@ -56,6 +58,39 @@ def test_save_and_load_give_the_same_policy(tmp_path: Path) -> None:
     assert torch.equal(p.input_ids, q.input_ids)
     assert torch.equal(p.pixel_values, q.pixel_values)
     assert again.eos_ids == policy.eos_ids
+
+
+def test_weights_go_straight_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[object] = []
+
+    class Asked(Exception):
+        pass
+
+    def from_pretrained(*args: object, **options: object) -> None:
+        seen.append(options["device_map"])
+        raise Asked
+
+    monkeypatch.setattr(
+        transformers.Qwen2_5_VLForConditionalGeneration, "from_pretrained", from_pretrained
+    )
+    monkeypatch.setattr(load, "require_dtype", lambda device, dtype: None)
+    for device in ("cuda:1", "cpu"):
+        with pytest.raises(UserError, match="Asked"):
+            load_policy(tiny_directory(), device=device, vision_attn="sdpa")
+    assert seen == [{"": torch.device("cuda:1")}, None], "eight whole models fill a node's memory"
+
+
+def test_weights_that_go_straight_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"dtype": torch.bfloat16, "masters": True, "freeze_vision": True}
+    plain = load_policy(tiny_directory(), **options)
+    monkeypatch.setattr(load, "_straight_to", lambda device: {"": torch.device(device)})
+    straight = load_policy(tiny_directory(), **options)
+    for held in ("named_parameters", "named_buffers"):
+        ours, theirs = (dict(getattr(p.model, held)()) for p in (plain, straight))
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            assert value.dtype == theirs[name].dtype and torch.equal(value, theirs[name]), name
+    assert straight.backbone.lm_head.weight is straight.language_model.embed_tokens.weight
 
 
 def test_an_adapter_is_loaded_onto_its_base(tmp_path: Path) -> None:

@@ -1,0 +1,137 @@
+"""Say for which recipe, model and machine a plan is made."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from rrgtrain.errors import UserError
+from rrgtrain.plan.machine import Machine, Rates
+from rrgtrain.plan.memory import FP32, Mode
+from rrgtrain.plan.sizes import Sizes, Weight, elements, lora_rank, sizes_of
+from rrgtrain.plan.workload import Lengths
+from rrgtrain.schema import Recipe
+
+GPUS_PER_NODE = 8
+"""Ranks that share a node's memory and disk."""
+
+AT_MOST = "at most"
+"""Note of a limit that a run may stay below."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes of one part, by phase; `note` says if they are unmeasured, or a limit."""
+
+    name: str
+    bytes: dict[str, int]
+    note: str = ""
+    setting: str = ""
+    """The setting that makes it smaller."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Name a plan's recipe, its model, the ranks and their machine."""
+
+    recipe: Recipe
+    sizes: Sizes
+    machine: Machine
+    ranks: int
+    rates: Rates
+    lengths: Lengths | None = None
+    cores: int = 32
+    node: int | None = None
+    """Ranks of a node; None divides them evenly over nodes of at most `GPUS_PER_NODE`."""
+
+    @classmethod
+    def of(cls, recipe: Recipe, machine: Machine, ranks: int = 1, **options: object) -> Setup:
+        """Look the model up; UserError as `sizes_of`."""
+        if ranks < 1:
+            raise UserError(f"--gpus {ranks}; a run has at least one")
+        rates = options.pop("rates", Rates())
+        asked = recipe.scale.shard
+        if asked is not None and ranks % asked:
+            raise UserError(f"scale.shard={asked} does not divide {ranks} GPUs; use one that does")
+        sizes = sizes_of(recipe.policy)
+        return cls(recipe, sizes, machine, ranks, rates, **options)  # type: ignore[arg-type]
+
+    @property
+    def compute(self) -> int:
+        """Bytes of a number of `policy.dtype`."""
+        return 2 if self.recipe.policy.dtype == "bfloat16" else FP32
+
+    @property
+    def lora(self) -> int:
+        """Rank of the adapter, 0 without one."""
+        return lora_rank(self.recipe.policy)
+
+    @property
+    def loaded(self) -> int:
+        """Bytes of the model as it is read, before anything is cut or frozen."""
+        whole = elements(self.sizes.weights())
+        return whole * (self.compute if self.lora else FP32)
+
+    @property
+    def here(self) -> int:
+        """Ranks of a node."""
+        even = (n for n in range(min(self.ranks, GPUS_PER_NODE), 0, -1) if self.ranks % n == 0)
+        return self.node or next(even)
+
+    @property
+    def shards(self) -> int:
+        """Ranks that share one copy of the weights (`scale.shard`); a node's by default."""
+        return self.recipe.scale.shard or self.here
+
+    def weights(self, stage: str) -> list[Weight]:
+        """The parameters as the stage trains them."""
+        settings = self.recipe
+        return self.sizes.weights(
+            lora=self.lora,
+            freeze_vision=settings.policy.freeze_vision,
+            train=settings.sft.train if stage == "sft" else "all",
+            compute=self.compute,
+        )
+
+    def mode(self) -> Mode:
+        """Say how the policy computes."""
+        policy = self.recipe.policy
+        sharded = self.ranks > 1 or self.compute != FP32
+        frozen = policy.freeze_vision or self.lora > 0
+        return Mode(
+            self.compute,
+            policy.gradient_checkpointing,
+            self.machine.cuda,
+            self.lora,
+            policy.lora.dropout > 0,
+            sharded,
+            frozen and policy.vision_cache_mib > 0,
+        )
+
+
+def compares(recipe: Recipe) -> bool:
+    """Tell if the algorithm's preference needs a reference whatever `rl.beta` is."""
+    return "orapo" in recipe.rl.algorithm.split("+") and recipe.oracle.loss == "dpo"
+
+
+def stage_of(name: str, recipe: Recipe) -> str:
+    """Tell the stage that a recipe is for: "sft" by its name, else "rl".
+
+    `orapo_sft` is reinforcement learning with a cross-entropy of its oracle.
+    """
+    named = all(re.fullmatch(r"(.*_)?sft", Path(part).stem) for part in name.split("+"))
+    return "sft" if named and "orapo" not in recipe.rl.algorithm.split("+") else "rl"
+
+
+def lora_hint(setup: Setup) -> str:
+    """Name the setting that makes a loaded model smaller; empty where none does."""
+    if setup.recipe.policy.path == "tiny":
+        return "policy.width"
+    return "" if setup.lora else "policy.lora.rank"
+
+
+def weights_hint(setup: Setup) -> str:
+    """Name the settings that make a rank's part of the weights smaller."""
+    more = "scale.mode=fsdp2 on more GPUs" if setup.machine.cuda else ""
+    return ", ".join(filter(None, (more, lora_hint(setup))))

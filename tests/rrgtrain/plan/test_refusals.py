@@ -1,0 +1,178 @@
+"""Test that a plan follows the code, refuses no run that works, and names what helps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.cli import main
+from rrgtrain.config import load_config
+from rrgtrain.errors import UserError
+from rrgtrain.plan import (
+    Host,
+    Setup,
+    StagePlan,
+    check_fit,
+    machine,
+    machine_of,
+    misfits,
+    plan_stage,
+    stage_of,
+)
+from rrgtrain.schema import Recipe
+from tests.rrgtrain.common import recipe
+
+GIB = 1 << 30
+
+
+def paper(name: str, *words: str) -> Recipe:
+    return load_config(Recipe, f"paper/{name}", list(words))
+
+
+def planned(settings: Recipe, gpu: str = "h100", ranks: int = 1, stage: str = "rl") -> StagePlan:
+    return plan_stage(Setup.of(settings, machine_of(gpu), ranks), stage)
+
+
+def sizes(plan: StagePlan, place: str, phase: str) -> dict[str, int]:
+    return {p.name: p.bytes.get(phase, 0) for p in getattr(plan, place)}
+
+
+@pytest.mark.parametrize(
+    ("name", "stage"),
+    [
+        ("sft", "sft"),
+        ("paper/editgrpo_sft", "sft"),
+        ("deer_sft", "sft"),
+        ("orapo_sft", "rl"),
+        ("editgrpo", "rl"),
+        ("editgrpo+editgrpo_sft", "rl"),
+    ],
+)
+def test_the_stage_follows_the_recipe(
+    name: str, stage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stage_of(name, load_config(Recipe, name, [])) == stage
+    assert main(["plan", name, "--gpu-memory", "500"]) == 0
+    assert f"\n{stage}: " in capsys.readouterr().out
+
+
+def test_staging_copies_what_trains() -> None:
+    host = sizes(planned(paper("mrg_r1"), ranks=2), "host", "run")
+    adapter = 28 * 128 * (2 * (3584 + 3584) + 2 * (3584 + 512) + 3 * (3584 + 18944))
+    # fp32 weights, and moments of a byte with its share of a scale
+    assert host["checkpoint's staging"] == pytest.approx(
+        adapter * (4 + 2 * (1 + 4 / 256)), rel=0.01
+    )
+
+
+def test_vllm_needs_no_whole_copy_beside_it() -> None:
+    settings = paper("editgrpo", "rollout.engine=vllm")
+    parts = sizes(planned(settings, ranks=8), "device", "rollout")
+    # embedding and tower, and two of 36 layers, in bf16
+    assert parts["bfloat16 copies"] < 2.2 * GIB
+    assert "weights for vLLM" not in sizes(planned(settings), "disk", "run")
+    server = sizes(planned(paper("editgrpo", "rollout.engine=vllm_server")), "disk", "run")
+    assert server["weights for vLLM"] == 3 * 2 * 3_754_622_976
+
+
+def test_a_named_reference_is_held_beside_an_adapter() -> None:
+    own = paper("mrg_r1", "rl.beta=0.1")
+    assert "reference policy" not in sizes(planned(own), "device", "update")
+    named = paper("mrg_r1", "rl.beta=0.1", "rl.reference=runs/other")
+    held = sizes(planned(named), "device", "update")["reference policy"]
+    assert held == 2 * 8_292_166_656
+
+
+def test_the_optimiser_steps_a_tensor_at_a_time() -> None:
+    step = "optimiser's step"
+    parts = sizes(planned(paper("editgrpo")), "device", "optimizer")
+    assert parts[step] == 2 * 4 * 151_936 * 2048
+    fewer = planned(paper("editgrpo", "rl.optimizer=adamw_8bit"))
+    assert step not in sizes(fewer, "device", "optimizer")
+
+
+def test_a_node_has_the_ranks_that_it_has() -> None:
+    settings = paper("editgrpo")
+    setup = Setup.of(settings, machine_of("h100"), 16)
+    four = replace(setup, node=4)
+    assert (setup.shards, four.shards, replace(setup, ranks=12).here) == (8, 4, 6)
+    eight, half = (sizes(plan_stage(s, "rl"), "host", "start") for s in (setup, four))
+    assert half["processes"] * 2 == eight["processes"]
+    with pytest.raises(UserError, match="does not divide 12"):
+        Setup.of(paper("editgrpo", "scale.shard=5"), machine_of("h100"), 12)
+
+
+def test_what_is_unmeasured_or_a_limit_refuses_nothing() -> None:
+    setup = Setup.of(recipe("data.cache_mib=64000"), machine_of("h100"))
+    plan = plan_stage(setup, "rl")
+    (near,) = misfits(setup, [plan], Host(memory=16 * GIB))
+    assert not near.refused and "that are unmeasured or a limit" in near.line
+    (refused,) = misfits(setup, [plan], Host(memory=1 << 20))[-1:]
+    assert refused.refused, "what is sure is refused still"
+
+
+def test_a_short_run_writes_few_checkpoints() -> None:
+    names = sizes(planned(recipe("rl.steps=1", "checkpoint.keep=5")), "disk", "run")
+    assert "2 checkpoints" in names
+
+
+@pytest.mark.parametrize(
+    ("words", "gpu", "stage", "without"),
+    [
+        (("editgrpo_sft",), "l40s", "sft", "adamw_8bit"),
+        (("editgrpo", "rl.optimizer=adamw_8bit", "policy.lora.rank=8"), "l40s", "rl", "lora.rank"),
+        (("orapo", "rl.beta=0"), "l40s", "rl", "rl.beta"),
+    ],
+)
+def test_no_setting_is_named_that_changes_nothing(
+    words: tuple[str, ...], gpu: str, stage: str, without: str
+) -> None:
+    plan = planned(paper(*words), gpu, stage=stage)
+    assert all(without not in part.setting for part in plan.device)
+
+
+def group(folder: Path, limit: str, current: int, cached: int) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.max").write_text(f"{limit}\n")
+    (folder / "memory.current").write_text(f"{current}\n")
+    half = cached // 2
+    (folder / "memory.stat").write_text(f"anon 7\nactive_file {half}\ninactive_file {half}\n")
+
+
+def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {512 << 20} kB\n")
+    (proc / "self" / "cgroup").write_text("0::/slurm/job_1\n")
+    assert machine.memory_of_host(proc, groups) == 512 * GIB
+    group(groups / "slurm" / "job_1", "max", 3 * GIB, 0)
+    group(groups / "slurm", str(64 * GIB), 30 * GIB, 20 * GIB)
+    assert machine.memory_of_host(proc, groups) == 54 * GIB, "files are dropped when it is wanted"
+    group(groups / "slurm" / "job_1", str(16 * GIB), 20 * GIB, 0)
+    assert machine.memory_of_host(proc, groups) == 0
+    assert machine.memory_of_host(tmp_path / "none", tmp_path / "none") is None
+
+
+def test_a_gpu_that_others_use_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
+) -> None:
+    monkeypatch.setattr("rrgtrain.plan.fit.this_machine", lambda cuda: machine_of("h100"))
+    monkeypatch.setattr("rrgtrain.plan.fit.this_host", lambda directory: Host())
+    for others in (60 * GIB, GIB // 2):
+        monkeypatch.setattr("rrgtrain.plan.fit.memory_of_others", lambda held=others: held)
+        check_fit(paper("editgrpo"), ["rl"], tmp_path, ranks=8, cuda=True, resume=True, node=8)
+    told = [str(w.message) for w in recwarn if "other processes hold 59.2 GiB" in str(w.message)]
+    assert len(told) == 1 and told[0].endswith("end them")
+
+
+def test_an_unknown_gpu_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Properties:
+        total_memory = 24 * GIB
+
+    monkeypatch.setattr(machine.torch.cuda, "get_device_name", lambda: "NVIDIA RTX 6000")
+    monkeypatch.setattr(machine.torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(machine.torch.cuda, "get_device_properties", lambda _: Properties())
+    here = machine.this_machine(cuda=True)
+    assert (here.name, here.memory) == ("NVIDIA RTX 6000", 24 * GIB)
