@@ -72,13 +72,14 @@ class Store:
             held_elsewhere: list[str] = []
             for begin in range(0, len(left), _PART):
                 part = left[begin : begin + _PART]
-                own = [key for key in part if self._hold(key)]
                 try:
+                    own = [key for key in part if self._hold(key)]
                     if own:
                         self.refresh()
                         work(own)
                 finally:
-                    self._let_go(own)
+                    # all: a signal may have come between two locks
+                    self._let_go(part)
                 mine = set(own)
                 held_elsewhere += [key for key in part if key not in mine]
             if len(held_elsewhere) == len(left):

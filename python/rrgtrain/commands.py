@@ -7,7 +7,7 @@ import errno
 import os
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -47,6 +47,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.util.progress import Bar, progress
+from rrgtrain.util.stop import stopping
 
 TITLES = {
     "editgrpo": "EditGRPO",
@@ -234,9 +235,29 @@ def evaluation(recipe: Recipe, out: Path) -> None:
             judge = Judge(recipe, stages.session.rewards)
         written = stages.evaluate(name)
         finish(stages, f"evaluation of {name}", {name: (written, None)}, began=began)
-        if ranks.is_main():
+        stages.session.rewards.spending.leave_to_main()
+
+        def scored() -> None:
             card = score_run(judge, {name: written}, out)
             print(f"scorecard: {out / 'scorecard.html'}\n\n{as_text(card)}", end="")
+
+        # half an hour is soon over where a language model reads every report
+        wait_for_main(scored)
+
+
+def wait_for_main(work: Callable[[], None]) -> None:
+    """Let rank 0 do what may take longer than `scale.timeout`; the others wait.
+
+    Raises rank 0's error on all.
+    """
+    group, met = ranks.side_group(), None
+    try:
+        if ranks.is_main():
+            work()
+    except Exception as error:
+        met = error
+    with stopping.deferred():
+        ranks.gather_aside(group, None, met)
 
 
 def evaluation_of_files(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from rrgclinical.cached import (
     unpack_entities,
 )
 from rrgclinical.entities import join_entities, split_entities
+from rrgclinical.store import Store
 
 REPORTS = [
     "Cardiomegaly. No pleural effusion.",
@@ -169,3 +171,33 @@ def test_a_reader_that_fails_lets_its_texts_go(tmp_path: Path) -> None:
     other.start()
     other.join(30)
     assert other.exitcode == 0
+
+
+def hold(path: Path, keys: list[str], taken: Any) -> None:
+    """Say which keys this process can hold."""
+    store = Store(path, "m")
+    taken.send([key for key in keys if store._hold(key)])
+
+
+def test_an_interrupt_between_two_locks_leaves_no_key_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another rank would wait for the key, while this one waits to tell it of the interrupt."""
+    store, real, keys = Store(tmp_path, "m"), Store._hold, ["a", "b", "c"]
+
+    def interrupted(self: Store, key: str) -> bool:
+        held = real(self, key)
+        if key == "b":
+            raise KeyboardInterrupt
+        return held
+
+    monkeypatch.setattr(Store, "_hold", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.once(keys, lambda own: None)
+    monkeypatch.undo()
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe()
+    process = context.Process(target=hold, args=(tmp_path, keys, there))
+    process.start()
+    process.join()
+    assert here.recv() == keys

@@ -15,7 +15,7 @@ from rrgclinical import build_extractor, build_labeller
 from rrgclinical.backends import Extractor, Labeller, takes_device
 from rrgclinical.cached import CachedExtractor, CachedLabeller
 from rrgtrain.dist import ranks
-from rrgtrain.errors import RewardError, cause_line
+from rrgtrain.errors import RewardError, Stopped, cause_line
 from rrgtrain.schema import RewardSettings
 
 T = TypeVar("T", CachedLabeller, CachedExtractor)
@@ -39,6 +39,8 @@ class SpreadLabeller:
         texts = list(dict.fromkeys(reports))
         try:
             own = self.labeller.label(ranks.shard(texts), keep=keep)
+        except Stopped:
+            raise
         except Exception as error:
             raise RewardError(
                 f"labels of the reports cannot be read: {cause_line(error)}"

@@ -13,7 +13,7 @@ from rrgclinical import Extractor, Labeller
 from rrgclinical.backends import check_reports
 from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks
-from rrgtrain.errors import RewardError, RewardNotFinite, UserError, cause_line
+from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError, cause_line
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
 from rrgtrain.rewards.corpus import Corpus
@@ -280,6 +280,8 @@ class RewardService:
             with self.watch.measure(name):
                 term = self._terms.get(name) or find_term(name, TERMS)
                 value = np.array(term(batch), dtype=np.float64)
+        except Stopped:  # a signal is no failure of the term that it comes in
+            raise
         except Exception as error:
             raise RewardError(f"reward term {name} failed: {cause_line(error)}") from error
         finally:

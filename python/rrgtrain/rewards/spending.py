@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +22,8 @@ from rrgtrain.util.files import atomic_write
 
 ENDPOINTS = ("facts", "green")
 COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cost")
+# Seconds of requests whose cost a process that is killed may take with it.
+UNSAVED = 1.0
 
 
 class Spending:
@@ -39,11 +42,12 @@ class Spending:
         self._allowed = self.limit / ranks.size()
         self._file: Path | None = None
         self._saved = dict.fromkeys(COUNTS, 0.0)
+        self._saved_at = 0.0
 
     def watch(self, chat: Chat) -> None:
         """Count what `chat` asks from here on, and let it ask within the budget."""
         self._chats.append(chat)
-        chat.before_request = self.require_budget
+        chat.before_request = self._before_request
 
     @property
     def priced(self) -> bool:
@@ -54,15 +58,23 @@ class Spending:
         """Sums of this process."""
         return _sums(vars(chat.usage) for chat in self._chats)
 
+    def _before_request(self) -> None:
+        if time.monotonic() - self._saved_at >= UNSAVED:
+            self.save()
+        self.require_budget()
+
     def require_budget(self) -> None:
         """Raise UserError where this rank may spend no more."""
         own = self.own()
         # sums of many small costs are a little off
         if own["cost"] >= self._allowed * (1 - 1e-9):
             total = _sums([own, self._elsewhere])
+            part = ""
+            if total["cost"] < self.limit * (1 - 1e-9):
+                part = f" (rank {ranks.rank()} has spent its part; the others may have some left)"
             raise UserError(
                 f"the endpoints have cost {described(total)}, and reward.max_cost="
-                f"{self.limit:g} allows no more; raise it to go on"
+                f"{self.limit:g} allows no more; raise it to go on{part}"
             )
 
     def keep_in(self, directory: Path) -> None:
@@ -78,7 +90,7 @@ class Spending:
 
     def save(self) -> None:
         """Write the sums of this process where they have changed."""
-        own = self.own()
+        own, self._saved_at = self.own(), time.monotonic()
         if self._file is not None and own != self._saved:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             atomic_write(self._file, json.dumps(own))
@@ -87,6 +99,12 @@ class Spending:
     def agree(self) -> dict[str, float]:
         """Return the sums of the run, and share what is left; all ranks call it."""
         return self.agreed(ranks.gather(self.own()))
+
+    def leave_to_main(self) -> None:
+        """Let rank 0 alone spend what is left; all ranks call it."""
+        total = self.agree()
+        left = max(0.0, self.limit - total["cost"]) if ranks.is_main() else 0.0
+        self._allowed = self.own()["cost"] + left
 
     def agreed(self, parts: list[dict[str, float]]) -> dict[str, float]:
         """As `agree`, from the sums of all ranks."""

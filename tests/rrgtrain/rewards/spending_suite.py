@@ -18,8 +18,10 @@ STEPS, REPORTS, CONCURRENCY = 2, 6, 3
 SAME = "The same report on all ranks."
 
 
-def settings(home: Path, url: str, **more: object) -> RewardSettings:
-    prices = {"input_price": 1000.0, "output_price": 10_000.0, "concurrency": CONCURRENCY}
+def settings(
+    home: Path, url: str, *, concurrency: int = CONCURRENCY, **more: object
+) -> RewardSettings:
+    prices = {"input_price": 1000.0, "output_price": 10_000.0, "concurrency": concurrency}
     options = {"facts": {"endpoint": url, "model": "m", **prices}}
     return RewardSettings(terms={"facts": 1.0}, options=options, cache=str(home / "cache"), **more)
 

@@ -13,11 +13,11 @@ import pytest
 from rrgclinical import build_extractor, build_labeller
 from rrgtrain.config import load_config
 from rrgtrain.data.study import Study
-from rrgtrain.errors import RewardError, UserError
+from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards import service as service_module
 from rrgtrain.rewards.batch import RewardBatch
-from rrgtrain.rewards.labellers import open_extractor
+from rrgtrain.rewards.labellers import SpreadLabeller, open_extractor
 from rrgtrain.schema import Recipe, RewardSettings
 
 STUDIES = [Study(f"s{i}", "test", text, None, ()) for i, text in enumerate(["Edema.", "Clear."])]
@@ -61,6 +61,21 @@ def test_a_term_that_raises_stops_the_call(monkeypatch: pytest.MonkeyPatch) -> N
     assert isinstance(caught.value.__cause__, RuntimeError)
     with pytest.raises(RewardError, match=wanted):
         service.submit(REPORTS, STUDIES).result(timeout=60)
+
+
+def test_a_signal_is_no_failure_of_the_term_it_comes_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scorecard would go on without the term, as it does where a term fails."""
+
+    def stopped(*_: object, **__: object) -> np.ndarray:
+        raise Stopped("stopped by SIGTERM")
+
+    plant(monkeypatch, mine=stopped)
+    service = RewardService(RewardSettings(terms={"mine": 1.0}))
+    with pytest.raises(Stopped, match=r"^stopped by SIGTERM$"):
+        list(service.measure(["mine"], REPORTS, REPORTS))
+    monkeypatch.setattr(service.labeller, "label", stopped)
+    with pytest.raises(Stopped, match=r"^stopped by SIGTERM$"):
+        SpreadLabeller(service.labeller).label(REPORTS)
 
 
 @pytest.mark.parametrize("value", [np.zeros(1), np.zeros((2, 1)), np.float64(0.0)])

@@ -1,0 +1,32 @@
+"""Two ranks, of which rank 0 works for longer than they wait for each other: `test_wait`."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rrgtrain import commands
+from rrgtrain.dist import ranks
+from rrgtrain.errors import UserError
+
+TIMEOUT = 4.0
+
+
+def fail() -> None:
+    raise UserError("the scorecard cannot be written")
+
+
+def main(words: list[str]) -> int:
+    with ranks.opened("fsdp2", TIMEOUT, cuda=False), ranks.propagate_errors():
+        commands.wait_for_main(lambda: time.sleep(1.5 * TIMEOUT))
+        ranks.barrier()
+        try:
+            commands.wait_for_main(fail)
+        except UserError as error:
+            print(error)
+    ranks.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
