@@ -7,13 +7,24 @@ import pytest
 from bench.update_ranks import CORES, compare
 from bench.update_step import Case
 
+# The smallest batch at which the bound holds with room: eight groups took 1.13 times the CPU time
+# of one process (single turns 1.07 to 1.19), four groups 1.25. With DTensors in AdamW and clipping,
+# which test_optim refuses, they took 1.21 and 1.29: this test would not see it.
+SMALLEST = Case(groups=8, members=10, length=64, pixels=560)
+
 
 def test_four_ranks_have_the_gradients_and_the_core_seconds_of_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """CPU time, since the clock's says nothing on a busy machine; a batch of a few seconds."""
+    """CPU time, since the clock's says nothing on a busy machine; both worlds take turns."""
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # of the processes that are started
-    found = compare(Case(8, 10, 64, 560), rounds=2, counts=(1, 4))
+    found = compare(SMALLEST, rounds=2, counts=(1, 4))
     # twice what two orders of summation in fp32 differ by in such a batch
-    assert found["gradient_difference_4"] < 1e-6
-    assert found["core_seconds_4"] <= CORES, found
+    apart = found["gradient_difference_4"]
+    assert apart < 1e-6, f"gradients of four ranks are {apart:.1e} of their norm from those of one"
+    ratio, more = found["core_seconds_4"], found["core_seconds_more_4"]
+    assert ratio <= CORES, (
+        f"four ranks take {ratio:.3f} times the CPU time of one process for {SMALLEST}, "
+        f"{more:.2f} s more; wanted at most {CORES} (1.07 to 1.19 when this was written, 0.3 to "
+        "0.4 s more)"
+    )

@@ -36,6 +36,7 @@ from rrgtrain.run.session import (
     sampler_of,
     start_policy,
 )
+from rrgtrain.run.stages import SPENT
 from rrgtrain.schema import Recipe
 from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, print_statistics, table_7
@@ -68,6 +69,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
         if ranks.is_main():
             run = RunDir.create(out, resume=_begun(recipe, out))
     with run:
+        rewards.spending.keep_in(out / SPENT)
         if recipe.select.method == "diversity":
             lengths = {"rl.max_new_tokens": recipe.rl.max_new_tokens}
             require_sampling(recipe, out / SERVED, lengths)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import copy
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 import torch
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
+from rrgtrain.dist import ranks
+from rrgtrain.dist.sharding import as_parameter
 from rrgtrain.errors import UserError
 from rrgtrain.train.optim import adamw, apply_step, learning_rate
 
@@ -95,3 +103,43 @@ def test_a_step_without_any_gradient_changes_nothing() -> None:
     before = copy.deepcopy(net.state_dict())
     assert apply_step(adamw(net, 0.1, 0.5), net.parameters(), 0.1, 1.0) == 0.0
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+
+
+class SeenDTensors(TorchFunctionMode):
+    """Names of the functions inside that are given a DTensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        flat = tree_leaves((args, kwargs or {}))
+        if any(isinstance(value, DTensor) for value in flat):
+            self.names.add(func.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_on_shards_computes_on_plain_tensors_what_one_on_whole_ones_does() -> None:
+    """A DTensor's operations go through Python: AdamW has ten a parameter, clipping three."""
+    ranks.join_alone(cuda=False)
+    try:
+        whole, sharded = model(), model()
+        fully_shard(sharded)
+        optimizers = [adamw(net, 0.1, 0.5) for net in (whole, sharded)]
+        for step in range(3):
+            norms = []
+            for net, optimizer in zip((whole, sharded), optimizers, strict=True):
+                for p in net.parameters():
+                    if p.requires_grad:
+                        torch.manual_seed(10 * step + p.shape[0])
+                        drawn = torch.randn(p.shape)
+                        p.grad = as_parameter(drawn, p)
+                mode = SeenDTensors()
+                with mode if step else nullcontext():  # the first makes the moments
+                    norms.append(apply_step(optimizer, net.parameters(), 0.1, 0.5))
+                assert mode.names <= {"__get__", "__set__", "is_complex"}
+            assert norms[0] == pytest.approx(norms[1], rel=1e-6)
+        for p, q in zip(whole.parameters(), sharded.parameters(), strict=True):
+            torch.testing.assert_close(q.full_tensor(), p)  # type: ignore[attr-defined]
+    finally:
+        ranks.close()
