@@ -173,7 +173,10 @@ class World:
 
 @contextmanager
 def worlds(case: Case, counts: tuple[int, ...] = WORLDS) -> Iterator[dict[int, World]]:
-    """Start worlds of so many ranks; with one of two, a batch has up to twice the case's groups."""
+    """Start worlds of so many ranks.
+
+    Beside a world of two, a batch has up to twice the case's groups.
+    """
     with tempfile.TemporaryDirectory() as home:
         place = checkpoint(Path(home), case, "tiny")
         most = 2 * case.groups if 2 in counts else case.groups
