@@ -24,6 +24,7 @@ WEIGHTS = "model.safetensors"
 TRAINED = "trained.safetensors"
 """What has been pushed since: the tensors that train."""
 ADAPTER = "adapter_model.safetensors"
+ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_ID = 1
 CHUNK = 32 << 20  # bytes mixed at a time, which bounds what a digest needs beside the tensors
 
@@ -119,18 +120,20 @@ class PushedWeights:
     def take_adapter(
         self,
         step: int,
-        config: dict[str, Any],
+        config: dict[str, Any] | None = None,
         directory: str | None = None,
         tensors: dict[str, Tensor] | None = None,
     ) -> dict[str, Any]:
         """Put an adapter in the place of the last one, and report as above.
 
-        tensors: by their names in peft's file. directory: vLLM has loaded it from there already;
-        only its digest is taken.
+        tensors: by their names in peft's file, with its configuration. directory: vLLM has loaded
+        it from there already; only its digest is taken.
         """
         received = self._begin(False)
+        if directory is not None:
+            config = json.loads((Path(directory) / ADAPTER_CONFIG).read_text())
         given = dict(_tensors_in(Path(directory) / ADAPTER)) if directory is not None else tensors
-        assert given is not None, "an adapter is given as tensors or in a directory"
+        assert given is not None and config is not None, "an adapter is given, or in a directory"
         for name, tensor in given.items():
             received.add(name, tensor.to(self.device))
         received.add("adapter_config", adapter_bytes(config))

@@ -6,9 +6,13 @@ There a missing vLLM is an error, not a skip.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.rrgtrain.policy.common import tiny_policy
+from tests.vllm.server import Server
 
 ASKED = os.environ.get("RRGKERN_VLLM") == "1"
 
@@ -25,3 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _global_state_stays() -> None:
     """Nothing is held against these tests: vLLM in the process sets variables of its own."""
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One for all modules: it takes adapters, and requests for the base go past them."""
+    made = Server(tmp_path_factory.mktemp("server"), tiny_policy(), adapters=8)
+    made.start()
+    try:
+        made.wait()
+        yield made
+    finally:
+        made.kill()

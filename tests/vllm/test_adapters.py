@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,10 +11,12 @@ import torch
 from rrgtrain.errors import UserError
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import SamplingRequest, VllmEngine, generate, sampling
+from rrgtrain.rollout import SamplingRequest, VllmEngine, VllmServerEngine, generate, sampling
+from rrgtrain.rollout.weights import Outbox
 from rrgtrain.schema import LoraSettings
 from tests.rrgtrain.policy.common import tiny_policy
-from tests.vllm.test_engines import LENGTH, STEPS, prompts_of, recomputed, seeds_for, tokens
+from tests.vllm.server import LENGTH, Server
+from tests.vllm.test_engines import STEPS, prompts_of, recomputed, seeds_for, tokens
 
 
 def adapted(dtype: torch.dtype) -> Policy:
@@ -33,20 +34,15 @@ def grow(policy: Policy) -> None:
                 weight.add_(0.05 * torch.randn(weight.shape, generator=generator))
 
 
-def started(policy: Policy, work: Path, **options: Any) -> Iterator[VllmEngine]:
-    made = VllmEngine(policy, work, max_model_len=LENGTH, memory=0.1, **options)
-    yield made
-    made.close()
-
-
-def test_greedy_tokens_follow_the_adapter(tmp_path: Path) -> None:
-    """Merged they are looked at in `test_engines.py`."""
-    policy = adapted(torch.float32)
-    asked = SamplingRequest(
+def greedy(policy: Policy) -> SamplingRequest:
+    return SamplingRequest(
         prompts_of(policy), group=2, max_new_tokens=STEPS, seeds=seeds_for(4, 2), greedy=True
     )
-    made = started(policy, tmp_path)
-    engine, said, digests = next(made), [], set()
+
+
+def followed(engine: VllmEngine | VllmServerEngine, policy: Policy) -> None:
+    """The trainer's tokens in two steps, of other weights each."""
+    asked, said, digests = greedy(policy), [], set()
     for step in (0, 1):
         with sampling(engine, policy, step):
             theirs = engine.generate(policy, asked)
@@ -55,31 +51,59 @@ def test_greedy_tokens_follow_the_adapter(tmp_path: Path) -> None:
         assert engine._pushed is not None
         digests.add(engine._pushed.digest)
         assert engine._pushed.held != (None,), "what it computes the adapter with is seen"
-        grow(policy)
+        if step == 0:
+            grow(policy)
     assert said[0] != said[1] and len(digests) == 2
+
+
+def test_greedy_tokens_follow_the_adapter(tmp_path: Path) -> None:
+    """Merged they are looked at in `test_engines.py`."""
+    policy = adapted(torch.float32)
+    engine = VllmEngine(policy, tmp_path, max_model_len=LENGTH, memory=0.1)
+    followed(engine, policy)
     # an adapter that something else has changed
     model = engine._llm.llm_engine.model_executor.driver_worker.worker.model_runner.get_model()
     stacks = [m.lora_b_stacked for m in model.modules() if hasattr(m, "lora_b_stacked")]
     stacks[0][0].mul_(2)
     with pytest.raises(UserError, match="have changed while it sampled"):
-        engine.generate(policy, asked)
-    list(made)
+        engine.generate(policy, greedy(policy))
+    engine.close()
+
+
+def test_a_server_follows_the_adapter(server: Server, tmp_path: Path) -> None:
+    policy = adapted(torch.float32)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*takes no adapter")
+        engine = VllmServerEngine(server.url, tmp_path / "a", wait=240.0)
+        followed(engine, policy)
+    assert engine._outbox is not None and engine._outbox.adapter
+    # the next run has the same adapter, and a rank more than the server has room for
+    again = VllmServerEngine(server.url, tmp_path / "b", wait=240.0)
+    with sampling(again, policy, 0):
+        assert tokens(again.generate(policy, greedy(policy))) == tokens(
+            generate(policy, greedy(policy))
+        )
+    wide = tiny_policy(dtype=torch.float32)
+    add_lora(wide, LoraSettings(rank=12), 0)
+    with pytest.raises(UserError, match="does not load the adapter .*rank 12.*--max-lora-rank"):
+        VllmServerEngine(server.url, tmp_path / "c", wait=240.0).update(wide, 0)
 
 
 def test_the_gap_in_bf16_as_an_adapter_and_merged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    gaps = {}
+    policy = adapted(torch.bfloat16)
+    engine = VllmEngine(policy, tmp_path, max_model_len=LENGTH, memory=0.1)
+    prompts, gaps = prompts_of(policy), {}
+    asked = SamplingRequest(prompts, group=8, max_new_tokens=STEPS, seeds=seeds_for(4, 8))
     for adapter in (True, False):
-        policy = adapted(torch.bfloat16)
-        made = started(policy, tmp_path, adapter=adapter)
-        engine, prompts = next(made), prompts_of(policy)
-        asked = SamplingRequest(prompts, group=8, max_new_tokens=STEPS, seeds=seeds_for(4, 8))
-        with sampling(engine, policy, 0):
+        # requests that name no adapter go past those layers
+        engine._lora, engine._outbox = adapter, Outbox(adapter=adapter)
+        with sampling(engine, policy, int(adapter)):
             rollouts = engine.generate(policy, asked)
         seen = torch.cat([r.logps for g in rollouts for r in g])
         gaps[adapter] = float((seen - recomputed(policy, prompts, rollouts, 1.0)).abs().mean())
-        list(made)
+    engine.close()
     with capsys.disabled():
         print(f"\nmean gap in bf16: as an adapter {gaps[True]:.4f}, merged {gaps[False]:.4f} nats")
     assert all(0 < gap < 0.1 for gap in gaps.values())

@@ -3,13 +3,7 @@ log-probs of the training forward, new weights at once."""
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -34,73 +28,15 @@ from rrgtrain.rollout import (
     VllmServerEngine,
     generate,
 )
-from rrgtrain.rollout.vllm_engine import save_for_serving
-from rrgtrain.rollout.vllm_server import serve_command
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from tests.rrgtrain.common import policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import prompt, tiny_policy
+from tests.vllm.server import LENGTH, Server
 
-LENGTH = 256
 STEPS = 40
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class Server:
-    """A real `vllm serve` of a tiny policy, started by the command that errors print."""
-
-    def __init__(self, work: Path, policy: Policy) -> None:
-        self.log = work / "log"
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        checkpoint = save_for_serving(policy, work / "checkpoint")
-        self.command = serve_command(checkpoint, port=self.port, dtype="float32")
-        self.command += f" --max-model-len {LENGTH} --gpu-memory-utilization 0.1 --enforce-eager"
-        self.command += """ --limit-mm-per-prompt '{"image": 3}'"""
-
-    def start(self) -> None:
-        home = Path(sys.executable).parent
-        environment = {**os.environ, "PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
-        with self.log.open("a") as log:
-            self.process = subprocess.Popen(
-                ["bash", "-c", f"exec env {self.command}"],
-                env=environment,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def wait(self) -> None:
-        for _ in range(1200):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.5)
-            assert self.process.poll() is None, self.log.read_text()[-2000:]
-        raise AssertionError(self.log.read_text()[-2000:])
-
-    def kill(self) -> None:
-        """The server and its workers, which have a session of their own."""
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(60)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    made = Server(tmp_path_factory.mktemp("server"), tiny_policy())
-    made.start()
-    try:
-        made.wait()
-        yield made
-    finally:
-        made.kill()
 
 
 @pytest.fixture(scope="module", params=["in process", "server"])
@@ -110,7 +46,8 @@ def engine(
     work = tmp_path_factory.mktemp("weights")
     made: RolloutEngine
     if request.param == "server":
-        made = VllmServerEngine(request.getfixturevalue("server").url, work, wait=240.0)
+        url = request.getfixturevalue("server").url
+        made = VllmServerEngine(url, work, wait=240.0, adapter=False)
     else:
         made = VllmEngine(tiny_policy(), work, max_model_len=LENGTH, memory=0.1)
     yield made

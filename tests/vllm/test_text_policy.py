@@ -10,7 +10,8 @@ import torch
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rollout import RolloutEngine, SamplingRequest, VllmEngine, VllmServerEngine, generate
 from tests.rrgtrain.policy.common import Policy, prompt, text_policy
-from tests.vllm.test_engines import LENGTH, STEPS, Server, recomputed, seeds_for, tokens
+from tests.vllm.server import LENGTH, Server
+from tests.vllm.test_engines import STEPS, recomputed, seeds_for, tokens
 
 
 @pytest.fixture(scope="module", params=["in process", "server"])

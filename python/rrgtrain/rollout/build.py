@@ -40,5 +40,7 @@ def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngi
             adapter=settings.lora == "adapter",
         )
     if settings.engine == "vllm_server":
-        return VllmServerEngine(settings.url, directory, wait=settings.wait)
+        return VllmServerEngine(
+            settings.url, directory, wait=settings.wait, adapter=settings.lora == "adapter"
+        )
     return TransformersEngine()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from collections import deque
@@ -33,7 +34,7 @@ from rrgtrain.rollout.weights import (
     lora_room,
     takes_adapter,
 )
-from rrgtrain.vllm_worker import ADAPTER_ID, WEIGHTS, PushedWeights
+from rrgtrain.vllm_worker import ADAPTER, ADAPTER_CONFIG, ADAPTER_ID, WEIGHTS, PushedWeights
 
 EXTENSION = f"{PushedWeights.__module__}.{PushedWeights.__qualname__}"
 SAMPLER = "vLLM in this process"
@@ -145,8 +146,9 @@ class VllmEngine:
         return self._pushed
 
     def _push(self, policy: Policy, step: int) -> list[dict[str, Any]]:
-        whole, reports = self._outbox.whole, []
-        if whole or not self._lora:
+        reports = []
+        if self._outbox.sends_base(policy) or not self._lora:
+            whole = self._outbox.whole
             tensors = self._outbox.base(policy)
             told = {"step": step, "tensors": tensors, "whole": whole}
             reports = self._llm.collective_rpc("take_weights", kwargs=told)
@@ -205,7 +207,7 @@ class VllmEngine:
             )
 
     def release(self) -> None:
-        """Put vLLM to sleep, on a GPU.
+        """Put vLLM to sleep, on a GPU; unmeasured there, the calls are held on a stub.
 
         Level 1 keeps the weights in host memory, which what does not train needs; where the next
         update brings all of them, level 2 throws them away.
@@ -286,6 +288,13 @@ def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
     partial = path.with_name(f"{path.name}.partial")
     save_file(whole, partial, metadata={"format": "pt"})
     partial.replace(path)
+
+
+def save_adapter(policy: Policy, directory: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write an adapter as peft does, which is as vLLM reads one."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_tensors(tensors, directory / ADAPTER)
+    (directory / ADAPTER_CONFIG).write_text(json.dumps(adapter_config(policy)))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,20 +31,23 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
-from rrgtrain.rollout.vllm_engine import EXTENSION, save_configuration, write_tensors
+from rrgtrain.rollout.vllm_engine import EXTENSION, save_adapter, save_configuration, write_tensors
 from rrgtrain.rollout.vllm_prompts import (
     VllmPrompt,
     rollout,
     sampling_arguments,
     vllm_prompts,
 )
-from rrgtrain.rollout.weights import Outbox
+from rrgtrain.rollout.weights import Outbox, lora_room, takes_adapter
 from rrgtrain.util.stop import stopping
 from rrgtrain.vllm_worker import TRAINED, WEIGHTS
 
 # from a proxy before a server that is gone or loads
 GONE = (502, 503, 504)
 BUSY = (429, 500)
+# One adapter at a time, by a name that its digest ends.
+SERVED = "rrgtrain-"
+SERVED_ADAPTER = "adapter"  # the directory in that of the weights
 # A server that goes away as often within one batch of rollouts is not waited for any more.
 TRIES = 3
 
@@ -65,6 +69,9 @@ class VllmServerEngine:
     told to load it, with `PushedWeights` in its workers, and says which weights it took, after
     every batch too. Its prefix cache is emptied with that. A server that goes away is waited for,
     told the weights again, and asked for the whole batch again, whose seeds give the same reports.
+
+    An adapter goes beside them: vLLM loads it itself (`/v1/load_lora_adapter`) under a name of its
+    own, which requests ask for, and `PushedWeights` digests what was loaded.
     """
 
     own_kernels = True
@@ -77,6 +84,7 @@ class VllmServerEngine:
         concurrency: int = 64,
         timeout: float = 600.0,
         wait: float = 300.0,
+        adapter: bool = True,
     ) -> None:
         """
         Args:
@@ -85,6 +93,7 @@ class VllmServerEngine:
             concurrency: requests under way at a time.
             timeout: seconds until one request counts as failed.
             wait: seconds for which a server that does not answer is asked again.
+            adapter: send a LoRA as one, where the server takes it.
 
         Raises:
             UserError: nothing answers at the url for `wait` seconds, or the server lacks the
@@ -96,8 +105,9 @@ class VllmServerEngine:
         self._concurrency, self._timeout, self._wait = concurrency, timeout, wait
         self._pushed: Pushed | None = None
         self._step: int | None = None
-        self._outbox = Outbox()
-        self._told = False
+        self._outbox: Outbox | None = None
+        self._told, self._adapter = False, adapter
+        self._takes_adapters = False
         self._whole(self._try)
 
     def update(self, policy: Policy, step: int | None = None) -> Pushed | None:
@@ -105,17 +115,24 @@ class VllmServerEngine:
         if self._pushed is not None and step is not None and step == self._step:
             return self._pushed
         self._step = None
-        before, whole = self._pushed, self._outbox.whole or self._pushed is None
+        before, outbox = self._pushed, self._outbox
+        if outbox is None:
+            outbox = self._outbox = Outbox(adapter=self._sends_adapter(policy))
+        sends, whole = outbox.sends_base(policy), outbox.whole
         with ranks.inseparable():  # a signal between two parts would leave the others waiting
-            tensors = {n: t.cpu() for n, t in self._outbox.base(policy) if ranks.is_main()}
+            tensors = {n: t.cpu() for n, t in outbox.base(policy) if ranks.is_main()}
+            lora = outbox.lora(policy) if outbox.adapter else {}
         pushed: Pushed | None = None
         if ranks.is_main():
             if before is None:
                 save_configuration(policy, self._directory)
-            write_tensors(tensors, self._directory / (WEIGHTS if whole else TRAINED))
+            if sends or not outbox.adapter:
+                write_tensors(tensors, self._directory / (WEIGHTS if whole else TRAINED))
             if whole:
                 (self._directory / TRAINED).unlink(missing_ok=True)
-            self._pushed, self._told = Pushed(step or 0, self._outbox.digest.value), False
+            if outbox.adapter:
+                save_adapter(policy, self._directory / SERVED_ADAPTER, lora)
+            self._pushed, self._told = Pushed(step or 0, outbox.digest.value), False
             self._whole(lambda: self._tell(before))
             pushed = self._pushed
         self._pushed, self._told, self._step = ranks.broadcast_from_main(pushed), True, step
@@ -125,7 +142,9 @@ class VllmServerEngine:
         """UserError for a server that cannot be pushed to."""
         self._post("/reset_prefix_cache", None)
         try:
-            self._ask(self._request("/collective_rpc", {"method": "weights_taken"}))
+            answer = self._ask(self._request("/collective_rpc", {"method": "weights_taken"}))
+            reports = (answer or {}).get("results", [])
+            self._takes_adapters = all(report.get("adapters") for report in reports)
         except _Gone:
             raise
         except _NotNow as failed:
@@ -134,6 +153,19 @@ class VllmServerEngine:
                 f"); start it where rrgtrain is on the path, with `{serve_command('CHECKPOINT')}`"
             ) from failed
 
+    def _sends_adapter(self, policy: Policy) -> bool:
+        """Tell if a LoRA goes as one; warns where the server is why not."""
+        if not (self._adapter and takes_adapter(policy)):
+            return False
+        if not self._takes_adapters:
+            command = serve_command("CHECKPOINT", adapters=lora_room(policy))
+            warnings.warn(
+                f"{self._name} takes no adapters: this one is merged into copies; say "
+                f"rollout.lora=merged, or start the server with `{command}`",
+                stacklevel=3,
+            )
+        return self._takes_adapters
+
     def _tell(self, before: Pushed | None = None) -> None:
         """The weights in the directory, unless the server has them or there are none yet.
 
@@ -141,20 +173,57 @@ class VllmServerEngine:
         """
         if self._told or self._pushed is None:
             return
-        step, directory = self._pushed.step, str(self._directory)
-        told: dict[str, Any] = {"step": step, "directory": directory}
-        later = {**told, "file": TRAINED, "whole": False}
-        changed = (self._directory / TRAINED).exists()
-        reports = self._workers("take_weights", **(later if changed else told))
-        if changed and any(report["digest"] != self._pushed.digest for report in reports):
+        told: dict[str, Any] = {"step": self._pushed.step, "directory": str(self._directory)}
+        reports = [] if before is None else self._tell_changes(told)
+        if any(report["digest"] != self._pushed.digest for report in reports) or not reports:
             # It has started anew, or samples for others too: it lacks what does not train.
-            self._workers("take_weights", **told)
-            reports = self._workers("take_weights", **later)
+            reports = self._workers("take_weights", **told)
+            reports = self._tell_changes(told) or reports
         self._pushed = require_taken(self._pushed, reports, before, self._name)
         # The workers drop their caches with a reload; the scheduler has to learn of it.
         self._post("/reset_encoder_cache", None)
         self._post("/reset_prefix_cache", None)
         self._told = True
+
+    def _tell_changes(self, told: dict[str, Any]) -> list[dict[str, Any]]:
+        """What the workers report of all pushed since the whole; empty where nothing was."""
+        reports = []
+        if (self._directory / TRAINED).exists():
+            reports = self._workers("take_weights", **told, file=TRAINED, whole=False)
+        name = self._served_adapter()
+        if name is None:
+            return reports
+        adapter = str(self._directory / SERVED_ADAPTER)
+        served = self._models()
+        for other in served - {name}:
+            self._post("/v1/unload_lora_adapter", {"lora_name": other})
+        if name not in served:
+            try:
+                load = {"lora_name": name, "lora_path": adapter}
+                self._ask(self._request("/v1/load_lora_adapter", load))
+            except _Gone:
+                raise
+            except (_NotNow, UserError) as refused:
+                # another rank may have been first, after a restart
+                if name not in self._models():
+                    raise UserError(
+                        f"{self._name} does not load the adapter ({refused}); say "
+                        "rollout.lora=merged, or give it room: --max-lora-rank, and "
+                        "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 in its environment"
+                    ) from refused
+        return self._workers("take_adapter", step=told["step"], directory=adapter)
+
+    def _served_adapter(self) -> str | None:
+        """The model that requests ask for, other than the base."""
+        if self._pushed is None or self._outbox is None or not self._outbox.adapter:
+            return None
+        return f"{SERVED}{self._pushed.digest}"
+
+    def _models(self) -> set[str]:
+        """The trainers' adapters that the server has."""
+        answer = self._patiently(urllib.request.Request(f"{self._url}/v1/models")) or {}
+        names = {str(model["id"]) for model in answer.get("data", [])}
+        return {name for name in names if name.startswith(SERVED)}
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         encoded = vllm_prompts(policy, request.prompts, request.vision_cache)
@@ -162,12 +231,16 @@ class VllmServerEngine:
         # A prompt's images are sent once: vLLM draws member m from the first one's seed + m. It
         # takes greedy requests for one member only, which all of them are.
         drawn = 1 if request.greedy else request.group
+        adapter = self._served_adapter()
+        model = {} if adapter is None else {"model": adapter}
 
         def one(b: int) -> list[Rollout]:
             arguments = sampling_arguments(policy, request, request.seeds[b][0] % 2**62)
             del arguments["detokenize"]
             arguments.update(n=drawn, logprobs=True, return_token_ids=True)
-            answer = self._post("/v1/chat/completions", {"messages": turns[b], **arguments})
+            answer = self._post(
+                "/v1/chat/completions", {"messages": turns[b], **model, **arguments}
+            )
             members = []
             for choice in sorted(answer["choices"], key=lambda choice: int(choice["index"])):
                 content = (choice.get("logprobs") or {}).get("content") or []
@@ -246,18 +319,21 @@ class VllmServerEngine:
         return urllib.request.Request(self._url + path, data, headers, method="POST")
 
     def _post(self, path: str, body: dict[str, Any] | None) -> Any:
+        return self._patiently(self._request(path, body))
+
+    def _patiently(self, request: urllib.request.Request) -> Any:
         """The answer; a server that is busy is asked again for `wait` seconds."""
         begin, pause = time.monotonic(), 0.2
         while True:
             try:
-                return self._ask(self._request(path, body))
+                return self._ask(request)
             except _Gone:
                 raise
             except _NotNow as error:
                 if time.monotonic() - begin + pause > self._wait:
                     raise UserError(
-                        f"vLLM at {self._shown}{path} was busy for {self._wait:g} s ({error}); "
-                        "look at its log, then resume"
+                        f"vLLM at {self._shown}{request.selector} was busy for {self._wait:g} s "
+                        f"({error}); look at its log, then resume"
                     ) from error
             time.sleep(pause)
             pause = min(2 * pause, 10.0)
@@ -286,12 +362,19 @@ class VllmServerEngine:
             raise _Gone(str(error) or type(error).__name__) from error
 
 
-def serve_command(checkpoint: str | Path, *, port: int = 8000, dtype: str = "bfloat16") -> str:
-    """The command that starts a server this client can use."""
+def serve_command(
+    checkpoint: str | Path, *, port: int = 8000, dtype: str = "bfloat16", adapters: int = 0
+) -> str:
+    """The command that starts a server this client can use.
+
+    adapters: the rank up to which it takes a LoRA as one; 0 for merged ones alone.
+    """
+    allowed = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1 " if adapters else ""
+    room = f" --enable-lora --max-lora-rank {adapters}" if adapters else ""
     return (
-        f"VLLM_SERVER_DEV_MODE=1 vllm serve {checkpoint} --port {port} --dtype {dtype} "
+        f"VLLM_SERVER_DEV_MODE=1 {allowed}vllm serve {checkpoint} --port {port} --dtype {dtype} "
         f"--worker-extension-cls {EXTENSION} --enable-mm-embeds "
-        "--logprobs-mode processed_logprobs --generation-config vllm"
+        f"--logprobs-mode processed_logprobs --generation-config vllm{room}"
     )
 
 

@@ -44,6 +44,12 @@ class Outbox:
     """Every push brings all that the sampler holds."""
     _of: Any = None
 
+    def sends_base(self, policy: Policy) -> bool:
+        """Tell if the next push brings anything but the adapter."""
+        self.whole |= self._of is None or self._of() is not policy.model
+        changed = _trained(policy, adapters=not self.adapter)
+        return self.whole or not changed.isdisjoint(_served(policy))
+
     @torch.no_grad()
     def base(self, policy: Policy) -> Iterator[tuple[str, Tensor]]:
         """Yield names and tensors in `policy.dtype`, gathering one decoder layer after the other.
@@ -114,6 +120,8 @@ def adapter_config(policy: Policy) -> dict[str, Any]:
     if not configs:
         return {}
     told: dict[str, Any] = configs["default"].to_dict()
+    # vLLM refuses those that change the base (PiSSA and others); it is sent the changed one
+    told["init_lora_weights"] = True
     return {key: sorted(v) if isinstance(v, set) else v for key, v in told.items()}
 
 
@@ -129,6 +137,8 @@ def takes_adapter(policy: Policy) -> bool:
             ("biases", config.get("lora_bias") or config.get("bias") != "none"),
             ("whole modules", config.get("modules_to_save")),
             ("a part in the vision tower", _adapts_tower(policy)),
+            # in other places vLLM wants other names, or ignores it
+            ("a part outside the decoder's layers", _adapts_ends(policy)),
         )
         if has
     ]
@@ -155,6 +165,15 @@ def _adapts_tower(policy: Policy) -> bool:
     tower = _tower(policy)
     return bool(tower) and any(
         ".lora_" in name and name.startswith(tower) for name in _state(policy.backbone)
+    )
+
+
+def _adapts_ends(policy: Policy) -> bool:
+    """Tell if embeddings or the head have a part of the adapter."""
+    tower = _tower(policy) or "\0"
+    return any(
+        ".lora_" in name and ".layers." not in name and not name.startswith(tower)
+        for name in _state(policy.backbone)
     )
 
 

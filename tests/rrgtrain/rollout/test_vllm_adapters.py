@@ -1,0 +1,178 @@
+"""An adapter sent to vLLM as one: a server loads it by itself; what trains beside it goes too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
+from rrgtrain.rollout import SamplingRequest, VllmEngine, VllmServerEngine, generate
+from rrgtrain.rollout.weights import adapter_config, takes_adapter
+from rrgtrain.schema import LoraSettings
+from tests.rrgtrain.policy.common import prompt, tiny_directory
+from tests.rrgtrain.rollout import stub_vllm
+from tests.rrgtrain.rollout.served import CHAT, LOAD, WORKERS, Served
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    made = Served(tiny_directory())
+    made.adapters = True
+    with made:
+        yield made
+
+
+def adapted() -> Policy:
+    policy = load_policy(tiny_directory(), freeze_vision=True)
+    add_lora(policy, LoraSettings(rank=2), 0)
+    grow(policy)
+    return policy
+
+
+def grow(policy: Policy) -> None:
+    with torch.no_grad():
+        for name, weight in policy.model.named_parameters():
+            if "lora_B" in name:
+                weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)))
+
+
+def request(policy: Policy) -> SamplingRequest:
+    prompts = [prompt(policy, "s", 1), prompt(policy, "ss", 0)]
+    return SamplingRequest(prompts, group=2, max_new_tokens=8, seeds=[[1, 2], [3, 4]], greedy=True)
+
+
+def ids(engine: VllmServerEngine | None, policy: Policy) -> list[list[list[int]]]:
+    sampled = generate if engine is None else engine.generate
+    return [[r.ids.tolist() for r in group] for group in sampled(policy, request(policy))]
+
+
+def test_a_server_loads_the_adapter_of_each_step_and_the_base_once(
+    served: Served, tmp_path: Path
+) -> None:
+    policy = adapted()
+    engine, found = VllmServerEngine(served.url, tmp_path, wait=20.0), []
+    for step in (0, 1):
+        pushed = engine.update(policy, step)
+        assert pushed is not None and served.loaded.keys() == {f"rrgtrain-{pushed.digest}"}
+        found.append(ids(engine, policy))
+        assert found[-1] == ids(None, policy)
+        grow(policy)
+    assert found[0] != found[1]
+    assert not (tmp_path / "trained.safetensors").exists()
+    # whole, adapter and report; adapter and report
+    assert served.asked[WORKERS] == 1 + 3 + 2
+
+
+@pytest.mark.parametrize(
+    "dies",
+    [[(CHAT, 1)], [(LOAD, 2)], [(WORKERS, 5)], [("/v1/models", 2)]],
+    ids=str,
+)
+def test_a_server_that_starts_anew_between_two_pushes_gets_base_and_adapter(
+    dies: list, served: Served, tmp_path: Path
+) -> None:
+    policy = adapted()
+    with torch.no_grad():
+        policy.language_model.layers[0].mlp.up_proj.base_layer.weight.mul_(-2)
+    engine = VllmServerEngine(served.url, tmp_path, wait=20.0)
+    engine.update(policy, 0)
+    ids(engine, policy)
+    grow(policy)
+    served.back = 0.2
+    if dies == [(CHAT, 1)]:
+        served.stop()  # unseen, before the second push
+        served.start()
+        dies = []
+    served.dies = dies.copy()
+    engine.update(policy, 1)
+    assert ids(engine, policy) == ids(None, policy)
+    assert served.dies == [] and served.lives > 1
+
+
+def test_an_adapter_that_another_rank_or_run_has_loaded_serves(
+    served: Served, tmp_path: Path
+) -> None:
+    policy = adapted()
+    for part in ("a", "b"):
+        engine = VllmServerEngine(served.url, tmp_path / part, wait=20.0)
+        engine.update(policy, 0)
+        assert ids(engine, policy) == ids(None, policy)
+    assert len(served.loaded) == 1
+
+
+def test_a_server_without_adapters_gets_it_merged_and_that_is_told(tmp_path: Path) -> None:
+    policy = adapted()
+    with Served(tiny_directory()) as served:
+        engine = VllmServerEngine(served.url, tmp_path, wait=20.0)
+        with pytest.warns(
+            UserWarning, match="takes no adapters: .*--enable-lora --max-lora-rank 8"
+        ):
+            engine.update(policy, 0)
+        assert ids(engine, policy) == ids(None, policy)
+        assert served.loaded == {}
+
+
+def test_an_adapter_that_the_server_refuses_is_told_at_once(served: Served, tmp_path: Path) -> None:
+    engine = VllmServerEngine(served.url, tmp_path, wait=600.0)
+    served.says = {LOAD: [500]}
+    with pytest.raises(UserError, match="does not load the adapter .*said so.*--max-lora-rank"):
+        engine.update(adapted(), 0)
+
+
+def test_merged_where_the_recipe_says_so(served: Served, tmp_path: Path) -> None:
+    policy = adapted()
+    engine = VllmServerEngine(served.url, tmp_path, wait=20.0, adapter=False)
+    engine.update(policy, 0)
+    assert ids(engine, policy) == ids(None, policy)
+    assert served.loaded == {}
+
+
+def test_what_trains_beside_an_adapter_is_pushed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loaded policy may train its head or a norm beside the adapter."""
+    stub_vllm.install(monkeypatch)
+    policy = adapted()
+    norm = policy.language_model.norm.weight
+    norm.requires_grad_(True)
+    engine = VllmEngine(policy, tmp_path, max_model_len=512)
+    for step in (0, 1):
+        engine.update(policy, step)
+        own = dict(engine._llm.worker.policy.language_model.named_parameters())
+        torch.testing.assert_close(own["norm.weight"], norm)
+        with torch.no_grad():
+            norm.mul_(1.5)
+
+
+def test_another_model_is_pushed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub_vllm.install(monkeypatch)
+    policy, other = adapted(), adapted()
+    engine = VllmEngine(policy, tmp_path, max_model_len=512)
+    engine.update(policy, 0)
+    with torch.no_grad():
+        other.language_model.norm.weight.mul_(1.5)
+    engine.update(other, 1)
+    own = dict(engine._llm.worker.policy.language_model.named_parameters())
+    torch.testing.assert_close(own["norm.weight"], other.language_model.norm.weight)
+
+
+@pytest.mark.parametrize("targets", [["q_proj", "lm_head"], ["q_proj", "embed_tokens"]], ids=str)
+def test_an_adapter_of_embeddings_or_head_is_merged(targets: list[str]) -> None:
+    policy = load_policy(tiny_directory())
+    policy.model = get_peft_model(policy.model, LoraConfig(r=2, target_modules=targets))
+    with pytest.warns(UserWarning, match="a part outside the decoder's layers: it is merged"):
+        assert not takes_adapter(policy)
+
+
+def test_an_adapter_that_has_changed_the_base_is_sent_with_that_base() -> None:
+    policy = load_policy(tiny_directory())
+    config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights="pissa")
+    policy.model = get_peft_model(policy.model, config)
+    assert takes_adapter(policy) and adapter_config(policy)["init_lora_weights"] is True

@@ -1,0 +1,62 @@
+"""`vllm serve` as a child process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rrgtrain.policy.policy import Policy
+from rrgtrain.rollout.vllm_engine import save_for_serving
+from rrgtrain.rollout.vllm_server import serve_command
+
+LENGTH = 256
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Server:
+    """A real `vllm serve` of a tiny policy, started by the command that errors print."""
+
+    def __init__(self, work: Path, policy: Policy, *, adapters: int = 0) -> None:
+        self.log = work / "log"
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        checkpoint = save_for_serving(policy, work / "checkpoint")
+        self.command = serve_command(checkpoint, port=self.port, dtype="float32", adapters=adapters)
+        self.command += f" --max-model-len {LENGTH} --gpu-memory-utilization 0.1 --enforce-eager"
+        self.command += """ --limit-mm-per-prompt '{"image": 3}'"""
+
+    def start(self) -> None:
+        home = Path(sys.executable).parent
+        environment = {**os.environ, "PATH": f"{home}{os.pathsep}{os.environ['PATH']}"}
+        with self.log.open("a") as log:
+            self.process = subprocess.Popen(
+                ["bash", "-c", f"exec env {self.command}"],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def wait(self) -> None:
+        for _ in range(1200):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.5)
+            assert self.process.poll() is None, self.log.read_text()[-2000:]
+        raise AssertionError(self.log.read_text()[-2000:])
+
+    def kill(self) -> None:
+        """The server and its workers, which have a session of their own."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(60)
