@@ -98,7 +98,7 @@ def test_the_gap_in_bf16_as_an_adapter_and_merged(
     asked = SamplingRequest(prompts, group=8, max_new_tokens=STEPS, seeds=seeds_for(4, 8))
     for adapter in (True, False):
         # requests that name no adapter go past those layers
-        engine._lora, engine._outbox = adapter, Outbox(adapter=adapter)
+        engine._lora, engine._outbox, engine._pushed = adapter, Outbox(adapter=adapter), None
         with sampling(engine, policy, int(adapter)):
             rollouts = engine.generate(policy, asked)
         seen = torch.cat([r.logps for g in rollouts for r in g])

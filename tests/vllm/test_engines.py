@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,20 @@ def test_greedy_tokens_are_the_trainers_and_follow_the_weights(engine: RolloutEn
     changed, expected = both_greedy(engine, policy)
     assert changed == expected
     assert changed != theirs
+
+
+def test_where_little_trains_its_neighbours_go_along(engine: RolloutEngine) -> None:
+    policy = tiny_policy()
+    policy.model.requires_grad_(False)
+    said = [both_greedy(engine, policy)[0]]
+    for part in ("layers.1.self_attn.q_proj", "embed_tokens", "layers.0.mlp.down_proj", "norm"):
+        policy.model.requires_grad_(False)
+        with torch.no_grad():
+            policy.language_model.get_submodule(part).requires_grad_(True).weight.mul_(-1.5)
+        theirs, ours = both_greedy(engine, policy)
+        assert theirs == ours, part
+        said.append(theirs)
+    assert all(a != b for a, b in pairwise(said))
 
 
 def test_the_vision_tower_is_the_trainers(engine: RolloutEngine) -> None:

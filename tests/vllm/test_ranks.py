@@ -29,6 +29,7 @@ def test_each_rank_has_an_engine_of_its_own_that_samples_the_trainers_tokens(
         assert told["backend"] == "external_launcher" and told["world"] == 2
         assert told["theirs"] == told["ours"]
         assert told["theirs"][0] != told["theirs"][2], "the second step has other weights"
+        assert told["theirs"][4] != told["theirs"][2], "of a second engine, after the first's end"
         assert told["after"] == [0, 1], "the trainer's process group outlives the engine"
         assert told["pushes"] == ["take_weights"] * 2, "one a step"
 
