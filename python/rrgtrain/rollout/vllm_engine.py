@@ -103,6 +103,8 @@ class VllmEngine:
         with ranks.main_first():
             if ranks.is_main():
                 save_configuration(policy, directory)
+        # one rank alone has no process group, and vLLM opens one
+        self._opened_group = not torch.distributed.is_initialized()
         # vLLM seeds every generator of the process it lives in.
         with _random_states_kept(), _launcher_kept(), ranks.inseparable():
             self._llm = LLM(
@@ -227,10 +229,13 @@ class VllmEngine:
         """
         executor = getattr(self._llm.llm_engine, "model_executor", None)
         if executor is not None:
-            from vllm.distributed import destroy_model_parallel
+            from vllm.distributed import destroy_distributed_environment, destroy_model_parallel
 
             executor.shutdown()
             destroy_model_parallel()
+            if self._opened_group:
+                # else the next engine would take it for open
+                destroy_distributed_environment()
             # the same shutdown again, once the engine is collected
             self._llm.llm_engine.engine_core._finalizer.detach()
 
