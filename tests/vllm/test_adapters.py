@@ -12,7 +12,6 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout import SamplingRequest, VllmEngine, VllmServerEngine, generate, sampling
-from rrgtrain.rollout.weights import Outbox
 from rrgtrain.schema import LoraSettings
 from tests.rrgtrain.policy.common import tiny_policy
 from tests.vllm.server import LENGTH, Server
@@ -96,9 +95,10 @@ def test_the_gap_in_bf16_as_an_adapter_and_merged(
     engine = VllmEngine(policy, tmp_path, max_model_len=LENGTH, memory=0.1)
     prompts, gaps = prompts_of(policy), {}
     asked = SamplingRequest(prompts, group=8, max_new_tokens=STEPS, seeds=seeds_for(4, 8))
+    outbox = type(engine._outbox)
     for adapter in (True, False):
         # requests that name no adapter go past those layers
-        engine._lora, engine._outbox, engine._pushed = adapter, Outbox(adapter=adapter), None
+        engine._lora, engine._outbox, engine._pushed = adapter, outbox(adapter=adapter), None
         with sampling(engine, policy, int(adapter)):
             rollouts = engine.generate(policy, asked)
         seen = torch.cat([r.logps for g in rollouts for r in g])

@@ -209,7 +209,7 @@ class VllmEngine:
             )
 
     def release(self) -> None:
-        """Put vLLM to sleep, on a GPU; unmeasured there, the calls are held on a stub.
+        """Put vLLM to sleep, on a GPU (unmeasured).
 
         Level 1 keeps the weights in host memory, which what does not train needs; where the next
         update brings all of them, level 2 throws them away.

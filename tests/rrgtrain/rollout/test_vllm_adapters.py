@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout import SamplingRequest, VllmEngine, VllmServerEngine, generate
-from rrgtrain.rollout.weights import adapter_config, takes_adapter
 from rrgtrain.schema import LoraSettings
 from tests.rrgtrain.policy.common import prompt, tiny_directory
 from tests.rrgtrain.rollout import stub_vllm
@@ -164,15 +164,24 @@ def test_another_model_is_pushed_whole(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("targets", [["q_proj", "lm_head"], ["q_proj", "embed_tokens"]], ids=str)
-def test_an_adapter_of_embeddings_or_head_is_merged(targets: list[str]) -> None:
+def test_an_adapter_of_embeddings_or_head_is_merged(
+    targets: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub_vllm.install(monkeypatch)
     policy = load_policy(tiny_directory())
     policy.model = get_peft_model(policy.model, LoraConfig(r=2, target_modules=targets))
     with pytest.warns(UserWarning, match="a part outside the decoder's layers: it is merged"):
-        assert not takes_adapter(policy)
+        assert not VllmEngine(policy, tmp_path, max_model_len=512)._lora
 
 
-def test_an_adapter_that_has_changed_the_base_is_sent_with_that_base() -> None:
+def test_an_adapter_that_has_changed_the_base_is_sent_with_that_base(
+    served: Served, tmp_path: Path
+) -> None:
     policy = load_policy(tiny_directory())
     config = LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights="pissa")
     policy.model = get_peft_model(policy.model, config)
-    assert takes_adapter(policy) and adapter_config(policy)["init_lora_weights"] is True
+    engine = VllmServerEngine(served.url, tmp_path, wait=20.0)
+    engine.update(policy, 0)
+    written = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert written["init_lora_weights"] is True
+    assert ids(engine, policy) == ids(None, policy)
