@@ -14,7 +14,7 @@ from bench import cpu_gates
 from rrgkern import csrc
 
 ROOT = Path(__file__).parents[2]
-# Times as fast as eager. A quiet machine with AVX-512 has 12, 7, 19, 16, 2.7 and 2.6.
+# Times as fast as eager; the bounds of an idle machine are in `cpu_gates.GATES`.
 LEAST = {
     "float32 in place": 4.0,
     "float32 out of place": 1.5,
