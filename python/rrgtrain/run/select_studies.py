@@ -196,16 +196,19 @@ def _sample(
 def _request(
     recipe: Recipe, prompts: Sequence[EncodedPrompt], chunk: Sequence[int]
 ) -> SamplingRequest:
-    """K nucleus samples of each study; a study's draws depend on run, study and place alone."""
+    """K nucleus samples of each study; a study's draws depend on run, study and place alone.
+
+    Members count up from their group's first seed, as a vLLM server draws them.
+    """
     settings = recipe.select
-    places = range(settings.samples)
+    firsts = [philox_seed(recipe.seed, STEP, i, 0) >> 1 for i in chunk]
     return SamplingRequest(
         prompts,
         group=settings.samples,
         temperature=settings.temperature,
         top_p=settings.top_p,
         max_new_tokens=recipe.rl.max_new_tokens,
-        seeds=[[philox_seed(recipe.seed, STEP, i, k) for k in places] for i in chunk],
+        seeds=[[first + k for k in range(settings.samples)] for first in firsts],
     )
 
 

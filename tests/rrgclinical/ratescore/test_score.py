@@ -125,7 +125,7 @@ def test_it_is_named_in_a_recipe(folders) -> None:
 
 
 def plain_identity(service: RewardService, text: str) -> float:
-    entities = service._open("ratescore").extract([text])
+    entities = service.model("ratescore").extract([text])
     return plain_score(entities, 0, entities, 0, named("long"), 0.3612)
 
 

@@ -15,12 +15,16 @@ from rrgkern import csrc
 from rrgkern.logps import csrc_launch
 from rrgkern.logps.inputs import FromLogits
 from rrgkern.logps.reference import softmax_stats_reference
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.isas import ISAS
 from tests.rrgkern.logps.from_logits_oracle import Problem, check, problem
 from tests.rrgkern.logps.test_from_logits_accuracy import compiled_cpu, through_op
 
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
+    pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors"),
+]
 
 
 @pytest.fixture(params=ISAS)

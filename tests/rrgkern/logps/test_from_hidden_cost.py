@@ -8,6 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
+from rrgkern.logps.cpu_from_hidden import CSRC_TILES
 from rrgkern.logps.head import (
     BackwardRows,
     Head,
@@ -17,12 +18,14 @@ from rrgkern.logps.head import (
     tiled_forward,
 )
 from rrgkern.logps.online_softmax import Coefficients
-from rrgkern.logps.op import CPU_TILES
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_hidden_oracle import problem
+
+pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="counts what serves CPUs")
 
 ROWS, WIDTH, VOCABULARY = 60, 16, 900
 TILING = Tiling(columns=128, elements=128 * 8)
-TILES = CPU_TILES._replace(tiling=TILING)
+TILES = CSRC_TILES._replace(tiling=TILING)
 
 
 class Largest(TorchDispatchMode):
@@ -62,7 +65,7 @@ def test_the_logits_are_never_held(dtype):
 
 def test_an_oversized_row_still_fits_its_slice():
     given = problem(3, WIDTH, VOCABULARY)
-    narrow = CPU_TILES._replace(tiling=Tiling(columns=128, elements=1))
+    narrow = CSRC_TILES._replace(tiling=Tiling(columns=128, elements=1))
     head = Head(given.weight, None, 1.0, 0.0, operands=torch.float32)
     stats = tiled_forward(given.hidden, given.targets, head, False, narrow)
     assert stats.logps.isfinite().all()

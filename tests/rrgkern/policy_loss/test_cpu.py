@@ -12,6 +12,7 @@ from rrgkern.policy_loss import csrc_launch
 from rrgkern.policy_loss.from_logits import csrc_launch as from_logits
 from rrgkern.policy_loss.op import policy_loss_fwd
 from rrgkern.policy_loss.reference import policy_loss_reference
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.isas import ISAS
 from tests.rrgkern.policy_loss.cases import Batch, batch, sampled_variants
 from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, call_of, check, problem
@@ -21,6 +22,7 @@ from tests.rrgkern.policy_loss.yardstick import check_fp32
 CASES = sampled_variants(11, "cpu")
 FP32_CASES = sampled_variants(13, "cpu")
 LEVELS = ("token", "sequence", "sequence_token")
+pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")
 
 
 @pytest.fixture(params=ISAS)

@@ -52,11 +52,11 @@ def test_terms_are_measured_that_weigh_nothing(tmp_path: Path) -> None:
     names = ["radgraph_simple", "radgraph_partial", "radgraph_complete", "green", "entity_f1"]
     found = dict(service.measure(names, reports, references))
     assert list(found) == names
-    levels = service._open("radgraph").radgraph.f1(reports, references)
+    levels = service.model("radgraph").radgraph.f1(reports, references)
     for level in ("simple", "partial", "complete"):
         wanted = [getattr(one, level) for one in levels]
         np.testing.assert_allclose(found[f"radgraph_{level}"], wanted)
     # each text once, however many levels
-    assert service._open("radgraph").results.computed == 3
+    assert service.model("radgraph").results.computed == 3
     np.testing.assert_allclose(found["entity_f1"], [1.0, 0.0])
     assert isinstance(found["green"], RewardError) and "endpoint" in str(found["green"])

@@ -93,14 +93,14 @@ def test_radgraph_f1_is_a_term(tmp_path: Path) -> None:
     service = RewardService(settings)
     reports = ["Heart size is normal. No effusion.", "Small left effusion.", "", "Edema."]
     references = ["Heart size is normal. No pneumothorax.", "Small left effusion.", "Edema.", ""]
-    radgraph = service._open("radgraph").radgraph
+    radgraph = service.model("radgraph").radgraph
     wanted = radgraph.f1(reports, references)
     for level in ("simple", "partial", "complete"):
         settings.radgraph_level = level
         found = service(reports, references)["radgraph"].tolist()
         assert found == [getattr(f1, level) for f1 in wanted]
         assert found[2:] == [0.0, 0.0]
-    assert service._open("radgraph").results.computed == 5
+    assert service.model("radgraph").results.computed == 5
     # references are on disk for the next run, with everything the score reads
     again = CachedGraphs(radgraph, settings)
     assert again.annotate(references) == radgraph.annotate(references)

@@ -26,7 +26,7 @@ def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("verb", "asked", "file"),
-    [("eval", 3, "predictions.jsonl"), ("select", 16, "sampled.jsonl")],
+    [("eval", 3, "predictions.jsonl"), ("select", 8, "sampled.jsonl")],
 )
 def test_a_server_writes_what_the_trainer_writes(
     verb: str, asked: int, file: str, tmp_path: Path

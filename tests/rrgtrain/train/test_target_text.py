@@ -68,7 +68,7 @@ def test_the_optimiser_is_the_recipes() -> None:
     model = tiny_policy().model
     rl = recipe("rl.lr=0.5", "rl.weight_decay=0.1", "rl.beta2=0.99").rl
     optimizer = optimizer_of(model, rl)
-    assert type(optimizer).__name__ == "AdamW"
+    assert isinstance(optimizer, torch.optim.AdamW)
     assert [g["weight_decay"] for g in optimizer.param_groups] == [0.1, 0.0]
     assert all(g["betas"] == (0.9, 0.99) and g["lr"] == 0.5 for g in optimizer.param_groups)
 

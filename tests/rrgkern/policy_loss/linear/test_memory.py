@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps import op as logps_op
+from rrgkern.logps.cpu_from_hidden import CSRC_TILES
 from rrgkern.logps.head import Tiling
 from rrgkern.policy_loss.linear import cpu_kernels, op
 from tests.rrgkern.device import DEVICE
@@ -62,10 +63,10 @@ def id_of(tensor: torch.Tensor) -> int:
 
 def measured(monkeypatch, mode: str, dtype: torch.dtype, backward: bool = True, **options) -> Alive:
     open_up(monkeypatch)
-    tiles = logps_op.CPU_TILES._replace(tiling=TILING)
+    tiles = CSRC_TILES._replace(tiling=TILING)
     plan = op.CPU_PLAN._replace(tiles=tiles, held=HELD_ROWS * VOCABULARY)
     monkeypatch.setattr(op, "CPU_PLAN", plan)
-    monkeypatch.setattr(logps_op, "CPU_TILES", tiles)
+    monkeypatch.setattr(logps_op, "TORCH_TILES", tiles)
     monkeypatch.setattr(cpu_kernels, "BLOCK_ELEMENTS", 1024)
     given = problem(
         PolicyLoss(beta=0.1),

@@ -12,7 +12,10 @@ from rrgkern.policy_loss.linear import forward as compute
 from rrgkern.policy_loss.linear import gradients as in_forward
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.mutants import mutate
+from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.linear.cases import VOCABULARY, check, ours, problem
+
+on_cpu = pytest.mark.skipif(DEVICE != "cpu", reason="mutants of what serves CPUs")
 
 # (mode, who uses it, what, where it is defined, the right text, the wrong text)
 PLANTED = {
@@ -107,6 +110,7 @@ def test_the_right_ones_pass(torch_kernel, mode, tied):
     judge(case(mode, tied), mode)
 
 
+@on_cpu
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_noticed(torch_kernel, monkeypatch, name):
     # Two rows held: a few live rows make several blocks.
@@ -117,6 +121,7 @@ def test_a_planted_fault_is_noticed(torch_kernel, monkeypatch, name):
         judge(case(mode, tied="tied" in name), mode)
 
 
+@on_cpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", GRADIENT_MUTANTS)
 def test_a_wrong_gradient_of_the_logits_is_noticed(torch_kernel, monkeypatch, name, dtype):
