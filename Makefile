@@ -100,13 +100,16 @@ ptx: $(VENV)/.installed-dev
 		-k "not chunked_cpu and not opcheck and not real_vocabularies and not compile"
 
 # Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
-# Then RANK_MOMENTS runs of two nodes that lose a rank, a rank's answers, or its worker.
+# Then RANK_MOMENTS runs of two nodes that lose a rank, a rank's answers, or its worker; full disks;
+# clocks that jump, an engine or an endpoint that dies, a worker killed for memory.
 MOMENTS ?= 40
 RANK_MOMENTS ?= 9
 chaos: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos --moments $(MOMENTS)
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos_ranks --moments $(RANK_MOMENTS)
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos_disk
+	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgtrain/util/test_clocks.py \
+		tests/rrgtrain/run/test_resume.py tests/rrgtrain/train/test_loader.py -k "clock or dies or killed"
 
 # Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
 replicate learning masking: $(VENV)/.installed
