@@ -48,7 +48,8 @@ SHARED = {"triton_lib"}
 SHARED_CSRC = {"common", "build_info"}
 # What a room of rrgkern shows to the other rooms, beside its `__init__`: files and inner rooms.
 KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "head"}
-KERNEL_DOORS |= {"csrc_launch", "cpu_from_hidden", "from_logits", "linear"}
+# Served from hidden states: the tiles of each device, which the linear losses sweep too.
+KERNEL_DOORS |= {"csrc_launch", "cpu_from_hidden", "triton_from_hidden", "from_logits", "linear"}
 # What the rooms of the other packages show to other rooms and to experiments, beside their
 # `__init__`. A file that only tests import is none.
 DOORS = {
@@ -82,9 +83,7 @@ DOORS = {
     "rrgtrain.util": "files processes progress resolve stop stopwatch",
 }
 # Imports of an inner file all the same: (who, what).
-INNER = {
-    ("rrgkern.policy_loss.linear.triton_launch", "rrgkern.logps.triton_from_hidden"),
-}
+INNER: set[tuple[str, str]] = set()
 
 # Folders in tests/ that are not called as the room they test.
 TESTS_OF = {"rrgclinical.official": "oracle"}
@@ -124,7 +123,7 @@ NOT_OURS = {"rescue.py", "rrgtrain.json"}
 
 # Violations that a rule still allows, by its name. A limit may only fall.
 LIMITS = {
-    "tests_and_benches_use_doors": 139,
+    "tests_and_benches_use_doors": 112,
 }
 
 

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor
 
 from rrgkern import PolicyLoss, loss_scale, policy_loss_from_logits, token_logps
-from rrgkern.logps import triton_from_logits
-from rrgkern.policy_loss import triton_passes
 from tests.parity.liger_logits import (
     AGGREGATION,
     FP32,
@@ -23,6 +21,7 @@ from tests.parity.liger_logits import (
     spec_of,
 )
 from tests.parity.padded import ours, peer
+from tests.triton_functions import triton_functions
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -146,12 +145,11 @@ def test_liger_compiles_anew_for_each_completion_length() -> None:
     tuned = {"L", "TEMPERATURE", "BETA", "EPS_LOW", "EPS_HIGH"}
     assert tuned <= constants(kernels._grpo_loss_fwd_kernel)
     assert {"L", "TEMPERATURE"} <= constants(kernels._selective_log_softmax_kernel)
-    for module in (triton_passes, triton_from_logits):
-        found = {name: k for name, k in vars(module).items() if name.endswith("_kernel")}
-        assert found
-        for name, kernel in found.items():
-            lower = {constant.lower() for constant in constants(kernel)}
-            assert not lower & {"l", "length", "temperature", "beta", "eps_low", "eps_high"}, name
+    kernels_of_ours = {n: f for n, f in triton_functions().items() if n.endswith("_kernel")}
+    assert {"policy_loss_token_kernel", "token_logps_fwd_kernel"} <= kernels_of_ours.keys()
+    for name, kernel in kernels_of_ours.items():
+        lower = {constant.lower() for constant in constants(kernel)}
+        assert not lower & {"l", "length", "temperature", "beta", "eps_low", "eps_high"}, name
 
 
 def test_ligers_luspo_depends_on_padding() -> None:

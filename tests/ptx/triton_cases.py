@@ -19,22 +19,14 @@ from functools import partial
 from tests.ptx import on_ptx  # first: it decides how Triton is imported
 
 # isort: split
+import pytest
 import torch
-from triton.runtime.jit import JITFunction
 
 from rrgkern import PolicyLoss, group_advantages
-from rrgkern.advantages import triton_advantages
 from rrgkern.advantages.op import group_advantages_op
-from rrgkern.logps import triton_from_hidden, triton_from_logits, triton_tile
-from rrgkern.policy_loss import triton_passes
-from rrgkern.policy_loss.from_logits import triton_kernels as from_logits_kernels
 from rrgkern.policy_loss.from_logits.op import grpo_loss_scale_
-from rrgkern.policy_loss.linear import triton_kernels as linear_kernels
-from rrgkern.policy_loss.linear import triton_launch
 from rrgkern.policy_loss.op import policy_loss_fwd
-from rrgkern.preference_loss import triton_preference_loss
 from rrgkern.preference_loss.op import preference_loss_fwd
-from rrgkern.triton_lib import policy_sums, softmax_row
 from tests.ptx.parse import PtxError
 from tests.rrgkern.logps import from_hidden_oracle, from_logits_oracle
 from tests.rrgkern.logps.test_from_logits_accuracy import through_op
@@ -42,9 +34,10 @@ from tests.rrgkern.policy_loss import cases as policy_cases
 from tests.rrgkern.policy_loss.from_logits import cases as from_logits_cases
 from tests.rrgkern.policy_loss.from_logits import test_kernel as from_logits_kernel
 from tests.rrgkern.policy_loss.linear import cases as linear_cases
-from tests.rrgkern.policy_loss.linear.conftest import HELD, TILING
+from tests.rrgkern.policy_loss.linear.conftest import shrink_triton
 from tests.rrgkern.policy_loss.yardstick import check_fp32
 from tests.rrgkern.preference_loss import test_kernel as preference_kernel
+from tests.triton_functions import triton_functions
 
 VOCABULARY = 5001  # two blocks of fp32 a row and the beginning of a third, rows unaligned
 
@@ -109,12 +102,6 @@ def advantages() -> None:
         torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-7)
 
 
-def small_tiles() -> None:
-    """Two slices of a vocabulary of 200, as the room's own tests have them."""
-    tiles = triton_from_hidden.TILES._replace(tiling=TILING)
-    triton_launch.PLAN = triton_launch.PLAN._replace(tiles=tiles, held=HELD)
-
-
 # Each case with the kernels that it launches.
 CASES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "from logits": (from_logits, {"token_logps_fwd_kernel", "token_logps_bwd_kernel"}),
@@ -145,86 +132,48 @@ CASES: dict[str, tuple[Callable[[], None], set[str]]] = {
     "advantages": (advantages, {"group_advantages_kernel"}),
 }
 
-# A wrong mask by kernel: the case, the function of the mask, what is exchanged there.
-Mask = tuple[str, JITFunction, str, str]
-MASKS: dict[str, Mask] = {
-    "token_logps_fwd_kernel": (
-        *("from logits", softmax_row.load_block),
-        *("columns < VOCABULARY", "columns <= VOCABULARY"),
-    ),
-    "token_logps_bwd_kernel": (
-        *("from logits", triton_from_logits.token_logps_bwd_kernel),
-        *("inside = columns < V", "inside = columns <= V"),
-    ),
-    "fold_kernel": (
-        *("from hidden", triton_tile.fold_kernel),
-        *("inside = columns < WIDTH", "inside = columns <= WIDTH"),
-    ),
-    "gradient_kernel": (
-        *("from hidden", triton_tile.gradient_kernel),
-        *("inside = columns < WIDTH", "inside = columns <= WIDTH"),
-    ),
-    "policy_loss_sequence_kernel": (
-        *("policy", triton_passes.policy_loss_sequence_kernel),
-        *("inside = token < end", "inside = token <= end"),
-    ),
+# A wrong mask by kernel: the case, and what is exchanged in the source.
+MASKS: dict[str, tuple[str, str, str]] = {
+    "token_logps_fwd_kernel": ("from logits", "columns < VOCABULARY", "columns <= VOCABULARY"),
+    "token_logps_bwd_kernel": ("from logits", "inside = columns < V", "inside = columns <= V"),
+    "fold_kernel": ("from hidden", "inside = columns < WIDTH", "inside = columns <= WIDTH"),
+    "gradient_kernel": ("from hidden", "inside = columns < WIDTH", "inside = columns <= WIDTH"),
+    "policy_loss_sequence_kernel": ("policy", "inside = token < end", "inside = token <= end"),
     "policy_loss_token_kernel": (
-        *("policy", triton_passes.policy_loss_token_kernel),
-        *("token.to(tl.int64) < n_tokens", "token.to(tl.int64) <= n_tokens"),
+        "policy",
+        "token.to(tl.int64) < n_tokens",
+        "token.to(tl.int64) <= n_tokens",
     ),
-    "policy_finish_kernel": (
-        "policy", policy_sums.policy_finish_kernel, "mask=row <= TOKENS", "mask=row <= TOKENS + 1"
-    ),
-    "grpo_loss_kernel": (
-        *("policy from logits", from_logits_kernels.grpo_loss_kernel),
-        *("columns < VOCABULARY", "columns <= VOCABULARY"),
-    ),
-    "grpo_loss_scale_kernel": (
-        *("upstream", from_logits_kernels.grpo_loss_scale_kernel),
-        *("columns < VOCABULARY", "columns <= VOCABULARY"),
-    ),
-    "rescale_kernel": (
-        *("linear, frozen", linear_kernels.rescale_kernel),
-        *("columns < WIDTH", "columns <= WIDTH"),
-    ),
-    "direction_kernel": (
-        *("linear, frozen", linear_kernels.direction_kernel),
-        *("columns < WIDTH", "columns <= WIDTH"),
-    ),
-    "scale_kernel": (
-        *("linear, frozen", linear_kernels.scale_kernel),
-        *("place < size", "place <= size"),
-    ),
-    "preference_rewards_kernel": (
-        *("preference", triton_preference_loss.preference_rewards_kernel),
-        *("inside = token < end", "inside = token <= end"),
-    ),
-    "preference_coef_kernel": (
-        *("preference", triton_preference_loss.preference_coef_kernel),
-        *("inside = token < end", "inside = token <= end"),
-    ),
+    "policy_finish_kernel": ("policy", "mask=row <= TOKENS", "mask=row <= TOKENS + 1"),
+    "grpo_loss_kernel": ("policy from logits", "columns < VOCABULARY", "columns <= VOCABULARY"),
+    "grpo_loss_scale_kernel": ("upstream", "columns < VOCABULARY", "columns <= VOCABULARY"),
+    "rescale_kernel": ("linear, frozen", "columns < WIDTH", "columns <= WIDTH"),
+    "direction_kernel": ("linear, frozen", "columns < WIDTH", "columns <= WIDTH"),
+    "scale_kernel": ("linear, frozen", "place < size", "place <= size"),
+    "preference_rewards_kernel": ("preference", "inside = token < end", "inside = token <= end"),
+    "preference_coef_kernel": ("preference", "inside = token < end", "inside = token <= end"),
     "preference_finish_kernel": (
-        *("preference", triton_preference_loss.preference_finish_kernel),
-        *("reward_ptr, pair, n_pairs", "reward_ptr, pair, n_pairs + 1"),
+        "preference",
+        "reward_ptr, pair, n_pairs",
+        "reward_ptr, pair, n_pairs + 1",
     ),
-    "group_advantages_kernel": (
-        *("advantages", triton_advantages.group_advantages_kernel),
-        *("group < n_groups", "group <= n_groups"),
-    ),
-}  # fmt: skip
-CALLERS = {"token_logps_fwd_kernel": triton_from_logits.token_logps_fwd_kernel}
+    "group_advantages_kernel": ("advantages", "group < n_groups", "group <= n_groups"),
+}
+# The function that holds the mask, where it is not the kernel itself.
+MASKED_IN = {"token_logps_fwd_kernel": "load_block"}
 VECTOR = re.compile(
     r"(?:ld|st)\.(?:global|shared)[\w.:]*\.v[24]\.b\d+[^;]*?\[ ?%\w+ ?\+ ?(\d+) ?\]"
 )
 
 
 @contextmanager
-def exchanged_source(kernel: str, function: JITFunction, old: str, new: str) -> Iterator[None]:
-    """A function of Triton with a piece of its source exchanged, and its caller compiled anew."""
+def exchanged_source(kernel: str, old: str, new: str) -> Iterator[None]:
+    """Exchange a piece of a kernel's source, or of a function that it calls, and compile anew."""
+    functions = triton_functions()
+    function, caller = functions[MASKED_IN.get(kernel, kernel)], functions[kernel]
     source = function.src
     assert old in source, f"{old!r} does not stand in {function.__name__}"
     function._unsafe_update_src(source.replace(old, new))
-    caller = CALLERS.get(kernel, function)
     caller.hash = None
     try:
         yield
@@ -291,7 +240,7 @@ def run_mutant(
 
 def main(names: list[str]) -> None:
     """Run the cases, or those that are named, and the mutants of their kernels."""
-    small_tiles()
+    shrink_triton(pytest.MonkeyPatch())
     names = names or list(CASES)
     # A kernel's PTX is changed in the first case that has what is to be changed.
     barriers: dict[str, tuple[str, int]] = {}
@@ -308,9 +257,9 @@ def main(names: list[str]) -> None:
             run_mutant(name, kernel, f"barrier {number}", change)
     for kernel, name in vectors.items():
         run_mutant(name, kernel, "vector", unaligned)
-    for kernel, (name, function, old, new) in MASKS.items():
+    for kernel, (name, old, new) in MASKS.items():
         if name in names:
-            with exchanged_source(kernel, function, old, new):
+            with exchanged_source(kernel, old, new):
                 run_mutant(name, kernel, "mask")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import torch
 
-from rrgkern.logps import triton_tile
 from rrgkern.logps.head import Head, Tile
 from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats, stats_dtype
 from rrgkern.logps.triton_from_hidden import TILES
@@ -93,7 +92,7 @@ def sweep(
     """`rich`: with bias, cap and entropy."""
     given = tile(vocabulary, dtype, rich, rows, temperature, last)
     sums = RowSums.empty(meta(0, dtype=dtype), rows, stats_dtype(dtype))
-    getattr(triton_tile, step)(given, sums, rich)
+    getattr(TILES.kernels, step)(given, sums, rich)
 
 
 def slope(
@@ -106,7 +105,7 @@ def slope(
 ) -> None:
     given = tile(vocabulary, dtype, rich, rows, temperature, last)
     coef, *stats = (per_row(rows, stats_dtype(dtype)) for _ in range(5))
-    triton_tile.tile_gradient(
+    TILES.kernels.tile_gradient(
         given, SoftmaxStats(*stats), Coefficients(coef, coef if rich else None)
     )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rrgkern.logps import cpu_tile, csrc_tile, triton_tile
+from rrgkern.logps import triton_from_hidden
+from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import (
     BackwardRows,
     Head,
     NeedsGrad,
-    Tiles,
     Tiling,
     tiled_backward,
     tiled_forward,
@@ -74,10 +74,10 @@ def test_collapsed_softmax_keeps_its_digits(kernel, margin):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("tiling", [Tiling(64, 64), Tiling(128, 128 * 3), Tiling(1000, 10**6)])
 @pytest.mark.parametrize(
-    "steps", [cpu_tile, csrc_tile, triton_tile], ids=["torch", "csrc", "triton"]
+    "kernels", [TORCH_TILES, CSRC_TILES, triton_from_hidden.TILES], ids=["torch", "csrc", "triton"]
 )
-def test_tile_borders_do_not_matter(steps, tiling, dtype):
-    if steps is triton_tile and (dtype != torch.float64 or tiling.elements == 64):
+def test_tile_borders_do_not_matter(kernels, tiling, dtype):
+    if kernels is triton_from_hidden.TILES and (dtype != torch.float64 or tiling.elements == 64):
         pytest.skip("tile by tile in the interpreter: the other tilings show it")
     given = problem(11, 16, 700, dtype, bias=True, temperature=0.7, softcap=5.0)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
@@ -85,7 +85,7 @@ def test_tile_borders_do_not_matter(steps, tiling, dtype):
     whole = Tiling(columns=700, elements=700 * 11)
     tolerance = {"rtol": 1e-10, "atol": 1e-12} if dtype == torch.float64 else {}
     results = []
-    for tiles in (Tiles(tiling, steps), Tiles(whole, steps)):
+    for tiles in (kernels._replace(tiling=tiling), kernels._replace(tiling=whole)):
         stats = tiled_forward(given.hidden, given.targets, head, True, tiles)
         coefficients = Coefficients(given.coef, given.coef_entropy)
         rows = BackwardRows(given.hidden, given.targets, stats, coefficients)

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from rrgkern import linear_token_logps, token_logps
-from rrgkern.logps import cpu_tile, csrc_tile, op, triton_tile
+from rrgkern.logps import op, triton_from_hidden
+from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_hidden_oracle import check, ours, problem
@@ -163,7 +164,8 @@ def test_a_wrong_gradient_is_noticed(kernel, monkeypatch, dtype, name):
     if kernel == "triton" and dtype == torch.bfloat16:
         pytest.skip("to the kernels a tile is fp32 either way")
     given = problem(12, 16, 200, dtype, temperature=0.7)
-    steps = {"triton": triton_tile, "torch": cpu_tile, "csrc": csrc_tile}[kernel]
+    tiles = {"triton": triton_from_hidden.TILES, "torch": TORCH_TILES, "csrc": CSRC_TILES}
+    steps = tiles[kernel].kernels
     right, mutate = steps.tile_gradient, GRADIENT_MUTANTS[name]
 
     def wrong(tile, *rest):

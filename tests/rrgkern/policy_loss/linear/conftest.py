@@ -24,12 +24,18 @@ HELD = 200 * 6
 def small_tiles(monkeypatch) -> None:
     """Two slices of a vocabulary of 200, blocks of eight rows, six rows held."""
     cpu = logps_op.TORCH_TILES._replace(tiling=TILING)
-    gpu = triton_from_hidden.TILES._replace(tiling=TILING)
     monkeypatch.setattr(op, "CPU_PLAN", op.CPU_PLAN._replace(tiles=cpu, held=HELD))
-    plan = triton_launch.PLAN._replace(tiles=gpu, held=HELD)
-    monkeypatch.setattr(triton_launch, "PLAN", plan)
+    shrink_triton(monkeypatch)
+    gpu = triton_from_hidden.TILES._replace(tiling=TILING)
     monkeypatch.setattr(triton_from_hidden, "TILES", gpu)
     monkeypatch.setattr(logps_op, "TORCH_TILES", cpu)
+
+
+def shrink_triton(monkeypatch) -> None:
+    """Give the loss's launcher two slices of a vocabulary of 200, and six rows held."""
+    plan = triton_launch.PLAN
+    tiles = plan.tiles._replace(tiling=TILING)
+    monkeypatch.setattr(triton_launch, "PLAN", plan._replace(tiles=tiles, held=HELD))
 
 
 @pytest.fixture(params=["triton", "torch", "csrc"])

@@ -13,7 +13,7 @@ from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps import op as logps_op
 from rrgkern.logps.cpu_from_hidden import CSRC_TILES
 from rrgkern.logps.head import Tiling
-from rrgkern.policy_loss.linear import cpu_kernels, op
+from rrgkern.policy_loss.linear import op
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.linear.cases import keywords, problem
 from tests.rrgkern.policy_loss.linear.conftest import open_up, use_torch
@@ -67,7 +67,7 @@ def measured(monkeypatch, mode: str, dtype: torch.dtype, backward: bool = True, 
     plan = op.CPU_PLAN._replace(tiles=tiles, held=HELD_ROWS * VOCABULARY)
     monkeypatch.setattr(op, "CPU_PLAN", plan)
     monkeypatch.setattr(logps_op, "TORCH_TILES", tiles)
-    monkeypatch.setattr(cpu_kernels, "BLOCK_ELEMENTS", 1024)
+    monkeypatch.setattr(op.CPU_PLAN.rows, "BLOCK_ELEMENTS", 1024)
     given = problem(
         PolicyLoss(beta=0.1),
         lengths=(40, 56),

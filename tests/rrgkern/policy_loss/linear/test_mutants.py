@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from rrgkern import PolicyLoss
-from rrgkern.logps import cpu_tile
-from rrgkern.policy_loss.linear import cpu_kernels, op, rows
 from rrgkern.policy_loss.linear import forward as compute
 from rrgkern.policy_loss.linear import gradients as in_forward
+from rrgkern.policy_loss.linear import op, rows
 from tests.gradient_mutants import GRADIENT_MUTANTS
 from tests.mutants import mutate
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.policy_loss.linear.cases import VOCABULARY, check, ours, problem
 
+cpu_tile, cpu_kernels = op.CPU_PLAN.tiles.kernels, op.CPU_PLAN.rows
 on_cpu = pytest.mark.skipif(DEVICE != "cpu", reason="mutants of what serves CPUs")
 
 # (mode, who uses it, what, where it is defined, the right text, the wrong text)
