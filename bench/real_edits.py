@@ -39,8 +39,8 @@ from rrgkern import (
     sentence_body,
     splice,
 )
-from rrgkern.edit_plan.places import list_marker
-from rrgtrain.algorithms.edits import LETTERS, edit_reports, sentence_entities
+from rrgkern.edit_plan import list_marker
+from rrgtrain.algorithms import RULE_LETTERS, edit_reports, sentence_entities
 from rrgtrain.data import Wanted, load_studies
 from rrgtrain.schema import EditSettings
 
@@ -102,7 +102,7 @@ def run(reports: list[str]) -> Result:
                 entities.sentences[partner],
                 edits,
             )
-            counts.update(LETTERS[edit.rule.name.lower()] for edit in edits)
+            counts.update(RULE_LETTERS[edit.rule.name.lower()] for edit in edits)
     spliced = time.perf_counter()
     return Result(
         pairs=len(reports),

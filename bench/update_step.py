@@ -48,8 +48,7 @@ from rrgtrain.policy.prompt import encode_prompt, prompt_text
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import RlSettings
-from rrgtrain.train.batch import Batch
-from rrgtrain.train.gradients import accumulate_gradients
+from rrgtrain.train import Batch, accumulate_gradients
 from rrgtrain.train.optim import adamw, apply_step
 from rrgtrain.train.reference import Reference, reference_of
 

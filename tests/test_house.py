@@ -87,6 +87,17 @@ def test_a_named_exception_is_let_pass(tmp_path, monkeypatch):
     assert list(rules.long_signatures_are_records(tmp_path)) == []
 
 
+def test_a_room_s_own_tests_open_what_is_named_and_others_do_not(tmp_path, monkeypatch):
+    opens = "from rrgkern.ops import triton_f"
+    plant(tmp_path, {"tests/rrgkern/ops/test_f.py": opens, "tests/rrgkern/other/test_g.py": opens})
+    both = list(rules.tests_and_benches_use_doors(tmp_path))
+    monkeypatch.setattr(plan, "OPENED", {"rrgkern.ops": "triton_f"})
+    other = list(rules.tests_and_benches_use_doors(tmp_path))
+    assert len(both) == 2 and [line.split(":")[0] for line in other] == [
+        "tests/rrgkern/other/test_g.py"
+    ]
+
+
 def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_path, monkeypatch):
     plant(tmp_path, {"csrc/ops/ops.h": "//\n" * 401, "bench/other.py": "#\n"})
     monkeypatch.setattr(plan, "UPWARD", {("rrgtrain.data.study", "rrgtrain.train")})
@@ -96,6 +107,7 @@ def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_p
     monkeypatch.setattr(plan, "LONG_SIGNATURES", {"rrgkern.ops.reference:h"})
     monkeypatch.setattr(plan, "LONG_FILES", {"csrc/ops/ops.h": 450, "bench/other.py": 500})
     monkeypatch.setattr(plan, "DOORS", {"rrgtrain.data": "study images"})
+    monkeypatch.setattr(plan, "OPENED", {"rrgkern.ops": "triton_f"})
     monkeypatch.setattr(plan, "LIMITS", {"first_lines_are_plain": 2})
     assert [line.split(",")[0] for line in exceptions.needless(tmp_path)] == [
         "UPWARD: ('rrgtrain.data.study'",
@@ -107,6 +119,7 @@ def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_p
         "LONG_FILES: bench/other.py has 1 lines",
         "DOORS: no other room",
         "DOORS: no other room",
+        "OPENED: no test of the room opens rrgkern.ops.triton_f",
         "LIMITS: first_lines_are_plain has 0 violations",
     ]
     plant(tmp_path, {"python/rrgtrain/data/study.py": "import rrgtrain.train"})

@@ -97,6 +97,7 @@ def test_imports_past_the_doors(everything):
     ]
     assert list(figures.outside_lines(everything)) == [
         "3 imports name a file in a room, 1 of them no door",
+        "0 of these 1 by tests of the same room, as OPENED names them",
         "rrgkern.logps 2, rrgtrain.data 1",
     ]
 

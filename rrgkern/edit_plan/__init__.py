@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rrgkern.edit_plan.api import edit_plan
-from rrgkern.edit_plan.places import sentence_body
+from rrgkern.edit_plan.places import list_marker, sentence_body
 from rrgkern.edit_plan.splicing import SplicedEdit, Step, splice
 from rrgkern.edit_plan.types import Edit, EditScript, Rule, SentenceEntities
 
@@ -15,6 +15,7 @@ __all__ = [
     "SplicedEdit",
     "Step",
     "edit_plan",
+    "list_marker",
     "sentence_body",
     "splice",
 ]

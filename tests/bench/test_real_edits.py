@@ -13,7 +13,7 @@ import torch
 from bench import real_edits
 from rrgclinical import build_extractor
 from rrgkern import edit_plan
-from rrgtrain.algorithms.edits import sentence_entities
+from rrgtrain.algorithms import sentence_entities
 from tests.rrgtrain.data.common import studies_under
 
 DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,8 +34,11 @@ def needless(root: Path) -> Iterator[str]:
     for table, entries in tables:
         yield from (f"{table}: {entry} is mended, take it off" for entry in sorted(entries))
     yield from _files(root)
-    experiments = (i for i in figures.outside(everything) if i.source.package == "experiments")
-    yield from _doors({found.target for found in [*entered, *experiments]})
+    outside = list(figures.outside(everything))
+    experiments = (i for i in outside if i.source.package == "experiments")
+    yield from _doors({found.target for found in [*entered, *experiments]} | _documented(root))
+    own = (i.target for i in outside if plan.opens_its_own(i.source.name, i.target))
+    yield from _opened(set(own))
     yield from _limits(root)
 
 
@@ -52,7 +56,21 @@ def _doors(targets: set[str]) -> Iterator[str]:
     for room, doors in plan.DOORS.items():
         for door in doors.split():
             if f"{room}.{door}" not in targets:
-                yield f"DOORS: no other room, nor an experiment, imports {room}.{door}, take it off"
+                yield f"DOORS: no other room, experiment or page imports {room}.{door}, take it off"
+
+
+def _documented(root: Path) -> set[str]:
+    """Name the modules of which an API page of docs describes a member."""
+    pages = tree.files(root, ".md")
+    texts = (page.read_text() for page in pages if page.is_relative_to(root / "docs" / "api"))
+    return {name for text in texts for name in re.findall(r"^::: ([\w.]+)\.\w+$", text, re.M)}
+
+
+def _opened(targets: set[str]) -> Iterator[str]:
+    for room, names in plan.OPENED.items():
+        for name in names.split():
+            if f"{room}.{name}" not in targets:
+                yield f"OPENED: no test of the room opens {room}.{name}, take it off"
 
 
 def _limits(root: Path) -> Iterator[str]:

@@ -284,7 +284,9 @@ def outside_lines(everything: list[Module]) -> Iterator[str]:
     """Yield how many imports of tests and benches name a file in a room, and which rooms."""
     found = list(outside(everything))
     inner = [i for i in found if not plan.is_open(i.target)]
+    own = [i for i in inner if plan.opens_its_own(i.source.name, i.target)]
     yield f"{len(found)} imports name a file in a room, {len(inner)} of them no door"
+    yield f"{len(own)} of these {len(inner)} by tests of the same room, as OPENED names them"
     ways = Counter(".".join(i.target.split(".")[:2]) for i in found)
     yield ", ".join(f"{room} {n}" for room, n in ways.most_common())
 

@@ -51,7 +51,7 @@ KERNEL_DOORS = {"api", "spec", "inputs", "reference", "op", "online_softmax", "h
 # Served from hidden states: the tiles of each device, which the linear losses sweep too.
 KERNEL_DOORS |= {"csrc_launch", "cpu_from_hidden", "triton_from_hidden", "from_logits", "linear"}
 # What the rooms of the other packages show to other rooms and to experiments, beside their
-# `__init__`. A file that only tests import is none.
+# `__init__`, and what the API pages of docs name. A file that only tests import is none.
 DOORS = {
     "rrgclinical.chexbert": "checkpoint distilled pieces",
     "rrgclinical.radgraph": "archive extractor graph reward words",
@@ -59,6 +59,7 @@ DOORS = {
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgtrain.data": ("arrange check_images folder guess image_memory images load published study"),
     "rrgtrain.dist": "gathered nodes ranks sharding",
+    "rrgtrain.integrations": "trl trl_rewards",
     "rrgtrain.log": "logs trackers",
     "rrgtrain.plan": "machine",
     "rrgtrain.policy": (
@@ -85,6 +86,32 @@ DOORS = {
 # Imports of an inner file all the same: (who, what).
 INNER: set[tuple[str, str]] = set()
 
+# Inner files that the tests of their own room open, and no others: kernels and references whose
+# source is mutated, that are compiled ahead or walked with made-up addresses; parts that a test
+# replaces; and functions without a door that have a test of their own, file beside file.
+OPENED = {
+    "rrgclinical.radgraph": "pieces",
+    "rrgclinical.rules": "geometry lexicon",
+    "rrgkern.edit_plan": "pair places released splicing",
+    "rrgkern.logps": "triton_from_logits",
+    "rrgkern.policy_loss": (
+        "triton_policy_loss from_logits.triton_kernels from_logits.triton_launch linear.autograd "
+        "linear.forward linear.gradients linear.rows linear.triton_kernels linear.triton_launch"
+    ),
+    "rrgkern.preference_loss": "triton_preference_loss",
+    "rrgkern.shared_prefix": "flex gather",
+    "rrgtrain.algorithms": "saliency",
+    "rrgtrain.data": "index nih",
+    "rrgtrain.plan": "memory",
+    "rrgtrain.policy": "positions vision_attention",
+    "rrgtrain.report": "cases facts figures heat missing redline rollouts",
+    "rrgtrain.rollout": "sampler vllm_prompts",
+    "rrgtrain.run": "preflight",
+    "rrgtrain.schema": "fields",
+    "rrgtrain.state": "rng",
+    "rrgtrain.train": "batch best gradients resample sampler_gap update",
+}
+
 # Folders in tests/ that are not called as the room they test.
 TESTS_OF = {"rrgclinical.official": "oracle"}
 
@@ -110,7 +137,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 27_692}
+PACKAGE_LINES = {"rrgtrain": 27_724}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}
@@ -122,9 +149,7 @@ NAMES_ELSEWHERE = {"CHANGELOG.md", "docs", "tests"}
 NOT_OURS = {"rescue.py", "rrgtrain.json"}
 
 # Violations that a rule still allows, by its name. A limit may only fall.
-LIMITS = {
-    "tests_and_benches_use_doors": 112,
-}
+LIMITS: dict[str, int] = {}
 
 
 def unit(name: str) -> str:
@@ -137,4 +162,12 @@ def is_open(target: str) -> bool:
     package, room, inner = target.split(".", 2)
     if package == "rrgkern":
         return room in SHARED or inner.split(".")[-1] in KERNEL_DOORS
-    return inner in DOORS.get(f"{package}.{room}", "").split()
+    return inner in ("__main__", *DOORS.get(f"{package}.{room}", "").split())
+
+
+def opens_its_own(source: str, target: str) -> bool:
+    """Tell whether module `source` is a test of the room of `target`, which is in OPENED."""
+    package, room, inner = target.split(".", 2)
+    name = TESTS_OF.get(f"{package}.{room}", room)
+    own = source.startswith((f"tests.{package}.{name}.", f"tests.{package}.test_{name}"))
+    return own and inner in OPENED.get(f"{package}.{room}", "").split()

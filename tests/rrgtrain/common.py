@@ -20,11 +20,9 @@ from rrgtrain.data.study import Study
 from rrgtrain.log.logs import NoLog
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe, RlSettings
-from rrgtrain.train.batch import Batch
-from rrgtrain.train.gradients import Gradients, accumulate_gradients, with_rollout_logps
+from rrgtrain.train import Batch, Gradients, accumulate_gradients, sample_groups, with_rollout_logps
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl_run import RlRun
-from rrgtrain.train.sample import sample_groups
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
 
 REFERENCES = (

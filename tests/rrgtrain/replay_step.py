@@ -28,9 +28,7 @@ from rrgtrain.run.session import Session, TrainingPlan, open_session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint
-from rrgtrain.train.batch import Batch
-from rrgtrain.train.gradients import with_rollout_logps
-from rrgtrain.train.sampler_gap import ROUNDING
+from rrgtrain.train import ROUNDING, Batch, with_rollout_logps
 from rrgtrain.train.step_record import (
     StepRecord,
     member_of,

@@ -14,13 +14,15 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout import (
+    Pushed,
     RolloutEngine,
     SamplingRequest,
     VllmEngine,
     VllmServerEngine,
     checkpoint_tensors,
+    require_kept,
+    require_taken,
 )
-from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.vllm_worker import Digest, digest_of
 from tests.rrgtrain.policy.common import prompt, tiny_directory, tiny_policy
 from tests.rrgtrain.rollout import stub_vllm

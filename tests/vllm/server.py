@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout.vllm_engine import save_for_serving
-from rrgtrain.rollout.vllm_server import serve_command
+from rrgtrain.rollout import save_for_serving, serve_command
 
 LENGTH = 256
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rrgclinical.ratescore.affinity import affinity
+from rrgclinical.ratescore.affinity import TYPES, affinity
 from rrgclinical.ratescore.decode import decode_labels
 from rrgclinical.ratescore.extractor import RaTEExtractor
+from rrgclinical.ratescore.sentences import splitter
 
-__all__ = ["RaTEExtractor", "affinity", "decode_labels"]
+__all__ = ["TYPES", "RaTEExtractor", "affinity", "decode_labels", "splitter"]

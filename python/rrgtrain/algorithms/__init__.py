@@ -1,17 +1,22 @@
 """Algorithms: from rewards to token-level advantages and injected members."""
 
 from rrgtrain.algorithms.base import Algorithm, Context
+from rrgtrain.algorithms.edits import RULE_LETTERS, Edited, edit_reports, sentence_entities
 from rrgtrain.algorithms.group import Group, Member, group_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.algorithms.registry import build_algorithm
 
 __all__ = [
+    "RULE_LETTERS",
     "Algorithm",
     "Context",
+    "Edited",
     "Group",
     "Member",
     "Objective",
     "Preference",
     "build_algorithm",
+    "edit_reports",
     "group_offsets",
+    "sentence_entities",
 ]

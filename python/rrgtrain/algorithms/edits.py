@@ -14,7 +14,7 @@ from rrgkern import SentenceEntities, edit_plan, sentence_body, splice
 from rrgtrain.schema import EditSettings
 
 # The paper letters its rules; a deletion of all copies is the released code's form of (c).
-LETTERS = {
+RULE_LETTERS = {
     "conflict": "a",
     "replacement": "b",
     "deletion": "c",
@@ -110,6 +110,6 @@ def edit_reports(
     edited = []
     for r, (report, reference) in enumerate(zip(reports, references, strict=True)):
         done = splice(report, x.sentences[r], reference, y.sentences[r], script.of(r))
-        steps = tuple((LETTERS[rule], removed, added) for rule, removed, added in done.steps)
+        steps = tuple((RULE_LETTERS[rule], removed, added) for rule, removed, added in done.steps)
         edited.append(Edited(done.text, done.first_changed, steps))
     return edited

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -25,11 +27,11 @@ from rrgtrain.algorithms.base import (
 )
 from rrgtrain.algorithms.group import Group, Member, group_offsets, members
 from rrgtrain.algorithms.objective import Objective, Preference
-from rrgtrain.algorithms.zero_rate import ZeroRate
 from rrgtrain.errors import UserError
 from rrgtrain.schema import OracleSettings, Recipe
 
 ORIGIN = "oracle"
+BATCH = ""  # in the place of a study's id: no study has it
 
 
 def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
@@ -149,3 +151,34 @@ def oracle_likelihood(groups: list[Group], prompt_weight: torch.Tensor) -> torch
         ],
         dtype=torch.float64,
     )
+
+
+class ZeroRate:
+    """Smooth the share of reports that earn nothing, over a prompt's steps.
+
+    Eq. 9: z ← m·z + (1 - m)·share; one z per prompt or, with `batch`, per minibatch. The first
+    share initialises it: a prompt that is seen once is not smoothed.
+    """
+
+    def __init__(self, momentum: float, *, batch: bool = False) -> None:
+        self.momentum, self.batch = momentum, batch
+        self._rates: dict[str, float] = {}
+
+    def of(self, prompts: Sequence[str], shares: Sequence[float]) -> list[float]:
+        """Take in each group's share of zero rewards; return the smoothed rates."""
+        if self.batch:
+            return [self._after(BATCH, sum(shares) / len(shares))] * len(shares)
+        return [self._after(p, share) for p, share in zip(prompts, shares, strict=True)]
+
+    def _after(self, prompt: str, share: float) -> float:
+        before = self._rates.get(prompt, share)
+        self._rates[prompt] = self.momentum * before + (1.0 - self.momentum) * share
+        return self._rates[prompt]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Prompt to rate."""
+        return dict(self._rates)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Forgets what was seen and goes on from `state`."""
+        self._rates = {str(prompt): float(rate) for prompt, rate in state.items()}

@@ -1,6 +1,7 @@
 """Report a run: the final table and one self-contained HTML file."""
 
 from rrgtrain.report.html import write_report
+from rrgtrain.report.marks import NEUTRAL, mark_reports
 from rrgtrain.report.provenance import commit, versions
 from rrgtrain.report.samples import (
     EditSample,
@@ -13,6 +14,7 @@ from rrgtrain.report.summary import Metric, RunSummary, System
 from rrgtrain.report.table import print_summary
 
 __all__ = [
+    "NEUTRAL",
     "EditSample",
     "Metric",
     "RunSummary",
@@ -20,6 +22,7 @@ __all__ = [
     "System",
     "WeightSample",
     "commit",
+    "mark_reports",
     "print_summary",
     "read_samples",
     "versions",

@@ -1,1 +1,22 @@
 """The loops: supervised fine-tuning and reinforcement learning."""
+
+from rrgtrain.train.batch import Batch
+from rrgtrain.train.batch_metrics import batch_row, reward_rows, zero_variance
+from rrgtrain.train.gradients import Gradients, accumulate_gradients, with_rollout_logps
+from rrgtrain.train.sample import sample_groups
+from rrgtrain.train.sampler_gap import ROUNDING, SamplerWatch
+from rrgtrain.train.save_policy import save_policy
+
+__all__ = [
+    "ROUNDING",
+    "Batch",
+    "Gradients",
+    "SamplerWatch",
+    "accumulate_gradients",
+    "batch_row",
+    "reward_rows",
+    "sample_groups",
+    "save_policy",
+    "with_rollout_logps",
+    "zero_variance",
+]

@@ -19,7 +19,6 @@ from rrgclinical.facts import (
     build_facts,
     fact_scores,
 )
-from rrgclinical.facts.reading import LABELS
 from rrgclinical.labels import NO_FINDING, OBSERVATIONS, ClassId
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
@@ -27,6 +26,7 @@ from rrgtrain.schema import RewardSettings
 from tests.rrgclinical.cases import cases
 from tests.rrgclinical.chat.server import Reply, Server, serving
 
+LABELS = OBSERVATIONS[:NO_FINDING]
 COLUMN = {name: index for index, name in enumerate(OBSERVATIONS)}
 
 

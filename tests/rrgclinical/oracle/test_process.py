@@ -7,13 +7,12 @@ import sys
 import pytest
 
 from rrgclinical import build_labeller
-from rrgclinical.official import OfficialRaTEScore, OracleError, oracle_python, process
-from rrgclinical.official.process import Worker
+from rrgclinical.official import OfficialRaTEScore, OracleError, Worker, oracle_python
 from rrgtrain.errors import UserError
 
 
 def test_no_environment_is_told(monkeypatch, tmp_path):
-    monkeypatch.setenv(process.SETTING, str(tmp_path / "python"))
+    monkeypatch.setenv("RRGKERN_ORACLE_PYTHON", str(tmp_path / "python"))
     with pytest.raises(UserError, match="no python at .*: .* run `make oracle`, or name") as caught:
         oracle_python()
     assert "\n" not in str(caught.value)

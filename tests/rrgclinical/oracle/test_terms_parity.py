@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rrgclinical.official import OfficialRaTEScore
-from rrgclinical.ratescore.sentences import splitter
+from rrgclinical.ratescore import splitter
 from rrgtrain.errors import RewardError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings

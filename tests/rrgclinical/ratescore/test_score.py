@@ -9,7 +9,7 @@ import pytest
 
 from rrgclinical import KINDS, Entities
 from rrgclinical.ratescore import affinity
-from rrgtrain.algorithms.edits import edit_reports
+from rrgtrain.algorithms import edit_reports
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import EditSettings, RewardSettings

@@ -21,7 +21,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from rrgclinical.ratescore.affinity import TYPES
+from rrgclinical.ratescore import TYPES
 
 LABELS = ("O", *(f"{mark}-{kind}" for kind in TYPES for mark in "BI"))
 SPECIALS = {"pad": "[PAD]", "cls": "[CLS]", "sep": "[SEP]", "unk": "[UNK]", "mask": "[MASK]"}

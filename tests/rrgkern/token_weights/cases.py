@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rrgkern import byte_vocabulary
-from rrgkern.token_weights.vocabulary import byte_alphabet
+from rrgkern.token_weights import byte_alphabet
 from tests.rrgkern.many_cases import Cases, Choices
 
 Group = tuple[tuple[int, ...], ...]

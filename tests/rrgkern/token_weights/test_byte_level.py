@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from rrgkern import byte_level_spans, byte_vocabulary
+from rrgkern.token_weights import byte_alphabet
 from rrgkern.token_weights import reference as reference_module
-from rrgkern.token_weights.vocabulary import byte_alphabet
 from tests.mutants import mutate
 from tests.rrgkern.many_cases import for_all
 from tests.rrgkern.token_weights.cases import token_reports

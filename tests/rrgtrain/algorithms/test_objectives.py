@@ -25,12 +25,12 @@ from rrgtrain.algorithms import orapo as orapo_module
 from rrgtrain.algorithms import saliency as saliency_module
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
-from rrgtrain.train import batch as batch_module
-from rrgtrain.train import gradients as gradients_module
+from rrgtrain.train import Batch
 from tests.rrgclinical.chexbert import tiny
 from tests.rrgtrain.algorithms import plain
 from tests.rrgtrain.common import accumulate, gradients, member, recipe, rollout_logps, studies
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_policy
+from tests.rrgtrain.train.parts import replace_part
 
 LIMIT = 64
 # Advantages, scales and token weights are fp32; everything else is fp64.
@@ -341,22 +341,21 @@ def test_a_second_update_is_clipped_against_the_policy_at_rollout(system: str) -
 
 
 def lose_the_token_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = gradients_module.policy_loss
-    monkeypatch.setattr(
-        gradients_module,
-        "policy_loss",
-        lambda *args, **options: real(*args, **{**options, "token_weight": None}),
-    )
+    def around(real):
+        return lambda *args, **options: real(*args, **{**options, "token_weight": None})
+
+    replace_part(monkeypatch, "policy_loss", around)
 
 
 def weigh_only_what_is_praised(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = gradients_module.policy_loss
+    def around(real):
+        def wrong(logps, advantages, offsets, **options):
+            weight = torch.where(advantages > 0, options["token_weight"], 1.0)
+            return real(logps, advantages, offsets, **{**options, "token_weight": weight})
 
-    def wrong(logps, advantages, offsets, **options):
-        weight = torch.where(advantages > 0, options["token_weight"], 1.0)
-        return real(logps, advantages, offsets, **{**options, "token_weight": weight})
+        return wrong
 
-    monkeypatch.setattr(gradients_module, "policy_loss", wrong)
+    replace_part(monkeypatch, "policy_loss", around)
 
 
 def another_spread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -378,31 +377,33 @@ def the_oracle_in_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def the_oracle_in_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = batch_module.loss_scale
+    def around(real):
+        def wrong(aggregation, offsets, **options):
+            longer = torch.cat([offsets, offsets[-1:].repeat(2)])
+            return real(aggregation, longer, **options)[: len(offsets) - 1]
 
-    def wrong(aggregation, offsets, **options):
-        longer = torch.cat([offsets, offsets[-1:].repeat(2)])
-        return real(aggregation, longer, **options)[: len(offsets) - 1]
+        return wrong
 
-    monkeypatch.setattr(batch_module, "loss_scale", wrong)
+    replace_part(monkeypatch, "loss_scale", around)
 
 
 def a_kl_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = gradients_module.policy_loss
+    def around(real):
+        def wrong(*args, mask, scale, **options):
+            filled = torch.where(scale == 0, scale.max(), scale)
+            return real(*args, mask=None, scale=filled, **options)
 
-    def wrong(*args, mask, scale, **options):
-        filled = torch.where(scale == 0, scale.max(), scale)
-        return real(*args, mask=None, scale=filled, **options)
+        return wrong
 
-    monkeypatch.setattr(gradients_module, "policy_loss", wrong)
+    replace_part(monkeypatch, "policy_loss", around)
 
 
 def no_room_for_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     """(1 - w) forgotten."""
-    monkeypatch.setattr(
-        batch_module,
+    replace_part(
+        monkeypatch,
         "as_objective",
-        lambda objective: replace(objective, group_weight=None),
+        lambda _: lambda objective: replace(objective, group_weight=None),
     )
 
 
@@ -414,12 +415,10 @@ def the_oracle_is_the_worse(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sums_in_place_of_means(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = gradients_module.preference_loss
-    monkeypatch.setattr(
-        gradients_module,
-        "preference_loss",
-        lambda *args, **options: real(*args, **{**options, "length_normalized": False}),
-    )
+    def around(real):
+        return lambda *args, **options: real(*args, **{**options, "length_normalized": False})
+
+    replace_part(monkeypatch, "preference_loss", around)
 
 
 def the_rate_without_its_square(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,12 +438,12 @@ def a_weight_per_pair_not_per_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def clipped_at_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first group is left out."""
-    real = batch_module.Batch._micro_batch
+    real = Batch._micro_batch
 
     def wrong(batch, chunk, **options):
         return real(batch, [(g, first) for g, first in chunk if first > 0], **options)
 
-    monkeypatch.setattr(batch_module.Batch, "_micro_batch", wrong)
+    monkeypatch.setattr(Batch, "_micro_batch", wrong)
 
 
 @pytest.mark.parametrize(

@@ -12,17 +12,14 @@ import torch
 from rrgtrain.algorithms import Group, Objective, build_algorithm
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import scored_members
-from rrgtrain.algorithms.orapo import mixing_weight, oracle_against_sampled, zero_shares
-from rrgtrain.algorithms.zero_rate import ZeroRate
+from rrgtrain.algorithms.orapo import ZeroRate, mixing_weight, oracle_against_sampled, zero_shares
 from rrgtrain.errors import UserError
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.schema import LoraSettings
-from rrgtrain.train import gradients as gradients_module
-from rrgtrain.train.batch import Batch
-from rrgtrain.train.batch_metrics import zero_variance
-from rrgtrain.train.gradients import Gradients
+from rrgtrain.train import Batch, Gradients, zero_variance
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import tiny_policy
+from tests.rrgtrain.train.parts import replace_part
 
 POLICY = tiny_policy()
 SAMPLED = [["Edema.", "Clear.", "The heart is enlarged."], ["No effusion.", "Clear lungs."]]
@@ -213,13 +210,15 @@ def test_a_group_without_reward_still_teaches() -> None:
 def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the oracle's likelihood and no advantage, the sampled reports stay out."""
     seen = []
-    real = gradients_module._forward
 
-    def counted(policy, groups, temperature):
-        seen.extend(m.origin for g in groups for m in g.members)
-        return real(policy, groups, temperature)
+    def around(real):
+        def counted(policy, groups, temperature):
+            seen.extend(m.origin for g in groups for m in g.members)
+            return real(policy, groups, temperature)
 
-    monkeypatch.setattr(gradients_module, "_forward", counted)
+        return counted
+
+    replace_part(monkeypatch, "forward", around)
     cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft", "oracle.log_ratio=false")
     algorithm, groups = build_algorithm(cfg), completed()
     objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from rrgtrain.data import Catalogue
 from rrgtrain.data.arrange import join_splits, leave_out_crowded, one_image_each
-from rrgtrain.data.catalogue import Catalogue
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 from rrgtrain.run.session import open_data

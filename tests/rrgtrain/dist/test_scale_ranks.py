@@ -13,7 +13,7 @@ from rrgtrain.rollout import VllmServerEngine
 from rrgtrain.commands import _started
 from rrgtrain.dist import ranks
 from rrgtrain.errors import RewardError
-from rrgtrain.rollout.pushed import Pushed
+from rrgtrain.rollout import Pushed
 from tests.rrgtrain.policy.common import tiny_policy
 
 
@@ -72,8 +72,7 @@ def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights(
 ) -> None:
     engine = VllmServerEngine.__new__(VllmServerEngine)
     engine._directory, engine._name = tmp_path, "vLLM"
-    engine._outbox = SimpleNamespace(base=lambda _: iter(()), whole=True)  # type: ignore[assignment]
-    engine._pushed = None
+    engine._outbox, engine._adapter, engine._pushed = None, False, None
     posted: list[tuple[str, Any]] = []
     report = {"step": 4, "digest": "0a", "held": "0b"}
 

@@ -13,7 +13,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.recipe_files import recipe_names
 from rrgtrain.rewards import RewardService
-from rrgtrain.run.preflight import check_data
+from rrgtrain.run import check_data
 from rrgtrain.schema import Recipe
 from rrgtrain.select import training_subset
 from rrgtrain.state.rundir import RunDir

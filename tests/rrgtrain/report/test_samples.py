@@ -14,8 +14,7 @@ from PIL import Image
 
 from rrgclinical import build_extractor
 from rrgtrain.errors import UserError
-from rrgtrain.report import EditSample, Sample, read_samples, write_samples
-from rrgtrain.report.marks import mark_reports
+from rrgtrain.report import EditSample, Sample, mark_reports, read_samples, write_samples
 from rrgtrain.report.redline import ADDED, KEPT, REMOVED, Piece, redline
 from rrgtrain.report.samples import png
 

@@ -14,9 +14,8 @@ from rrgclinical import build_extractor, build_labeller
 from rrgtrain.config import load_config
 from rrgtrain.data.study import Study
 from rrgtrain.errors import RewardError, Stopped, UserError
-from rrgtrain.rewards import RewardService
+from rrgtrain.rewards import RewardBatch, RewardService
 from rrgtrain.rewards import service as service_module
-from rrgtrain.rewards.batch import RewardBatch
 from rrgtrain.rewards.labellers import SpreadLabeller, open_extractor
 from rrgtrain.schema import Recipe, RewardSettings
 

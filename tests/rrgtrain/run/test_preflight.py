@@ -12,8 +12,8 @@ from rrgtrain.algorithms import build_algorithm
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
+from rrgtrain.run import check_data
 from rrgtrain.run.preflight import (
-    check_data,
     check_lengths,
     held_back,
     split_of,

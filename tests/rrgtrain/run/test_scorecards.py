@@ -15,7 +15,6 @@ from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report
 from rrgclinical.radgraph import RadGraph
 from rrgclinical.text import JavaError
-from rrgclinical.text.statistics import Corpus
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
@@ -266,7 +265,7 @@ def test_a_metric_that_fails_is_absent_of_all_systems(monkeypatch: pytest.Monkey
 def test_meteor_that_fails_for_one_system_is_absent_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
-    def fails_later(corpus: Corpus) -> np.ndarray:
+    def fails_later(corpus: object) -> np.ndarray:
         calls.append(1)
         if len(calls) > 1:
             raise JavaError("out of memory")

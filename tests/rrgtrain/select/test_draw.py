@@ -10,7 +10,7 @@ import pytest
 
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
-from rrgtrain.rewards.batch import RewardBatch
+from rrgtrain.rewards import RewardBatch
 from rrgtrain.rollout import TransformersEngine
 from rrgtrain.run.select_studies import RECORDS, SUBSET, random_draw, select
 from rrgtrain.schema import Recipe

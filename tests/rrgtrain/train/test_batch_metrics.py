@@ -10,8 +10,7 @@ import torch
 
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.data.study import Study
-from rrgtrain.train.batch import Batch
-from rrgtrain.train.batch_metrics import reward_rows, zero_variance
+from rrgtrain.train import Batch, reward_rows, zero_variance
 
 
 def group(index: int, *origins: str) -> Group:

@@ -25,10 +25,10 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout import checkpoint_tensors
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
+from rrgtrain.train import save_policy
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import OnShards, adamw, apply_step, optimizer_of
 from rrgtrain.train.reference import reference_of
-from rrgtrain.train.save_policy import save_policy
 from tests.rrgtrain.common import (
     accumulate,
     groups_of,

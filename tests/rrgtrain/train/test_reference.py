@@ -16,6 +16,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.remembered import FILE, base_of
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train import reference as reference_module
+from rrgtrain.train import save_policy
 from rrgtrain.train.gradients import _forward
 from rrgtrain.train.reference import (
     START,
@@ -24,7 +25,6 @@ from rrgtrain.train.reference import (
     named_reference,
     reference_of,
 )
-from rrgtrain.train.save_policy import save_policy
 from tests.rrgtrain.common import groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
 

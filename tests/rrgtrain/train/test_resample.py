@@ -10,7 +10,7 @@ import pytest
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import NoLog
-from rrgtrain.train.batch_metrics import batch_row, zero_variance
+from rrgtrain.train import batch_row, zero_variance
 from rrgtrain.train.resample import differing, joined, only, until_differing
 from rrgtrain.train.rl import train_rl
 from tests.rrgtrain.common import (

@@ -26,7 +26,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
 from rrgtrain.train import rl_run as run_module
-from rrgtrain.train.batch_metrics import zero_variance
+from rrgtrain.train import zero_variance
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.step_record import StepRecord

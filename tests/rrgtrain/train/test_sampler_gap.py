@@ -33,11 +33,12 @@ from rrgtrain.rollout import (
 )
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.train import ROUNDING, SamplerWatch
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
-from rrgtrain.train.sampler_gap import ROUNDING, Compared, SamplerWatch
+from rrgtrain.train.sampler_gap import Compared
 from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.train.test_rl import Length

@@ -16,10 +16,9 @@ from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
+from rrgtrain.train import Batch, Gradients
 from rrgtrain.train import batch as batch_module
 from rrgtrain.train import gradients as gradients_module
-from rrgtrain.train.batch import Batch
-from rrgtrain.train.gradients import Gradients
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, text_policy, tiny_policy
 

@@ -14,10 +14,10 @@ from rrgtrain.algorithms.group import members, token_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe
+from rrgtrain.train import SamplerWatch
 from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.reference import Reference, reference_of
-from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.update import is_on_policy, update
 from tests.rrgtrain.common import (
     Batch,
