@@ -57,7 +57,7 @@ def _go_on(home: Path, moment: float | None) -> Done:
 
 
 def phase(run: Path) -> str:
-    """What a killed run was at, by what it left."""
+    """Tell what a killed run was at, by what it left."""
     if not (run / "config.yaml").exists():
         return "data"
     if not (run / "init").is_dir():

@@ -33,7 +33,7 @@ def succeeds(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the wheel of the source distribution of this tree installs, and nothing else of it."""
+    """Install the wheel of the source distribution of this tree, and nothing else of it."""
     home = tmp_path_factory.mktemp("wheel")
     for path in house.files(ROOT):
         copy = home / "tree" / path.relative_to(ROOT)

@@ -27,7 +27,7 @@ def spec_of(
     delta: float | None = None,
     **options: Any,
 ) -> PolicyLoss:
-    """What Liger computes for these arguments and clip bounds of 0.1 and 0.15."""
+    """Return what Liger computes for these arguments and clip bounds of 0.1 and 0.15."""
     return PolicyLoss(
         surrogate=loss if loss in AGGREGATION else "clip",
         ratio_level=level,

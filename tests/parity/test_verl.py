@@ -127,7 +127,7 @@ def test_kl_estimators(estimator: str) -> None:
 
 
 def test_verl_flattens_a_large_k3() -> None:
-    """Where the policy lost a token, verl's k3 is 10 and its gradient 0; here it still pulls."""
+    """Lose a token: verl's k3 is 10 there and its gradient 0; here it still pulls."""
     data = padded(6, empty=False)
     logps = data.logps.clone()
     logps[0, 0] = data.ref[0, 0] - 5.0

@@ -53,7 +53,7 @@ def touched(at: Instruction) -> tuple[str, int] | None:
 
 
 class Access:
-    """Where an instruction goes: splits generic addresses by space, checks, then calls `body`."""
+    """Split an instruction's generic addresses by space, check them, then call `body`."""
 
     def __init__(self, kernel: Kernel, at: Instruction, what: str, width: int) -> None:
         self.kernel, self.at, self.what, self.width = kernel, at, what, width

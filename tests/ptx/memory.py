@@ -66,7 +66,7 @@ class Trace:
 
 @dataclass
 class Order:
-    """What barriers order: the time of the last one of each block and warp, by lane of a chunk."""
+    """Hold the time of the last barrier of each block and warp, by lane of a chunk."""
 
     threads: int  # of a block, whole warps
     first: int  # thread number of the chunk's first lane, from 1
@@ -211,7 +211,7 @@ class Memory:
         self.space.owners[place : place + size] = owner
 
     def address(self, tensor: Tensor) -> int:
-        """Where the copy of `tensor` begins; an empty one lies outside of every allocation."""
+        """Find the copy of `tensor`; an empty one lies outside of every allocation."""
         at = tensor.data_ptr()
         for start, stop, place, _ in self.spans:
             if tensor.numel() and start <= at < stop:

@@ -1,4 +1,4 @@
-"""What an instruction computes: from operands of its lanes to a result of its lanes.
+"""Compute instructions: from operands of its lanes to a result of its lanes.
 
 `semantics` gives the function of an arithmetic instruction and the types around it; `arithmetic`
 makes of it a function of the frame, which holds the registers of the lanes that execute.

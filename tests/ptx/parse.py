@@ -13,7 +13,7 @@ import numpy as np
 
 
 class PtxError(Exception):
-    """What is wrong with a kernel, and where: kernel, line of the PTX, line of the source.
+    """Say what is wrong with a kernel, and where: kernel, line of the PTX, line of the source.
 
     `kind` is one of: opcode, parse, bounds, alignment, race, uninitialised, barrier, lanes,
     assertion.

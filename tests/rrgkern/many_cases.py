@@ -45,7 +45,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Cases:
-    """What `make` builds from `size` drawn bytes.
+    """Hold what `make` builds from `size` drawn bytes.
 
     Bytes, since a strategy made of strategies takes a hundred times as long; and those of a whole
     list in one draw, since hypothesis likes to repeat the parts of a list.

@@ -102,7 +102,7 @@ def _said(call: object, offsets: torch.Tensor) -> str:
 
 
 def _children() -> None:
-    """What every call with wrapped offsets says, each in a child: a memory error ends only that."""
+    """Run every call with wrapped offsets in a child of its own: a memory error ends only that."""
     said = {}
     for name, call in CALLS.items():
         read, write = os.pipe()

@@ -140,7 +140,7 @@ def groups_of(record: Mapping[str, Any], session: Session) -> list[Group]:
 
 
 def compared(field: str, recorded: Any, made: Any) -> Finding:
-    """Where two values of JSON first differ, numbers beyond rounding."""
+    """Find where two values of JSON first differ, numbers beyond rounding."""
     return Finding(field, _difference(recorded, made, ""))
 
 

@@ -105,7 +105,7 @@ def spoilt(result: Any) -> Any:
 
 @dataclass(frozen=True)
 class Done:
-    """How a command ended: its status (negative: the signal it died of), what it printed, and the
+    """Hold a command's end: its status (negative: the signal it died of), what it printed, and the
     CPU seconds it took, so far as they were watched."""
 
     status: int

@@ -1,4 +1,4 @@
-"""What each of two ranks does in `test_ranks.py`: its own engine against its own policy."""
+"""Run on each of two ranks for `test_ranks.py`: its own engine against its own policy."""
 
 from __future__ import annotations
 

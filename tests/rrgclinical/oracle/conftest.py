@@ -39,7 +39,7 @@ def oracle(oracle_python):
 
 @pytest.fixture(scope="session")
 def base():
-    """Whether encoders have the real size."""
+    """Tell whether encoders have the real size."""
     if SIZE not in ("tiny", "base"):
         pytest.fail(f"RRGKERN_ORACLE_SIZE is {SIZE!r}, wanted tiny or base")
     return SIZE == "base"

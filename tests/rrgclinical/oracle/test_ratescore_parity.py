@@ -41,7 +41,7 @@ def folders(oracle, base, tmp_path_factory):
 
 
 def sentences_of(reports: list[str]) -> list[str]:
-    """What a tagger reads of them, near enough to calibrate one."""
+    """Return what a tagger reads of them, near enough to calibrate one."""
     found = [part for report in reports for part in re.split(r"(?<=[.!?])\s+", report)]
     return [part for part in found if len(part) > 3]
 
@@ -143,7 +143,7 @@ def compare(
 
 
 def tied(names: list[tuple[str, str]]) -> bool:
-    """Whether one text has two types: its cosines are equal, and the types are not."""
+    """Tell whether one text has two types: its cosines are equal, and the types are not."""
     kinds = defaultdict(set)
     for text, kind in names:
         kinds["".join(text.casefold().split())].add(kind)

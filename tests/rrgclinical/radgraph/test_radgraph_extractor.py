@@ -97,7 +97,7 @@ def test_a_recipe_edits_by_radgraph(xl):
     reader = RadGraphExtractor(xl)
 
     def said(report: str) -> dict[str, set[tuple[str, int]]]:
-        """What takes part in each sentence."""
+        """List what takes part in each sentence."""
         found = reader.extract([report])
         sentences = [report[a:b] for a, b in found.sentences[0]]
         pairs: dict[str, set[tuple[str, int]]] = {sentence: set() for sentence in sentences}

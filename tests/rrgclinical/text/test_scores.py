@@ -196,7 +196,7 @@ java = pytest.mark.skipif(shutil.which("java") is None, reason="METEOR 1.5 is a 
 
 @java
 def test_meteor_is_the_program_of_pycocoevalcap() -> None:
-    """Of the corpus, of each report, and of drawn reports."""
+    """Compare the corpus, each report, and drawn reports."""
     reports, references = corpus(7, 30)
     scores = text_scores(reports, references, tokenization=White())
     assert scores.missing == {}

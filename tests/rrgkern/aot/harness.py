@@ -75,7 +75,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Launch:
-    """What Triton's binder made of one `kernel[grid](...)`."""
+    """Hold what Triton's binder made of one `kernel[grid](...)`."""
 
     kernel: Any
     signature: dict[str, str]
@@ -153,7 +153,7 @@ def recorded_launches(cc: int) -> Iterator[list[Launch]]:
 
 
 def distinct_kernels(calls: list[Callable[[], Any]], cc: int = 90) -> int:
-    """How many compilations a sequence of launcher calls would cause."""
+    """Count the compilations that a sequence of launcher calls would cause."""
     with recorded_launches(cc) as launches:
         for call in calls:
             call()

@@ -29,7 +29,7 @@ getattr(importlib.import_module(module), function)(argument)
 
 
 def passes(module: ModuleType, old: str, new: str, check: str, argument: str) -> bool:
-    """Whether `check(argument)`, a dotted name, still passes with `old` replaced by `new`.
+    """Tell whether `check(argument)`, a dotted name, still passes with `old` replaced by `new`.
 
     `old` stands in the module exactly once. Fails the test when the check ends in anything but an
     AssertionError or a signal.

@@ -61,7 +61,7 @@ def allowed(
     lock: bool,
     conflict_requires_spurious: bool = True,
 ) -> list[Edit]:
-    """What the first rule that fits permits, in the order of the draw; empty where x stays."""
+    """Return what the first fitting rule permits, in the order of the draw; empty where x stays."""
     if not findings(y):
         return []
     texts = {sentence.text for sentence in x}

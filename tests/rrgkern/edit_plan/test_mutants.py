@@ -45,7 +45,7 @@ def expected() -> list[list[list[Edit]]]:
 
 
 def right(reference: types.ModuleType) -> bool:
-    """Whether a reference plans as the rules say, on all cases and settings."""
+    """Tell whether a reference plans as the rules say, on all cases and settings."""
     x, y = (tensors([pair[side] for pair in cases()]) for side in (0, 1))
     for setting, wanted in zip(SETTINGS, expected(), strict=True):
         tau, tau_replace, max_edits, strict = setting

@@ -135,7 +135,7 @@ RELEASED_CASES = 1200
 
 
 def released_right(reference: object) -> bool:
-    """Whether a reference of the published rule plans as the compiled one does."""
+    """Tell whether a reference of the published rule plans as the compiled one does."""
     pairs = [random_pair(seed, sentences=4, texts=8) for seed in range(RELEASED_CASES)]
     x, y = (with_kinds([pair[k] for pair in pairs], k) for k in (0, 1))
     keys = torch.arange(RELEASED_CASES)

@@ -114,7 +114,7 @@ def test_wrong_options_are_named(options, message) -> None:
 
 
 def right(reference: object) -> bool:
-    """Whether a reference matches as the definitions say."""
+    """Tell whether a reference matches as the definitions say."""
     results = reference.entity_match_reference(X, Y, MatchTables(AFFINITY, CROSSED))
     wanted = [cases.scores(x, y, AFFINITY.tolist(), 0.3612) for x, y in BATCH]
     best = [cases.best(entity, y, column) for x, y in BATCH for entity in x for column in range(3)]

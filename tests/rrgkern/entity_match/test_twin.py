@@ -135,7 +135,7 @@ def assert_every_processor_agrees(
 def on_every_processor(
     x: ReportEntities, y: ReportEntities, tables: tuple[torch.Tensor, torch.Tensor]
 ) -> Iterator[tuple[bool, tuple[torch.Tensor, ...]]]:
-    """Whether the inputs were fine and what was found, by each kind of processor here."""
+    """Tell whether the inputs were fine and what was found, by each kind of processor here."""
     one = torch.ones(1, 1)
     for kind in range(csrc.load().entity_match_cosines(one, one, torch.empty(1, 1), 0)):
         for threads in (1, 3):

@@ -14,7 +14,7 @@ from tests.rrgkern.device import DEVICE
 
 @pytest.fixture(params=["triton", "torch", "csrc"])
 def kernel(request, monkeypatch) -> str:
-    """Which kernel serves the ops during the test."""
+    """Choose the kernel that serves the ops during the test."""
     if request.param != "triton":
         if DEVICE != "cpu":
             pytest.skip("on CUDA tensors Triton serves")

@@ -92,7 +92,7 @@ def eager(
     temperature: float,
     softcap: float | None,
 ) -> tuple[Tensor, Tensor]:
-    """What one writes without this library: the head in its dtype, log_softmax in fp32."""
+    """Compute what one writes without this library: the head in its dtype, log_softmax in fp32."""
     logits = torch.nn.functional.linear(hidden, weight, bias)
     logits = logits if logits.dtype == torch.float64 else logits.float()
     if softcap:

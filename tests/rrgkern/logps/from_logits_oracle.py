@@ -54,7 +54,7 @@ def run(function, given: Problem, *, entropy: bool = True) -> Outcome:
 def eager(
     logits: Tensor, targets: Tensor, temperature: float, entropy: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """What one writes without this library: log_softmax of the logits in fp32."""
+    """Compute what one writes without this library: log_softmax of the logits in fp32."""
     wide = logits if logits.dtype == torch.float64 else logits.float()
     log_p = torch.log_softmax(wide / temperature, -1)
     finite = torch.where(log_p == -torch.inf, 0.0, log_p)

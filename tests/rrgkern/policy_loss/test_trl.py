@@ -113,7 +113,7 @@ def by_trl(
 
 
 def sampler_ratio(p: dict[str, Tensor], mode: str) -> Tensor:
-    """What TRL computes from the rollout engine's log-probabilities when it generates."""
+    """Return what TRL computes from the rollout engine's log-probabilities when it generates."""
     level, rule = mode.split("_")
     log = (p["old"] - p["sampler"]) * p["mask"]
     ratio = (log.sum(-1, keepdim=True) if level == "sequence" else log).exp()

@@ -133,7 +133,7 @@ def rewards_of(groups: list[Group]) -> Tensor:
 
 @dataclass
 class Step:
-    """What a step leaves: the completed groups, the loss, the gradients."""
+    """Hold what a step leaves: the completed groups, the loss, the gradients."""
 
     groups: list[Group]
     loss: float

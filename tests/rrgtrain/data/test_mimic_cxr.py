@@ -77,7 +77,7 @@ def test_views_are_called_by_their_position(tmp_path):
 
 
 def test_the_prior_is_the_latest_study_before(tmp_path):
-    """Of 26 June the study of 9:41 is before that of 16:55, whatever their ids."""
+    """Order the studies of 26 June: that of 9:41 is before that of 16:55, whatever their ids."""
     studies = every(load(tree.write_mimic(tmp_path), prior="last"))
     priors = {n: {i.path.parent.name for i in s.images if i.prior} for n, s in studies.items()}
     assert priors == {

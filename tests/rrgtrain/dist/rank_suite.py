@@ -37,7 +37,7 @@ AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
 
 @dataclass(frozen=True)
 class Found:
-    """What one case gave: loss, metrics, gradients by name (those a parameter has)."""
+    """Hold what one case gave: loss, metrics, gradients by name (those a parameter has)."""
 
     loss: float
     metrics: dict[str, float]

@@ -237,7 +237,7 @@ def text(case: Case, policy: Policy) -> str:
 
 @dataclass(frozen=True)
 class Planned:
-    """What the formulas take for a case."""
+    """Hold what the formulas take for a case."""
 
     sizes: Sizes
     weights: list[Weight]

@@ -66,7 +66,7 @@ def groups_for(views: list[int]) -> list[Group]:
 
 
 def processed(p: EncodedPrompt) -> dict[str, Any]:
-    """What a processor returns for it."""
+    """Return what a processor returns for it."""
     found = {"input_ids": p.input_ids[None], "attention_mask": torch.ones(1, len(p.input_ids))}
     if p.pixel_values is not None:
         found |= {"pixel_values": p.pixel_values, "image_grid_thw": p.image_grid_thw}

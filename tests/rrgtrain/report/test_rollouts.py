@@ -73,7 +73,7 @@ def test_the_verdicts_of_a_sampled_report_stand_beside_it(tmp_path: Path) -> Non
 
 
 def test_highest_lowest_and_some_between_of_what_was_sampled(tmp_path: Path) -> None:
-    """Of reports that say the same one, none that was edited or belongs to the oracle."""
+    """Show one of the reports that say the same, none edited and none of the oracle."""
     reports = {
         FALSE: 0.0,
         "The heart is enlarged.": 5 / 9,

@@ -1,4 +1,4 @@
-"""What the readers of several ranks are asked for, and what they score: `test_reading_on_ranks`.
+"""Ask the readers of several ranks, and keep what they score: `test_reading_on_ranks`.
 
 words: a directory. Each rank writes `Read` to <directory>/<rank>.pickle.
 """

@@ -1,4 +1,4 @@
-"""What two ranks ask of one endpoint, for `test_spending`.
+"""Ask one endpoint from two ranks, for `test_spending`.
 
 words: a directory and the endpoint. Rank 0 writes [row of each step, and the run's sums].
 """

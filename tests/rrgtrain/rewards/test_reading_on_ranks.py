@@ -15,7 +15,7 @@ WORLDS = (1, 2, 4)
 
 @pytest.fixture(scope="module")
 def worlds(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Read]]:
-    """What each rank of each world read."""
+    """Return what each rank of each world read."""
     found = {}
     for count in WORLDS:
         home = tmp_path_factory.mktemp(f"ranks-{count}")

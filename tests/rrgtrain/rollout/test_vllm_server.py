@@ -28,7 +28,7 @@ SEEDS = [[11, 12, 13], [21, 22, 23], [31, 32, 33]]
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    """Of other weights than the policy's: those have to be pushed."""
+    """Serve other weights than the policy's: those have to be pushed."""
     with Served(tiny_directory()) as made:
         yield made
 

@@ -148,7 +148,7 @@ except module.UserError as error:
 
 
 def test_pixels_that_cannot_be_handed_on_are_told_in_one_line() -> None:
-    """Where they fail in the queue's own thread, the trainer waits for ever."""
+    """Fail where the trainer sees it: in the queue's own thread it waits for ever."""
     done = subprocess.run(
         [sys.executable, "-c", FULL], capture_output=True, text=True, check=False, timeout=120
     )

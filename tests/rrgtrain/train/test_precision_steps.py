@@ -42,7 +42,7 @@ def papers() -> dict[str, Recipe]:
 
 
 def settings_of(cfg: Recipe) -> list[Setting]:
-    """What a step of fine-tuning and one of RL depend on, past warm-up and before any decay."""
+    """List what a step of fine-tuning or RL depends on, past warm-up and before any decay."""
     sft, rl, policy = cfg.sft, cfg.rl, cfg.policy
     betas = (rl.beta1, rl.beta2)
     return [
@@ -91,7 +91,7 @@ def _moves(
     betas: tuple[float, float],
     clip: float,
 ) -> dict[str, tuple[int, int, int]]:
-    """Of the norms' weights and of the others: how many of those with |gradient| >= 1e-8, as the
+    """Count, of norms' and other weights, how many of those with |gradient| >= 1e-8, as the
     optimiser sees it, one step changes, how many there are, and how many others."""
     policy = placed(dtype, freeze_vision=frozen)
     before = whole(policy)

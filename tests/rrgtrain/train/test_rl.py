@@ -339,7 +339,7 @@ def test_a_policy_whose_weights_have_blown_up_stops_in_one_line() -> None:
 
 
 def test_another_engines_log_probs_weigh_the_tokens_they_differ_on():
-    """What vLLM reports goes into the sampler correction; an edit, which nobody drew, weighs 1."""
+    """Put what vLLM reports into the sampler correction; an edit, which nobody drew, weighs 1."""
     cfg = recipe("rl.algorithm=dr_grpo", "rl.beta=0", "rollout.cap=1.5")
     policy, prompts = policy_and_prompts()
     algorithm = build_algorithm(cfg)

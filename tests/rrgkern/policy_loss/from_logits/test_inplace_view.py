@@ -19,7 +19,7 @@ SPECS = {"one pass": PolicyLoss(), "composed": PolicyLoss(ratio_level="sequence"
 
 
 class Made(TorchDispatchMode):
-    """How many tensors of the size of the logits an operator made, not a view and not in place."""
+    """Count tensors of the logits' size that an operator made, not a view and not in place."""
 
     count = 0
 
@@ -32,7 +32,7 @@ class Made(TorchDispatchMode):
 
 
 def gradient(spec: PolicyLoss, *, whole: bool, inplace: bool) -> tuple[Tensor, int]:
-    """Of a leaf from which [ROWS, LENGTH + 1, VOCABULARY] logits are made, and what was `Made`."""
+    """Return the gradient of [ROWS, LENGTH + 1, VOCABULARY] logits, and what was `Made`."""
     generator = torch.Generator().manual_seed(0)
     shape = (ROWS, LENGTH + 1, VOCABULARY)
     leaf = torch.randn(shape, generator=generator).to(DEVICE).requires_grad_()

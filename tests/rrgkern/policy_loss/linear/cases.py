@@ -136,7 +136,7 @@ def ours(
 
 
 def eager(given: Problem, *, frozen: bool = False, upstream: float = 1.0) -> Outcome:
-    """What one writes without this library: the head in its dtype, log_softmax in fp32."""
+    """Compute what one writes without this library: the head in its dtype, log_softmax in fp32."""
     leaves = _leaves(given, frozen)
     hidden, weight, bias = (leaves.get(n, getattr(given, n)) for n in ("hidden", "weight", "bias"))
     policy = given.policy

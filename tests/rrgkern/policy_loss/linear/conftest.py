@@ -40,7 +40,7 @@ def shrink_triton(monkeypatch) -> None:
 
 @pytest.fixture(params=["triton", "torch", "csrc"])
 def kernel(request, monkeypatch, small_tiles) -> str:
-    """Which kernel serves the ops during the test; on CUDA tensors Triton does."""
+    """Choose the kernel that serves the ops during the test; on CUDA tensors Triton does."""
     if request.param != "triton":
         if DEVICE != "cpu":
             pytest.skip("on CUDA tensors Triton serves")
@@ -64,7 +64,7 @@ def torch_kernel(monkeypatch, small_tiles) -> None:
 
 @pytest.fixture
 def in_the_open(monkeypatch, small_tiles) -> None:
-    """What serves CPUs without the ops around it, so that a dispatch mode sees every operation."""
+    """Serve CPUs without the ops around it all, so that a dispatch mode sees every step."""
     open_up(monkeypatch)
 
 
