@@ -18,6 +18,12 @@ from torch import Tensor
 from rrgkern.logps.head import Head, Tile, tile_of
 from rrgkern.logps.online_softmax import FAR, LOG2E, Coefficients, RowSums, SoftmaxStats
 from rrgkern.triton_lib import math as lib
+from rrgkern.triton_lib.softmax_row import (
+    across_lanes,
+    fold,
+    gradient_at_target,
+    gradient_block,
+)
 
 NUM_WARPS = 4
 # Left alone, the assembler spills a few values of a row in fp64 for a warp more.
@@ -110,33 +116,19 @@ def fold_kernel(
         if SOFTCAP:
             z = cap * tanh(z / cap)
         z = tl.where(inside & (columns != target), z, float("-inf"))
-        new_top = tl.maximum(lane_top, tl.max(z, 1))
-        # A lane that saw -inf only measures from 0: its exponentials are 0, not NaN.
-        base = tl.where(new_top == float("-inf"), 0.0, new_top)
-        bits = (z - base[:, None]) * scale_wide
-        p = tl.exp2(bits)
-        drop = (base - lane_top) * scale_wide
-        decay = tl.exp2(-drop)
-        if ENTROPY:
-            # 0 * inf: mass 0 carries no tilt, and a column of probability 0 adds none.
-            carried = tl.where(lane_mass > 0, lane_tilt + drop * lane_mass, 0.0) * decay
-            lane_tilt = carried - tl.sum(tl.maximum(bits, -FAR) * p, 1)
-        lane_mass = lane_mass * decay + tl.sum(p, 1)
-        lane_top = new_top
+        lane_top, lane_mass, lane_tilt = fold(
+            lane_top, lane_mass, lane_tilt, z, scale_wide, ENTROPY, FAR
+        )
 
     # 3. Sums of the threads to those of the tile.
-    tile_top = tl.max(lane_top, 0)
-    base = tl.where(tile_top == float("-inf"), 0.0, tile_top)
-    drop = (base - lane_top) * scale_wide
-    decay = tl.exp2(-drop)
-    # The sums of the row are read before the last reductions: their barriers stand between these
+    # The sums of the row are read before the reductions: their barriers stand between these
     # loads, by all threads, and the stores of one below.
     old_top = tl.load(top_ptr + row)
     old_mass = tl.load(mass_ptr + row)
     if ENTROPY:
         old_tilt = tl.load(tilt_ptr + row)
-    mass = tl.sum(lane_mass * decay, 0).to(tl.float64)
-    tilt = tl.sum(tl.where(lane_mass > 0, lane_tilt + drop * lane_mass, 0.0) * decay, 0)
+    tile_top, tile_mass, tilt = across_lanes(lane_top, lane_mass, lane_tilt, scale_wide, ENTROPY)
+    mass = tile_mass.to(tl.float64)
 
     # 4. Those of the tile to those of the row, in fp64.
     top = tl.maximum(old_top, tile_top.to(tl.float64))
@@ -218,23 +210,21 @@ def gradient_kernel(
     shift = tl.load(shift_ptr + row)
     lognorm = tl.load(lognorm_ptr + row)
 
-    # 2. The logits again, and their softmax.
+    # 2. The logits again.
     x = _products(z_ptr + row * z_stride, bias_ptr, columns, inside, BIAS, WIDE)
     z = x
     if SOFTCAP:
         z = cap * tanh(x / cap)
-    log_p = (z - shift) * per_temperature - lognorm
-    p = tl.exp2(log_p * lib.LOG2E)
-    # 3. The gradient by the capped logits; at the target a form in which nothing cancels.
-    at_target = -coef * lib.expm1(logp)
+    # 3. Its gradient by the capped logits; at the target a form in which nothing cancels.
+    coef_entropy = None
+    entropy = None
     if ENTROPY:
         coef_entropy = tl.load(coef_entropy_ptr + row) * per_temperature
         entropy = tl.load(entropy_ptr + row)
-        # -inf is moved up before it meets a probability of 0.
-        dz = -p * (coef + coef_entropy * (tl.maximum(log_p, -FAR) + entropy))
-        at_target -= coef_entropy * tl.exp(logp) * (tl.maximum(logp, -FAR) + entropy)
-    else:
-        dz = -coef * p
+    dz = gradient_block(
+        z, coef, coef_entropy, entropy, shift, lognorm, per_temperature, ENTROPY, FAR
+    )
+    at_target = gradient_at_target(logp, coef, coef_entropy, entropy, ENTROPY, FAR)
     dz = tl.where(columns == target, at_target, dz)
     # 4. By the products: the chain rule through the cap.
     if SOFTCAP:

@@ -48,15 +48,24 @@ def fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr, FAR: tl.constexpr):
 
 
 @triton.jit
-def close_row(top, mass, tilt, target_logit, scale, ENTROPY: tl.constexpr):
-    """logp of the target, shift, lognorm and entropy (0 unless ENTROPY) from the lanes' sums."""
+def across_lanes(top, mass, tilt, scale, ENTROPY: tl.constexpr):
+    """One maximum, mass and tilt (0 unless ENTROPY; in bits) from those of the lanes."""
     row_top = tl.max(top, 0)
     base = tl.where(row_top == float("-inf"), 0.0, row_top)
     drop = (base - top) * scale
     decay = tl.exp2(-drop)
     kept = mass * decay
     row_mass = tl.sum(kept, 0)
+    row_tilt = tl.zeros_like(row_mass)
+    if ENTROPY:
+        row_tilt = tl.sum(tl.where(kept > 0, tilt + drop * mass, 0.0) * decay, 0)
+    return row_top, row_mass, row_tilt
 
+
+@triton.jit
+def close_row(top, mass, tilt, target_logit, scale, ENTROPY: tl.constexpr):
+    """logp of the target, shift, lognorm and entropy (0 unless ENTROPY) from the lanes' sums."""
+    row_top, row_mass, row_tilt = across_lanes(top, mass, tilt, scale, ENTROPY)
     log_mass = tl.log(row_mass)
     log_odds = (row_top - target_logit) * (scale * lib.LN2) + log_mass
     # An overflow upstream, which must not pass for certainty.
@@ -66,10 +75,9 @@ def close_row(top, mass, tilt, target_logit, scale, ENTROPY: tl.constexpr):
     leads = target_logit >= row_top
     entropy = tl.zeros_like(against)
     if ENTROPY:
-        row_tilt = tl.sum(tl.where(kept > 0, tilt + drop * mass, 0.0) * decay, 0) * lib.LN2
         p_target = lib.sigmoid(-log_odds)
         p_others = lib.sigmoid(log_odds)
-        spread = in_favour + log_mass + row_tilt / row_mass
+        spread = in_favour + log_mass + row_tilt * lib.LN2 / row_mass
         from_target = tl.where(p_target > 0, p_target * against, 0.0)
         from_others = tl.where(p_others > 0, p_others * spread, 0.0)
         entropy = from_target + from_others
