@@ -4,10 +4,11 @@ Forward: a program owns a row. Each thread keeps the running sums of its own col
 `online_softmax.OnlineSoftmax`) and folds the columns of one 128-bit load at a time, so a column
 costs one exponential and the row one reduction across threads, at the end. The target must stay out
 of the sums: its block is folded first, with the target masked, and skipped by the loop, which so
-compares no column with it.
+compares no column with it. Reads N·V logits and 8N bytes of targets, writes 12N (16N with entropy).
 
 Backward: a program owns a block of columns of one row; each logit is read once and written once. A
-row whose coefficients are both 0 is not read: its gradient is 0 whatever it holds.
+row whose coefficients are both 0 is not read: its gradient is 0 whatever it holds. Reads the logits
+of active rows and about 24 bytes for each block of columns, writes N·V.
 """
 
 from __future__ import annotations
@@ -30,10 +31,9 @@ from rrgkern.logps.online_softmax import FAR, LOG2E, SoftmaxStats, stats_dtype
 from rrgkern.ops import pack
 from rrgkern.triton_lib.softmax_row import (
     close_row,
-    fold,
     gradient_at_target,
     gradient_block,
-    load_block,
+    sum_row,
 )
 
 NUM_WARPS = 8
@@ -75,26 +75,22 @@ def token_logps_fwd_kernel(
 
     lane = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
     BLOCK: tl.constexpr = LANES * VECTOR
-    target_block = (target // BLOCK).to(tl.int32)
-
-    # 2. Online softmax: the target's block first, without the target.
-    z = load_block(logits_ptr, target_block, lane, column_stride, VOCABULARY, BLOCK, "")
-    ahead = load_block(
-        logits_ptr, (target_block == 0).to(tl.int32), lane, column_stride, VOCABULARY, BLOCK, ""
+    # 2. Online softmax over the columns other than the target.
+    top, mass, tilt = sum_row(
+        logits_ptr,
+        target,
+        lane,
+        column_stride,
+        scale,
+        VOCABULARY,
+        LANES,
+        BLOCK,
+        ENTROPY,
+        FAR,
+        EVICTION="",
     )
-    top = tl.full([LANES], float("-inf"), WIDE)
-    mass = tl.zeros([LANES], WIDE)
-    tilt = tl.zeros([LANES], WIDE)
-    others = tl.where(target_block * BLOCK + lane == target, float("-inf"), z.to(WIDE))
-    top, mass, tilt = fold(top, mass, tilt, others, scale, ENTROPY, FAR)
-    # 3. The other blocks, one load ahead of the arithmetic.
-    for step in tl.range(1, tl.cdiv(VOCABULARY, BLOCK)):
-        z = ahead
-        block = step + (step >= target_block).to(tl.int32)
-        ahead = load_block(logits_ptr, block, lane, column_stride, VOCABULARY, BLOCK, "")
-        top, mass, tilt = fold(top, mass, tilt, z.to(WIDE), scale, ENTROPY, FAR)
 
-    # 4. Sums of the threads to one, to log-probability, entropy and what the backward needs.
+    # 3. Sums of the threads to one, to log-probability, entropy and what the backward needs.
     logp, shift, lognorm, entropy = close_row(top, mass, tilt, target_logit, scale, ENTROPY)
     tl.store(logps_ptr + row, logp)
     tl.store(shift_ptr + row, shift)
@@ -175,7 +171,8 @@ def token_logps_bwd_kernel(
     # 1. The block of columns, and where its gradient goes.
     BLOCKS: tl.constexpr = tl.cdiv(VOCABULARY, BLOCK)
     row = (tl.program_id(0) // BLOCKS).to(tl.int64)
-    columns = (tl.program_id(0) % BLOCKS) * BLOCK + tl.arange(0, BLOCK)
+    block = tl.program_id(0) % BLOCKS
+    columns = block * BLOCK + tl.arange(0, BLOCK)
     inside = columns < VOCABULARY
     batch = row // rows_per_batch
     place = row % rows_per_batch
@@ -192,7 +189,6 @@ def token_logps_bwd_kernel(
     if active:
         # 3. The softmax again, from the saved statistics.
         target = tl.load(targets_ptr + row)
-        logp = tl.load(logps_ptr + row)
         shift = tl.load(shift_ptr + row)
         lognorm = tl.load(lognorm_ptr + row)
         logits_ptr += batch * batch_stride + place * row_stride
@@ -207,8 +203,10 @@ def token_logps_bwd_kernel(
         gradient = gradient_block(
             z, coef, coef_of_entropy, entropy, shift, lognorm, per_temperature, ENTROPY, FAR
         )
-        at_target = gradient_at_target(logp, coef, coef_of_entropy, entropy, ENTROPY, FAR)
-        gradient = tl.where(columns == target, at_target, gradient)
+        if target // BLOCK == block:
+            logp = tl.load(logps_ptr + row)
+            at_target = gradient_at_target(logp, coef, coef_of_entropy, entropy, ENTROPY, FAR)
+            gradient = tl.where(columns == target, at_target, gradient)
         tl.store(gradient_ptr, gradient.to(gradient_ptr.dtype.element_ty), inside)
     else:
         tl.store(gradient_ptr, tl.zeros([BLOCK], gradient_ptr.dtype.element_ty), inside)

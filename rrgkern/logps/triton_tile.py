@@ -2,8 +2,9 @@
 
 The tile holds the raw products in fp32. Each kernel adds the bias and applies the cap on its way:
 three or four operations on numbers that are in registers, instead of a pass over the tile. The
-width is compiled in, so that its loads can be proved aligned; a vocabulary has two, that of its
-last slice and that of the others.
+width is a run-time number, so that slices of any width share one compilation. Bytes a logit of the
+tile, w those of the operands: the sums read 4, the exponentials 8 and write w, the gradient reads
+4 and writes w.
 """
 
 from __future__ import annotations
@@ -51,10 +52,30 @@ def cap_slope(x):
 
 @triton.jit
 def _products(z_ptr, bias_ptr, columns, inside, BIAS: tl.constexpr, WIDE: tl.constexpr):
-    z = tl.load(z_ptr + columns, inside, other=0.0)
-    if BIAS:
-        z += tl.load(bias_ptr + columns, inside, other=0.0).to(WIDE)
+    """Load products and add the bias, where `inside` unless it is None."""
+    if inside is None:
+        z = tl.load(z_ptr + columns)
+        if BIAS:
+            z += tl.load(bias_ptr + columns).to(WIDE)
+    else:
+        z = tl.load(z_ptr + columns, inside, other=0.0)
+        if BIAS:
+            z += tl.load(bias_ptr + columns, inside, other=0.0).to(WIDE)
     return z
+
+
+@triton.jit
+def _capped(x, cap, SOFTCAP: tl.constexpr):
+    return cap * tanh(x / cap) if SOFTCAP else x
+
+
+@triton.jit
+def _store_exponentials(out_ptr, x, columns, inside, base, scale, cap, SOFTCAP: tl.constexpr):
+    """exp of products x from `base` on, times the cap's slope."""
+    e = tl.exp2((_capped(x, cap, SOFTCAP) - base) * scale)
+    if SOFTCAP:
+        e *= cap_slope(x / cap)
+    tl.store(out_ptr + columns, e.to(out_ptr.dtype.element_ty), inside)
 
 
 # A row has one number behind each of these pointers, and a block of rows begins where it may: odd
@@ -79,10 +100,10 @@ def fold_kernel(
     decay_ptr,
     z_stride,
     out_stride,
+    width,
     first_column,
     scale: tl.float64,
     softcap: tl.float64,
-    WIDTH: tl.constexpr,
     BIAS: tl.constexpr,
     SOFTCAP: tl.constexpr,
     ENTROPY: tl.constexpr,
@@ -99,23 +120,40 @@ def fold_kernel(
     row = tl.program_id(0).to(tl.int64)
     z_ptr += row * z_stride
     local = tl.load(targets_ptr + row) - first_column
-    target = tl.where((local >= 0) & (local < WIDTH), local, -1).to(tl.int32)
+    target = tl.where((local >= 0) & (local < width), local, -1).to(tl.int32)
     scale_wide = tl.full([], scale, WIDE)
     cap = tl.full([], softcap, WIDE)
     lane = tl.arange(0, LANES)[:, None] * VECTOR + tl.arange(0, VECTOR)[None, :]
     BLOCK: tl.constexpr = LANES * VECTOR
+    # Whole blocks; the columns behind them are the tail.
+    full = width // BLOCK
+    tail = full * BLOCK + lane
 
-    # 2. Online softmax: each thread sums its own columns, the target's left out.
+    # 2. Online softmax: each thread sums its own columns. The target's block first, without it,
+    # then the other whole blocks, then the tail.
     lane_top = tl.full([LANES], float("-inf"), WIDE)
     lane_mass = tl.zeros([LANES], WIDE)
     lane_tilt = tl.zeros([LANES], WIDE)
-    for start in tl.range(0, WIDTH, BLOCK):
-        columns = start + lane
-        inside = columns < WIDTH
-        z = _products(z_ptr, bias_ptr, columns, inside, BIAS, WIDE)
-        if SOFTCAP:
-            z = cap * tanh(z / cap)
-        z = tl.where(inside & (columns != target), z, float("-inf"))
+    target_block = tl.where(target < 0, full, target // BLOCK)
+    others = full
+    if target_block < full:
+        others -= 1
+        columns = target_block * BLOCK + lane
+        z = _capped(_products(z_ptr, bias_ptr, columns, None, BIAS, WIDE), cap, SOFTCAP)
+        z = tl.where(columns == target, float("-inf"), z)
+        lane_top, lane_mass, lane_tilt = fold(
+            lane_top, lane_mass, lane_tilt, z, scale_wide, ENTROPY, FAR
+        )
+    for step in tl.range(others):
+        columns = (step + (step >= target_block).to(tl.int32)) * BLOCK + lane
+        z = _capped(_products(z_ptr, bias_ptr, columns, None, BIAS, WIDE), cap, SOFTCAP)
+        lane_top, lane_mass, lane_tilt = fold(
+            lane_top, lane_mass, lane_tilt, z, scale_wide, ENTROPY, FAR
+        )
+    if full * BLOCK < width:
+        inside = tail < width
+        z = _capped(_products(z_ptr, bias_ptr, tail, inside, BIAS, WIDE), cap, SOFTCAP)
+        z = tl.where(inside & (tail != target), z, float("-inf"))
         lane_top, lane_mass, lane_tilt = fold(
             lane_top, lane_mass, lane_tilt, z, scale_wide, ENTROPY, FAR
         )
@@ -145,30 +183,26 @@ def fold_kernel(
         tl.store(tilt_ptr + row, old_tilt * old_decay + tile_tilt * tile_decay)
     # 5. The target's logit, from the tile that has it.
     if target >= 0:
-        z_target = tl.load(z_ptr + target)
-        if BIAS:
-            z_target += tl.load(bias_ptr + target).to(WIDE)
-        if SOFTCAP:
-            z_target = cap * tanh(z_target / cap)
-        tl.store(target_logit_ptr + row, z_target)
+        z_target = _products(z_ptr, bias_ptr, target, None, BIAS, WIDE)
+        tl.store(target_logit_ptr + row, _capped(z_target, cap, SOFTCAP))
 
     # 6. Exponentials from the largest logit so far, and the factor of those from earlier ones.
     if EXPONENTIALS:
         tl.store(decay_ptr + row, old_decay.to(WIDE))
         out_ptr += row * out_stride
         base = base64.to(WIDE)
-        for start in tl.range(0, WIDTH, BLOCK):
-            columns = start + lane
-            inside = columns < WIDTH
-            x = _products(z_ptr, bias_ptr, columns, inside, BIAS, WIDE)
-            z = x
-            if SOFTCAP:
-                z = cap * tanh(x / cap)
-            e = tl.exp2((z - base) * scale_wide)
-            if SOFTCAP:
-                e *= cap_slope(x / cap)
-            e = tl.where(columns == target, 0.0, e)
-            tl.store(out_ptr + columns, e.to(out_ptr.dtype.element_ty), inside)
+        for block in tl.range(full):
+            columns = block * BLOCK + lane
+            x = _products(z_ptr, bias_ptr, columns, None, BIAS, WIDE)
+            _store_exponentials(out_ptr, x, columns, None, base, scale_wide, cap, SOFTCAP)
+        if full * BLOCK < width:
+            inside = tail < width
+            x = _products(z_ptr, bias_ptr, tail, inside, BIAS, WIDE)
+            _store_exponentials(out_ptr, x, tail, inside, base, scale_wide, cap, SOFTCAP)
+        # 7. The target is none of the others: 0, over what the sweep left there.
+        if target >= 0:
+            tl.debug_barrier()
+            tl.store(out_ptr + target, tl.zeros([], out_ptr.dtype.element_ty))
 
 
 @triton.jit(do_not_specialize_on_alignment=PER_ROW_OF_GRADIENT)
@@ -185,10 +219,10 @@ def gradient_kernel(
     lognorm_ptr,
     z_stride,
     out_stride,
+    width,
     first_column,
     inverse_temperature: tl.float64,
     softcap: tl.float64,
-    WIDTH: tl.constexpr,
     BIAS: tl.constexpr,
     SOFTCAP: tl.constexpr,
     ENTROPY: tl.constexpr,
@@ -200,21 +234,18 @@ def gradient_kernel(
     # 1. The row's target, coefficient and statistics.
     row = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = columns < WIDTH
+    inside = columns < width
     per_temperature = tl.full([], inverse_temperature, WIDE)
     cap = tl.full([], softcap, WIDE)
     local = tl.load(targets_ptr + row) - first_column
-    target = tl.where((local >= 0) & (local < WIDTH), local, -1).to(tl.int32)
+    target = tl.where((local >= 0) & (local < width), local, -1).to(tl.int32)
     coef = tl.load(coef_ptr + row) * per_temperature
-    logp = tl.load(logps_ptr + row)
     shift = tl.load(shift_ptr + row)
     lognorm = tl.load(lognorm_ptr + row)
 
     # 2. The logits again.
     x = _products(z_ptr + row * z_stride, bias_ptr, columns, inside, BIAS, WIDE)
-    z = x
-    if SOFTCAP:
-        z = cap * tanh(x / cap)
+    z = _capped(x, cap, SOFTCAP)
     # 3. Its gradient by the capped logits; at the target a form in which nothing cancels.
     coef_entropy = None
     entropy = None
@@ -224,8 +255,10 @@ def gradient_kernel(
     dz = gradient_block(
         z, coef, coef_entropy, entropy, shift, lognorm, per_temperature, ENTROPY, FAR
     )
-    at_target = gradient_at_target(logp, coef, coef_entropy, entropy, ENTROPY, FAR)
-    dz = tl.where(columns == target, at_target, dz)
+    if (target >= 0) & (target // BLOCK == tl.program_id(1)):
+        logp = tl.load(logps_ptr + row)
+        at_target = gradient_at_target(logp, coef, coef_entropy, entropy, ENTROPY, FAR)
+        dz = tl.where(columns == target, at_target, dz)
     # 4. By the products: the chain rule through the cap.
     if SOFTCAP:
         dz *= cap_slope(x / cap)
@@ -257,10 +290,10 @@ def _fold(tile: Tile, sums: RowSums, entropy: bool, written: tuple[Tensor, Tenso
         decay,
         z.stride(0),
         out.stride(0),
+        z.shape[1],
         tile.columns.start,
         LOG2E / head.temperature,
         head.softcap,
-        WIDTH=z.shape[1],
         ENTROPY=entropy,
         EXPONENTIALS=written is not None,
         LANES=LANES,
@@ -283,10 +316,10 @@ def tile_gradient(tile: Tile, stats: SoftmaxStats, coefficients: Coefficients) -
         *stats,
         z.stride(0),
         out.stride(0),
+        z.shape[1],
         tile.columns.start,
         1 / head.temperature,
         head.softcap,
-        WIDTH=z.shape[1],
         ENTROPY=coef_entropy is not None,
         BLOCK=block,
         **_variant(head),

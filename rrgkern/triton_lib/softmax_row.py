@@ -2,7 +2,8 @@
 
 The target stays out of the sums and nothing cancels; `logps/online_softmax.py` has the formulas.
 A thread keeps sums of its own columns, so a column costs one exponential and the row one reduction
-across threads.
+across threads. The target's block and the last, incomplete one stand outside the loops, whose
+bodies mask and compare no column.
 """
 
 from __future__ import annotations
@@ -15,18 +16,59 @@ from rrgkern.triton_lib import math as lib
 
 @triton.jit
 def load_block(
-    row_ptr,
-    block,
-    lane,
-    column_stride,
-    VOCABULARY: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EVICTION: tl.constexpr,
+    row_ptr, block, lane, column_stride, inside, BLOCK: tl.constexpr, EVICTION: tl.constexpr
 ):
-    """Load one block's columns, -inf past the row's end; EVICTION as in tl.load."""
+    """Load one block's columns where `inside`, else -inf; EVICTION as in tl.load.
+
+    A scalar `inside` predicates the load as a whole.
+    """
     columns = block * BLOCK + lane
     pointers = row_ptr + columns.to(tl.int64) * column_stride
-    return tl.load(pointers, columns < VOCABULARY, other=float("-inf"), eviction_policy=EVICTION)
+    return tl.load(pointers, inside, other=float("-inf"), eviction_policy=EVICTION)
+
+
+@triton.jit
+def sum_row(
+    row_ptr,
+    target,
+    lane,
+    column_stride,
+    scale,
+    VOCABULARY: tl.constexpr,
+    LANES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ENTROPY: tl.constexpr,
+    FAR: tl.constexpr,
+    EVICTION: tl.constexpr,
+):
+    """The lanes' sums over the row's columns other than the target: one read of the row."""
+    FULL: tl.constexpr = VOCABULARY // BLOCK
+    top = tl.full([LANES], float("-inf"), scale.dtype)
+    mass = tl.zeros([LANES], scale.dtype)
+    tilt = tl.zeros([LANES], scale.dtype)
+    if FULL > 0:
+        # The target's block, without the target; a target in the tail leaves nothing to do here.
+        target_block = (target // BLOCK).to(tl.int32)
+        apart = target_block < FULL
+        z = load_block(row_ptr, target_block, lane, column_stride, apart, BLOCK, EVICTION)
+        others = FULL - apart.to(tl.int32)
+        block = (target_block == 0).to(tl.int32)
+        ahead = load_block(row_ptr, block, lane, column_stride, others > 0, BLOCK, EVICTION)
+        z = tl.where(target_block * BLOCK + lane == target, float("-inf"), z.to(scale.dtype))
+        top, mass, tilt = fold(top, mass, tilt, z, scale, ENTROPY, FAR)
+        # The other whole blocks, one load ahead of the arithmetic.
+        for step in tl.range(1, others + 1):
+            z = ahead.to(scale.dtype)
+            block = step + (step >= target_block).to(tl.int32)
+            ahead = load_block(row_ptr, block, lane, column_stride, step < others, BLOCK, EVICTION)
+            top, mass, tilt = fold(top, mass, tilt, z, scale, ENTROPY, FAR)
+    if VOCABULARY % BLOCK > 0:
+        columns = FULL * BLOCK + lane
+        inside = columns < VOCABULARY
+        z = load_block(row_ptr, FULL, lane, column_stride, inside, BLOCK, EVICTION)
+        z = tl.where(columns == target, float("-inf"), z.to(scale.dtype))
+        top, mass, tilt = fold(top, mass, tilt, z, scale, ENTROPY, FAR)
+    return top, mass, tilt
 
 
 @triton.jit

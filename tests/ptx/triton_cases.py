@@ -30,6 +30,7 @@ from rrgkern.preference_loss.op import preference_loss_fwd
 from tests.ptx.parse import PtxError
 from tests.rrgkern.logps import from_hidden_oracle, from_logits_oracle
 from tests.rrgkern.logps.test_from_logits_accuracy import through_op
+from tests.rrgkern.logps.tile_oracle import check_tile
 from tests.rrgkern.policy_loss import cases as policy_cases
 from tests.rrgkern.policy_loss.from_logits import cases as from_logits_cases
 from tests.rrgkern.policy_loss.from_logits import test_kernel as from_logits_kernel
@@ -109,6 +110,7 @@ CASES: dict[str, tuple[Callable[[], None], set[str]]] = {
         lambda: from_logits(torch.bfloat16, 8192),
         {"token_logps_fwd_kernel", "token_logps_bwd_kernel"},
     ),
+    "tile": (check_tile, {"fold_kernel", "gradient_kernel"}),
     "from hidden": (from_hidden, {"fold_kernel", "gradient_kernel"}),
     "policy": (
         policy,
@@ -136,8 +138,8 @@ CASES: dict[str, tuple[Callable[[], None], set[str]]] = {
 MASKS: dict[str, tuple[str, str, str]] = {
     "token_logps_fwd_kernel": ("from logits", "columns < VOCABULARY", "columns <= VOCABULARY"),
     "token_logps_bwd_kernel": ("from logits", "inside = columns < V", "inside = columns <= V"),
-    "fold_kernel": ("from hidden", "inside = columns < WIDTH", "inside = columns <= WIDTH"),
-    "gradient_kernel": ("from hidden", "inside = columns < WIDTH", "inside = columns <= WIDTH"),
+    "fold_kernel": ("from hidden", "inside = tail < width", "inside = tail <= width"),
+    "gradient_kernel": ("from hidden", "inside = columns < width", "inside = columns <= width"),
     "policy_loss_sequence_kernel": ("policy", "inside = token < end", "inside = token <= end"),
     "policy_loss_token_kernel": (
         "policy",
@@ -160,7 +162,7 @@ MASKS: dict[str, tuple[str, str, str]] = {
     "group_advantages_kernel": ("advantages", "group < n_groups", "group <= n_groups"),
 }
 # The function that holds the mask, where it is not the kernel itself.
-MASKED_IN = {"token_logps_fwd_kernel": "load_block"}
+MASKED_IN = {"token_logps_fwd_kernel": "sum_row"}
 VECTOR = re.compile(
     r"(?:ld|st)\.(?:global|shared)[\w.:]*\.v[24]\.b\d+[^;]*?\[ ?%\w+ ?\+ ?(\d+) ?\]"
 )

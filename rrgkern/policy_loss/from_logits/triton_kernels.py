@@ -4,6 +4,9 @@ A program owns a row. Sweep 1 is the softmax of `token_logps`, one scalar stage 
 its token, sweep 2 reads the row again and writes the gradient. It walks backwards, so that what was
 read last, and lies nearest, comes first. For the row to be in the L2 cache still, few rows may be
 under way at a time: wide rows get so many warps that a multiprocessor holds one of them.
+
+Bytes: N·V logits read once, N·V of gradient written; what of the second read the caches do not
+serve is read twice. Some 60 bytes a token for the loss itself.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ from rrgkern.triton_lib.policy import (
 from rrgkern.triton_lib.policy_sums import store_partials
 from rrgkern.triton_lib.softmax_row import (
     close_row,
-    fold,
     gradient_at_target,
     gradient_block,
     load_block,
+    sum_row,
 )
 
 
@@ -93,7 +96,6 @@ def grpo_loss_kernel(
     FAR: tl.constexpr,
     LANES: tl.constexpr,
     VECTOR: tl.constexpr,
-    BLOCKS: tl.constexpr,
 ):
     """Write, one row per program, its column of partial sums, its `active` and its gradient.
 
@@ -101,6 +103,8 @@ def grpo_loss_kernel(
     `mask` leaves out is not read, and one without gradient is not read twice.
     """
     BLOCK: tl.constexpr = LANES * VECTOR
+    FULL: tl.constexpr = VOCABULARY // BLOCK
+    TAIL: tl.constexpr = VOCABULARY % BLOCK
     row = tl.program_id(0).to(tl.int64)
     batch = row // rows_per_batch
     place = row % rows_per_batch
@@ -121,26 +125,23 @@ def grpo_loss_kernel(
     if keep:
         # 1. Online softmax: one sweep over the row; the next block is loaded ahead.
         bits = tl.full([], bits_per_logit, WIDE)
-        ahead = load_block(
-            logits_ptr, 0, lane, column_stride, VOCABULARY, BLOCK, EVICTION="evict_last"
-        )
         target_logit = tl.load(logits_ptr + target * column_stride).to(WIDE)
-        target_block = (target // BLOCK).to(tl.int32)
         sequence = row
         if FIND_SEQUENCE:
             sequence = _sequence_of(offsets_ptr, row, n_sequences, LANES)
-
-        top = tl.full([LANES], float("-inf"), WIDE)
-        mass = tl.zeros([LANES], WIDE)
-        tilt = tl.zeros([LANES], WIDE)
-        for block in tl.range(BLOCKS):
-            z = ahead.to(WIDE)
-            ahead = load_block(
-                logits_ptr, block + 1, lane, column_stride, VOCABULARY, BLOCK, EVICTION="evict_last"
-            )
-            if block == target_block:
-                z = tl.where(block * BLOCK + lane == target, float("-inf"), z)
-            top, mass, tilt = fold(top, mass, tilt, z, bits, ENTROPY, FAR)
+        top, mass, tilt = sum_row(
+            logits_ptr,
+            target,
+            lane,
+            column_stride,
+            bits,
+            VOCABULARY,
+            LANES,
+            BLOCK,
+            ENTROPY,
+            FAR,
+            EVICTION="evict_last",
+        )
         logp, shift, lognorm, entropy = close_row(top, mass, tilt, target_logit, bits, ENTROPY)
 
         # 2. Ratio, sampler correction and KL of the token.
@@ -233,23 +234,31 @@ def grpo_loss_kernel(
             coef_entropy *= per_temperature
             at_target = gradient_at_target(logp, coef, coef_entropy, entropy, BONUS, FAR)
             ahead = load_block(
-                logits_ptr,
-                BLOCKS - 1,
-                lane,
-                column_stride,
-                VOCABULARY,
-                BLOCK,
-                EVICTION="evict_first",
+                logits_ptr, FULL - 1, lane, column_stride, FULL > 0, BLOCK, EVICTION="evict_first"
             )
-            for step in tl.range(BLOCKS):
-                block = BLOCKS - 1 - step
+            if TAIL > 0:
+                columns = FULL * BLOCK + lane
+                inside = columns < VOCABULARY
+                z = load_block(
+                    logits_ptr, FULL, lane, column_stride, inside, BLOCK, EVICTION="evict_first"
+                ).to(WIDE)
+                gradient = gradient_block(
+                    z, coef, coef_entropy, entropy, shift, lognorm, per_temperature, BONUS, FAR
+                )
+                tl.store(
+                    gradient_ptr + columns.to(tl.int64) * gradient_column_stride,
+                    gradient.to(gradient_ptr.dtype.element_ty),
+                    inside,
+                )
+            for step in tl.range(FULL):
+                block = FULL - 1 - step
                 z = ahead.to(WIDE)
                 ahead = load_block(
                     logits_ptr,
-                    tl.where(block == 0, BLOCKS, block - 1),
+                    block - 1,
                     lane,
                     column_stride,
-                    VOCABULARY,
+                    block > 0,
                     BLOCK,
                     EVICTION="evict_first",
                 )
@@ -257,16 +266,23 @@ def grpo_loss_kernel(
                 gradient = gradient_block(
                     z, coef, coef_entropy, entropy, shift, lognorm, per_temperature, BONUS, FAR
                 )
-                gradient = tl.where(columns == target, at_target, gradient)
                 tl.store(
                     gradient_ptr + columns.to(tl.int64) * gradient_column_stride,
                     gradient.to(gradient_ptr.dtype.element_ty),
-                    columns < VOCABULARY,
                 )
+            # 5. The target's own, over what the sweep left there.
+            tl.debug_barrier()
+            tl.store(
+                gradient_ptr + target * gradient_column_stride,
+                at_target.to(gradient_ptr.dtype.element_ty),
+            )
         else:
             nothing = tl.zeros([LANES, VECTOR], gradient_ptr.dtype.element_ty)
-            for block in tl.range(BLOCKS):
+            for block in tl.range(FULL):
                 columns = block * BLOCK + lane
+                tl.store(gradient_ptr + columns.to(tl.int64) * gradient_column_stride, nothing)
+            if TAIL > 0:
+                columns = FULL * BLOCK + lane
                 tl.store(
                     gradient_ptr + columns.to(tl.int64) * gradient_column_stride,
                     nothing,

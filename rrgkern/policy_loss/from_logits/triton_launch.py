@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -109,7 +108,6 @@ def sweep_rows(call: LogitsInputs, gradient: Tensor | None) -> tuple[Tensor, Ten
         FAR=FAR,
         LANES=lanes,
         VECTOR=vector,
-        BLOCKS=triton.cdiv(vocabulary, lanes * vector),
         num_warps=warps,
         maxnreg=MAX_REGISTERS_FP64 if logits.dtype == torch.float64 else MAX_REGISTERS,
     )

@@ -1,4 +1,6 @@
-"""Kernels that the gates must refuse: one spills, one loads 16 bits at a time, one has no MMA."""
+"""Kernels that the gates must refuse: one spills, one loads 16 bits at a time, one has no MMA, one
+masks each step of its loop.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,27 @@ def matrix_kernel(x_ptr, out_ptr, SIDE: tl.constexpr):
     tl.store(out_ptr + row * SIDE + column, tl.dot(tile, tile))
 
 
+@triton.jit
+def loop_kernel(x_ptr, out_ptr, SIZE: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr):
+    column = tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], tl.float32)
+    if MASKED:
+        for step in tl.range(tl.cdiv(SIZE, BLOCK)):
+            at = step * BLOCK + column
+            total += tl.load(x_ptr + at, at < SIZE, other=0.0)
+    else:
+        for step in tl.range(SIZE // BLOCK):
+            total += tl.load(x_ptr + step * BLOCK + column)
+        tail = SIZE // BLOCK * BLOCK + column
+        total += tl.load(x_ptr + tail, tail < SIZE, other=0.0)
+    tl.store(out_ptr + column, total)
+
+
+def _loop(masked: bool) -> None:
+    x = torch.empty(5000, device="meta")
+    loop_kernel[(1,)](x, x, SIZE=5000, BLOCK=1024, MASKED=masked)
+
+
 def _spill() -> None:
     x = torch.empty(4096, device="meta")
     spilling_kernel[(1,)](x, x, WIDTH=4096, num_warps=1)
@@ -54,4 +77,6 @@ CASES = {
     "wide": Case(lambda: _narrow(1)),
     "no matrix": Case(lambda: _narrow(1), matrix=True),
     "matrix": Case(_matrix, matrix=True),
+    "masked loop": Case(lambda: _loop(True), bare=True),
+    "bare loop": Case(lambda: _loop(False), bare=True),
 }

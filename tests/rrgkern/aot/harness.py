@@ -47,12 +47,14 @@ class Case:
 
     `streaming`: every kernel must load 128 bits at a time (False where V, strides or pointers are
     not divisible, or where a kernel handles a few numbers per sequence). `matrix`: every kernel
-    must use tensor-core instructions. `kernels`: how many the launcher is expected to launch.
+    must use tensor-core instructions. `bare`: no `for` of a kernel compares integers column by
+    column, be it a mask or the target. `kernels`: how many the launcher is expected to launch.
     """
 
     run: Callable[[], Any]
     streaming: bool = True
     matrix: bool = False
+    bare: bool = False
     kernels: int = 1
 
 
@@ -103,6 +105,8 @@ class Compiled:
     occupancy: float
     streaming: bool
     matrix: bool
+    bare: bool
+    compared: int  # comparisons of blocks of integers inside `for`
     assembly: Assembly
 
 
@@ -160,6 +164,20 @@ def distinct_kernels(calls: list[Callable[[], Any]], cc: int = 90) -> int:
     return len({launch.key() for launch in launches})
 
 
+def compared_in_loops(ttgir: str) -> int:
+    """Count comparisons of blocks of integers inside `for` loops: masks, and columns to seek."""
+    count = depth = 0
+    loops: list[int] = []
+    for line in ttgir.splitlines():
+        if "scf.for" in line:
+            loops.append(depth)
+        count += bool(loops) and "arith.cmpi" in line and "tensor<" in line
+        depth += line.count("{") - line.count("}")
+        if loops and line.lstrip().startswith("}") and depth <= loops[-1]:
+            loops.pop()
+    return count
+
+
 def listed_modules() -> list[str]:
     """The modules of the rooms that list ahead-of-time cases."""
     folders = sorted(path.parent.relative_to(ROOMS).parts for path in ROOMS.rglob("aot_cases.py"))
@@ -192,6 +210,8 @@ def compile_cases(module: str, targets: tuple[int, ...] = TARGETS) -> Iterator[C
                     occupancy=occupancy(assembly, shared, num_warps, cc),
                     streaming=case.streaming,
                     matrix=case.matrix,
+                    bare=case.bare,
+                    compared=compared_in_loops(binary.asm["ttgir"]),
                     assembly=assembly,
                 )
 

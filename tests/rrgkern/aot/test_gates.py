@@ -33,8 +33,16 @@ def check_occupancy(kernel: Compiled) -> None:
         assert kernel.occupancy >= LEAST_OCCUPANCY, f"{kernel} fits {kernel.occupancy:.0%} of warps"
 
 
+def check_loops(kernel: Compiled) -> None:
+    if kernel.bare:
+        assert not kernel.compared, f"{kernel} compares {kernel.compared} times in its loops"
+
+
+CHECKS = [check_spills, check_loads, check_matrix, check_occupancy, check_loops]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("check", [check_spills, check_loads, check_matrix, check_occupancy])
+@pytest.mark.parametrize("check", CHECKS)
 @pytest.mark.parametrize("module", listed_modules())
 def test_gate(module, check):
     kernels = compiled(module)
@@ -54,6 +62,8 @@ def test_gate(module, check):
         ("no matrix", check_matrix, False),
         ("matrix", check_matrix, True),
         ("spill", check_occupancy, False),
+        ("masked loop", check_loops, False),
+        ("bare loop", check_loops, True),
     ],
 )
 def test_gate_tells_good_from_bad(case, check, passes):

@@ -48,7 +48,9 @@ NOT_STREAMING = ("fp64, entropy", "bf16, entropy, odd V")
 
 FROM_LOGITS = {
     f"{call.__name__}, {name}": Case(
-        lambda call=call, shape=shape: call(*shape), streaming=name not in NOT_STREAMING
+        lambda call=call, shape=shape: call(*shape),
+        streaming=name not in NOT_STREAMING,
+        bare=True,
     )
     for call in (forward, backward)
     for name, shape in SHAPES.items()
@@ -120,7 +122,7 @@ def _tile_cases() -> dict[str, Case]:
     for name, call in calls.items():
         for rich in (False, True):
             key = f"{name}, bf16{', bias, cap, entropy' if rich else ''}"
-            cases[key] = Case(lambda c=call, r=rich: c(VOCABULARY, torch.bfloat16, r))
+            cases[key] = Case(lambda c=call, r=rich: c(VOCABULARY, torch.bfloat16, r), bare=True)
         # Rows of an odd width are not aligned, and fp64 is there to be exact.
         cases[f"{name}, last slice of an odd V"] = Case(
             lambda c=call: c(ODD_VOCABULARY, torch.bfloat16, False, last=True), streaming=False

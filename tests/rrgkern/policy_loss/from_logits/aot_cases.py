@@ -49,19 +49,26 @@ def factor(vocabulary: int, dtype: torch.dtype, rows: int = ROWS) -> None:
 
 # Rows of an odd vocabulary are not aligned; fp64 is there to be exact.
 CASES = {
-    "clip, everything, in place": Case(lambda: sweep(PolicyLoss(**EVERYTHING), inplace=True)),
-    "sapo, everything": Case(lambda: sweep(PolicyLoss(surrogate="sapo", **EVERYTHING))),
+    "clip, everything, in place": Case(
+        lambda: sweep(PolicyLoss(**EVERYTHING), inplace=True), bare=True
+    ),
+    "sapo, everything": Case(lambda: sweep(PolicyLoss(surrogate="sapo", **EVERYTHING)), bare=True),
     "cispo, per token, fp32": Case(
-        lambda: sweep(PolicyLoss(surrogate="cispo"), per_token=True, dtype=torch.float32)
+        lambda: sweep(PolicyLoss(surrogate="cispo"), per_token=True, dtype=torch.float32),
+        bare=True,
     ),
     "clip, everything, V = 32768": Case(
         lambda: sweep(PolicyLoss(**EVERYTHING), vocabulary=32768, inplace=True)
     ),
     "clip, everything, odd V": Case(
-        lambda: sweep(PolicyLoss(**EVERYTHING), vocabulary=151665), streaming=False
+        lambda: sweep(PolicyLoss(**EVERYTHING), vocabulary=151665),
+        streaming=False,
+        bare=True,
     ),
     "clip, everything, fp64": Case(
-        lambda: sweep(PolicyLoss(**EVERYTHING), dtype=torch.float64), streaming=False
+        lambda: sweep(PolicyLoss(**EVERYTHING), dtype=torch.float64),
+        streaming=False,
+        bare=True,
     ),
     "upstream gradient": Case(lambda: factor(VOCABULARY, torch.bfloat16)),
 }
