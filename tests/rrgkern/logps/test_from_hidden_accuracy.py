@@ -17,6 +17,7 @@ from rrgkern.logps.head import (
 )
 from rrgkern.logps.online_softmax import Coefficients
 from tests.rrgkern.logps.from_hidden_oracle import check, ours, problem
+from tests.rrgkern.logps.tile_oracle import check_tile
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
@@ -93,6 +94,10 @@ def test_tile_borders_do_not_matter(kernels, tiling, dtype):
         results.append((stats.logps, stats.entropy, *gradients))
     for split, together in zip(*results, strict=True):
         torch.testing.assert_close(split, together, **tolerance)
+
+
+def test_a_tile_of_several_blocks_and_a_tail():
+    check_tile()
 
 
 def test_tiles_cover_every_column_once():
