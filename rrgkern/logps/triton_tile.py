@@ -71,7 +71,7 @@ def _capped(x, cap, SOFTCAP: tl.constexpr):
 
 @triton.jit
 def _store_exponentials(out_ptr, x, columns, inside, base, scale, cap, SOFTCAP: tl.constexpr):
-    """exp of products x from `base` on, times the cap's slope."""
+    """Store exp(products x - base), times the slope of the cap."""
     e = tl.exp2((_capped(x, cap, SOFTCAP) - base) * scale)
     if SOFTCAP:
         e *= cap_slope(x / cap)

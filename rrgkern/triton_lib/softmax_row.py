@@ -41,7 +41,7 @@ def sum_row(
     FAR: tl.constexpr,
     EVICTION: tl.constexpr,
 ):
-    """The lanes' sums over the row's columns other than the target: one read of the row."""
+    """Sum the columns other than the target lane by lane, in one read."""
     FULL: tl.constexpr = VOCABULARY // BLOCK
     top = tl.full([LANES], float("-inf"), scale.dtype)
     mass = tl.zeros([LANES], scale.dtype)
@@ -91,7 +91,7 @@ def fold(top, mass, tilt, z, scale, ENTROPY: tl.constexpr, FAR: tl.constexpr):
 
 @triton.jit
 def across_lanes(top, mass, tilt, scale, ENTROPY: tl.constexpr):
-    """One maximum, mass and tilt (0 unless ENTROPY; in bits) from those of the lanes."""
+    """Merge the lanes' maximum, mass and tilt (in bits, 0 unless ENTROPY)."""
     row_top = tl.max(top, 0)
     base = tl.where(row_top == float("-inf"), 0.0, row_top)
     drop = (base - top) * scale
