@@ -57,7 +57,7 @@ from rrgtrain.dist import ranks, sharding
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.prompt import encode_prompt
 from rrgtrain.schema import RlSettings
-from rrgtrain.train.optim import adamw, apply_step
+from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 
 WORLDS = (1, 2, 4)
 WEAK, CORES = 0.8, 1.25
@@ -100,14 +100,14 @@ class Rank:
         batch = Batch(groups, groups, {}, own if groups else {}, {}).of_all_ranks()
         advantages = group_advantages(batch.rewards, group_offsets(batch.groups))
         batch = batch.with_objective(advantages.float(), self.settings)
-        accumulate_gradients(self.policy, None, batch, PolicyLoss(), self.settings)
+        accumulate_gradients(self.policy, None, batch, PolicyLoss(), self.settings).read()
 
     def update(self, count: int) -> tuple[float, float]:
         """Seconds of one update, and the CPU seconds that this process took for it."""
         ranks.barrier()
         began, used = time.perf_counter(), time.process_time()
         self.accumulate(count)
-        apply_step(self.optimizer, self.policy.model.parameters(), LR, CLIP)
+        apply_step(self.optimizer, clip_gradients(self.policy.model.parameters(), CLIP), LR)
         return time.perf_counter() - began, time.process_time() - used
 
     def gradients(self, count: int) -> dict[str, torch.Tensor]:

@@ -49,7 +49,7 @@ from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import RlSettings
 from rrgtrain.train import Batch, accumulate_gradients
-from rrgtrain.train.optim import adamw, apply_step
+from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import Reference, reference_of
 
 BETA, LR, CLIP = 0.01, 1e-5, 1.0
@@ -101,7 +101,7 @@ class Ours:
 
     def update(self, groups: list[Group] | None = None) -> None:
         self._accumulate(groups or self.groups)
-        apply_step(self.optimizer, self.policy.model.parameters(), LR, CLIP)
+        apply_step(self.optimizer, clip_gradients(self.policy.model.parameters(), CLIP), LR)
 
     def generate(self) -> list[list[torch.Tensor]]:
         case = self.case
@@ -124,9 +124,9 @@ class Ours:
 
     def _accumulate(self, groups: list[Group]) -> float:
         rewards = torch.tensor(scores(self.case)).flatten()
-        advantages = group_advantages(rewards, group_offsets(groups))
-        spec, batch = PolicyLoss(beta=BETA), Batch.of(groups, advantages, self.settings)
-        return accumulate_gradients(self.policy, self.reference, batch, spec, self.settings).loss
+        batch = Batch.of(groups, group_advantages(rewards, group_offsets(groups)), self.settings)
+        work = self.policy, self.reference, batch, PolicyLoss(beta=BETA), self.settings
+        return accumulate_gradients(*work).read().loss
 
 
 class Theirs:

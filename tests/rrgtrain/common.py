@@ -97,7 +97,7 @@ def accumulate(
     batch = Batch.of(groups, objective, settings)
     if fixed is not None:
         batch = replace(batch, old=fixed.old, ref=fixed.ref)
-    return accumulate_gradients(policy, reference, batch, loss, settings)
+    return accumulate_gradients(policy, reference, batch, loss, settings).read()
 
 
 def rollout_logps(

@@ -6,14 +6,22 @@ of the whole batch, and losses and gradients add up to what one process has.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
-from rrgkern import PolicyLoss, PreferencePairs, linear_token_logps, policy_loss, preference_loss
+from rrgkern import (
+    PolicyLoss,
+    PolicyLossOutput,
+    PreferencePairs,
+    linear_token_logps,
+    policy_loss,
+    preference_loss,
+)
 from rrgtrain.algorithms.group import Group
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.dist import ranks, sharding
@@ -22,7 +30,8 @@ from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.gradient_ratio import measured_apart
+from rrgtrain.train.gradient_ratio import measured_apart, ratio_of
+from rrgtrain.train.host_read import read_at_once
 from rrgtrain.train.loss_metrics import LossMetrics
 from rrgtrain.train.micro_batch import MicroBatch, idle_micro_batch, with_images
 from rrgtrain.train.reference import computing
@@ -32,35 +41,94 @@ Computed = tuple[MicroBatch, Tensor]
 
 @dataclass(frozen=True)
 class Gradients:
-    """`loss` of the whole batch; `metrics` of it, however it was cut into micro-batches; `tokens`
-    that went through the model, prompts included; `computed`: this rank's micro-batches with the
-    log-probabilities [T] of their tokens."""
+    """Hold the numbers of a whole batch's gradients, on the host.
+
+    loss: of the batch; metrics: of it, however it was cut into micro-batches; tokens: what went
+    through the model, prompts included; computed: this rank's micro-batches with the
+    log-probabilities [T] of their tokens; norm: of the gradients before clipping, if it was given.
+    """
 
     loss: float
     metrics: dict[str, float]
     tokens: int = 0
     computed: tuple[Computed, ...] = ()
+    norm: float = math.nan
+
+
+@dataclass
+class Accumulated:
+    """Hold what a batch's backward left on the device, until it is read at once.
+
+    losses: one of each of this rank's forwards. computed, policy_metrics: of each micro-batch that
+    has members. preferences: losses and metrics of those that have pairs. norms: see
+    `measured_apart`.
+    """
+
+    objective: Objective
+    with_reference: bool
+    losses: list[Tensor] = field(default_factory=list)
+    computed: list[Computed] = field(default_factory=list)
+    policy_metrics: list[dict[str, Tensor]] = field(default_factory=list)
+    preferences: list[dict[str, Tensor]] = field(default_factory=list)
+    norms: list[Tensor] = field(default_factory=list)
+
+    def read(self, norm: Tensor | None = None) -> Gradients:
+        """Read all numbers of the update, with the `norm` of its gradients, and add up the ranks'.
+
+        The one time that the host waits for the device. All ranks call it. Raises NotFinite.
+        """
+        losses, logps, norms, *others = read_at_once(
+            self.losses,
+            [logps for _, logps in self.computed],
+            [*self.norms, *([] if norm is None else [norm])],
+            *(list(row.values()) for row in (*self.policy_metrics, *self.preferences)),
+        )
+        for value in losses:
+            if not torch.isfinite(value):
+                raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
+        micros = [micro for micro, _ in self.computed]
+        rows = [*self.policy_metrics, *self.preferences]
+        named = [
+            dict(zip(row, values, strict=True)) for row, values in zip(rows, others, strict=True)
+        ]
+        metrics = LossMetrics(with_reference=self.with_reference)
+        for micro, row in zip(micros, named[: len(micros)], strict=True):
+            metrics.add(row, micro.counted_tokens)
+        for row in named[len(micros) :]:
+            metrics.add_preference(row)
+        loss = sum((value.item() for value in losses), 0.0)
+        tokens = sum(micro.packed_tokens for micro in micros)
+        of_ranks = ranks.gather((loss, tokens, metrics))
+        loss, tokens = sum(part[0] for part in of_ranks), sum(part[1] for part in of_ranks)
+        values = LossMetrics.of_all([part[2] for part in of_ranks]).values()
+        apart = ratio_of(norms[: len(self.norms)])
+        return Gradients(
+            loss,
+            {"loss": loss, **values, **apart, **self.objective.metrics},
+            tokens,
+            tuple(zip(micros, logps, strict=True)),
+            math.nan if norm is None else norms[-1].item(),
+        )
 
 
 def accumulate_gradients(
     policy: Policy, reference: Policy | None, batch: Batch, loss: PolicyLoss, settings: RlSettings
-) -> Gradients:
+) -> Accumulated:
     """Adds the gradient of the batch's objective into the parameters' `.grad`.
 
     The loss's scale is that of the whole batch, so micro-batches add up to the full-batch
     gradient. Members that carry no gradient are left out before the forward. Without `batch.old`
-    the policy is the one that sampled, and every ratio is 1. Raises NotFinite.
+    the policy is the one that sampled, and every ratio is 1. Nothing is read from the device; see
+    `Accumulated.read`.
     """
     keep_all = reference is not None and loss.beta > 0
-    metrics = LossMetrics(with_reference=reference is not None)
+    done = Accumulated(batch.objective, with_reference=reference is not None)
     micros = batch.micro_batches(settings.token_budget, keep_all=keep_all)
     images = any(with_images(g.prompt for g in micro.groups) for micro in micros)
-    computed: list[Computed] = []
     ref_logps: dict[int, Tensor] = {}
 
-    def add_gradients(*, injected_alone: bool) -> float:
-        """Goes through the micro-batches; returns the loss of this rank's."""
-        total = 0.0
+    def add_gradients(*, injected_alone: bool) -> None:
+        """Goes through the micro-batches."""
         for place, micro in enumerate(_in_step(policy, batch, micros)):
             logps, offsets = _forward(policy, micro.groups, settings.temperature)
             if (
@@ -73,29 +141,25 @@ def accumulate_gradients(
             micro = replace(micro, ref=ref_logps.get(place))
             losses: list[Tensor] = []
             if micro.rows and not injected_alone:
-                losses.append(_policy_loss(logps, offsets, micro, loss, metrics))
-                computed.append((micro, logps.detach()))
+                result = _policy_loss(logps, offsets, micro, loss)
+                losses.append(result.loss)
+                done.policy_metrics.append(result.metrics)
+                done.computed.append((micro, logps.detach()))
             if micro.rows:
-                losses += _injected_losses(
-                    logps, offsets, micro, batch.objective, None if injected_alone else metrics
-                )
+                preferred, more = _injected_losses(logps, offsets, micro, batch.objective)
+                losses += more
+                if preferred and not injected_alone:
+                    done.preferences.append(preferred)
             value = sum(losses[1:], losses[0]) if losses else 0.0 * logps.sum()
-            if not torch.isfinite(value):
-                raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
+            if not injected_alone:
+                done.losses.append(value.detach())
             sharding.backward(policy, value)
-            total += value.item()
         sharding.drop_unused_gradients(policy, images=images)
-        return total
 
     alone = partial(add_gradients, injected_alone=True) if batch.objective.measured_apart else None
-    with measured_apart(policy, alone) as compared:
-        value = add_gradients(injected_alone=False)
-    tokens = sum(micro.packed_tokens for micro, _ in computed)
-    of_ranks = ranks.gather((value, tokens, metrics))
-    value, tokens = sum(part[0] for part in of_ranks), sum(part[1] for part in of_ranks)
-    values = LossMetrics.of_all([part[2] for part in of_ranks]).values()
-    measured = {"loss": value, **values, **compared, **batch.objective.metrics}
-    return Gradients(value, measured, tokens, tuple(computed))
+    with measured_apart(policy, alone) as done.norms:
+        add_gradients(injected_alone=False)
+    return done
 
 
 @torch.no_grad()
@@ -115,15 +179,19 @@ def with_rollout_logps(
     ref = None if reference is None else torch.zeros_like(old)
     was_training = policy.model.training
     micros = batch.micro_batches(settings.token_budget, keep_all=keep_all)
+    of_policy: list[Tensor] = []
+    of_reference: list[Tensor] = []
     for micro in _in_step(policy, batch, micros):
         policy.model.eval()
-        logps = _forward(policy, micro.groups, settings.temperature)[0].cpu()
-        old[micro.index] = logps[: len(micro.index)].to(old)
-        if reference is not None and ref is not None:
+        of_policy.append(_forward(policy, micro.groups, settings.temperature)[0])
+        if reference is not None:
             with computing(reference):
-                logps = _forward(reference, micro.groups, settings.temperature)[0].cpu()
-            ref[micro.index] = logps[: len(micro.index)].to(ref)
+                of_reference.append(_forward(reference, micro.groups, settings.temperature)[0])
     policy.model.train(was_training)
+    for whole, parts in zip((old, ref), read_at_once(of_policy, of_reference), strict=True):
+        if whole is not None:
+            for micro, logps in zip(micros, parts, strict=False):  # then what kept others company
+                whole[micro.index] = logps.to(whole)
     return replace(batch, old=old, ref=ref)
 
 
@@ -149,11 +217,11 @@ def _reference_logps(
 
 
 def _policy_loss(
-    logps: Tensor, offsets: Tensor, micro: MicroBatch, loss: PolicyLoss, metrics: LossMetrics
-) -> Tensor:
+    logps: Tensor, offsets: Tensor, micro: MicroBatch, loss: PolicyLoss
+) -> PolicyLossOutput:
     """The policy loss of one micro-batch, differentiable in the log-probabilities [T]."""
     sampler = micro.sampler
-    result = policy_loss(
+    return policy_loss(
         logps,
         micro.advantages.to(logps),
         offsets,
@@ -168,19 +236,17 @@ def _policy_loss(
         mask=None if micro.mask is None else micro.mask.to(logps.device),
         spec=loss,
     )
-    metrics.add(result.metrics, micro.counted_tokens)
-    return result.loss
 
 
 def _injected_losses(
-    logps: Tensor,
-    offsets: Tensor,
-    micro: MicroBatch,
-    objective: Objective,
-    metrics: LossMetrics | None,
-) -> list[Tensor]:
-    """Preference and likelihood of one micro-batch, if any, differentiable in `logps` [T]."""
-    losses = []
+    logps: Tensor, offsets: Tensor, micro: MicroBatch, objective: Objective
+) -> tuple[dict[str, Tensor], list[Tensor]]:
+    """Preference and likelihood of one micro-batch, if any, differentiable in `logps` [T].
+
+    Before them the preference's "loss" and metrics, without gradient; none without pairs.
+    """
+    losses: list[Tensor] = []
+    row: dict[str, Tensor] = {}
     if micro.pairs is not None and objective.preference is not None:
         if micro.ref is None:
             raise ValueError("a preference needs the reference policy's log-probabilities")
@@ -193,13 +259,13 @@ def _injected_losses(
             length_normalized=objective.preference.length_normalized,
         )
         losses.append(preferred.loss)
-        if metrics is not None:
-            metrics.add_preference(preferred.loss, preferred.metrics)
+        row = {"loss": preferred.loss.detach(), **preferred.metrics}
     if micro.likelihood is not None:
         lengths = offsets.diff()
         share = micro.likelihood.to(logps) / lengths.clamp(min=1)
-        losses.append(-(share.repeat_interleave(lengths) * logps).sum())
-    return losses
+        spread = share.repeat_interleave(lengths, output_size=len(logps))
+        losses.append(-(spread * logps).sum())
+    return row, losses
 
 
 def _forward(policy: Policy, groups: list[Group], temperature: float) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,7 @@ class LossMetrics:
         self._pairs, self._preference = 0.0, {"loss": 0.0}
 
     def add(self, metrics: Mapping[str, Tensor], tokens: int) -> None:
+        """Add those of a policy loss over so many scored tokens, on the host."""
         if tokens == 0:
             return
         self._tokens += tokens
@@ -31,11 +32,12 @@ class LossMetrics:
             else:
                 self._sums[name] = so_far + value * (1 if name == "active_tokens" else tokens)
 
-    def add_preference(self, loss: Tensor, metrics: Mapping[str, Tensor]) -> None:
+    def add_preference(self, metrics: Mapping[str, Tensor]) -> None:
+        """Add the "loss" and the metrics of a preference, on the host."""
         pairs = float(metrics["pairs"])
         self._pairs += pairs
-        self._preference["loss"] += float(loss.detach())
-        for name in metrics.keys() - {"pairs"}:
+        self._preference["loss"] += float(metrics["loss"])
+        for name in metrics.keys() - {"loss", "pairs"}:
             so_far = self._preference.get(name, 0.0)
             self._preference[name] = so_far + float(metrics[name]) * pairs
 

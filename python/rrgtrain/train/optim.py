@@ -155,11 +155,16 @@ def learning_rate(step: int, steps: int, peak: float, warmup: int, schedule: str
 
 
 @torch.no_grad()
-def _clip(parameters: list[torch.nn.Parameter], limit: float) -> Tensor:
-    """The norm of all gradients, which are scaled down to `limit` where it is larger."""
+def clip_gradients(parameters: Iterable[torch.nn.Parameter], clip: float) -> Tensor:
+    """Return the norm of all gradients, scaled down to `clip` where it is larger.
+
+    The norm, before clipping and of all ranks, stays on the device. A clip of 0 scales nothing.
+    """
+    parameters, limit = list(parameters), clip if clip > 0 else float("inf")
     gradients: list[Any] = [p.grad for p in parameters if p.grad is not None]
     if not any(map(_is_sharded, gradients)):
-        return torch.nn.utils.clip_grad_norm_(parameters, limit)
+        # the norm of no gradient at all comes on the CPU
+        return torch.nn.utils.clip_grad_norm_(parameters, limit).to(parameters[0].device)
     shards = [_shard(gradient) for gradient in gradients]
     squared = torch.nn.utils.get_total_norm(shards).square()
     mesh, placements = gradients[0].device_mesh, gradients[0].placements
@@ -183,25 +188,24 @@ def _shard(tensor: Any) -> Tensor:
 
 def apply_step(
     optimizer: torch.optim.Optimizer,
-    parameters: Iterable[torch.nn.Parameter],
+    norm: Tensor | float,
     lr: float,
-    clip: float,
     mark_dirty: Callable[[], None] = lambda: None,
 ) -> float:
-    """Clips, steps, clears the gradients; returns the gradient norm before clipping.
+    """Steps with clipped gradients and clears them; returns their norm before clipping.
 
-    `mark_dirty` is called right before the first weight changes. Raises NotFinite, and changes
-    none, when the norm is not finite.
+    norm: that of `clip_gradients`; a tensor is read from its device. `mark_dirty` is called right
+    before the first weight changes. Raises NotFinite, and changes none, when the norm is not
+    finite.
     """
+    norm = float(norm)
+    if not math.isfinite(norm):
+        raise NotFinite(
+            f"the norm of the gradient is {norm}; lower the learning rate (sft.lr, rl.lr)"
+        )
     for group in optimizer.param_groups:
         group["lr"] = lr
-    limit = clip if clip > 0 else float("inf")
-    norm = _clip(list(parameters), limit)
-    if not torch.isfinite(norm):
-        raise NotFinite(
-            f"the norm of the gradient is {norm.item()}; lower the learning rate (sft.lr, rl.lr)"
-        )
     mark_dirty()
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    return float(norm)
+    return norm

@@ -92,7 +92,8 @@ class SamplerWatch:
     def __call__(self, batch: Batch, computed: Sequence[Computed]) -> dict[str, float]:
         """The step's row, empty where the engine reports no log-probabilities.
 
-        computed: this rank's micro-batches with the log-probabilities [T] of all their tokens.
+        computed: this rank's micro-batches with the log-probabilities [T] of all their tokens, on
+            the host.
         Raises UserError where the mean gap is above the limit; the line names the likely cause.
         """
         groups = batch.groups
@@ -173,8 +174,7 @@ def _compared(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     trainer, sampler, images = [np.zeros(0)], [np.zeros(0)], [np.zeros(0, dtype=bool)]
     for groups, out in pairs:
-        values = out.double().cpu()
-        for group, part in _by_group(groups, values):
+        for group, part in _by_group(groups, out.double()):
             sees = with_images([group.prompt])
             lengths = [len(m.ids) for m in group.members]
             for member, logps in zip(group.members, part.split(lengths), strict=True):

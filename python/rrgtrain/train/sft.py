@@ -26,9 +26,10 @@ from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.best import chosen_of
 from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.failure_dump import describe_references
+from rrgtrain.train.host_read import read_at_once
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.micro_batch import idle_prompt, with_images, within_budget
-from rrgtrain.train.optim import adamw, apply_step, learning_rate
+from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate
 from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.save_policy import save_policy
 from rrgtrain.train.speed import peak_memory
@@ -85,13 +86,13 @@ def sft_gradients(
     prompts: Sequence[EncodedPrompt],
     studies: Sequence[Study],
     settings: SftSettings,
-    step: int,
-) -> tuple[float, int]:
+) -> tuple[list[torch.Tensor], int]:
     """Adds the gradient of `sft_loss` over `studies` into the parameters' `.grad`.
 
     Each rank computes its share of the studies, in micro-batches of `sft.token_budget` tokens;
     `prompts` are those of `own_share(studies)`.
-    Returns the loss and the number of scored tokens of all. Raises NotFinite.
+    Returns the losses of this rank's micro-batches, on the device, and the number of scored tokens
+    of all ranks; see `read_losses`.
     """
     own = ranks.shard(studies)
     lengths = list(map(len, references(policy, own, settings.template)))
@@ -99,7 +100,7 @@ def sft_gradients(
     pairs = list(zip(prompts[: len(own)], own, strict=True))
     sizes = [len(prompt.input_ids) + n for (prompt, _), n in zip(pairs, lengths, strict=True)]
     chunks = within_budget(pairs, sizes, settings.token_budget)
-    total = 0.0
+    losses = []
     for chunk in sharding.pad_to_lockstep(policy, chunks, []):
         if chunk:
             encoded, written = zip(*chunk, strict=True)
@@ -107,13 +108,24 @@ def sft_gradients(
         else:
             idle = idle_prompt(prompts[0])
             loss = 0.0 * _logps(policy, [idle], [idle.input_ids]).sum()
+        losses.append(loss.detach())
+        sharding.backward(policy, loss)
+    sharding.drop_unused_gradients(policy, images=with_images(prompts[: len(own)]))
+    return losses, tokens
+
+
+def read_losses(
+    losses: Sequence[torch.Tensor], norm: torch.Tensor, step: int
+) -> tuple[float, float]:
+    """Read a step's numbers from the device at once: the loss of all ranks, and the norm.
+
+    The one time that the host waits for the device. All ranks call it. Raises NotFinite.
+    """
+    own, others = read_at_once(losses, [norm])
+    for loss in own:
         if not torch.isfinite(loss):
             raise NotFinite(f"the loss is {loss.item()} at step {step}; lower sft.lr")
-        sharding.backward(policy, loss)
-        total += loss.item()
-    everywhere = sum(ranks.gather(total))
-    sharding.drop_unused_gradients(policy, images=with_images(prompts[: len(own)]))
-    return everywhere, tokens
+    return sum(ranks.gather(sum((loss.item() for loss in own), 0.0))), others[0].item()
 
 
 def references(policy: Policy, studies: Sequence[Study], template: str) -> list[torch.Tensor]:
@@ -260,13 +272,13 @@ class SftRun:
             )
             prompts = next(self._ahead)
             checkpointer.border()
-            loss, tokens = sft_gradients(self.policy, prompts, studies, settings, step)
+            losses, tokens = sft_gradients(self.policy, prompts, studies, settings)
+            clipped = clip_gradients(self.policy.model.parameters(), settings.clip)
+            loss, norm = read_losses(losses, clipped, step)
             lr = learning_rate(
                 step, settings.steps, self.peak_lr, settings.warmup, settings.schedule
             )
-            parameters = self.policy.model.parameters()
-            mark_dirty = checkpointer.mark_dirty
-            norm = apply_step(self.optimizer, parameters, lr, settings.clip, mark_dirty)
+            apply_step(self.optimizer, norm, lr, checkpointer.mark_dirty)
             spent = self._clock.lap("train")
             row = {"loss": loss, "lr": lr, "grad_norm": norm, "tokens": tokens}
             pace = {"seconds/train": spent, "speed/scored_tokens": tokens / spent}

@@ -6,7 +6,7 @@ from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.gradients import accumulate_gradients, with_rollout_logps
 from rrgtrain.train.loss_metrics import mean_of_updates
-from rrgtrain.train.optim import apply_step
+from rrgtrain.train.optim import apply_step, clip_gradients
 from rrgtrain.train.rl_run import RlRun
 
 
@@ -36,11 +36,12 @@ def update(
     rows, tokens, gap = [], 0, None
     for epoch in range(settings.epochs):
         for part in batch.mini_batches(settings.minibatch, settings, (*key, epoch)):
-            gradients = accumulate_gradients(run.policy, run.reference, part, loss, settings)
+            accumulated = accumulate_gradients(run.policy, run.reference, part, loss, settings)
+            clipped = clip_gradients(run.policy.model.parameters(), settings.clip)
+            gradients = accumulated.read(clipped)  # all numbers of this optimiser step at once
             if gap is None:
                 gap = run.watch(batch, gradients.computed)
-            parameters = run.policy.model.parameters()
-            norm = apply_step(run.optimizer, parameters, lr, settings.clip, mark_dirty)
+            norm = apply_step(run.optimizer, gradients.norm, lr, mark_dirty)
             rows.append({**gradients.metrics, "grad_norm": norm})
             tokens += gradients.tokens
     return {**mean_of_updates(rows), **(gap or {})}, tokens

@@ -24,7 +24,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.optim import adamw, apply_step
+from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.sft import own_share, sft_gradients
 from tests.rrgtrain.common import groups_of, recipe, rollout_logps, studies
 from tests.rrgtrain.dist.rank_suite import (
@@ -103,10 +103,10 @@ def stepped(policy: Policy, mode: str, shard: int | None) -> torch.optim.AdamW:
     settings = replace(recipe().sft, token_budget=1)
     batch = studies(5)
     prompts = PromptLoader(policy, "short").batch(own_share(batch))
-    sft_gradients(policy, prompts, batch, settings, 0)
+    sft_gradients(policy, prompts, batch, settings)
     optimizer = adamw(policy.model, 1e-2, 0.01)
     optimizer.norm = apply_step(  # type: ignore[attr-defined]
-        optimizer, policy.model.parameters(), 1e-2, 0.1
+        optimizer, clip_gradients(policy.model.parameters(), 0.1), 1e-2
     )
     return optimizer
 

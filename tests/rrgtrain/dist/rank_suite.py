@@ -22,9 +22,9 @@ from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.dist import sharding
 from rrgtrain.dist import ranks
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.optim import adamw, apply_step
+from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of
-from rrgtrain.train.sft import own_share, sft_gradients
+from rrgtrain.train.sft import own_share, read_losses, sft_gradients
 from tests.rrgtrain.common import accumulate, rollout_logps
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
@@ -157,9 +157,11 @@ def tuning(mode: str) -> dict[str, Found]:
         settings = replace(recipe().sft, token_budget=budget)
         batch = studies(count)
         prompts = PromptLoader(policy, "short").batch(own_share(batch))
-        loss, tokens = sft_gradients(policy, prompts, batch, settings, 0)
+        losses, tokens = sft_gradients(policy, prompts, batch, settings)
         optimizer = adamw(policy.model, 1e-2, 0.01)
-        norm = apply_step(optimizer, policy.model.parameters(), 1e-2, 0.1)
+        clipped = clip_gradients(policy.model.parameters(), 0.1)
+        loss, norm = read_losses(losses, clipped, 0)
+        apply_step(optimizer, norm, 1e-2)
         weights = sharding.full_state_dict(dict(policy.model.named_parameters()))
         whole = {n: w.detach().clone() for n, w in weights.items()} if ranks.is_main() else {}
         found[f"sft, {name}"] = Found(loss, {"tokens": tokens, "norm": norm}, whole)

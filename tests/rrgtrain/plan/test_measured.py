@@ -39,7 +39,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import LoraSettings, PolicySettings
-from rrgtrain.train.optim import adamw, apply_step
+from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.sft import sft_gradients
 from tests.rrgtrain.common import accumulate, recipe, studies
 from tests.rrgtrain.plan.tracker import LiveBytes
@@ -176,10 +176,10 @@ def measured(name: str) -> Measured:
             accumulate(policy, None, groups, advantages, loss_of(cfg), cfg.rl)
             return
         reports = [dataclasses.replace(g.study, report=text(case, policy)) for g in groups]
-        sft_gradients(policy, [g.prompt for g in groups], reports, cfg.sft, 0)
+        sft_gradients(policy, [g.prompt for g in groups], reports, cfg.sft)
 
     def step() -> None:
-        apply_step(optimizer, policy.model.parameters(), 1e-3, 1.0)
+        apply_step(optimizer, clip_gradients(policy.model.parameters(), 1.0), 1e-3)
 
     with live.measured():
         update()

@@ -14,7 +14,7 @@ from rrgtrain.plan import StateBytes, Weight, state_bytes
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import LoraSettings
-from rrgtrain.train.optim import adamw, apply_step
+from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from tests.rrgtrain.common import accumulate, groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 
@@ -76,13 +76,13 @@ def test_what_is_held_is_what_the_formula_says(options: dict) -> None:
         accumulate(policy, None, groups, advantages, loss_of(cfg), cfg.rl)
 
     gradients()
-    apply_step(optimizer, policy.model.parameters(), 1e-3, 1.0)
+    apply_step(optimizer, clip_gradients(policy.model.parameters(), 1.0), 1e-3)
     gradients()
     # the collector knows a plain tensor from when Python has asked for it
     held = [parameter.grad for parameter in policy.model.parameters()]
     assert live() - before == pytest.approx(wanted.update, rel=0.1)
     del held
-    apply_step(optimizer, policy.model.parameters(), 1e-3, 1.0)
+    apply_step(optimizer, clip_gradients(policy.model.parameters(), 1.0), 1e-3)
     with sharding.summon_full(policy):
         assert live() - before == pytest.approx(wanted.rollout, rel=0.1)
 

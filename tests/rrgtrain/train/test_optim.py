@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from rrgtrain.dist import ranks
 from rrgtrain.dist.sharding import as_parameter
 from rrgtrain.errors import UserError
-from rrgtrain.train.optim import adamw, apply_step, learning_rate
+from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_only_matrices_decay_and_only_what_trains_is_there() -> None:
     for p in net.parameters():
         if p.requires_grad:
             p.grad = torch.zeros_like(p)
-    apply_step(optimizer, net.parameters(), 0.1, 1.0)
+    apply_step(optimizer, clip_gradients(net.parameters(), 1.0), 0.1)
     after = net.state_dict()
     torch.testing.assert_close(after["0.weight"], before["0.weight"] * (1 - 0.1 * 0.5))
     for name in set(before) - {"0.weight"}:
@@ -77,7 +77,7 @@ def test_clipping_returns_the_norm_before_it(clip: float, scale: float) -> None:
     weight = torch.nn.Parameter(torch.zeros(2))
     optimizer = torch.optim.SGD([weight], lr=123.0)
     weight.grad = torch.tensor([3.0, 4.0])
-    assert apply_step(optimizer, [weight], 1.0, clip) == pytest.approx(5.0)
+    assert apply_step(optimizer, clip_gradients([weight], clip), 1.0) == pytest.approx(5.0)
     torch.testing.assert_close(weight.data, torch.tensor([-3.0, -4.0]) * scale, rtol=1e-5, atol=0)
     assert weight.grad is None
     assert optimizer.param_groups[0]["lr"] == 1.0
@@ -93,7 +93,7 @@ def test_a_gradient_that_is_not_finite_stops_and_changes_no_weight(bad: float) -
             p.grad = torch.ones_like(p)
     next(net.parameters()).grad[0, 0] = bad
     with pytest.raises(UserError, match=r"norm of the gradient is (nan|inf); lower") as caught:
-        apply_step(optimizer, net.parameters(), 0.1, 1.0)
+        apply_step(optimizer, clip_gradients(net.parameters(), 1.0), 0.1)
     assert "\n" not in str(caught.value)
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
 
@@ -101,7 +101,7 @@ def test_a_gradient_that_is_not_finite_stops_and_changes_no_weight(bad: float) -
 def test_a_step_without_any_gradient_changes_nothing() -> None:
     net = model()
     before = copy.deepcopy(net.state_dict())
-    assert apply_step(adamw(net, 0.1, 0.5), net.parameters(), 0.1, 1.0) == 0.0
+    assert apply_step(adamw(net, 0.1, 0.5), clip_gradients(net.parameters(), 1.0), 0.1) == 0.0
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
 
 
@@ -136,7 +136,7 @@ def test_a_step_on_shards_computes_on_plain_tensors_what_one_on_whole_ones_does(
                         p.grad = as_parameter(drawn, p)
                 mode = SeenDTensors()
                 with mode if step else nullcontext():  # the first makes the moments
-                    norms.append(apply_step(optimizer, net.parameters(), 0.1, 0.5))
+                    norms.append(apply_step(optimizer, clip_gradients(net.parameters(), 0.5), 0.1))
                 assert mode.names <= {"__get__", "__set__", "is_complex"}
             assert norms[0] == pytest.approx(norms[1], rel=1e-6)
         for p, q in zip(whole.parameters(), sharded.parameters(), strict=True):

@@ -27,7 +27,7 @@ from rrgtrain.schema import LoraSettings
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train import save_policy
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.train.optim import OnShards, adamw, apply_step, optimizer_of
+from rrgtrain.train.optim import OnShards, adamw, apply_step, clip_gradients, optimizer_of
 from rrgtrain.train.reference import reference_of
 from tests.rrgtrain.common import (
     accumulate,
@@ -85,7 +85,7 @@ def test_parameters_gradients_and_moments_are_fp32_and_the_computation_is_not() 
     backward(policy, ("rl.token_budget=1",))
     trained = list(policy.model.parameters())
     assert {p.dtype for p in trained} == {p.grad.dtype for p in trained if p.grad is not None}
-    apply_step(optimizer, policy.model.parameters(), 1e-6, 1.0)
+    apply_step(optimizer, clip_gradients(policy.model.parameters(), 1.0), 1e-6)
     moments = [v for s in optimizer.state.values() for n, v in s.items() if n != "step"]
     assert {t.dtype for t in (*trained, *moments)} == {torch.float32} and moments
 
@@ -188,7 +188,7 @@ def test_the_reference_is_what_the_policy_computed_with() -> None:
     before = logps_of(policy, groups)
     assert torch.equal(logps_of(reference, groups), before)
     backward(policy)
-    apply_step(adamw(policy.model, 0.01, 0.0), policy.model.parameters(), 0.01, 1.0)
+    apply_step(adamw(policy.model, 0.01, 0.0), clip_gradients(policy.model.parameters(), 1.0), 0.01)
     assert torch.equal(logps_of(reference, groups), before)
     assert not torch.equal(logps_of(policy, groups), before)
 
@@ -196,7 +196,9 @@ def test_the_reference_is_what_the_policy_computed_with() -> None:
 def test_a_checkpoint_holds_the_masters(tmp_path: Path) -> None:
     policy = with_masters()
     backward(policy)
-    apply_step(adamw(policy.model, 1e-6, 0.01), policy.model.parameters(), 1e-6, 1.0)
+    apply_step(
+        adamw(policy.model, 1e-6, 0.01), clip_gradients(policy.model.parameters(), 1.0), 1e-6
+    )
     save_policy(policy, tmp_path / "kept", recipe())
     again = load_policy(tmp_path / "kept", dtype=BF16, masters=True)
     kept = dict(again.model.named_parameters())
@@ -210,7 +212,7 @@ def test_state_of_before_goes_on_in_masters(tmp_path: Path) -> None:
     old = tiny_policy(dtype=BF16)
     optimizer = adamw(old.model, 1e-2, 0.01)
     backward(old)
-    apply_step(optimizer, old.model.parameters(), 1e-2, 1.0)
+    apply_step(optimizer, clip_gradients(old.model.parameters(), 1.0), 1e-2)
     weights = {n: p.detach() for n, p in old.model.named_parameters()}
     state = {"weights": weights, "optimizer": optimizer.state_dict()}
     write_checkpoint(tmp_path / "run", state)
@@ -268,7 +270,7 @@ def test_eight_bits_are_given_this_ranks_fp32_part(
     backward(policy)
     named = policy.model.named_parameters()
     gradients = sharding.full_state_dict({n: p.grad for n, p in named if p.grad is not None})
-    apply_step(optimizer, policy.model.parameters(), 0.5, 0.0)
+    apply_step(optimizer, clip_gradients(policy.model.parameters(), 0.0), 0.5)
     assert len(_Recorded.seen) == 2 * len(gradients)
     assert not any(map(sharding._is_dtensor, _Recorded.seen))
     assert {t.dtype for t in _Recorded.seen} == {torch.float32}

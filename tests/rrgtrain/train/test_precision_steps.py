@@ -19,7 +19,7 @@ from rrgtrain.log.logs import read_metrics
 from rrgtrain.policy.policy import Policy
 from rrgtrain.recipe_files import recipe_names
 from rrgtrain.schema import Recipe
-from rrgtrain.train.optim import adamw, apply_step
+from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from tests.rrgtrain.common import ALL_STUDIES, SMALL_POLICY, accumulate, groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 from tests.rrgtrain.runs import command
@@ -102,7 +102,7 @@ def _moves(
     named = policy.model.named_parameters()
     gradients = sharding.full_state_dict({n: p.grad for n, p in named if p.grad is not None})
     large = {n: g.abs() >= 1e-8 for n, g in gradients.items()}
-    apply_step(optimizer, policy.model.parameters(), lr, 0.0)
+    apply_step(optimizer, clip_gradients(policy.model.parameters(), 0.0), lr)
     after = whole(policy)
     found = {}
     for kind in ("norm", "other"):
@@ -122,7 +122,7 @@ def test_two_hundred_steps_go_as_far_as_those_of_fp32() -> None:
         groups = groups_of(policy, SAMPLED[1:], edited=False)
         for _ in range(200):
             backward(policy, groups)
-            apply_step(optimizer, policy.model.parameters(), 1e-6, 1.0)
+            apply_step(optimizer, clip_gradients(policy.model.parameters(), 1.0), 1e-6)
         end = whole(policy)
         apart[dtype] = torch.cat([(end[n] - start[n]).double().flatten() for n in start])
     wanted, found = apart[torch.float32], apart[torch.bfloat16]

@@ -84,8 +84,8 @@ def test_a_micro_batch_counts_by_its_tokens_among_those_of_the_batch(budget: int
     found = []
     for tokens in (None, budget):
         settings = replace(recipe().sft, token_budget=tokens)
-        summed = sft_gradients(policy, prompts.batch(chosen), chosen, settings, 0)
-        found.append((*summed, gradients(policy)))
+        losses, scored = sft_gradients(policy, prompts.batch(chosen), chosen, settings)
+        found.append((float(sum(losses)), scored, gradients(policy)))
     (loss, tokens, wanted), (other, scored, cut) = found
     lengths = [len(policy.codec.encode(study.report or "")) for study in chosen]
     assert tokens == scored == sum(lengths) and len(set(lengths)) > 1

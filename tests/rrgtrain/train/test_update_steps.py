@@ -219,7 +219,7 @@ def test_a_part_of_the_batch_is_a_batch_of_its_own() -> None:
     results = []
     for batch_ in (part, alone):
         made = gradients_module.accumulate_gradients(policy, reference, batch_, loss, cfg.rl)
-        results.append((made.loss, gradients(policy)))
+        results.append((made.read().loss, gradients(policy)))
     (one, left), (two, right) = results
     assert one == pytest.approx(two, rel=1e-12)
     assert left and all(torch.equal(g, right[n]) for n, g in left.items())
