@@ -49,7 +49,7 @@ def measured_apart(policy: Policy, part: Callable[[], object] | None) -> Iterato
 
 
 def ratio_of(norms: list[Tensor]) -> dict[str, float]:
-    """The metric of the norms of `measured_apart`, on the host; nothing where the rest is 0."""
+    """The metric of `measured_apart`'s norms, on the host; nothing where the rest is 0."""
     apart, rest = map(float, norms or (torch.zeros(()), torch.zeros(())))
     return {RATIO: apart / rest} if rest > 0 else {}
 

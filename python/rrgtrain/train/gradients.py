@@ -73,9 +73,10 @@ class Accumulated:
     norms: list[Tensor] = field(default_factory=list)
 
     def read(self, norm: Tensor | None = None) -> Gradients:
-        """Read all numbers of the update, with the `norm` of its gradients, and add up the ranks'.
+        """Read all numbers at once, and add up those of the ranks.
 
-        The one time that the host waits for the device. All ranks call it. Raises NotFinite.
+        norm: that of the gradients. The host waits for the device here and nowhere else. All ranks
+        call it. Raises NotFinite.
         """
         losses, logps, norms, *others = read_at_once(
             self.losses,

@@ -117,9 +117,10 @@ def sft_gradients(
 def read_losses(
     losses: Sequence[torch.Tensor], norm: torch.Tensor, step: int
 ) -> tuple[float, float]:
-    """Read a step's numbers from the device at once: the loss of all ranks, and the norm.
+    """Read the loss of all ranks and the norm at once.
 
-    The one time that the host waits for the device. All ranks call it. Raises NotFinite.
+    The host waits for the device here and nowhere else in a step. All ranks call it. Raises
+    NotFinite.
     """
     own, others = read_at_once(losses, [norm])
     for loss in own:
