@@ -31,7 +31,6 @@ from rrgtrain.state.store import MANIFEST, load_checkpoint
 from rrgtrain.train import ROUNDING, Batch, with_rollout_logps
 from rrgtrain.train.step_record import (
     StepRecord,
-    member_of,
     read_record,
     record_of,
     recorded,
@@ -137,6 +136,22 @@ def groups_of(record: Mapping[str, Any], session: Session) -> list[Group]:
         own = tuple(member_of(m) for m in found["members"])
         groups.append(Group(found["index"], study, session.prompts(study), own))
     return groups
+
+
+def member_of(found: Mapping[str, Any]) -> Member:
+    """Read a member from its record."""
+    logps = found["sampler_logps"]
+    return Member(
+        ids=torch.tensor(found["ids"], dtype=torch.int64),
+        text=found["text"],
+        origin=found["origin"],
+        finished=found["finished"],
+        sampler_logps=None if logps is None else torch.tensor(logps, dtype=torch.float32),
+        parent=found["parent"],
+        steps=tuple((rule, removed, added) for rule, removed, added in found["edit"]),
+        scored=found["competes"],
+        corrected=found["corrected"],
+    )
 
 
 def compared(field: str, recorded: Any, made: Any) -> Finding:

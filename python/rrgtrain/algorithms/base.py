@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import torch
 
 from rrgkern import PolicyLoss, group_advantages
-from rrgtrain.algorithms.group import Group, group_offsets, scored_members
+from rrgtrain.algorithms.group import Group, Member, group_offsets, scored_members
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
@@ -21,8 +21,10 @@ from rrgtrain.schema import Recipe
 
 # (ids of a sampled report, changed text, first changed character) -> ids of the changed report
 Reencode = Callable[[torch.Tensor, str, int], torch.Tensor]
-# (groups with sampled members, step, reencode) -> groups with all members, and counts to log
-Complete = Callable[[list[Group], int, Reencode], tuple[list[Group], dict[str, float]]]
+# Groups with all members, and counts to log.
+Completed = tuple[list[Group], dict[str, float]]
+# (groups with sampled members, step, reencode) -> the completed groups
+Complete = Callable[[list[Group], int, Reencode], Completed]
 # (groups, total reward [S], NaN at members that are not scored) -> advantages [S] or [N], or more
 Advantages = Callable[[list[Group], torch.Tensor], "torch.Tensor | Objective"]
 
@@ -97,19 +99,22 @@ class Algorithm:
 Layer = Callable[[Recipe, Algorithm], Algorithm]
 
 
-def no_completion(
-    groups: list[Group], step: int, reencode: Reencode
-) -> tuple[list[Group], dict[str, float]]:
+def no_completion(groups: list[Group], step: int, reencode: Reencode) -> Completed:
     """`complete` of an algorithm whose members are all sampled."""
     return groups, {}
+
+
+def with_reference(group: Group, reencode: Reencode, origin: str, *, scored: bool = True) -> Group:
+    """Add the reference report to a group, encoded on its own."""
+    report = group.study.report or ""
+    ids = reencode(torch.zeros(0, dtype=torch.int64), report, 0)
+    return group.with_members([Member(ids, report, origin, scored=scored)])
 
 
 def chain(first: Complete, second: Complete) -> Complete:
     """Completes with `first`, then with `second`; their counts stand side by side."""
 
-    def complete(
-        groups: list[Group], step: int, reencode: Reencode
-    ) -> tuple[list[Group], dict[str, float]]:
+    def complete(groups: list[Group], step: int, reencode: Reencode) -> Completed:
         groups, counts = first(groups, step, reencode)
         groups, more = second(groups, step, reencode)
         return groups, {**counts, **more}

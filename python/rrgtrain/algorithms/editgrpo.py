@@ -12,11 +12,16 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-import torch
-
 from rrgclinical import Extractor
 from rrgkern import philox_seed
-from rrgtrain.algorithms.base import Algorithm, Complete, Reencode, chain
+from rrgtrain.algorithms.base import (
+    Algorithm,
+    Complete,
+    Completed,
+    Reencode,
+    chain,
+    with_reference,
+)
 from rrgtrain.algorithms.edits import Edited, edit_reports
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.data.study import Study
@@ -70,26 +75,16 @@ def require_entities(extractor: Extractor, studies: Sequence[Study], look_at: in
         )
 
 
-def whole_reference(
-    groups: list[Group], step: int, reencode: Reencode
-) -> tuple[list[Group], dict[str, float]]:
+def whole_reference(groups: list[Group], step: int, reencode: Reencode) -> Completed:
     """Completes each group with its reference report, a member like any other ("para")."""
-    nothing = torch.zeros(0, dtype=torch.int64)
-    completed = []
-    for group in groups:
-        report = group.study.report or ""
-        completed.append(
-            group.with_members([Member(reencode(nothing, report, 0), report, "edited")])
-        )
+    completed = [with_reference(group, reencode, "edited") for group in groups]
     return completed, {"edits/paragraph": float(len(groups))}
 
 
 def edits(recipe: Recipe, extractor: Extractor) -> Complete:
     """Completes groups with the edits of their sampled members; logs the edits by rule."""
 
-    def complete(
-        groups: list[Group], step: int, reencode: Reencode
-    ) -> tuple[list[Group], dict[str, float]]:
+    def complete(groups: list[Group], step: int, reencode: Reencode) -> Completed:
         reports, references, seeds = [], [], []
         for group in groups:
             for k, member in _sampled(group):

@@ -21,11 +21,13 @@ from rrgkern import PreferencePairs
 from rrgtrain.algorithms.base import (
     Advantages,
     Algorithm,
+    Completed,
     Reencode,
     as_objective,
     chain,
+    with_reference,
 )
-from rrgtrain.algorithms.group import Group, Member, group_offsets, members
+from rrgtrain.algorithms.group import Group, group_offsets, members
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.errors import UserError
 from rrgtrain.schema import OracleSettings, Recipe
@@ -57,17 +59,9 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
     )
 
 
-def with_oracle(
-    groups: list[Group], step: int, reencode: Reencode
-) -> tuple[list[Group], dict[str, float]]:
+def with_oracle(groups: list[Group], step: int, reencode: Reencode) -> Completed:
     """Completes each group with its reference report, which is not scored."""
-    nothing = torch.zeros(0, dtype=torch.int64)
-    completed = []
-    for group in groups:
-        report = group.study.report or ""
-        ids = reencode(nothing, report, 0)
-        completed.append(group.with_members([Member(ids, report, ORIGIN, scored=False)]))
-    return completed, {}
+    return [with_reference(group, reencode, ORIGIN, scored=False) for group in groups], {}
 
 
 def mixed(inner: Advantages, settings: OracleSettings, rates: ZeroRate) -> Advantages:

@@ -6,7 +6,7 @@ Splits are joined, crowded studies left out, or each image made a sample.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from rrgtrain.data.catalogue import Catalogue
@@ -65,30 +65,34 @@ def longest_text(study: Study) -> tuple[int, str]:
 
 def leave_out_long(studies: Splits, most: int, catalogue: Catalogue) -> Splits:
     """The studies whose texts have at most `most` characters; the others are noted as broken."""
-    kept: Splits = {}
-    for split, of in studies.items():
-        kept[split] = []
-        for study in of:
-            size, name = longest_text(study)
-            if size <= most:
-                kept[split].append(study)
-                continue
-            why = f"has {name} of {size:,} characters, more than data.longest_text={most}"
-            catalogue.add_broken(f"study {study.id}", why)
-    return kept
+
+    def too_long(study: Study) -> str:
+        size, name = longest_text(study)
+        why = f"has {name} of {size:,} characters, more than data.longest_text={most}"
+        return why if size > most else ""
+
+    return _without(studies, too_long, catalogue)
 
 
 def leave_out_imageless(studies: Splits, catalogue: Catalogue) -> Splits:
     """The studies with a current image; the others are noted as broken."""
-    kept: Splits = {}
+    why = "has no current image, and data.each_image makes each a sample"
+
+    def imageless(study: Study) -> str:
+        return "" if any(not image.prior for image in study.images) else why
+
+    return _without(studies, imageless, catalogue)
+
+
+def _without(studies: Splits, defect: Callable[[Study], str], catalogue: Catalogue) -> Splits:
+    """Note the studies with a defect as broken; return the others."""
+    kept: Splits = {split: [] for split in studies}
     for split, of in studies.items():
-        kept[split] = []
         for study in of:
-            if any(not image.prior for image in study.images):
-                kept[split].append(study)
-            else:
-                why = "has no current image, and data.each_image makes each a sample"
+            if why := defect(study):
                 catalogue.add_broken(f"study {study.id}", why)
+            else:
+                kept[split].append(study)
     return kept
 
 

@@ -21,7 +21,6 @@ from rrgtrain.errors import UserError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".dicom")
 CONTEXT = ("indication", "technique", "comparison")
-STUDY = ("file", "folder")
 
 
 @dataclass(frozen=True)

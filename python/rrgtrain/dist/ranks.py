@@ -143,13 +143,6 @@ def from_main(make: Callable[[], T]) -> T:
     return value
 
 
-def summed(values: Mapping[str, float]) -> dict[str, float]:
-    """Sums over the ranks; a name that a rank lacks counts 0 there."""
-    parts = gather(dict(values))
-    names = dict.fromkeys(name for part in parts for name in part)
-    return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
-
-
 @contextmanager
 def main_first() -> Iterator[None]:
     """Rank 0 does the block, then the others: they find what it wrote."""

@@ -154,7 +154,6 @@ class Pace:
     workers: int
     cores: int
     reference: bool
-    rewards_on_device: bool = True
 
 
 def phase_seconds(

@@ -34,10 +34,6 @@ class Policy(Network):
         vocabulary = self.text_config.vocab_size
         return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary)
 
-    def encode_report(self, text: str) -> Tensor:
-        """Ids [T] of a report, closed by the end-of-turn token."""
-        return self.codec.encode(text)
-
     def decode(self, ids: Tensor | Sequence[int]) -> str:
         """Text of the ids up to the first end of turn."""
         return self.codec.decode(ids)

@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rrgtrain.data.study import Study
@@ -147,12 +146,7 @@ class GeneratedFile:
     def __enter__(self) -> GeneratedFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if not os.fstat(self._file.fileno()).st_size:
             self.path.unlink(missing_ok=True)
         self._file.close()

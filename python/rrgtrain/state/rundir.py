@@ -7,7 +7,6 @@ import fcntl
 import os
 import socket
 from pathlib import Path
-from types import TracebackType
 
 from rrgtrain.errors import UserError
 from rrgtrain.util.files import sync_directory
@@ -97,12 +96,7 @@ class RunDir:
     def __enter__(self) -> RunDir:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _acquire(self) -> None:

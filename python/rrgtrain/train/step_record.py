@@ -131,22 +131,6 @@ def record_of(member: Member) -> dict[str, Any]:
     }
 
 
-def member_of(found: Mapping[str, Any]) -> Member:
-    """A member from its record."""
-    logps = found["sampler_logps"]
-    return Member(
-        ids=torch.tensor(found["ids"], dtype=torch.int64),
-        text=found["text"],
-        origin=found["origin"],
-        finished=found["finished"],
-        sampler_logps=None if logps is None else torch.tensor(logps, dtype=torch.float32),
-        parent=found["parent"],
-        steps=tuple((rule, removed, added) for rule, removed, added in found["edit"]),
-        scored=found["competes"],
-        corrected=found["corrected"],
-    )
-
-
 def numbers(values: Tensor | None) -> list[Any] | None:
     """A vector as plain numbers; of fp32 the shortest that round to the same bits."""
     if values is None:

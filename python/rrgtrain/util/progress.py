@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, ClassVar, Generic, SupportsFloat, TypeVar
 
 from rich.console import Console
@@ -121,12 +120,7 @@ class Bar(Generic[T]):
             )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if self._task is not None and Bar._live is not None:
             if len(Bar._live.tasks) > 1:
                 # A finished inner bar makes room; the outermost stays on screen when all is done.

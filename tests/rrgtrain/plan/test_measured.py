@@ -229,9 +229,9 @@ def measured(name: str) -> Measured:
 def text(case: Case, policy: Policy) -> str:
     """A report of as many tokens as the case says, the end of turn included."""
     report, word = "", "a"
-    while len(policy.encode_report(report + word)) <= case.length:
+    while len(policy.codec.encode(report + word)) <= case.length:
         report += word
-    assert len(policy.encode_report(report)) == case.length
+    assert len(policy.codec.encode(report)) == case.length
     return report
 
 

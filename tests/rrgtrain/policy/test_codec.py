@@ -25,7 +25,7 @@ IDS = st.lists(st.integers(0, VOCABULARY - 1), max_size=40)
 @given(TEXT)
 @settings(max_examples=200, deadline=None)
 def test_decode_inverts_encode(text: str) -> None:
-    ids = POLICY.encode_report(text)
+    ids = POLICY.codec.encode(text)
     assert ids.dtype == torch.int64
     assert POLICY.decode(ids) == text
     assert (ids == POLICY.end_of_turn).nonzero().tolist() == [[len(ids) - 1]]
@@ -34,7 +34,7 @@ def test_decode_inverts_encode(text: str) -> None:
 def test_plain_reports_get_the_tokenizers_own_ids() -> None:
     for report in REPORTS:
         ids = POLICY.tokenizer(report)["input_ids"]
-        assert POLICY.encode_report(report).tolist() == [*ids, POLICY.end_of_turn]
+        assert POLICY.codec.encode(report).tolist() == [*ids, POLICY.end_of_turn]
 
 
 @given(IDS)
@@ -93,17 +93,17 @@ def test_reencoding_gives_the_new_text_and_keeps_the_beginning(
 
 def test_reencoding_keeps_a_segmentation_the_tokenizer_would_not_choose() -> None:
     text = "Lungs are clear. No pleural effusion."
-    letters = [i for c in text for i in POLICY.encode_report(c).tolist()[:-1]]
-    usual = POLICY.encode_report(text)
+    letters = [i for c in text for i in POLICY.codec.encode(c).tolist()[:-1]]
+    usual = POLICY.codec.encode(text)
     assert len(letters) == len(text) > len(usual)
     new = "Lungs are clear. Small left pleural effusion."
     result = POLICY.reencode_from(torch.tensor(letters), new, 17).tolist()
     assert result[:17] == letters[:17]
-    assert result[17:] == POLICY.encode_report("Small left pleural effusion.").tolist()
+    assert result[17:] == POLICY.codec.encode("Small left pleural effusion.").tolist()
 
 
 def test_reencoding_starts_before_a_token_that_the_change_cuts() -> None:
-    ids = POLICY.encode_report("No pleural effusion.")
+    ids = POLICY.codec.encode("No pleural effusion.")
     spans = POLICY.char_spans(ids)
     cut = next(k for k, (start, end) in enumerate(spans) if end - start > 2)
     inside = spans[cut][0] + 1
@@ -114,7 +114,7 @@ def test_reencoding_starts_before_a_token_that_the_change_cuts() -> None:
 
 
 def test_a_wrong_first_change_is_refused() -> None:
-    ids = POLICY.encode_report("No effusion.")
+    ids = POLICY.codec.encode("No effusion.")
     with pytest.raises(ValueError, match="differ at character 1"):
         POLICY.reencode_from(ids, "Na effusion.", 5)
     with pytest.raises(ValueError, match="first_changed_char is 99"):

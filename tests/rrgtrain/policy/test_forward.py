@@ -39,7 +39,7 @@ def groups_for(policy: Policy, views: list[int], members: int = 3) -> list[Group
     for b, count in enumerate(views):
         p = prompt(policy, "s" * (b + 1), count, indication="dyspnea" * b, comparison="none")
         reports = [REPORTS[(b + m) % 4][: 20 + 17 * m] for m in range(members - b % 2)]
-        made.append((p, [policy.encode_report(text) for text in reports]))
+        made.append((p, [policy.codec.encode(text) for text in reports]))
     return made
 
 

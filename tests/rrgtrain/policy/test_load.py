@@ -98,7 +98,7 @@ def test_an_adapter_is_loaded_onto_its_base(tmp_path: Path) -> None:
     config = peft.LoraConfig(r=2, target_modules=["q_proj", "qkv"], init_lora_weights=False)
     policy.model = peft.get_peft_model(policy.model, config)
     again = load_policy(policy.save(tmp_path / "adapter"))
-    ids = policy.encode_report(REPORTS[0])[None]
+    ids = policy.codec.encode(REPORTS[0])[None]
     with torch.no_grad():
         assert torch.equal(policy.model(ids).logits, again.model(ids).logits)
     trained = {n for n, p in again.model.named_parameters() if p.requires_grad}

@@ -61,7 +61,7 @@ def groups_for(views: list[int]) -> list[Group]:
     for b, count in enumerate(views):
         p = prompt(POLICY, "s" * (b + 1), count, indication="dyspnea" * b)
         reports = [REPORTS[(b + m) % 4][: 15 + 14 * m] for m in range(max(1, 3 - b))]
-        made.append((p, [POLICY.encode_report(text) for text in reports]))
+        made.append((p, [POLICY.codec.encode(text) for text in reports]))
     return made
 
 

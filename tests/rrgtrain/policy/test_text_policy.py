@@ -28,7 +28,7 @@ def groups_of(policy: Policy, members: int = 3) -> list[Group]:
     for b in range(3):
         p = prompt(policy, "s" * (b + 1), 0, indication="dyspnea" * b, comparison="none")
         reports = [REPORTS[(b + m) % 4][: 20 + 17 * m] for m in range(max(1, members - b % 2))]
-        made.append((p, [policy.encode_report(text) for text in reports]))
+        made.append((p, [policy.codec.encode(text) for text in reports]))
     return made
 
 
@@ -146,7 +146,7 @@ def test_a_saved_adapter_is_loaded_onto_its_base(tmp_path: Path) -> None:
     policy = load_policy(text_directory())
     with_adapter(policy).model.eval()
     again = load_policy(policy.save(tmp_path / "adapter"))
-    ids = policy.encode_report(REPORTS[0])[None]
+    ids = policy.codec.encode(REPORTS[0])[None]
     with torch.no_grad():
         logits = policy.model(ids).logits
         assert torch.equal(logits, again.model(ids).logits)

@@ -30,7 +30,7 @@ def test_rollout_update_and_reference_share_one_pass() -> None:
     policy, passes = frozen()
     policy.vision_cache = VisionCache(1 << 20)
     prompts = [prompt(policy, "s", 1), prompt(policy, "ss", 2), prompt(policy, "sss", 0)]
-    ids = [[policy.encode_report("Clear.")] for _ in prompts]
+    ids = [[policy.codec.encode("Clear.")] for _ in prompts]
     generate(policy, SamplingRequest(prompts, group=2, max_new_tokens=3, seeds=[[0, 1]] * 3))
     assert len(passes) == 2, "a pass for each study with pictures"
     for _ in range(2):
