@@ -103,7 +103,7 @@ OPENED = {
     "rrgtrain.algorithms": "saliency",
     "rrgtrain.data": "index nih",
     "rrgtrain.plan": "memory",
-    "rrgtrain.policy": "positions vision_attention",
+    "rrgtrain.policy": "packed_windows positions vision_attention",
     "rrgtrain.report": "cases facts figures heat missing redline rollouts",
     "rrgtrain.rollout": "sampler vllm_prompts",
     "rrgtrain.run": "preflight",
@@ -137,7 +137,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 27_783}
+PACKAGE_LINES = {"rrgtrain": 27_897}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}

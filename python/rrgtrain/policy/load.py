@@ -15,6 +15,7 @@ from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
 from rrgtrain.policy.attention import ATTENTION
 from rrgtrain.policy.network import ARCHITECTURES, SHARED_ATTENTION, cannot_share, sees_images
+from rrgtrain.policy.packed_windows import PACKED_WINDOWS
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.vision_attention import vision_attention
 from rrgtrain.policy.whole import (
@@ -90,7 +91,9 @@ def load_policy(
     if sees_images(config):
         image_processor = fetch(name, lambda: Qwen2VLImageProcessorPil.from_pretrained(name))
         check_image_processor(name, image_processor, config.vision_config)
-        attention = {"text_config": ATTENTION, "vision_config": tower}
+        # Set when loaded: transformers would look on its hub for a kernel of this name.
+        within = "sdpa" if tower == PACKED_WINDOWS else tower
+        attention = {"text_config": ATTENTION, "vision_config": within}
     with no_progress_bars() if _is_small(name) else nullcontext():
         model = load_model(
             name,
@@ -108,6 +111,8 @@ def load_policy(
     check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
     model.to(device)
     check_finite(name, model)
+    if tower == PACKED_WINDOWS and sees_images(config):
+        model.set_attn_implementation({"vision_config": PACKED_WINDOWS})
     if gradient_checkpointing:
         # Renamed in transformers 5.23; the older name still works there, with a warning.
         enable = getattr(model, "activation_checkpointing_enable", None)

@@ -1,8 +1,9 @@
-"""Choose the vision tower's attention: flash-attn where installed, else SDPA.
+"""Choose the vision tower's attention: flash-attn where installed, else packed windows.
 
-The tower attends within windows of unequal size. flash-attn takes them all in one call, SDPA one
-after the other. The language model has no such choice: a shared prefix brings its own attention,
-and a row of one report is plain causal, which PyTorch's SDPA gives to its own flash kernel.
+The tower attends within windows of unequal size. flash-attn takes them all in one call, and so does
+`packed_windows` with what torch has; transformers' SDPA takes one after the other. The language
+model has no such choice: a shared prefix brings its own attention, and a row of one report is plain
+causal, which PyTorch's SDPA gives to its own flash kernel.
 """
 
 from __future__ import annotations
@@ -12,27 +13,28 @@ import importlib.util
 import torch
 
 from rrgtrain.errors import UserError
+from rrgtrain.policy.packed_windows import PACKED_WINDOWS
 
 FLASH = "flash_attention_2"
-CHOICES = ("auto", "sdpa", FLASH)
+CHOICES = ("auto", "packed", "sdpa", FLASH)
 
 
 def vision_attention(asked: str, device: torch.device | str, dtype: torch.dtype) -> str:
-    """Name the tower's attention for transformers: "sdpa" or "flash_attention_2".
+    """Name the tower's attention for transformers: "sdpa", "flash_attention_2" or PACKED_WINDOWS.
 
-    "auto" is flash-attn wherever it can run. Raises UserError, with the reason, where it is asked
-    for and cannot.
+    "auto" is flash-attn wherever it can run, and "packed" elsewhere. Raises UserError, with the
+    reason, where flash-attn is asked for and cannot run.
     """
     if asked not in CHOICES:
         raise UserError(f"policy.vision_attn={asked}; use one of {', '.join(CHOICES)}")
-    if asked == "sdpa":
-        return "sdpa"
+    if asked in ("packed", "sdpa"):
+        return PACKED_WINDOWS if asked == "packed" else asked
     missing = _missing(torch.device(device), dtype)
     if missing is None:
         return FLASH
     if asked == FLASH:
         raise UserError(f"policy.vision_attn={FLASH} {missing}, or use policy.vision_attn=auto")
-    return "sdpa"
+    return PACKED_WINDOWS
 
 
 def _missing(device: torch.device, dtype: torch.dtype) -> str | None:

@@ -178,7 +178,9 @@ def start_policy(
     with atomic_directory(kept) as partial:
         # The warm-up stands in for a tower's pretraining: it comes before any freezing and any
         # choice of dtype.
-        plain = replace(recipe, policy=replace(recipe.policy, dtype="float32", vision_attn="sdpa"))
+        plain = replace(
+            recipe, policy=replace(recipe.policy, dtype="float32", vision_attn="packed")
+        )
         policy = load_for(plain, str(_built_tiny(recipe, studies, partial)), masters=False)
         policy.visual.requires_grad_(True)
         prompts = PromptLoader(policy, style, recipe.data)

@@ -65,5 +65,6 @@ class PolicySettings:
     """Device of the model; `auto` is CUDA where there is a GPU."""
     attn: str = one_of("auto", "blocks", "flex", "dense")
     """Attention over a shared prefix, see `policy/README.md`."""
-    vision_attn: str = one_of("auto", "sdpa", "flash_attention_2")
-    """Attention of the vision tower; `auto` is flash-attn where it is installed and can run."""
+    vision_attn: str = one_of("auto", "packed", "sdpa", "flash_attention_2")
+    """Attention of the vision tower: `packed` takes a layer's windows together, `sdpa` one by one;
+    `auto` is flash-attn where it is installed and can run, else `packed`."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rrgtrain.errors import UserError
+from rrgtrain.policy.packed_windows import PACKED_WINDOWS
 from rrgtrain.policy.vision_attention import FLASH, vision_attention
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -28,8 +29,9 @@ def test_installed_it_is_taken_on_a_gpu_in_16_bits(installed: None) -> None:
     assert vision_attention("auto", "cuda", torch.bfloat16) == FLASH
     assert vision_attention("auto", "cuda:1", torch.float16) == FLASH
     assert vision_attention(FLASH, "cuda", torch.bfloat16) == FLASH
-    assert vision_attention("auto", "cpu", torch.bfloat16) == "sdpa"
-    assert vision_attention("auto", "cuda", torch.float32) == "sdpa"
+    assert vision_attention("auto", "cpu", torch.bfloat16) == PACKED_WINDOWS
+    assert vision_attention("auto", "cuda", torch.float32) == PACKED_WINDOWS
+    assert vision_attention("packed", "cuda", torch.bfloat16) == PACKED_WINDOWS
     assert vision_attention("sdpa", "cuda", torch.bfloat16) == "sdpa"
     with pytest.raises(UserError, match="runs on a GPU only, and the policy is on cpu"):
         vision_attention(FLASH, "cpu", torch.bfloat16)
@@ -39,17 +41,17 @@ def test_installed_it_is_taken_on_a_gpu_in_16_bits(installed: None) -> None:
 
 @pytest.mark.parametrize("installed", [False], indirect=True)
 def test_without_the_package(installed: None) -> None:
-    assert vision_attention("auto", "cuda", torch.bfloat16) == "sdpa"
+    assert vision_attention("auto", "cuda", torch.bfloat16) == PACKED_WINDOWS
     with pytest.raises(UserError, match="needs the package flash-attn; pip install"):
         vision_attention(FLASH, "cuda", torch.bfloat16)
 
 
 def test_a_word_it_does_not_know() -> None:
-    with pytest.raises(UserError, match="use one of auto, sdpa, flash_attention_2"):
+    with pytest.raises(UserError, match="use one of auto, packed, sdpa, flash_attention_2"):
         vision_attention("flash", "cuda", torch.bfloat16)
 
 
 def test_the_tower_is_loaded_with_it() -> None:
-    assert tiny_policy().visual.config._attn_implementation == "sdpa"
+    assert tiny_policy().visual.config._attn_implementation == PACKED_WINDOWS
     with pytest.raises(UserError, match="runs on a GPU only"):
         tiny_policy(vision_attn=FLASH)
