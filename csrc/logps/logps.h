@@ -23,6 +23,9 @@ struct Stats {
   void *logps, *entropy, *shift, *lognorm;
 };
 
+// Columns handled at a time: in the first-level cache with the next ones, which are fetched meanwhile.
+constexpr int64_t kBlock = 2048;
+
 struct SoftmaxForward {
   Rows logits;
   const int64_t* targets;
@@ -58,6 +61,12 @@ struct Tile {
 struct LogpsKernels {
   void (*forward)(const SoftmaxForward&, int64_t begin, int64_t end);
   void (*backward)(const SoftmaxBackward&, int64_t begin, int64_t end);
+  // The same for float and double, the forward leaving in the gradient, which may be the logits,
+  // exp((z - base) / T) of each column and 0 at the target, and in `bases` the base of each block.
+  // The entropy's gradient cannot be made of them.
+  void (*forward_keeping)(const SoftmaxForward&, const Rows& gradient, void* bases, int64_t begin,
+                          int64_t end);
+  void (*backward_of_kept)(const SoftmaxBackward&, void* bases, int64_t begin, int64_t end);
   void (*add_tile)(const Tile&, const Sums&, bool entropy, int64_t begin, int64_t end);
   // Leaves exp((z - max) / T) in the tile, `max` with this tile, and the factor of earlier ones.
   void (*exponentials)(const Tile&, const Sums&, bool entropy, void* decay, int64_t begin, int64_t end);

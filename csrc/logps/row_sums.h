@@ -8,8 +8,6 @@ namespace rrgkern {
 namespace RRGKERN_ISA {
 namespace {
 
-// Columns handled at a time: in the first-level cache, and summed before the next are read.
-constexpr int64_t kBlock = 4096;
 // Nats at which a probability is 0 in double too: -inf is moved up to here before it meets that 0.
 constexpr double kFar = 1e4;
 
@@ -88,6 +86,8 @@ RRGKERN_INLINE void add_exponentials(const S* z, int64_t columns, T base, T per_
   };
   for (; c + 4 * kLanes<T> <= columns; c += 4 * kLanes<T>) {
     Vector<T> p[4], w[4];
+    // The arithmetic leaves the memory idle: the block after this one comes meanwhile.
+    for (int k = 0; k < 4; ++k) __builtin_prefetch(z + c + k * kLanes<T> + kBlock);
     for (int k = 0; k < 4; ++k) one(c + k * kLanes<T>, &p[k], &w[k]);
     // Next to the 1 of a leading column, fp32 would drop a tail of many small ones.
     add_wide(&total, (p[0] + p[1]) + (p[2] + p[3]));
@@ -114,29 +114,34 @@ RRGKERN_INLINE double rescale(RowSums<T>* sums, T base, double temperature) {
   return decay;
 }
 
-// Adds columns to a row's sums, the target's left out (`hidden`; outside the columns: none is).
-template <bool ENTROPY, typename T, typename S>
+// Adds columns to a row's sums, the target's left out (`hidden`; outside the columns: none is). KEEP
+// writes their exponentials to `kept`, which may be `z`, and each block's largest logit so far to
+// `bases`.
+template <bool ENTROPY, bool KEEP, typename T, typename S>
 RRGKERN_INLINE void add_columns(const S* z, int64_t stride, int64_t columns, int64_t hidden,
-                                double temperature, RowSums<T>* sums) {
+                                double temperature, RowSums<T>* sums, T* kept = nullptr,
+                                T* bases = nullptr) {
   const T per_temperature = static_cast<T>(1.0 / temperature);
   alignas(64) T scratch[kBlock];
-  const auto add = [&](const auto* block, int64_t count) __attribute__((always_inline)) {
+  const auto add = [&](const auto* block, int64_t count, T* out) __attribute__((always_inline)) {
     const T top = largest<T>(block, count, sums->max);
     // Logits of -inf only: measured from 0, so that each exponential is 0 and not NaN.
     const T base = top == T(-INFINITY) ? T(0) : top;
     if (top != sums->max) rescale(sums, base, temperature);
     sums->max = top;
-    add_exponentials<ENTROPY, false>(block, count, base, per_temperature, scratch, &sums->sumexp,
-                                     &sums->weighted);
+    add_exponentials<ENTROPY, KEEP>(block, count, base, per_temperature, out, &sums->sumexp,
+                                    &sums->weighted);
+    if (KEEP) *bases++ = top;
   };
   for (int64_t begin = 0; begin < columns; begin += kBlock) {
     const int64_t count = columns - begin < kBlock ? columns - begin : kBlock;
     const bool here = hidden >= begin && hidden < begin + count;
     if (stride == 1 && !here && count % kLanes<T> == 0) {
-      add(z + begin, count);
+      add(z + begin, count, KEEP ? kept + begin : scratch);
     } else {
       gather(z + begin * stride, stride, count, hidden - begin, scratch);
-      add(static_cast<const T*>(scratch), whole<T>(count));
+      add(static_cast<const T*>(scratch), whole<T>(count), scratch);
+      if (KEEP) memcpy(kept + begin, scratch, count * sizeof(T));
     }
   }
 }

@@ -14,8 +14,14 @@ RRGKERN_INLINE S* row_of(const Rows& rows, int64_t row) {
   return reinterpret_cast<S*>(rows.data) + batch * rows.batch_stride + within * rows.row_stride;
 }
 
-template <bool ENTROPY, typename S>
-void forward_rows(const SoftmaxForward& call, int64_t begin, int64_t end) {
+template <typename T>
+RRGKERN_INLINE T* bases_of(void* bases, int64_t columns, int64_t place) {
+  return static_cast<T*>(bases) + place * ((columns + kBlock - 1) / kBlock);
+}
+
+template <bool ENTROPY, bool KEEP, typename S>
+void forward_rows(const SoftmaxForward& call, const Rows& kept, void* bases, int64_t begin,
+                  int64_t end) {
   using T = typename WideOf<S>::type;
   const Rows& rows = call.logits;
   for (int64_t row = begin; row < end; ++row) {
@@ -30,8 +36,11 @@ void forward_rows(const SoftmaxForward& call, int64_t begin, int64_t end) {
     const S* z = row_of<S>(rows, row);
     RowSums<T> sums = {T(-INFINITY), 0.0, 0.0};
     const int64_t target = call.targets[row];
-    add_columns<ENTROPY>(z, rows.column_stride, rows.vocabulary, target, call.temperature, &sums);
-    close(sums, widened(z + target * rows.column_stride), call.temperature, call.stats, row);
+    const T target_logit = widened(z + target * rows.column_stride);
+    add_columns<ENTROPY, KEEP>(z, rows.column_stride, rows.vocabulary, target, call.temperature,
+                               &sums, KEEP ? row_of<T>(kept, row) : nullptr,
+                               KEEP ? bases_of<T>(bases, rows.vocabulary, row - begin) : nullptr);
+    close(sums, target_logit, call.temperature, call.stats, row);
   }
 }
 
@@ -102,8 +111,23 @@ RRGKERN_INLINE bool is_active(const SoftmaxBackward& call, int64_t row) {
   return call.coef_entropy != nullptr && !(static_cast<const T*>(call.coef_entropy)[row] == 0);
 }
 
-template <typename S>
-void backward_rows(const SoftmaxBackward& call, int64_t begin, int64_t end) {
+// The same where `out` holds what the forward kept of the row.
+template <typename T>
+RRGKERN_INLINE void gradient_of_kept(T* out, const T* bases, int64_t columns, int64_t target,
+                                     const RowGradient<T>& g, double temperature) {
+  for (int64_t begin = 0; begin < columns; begin += kBlock) {
+    const int64_t end = begin + kBlock < columns ? begin + kBlock : columns;
+    const double above = (as_number(*bases++) - as_number(g.shift)) / temperature;
+    const T factor = static_cast<T>(-g.coef * exp(above - as_number(g.lognorm)));
+    int64_t c = begin;
+    for (; c + kLanes<T> <= end; c += kLanes<T>) store(out + c, load(out + c) * factor);
+    for (; c < end; ++c) out[c] *= factor;
+  }
+  out[target] = g.at_target;
+}
+
+template <bool KEPT, typename S>
+void backward_rows(const SoftmaxBackward& call, void* bases, int64_t begin, int64_t end) {
   using T = typename WideOf<S>::type;
   const int64_t columns = call.logits.vocabulary;
   for (int64_t row = begin; row < end; ++row) {
@@ -117,8 +141,13 @@ void backward_rows(const SoftmaxBackward& call, int64_t begin, int64_t end) {
       }
       continue;
     }
-    const S* z = row_of<const S>(call.logits, row);
     const RowGradient<T> g = row_gradient<T>(call, row);
+    if constexpr (KEPT) {
+      gradient_of_kept(out, bases_of<T>(bases, columns, row - begin), columns, call.targets[row], g,
+                       call.temperature);
+      continue;
+    }
+    const S* z = row_of<const S>(call.logits, row);
     (call.coef_entropy != nullptr ? gradient_of_row<true, S> : gradient_of_row<false, S>)(
         z, stride, columns, call.targets[row], g, call.temperature, out, out_stride);
   }
@@ -150,8 +179,8 @@ void add_tile_rows(const Tile& tile, const Sums& sums, int64_t begin, int64_t en
     const bool here = target >= 0 && target < tile.columns;
     if (here) static_cast<T*>(sums.target_logit)[row] = z[target];
     RowSums<T> row_sums = {static_cast<T>(sums.max[row]), sums.sumexp[row], sums.weighted[row]};
-    add_columns<ENTROPY>(static_cast<const T*>(z), 1, tile.columns, target, tile.temperature,
-                         &row_sums);
+    add_columns<ENTROPY, false>(static_cast<const T*>(z), 1, tile.columns, target, tile.temperature,
+                                &row_sums);
     put_back(row_sums, sums, row);
   }
 }
@@ -222,12 +251,35 @@ RRGKERN_INLINE void with_type(Float dtype, const Visit& visit) {
 void forward(const SoftmaxForward& call, int64_t begin, int64_t end) {
   with_type(call.logits.dtype, [&](auto kind) {
     using S = decltype(kind);
-    (call.stats.entropy != nullptr ? forward_rows<true, S> : forward_rows<false, S>)(call, begin, end);
+    (call.stats.entropy != nullptr ? forward_rows<true, false, S> : forward_rows<false, false, S>)(
+        call, {}, nullptr, begin, end);
   });
 }
 
 void backward(const SoftmaxBackward& call, int64_t begin, int64_t end) {
-  with_type(call.logits.dtype, [&](auto kind) { backward_rows<decltype(kind)>(call, begin, end); });
+  with_type(call.logits.dtype,
+            [&](auto kind) { backward_rows<false, decltype(kind)>(call, nullptr, begin, end); });
+}
+
+// Calls visit(T{}) with the type of statistics.
+template <typename Visit>
+RRGKERN_INLINE void with_wide(Float dtype, const Visit& visit) {
+  if (dtype == Float::kDouble) return visit(double{});
+  visit(float{});
+}
+
+void forward_keeping(const SoftmaxForward& call, const Rows& kept, void* bases, int64_t begin,
+                     int64_t end) {
+  with_wide(call.logits.dtype, [&](auto kind) {
+    using T = decltype(kind);
+    (call.stats.entropy != nullptr ? forward_rows<true, true, T> : forward_rows<false, true, T>)(
+        call, kept, bases, begin, end);
+  });
+}
+
+void backward_of_kept(const SoftmaxBackward& call, void* bases, int64_t begin, int64_t end) {
+  with_wide(call.gradient.dtype,
+            [&](auto kind) { backward_rows<true, decltype(kind)>(call, bases, begin, end); });
 }
 
 void add_tile(const Tile& tile, const Sums& sums, bool entropy, int64_t begin, int64_t end) {
@@ -265,7 +317,8 @@ void scale(const Rows& rows, const bool* active, double factor, int64_t begin, i
 #define RRGKERN_JOIN(left, right) left##right
 #define RRGKERN_NAME(left, right) RRGKERN_JOIN(left, right)
 extern const LogpsKernels RRGKERN_NAME(logps_, RRGKERN_ISA) = {
-    RRGKERN_ISA::forward,      RRGKERN_ISA::backward, RRGKERN_ISA::add_tile,
-    RRGKERN_ISA::exponentials, RRGKERN_ISA::tile_gradient, RRGKERN_ISA::scale};
+    RRGKERN_ISA::forward,          RRGKERN_ISA::backward, RRGKERN_ISA::forward_keeping,
+    RRGKERN_ISA::backward_of_kept, RRGKERN_ISA::add_tile, RRGKERN_ISA::exponentials,
+    RRGKERN_ISA::tile_gradient,    RRGKERN_ISA::scale};
 
 }  // namespace rrgkern

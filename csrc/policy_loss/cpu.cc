@@ -207,14 +207,28 @@ int64_t policy_loss_from_logits_cpu(TensorView logits, TensorView targets, Tenso
   const LogpsKernels& softmax = logps_kernels();
   const PolicyKernels& kernels = policy_kernels();
   const int64_t at_once = std::min(rows_at_once(rows.vocabulary), kTokensAtOnce);
+  // Where the gradient can hold them, the exponentials of the forward become the gradient. That of
+  // the entropy needs the logits, and 16 bits would round them.
+  const bool keeps = backward && policy.coef_entropy == nullptr &&
+                     writing.gradient.dtype == dtype && writing.gradient.column_stride == 1;
+  const int64_t blocks = (rows.vocabulary + kBlock - 1) / kBlock;
   std::vector<PolicySums> parts((count + at_once - 1) / at_once);
   Items items(static_cast<int64_t>(parts.size()), 1);
   on_threads(threads_for(2 * softmax_work(count, rows.vocabulary), threads), [&] {
+    std::vector<double> bases(keeps ? at_once * blocks : 0);
     for (int64_t k, next; items.take(&k, &next);) {
       const int64_t begin = k * at_once, end = std::min(begin + at_once, count);
-      softmax.forward(reading, begin, end);
+      if (keeps) {
+        softmax.forward_keeping(reading, writing.gradient, bases.data(), begin, end);
+      } else {
+        softmax.forward(reading, begin, end);
+      }
       kernels.tokens(policy, begin, end, &parts[k]);
-      if (backward) softmax.backward(writing, begin, end);
+      if (keeps) {
+        softmax.backward_of_kept(writing, bases.data(), begin, end);
+      } else if (backward) {
+        softmax.backward(writing, begin, end);
+      }
     }
   });
   write_sums(parts, dtype, data<void>(loss), vector_of(metrics, "metrics", 9, dtype));

@@ -67,6 +67,12 @@ def check_fused() -> None:
     fused.check(fused.Outcome(*result), given, fused.EVERYTHING)
 
 
+def check_kept() -> None:
+    given = fused.rising_problem(5003)
+    result = from_logits.grpo_loss_fwd(*fused.arguments(given, fused.NO_ENTROPY), True)
+    fused.check(fused.Outcome(*result), given, fused.NO_ENTROPY)
+
+
 class Mutant(NamedTuple):
     """`old` in a file of csrc becomes `new`, which `check` must notice."""
 
@@ -96,6 +102,9 @@ MUTANTS = {
     "no move to another maximum": Mutant(SUMS, "sums->sumexp *= decay;", "", check_rows),
     "1 - p at the target": Mutant(ROW, "(coef * -expm1(logp))", "(coef)", check_rows),
     "no entropy in the gradient": Mutant(ROW, "(above + g.entropy)", "above", check_rows),
+    "one base for all blocks": Mutant(ROW, "as_number(*bases++)", "as_number(*bases)", check_kept),
+    "the end of a row left alone": Mutant(ROW, "out[c] *= factor;", "{}", check_kept),
+    "the end of a row not kept": Mutant(SUMS, "if (KEEP) memcpy", "if (false) memcpy", check_kept),
     "the other side of the clip": Mutant(
         TOKEN, "s.above = (advantage > zero) & (ratio > b)", "s.above = s.below", check_policy
     ),
@@ -161,7 +170,7 @@ def test_a_planted_fault_dies(name, entries, tmp_path, monkeypatch):
     monkeypatch.delenv("RRGKERN_CPU", raising=False)
     monkeypatch.setattr(csrc, "load", lambda: module)
     if name == "nothing":
-        for each in (check_rows, check_policy, check_fused):
+        for each in (check_rows, check_policy, check_fused, check_kept):
             each()
         return
     with pytest.raises(AssertionError):

@@ -15,7 +15,14 @@ from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.isas import ISAS
 from tests.rrgkern.policy_loss.cases import Batch, batch, sampled_variants
-from tests.rrgkern.policy_loss.from_logits.cases import EVERYTHING, call_of, check, problem
+from tests.rrgkern.policy_loss.from_logits.cases import (
+    EVERYTHING,
+    NO_ENTROPY,
+    call_of,
+    check,
+    problem,
+    rising_problem,
+)
 from tests.rrgkern.policy_loss.yardstick import check_fp32
 
 # 11 and 13 share no factor with the counts of the choices, so every choice keeps coming up.
@@ -100,21 +107,38 @@ def test_the_bits_do_not_depend_on_the_number_of_threads(isa, monkeypatch) -> No
             assert all(map(torch.equal, got, results[0]))
 
 
-def test_from_logits_on_every_instruction_set_and_number_of_threads(isa, monkeypatch) -> None:
-    for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+@pytest.mark.parametrize("spec", [EVERYTHING, NO_ENTROPY])
+def test_from_logits_on_every_instruction_set_and_number_of_threads(isa, spec, monkeypatch) -> None:
+    for dtype in DTYPES:
         given = problem(3, 9001, dtype=dtype)
-        call = call_of(given, EVERYTHING)
+        call = call_of(given, spec)
         results = []
         for threads in (1, 3):
             monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
             results.append(from_logits.grpo_loss_fwd(*flatten(call), True))
         assert all(map(torch.equal, *results))
-        check(results[0], given, EVERYTHING)
+        check(results[0], given, spec)
 
 
-def test_the_gradient_of_a_row_from_logits_is_the_same_alone(isa) -> None:
+@pytest.mark.parametrize("vocabulary", [2, 17, 2047, 2048, 2049, 6144, 6151])
+def test_blocks_of_columns_with_maxima_of_their_own(isa, vocabulary: int) -> None:
+    for dtype in DTYPES:
+        given = rising_problem(vocabulary, dtype)
+        call = call_of(given, NO_ENTROPY)
+        anew = from_logits.grpo_loss_fwd(*flatten(call), True)
+        check(anew, given, NO_ENTROPY)
+        over = call._replace(logits=call.logits.clone())
+        from_logits.grpo_loss_fwd_(*flatten(over))
+        assert torch.equal(over.logits, anew.gradient)
+
+
+@pytest.mark.parametrize("spec", [EVERYTHING, NO_ENTROPY])
+def test_the_gradient_of_a_row_from_logits_is_the_same_alone(isa, spec) -> None:
     given = problem(5, 3001, lengths=(6, 3), mask=False, on_policy=False)
-    call = call_of(given, EVERYTHING)
+    call = call_of(given, spec)
     whole = from_logits.grpo_loss_fwd(*flatten(call), True)
     for row in range(9):
         here, sequence = slice(row, row + 1), slice(int(row >= 6), int(row >= 6) + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from tests.tolerance import assert_close_to_truth
 
 EPS = torch.finfo(torch.float32).eps
 EVERYTHING = PolicyLoss(beta=0.3, kl_ratio_weight=True, entropy_coef=0.1, dual_clip=1.5)
+NO_ENTROPY = replace(EVERYTHING, entropy_coef=0.0)
 
 
 class Problem(NamedTuple):
@@ -62,6 +64,17 @@ def problem(
     }
     data = data.changed(**moved)
     return Problem(logits.to(DEVICE), targets.to(DEVICE), data.on(DEVICE), temperature)
+
+
+def rising_problem(vocabulary: int, dtype: torch.dtype = torch.float32) -> Problem:
+    """Rows whose largest logit comes late, early, after -inf only, and after columns far below."""
+    logits = problem(3, vocabulary).logits.cpu()
+    logits[0::4] = logits[0::4].sort(-1).values
+    logits[1::4] = logits[1::4].sort(-1, descending=True).values
+    logits[2::4, : vocabulary // 2] = -torch.inf
+    logits[3::4, : vocabulary // 2] -= 300
+    given = problem(3, vocabulary, dtype=dtype, logits=logits, mask=False)
+    return given._replace(targets=given.targets // 2 + vocabulary // 2)
 
 
 def log_softmax(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
