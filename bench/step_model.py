@@ -24,7 +24,7 @@ if __name__ == "__main__":
 
 from rrgtrain.config import load_config
 from rrgtrain.plan import Rates, Setup, machine_of, plan_stage
-from rrgtrain.plan.machine import rates_of, source_of
+from rrgtrain.plan.machine import source_of
 from rrgtrain.schema import Recipe
 
 SERIAL = ("weights", "sampling", "edits", "rewards", "update", "record")
@@ -117,7 +117,7 @@ def main(words: Sequence[str] | None = None) -> None:
     """Print the table and the drawings of all numbers of GPUs."""
     options = parser().parse_args(words)
     names = [field.name for field in dataclasses.fields(Rates)]
-    rates = rates_of({name: getattr(options, name) for name in names})
+    rates = Rates(**{name: getattr(options, name) for name in names})
     recipe = load_config(Recipe, options.recipe, options.overrides)
     lines = [timeline(recipe, count, options.gpu, rates) for count in options.gpus]
     print(f"{options.recipe} on {options.gpu}, simulated; rates:")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
@@ -125,6 +124,11 @@ class Rates:
     record_seconds: float = 0.1
     """Seconds of a step's record, log and barriers."""
 
+    def __post_init__(self) -> None:
+        for rate in fields(self):
+            if not (value := getattr(self, rate.name)) >= 0:
+                raise UserError(f"{rate.name}={value}; a rate is 0 or more")
+
 
 SOURCES = {
     "launches": "counted from transformers' Qwen2 layer; 2,500 launches a token at 36 layers",
@@ -136,17 +140,6 @@ SOURCES = {
 def source_of(rate: str) -> str:
     """Say where a rate is from."""
     return SOURCES.get(rate, UNMEASURED)
-
-
-def rates_of(values: Mapping[str, float]) -> Rates:
-    """Return the rates with some replaced; UserError for an unknown or a negative one."""
-    known = [f.name for f in fields(Rates)]
-    for name, value in values.items():
-        if name not in known:
-            raise UserError(f"{name} is no rate; {nearest(name, known)}rates: {', '.join(known)}")
-        if not value >= 0:
-            raise UserError(f"{name}={value}; a rate is 0 or more")
-    return Rates(**values)
 
 
 def machine_of(name: str, gpu_memory: float | None = None) -> Machine:

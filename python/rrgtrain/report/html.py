@@ -13,7 +13,6 @@ from rrgtrain.report import numbers
 from rrgtrain.report.cases import case_list, kept_cases
 from rrgtrain.report.figures import PHASE_COLOURS, training_figures
 from rrgtrain.report.heat import HeatScale, heat_scale, heaviest_words, shaded
-from rrgtrain.report.missing import unrecorded
 from rrgtrain.report.names import METRICS, RULES
 from rrgtrain.report.page import rendered
 from rrgtrain.report.redline import quoted, redline
@@ -131,3 +130,23 @@ def _edit(sample: EditSample) -> dict[str, Any]:
         "reward": (numbers.value(sample.reward_before), numbers.value(sample.reward_after), change),
         "rewarded": known,
     }
+
+
+def unrecorded(rows: Sequence[Mapping[str, Any]], samples: Sequence[AnySample]) -> list[str]:
+    """Name, a line each, what a run of an older version did unrecorded."""
+    keys = {key for row in rows for key in row}
+    studies = [s for s in samples if isinstance(s, Sample)]
+    lines = []
+    if any(key.startswith("edits/") for key in keys) and not _any(samples, EditSample):
+        lines.append("Edits were made, but this run kept none of them to be read.")
+    if "token_weight/mean" in keys and not _any(samples, WeightSample):
+        lines.append("Tokens were weighed, but this run kept no report with its weights.")
+    if "reward/facts" in keys and studies and not any(s.facts for s in studies):
+        lines.append("FactS was a reward, but this run kept no facts and verdicts of its studies.")
+    if "zero_variance" in keys and "zero_reward" not in keys:
+        lines.append("How many reports earned nothing was not recorded by this run.")
+    return lines
+
+
+def _any(samples: Sequence[AnySample], kind: type) -> bool:
+    return any(isinstance(sample, kind) for sample in samples)

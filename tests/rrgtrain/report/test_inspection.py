@@ -24,7 +24,7 @@ from rrgtrain.report import (
 from rrgtrain.report.facts import read_facts
 from rrgtrain.report.figures import training_figures
 from rrgtrain.report.heat import HeatScale, heat_scale, heaviest_words, shaded
-from rrgtrain.report.missing import unrecorded
+from rrgtrain.report.html import unrecorded
 from rrgtrain.report.redline import quoted
 from tests.rrgtrain.report.test_html import EVIL, Page
 
