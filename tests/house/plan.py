@@ -58,7 +58,7 @@ DOORS = {
     "rrgclinical.rules": "assertion concepts sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgtrain.data": ("arrange check_images folder guess image_memory images load published study"),
-    "rrgtrain.dist": "gathered nodes ranks sharding",
+    "rrgtrain.dist": "gathered nodes ranks sharding unread",
     "rrgtrain.integrations": "trl trl_rewards",
     "rrgtrain.log": "logs trackers",
     "rrgtrain.plan": "machine",

@@ -43,13 +43,26 @@ def drop(policy: Holder) -> None:
     """Free the copy: weights are about to change, or its memory is wanted."""
     before: nn.Module | None = policy.model.__dict__.pop(_COPY, None)
     if before is not None and before is not policy.model:
-        for module, name in _places(before):
+        for module, name in places(before):
             setattr(module, name, None)
 
 
 def keep_plain(model: nn.Module) -> None:
     """Keep the modules of a model that will be sharded, without weights, for its copies."""
     object.__setattr__(model, _PLAIN, _without_weights(model))
+
+
+def unread_copy(policy: Holder) -> nn.Module:
+    """Copy the modules of a sharded policy; `sharding.setup` fills them, in `policy.dtype`."""
+    model: nn.Module = _without_weights(policy.model.__dict__[_PLAIN])
+    meta: dict[int, nn.Parameter] = {}
+    for name, parameter in policy.model.named_parameters(remove_duplicate=False):
+        if id(parameter) not in meta:
+            empty = torch.empty(parameter.shape, dtype=policy.dtype, device="meta")
+            meta[id(parameter)] = nn.Parameter(empty, requires_grad=False)
+        module, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(module), leaf, meta[id(parameter)])
+    return model.eval()
 
 
 def _copy(policy: Holder) -> nn.Module:
@@ -84,13 +97,13 @@ def _without_weights(model: nn.Module) -> nn.Module:
     for parameter in model.parameters():
         held[id(parameter)] = nn.Parameter(torch.empty(0), requires_grad=False)
     plain = copy.deepcopy(model, held)
-    for module, name in _places(plain):
+    for module, name in places(plain):
         setattr(module, name, None)
     return plain
 
 
-def _places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
-    """Every parameter's module and its name there, tied ones included."""
+def places(model: nn.Module) -> Iterator[tuple[nn.Module, str]]:
+    """Walk through the module of every parameter and its name there, tied ones included."""
     for module in model.modules():
         for name, _ in [*module.named_parameters(recurse=False, remove_duplicate=False)]:
             yield module, name

@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rrgtrain.dist import gathered, nodes, ranks
+from rrgtrain.dist import gathered, nodes, ranks, unread
 from rrgtrain.errors import UserError
 
 T = TypeVar("T")
@@ -87,7 +87,7 @@ def setup(mode: str, *policies: Shardable | None, shard: int | None = None) -> N
 
     shard: how many ranks share one copy of the weights (`scale.shard`, see `nodes.shard_size`).
     A policy that an optimiser trains is set up before the optimiser is made; one that has been
-    set up stays as it is.
+    set up stays as it is. Of one whose weights are unread (`unread.mark`) a rank reads its part.
     """
     models = {id(p.model): p for p in policies if p is not None and not is_sharded(p)}
     if mode == "none":
@@ -98,15 +98,28 @@ def setup(mode: str, *policies: Shardable | None, shard: int | None = None) -> N
         return
     together = nodes.shard_size(shard)
     for policy in models.values():
-        for parameter in policy.model.parameters():
-            if parameter.requires_grad:
+        if not unread.is_marked(policy.model):
+            for parameter in _trained(policy.model):
                 dist.broadcast(parameter.detach(), 0)
         _shard(policy, together)
+
+
+def read(policy: Shardable, shard: int | None) -> None:
+    """Shard a policy whose weights are unread, and read each rank's part; other ones are left."""
+    if unread.is_marked(policy.model):
+        setup("fsdp2", policy, shard=shard)
 
 
 def is_sharded(policy: Shardable) -> bool:
     """True where `fully_shard` holds the policy's weights, each rank its part of them."""
     return _root(policy) is not None
+
+
+def frozen_copy(policy: Shardable) -> nn.Module:
+    """Copy a sharded policy's model as it is, in `policy.dtype`; `setup` gives it its shards."""
+    model = gathered.unread_copy(policy)
+    unread.mark(model, unread.from_shards(policy.model))
+    return model
 
 
 def forward(policy: Shardable, compute: Callable[[], Tensor], *, images: bool) -> Tensor:
@@ -279,7 +292,7 @@ def _shard(policy: Shardable, together: int) -> None:
     """`fully_shard`, one copy of the weights over `together` ranks."""
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    alone = ranks.size() == 1
+    alone, fill = ranks.size() == 1, unread.take(policy.model)
     gathered.drop(policy)
     gathered.keep_plain(policy.model)
     root = _Root(policy.model)
@@ -300,6 +313,8 @@ def _shard(policy: Shardable, together: int) -> None:
     for layer in policy.language_model.layers:
         fully_shard(layer, **options)
     fully_shard(root, **options)
+    if fill is not None:
+        unread.fill_shards(policy.model, fill, policy.device)
     for unit in _units(root):
         # The loss of a rank is its part of the sum over all ranks; nothing is averaged.
         unit.set_gradient_divide_factor(1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from rrgtrain.policy.attention import ATTENTION
 from rrgtrain.policy.network import ARCHITECTURES, SHARED_ATTENTION, cannot_share, sees_images
 from rrgtrain.policy.packed_windows import PACKED_WINDOWS
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.skeleton import load_skeleton
 from rrgtrain.policy.vision_attention import vision_attention
 from rrgtrain.policy.whole import (
     check_finite,
@@ -40,6 +42,7 @@ def load_policy(
     attn: str = "auto",
     vision_attn: str = "auto",
     masters: bool = False,
+    unread: bool = False,
 ) -> Policy:
     """Loads a Qwen2.5-VL or Qwen2 checkpoint with its tokenizer and, if any, image processor.
 
@@ -56,6 +59,8 @@ def load_policy(
         vision_attn: that of the vision tower, see `vision_attention`.
         masters: parameters that may train are loaded in fp32 (or `dtype`, if that is wider), for
             training by `dist.sharding`; a frozen tower and the base of an adapter keep `dtype`.
+        unread: weights stay in their files until `sharding.setup` reads each rank's part of them.
+            An adapter and its base are read here all the same: PEFT builds on whole layers.
 
     Raises:
         UserError: nothing at that path, the hub cannot be reached, another architecture, an
@@ -79,7 +84,7 @@ def load_policy(
             vision_attn=vision_attn,
         )
         policy.model = load_adapter(name, policy.model)
-        check_finite(name, policy.model)
+        check_finite(name, dict(policy.model.named_parameters()))
         return policy
     config = read_config(name)
     loaded = torch.promote_types(dtype, torch.float32) if masters else dtype
@@ -94,23 +99,19 @@ def load_policy(
         # Set when loaded: transformers would look on its hub for a kernel of this name.
         within = "sdpa" if tower == PACKED_WINDOWS else tower
         attention = {"text_config": ATTENTION, "vision_config": within}
-    with no_progress_bars() if _is_small(name) else nullcontext():
-        model = load_model(
-            name,
-            lambda **options: getattr(
-                transformers, ARCHITECTURES[config.model_type]
-            ).from_pretrained(
-                name,
-                config=config,
-                dtype=loaded,
-                attn_implementation=attention,
-                device_map=_straight_to(device),
-                **options,
-            ),
-        )
+    load = partial(
+        getattr(transformers, ARCHITECTURES[config.model_type]).from_pretrained,
+        config=config,
+        dtype=loaded,
+        attn_implementation=attention,
+    )
+    with no_progress_bars() if unread or _is_small(name) else nullcontext():
+        model = load_skeleton(name, load, loaded, device) if unread else None
+        if model is None:
+            model = load_model(name, partial(load, name, device_map=_straight_to(device)))
+            model.to(device)
+            check_finite(name, dict(model.named_parameters()))
     check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
-    model.to(device)
-    check_finite(name, model)
     if tower == PACKED_WINDOWS and sees_images(config):
         model.set_attn_implementation({"vision_config": PACKED_WINDOWS})
     if gradient_checkpointing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -99,9 +99,8 @@ def load_adapter(name: str, model: nn.Module) -> Any:
     return adapted.eval()
 
 
-def check_finite(name: str, model: nn.Module) -> None:
-    """UserError that names the first parameter with NaN or infinity; waits for the device once."""
-    weights = dict(model.named_parameters())
+def check_finite(name: str, weights: Mapping[str, torch.Tensor]) -> None:
+    """UserError that names the first weight with NaN or infinity; waits for the device once."""
     if not weights:
         return
     # A sum is not finite where a summand is not; it needs no second tensor of that size.

@@ -19,7 +19,7 @@ from rrgtrain.data.check_images import check_images
 from rrgtrain.data.image_memory import ImageMemory
 from rrgtrain.data.load import open_studies
 from rrgtrain.data.study import Study
-from rrgtrain.dist import nodes, ranks
+from rrgtrain.dist import nodes, ranks, sharding
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy, read_config, require_dtype
 from rrgtrain.policy.lora import add_lora
@@ -252,6 +252,7 @@ def load_for(recipe: Recipe, path: str | Path, *, masters: bool) -> Policy:
         vision_attn=settings.vision_attn,
         # an adapter that is yet to come freezes all that is loaded
         masters=masters and settings.lora.rank == 0,
+        unread=masters and settings.lora.rank == 0 and ranks.size() > 1,
     )
     bound_images(policy, settings.min_pixels, settings.max_pixels)
     return policy
@@ -317,6 +318,7 @@ def open_session(
         resume = resume or not ranks.is_main()
         policy, prompts = start_policy(recipe, studies, work, resume=resume, masters=plan.masters)
     add_lora(policy, recipe.policy.lora, recipe.policy.seed)
+    sharding.read(policy, recipe.scale.shard)
     if policy.vision_frozen and recipe.policy.vision_cache_mib:
         policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)
     # dropout draws anew on every rank

@@ -136,7 +136,10 @@ class Stages:
                 # A later loop goes on; its reference is the policy that it started from.
                 kept = self._result(SftResult, found).best
                 started = load_for(self.session.recipe, kept, masters=True)
-                load_weights(self.session.policy, dict(started.model.named_parameters()))
+                if sharding.is_sharded(self.session.policy):
+                    self.session.policy.model = started.model
+                else:
+                    load_weights(self.session.policy, dict(started.model.named_parameters()))
             return self._result(SftResult, found)
         session = self.session
         train = session.recipe.sft.train

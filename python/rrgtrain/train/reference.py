@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from peft import PeftModel
 
+from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy, read_config
 from rrgtrain.policy.policy import Policy
@@ -40,9 +41,12 @@ def reference_of(policy: Policy, *, shares: bool = True) -> Reference:
     """The policy as it is now, kept from what training will do to it.
 
     shares: a copy of the model shares with it what does not train.
-    Call `release()` before the policy is saved: a second adapter goes with it.
+    Call `release()` before the policy is saved: a second adapter goes with it. That of a sharded
+    policy has its weights after `sharding.setup`.
     """
     model = policy.model
+    if sharding.is_sharded(policy):
+        return _view(policy, sharding.frozen_copy(policy))
     if not isinstance(model, PeftModel):
         held = {id(p): _held(p, policy.dtype, shares) for p in model.parameters()}
         return _view(policy, copy.deepcopy(model, held).requires_grad_(False).eval())
@@ -92,6 +96,7 @@ def named_reference(policy: Policy, recipe: Recipe, work: Path) -> Reference:
         device=policy.device,
         attn=policy.attn,
         vision_attn=recipe.policy.vision_attn,
+        unread=ranks.size() > 1,
     )
     same_eyes = (other.visual is None) == (policy.visual is None)
     if not same_eyes or other.tokenizer.get_vocab() != policy.tokenizer.get_vocab():

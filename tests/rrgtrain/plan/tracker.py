@@ -69,6 +69,8 @@ class LiveBytes(TorchDispatchMode):
     def _add(self, tensor: Any) -> None:
         # a DTensor stands for its part
         storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
+        if storage.device.type == "meta":
+            return
         key = storage._cdata
         if key in self._sizes:
             return

@@ -1,0 +1,85 @@
+"""Two ranks read their shards: the weights of whole loading, in the memory of a shard."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rrgtrain.policy.load import load_policy
+from tests.rrgtrain.dist.loading_suite import OPTIONS
+from tests.rrgtrain.policy.common import text_directory, tiny_directory
+from tests.rrgtrain.policy.test_whole import IN_FILE, SPOILT, tensors, told
+from tests.rrgtrain.runs import on_ranks
+from tests.rrgtrain.dist.test_scale_runs import RUN
+
+GOOD = ("tiny", "in parts", "text")
+BAD = ("missing", "nan", "shape", "truncated", "another layer")
+SMALL = 1 << 14
+
+Found = list[dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("loading")
+
+
+@pytest.fixture(scope="module")
+def found(home: Path) -> Found:
+    """What each rank has found."""
+    good = [home / name for name in GOOD]
+    shutil.copytree(tiny_directory(), good[0])
+    shutil.copytree(text_directory(), good[2])
+    shutil.copytree(tiny_directory(), good[1])
+    (good[1] / "model.safetensors").unlink()
+    # of odd rows, which two ranks share unevenly
+    load_policy(tiny_directory()).model.save_pretrained(good[1], max_shard_size="40KB")
+    assert len(list(good[1].glob("*.safetensors"))) > 3
+    spoilt = []
+    for name in BAD:
+        spoilt.append(Path(shutil.copytree(tiny_directory(), home / name)))
+        SPOILT[name][0](spoilt[-1])
+    out = home / "found"
+    words = [*map(str, good), "--", *map(str, spoilt)]
+    done = on_ranks(str(out), *words, cwd=home, main="tests.rrgtrain.dist.loading_suite")
+    assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
+    return [pickle.loads(Path(f"{out}-{rank}").read_bytes()) for rank in range(2)]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", GOOD)
+def test_shards_are_those_of_whole_loading(found: Found, name: str, options: str) -> None:
+    for rank, of_rank in enumerate(found):
+        loaded = of_rank[f"{name}, {options}"]
+        assert loaded.differences == []
+        assert 0 < loaded.filled <= loaded.held + loaded.largest + SMALL < loaded.whole
+        assert (loaded.reads > 0) == (rank == 0), "one rank reads the files"
+
+
+def test_a_reference_is_copied_by_shards(found: Found) -> None:
+    assert [of_rank["reference"] for of_rank in found] == [[], []]
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_every_rank_has_the_line_of_one_process(
+    found: Found, home: Path, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    alone = told(tiny_directory(), SPOILT[name][0], tmp_path, capfd)
+    line = alone.replace(str(tmp_path / "copy"), str(home / name))
+    assert [of_rank[f"spoilt, {name}"] for of_rank in found] == [line, line]
+
+
+def test_a_run_on_a_spoilt_checkpoint_leaves_nothing(tmp_path: Path) -> None:
+    policy = Path(shutil.copytree(tiny_directory(), tmp_path / "policy"))
+    tensors(lambda state: state[IN_FILE][0].fill_(torch.nan))(policy)
+    words = [word if word != "tiny" else str(policy) for word in RUN]
+    done = on_ranks(*words, "scale.mode=fsdp2", cwd=tmp_path)
+    assert [d.status for d in done] == [2, 2]
+    (line,) = [line for line in done[0].err.splitlines() if line.startswith("rrgtrain: ")]
+    assert "holds NaN or infinity; copy the checkpoint again" in line and done[1].err == ""
+    assert not (tmp_path / "run" / "config.yaml").exists()
