@@ -62,7 +62,6 @@ def from_main(read: Callable[[str, Tensor], None]) -> Fill:
 
     read: writes the weight of a name into a tensor of its shape. What it raises is every rank's.
     """
-    from torch.distributed.tensor import distribute_tensor
 
     def fill(name: str, shard: Any) -> None:
         local = shard.to_local()
@@ -74,12 +73,21 @@ def from_main(read: Callable[[str, Tensor], None]) -> Fill:
         with ranks.inseparable():
             # gloo and NCCL send bytes of any dtype
             dist.broadcast(whole.flatten().view(torch.uint8), 0)
-        part: Any = distribute_tensor(
-            whole, shard.device_mesh, shard.placements, src_data_rank=None
-        )
-        local.copy_(part.to_local())
+        local.copy_(_part(whole, shard))
 
     return fill
+
+
+def _part(whole: Tensor, shard: Any) -> Tensor:
+    """View a rank's part; `distribute_tensor` would copy the last part to pad it."""
+    mesh = shard.device_mesh
+    for placement, size, at in zip(
+        shard.placements, mesh.shape, mesh.get_coordinate(), strict=True
+    ):
+        if placement.is_shard():
+            parts = whole.chunk(size, placement.dim)
+            whole = parts[at] if at < len(parts) else whole.narrow(placement.dim, 0, 0)
+    return whole
 
 
 def from_shards(model: nn.Module) -> Fill:

@@ -68,8 +68,13 @@ class Setup:
         return lora_rank(self.recipe.policy)
 
     @property
+    def by_shards(self) -> bool:
+        """Tell if each rank reads its own part of the weights."""
+        return self.ranks > 1 and not self.lora
+
+    @property
     def loaded(self) -> int:
-        """Bytes of the model as it is read, before anything is cut or frozen."""
+        """Bytes of the model that is read whole, before anything is cut or frozen."""
         whole = elements(self.sizes.weights())
         return whole * (self.compute if self.lora else FP32)
 

@@ -143,7 +143,11 @@ def _device(
     sampled = rollout_peak(sizes, work, mode) if own and work.stage == "rl" else 0
     validated = rollout_peak(sizes, work, mode, validation=True) if own else 0
     parts = [
-        Part("weights as loaded", {"start": setup.loaded}, setting=lora_hint(setup)),
+        Part(
+            "weights as loaded",
+            {"start": _loaded(setup, weights, state)},
+            setting=weights_hint(setup) if setup.by_shards else lora_hint(setup),
+        ),
         Part("weights", dict.fromkeys(held, state.weights), setting=weights_hint(setup)),
         Part(
             "moments",
@@ -195,6 +199,19 @@ def _device(
         extra = {p: CONTEXT_BYTES + size for p, size in slack.items()}
         parts.append(Part("context, fragments", extra, UNMEASURED))
     return [part for part in parts if any(part.bytes.values())]
+
+
+def _loaded(setup: Setup, weights: list[Weight], state: StateBytes) -> int:
+    """Bytes of a rank while the policy is read.
+
+    On several ranks its shards and a whole tensor; then the root is gathered for the first time,
+    into a buffer and out of it.
+    """
+    if not setup.by_shards:
+        return setup.loaded
+    largest = max(w.elements * w.itemsize for w in weights)
+    root = elements(w for w in weights if w.part not in ("layer", "adapter"))
+    return state.weights + max(largest, 2 * setup.compute * root)
 
 
 def _reference(setup: Setup, weights: list[Weight], mode: Mode) -> Part:
@@ -258,8 +275,9 @@ def _host(
     served = elements(weights) * setup.compute if asleep and setup.machine.cuda else 0
     sent = elements(weights) * setup.compute if rollout.engine == "vllm_server" else 0
     note = UNMEASURED if setup.machine.cuda else ""
-    # a GPU gets one tensor after the other
-    loaded = FP32 * max(w.elements for w in weights) if setup.machine.cuda else setup.loaded
+    loaded = _loaded(setup, weights, state)
+    if setup.machine.cuda:  # it gets one tensor after the other; of shards rank 0 maps the file
+        loaded = 0 if setup.by_shards else FP32 * max(w.elements for w in weights)
     pixels = 0
     if sizes.vision is not None:
         pixels = lengths.images * lengths.patches * sizes.vision.patch_values * FP32

@@ -19,9 +19,7 @@ from tests.rrgtrain.plan.tracker import LiveBytes
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "fp32": {"masters": True},
-    "bf16": {"masters": True, "dtype": "bfloat16"},
     "frozen tower": {"masters": True, "dtype": "bfloat16", "freeze_vision": True},
-    "no masters": {"dtype": "bfloat16"},
 }
 
 
@@ -40,6 +38,18 @@ class Loaded:
     filled: int = 0
     ready: int = 0
     reads: int = 0
+
+
+class Allocated(LiveBytes):
+    """Leave out tensors that view a checkpoint's file: the kernel drops its pages when it likes."""
+
+    def _add(self, tensor: Any) -> None:
+        place = getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr()
+        for line in Path("/proc/self/maps").read_text().splitlines():
+            first, _, last = line.partition(" ")[0].partition("-")
+            if line.endswith(".safetensors") and int(first, 16) <= place < int(last, 16):
+                return
+        super()._add(tensor)
 
 
 def shards(policy: Policy) -> dict[str, tuple[Any, ...]]:
@@ -75,7 +85,7 @@ def differences(one: Policy, two: Policy) -> list[str]:
 def loaded(path: str, options: dict[str, Any]) -> Loaded:
     whole = load_policy(path, **options)
     sharding.setup("fsdp2", whole)
-    tracker, found = LiveBytes(), Loaded()
+    tracker, found = Allocated(), Loaded()
     fill_shards, read = unread.fill_shards, skeleton._read
     skeleton.BLOCK_BYTES = 1 << 12  # many blocks a tensor
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from rrgtrain.plan import Setup, machine_of, plan_stage
 from rrgtrain.policy.load import load_policy
+from tests.rrgtrain.common import recipe
 from tests.rrgtrain.dist.loading_suite import OPTIONS
 from tests.rrgtrain.policy.common import text_directory, tiny_directory
 from tests.rrgtrain.policy.test_whole import IN_FILE, SPOILT, tensors, told
@@ -59,6 +61,19 @@ def test_shards_are_those_of_whole_loading(found: Found, name: str, options: str
         assert loaded.differences == []
         assert 0 < loaded.filled <= loaded.held + loaded.largest + SMALL < loaded.whole
         assert (loaded.reads > 0) == (rank == 0), "one rank reads the files"
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", GOOD)
+def test_the_plan_knows_what_a_start_needs(
+    found: Found, home: Path, name: str, options: str
+) -> None:
+    chosen = OPTIONS[options]
+    words = [f"policy.path={home / name}", f"policy.dtype={chosen.get('dtype', 'float32')}"]
+    words.append(f"policy.freeze_vision={str(chosen.get('freeze_vision', False)).lower()}")
+    plan = plan_stage(Setup.of(recipe(*words), machine_of("cpu"), 2), "rl")
+    (start,) = [part.bytes["start"] for part in plan.device if part.name == "weights as loaded"]
+    assert found[1][f"{name}, {options}"].ready == pytest.approx(start, rel=0.1)
 
 
 def test_a_reference_is_copied_by_shards(found: Found) -> None:
