@@ -38,7 +38,7 @@ def load_skeleton(
     files = fetch(name, lambda: _safetensors(name))
     shapes = fetch(name, lambda: {k: s for file in files for k, s in _shapes(file).items()})
     marks = {key: torch.zeros((), dtype=dtype).expand(shape) for key, shape in shapes.items()}
-    model = None
+    model: Any = None
     if marks:
         model = load_model(name, lambda **options: load(None, state_dict=marks, **options))
     keys = _keys(model, marks) if model is not None else None

@@ -34,6 +34,13 @@ STAND_INS = {
     ),
 }
 WORDS = ["rl", "editgrpo", "run", "--from", "checkpoint", "data.source=mimic_cxr", "rl.lr=1e-6"]
+STOPPED_WITHIN = 150
+
+
+def told_before_the_end() -> int:
+    """Seconds between Slurm's signal and the time limit."""
+    (line,) = [x for x in SCRIPT.read_text().splitlines() if x.startswith("#SBATCH --signal=")]
+    return int(line.rpartition("@")[2])
 
 
 @pytest.fixture
@@ -73,7 +80,7 @@ def asked(cluster: Path) -> tuple[list[str], dict[str, str]]:
     assert (options.nnodes, options.nproc_per_node, options.module) == ("2", "gpu", True)
     assert options.training_script == "rrgtrain"
     assert (options.rdzv_backend, options.rdzv_endpoint) == ("c10d", "node-a:30123")
-    assert options.rdzv_conf == "is_host=true" and options.shutdown_timeout == 150
+    assert options.rdzv_conf == "is_host=true" and options.shutdown_timeout == STOPPED_WITHIN
     environment["id"] = options.rdzv_id
     return options.training_script_args, environment
 
@@ -91,6 +98,7 @@ def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -
     assert (options.verb, options.out, options.start) == ("rl", Path("run"), "checkpoint")
     assert (recipe.scale.mode, recipe.rl.lr, recipe.data.root) == ("fsdp2", 1e-6, local)
     assert (cluster / "rsync.txt").read_text() == f"-a /shared/mimic/ {local}/\n"
+    assert recipe.state.grace == 140.0 < STOPPED_WITHIN < told_before_the_end()
     assert environment["NCCL_SOCKET_IFNAME"] == environment["GLOO_SOCKET_IFNAME"] == "ib1"
     assert environment["XDG_CACHE_HOME"].startswith(str(cluster / "scratch"))
     (cluster / "run").mkdir()
