@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from rrgtrain.errors import UserError
 from rrgtrain.plan.machine import GIB, Host, memory_of_others, this_host, this_machine
 from rrgtrain.plan.setup import Part, Setup
-from rrgtrain.plan.stage import CONTEXT_BYTES, StagePlan, plan_stage
+from rrgtrain.plan.stage import CONTEXT_BYTES, VLLM_CACHE, VLLM_WEIGHTS, StagePlan, plan_stage
 from rrgtrain.plan.workload import lengths_of
 from rrgtrain.schema import Recipe
 
@@ -35,7 +36,11 @@ def misfits(setup: Setup, plans: Sequence[StagePlan], host: Host) -> list[Misfit
         if not setup.machine.cuda:
             lines += _on_cpu(setup, plan)
         elif setup.machine.memory:
+            share = _share_of_vllm(setup, plan)
+            lines += share
             for phase in ("start", "update", "optimizer", "rollout", "validation"):
+                if share and phase in ("rollout", "validation"):
+                    continue
                 parts = [p for p in plan.device if p.bytes.get(phase)]
                 place = f"{setup.machine.name}'s memory"
                 lines += _compare(plan, parts, phase, setup.machine.memory, place)
@@ -59,6 +64,38 @@ def _on_cpu(setup: Setup, plan: StagePlan) -> list[Misfit]:
     own = [p for p in plan.host if p.name != "processes"]
     parts += [replace(p, bytes={phase: p.bytes.get("run", 0)}) for p in own]
     return _compare(plan, parts, phase, setup.machine.memory, "the memory that is free")
+
+
+def _share_of_vllm(setup: Setup, plan: StagePlan) -> list[Misfit]:
+    """Hold `rollout.memory` against what vLLM needs at least, and what training leaves of a device.
+
+    vLLM looks at the same when it starts: room for one sequence beside the weights, its share free.
+    """
+    served = next((p.bytes for p in plan.device if p.name == VLLM_WEIGHTS), None)
+    if served is None:
+        return []
+    rollout, text, have = setup.recipe.rollout, setup.sizes.text, setup.machine.memory
+    share, size = int(rollout.memory * have), max(served.values())
+    tokens = 2 * text.layers * text.key_heads * text.head_width * setup.compute
+    least = size + rollout.max_model_len * tokens
+    place = f"{setup.machine.name}'s {gib(have)}"
+    gives = f"rollout.memory={rollout.memory:g} gives vLLM {gib(share)} of {place}"
+    if share < least:
+        room = math.ceil(100 * least / have) / 100
+        line = (
+            f"{gives}, and its weights with one sequence of rollout.max_model_len="
+            f"{rollout.max_model_len} take {gib(least)}; set rollout.memory above {room:g}"
+        )
+        return [Misfit(line, refused=True)]
+    own = [part for part in plan.device if part.name not in (VLLM_WEIGHTS, VLLM_CACHE)]
+    phase = max(("rollout", "validation"), key=lambda p: sum(x.bytes.get(p, 0) for x in own))
+    left = have - sum(part.bytes.get(phase, 0) for part in own)
+    fitting = math.floor(100 * left / have) / 100
+    if share <= left or fitting * have < least:
+        return []
+    sure = sum(part.bytes.get(phase, 0) for part in own if not part.note)
+    line = f"{gives}, and {plan.stage}'s {phase} leaves {gib(left)}; set rollout.memory={fitting:g}"
+    return [Misfit(line, refused=share + sure > have * (1 + BORDER))]
 
 
 def _compare(plan: StagePlan, parts: list[Part], phase: str, have: int, place: str) -> list[Misfit]:

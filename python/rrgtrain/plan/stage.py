@@ -22,6 +22,7 @@ from rrgtrain.plan.work import Pace, phase_seconds, step_seconds
 from rrgtrain.plan.workload import Lengths, Workload, lengths_of, workload_of
 
 MIB = 1 << 20
+VLLM_WEIGHTS, VLLM_CACHE = "vLLM's weights", "vLLM's KV cache"
 # Never measured by this project.
 CONTEXT_BYTES = int(0.8 * GIB)
 """CUDA's context, NCCL's buffers and loaded kernels of a process."""
@@ -182,9 +183,9 @@ def _device(
         served = elements(weights) * setup.compute
         # asleep, it holds nothing while the policy trains
         awake = held[2:] if recipe.rollout.sleep else held
-        parts.append(Part("vLLM's weights", dict.fromkeys(awake, served)))
+        parts.append(Part(VLLM_WEIGHTS, dict.fromkeys(awake, served)))
         rest = dict.fromkeys(awake, max(0, share - served))
-        parts.append(Part("vLLM's KV cache", rest, setting="rollout.memory"))
+        parts.append(Part(VLLM_CACHE, rest, setting="rollout.memory"))
     parts.append(
         Part(
             "KV cache and logits",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -153,6 +154,72 @@ def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:
     group(groups / "slurm" / "job_1", str(16 * GIB), 20 * GIB, 0)
     assert machine.memory_of_host(proc, groups) == 0
     assert machine.memory_of_host(tmp_path / "none", tmp_path / "none") is None
+
+
+def test_the_limit_of_an_older_control_group_counts(tmp_path: Path) -> None:
+    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    lines = "9:cpu,cpuacct:/\n5:memory:/slurm/job_1\n0::/\n"
+    (proc / "self" / "cgroup").write_text(lines)
+    for folder, limit in (("slurm/job_1", 2**63 - 4096), ("slurm", 64 * GIB)):
+        place = groups / "memory" / folder
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "memory.limit_in_bytes").write_text(f"{limit}\n")
+        (place / "memory.usage_in_bytes").write_text(f"{30 * GIB}\n")
+        (place / "memory.stat").write_text(f"inactive_file 7\ntotal_inactive_file {20 * GIB}\n")
+    assert machine.memory_of_host(proc, groups) == 54 * GIB
+    (groups / "memory" / "slurm" / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
+    assert machine.memory_of_host(proc, groups) is None
+
+
+QUOTA = {
+    "lfs": "   /scratch  8388608* 9000000 10485760 6d23h 120 0 0 -",
+    "quota": (
+        "Disk quotas for user ann (uid 1000): \n"
+        "     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace\n"
+        "nas:/home 4194304  9000000 6291456 0 120 0 0 0"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("answers", "left"),
+    [
+        (QUOTA, 2 * GIB),
+        ({"quota": QUOTA["quota"]}, 2 * GIB),
+        ({"lfs": QUOTA["lfs"].replace("10485760", "0"), "quota": QUOTA["quota"]}, 2 * GIB),
+        ({"lfs": QUOTA["lfs"].replace("10485760", "8388000")}, 0),
+        ({"lfs": "Unexpected quotactl error: Operation not supported"}, None),
+        ({}, None),
+    ],
+)
+def test_a_quota_counts(
+    answers: dict[str, str], left: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in answers.items():
+        command = tmp_path / "bin" / name
+        command.parent.mkdir(exist_ok=True)
+        command.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
+    assert machine.room_of_quota(tmp_path) == left
+    free = shutil.disk_usage(tmp_path).free
+    host = machine.this_host(tmp_path / "run")
+    assert host.disk == pytest.approx(free if left is None else min(free, left), rel=0.05)
+
+
+@pytest.mark.parametrize(("share", "line"), [(0.1, "set rollout.memory above"), (0.95, "leaves")])
+def test_a_share_of_vllm_that_cannot_be_is_refused(share: float, line: str) -> None:
+    def seen(share: float) -> list[tuple[bool, str]]:
+        settings = paper("editgrpo", "rollout.engine=vllm", f"rollout.memory={share}")
+        setup = Setup.of(settings, machine_of("l40s"), 8)
+        found = misfits(setup, [plan_stage(setup, "rl")], Host())
+        return [(m.refused, m.line) for m in found if "rollout.memory" in m.line]
+
+    ((refused, told),) = seen(share)
+    assert refused and line in told and f"rollout.memory={share}" in told
+    fitting = float(told.rpartition("rollout.memory")[2].strip("= above"))
+    assert not any(refused for refused, _ in seen(fitting + 0.01 * (share < 0.5)))
 
 
 def test_a_gpu_that_others_use_is_warned_of(
