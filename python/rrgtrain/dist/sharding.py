@@ -105,7 +105,7 @@ def setup(mode: str, *policies: Shardable | None, shard: int | None = None) -> N
 
 
 def read(policy: Shardable, shard: int | None) -> None:
-    """Shard a policy whose weights are unread, and read each rank's part; other ones are left."""
+    """Shard a policy whose weights are unread, and read them; leave other ones."""
     if unread.is_marked(policy.model):
         setup("fsdp2", policy, shard=shard)
 

@@ -25,7 +25,7 @@ _FILL = "_rrgtrain_fill"
 
 
 def mark(model: nn.Module, fill: Fill) -> None:
-    """Say how the parameters of a model on the meta device are filled, once they are sharded."""
+    """Say how a model on the meta device is filled once it is sharded."""
     object.__setattr__(model, _FILL, fill)
 
 
@@ -42,9 +42,10 @@ def take(model: nn.Module) -> Fill | None:
 
 @torch.no_grad()
 def fill_shards(model: nn.Module, fill: Fill, device: torch.device) -> None:
-    """Put filled shards on `device` in place of those on the meta device; all ranks call it at once.
+    """Put filled shards on `device` in place of those without storage.
 
-    Before the first forward, in which FSDP2 takes the parameters that it finds.
+    All ranks call it at once, before the first forward, in which FSDP2 takes the parameters that it
+    finds.
     """
     places: dict[int, list[tuple[nn.Module, str]]] = {}
     for module, leaf in gathered.places(model):

@@ -1,4 +1,4 @@
-"""Build a checkpoint's model without its weights, and know which tensor of a file each one is.
+"""Build a checkpoint's model without its weights, and read them one by one.
 
 transformers itself decides: it loads marks in place of tensors, one element each that is expanded
 to the tensor's shape, and a parameter is the tensor whose mark it views. Names, ties, buffers and

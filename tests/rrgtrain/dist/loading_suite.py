@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
 from rrgtrain.dist import ranks, sharding, unread
 from rrgtrain.errors import UserError
-from rrgtrain.policy import skeleton
 from rrgtrain.policy.load import Policy, load_policy
 from rrgtrain.train.reference import reference_of
 from tests.rrgtrain.plan.tracker import LiveBytes
@@ -44,12 +45,9 @@ class Allocated(LiveBytes):
     """Leave out tensors that view a checkpoint's file: the kernel drops its pages when it likes."""
 
     def _add(self, tensor: Any) -> None:
-        place = getattr(tensor, "_local_tensor", tensor).untyped_storage().data_ptr()
-        for line in Path("/proc/self/maps").read_text().splitlines():
-            first, _, last = line.partition(" ")[0].partition("-")
-            if line.endswith(".safetensors") and int(first, 16) <= place < int(last, 16):
-                return
-        super()._add(tensor)
+        # memory of PyTorch's own can be resized, a mapped file cannot
+        if getattr(tensor, "_local_tensor", tensor).untyped_storage().resizable():
+            super()._add(tensor)
 
 
 def shards(policy: Policy) -> dict[str, tuple[Any, ...]]:
@@ -86,24 +84,27 @@ def loaded(path: str, options: dict[str, Any]) -> Loaded:
     whole = load_policy(path, **options)
     sharding.setup("fsdp2", whole)
     tracker, found = Allocated(), Loaded()
-    fill_shards, read = unread.fill_shards, skeleton._read
-    skeleton.BLOCK_BYTES = 1 << 12  # many blocks a tensor
+    fill_shards, from_main = unread.fill_shards, unread.from_main
 
     def filled(*words: Any) -> None:
         fill_shards(*words)
         found.filled = tracker.peak
 
-    def counted(*words: Any) -> None:
-        found.reads += 1
-        read(*words)
+    def counted(read: Callable[[str, torch.Tensor], None]) -> unread.Fill:
+        def counting(name: str, out: torch.Tensor) -> None:
+            found.reads += 1
+            read(name, out)
 
-    unread.fill_shards, skeleton._read = filled, counted
+        return from_main(counting)
+
+    unread.fill_shards, unread.from_main = filled, counted
     try:
-        with tracker.measured():
+        # many blocks a tensor
+        with tracker.measured(), patch("rrgtrain.policy.skeleton.BLOCK_BYTES", 1 << 12):
             streamed = load_policy(path, unread=True, **options)
             sharding.setup("fsdp2", streamed)
     finally:
-        unread.fill_shards, skeleton._read = fill_shards, read
+        unread.fill_shards, unread.from_main = fill_shards, from_main
     found.ready = tracker.peak
     found.differences = differences(whole, streamed)
     parameters: list[Any] = list(streamed.model.parameters())
