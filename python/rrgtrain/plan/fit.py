@@ -84,7 +84,7 @@ def _share_of_vllm(setup: Setup, plan: StagePlan) -> list[Misfit]:
         room = math.ceil(100 * least / have) / 100
         line = (
             f"{gives}, and its weights with one sequence of rollout.max_model_len="
-            f"{rollout.max_model_len} take {gib(least)}; set rollout.memory above {room:g}"
+            f"{rollout.max_model_len} take {gib(least)}; change rollout.memory to {room:g} or more"
         )
         return [Misfit(line, refused=True)]
     own = [part for part in plan.device if part.name not in (VLLM_WEIGHTS, VLLM_CACHE)]
@@ -94,7 +94,7 @@ def _share_of_vllm(setup: Setup, plan: StagePlan) -> list[Misfit]:
     if share <= left or fitting * have < least:
         return []
     sure = sum(part.bytes.get(phase, 0) for part in own if not part.note)
-    line = f"{gives}, and {plan.stage}'s {phase} leaves {gib(left)}; set rollout.memory={fitting:g}"
+    line = f"{gives}, and {plan.stage}'s {phase} leaves {gib(left)}; change rollout.memory to {fitting:g}"
     return [Misfit(line, refused=share + sure > have * (1 + BORDER))]
 
 
