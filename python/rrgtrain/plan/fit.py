@@ -94,7 +94,8 @@ def _share_of_vllm(setup: Setup, plan: StagePlan) -> list[Misfit]:
     if share <= left or fitting * have < least:
         return []
     sure = sum(part.bytes.get(phase, 0) for part in own if not part.note)
-    line = f"{gives}, and {plan.stage}'s {phase} leaves {gib(left)}; change rollout.memory to {fitting:g}"
+    line = f"{gives}, and {plan.stage}'s {phase} leaves {gib(left)}; "
+    line += f"change rollout.memory to {fitting:g}"
     return [Misfit(line, refused=share + sure > have * (1 + BORDER))]
 
 
