@@ -92,12 +92,14 @@ def accumulate(
     settings: RlSettings,
     *,
     fixed: Batch | None = None,
+    read_logps: bool = True,
 ) -> Gradients:
     """The gradient of groups with an objective; `old` and `ref` are those of `fixed`."""
     batch = Batch.of(groups, objective, settings)
     if fixed is not None:
         batch = replace(batch, old=fixed.old, ref=fixed.ref)
-    return accumulate_gradients(policy, reference, batch, loss, settings).read()
+    done = accumulate_gradients(policy, reference, batch, loss, settings, read_logps=read_logps)
+    return done.read()
 
 
 def rollout_logps(

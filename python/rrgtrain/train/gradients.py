@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,7 @@ from rrgkern import (
     PolicyLoss,
     PolicyLossOutput,
     PreferencePairs,
+    linear_policy_loss,
     linear_token_logps,
     policy_loss,
     preference_loss,
@@ -45,7 +47,8 @@ class Gradients:
 
     loss: of the batch; metrics: of it, however it was cut into micro-batches; tokens: what went
     through the model, prompts included; computed: this rank's micro-batches with the
-    log-probabilities [T] of their tokens; norm: of the gradients before clipping, if it was given.
+    log-probabilities [T] of their tokens, nothing where those were not asked for; norm: of the
+    gradients before clipping, if it was given.
     """
 
     loss: float
@@ -59,18 +62,29 @@ class Gradients:
 class Accumulated:
     """Hold what a batch's backward left on the device, until it is read at once.
 
-    losses: one of each of this rank's forwards. computed, policy_metrics: of each micro-batch that
-    has members. preferences: losses and metrics of those that have pairs. norms: see
-    `measured_apart`.
+    losses: one of each of this rank's forwards. micros: those that have members, with
+    policy_metrics and logps, their log-probabilities (of none, or of all). preferences: losses and
+    metrics of those that have pairs. norms: see `measured_apart`.
     """
 
     objective: Objective
     with_reference: bool
     losses: list[Tensor] = field(default_factory=list)
-    computed: list[Computed] = field(default_factory=list)
+    micros: list[MicroBatch] = field(default_factory=list)
+    logps: list[Tensor] = field(default_factory=list)
     policy_metrics: list[dict[str, Tensor]] = field(default_factory=list)
     preferences: list[dict[str, Tensor]] = field(default_factory=list)
     norms: list[Tensor] = field(default_factory=list)
+
+    def add(
+        self, micro: MicroBatch, policy: PolicyLossOutput, logps: Tensor | None = None
+    ) -> Tensor:
+        """Take the policy loss of a micro-batch; returns the loss."""
+        self.micros.append(micro)
+        self.policy_metrics.append(policy.metrics)
+        if logps is not None:
+            self.logps.append(logps.detach())
+        return policy.loss
 
     def read(self, norm: Tensor | None = None) -> Gradients:
         """Read all numbers at once, and add up those of the ranks.
@@ -80,14 +94,14 @@ class Accumulated:
         """
         losses, logps, norms, *others = read_at_once(
             self.losses,
-            [logps for _, logps in self.computed],
+            self.logps,
             [*self.norms, *([] if norm is None else [norm])],
             *(list(row.values()) for row in (*self.policy_metrics, *self.preferences)),
         )
         for value in losses:
             if not torch.isfinite(value):
                 raise NotFinite(f"the policy loss is {value.item()}; lower rl.lr or check rewards")
-        micros = [micro for micro, _ in self.computed]
+        micros = self.micros
         rows = [*self.policy_metrics, *self.preferences]
         named = [
             dict(zip(row, values, strict=True)) for row, values in zip(rows, others, strict=True)
@@ -107,13 +121,19 @@ class Accumulated:
             loss,
             {"loss": loss, **values, **apart, **self.objective.metrics},
             tokens,
-            tuple(zip(micros, logps, strict=True)),
+            tuple(zip(micros, logps, strict=True)) if logps else (),
             math.nan if norm is None else norms[-1].item(),
         )
 
 
 def accumulate_gradients(
-    policy: Policy, reference: Policy | None, batch: Batch, loss: PolicyLoss, settings: RlSettings
+    policy: Policy,
+    reference: Policy | None,
+    batch: Batch,
+    loss: PolicyLoss,
+    settings: RlSettings,
+    *,
+    read_logps: bool = True,
 ) -> Accumulated:
     """Adds the gradient of the batch's objective into the parameters' `.grad`.
 
@@ -121,37 +141,49 @@ def accumulate_gradients(
     gradient. Members that carry no gradient are left out before the forward. Without `batch.old`
     the policy is the one that sampled, and every ratio is 1. Nothing is read from the device; see
     `Accumulated.read`.
+
+    read_logps: whether the log-probabilities are wanted beside the loss. Where they are not, and
+    the policy loss through a frozen head is all there is, both are computed in one.
     """
     keep_all = reference is not None and loss.beta > 0
     done = Accumulated(batch.objective, with_reference=reference is not None)
     micros = batch.micro_batches(settings.token_budget, keep_all=keep_all)
     images = any(with_images(g.prompt for g in micro.groups) for micro in micros)
     ref_logps: dict[int, Tensor] = {}
+    in_one = not read_logps and is_loss_of_frozen_head(policy, batch.objective)
+
+    def ref_of(place: int, micro: MicroBatch) -> Tensor | None:
+        """The reference's log-probabilities, once however often the micro-batch is computed."""
+        if (
+            place not in ref_logps
+            and reference is not None
+            and _needs_ref(batch, micro, reference, keep_all=keep_all)
+        ):
+            ref_logps[place] = _reference_logps(reference, batch, micro, settings.temperature)
+        return ref_logps.get(place)
 
     def add_gradients(*, injected_alone: bool) -> None:
         """Goes through the micro-batches."""
         for place, micro in enumerate(_in_step(policy, batch, micros)):
-            logps, offsets = _forward(policy, micro.groups, settings.temperature)
-            if (
-                place not in ref_logps
-                and reference is not None
-                and _needs_ref(batch, micro, reference, keep_all=keep_all)
-            ):
-                ref = _reference_logps(reference, batch, micro, settings.temperature)
-                ref_logps[place] = ref.to(logps)
-            micro = replace(micro, ref=ref_logps.get(place))
             losses: list[Tensor] = []
-            if micro.rows and not injected_alone:
-                result = _policy_loss(logps, offsets, micro, loss)
-                losses.append(result.loss)
-                done.policy_metrics.append(result.metrics)
-                done.computed.append((micro, logps.detach()))
-            if micro.rows:
-                preferred, more = _injected_losses(logps, offsets, micro, batch.objective)
-                losses += more
-                if preferred and not injected_alone:
-                    done.preferences.append(preferred)
-            value = sum(losses[1:], losses[0]) if losses else 0.0 * logps.sum()
+            if in_one:  # also on a rank that keeps others company: all gather in one order
+                micro = replace(micro, ref=ref_of(place, micro))
+            if in_one and micro.rows:
+                losses.append(done.add(micro, _loss_of_hidden(policy, micro, loss, settings)))
+            else:
+                logps, offsets = _forward(policy, micro.groups, settings.temperature)
+                micro = replace(micro, ref=ref_of(place, micro))
+                if micro.rows and not injected_alone:
+                    inputs = _policy_inputs(micro, logps)
+                    result = policy_loss(logps, offsets=offsets, spec=loss, **inputs)
+                    losses.append(done.add(micro, result, logps))
+                if micro.rows:
+                    preferred, more = _injected_losses(logps, offsets, micro, batch.objective)
+                    losses += more
+                    if preferred and not injected_alone:
+                        done.preferences.append(preferred)
+                losses = losses or [0.0 * logps.sum()]
+            value = sum(losses[1:], losses[0])
             if not injected_alone:
                 done.losses.append(value.detach())
             sharding.backward(policy, value)
@@ -175,8 +207,7 @@ def with_rollout_logps(
     members that no update needs they are 0.
     """
     keep_all = reference is not None and loss.beta > 0
-    dtype = torch.promote_types(policy.dtype, torch.float32)
-    old = torch.zeros(len(batch.member_of_token), dtype=dtype)
+    old = torch.zeros(len(batch.member_of_token), dtype=_wide(policy.dtype))
     ref = None if reference is None else torch.zeros_like(old)
     was_training = policy.model.training
     micros = batch.micro_batches(settings.token_budget, keep_all=keep_all)
@@ -217,26 +248,64 @@ def _reference_logps(
         return _forward(reference, micro.groups, temperature)[0]
 
 
-def _policy_loss(
-    logps: Tensor, offsets: Tensor, micro: MicroBatch, loss: PolicyLoss
+def is_loss_of_frozen_head(policy: Policy, objective: Objective) -> bool:
+    """Tell whether the objective is the policy loss alone, through a head that does not train.
+
+    Then `linear_policy_loss` takes two products with the head's weight for three. One that trains
+    gains nothing measurable (README)."""
+    head = policy.backbone.lm_head
+    frozen = not any(p.requires_grad for p in head.parameters())
+    alone = objective.preference is None and objective.likelihood is None
+    return frozen and alone and not objective.measured_apart
+
+
+def _loss_of_hidden(
+    policy: Policy, micro: MicroBatch, loss: PolicyLoss, settings: RlSettings
 ) -> PolicyLossOutput:
-    """The policy loss of one micro-batch, differentiable in the log-probabilities [T]."""
-    sampler = micro.sampler
-    return policy_loss(
-        logps,
-        micro.advantages.to(logps),
-        offsets,
-        scale=micro.scale.to(logps),
-        old=None if micro.old is None else micro.old.to(logps),
-        ref=micro.ref,
-        sampler=None if sampler is None else sampler.to(logps),
-        token_weight=None if micro.weight is None else micro.weight.to(logps),
-        # In a single update every ratio is 1. In later ones that of an edited or injected member is
-        # against its log-probability at rollout, and clipped as any other's.
-        on_policy=None if micro.old is not None else micro.not_sampled.to(logps.device),
-        mask=None if micro.mask is None else micro.mask.to(logps.device),
-        spec=loss,
-    )
+    """The policy loss of one micro-batch from hidden states and head; no log-probabilities."""
+    prompts, metrics = [g.prompt for g in micro.groups], {}
+
+    def compute() -> Tensor:
+        members = [[m.ids for m in g.members] for g in micro.groups]
+        hidden, packed = hidden_states(policy, prompts, members)
+        weight, bias = head(policy)
+        wide = torch.empty(0, device=hidden.device, dtype=_wide(hidden.dtype))
+        result = linear_policy_loss(
+            *(hidden, weight, packed.targets),
+            offsets=packed.offsets,
+            bias=bias,
+            temperature=settings.temperature,
+            spec=loss,
+            **_policy_inputs(micro, wide),
+        )
+        metrics.update(result.metrics)
+        return result.loss
+
+    out = sharding.forward(policy, compute, images=with_images(prompts))
+    return PolicyLossOutput(out, metrics)
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _policy_inputs(micro: MicroBatch, like: Tensor) -> dict[str, Any]:
+    """The arguments of both doors to the policy loss, in the dtype and on the device of `like`."""
+    given = {
+        "advantages": micro.advantages,
+        "scale": micro.scale,
+        "old": micro.old,
+        "ref": micro.ref,
+        "sampler": micro.sampler,
+        "token_weight": micro.weight,
+    }
+    # In a single update every ratio is 1. In later ones that of an edited or injected member is
+    # against its log-probability at rollout, and clipped as any other's.
+    flags = {"on_policy": None if micro.old is not None else micro.not_sampled, "mask": micro.mask}
+    return {
+        **{name: None if values is None else values.to(like) for name, values in given.items()},
+        **{name: None if flag is None else flag.to(like.device) for name, flag in flags.items()},
+    }
 
 
 def _injected_losses(
@@ -253,7 +322,7 @@ def _injected_losses(
             raise ValueError("a preference needs the reference policy's log-probabilities")
         preferred = preference_loss(
             logps,
-            micro.ref,
+            micro.ref.to(logps),
             offsets,
             PreferencePairs(*(t.to(logps.device) for t in micro.pairs)),
             tau=objective.preference.tau,

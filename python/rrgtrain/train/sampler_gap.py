@@ -76,6 +76,8 @@ class SamplerWatch:
     The update's own forward serves where it is deterministic: all members that carry gradient, at
     no cost. With dropout, or where no member carries gradient, `FEW` groups are computed anew in
     evaluation mode.
+
+    compares_updates: whether the log-probabilities of an update serve, without dropout.
     """
 
     def __init__(self, policy: Policy, algorithm: Algorithm, recipe: Recipe) -> None:
@@ -83,7 +85,7 @@ class SamplerWatch:
         self._policy, self._algorithm, self._settings = policy, algorithm, recipe.rl
         given = recipe.rollout.max_gap
         self._limit = ROUNDING[policy.dtype] if given is None else given
-        self._drops = any(
+        self.compares_updates = not any(
             isinstance(module, torch.nn.Dropout) and module.p > 0
             for module in policy.model.modules()
         )
@@ -98,7 +100,7 @@ class SamplerWatch:
         """
         groups = batch.groups
         pairs = [(micro.groups, logps) for micro, logps in computed]
-        compared = None if self._drops else self._of_all_ranks(pairs)
+        compared = self._of_all_ranks(pairs) if self.compares_updates else None
         if compared is None or not len(compared.trainer):
             compared = self._anew(_few(groups), self._settings.temperature)
         if not len(compared.trainer):

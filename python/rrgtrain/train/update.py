@@ -36,7 +36,10 @@ def update(
     rows, tokens, gap = [], 0, None
     for epoch in range(settings.epochs):
         for part in batch.mini_batches(settings.minibatch, settings, (*key, epoch)):
-            accumulated = accumulate_gradients(run.policy, run.reference, part, loss, settings)
+            compare = gap is None and run.watch.compares_updates
+            accumulated = accumulate_gradients(
+                run.policy, run.reference, part, loss, settings, read_logps=compare
+            )
             clipped = clip_gradients(run.policy.model.parameters(), settings.clip)
             gradients = accumulated.read(clipped)  # all numbers of this optimiser step at once
             if gap is None:

@@ -52,6 +52,7 @@ class Case:
     overrides: tuple[str, ...] = ()
     oracle: bool = False
     fixed: bool = False
+    in_one: bool = False
 
 
 THREE = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]), (REPORTS[2], REPORTS[1]))
@@ -82,7 +83,11 @@ def computed(policy: Policy, reference: Policy | None, groups: list[Group], case
     objective, spec = objective_of(groups, case), loss_of(recipe(*case.overrides))
     kept = reference if case.oracle or settings.beta > 0 else None
     fixed = rollout_logps(policy, kept, groups, objective, spec, settings) if case.fixed else None
-    update = accumulate(policy, kept, groups, objective, spec, settings, fixed=fixed)
+    update = accumulate(
+        *(policy, kept, groups, objective, spec, settings),
+        fixed=fixed,
+        read_logps=not case.in_one,
+    )
     return Found(update.loss, update.metrics, taken(policy))
 
 
@@ -128,6 +133,7 @@ def variants(mode: str) -> dict[str, Found]:
         "bf16": {"dtype": torch.bfloat16, "masters": True},
         "checkpointing": {"dtype": torch.float64, "gradient_checkpointing": True},
         "LoRA": {"dtype": torch.float64},
+        "LoRA, head and loss in one": {"dtype": torch.float64},
         "frozen tower": {"dtype": torch.float64, "freeze_vision": True},
         "bf16, frozen tower": {"dtype": torch.bfloat16, "masters": True, "freeze_vision": True},
         "LoRA in bf16": {"dtype": torch.bfloat16},
@@ -140,7 +146,10 @@ def variants(mode: str) -> dict[str, Found]:
         reference = pair(mode, policy)
         sharding.setup(mode, policy, reference)
         groups = each_group_on_its_rank(groups_of(policy, THREE, edited=False))
-        found[name] = computed(policy, reference, groups, Case(THREE, ("rl.beta=0.1",)))
+        case = Case(THREE, ("rl.beta=0.1",))
+        if name.endswith("in one"):  # three micro-batches: one rank keeps the other company
+            case = Case(THREE, (*case.overrides, "rl.token_budget=1"), in_one=True)
+        found[name] = computed(policy, reference, groups, case)
     return found
 
 

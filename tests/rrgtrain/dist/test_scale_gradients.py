@@ -17,7 +17,7 @@ Suites = dict[str, tuple[dict[str, Found], dict[str, Found]]]
 
 VARIANTS = (
     *("bf16", "bf16, frozen tower", "LoRA in bf16"),
-    *("checkpointing", "LoRA", "frozen tower"),
+    *("checkpointing", "LoRA", "LoRA, head and loss in one", "frozen tower"),
 )
 TUNING = ("sft, whole", "sft, micro-batches", "sft, one study")
 
@@ -55,6 +55,11 @@ def test_in_other_forms_of_training_too(suites: Suites, variant: str) -> None:
     alone, both = suites["variants"]
     # 2^-8 is half a unit in the last place of bf16, and gradients are rounded on every rank
     compared(alone[variant], both[variant], 2**-6 if "bf16" in variant else 1e-9)
+
+
+def test_head_and_loss_in_one_are_both_one_after_the_other(suites: Suites) -> None:
+    for found in suites["variants"]:
+        compared(found["LoRA"], found["LoRA, head and loss in one"], 1e-9)
 
 
 @pytest.mark.parametrize("tuned", TUNING)
