@@ -5,9 +5,9 @@
 Of `linear_policy_loss` over `linear_token_logps` and `policy_loss`, taken in turns in one run:
 
 - update: what the trainer does with a batch where an adapter trains (reference, forward, loss,
-  backward, optimiser), a tiny Qwen2.5-VL with the vocabulary of its own and with Qwen's 151,936;
-- head: head and loss alone, forward and backward, with a head that trains and one that does not.
-  The trainer's is the first row of each; a head that trains keeps both functions for this reason.
+  backward, optimiser), by a tiny Qwen2.5-VL with a head of 600 and of Qwen's 151,936 rows;
+- head: head and loss alone, forward and backward, with a head that trains and one that does not,
+  in each mode.
 """
 
 from __future__ import annotations
@@ -55,19 +55,18 @@ from rrgtrain.schema import LoraSettings, RlSettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of
 
-QWEN, WIDTH = 151_936, 128
+VOCABULARIES, WIDTH = (600, 151_936), 128
 ONE, TWO = "in one", "one after the other"
 
 
-def update(vocabulary: int | None, case: Case, home: Path) -> dict[str, Callable[[], Any]]:
-    """An update of a policy with an adapter; `vocabulary` of None is the tiny tokenizer's."""
-    place = checkpoint(home, case, "tiny")
-    if vocabulary is not None:
-        from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
+def update(vocabulary: int, case: Case, home: Path) -> dict[str, Callable[[], Any]]:
+    """An update of a tiny policy with an adapter on everything but a head of `vocabulary` rows."""
+    from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
 
-        config = AutoConfig.from_pretrained(place)
-        config.text_config.vocab_size = vocabulary
-        Qwen2_5_VLForConditionalGeneration(config).save_pretrained(place)
+    place = checkpoint(home / str(vocabulary), case, "tiny")
+    config = AutoConfig.from_pretrained(place)
+    config.text_config.vocab_size = vocabulary
+    Qwen2_5_VLForConditionalGeneration(config).save_pretrained(place)
     policy = load_policy(place, device="cpu", dtype=torch.float32, freeze_vision=True)
     add_lora(policy, LoraSettings(rank=8, dropout=0.05), 0)
     policy.model.train()
@@ -145,10 +144,10 @@ def main(arguments: list[str] | None = None) -> int:
     case = Case(args.groups, args.members, args.length, 112)
     with tempfile.TemporaryDirectory() as home:
         cases: dict[str, dict[str, Callable[[], Any]]] = {
-            "update, adapter, own vocabulary": update(None, case, Path(home) / "own"),
-            f"update, adapter, V = {QWEN}": update(QWEN, case, Path(home) / "qwen"),
+            f"update, adapter, V = {vocabulary}": update(vocabulary, case, Path(home))
+            for vocabulary in VOCABULARIES
         }
-    for vocabulary, tokens in zip((600, QWEN), args.tokens, strict=True):
+    for vocabulary, tokens in zip(VOCABULARIES, args.tokens, strict=True):
         for trains in (True, False):
             kind = "trains" if trains else "is frozen"
             cases[f"head {kind}, V = {vocabulary}, {tokens} tokens"] = head(
