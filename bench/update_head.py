@@ -1,4 +1,4 @@
-"""Head and policy loss in one, beside one after the other: processor time and peak memory.
+"""Measure head and policy loss in one beside one after the other: time and memory.
 
     OMP_NUM_THREADS=1 RRGKERN_ROWS=cpu-update-head python -m bench.update_head
 
@@ -60,7 +60,7 @@ ONE, TWO = "in one", "one after the other"
 
 
 def update(vocabulary: int, case: Case, home: Path) -> dict[str, Callable[[], Any]]:
-    """An update of a tiny policy with an adapter on everything but a head of `vocabulary` rows."""
+    """An update of a tiny policy with an adapter; its head has `vocabulary` rows."""
     from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration
 
     place = checkpoint(home / str(vocabulary), case, "tiny")
@@ -121,7 +121,7 @@ def head(vocabulary: int, tokens: int, *, trains: bool) -> dict[str, Callable[[]
 
 
 def compare(work: dict[str, Callable[[], Any]], rounds: int) -> dict[str, Any]:
-    """Ratios of processor time and of peak memory to one after the other; MiB of the latter."""
+    """Ratios of processor time and peak memory to one after the other."""
     seconds = measure(work, rounds)
     anchor = (torch.zeros(1),)
     peaks = {n: timing.peak_mib(lambda _, run=run: run(), anchor) for n, run in work.items()}

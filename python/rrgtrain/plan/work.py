@@ -16,7 +16,11 @@ from rrgtrain.plan.workload import Packed, Workload
 ATTENTION_BACKWARD = 2.5
 """Products of a flash attention's backward over those of its forward: five to two."""
 HEAD_BACKWARD = 3
-"""Products of the head's backward: logits again, gradients of hidden states and of weight."""
+"""Products of the head's backward: logits again, gradients of hidden states and of weight.
+
+A frozen head whose log-probabilities nobody reads needs no logits again (`train/gradients.py`):
+there the plan's count is one product too high.
+"""
 
 
 @dataclass(frozen=True)

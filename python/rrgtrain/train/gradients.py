@@ -249,10 +249,9 @@ def _reference_logps(
 
 
 def is_loss_of_frozen_head(policy: Policy, objective: Objective) -> bool:
-    """Tell whether the objective is the policy loss alone, through a head that does not train.
+    """Tell whether the objective is the policy loss alone, through a frozen head.
 
-    Then `linear_policy_loss` takes two products with the head's weight for three. One that trains
-    gains nothing measurable (README)."""
+    Then `linear_policy_loss` takes two products with the head's weight for three."""
     head = policy.backbone.lm_head
     frozen = not any(p.requires_grad for p in head.parameters())
     alone = objective.preference is None and objective.likelihood is None
