@@ -51,6 +51,10 @@ BENCHES = (
 )
 
 
+# Benches that measure several rooms, or none of rrgkern, and the rooms that call for them.
+ACROSS = {"rival_shapes": {"logps", "policy_loss"}, "vision_windows": {"shared_prefix"}}
+
+
 @dataclass
 class Suite:
     """The steps of one part: how they are run, and what became of each."""
@@ -220,6 +224,7 @@ def parts_of(rooms: list[str]) -> dict[int, list[str]]:
     compiled = [room for room in rooms if (ROOT / "csrc" / room / "cuda.cu").exists()]
     triton = [room for room in rooms if room not in compiled]
     benches = [file for file in BENCHES if any(room in file for room in triton)]
+    benches += [file for file, needs in ACROSS.items() if needs <= set(triton)]
     return {1: triton, 2: benches, 3: compiled}
 
 

@@ -12,6 +12,9 @@ A peer computes PPO's clip at 0.2 on its own kernel and returns the loss, 0-d an
     states   hidden [N, H], weight [V, H], targets [N]: no loss, but log-probabilities [N]
     rows     logits [N, V], targets [N]; temperature, entropy as keywords: no loss, but
              log-probabilities [N] and, when asked, entropies [N]
+    mean     hidden [N, H], weight [V, H], targets [N]: the mean cross entropy, whose gradient is
+             known before the loss is
+    losses   logits [N, V], targets [N]: the cross entropy of each row, [N]
 
 aggregated as the mean over sequences of the mean over their tokens. What a peer offers ends at
 the log-probabilities for some (TRL's, verl's and Apple's heads): `clip_loss` is what follows.
@@ -39,7 +42,7 @@ class Peer:
 
     Attributes:
         name: in the tables.
-        path: "head", "logits", "logps", "states" or "rows": what it starts from.
+        path: "head", "logits", "logps", "states", "rows", "mean" or "losses": what it starts from.
         package: what must be importable; `distribution` is its name for pip.
         function: in the module of this folder named by `module`.
         device: "cuda" where nothing else is served.
@@ -47,6 +50,7 @@ class Peer:
         drops_masked: masked rows are left out of its products.
         exact: False where it leaves gradients out on purpose.
         overwrites: the logits do not survive a call.
+        install: where to get it from.
     """
 
     name: str
@@ -60,13 +64,14 @@ class Peer:
     drops_masked: bool = False
     exact: bool = True
     overwrites: bool = False
+    install: str = "see tests/parity/requirements.txt"
 
     def why_not(self, device: torch.device) -> str | None:
         """Why it cannot run on `device` here; None when it can."""
         if self.device and self.device != device.type:
             return f"{self.device} only"
         if importlib.util.find_spec(self.package) is None:
-            return f"{self.distribution} is not installed: see tests/parity/requirements.txt"
+            return f"{self.distribution} is not installed: {self.install}"
         needs = self.hopper_needs
         if needs and _is_hopper(device) and importlib.util.find_spec(needs) is None:
             return f"{self.distribution} needs {needs} on this GPU"
@@ -80,6 +85,9 @@ class Peer:
 
 _CCE = ("cut_cross_entropy", "cut-cross-entropy", "cce")
 _LIGER = ("liger_kernel", "liger_kernel", "liger")
+_QUACK = ("quack", "quack-kernels", "quack")
+# nvidia-cutlass-dsl-libs-cu13 alone is a wheel of 92 MB.
+_QUACK_INSTALL = "pip install 'quack-kernels[cu13]', too large for .whl/"
 _TRL = ("trl", "trl", "trl")
 _VERL = ("verl", "verl", "verl")
 
@@ -107,6 +115,10 @@ PEERS = (
     Peer("verl-states", "states", *_VERL, "states", device="cuda"),
     Peer("trl-kernel", "rows", *_TRL, "rows", device="cuda"),
     Peer("verl-eager", "rows", *_VERL, "rows"),
+    Peer("quack-ce", "mean", *_QUACK, "mean", device="cuda", install=_QUACK_INSTALL),
+    Peer("liger-ce", "mean", *_LIGER, "mean", device="cuda"),
+    Peer("cce-ce", "mean", *_CCE, "mean", device="cuda"),
+    Peer("quack-losses", "losses", *_QUACK, "row_losses", device="cuda", install=_QUACK_INSTALL),
     Peer("trl-loss", "logps", *_TRL, "loss"),
     Peer("liger-loss", "logps", *_LIGER, "loss"),
     Peer("verl-loss", "logps", *_VERL, "loss"),
@@ -118,10 +130,12 @@ def _is_hopper(device: torch.device) -> bool:
 
 
 def of(path: str) -> list[Peer]:
-    """The peers that start from `path`: "head", "logits", "logps", "states" or "rows"."""
+    """The peers that start from `path`, a word of the module's table."""
     found = [peer for peer in PEERS if peer.path == path]
     if not found:
-        raise ValueError(f"no peer starts from {path!r}; wanted head, logits, logps, states, rows")
+        raise ValueError(
+            f"no peer starts from {path!r}; wanted head, logits, logps, states, rows, mean, losses"
+        )
     return found
 
 

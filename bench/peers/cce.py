@@ -44,3 +44,7 @@ def _logps(hidden: Tensor, weight: Tensor, targets: Tensor, filter_eps: str | No
         hidden, weight, targets, reduction="none", filter_eps=filter_eps, impl="cce", **_FP32
     )
     return -negative.float()
+
+
+def mean(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    return -states(hidden, weight, targets).mean()

@@ -98,3 +98,11 @@ def loss(
     )
     assert isinstance(value, torch.Tensor)
     return value
+
+
+def mean(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
+
+    value = liger_fused_linear_cross_entropy(hidden, weight, targets)
+    assert isinstance(value, torch.Tensor)
+    return value

@@ -103,11 +103,31 @@ def test_on_a_gpu_every_room_has_its_part(monkeypatch, tmp_path, capsys):
     parts = {part: [c for p, c, _ in commands if p == part] for part in (1, 2, 3)}
     assert len(parts[1]) == 1 + 5 and "-n 5 -m gpu or not slow" in parts[1][1]
     assert "bench/against_peers.py" in parts[2][0]
+    assert "bench/rival_shapes.py" in parts[2][-2] and "bench/vision_windows.py" in parts[2][-1]
     assert any("memcheck" in c and "-m gpu and not own_process" in c for c in parts[3])
     assert any("--kernel-name grpo_loss_kernel" in c for c in parts[3])
     commands.clear()
     assert gpu_suite.main(["--part", "3", "--no-sanitize", "mccs"]) == 0
     assert not any("sanitizer" in c for _, c, _ in commands)
+
+
+def test_benches_across_rooms_run_where_all_of_theirs_do():
+    assert "rival_shapes" in gpu_suite.parts_of(["logps", "policy_loss"])[2]
+    assert gpu_suite.parts_of(["policy_loss"])[2] == [
+        name for name in gpu_suite.BENCHES if "policy_loss" in name
+    ]
+    assert "vision_windows" in gpu_suite.parts_of(["shared_prefix"])[2]
+
+
+@pytest.mark.slow
+def test_rivals_shapes_go_through_on_a_few_rows(suite, capfd):
+    suite.environment |= {"RRGKERN_BENCH_DRY": "1", "OUT": str(suite.results)}
+    assert suite.bench("bench/rival_shapes.py")
+    measured = rows.of_run(suite.results / "cpu.jsonl", "a")
+    assert {row["room"] for row in measured} >= {"rival_mean", "rival_entropy", "rival_logits"}
+    assert {"rrgkern forward", "F.linear_cross_entropy"} <= {row["provider"] for row in measured}
+    # The suite of another machine has no QuACK: a line of the table says so, and nothing stops.
+    assert "quack-ce" in capfd.readouterr().out
 
 
 def test_without_a_gpu_and_with_unknown_rooms_it_says_so(capsys, monkeypatch):
