@@ -212,7 +212,8 @@ def test_prompts_that_do_not_fit_are_told() -> None:
 
 def test_the_loop_in_the_readme_learns() -> None:
     text = Path(rrgtrain.policy.__file__).with_name("README.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    (code,) = (block for block in blocks if "shared_prefix_logps(" in block)
     assert len(code.strip().splitlines()) <= 30
     names: dict[str, Any] = {}
     exec(code, names)
