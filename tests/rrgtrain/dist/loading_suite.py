@@ -51,7 +51,7 @@ class Allocated(LiveBytes):
 
 
 def shards(policy: Policy) -> dict[str, tuple[Any, ...]]:
-    """What a rank holds under each name, buffers included."""
+    """Return what a rank holds under each name, buffers included."""
     found: dict[str, tuple[Any, ...]] = {}
     for name, p in policy.model.named_parameters(remove_duplicate=False):
         local: Any = p.detach()

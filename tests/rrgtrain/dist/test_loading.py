@@ -33,7 +33,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def found(home: Path) -> Found:
-    """What each rank has found."""
+    """Return what each rank has found."""
     good = [home / name for name in GOOD]
     shutil.copytree(tiny_directory(), good[0])
     shutil.copytree(text_directory(), good[2])

@@ -53,7 +53,7 @@ class PretendedDevice(TorchDispatchMode):
         self.storages[storage._cdata] = storage
 
     def holds(self, *trees: Any) -> bool:
-        """Whether a tensor among the arguments is on the device."""
+        """Tell whether a tensor among the arguments is on the device."""
         tensors = [x for x in tree_leaves(trees) if isinstance(x, Tensor)]
         return any(x.untyped_storage()._cdata in self.storages for x in tensors)
 
@@ -98,7 +98,7 @@ def pretended(policy: Policy) -> Any:
 
 
 def reads_of(*overrides: str, oracle: bool = False) -> tuple[list[str], dict[str, float]]:
-    """What an update of four groups, each a micro-batch, reads; and its row."""
+    """Return what an update of four groups, each a micro-batch, reads; and its row."""
     policy, cfg = tiny_policy(), setting("rl.token_budget=1", "rollout.max_gap=100", *overrides)
     reference = reference_of(policy, shares=False) if cfg.rl.beta > 0 else None
     groups, values = batch(policy)
