@@ -20,10 +20,20 @@ from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats, st
 
 
 class Tiling(NamedTuple):
-    """Bounds of one tile of logits: at most `columns` wide and `elements` large."""
+    """Bounds of one tile of logits: at most `columns` wide and `elements` large.
+
+    Where `widest` is set the shape follows the rows: few of them have slices up to `widest` wide
+    (fewer, larger products), and blocks are nearly equal instead of full but for the last.
+    """
 
     columns: int
     elements: int
+    widest: int = 0
+
+    def for_rows(self, rows: int) -> Tiling:
+        """Widen the slices to what `elements` allow for so many rows."""
+        fitting = self.elements // max(1, rows)
+        return self._replace(columns=max(self.columns, min(fitting - fitting % 64, self.widest)))
 
     def scratch(self, like: Tensor, rows: int, vocabulary: int, dtype: torch.dtype) -> Tensor:
         """Room for one tile. Fresh memory for each would cost more page faults than products."""
@@ -40,7 +50,15 @@ class Tiling(NamedTuple):
         """Row blocks of at most `elements` numbers; 64 rows or a multiple, or fewer."""
         height = max(1, self.elements // width)
         height -= height % 64 if height > 64 else 0
+        height = self.even(rows, height)
         return (slice(lo, min(lo + height, rows)) for lo in range(0, rows, height))
+
+    def even(self, rows: int, height: int) -> int:
+        """Height of as many blocks as `height` makes, nearly equal where `widest` is set."""
+        if not self.widest or height >= rows:
+            return height
+        pieces = -(-rows // height)
+        return min(height, -(-rows // (64 * pieces)) * 64)
 
 
 class Tiles(NamedTuple):
@@ -135,13 +153,18 @@ def tiled_forward(
     """Statistics of each row of hidden [N, H], targets [N]."""
     check_targets(targets, len(head.weight))
     rows, (tiling, kernels) = len(hidden), tiles
+    tiling = tiling.for_rows(rows)
     sums = RowSums.empty(hidden, rows, head.wide)
     scratch = tiling.scratch(hidden, rows, len(head.weight), head.wide)
+    width, parts = 0, []
     for columns in tiling.slices(len(head.weight)):
         weight = head.weight[columns].to(head.operands)
-        for block in tiling.blocks(rows, len(weight)):
-            z = head.product(hidden[block].to(head.operands), weight, scratch)
-            kernels.add_to_sums(Tile(z, targets[block], columns, head), sums.rows(block), entropy)
+        if len(weight) != width:  # views cost a host as much as a launch: made once
+            width, blocks = len(weight), tiling.blocks(rows, len(weight))
+            parts = [(hidden[block], targets[block], sums.rows(block)) for block in blocks]
+        for h, t, s in parts:
+            z = head.product(h.to(head.operands), weight, scratch)
+            kernels.add_to_sums(Tile(z, t, columns, head), s, entropy)
     return sums.close(head.temperature, entropy)
 
 
@@ -177,6 +200,7 @@ def tiled_backward(
         hidden = rows.hidden
 
     # 2. Each tile: logits again, their gradient in place, and its products with W and h.
+    tiling = tiling.for_rows(len(hidden))
     scratch = tiling.scratch(hidden, len(hidden), len(weight), wide)
     spare = tiling.scratch(hidden, len(hidden), len(weight), head.operands)
     # Summed in place where the dtype is wide enough.
@@ -184,15 +208,18 @@ def tiled_backward(
     d_active = nothing
     if needs.hidden:
         d_active = d_hidden if sums_in_place else hidden.new_empty(hidden.shape, dtype=wide)
+    width, parts = 0, []
     for columns in tiling.slices(len(weight)):
         w = weight[columns].to(head.operands)
+        if len(w) != width:
+            width, blocks = len(w), tiling.blocks(len(hidden), len(w))
+            parts = [(block, rows.select(block)) for block in blocks]
         d_slice = nothing
         if needs.weight:
             direct = not into and d_weight.dtype == wide
             d_slice = d_weight[columns] if direct else hidden.new_empty(w.shape, dtype=wide)
         d_bias_slice = hidden.new_zeros(len(w), dtype=wide)
-        for block in tiling.blocks(len(hidden), len(w)):
-            part = rows.select(block)
+        for block, part in parts:
             h = part.hidden.to(head.operands)
             tile = Tile(head.product(h, w, scratch), part.targets, columns, head, spare)
             dz = kernels.tile_gradient(tile, part.stats, part.coefficients)

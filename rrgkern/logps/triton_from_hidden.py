@@ -22,9 +22,11 @@ from rrgkern.logps.inputs import FromHidden, FromHiddenBackward, FromHiddenBackw
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats, stats_dtype
 from rrgkern.ops import pack
 
-# 4096 x 4096, 64 MiB of fp32 logits: large enough for the tensor cores, and square, because what a
-# slice and a block of rows leave summed is read and written again by the next.
-TILES = Tiles(Tiling(columns=4096, elements=1 << 24), triton_tile)
+# Bytes that one launch leaves in the L2 cache for the next, of 50 MB (H100, H200) or 40 (A100).
+TILE_BYTES = 32 << 20
+# 2048 rows of 4096 columns where there are many. Fewer rows have wider slices: so many launches
+# less; their width is bounded by the fp32 gradient of a slice of the weight.
+TILES = Tiles(Tiling(columns=4096, elements=TILE_BYTES // 4, widest=20480), triton_tile)
 
 
 def head_of(weight: Tensor, bias: Tensor | None, temperature: float, softcap: float) -> Head:

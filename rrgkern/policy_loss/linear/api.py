@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -17,9 +19,10 @@ from rrgkern.policy_loss.linear.op import linear_grpo_loss_fwd
 from rrgkern.policy_loss.spec import PolicyLoss
 
 MODES = ("frozen_head", "grad_in_forward", "recompute")
-# Below this many rows the fp32 gradient of the whole weight, written and read once more, takes
-# longer than forming the logits a second time (README, "Which mode").
-LEAST_ROWS_IN_FORWARD = 1024
+# Products of 16-bit operands and bytes of memory a second, of an H200: estimates.
+FLOPS, BYTES = 790e12, 4.3e12
+# fp32 and fp64, which CPUs serve: below, forming the logits again takes less than the sums of dW.
+LEAST_ROWS_WIDE = 1024
 
 
 def linear_policy_loss(
@@ -190,6 +193,19 @@ def choose_mode(
         return "recompute"
     if frozen and not spec.entropy_coef:
         return "frozen_head"
-    if not (tied or half) and len(hidden) >= LEAST_ROWS_IN_FORWARD:
+    if not (tied or half) and len(hidden) >= least_rows_in_forward(hidden):
         return "grad_in_forward"
     return "recompute"
+
+
+def least_rows_in_forward(hidden: Tensor) -> float:
+    """Rows from which grad_in_forward takes less time than recompute, README's N*.
+
+    Each saves 2HV products and moves 12V bytes of logits; the fp32 gradient of the weight, 6VH
+    bytes more than its slices, is there whatever their number.
+    """
+    if hidden.element_size() != 2:
+        return LEAST_ROWS_WIDE
+    width, balance = hidden.shape[1], FLOPS / BYTES
+    gain = width - 6 * balance
+    return 3 * width * balance / gain if gain > 0 else math.inf

@@ -40,7 +40,18 @@ class Plan(NamedTuple):
         """Rows whose logits are kept at once: a multiple of 64, or fewer."""
         height = max(1, self.held // vocabulary)
         height -= height % 64 if height > 64 else 0
-        return max(1, min(height, rows))
+        return max(1, min(self.tiles.tiling.even(rows, height), rows))
+
+    def held_slices(self, rows: int, head: Head) -> list[slice]:
+        """Slices of the vocabulary for so many rows.
+
+        All logits of a block are held; between two launches lies their copy in the dtype of the
+        operands, so that it is what `elements` bounds, in bytes of the logits' dtype.
+        """
+        tiling = self.tiles.tiling
+        elements = tiling.elements * head.wide.itemsize // head.operands.itemsize
+        tiling = tiling._replace(elements=elements).for_rows(rows)
+        return list(tiling.slices(len(head.weight)))
 
 
 class Directions(NamedTuple):
@@ -60,18 +71,21 @@ def directions(
     sums = RowSums.empty(hidden, rows, head.wide)
     total = hidden.new_empty(hidden.shape, dtype=head.wide)
     tiling, kernels = plan.tiles
+    tiling = tiling.for_rows(rows)
     scratch = tiling.scratch(hidden, rows, vocabulary, head.wide)
     spare = tiling.scratch(hidden, rows, vocabulary, head.operands)
+    width, parts = 0, []
     for columns in tiling.slices(vocabulary):
-        weight = head.weight[columns].to(head.operands)
-        for block in tiling.blocks(rows, len(weight)):
-            z = head.product(hidden[block].to(head.operands), weight, scratch)
-            tile = Tile(z, targets[block], columns, head, spare)
-            e, decay = kernels.exponentials(tile, sums.rows(block), entropy)
-            first = columns.start == 0
+        weight, first = head.weight[columns].to(head.operands), columns.start == 0
+        if len(weight) != width:
+            width, blocks = len(weight), tiling.blocks(rows, len(weight))
+            parts = [(hidden[b], targets[b], sums.rows(b), total[b]) for b in blocks]
+        for h, t, s, part in parts:
+            z = head.product(h.to(head.operands), weight, scratch)
+            e, decay = kernels.exponentials(Tile(z, t, columns, head, spare), s, entropy)
             if not first:
-                plan.rows.rescale(total[block], decay)
-            accumulate(total[block], e, weight, first)
+                plan.rows.rescale(part, decay)
+            accumulate(part, e, weight, first)
     return Directions(sums.close(head.temperature, entropy), sums, total)
 
 
@@ -106,7 +120,7 @@ def gradients_in_forward(
     d_bias = hidden.new_zeros(vocabulary if needs_grad.bias else 0, dtype=wide)
 
     height = plan.held_rows(count, vocabulary)
-    slices = list(plan.tiles.tiling.slices(vocabulary))
+    slices = plan.held_slices(height, head)
     walk = _Blocks(
         *(head, plan, needs_grad, call.entropy, slices, d_weight, d_bias),
         logits=hidden.new_empty(height * vocabulary, dtype=wide),
@@ -126,6 +140,7 @@ def gradients_in_forward(
         parts.append(stats)
         if needs_grad.hidden:
             d_hidden[chosen] = d_h.to(d_hidden.dtype)
+        del d_h  # the next block makes its own
     # The block goes before the rounded gradient of the weight comes.
     del walk
     return InForward(

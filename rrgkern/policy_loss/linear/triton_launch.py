@@ -14,8 +14,9 @@ from rrgkern.policy_loss.linear.forward import Forward, forward
 from rrgkern.policy_loss.linear.gradients import Plan
 from rrgkern.policy_loss.linear.inputs import LinearInputs
 
-# The gradient in the forward keeps at most 560 MiB of fp32 logits: 960 rows of V = 151,936.
-PLAN = Plan(TILES, 140 << 20, triton_kernels)
+# The gradient in the forward keeps at most 1.16 GiB of fp32 logits: 2048 rows of V = 151,936. Each
+# block of rows reads and writes the fp32 gradient of the weight once more.
+PLAN = Plan(TILES, 297 << 20, triton_kernels)
 
 
 def fwd(*inputs: Any) -> Forward:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import weakref
-
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps import op as logps_op
@@ -15,6 +11,7 @@ from rrgkern.logps.cpu_from_hidden import CSRC_TILES
 from rrgkern.logps.head import Tiling
 from rrgkern.policy_loss.linear import op
 from tests.rrgkern.device import DEVICE
+from tests.rrgkern.policy_loss.linear.alive import Alive
 from tests.rrgkern.policy_loss.linear.cases import keywords, problem
 from tests.rrgkern.policy_loss.linear.conftest import open_up, use_torch
 
@@ -29,36 +26,6 @@ LOGITS = ROWS * VOCABULARY * 4
 HEAD = VOCABULARY * WIDTH
 # Per-row numbers, the policy loss's own terms (some 60 fp32 and fp64 arrays), masks, indices.
 SMALL = ROWS * 8 * 100
-
-
-class Alive(TorchDispatchMode):
-    """Bytes of the storages that operations made and that still live, and their peak."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.alive: dict[int, int] = {}
-        self.peak = 0
-        self.largest = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        before = {id_of(x) for x in tree_leaves((args, kwargs or {})) if torch.is_tensor(x)}
-        result = func(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if torch.is_tensor(leaf) and id_of(leaf) not in before | self.alive.keys():
-                self._count(leaf)
-        return result
-
-    def _count(self, tensor: torch.Tensor) -> None:
-        storage = tensor.untyped_storage()
-        key, size = storage._cdata, storage.nbytes()
-        self.alive[key] = size
-        self.largest = max(self.largest, size)
-        weakref.finalize(storage, self.alive.pop, key, None)
-        self.peak = max(self.peak, sum(self.alive.values()))
-
-
-def id_of(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
 
 
 def measured(monkeypatch, mode: str, dtype: torch.dtype, backward: bool = True, **options) -> Alive:

@@ -21,7 +21,7 @@ on_cpu = pytest.mark.skipif(DEVICE != "cpu", reason="mutants of what serves CPUs
 PLANTED = {
     "no rescaling": (
         *("frozen_head", compute, "directions", in_forward),
-        *("plan.rows.rescale(total[block], decay)", "pass"),
+        *("plan.rows.rescale(part, decay)", "pass"),
     ),
     "other columns added": (
         *("frozen_head", cpu_kernels, "direction", cpu_kernels),

@@ -7,13 +7,17 @@ import torch
 
 from rrgkern import PolicyLoss, linear_policy_loss
 from rrgkern.logps.head import NeedsGrad
-from rrgkern.policy_loss.linear.api import LEAST_ROWS_IN_FORWARD, choose_mode
+from rrgkern.policy_loss.linear.api import (
+    LEAST_ROWS_WIDE,
+    choose_mode,
+    least_rows_in_forward,
+)
 from tests.rrgkern.policy_loss.linear.cases import keywords, problem
 
 TRAINABLE = NeedsGrad(True, True, False)
 FROZEN = NeedsGrad(True, False, False)
 NONE = NeedsGrad(False, False, False)
-MANY, FEW = LEAST_ROWS_IN_FORWARD, LEAST_ROWS_IN_FORWARD - 1
+MANY, FEW = LEAST_ROWS_WIDE, LEAST_ROWS_WIDE - 1
 PPO = PolicyLoss(beta=0.1)
 GSPO = PolicyLoss(ratio_level="sequence")
 ENTROPY = PolicyLoss(entropy_coef=0.1)
@@ -46,6 +50,30 @@ def test_the_rule(spec, wanted, rows, more, expected):
     more = {"sampler": False} | more
     hidden = torch.empty(rows, 4, dtype=torch.float16 if more.pop("half", False) else None)
     assert choose_mode("auto", spec, hidden, wanted, **more) == expected
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "expected"),
+    [
+        (1194, 2048, "grad_in_forward"),
+        (1193, 2048, "recompute"),
+        (797, 3584, "grad_in_forward"),
+        (796, 3584, "recompute"),
+        (1 << 20, 896, "recompute"),
+    ],
+)
+def test_the_rule_in_16_bits_weighs_a_product_against_bytes(rows, width, expected):
+    hidden = torch.empty(rows, width, dtype=torch.bfloat16, device="meta")
+    assert choose_mode("auto", PPO, hidden, TRAINABLE, sampler=False) == expected
+
+
+def test_the_least_rows_are_where_both_modes_take_as_long():
+    flops, memory, vocabulary = 790e12, 4.3e12, 151936
+    for width in (1536, 2048, 3584):
+        rows = least_rows_in_forward(torch.empty(1, width, dtype=torch.bfloat16, device="meta"))
+        product = 2 * rows * width * vocabulary / flops
+        moved = (12 * rows + 6 * width) * vocabulary / memory
+        assert product == pytest.approx(moved)
 
 
 def test_nothing_wanted_forces_nothing():

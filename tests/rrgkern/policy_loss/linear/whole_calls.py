@@ -1,0 +1,77 @@
+"""Whole calls of the CUDA launchers at real sizes, on tensors that hold nothing.
+
+    python -m tests.rrgkern.policy_loss.linear.whole_calls [rows ...]
+
+prints a line of JSON for each mode and number of rows: launches (products among them) and the peak
+of bytes alive. It needs a process without TRITON_INTERPRET, see `tests/rrgkern/aot/harness.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+
+from rrgkern import PolicyLoss
+from rrgkern.logps import triton_from_hidden
+from rrgkern.ops import flatten
+from rrgkern.policy_loss.inputs import PolicyInputs
+from rrgkern.policy_loss.linear import triton_launch
+from rrgkern.policy_loss.linear.inputs import LinearInputs
+from tests.rrgkern.aot.harness import recorded_launches
+from tests.rrgkern.policy_loss.linear.alive import Alive
+
+VOCABULARY, WIDTH = 151936, 2048
+MODES = ("frozen_head", "grad_in_forward", "recompute")
+
+
+def meta(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
+def problem(mode: str, rows: int, vocabulary: int = VOCABULARY) -> LinearInputs:
+    """Dense bf16 rows under PPO's clip and a KL, ten sequences."""
+    per_sequence, offsets = meta(10), meta(11, dtype=torch.int64)
+    policy = PolicyInputs(
+        *(per_sequence, offsets, per_sequence, meta(rows), meta(rows), *[None] * 4),
+        *(False, False, PolicyLoss(beta=0.1).encode()),
+    )
+    return LinearInputs(
+        *(meta(rows, WIDTH, dtype=torch.bfloat16), meta(vocabulary, WIDTH, dtype=torch.bfloat16)),
+        *(None, meta(rows, dtype=torch.int64), policy, 1.0, 0.0, mode),
+        *(True, mode != "frozen_head", False),
+        entropy=False,
+        all_metrics=True,
+    )
+
+
+def call(x: LinearInputs) -> None:
+    """Forward, and the backward of "recompute" with a coefficient in every row."""
+    forward = triton_launch.fwd(*flatten(x))
+    if x.mode != "recompute":
+        return
+    per_row = (forward.logps, forward.entropy, forward.shift, forward.lognorm)
+    with pytest.MonkeyPatch.context() as patch:
+        every = meta(len(x.hidden), 1, dtype=torch.int64)
+        patch.setattr(torch.Tensor, "nonzero", lambda _: every)
+        triton_from_hidden.bwd(
+            *(forward.coef, None, x.hidden, x.weight, None, x.targets, *per_row, 1.0, 0.0),
+            *(True, True, False),
+        )
+
+
+def main(rows: list[int]) -> None:
+    """Count each mode at each number of rows."""
+    for n in rows:
+        for mode in MODES:
+            x = problem(mode, n)
+            with recorded_launches(90) as launches, Alive() as alive:
+                call(x)
+            count = len(launches) + alive.calls["aten.mm"] + alive.calls["aten.addmm"]
+            print(json.dumps([mode, n, count, alive.peak]))
+
+
+if __name__ == "__main__":
+    main([int(argument) for argument in sys.argv[1:]] or [8192])
