@@ -12,6 +12,7 @@ import triton.language as tl
 from rrgkern.triton_lib.exact import LOG_RATIO_LIMIT, difference, exp, limited
 from rrgkern.triton_lib.policy import (
     MASK,
+    POLICY_POINTERS,
     SEQUENCE,
     SEQUENCE_TOKEN,
     TOKEN,
@@ -46,7 +47,7 @@ def _vespo_log_correction(log, injected, log_lowest, log_highest, MODE: tl.const
     return tl.where(injected, 0.0, log)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=POLICY_POINTERS)
 def policy_loss_sequence_kernel(
     logps_ptr,
     advantages_ptr,
@@ -181,7 +182,10 @@ def _sequence_of(offsets_ptr, first, token, n_sequences, halvings):
     return low
 
 
-@triton.jit(do_not_specialize=["n_tokens", "n_sequences", "halvings"])
+@triton.jit(
+    do_not_specialize=["n_tokens", "n_sequences", "halvings"],
+    do_not_specialize_on_alignment=POLICY_POINTERS,
+)
 def policy_loss_token_kernel(
     logps_ptr,
     advantages_ptr,

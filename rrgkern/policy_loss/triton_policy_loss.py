@@ -10,7 +10,7 @@ import triton
 from torch import Tensor
 
 from rrgkern.ops import pack
-from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
+from rrgkern.policy_loss.inputs import LogpsInputs
 from rrgkern.policy_loss.reference import METRICS, LossOutputs
 from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 from rrgkern.policy_loss.triton_passes import policy_loss_sequence_kernel, policy_loss_token_kernel
@@ -41,8 +41,6 @@ def launch(*inputs: Any) -> LossOutputs:
     sampler_per_sequence = policy.sampler is not None and variant.sampler_level == "sequence"
     entropy_in_loss = entropy is not None and variant.entropy_coef != 0
 
-    logps, policy = aligned(logps), aligned_policy(policy)
-    entropy = None if entropy is None else aligned(entropy)
     coef = torch.empty_like(logps)
     coef_entropy = torch.empty_like(logps) if entropy_in_loss else logps.new_empty(0)
     loss, metrics = logps.new_empty(()), logps.new_empty(len(METRICS))
@@ -132,21 +130,6 @@ def finish(partials: Tensor, loss: Tensor, metrics: Tensor) -> None:
         BLOCK=PARTIALS_PER_STEP,
         num_warps=2 * NUM_WARPS,
     )
-
-
-def aligned(tensor: Tensor) -> Tensor:
-    """Copy a tensor that begins where no 16-byte access may begin.
-
-    Triton compiles once for each pattern of aligned pointers: slices of a larger batch would have
-    it compile again and again for want of a copy of some kilobytes.
-    """
-    return tensor if tensor.data_ptr() % 16 == 0 else tensor.clone()
-
-
-def aligned_policy(policy: PolicyInputs) -> PolicyInputs:
-    """The same arguments, every tensor `aligned`."""
-    tensors: Any = {k: aligned(x) for k, x in policy._asdict().items() if isinstance(x, Tensor)}
-    return policy._replace(**tensors)
 
 
 def _log(bound: float) -> float:

@@ -27,6 +27,13 @@ VESPO = tl.constexpr(4)
 # LUSPO is the clip at the sequence level.
 SURROGATE_CODES = {"clip": 0, "luspo": 0, "cispo": 1, "sapo": 2, "reinforce": 3, "vespo": 4}
 
+# Arguments of a policy loss, a number a token or sequence. Accesses to them have 32 bits wherever
+# they begin, and slices of a larger batch share one compilation.
+POLICY_POINTERS = (
+    *("logps_ptr", "targets_ptr", "advantages_ptr", "offsets_ptr", "scale_ptr", "old_ptr"),
+    *("ref_ptr", "sampler_ptr", "weight_ptr", "entropy_ptr", "on_policy_ptr", "mask_ptr"),
+)
+
 TOKEN = tl.constexpr(0)
 SEQUENCE = tl.constexpr(1)
 SEQUENCE_TOKEN = tl.constexpr(2)

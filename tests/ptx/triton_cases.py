@@ -81,6 +81,14 @@ def upstream() -> None:
     torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
 
 
+def scaled() -> None:
+    """A whole block of numbers and the beginning of a second."""
+    gradient, rest = torch.randn(1500), [torch.randn(0), torch.randn(0)]
+    expected = gradient * -3
+    torch.ops.rrgkern.linear_grpo_loss_scale_(torch.tensor(-3.0), gradient, *rest)
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
+
+
 def linear(mode: str) -> None:
     given = linear_cases.problem(PolicyLoss(beta=0.1), bias=True).to(torch.float32)
     frozen = mode == "frozen_head"
@@ -122,6 +130,7 @@ CASES: dict[str, tuple[Callable[[], None], set[str]]] = {
         {"grpo_loss_kernel"},
     ),
     "upstream": (upstream, {"grpo_loss_scale_kernel"}),
+    "scaled": (scaled, {"scale_kernel"}),
     "linear, frozen": (
         lambda: linear("frozen_head"),
         {"fold_kernel", "rescale_kernel", "direction_kernel", "scale_kernel"},
@@ -151,7 +160,7 @@ MASKS: dict[str, tuple[str, str, str]] = {
     "grpo_loss_scale_kernel": ("upstream", "columns < VOCABULARY", "columns <= VOCABULARY"),
     "rescale_kernel": ("linear, frozen", "columns < WIDTH", "columns <= WIDTH"),
     "direction_kernel": ("linear, frozen", "columns < WIDTH", "columns <= WIDTH"),
-    "scale_kernel": ("linear, frozen", "place < size", "place <= size"),
+    "scale_kernel": ("linear, frozen", "lane < size - first", "lane <= size - first"),
     "preference_rewards_kernel": ("preference", "inside = token < end", "inside = token <= end"),
     "preference_coef_kernel": ("preference", "inside = token < end", "inside = token <= end"),
     "preference_finish_kernel": (

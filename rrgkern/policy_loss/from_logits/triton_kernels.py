@@ -16,6 +16,7 @@ import triton.language as tl
 
 from rrgkern.triton_lib.exact import difference, exp, limited
 from rrgkern.triton_lib.policy import (
+    POLICY_POINTERS,
     behaviour_logps,
     correction_factor,
     kl_estimate,
@@ -48,7 +49,10 @@ def _sequence_of(offsets_ptr, row, n_sequences, LANES: tl.constexpr):
     return tl.sum(begun).to(tl.int64) - 1
 
 
-@triton.jit(do_not_specialize=["rows_per_batch", "n_sequences"])
+@triton.jit(
+    do_not_specialize=["rows_per_batch", "n_sequences"],
+    do_not_specialize_on_alignment=POLICY_POINTERS,
+)
 def grpo_loss_kernel(
     logits_ptr,
     targets_ptr,

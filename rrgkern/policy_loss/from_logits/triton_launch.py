@@ -16,11 +16,7 @@ from rrgkern.policy_loss.from_logits.triton_kernels import grpo_loss_kernel, grp
 from rrgkern.policy_loss.inputs import LogitsInputs, LogitsInputsAnew
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
-from rrgkern.policy_loss.triton_policy_loss import (
-    aligned,
-    aligned_policy,
-    finish,
-)
+from rrgkern.policy_loss.triton_policy_loss import finish
 from rrgkern.triton_lib.policy import KL_CODES, MODE_CODES, SURROGATE_CODES
 from rrgkern.triton_lib.policy_sums import ROWS
 
@@ -67,7 +63,6 @@ def sweep_rows(call: LogitsInputs, gradient: Tensor | None) -> tuple[Tensor, Ten
     variant = policy.variant
     vocabulary = logits.shape[-1]
     rows = len(targets)
-    policy = aligned_policy(policy)
     check_targets(targets, vocabulary, policy.mask)
     active = torch.empty(rows, dtype=torch.bool, device=logits.device)
     partials = torch.empty(ROWS.value, rows, dtype=torch.float64, device=logits.device)
@@ -78,7 +73,7 @@ def sweep_rows(call: LogitsInputs, gradient: Tensor | None) -> tuple[Tensor, Ten
     lanes = 32 * warps * (WIDE_LOADS if vector > 1 else NARROW_LOADS)
     grpo_loss_kernel[(rows,)](
         logits,
-        aligned(targets.contiguous()),
+        targets.contiguous(),
         *policy.tensors,
         gradient,
         active,

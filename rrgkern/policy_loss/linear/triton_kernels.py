@@ -60,18 +60,25 @@ def direction_kernel(
     tl.store(out_ptr + row * out_stride + columns, rows.to(out_ptr.dtype.element_ty), inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["size"])
 def scale_kernel(
     values_ptr, factor_ptr, out_ptr, size, IN_PLACE: tl.constexpr, BLOCK: tl.constexpr
 ):
     """out = values * factor. In place, the 1 of `loss.backward()` reads and writes nothing."""
     factor = tl.load(factor_ptr)
     if (factor != 1.0) | (not IN_PLACE):
-        place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        inside = place < size
-        values = tl.load(values_ptr + place, inside, other=0.0)
-        scaled = values.to(factor.dtype) * factor
-        tl.store(out_ptr + place, scaled.to(out_ptr.dtype.element_ty), inside)
+        first = tl.program_id(0).to(tl.int64) * BLOCK
+        values_ptr += first
+        out_ptr += first
+        lane = tl.arange(0, BLOCK)
+        # Unmasked but for the last block: the mask of an unknown size would split the accesses.
+        if first + BLOCK <= size:
+            scaled = tl.load(values_ptr + lane).to(factor.dtype) * factor
+            tl.store(out_ptr + lane, scaled.to(out_ptr.dtype.element_ty))
+        else:
+            inside = lane < size - first
+            scaled = tl.load(values_ptr + lane, inside, other=0.0).to(factor.dtype) * factor
+            tl.store(out_ptr + lane, scaled.to(out_ptr.dtype.element_ty), inside)
 
 
 def rescale(total: Tensor, decay: Tensor) -> None:

@@ -6,7 +6,7 @@ import torch
 
 from rrgkern import PolicyLoss
 from rrgkern.policy_loss.triton_policy_loss import launch
-from tests.rrgkern.aot.harness import Case
+from tests.rrgkern.aot.harness import Case, per_row
 
 TOKENS, SEQUENCES = 48000, 320
 
@@ -21,7 +21,7 @@ def run(
     dtype: torch.dtype = torch.float32,
 ) -> None:
     def values(length: int, kind: torch.dtype = dtype) -> torch.Tensor:
-        return torch.empty(length, dtype=kind, device="meta")
+        return per_row(length, kind)
 
     own = tokens if per_token else sequences
     optional = [values(tokens) for _ in range(5)] if full else [None] * 5

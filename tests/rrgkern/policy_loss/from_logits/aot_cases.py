@@ -7,7 +7,7 @@ import torch
 from rrgkern import PolicyLoss
 from rrgkern.policy_loss.from_logits.triton_launch import grpo_loss_scale_, sweep_rows
 from rrgkern.policy_loss.inputs import LogitsInputs, PolicyInputs
-from tests.rrgkern.aot.harness import Case
+from tests.rrgkern.aot.harness import Case, per_row
 
 VOCABULARY, ROWS, SEQUENCES = 151936, 8192, 54
 EVERYTHING = {"beta": 0.04, "kl_ratio_weight": True, "entropy_coef": 0.01}
@@ -29,7 +29,7 @@ def sweep(
     logits = torch.empty(rows, vocabulary, dtype=dtype, device="meta")
 
     def values(length: int, kind: torch.dtype = wide) -> torch.Tensor:
-        return torch.empty(length, dtype=kind, device="meta")
+        return per_row(length, kind)
 
     own = values(rows if per_token else sequences)
     tensors = [own, values(sequences + 1, torch.int64), own]

@@ -104,7 +104,7 @@ COUNT = """
 import torch
 from tests.rrgkern.aot.harness import distinct_kernels
 from tests.rrgkern.logps.aot_cases import slope, sweep
-from tests.rrgkern.policy_loss.linear.aot_cases import directing, rescaling
+from tests.rrgkern.policy_loss.linear.aot_cases import directing, rescaling, scaling, scaling_a_copy
 
 rows = [2, 3, 16, 17, 64, 65, 2048, *range(100, 1000, 20)]
 bf16 = torch.bfloat16
@@ -114,6 +114,8 @@ for call in (
     lambda n: slope(151936, bf16, True, n, 0.5 + n / 700),
     lambda n: directing(2048, bf16, n),
     lambda n: rescaling(2048, bf16, n),
+    lambda n: scaling(1, bf16, n),
+    lambda n: scaling_a_copy(1, bf16, n),
 ):
     print(distinct_kernels([lambda n=n: call(n) for n in rows]))
 print(distinct_kernels([lambda l=l: slope(151936, bf16, True, last=l) for l in (False, True)]))
@@ -122,4 +124,4 @@ print(distinct_kernels([lambda l=l: slope(151936, bf16, True, last=l) for l in (
 
 @pytest.mark.slow
 def test_lengths_and_temperatures_share_one_compilation():
-    assert in_compiling_process("-c", COUNT).split() == ["1"] * 6
+    assert in_compiling_process("-c", COUNT).split() == ["1"] * 8

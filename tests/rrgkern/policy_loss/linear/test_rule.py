@@ -57,8 +57,8 @@ def test_the_rule(spec, wanted, rows, more, expected):
     [
         (1194, 2048, "grad_in_forward"),
         (1193, 2048, "recompute"),
-        (797, 3584, "grad_in_forward"),
-        (796, 3584, "recompute"),
+        (796, 3584, "grad_in_forward"),
+        (795, 3584, "recompute"),
         (1 << 20, 896, "recompute"),
     ],
 )
