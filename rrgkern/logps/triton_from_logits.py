@@ -171,8 +171,7 @@ def token_logps_bwd_kernel(
     # 1. The block of columns, and where its gradient goes.
     BLOCKS: tl.constexpr = tl.cdiv(VOCABULARY, BLOCK)
     row = (tl.program_id(0) // BLOCKS).to(tl.int64)
-    block = tl.program_id(0) % BLOCKS
-    columns = block * BLOCK + tl.arange(0, BLOCK)
+    columns = (tl.program_id(0) % BLOCKS) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < VOCABULARY
     batch = row // rows_per_batch
     place = row % rows_per_batch
@@ -189,6 +188,7 @@ def token_logps_bwd_kernel(
     if active:
         # 3. The softmax again, from the saved statistics.
         target = tl.load(targets_ptr + row)
+        logp = tl.load(logps_ptr + row)
         shift = tl.load(shift_ptr + row)
         lognorm = tl.load(lognorm_ptr + row)
         logits_ptr += batch * batch_stride + place * row_stride
@@ -203,10 +203,8 @@ def token_logps_bwd_kernel(
         gradient = gradient_block(
             z, coef, coef_of_entropy, entropy, shift, lognorm, per_temperature, ENTROPY, FAR
         )
-        if target // BLOCK == block:
-            logp = tl.load(logps_ptr + row)
-            at_target = gradient_at_target(logp, coef, coef_of_entropy, entropy, ENTROPY, FAR)
-            gradient = tl.where(columns == target, at_target, gradient)
+        at_target = gradient_at_target(logp, coef, coef_of_entropy, entropy, ENTROPY, FAR)
+        gradient = tl.where(columns == target, at_target, gradient)
         tl.store(gradient_ptr, gradient.to(gradient_ptr.dtype.element_ty), inside)
     else:
         tl.store(gradient_ptr, tl.zeros([BLOCK], gradient_ptr.dtype.element_ty), inside)
