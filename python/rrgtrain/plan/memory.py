@@ -16,10 +16,9 @@ from rrgtrain.plan.workload import Packed, Workload
 FP32 = 4
 # bitsandbytes keeps smaller tensors in 32 bits, and one fp32 scale for each block of the others.
 SMALLEST_8BIT, BLOCK_8BIT = 4096, 256
-# Elements of a tile of logits (`rrgkern/logps`), its columns, and those where rows are few: on a
-# GPU, on a CPU.
-TILE_GPU, TILE_COLUMNS_GPU, WIDEST_GPU = 1 << 23, 4096, 20480
-TILE_CPU, TILE_COLUMNS_CPU, WIDEST_CPU = 1 << 19, 1024, 0
+# A tile of logits (`rrgkern/logps`): elements, columns, and their most where rows are few.
+TILE_GPU = 1 << 23, 4096, 20480
+TILE_CPU = 1 << 19, 1024, 0
 PLACES = 64
 """Places by which the cache of a decode loop grows (`rollout/cache.py`)."""
 SAMPLE_BYTES = 24
@@ -333,9 +332,7 @@ def _tower(sizes: Sizes, weights: list[Weight], micro: Packed, mode: Mode) -> li
 def _head_work(scored: int, sizes: Sizes, mode: Mode, head: int) -> int:
     """Bytes of the loss head's backward: tiles of logits, gradients of hidden states and weight."""
     text = sizes.text
-    tile, columns, widest = TILE_CPU, TILE_COLUMNS_CPU, WIDEST_CPU
-    if mode.cuda:
-        tile, columns, widest = TILE_GPU, TILE_COLUMNS_GPU, WIDEST_GPU
+    tile, columns, widest = TILE_GPU if mode.cuda else TILE_CPU
     columns = min(max(columns, min(tile // max(1, scored), widest)), text.vocabulary)
     tile = min(max(tile, columns), scored * text.vocabulary)
     work = tile * (FP32 + mode.compute) + scored * text.width * FP32
