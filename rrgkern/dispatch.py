@@ -41,6 +41,11 @@ class _Kernel:
     why_not: Callable[[], str | None]
     launch: Callable[..., Any] | None = None
 
+    @functools.cached_property
+    def direct(self) -> Callable[..., Any] | None:
+        """`launch` where it can serve; asked once, since no answer of `why_not` changes."""
+        return self.launch if self.why_not() is None else None
+
 
 _kernels: dict[tuple[str, str], _Kernel] = {}
 _announced: set[tuple[str, str]] = set()
@@ -115,28 +120,28 @@ def _register(op: CustomOpDef, device: str, launch: Callable[..., Any], kernel: 
     _kernels[op._qualname, device] = kernel
 
 
-def direct(op: CustomOpDef, *tensors: Tensor) -> Callable[..., Any]:
+def direct(op: CustomOpDef, *tensors: Tensor | None) -> Callable[..., Any]:
     """Return the CPU launcher of `op` where nobody could tell, else the op.
 
     The dispatcher costs more than a small kernel, but it is what records, traces and transforms:
     compilation, modes, tensor subclasses and functorch get the op. The launcher knows no autograd;
     `tensors` are those among the arguments that a caller brings along.
     """
-    kernel = _kernels.get((op._qualname, "cpu"))
-    if (
-        kernel is None
-        or kernel.launch is None
-        or torch.compiler.is_compiling()
-        or not all(type(x) in PLAIN and x.device.type == "cpu" for x in tensors)
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._functorch.peek_interpreter_stack() is not None
-        or kernel.why_not() is not None
-    ):
+    if torch.compiler.is_compiling():
         return op
-    return kernel.launch
+    for x in tensors:
+        if x is not None and (type(x) not in PLAIN or not x.is_cpu):
+            return op
+    if _modes() or _functorch_level() is not None:
+        return op
+    kernel = _kernels.get((op._qualname, "cpu"))
+    return op if kernel is None else kernel.direct or op
 
 
 PLAIN = (Tensor, torch.nn.Parameter)
+# By names of this module: looking them up takes as long as calling them.
+_modes = torch._C._len_torch_dispatch_stack
+_functorch_level = torch._C._functorch.peek_interpreter_stack
 
 
 @functools.cache

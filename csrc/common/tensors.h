@@ -78,6 +78,14 @@ inline Float float_dtype(const tvm::ffi::TensorView& tensor, const char* name) {
   return Float::kFloat;
 }
 
+// Whether a tensor is [count] of `dtype`, in the memory of the CPU and without gaps.
+inline bool is_plain(const tvm::ffi::TensorView& tensor, int64_t count, DLDataType dtype) {
+  const DLDataType own = tensor.dtype();
+  return tensor.device().device_type == kDLCPU && tensor.ndim() == 1 && tensor.size(0) == count &&
+         own.code == dtype.code && own.bits == dtype.bits && own.lanes == dtype.lanes &&
+         tensor.IsContiguous();
+}
+
 // The elements of a contiguous [count] tensor of `dtype`; null for a tensor of size 0, which stands
 // for one that is absent.
 inline void* vector_of(const tvm::ffi::TensorView& tensor, const char* name, int64_t count,

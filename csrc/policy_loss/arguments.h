@@ -26,6 +26,13 @@ inline Variant variant_of(const tvm::ffi::TensorView& numbers) {
           {v[10], v[11], v[12], v[13]}};
 }
 
+// Whether [sequences + 1] offsets begin at 0, never go down and end at `tokens`.
+inline bool rise_to(const int64_t* offsets, int64_t sequences, int64_t tokens) {
+  bool rising = offsets[0] == 0 && offsets[sequences] == tokens;
+  for (int64_t s = 0; s < sequences; ++s) rising &= offsets[s] <= offsets[s + 1];
+  return rising;
+}
+
 struct PolicyTensors {
   tvm::ffi::TensorView advantages, offsets, scale, old_logps, ref, sampler, weight, on_policy, mask;
   bool advantage_per_token, scale_per_token;
@@ -40,9 +47,9 @@ inline Policy policy_of(const PolicyTensors& x, int64_t tokens, Float dtype) {
   policy.sequences = sequences;
   policy.dtype = dtype;
   policy.offsets = elements<const int64_t>(x.offsets, "offsets", {sequences + 1});
-  bool rising = policy.offsets[0] == 0 && policy.offsets[sequences] == tokens;
-  for (int64_t s = 0; s < sequences; ++s) rising &= policy.offsets[s] <= policy.offsets[s + 1];
-  if (!rising) TVM_FFI_THROW(ValueError) << "offsets do not rise from 0 to " << tokens;
+  if (!rise_to(policy.offsets, sequences, tokens)) {
+    TVM_FFI_THROW(ValueError) << "offsets do not rise from 0 to " << tokens;
+  }
   policy.advantages = vector_of(x.advantages, "advantages",
                                 x.advantage_per_token ? tokens : sequences, dtype);
   policy.scale = vector_of(x.scale, "scale", x.scale_per_token ? tokens : sequences, dtype);

@@ -10,6 +10,7 @@
 namespace rrgkern {
 
 using tvm::ffi::TensorView;
+using Maybe = tvm::ffi::Optional<TensorView>;
 
 namespace {
 
@@ -159,6 +160,48 @@ void policy_loss_cpu(TensorView logps, TensorView entropy, TensorView advantages
   write_sums(parts, dtype, data<void>(loss), vector_of(metrics, "metrics", 9, dtype));
 }
 
+// The same from what a caller of the public function passed, None for what is absent. Returns false,
+// and has done nothing, where anything is wrong or must be converted first: Python then checks
+// argument by argument and says which.
+bool policy_loss_as_passed_cpu(TensorView logps, Maybe entropy, TensorView advantages,
+                               TensorView offsets, TensorView scale, Maybe old_logps, Maybe ref,
+                               Maybe sampler, Maybe weight, Maybe on_policy, Maybe mask,
+                               TensorView variant, TensorView loss, TensorView coef,
+                               TensorView coef_entropy, TensorView metrics, int64_t threads) {
+  const DLDataType dtype = logps.dtype(), flag = {kDLBool, 8, 1};
+  if (logps.ndim() != 1 || dtype.code != kDLFloat || dtype.bits < 32 || offsets.ndim() != 1 ||
+      offsets.size(0) == 0) {
+    return false;
+  }
+  const int64_t count = logps.size(0), sequences = offsets.size(0) - 1;
+  const auto per_token = [&](const TensorView& x) { return x.numel() != sequences; };
+  const auto fits = [&](const Maybe& x, int64_t size, DLDataType wanted) {
+    return !x.has_value() || is_plain(*x, size, wanted);
+  };
+  const Variant v = variant_of(variant);
+  if (!is_plain(logps, count, dtype) || !is_plain(offsets, sequences + 1, {kDLInt, 64, 1}) ||
+      !rise_to(data<const int64_t>(offsets), sequences, count) ||
+      !is_plain(advantages, per_token(advantages) ? count : sequences, dtype) ||
+      !is_plain(scale, per_token(scale) ? count : sequences, dtype) ||
+      !fits(entropy, count, dtype) || !fits(old_logps, count, dtype) || !fits(ref, count, dtype) ||
+      !fits(sampler, count, dtype) || !fits(weight, count, dtype) ||
+      !fits(on_policy, sequences, flag) || !fits(mask, count, flag) ||
+      (v.beta != 0 && !ref.has_value()) || (v.entropy_coef != 0 && !entropy.has_value())) {
+    return false;
+  }
+  int64_t shape = 0, stride = 1;
+  DLTensor absent = {};
+  absent.ndim = 1;
+  absent.shape = &shape;
+  absent.strides = &stride;
+  const auto or_nothing = [&](const Maybe& x) { return x.has_value() ? *x : TensorView(&absent); };
+  policy_loss_cpu(logps, or_nothing(entropy), advantages, offsets, scale, or_nothing(old_logps),
+                  or_nothing(ref), or_nothing(sampler), or_nothing(weight), or_nothing(on_policy),
+                  or_nothing(mask), per_token(advantages), per_token(scale), variant, loss, coef,
+                  coef_entropy, metrics, threads);
+  return true;
+}
+
 // Token-level variants: a few rows at a time, so that their logits, read once, are still in the cache
 // when they become their gradient. `gradient` is the logits, or fresh memory, or of size 0: no
 // gradient. Returns the first row with a wrong target, and then does nothing; else -1.
@@ -246,4 +289,5 @@ int64_t policy_loss_from_logits_cpu(TensorView logits, TensorView targets, Tenso
 }  // namespace rrgkern
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(policy_loss_cpu, rrgkern::policy_loss_cpu)
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(policy_loss_as_passed_cpu, rrgkern::policy_loss_as_passed_cpu)
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(policy_loss_from_logits_cpu, rrgkern::policy_loss_from_logits_cpu)

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from rrgkern.metrics import Metrics
 from rrgkern.policy_loss.inputs import PolicyInputs, check_inputs, check_types
-from rrgkern.policy_loss.op import loss_and_metrics
+from rrgkern.policy_loss.op import loss_and_metrics, loss_as_passed
 from rrgkern.policy_loss.reference import METRICS
 from rrgkern.policy_loss.spec import PolicyLoss
 
@@ -19,12 +20,12 @@ class PolicyLossOutput(NamedTuple):
     """Loss, 0-d and differentiable; metrics, 0-d tensors on the same device without gradient."""
 
     loss: Tensor
-    metrics: dict[str, Tensor]
+    metrics: Metrics
 
     @classmethod
     def of(cls, loss: Tensor, metrics: Tensor) -> PolicyLossOutput:
         """Name the metrics, which come in the order of METRICS."""
-        return cls(loss, dict(zip(METRICS, metrics.detach().unbind(0), strict=True)))
+        return cls(loss, Metrics(METRICS, metrics))
 
 
 def policy_loss(
@@ -81,10 +82,11 @@ def policy_loss(
             or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
     """
     spec = DEFAULT if spec is None else spec
-    policy = PolicyInputs(
-        *(advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask),
-        spec=spec.encode(),
-    )
+    others = (advantages, offsets, scale, old, ref, sampler, token_weight, on_policy, mask)
+    served = loss_as_passed(logps, entropy, others, spec)
+    if served is not None:
+        return PolicyLossOutput.of(*served)
+    policy = PolicyInputs(*others, spec=spec.encode())
     check_types(policy, logps=logps, optional={"entropy": entropy})
     if logps.ndim != 1:
         raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")

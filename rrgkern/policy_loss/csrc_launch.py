@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,8 +16,11 @@ from rrgkern.policy_loss.reference import METRICS, LossOutputs
 from rrgkern.policy_loss.spec import KLS, RATIO_LEVELS, SAMPLER_MODES, SURROGATES, PolicyLoss
 from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 
+WIDE = (torch.float32, torch.float64)
 # Stands for a tensor that is absent.
 NOTHING = torch.empty(0)
+# A loss and metrics of each dtype: `empty_like` of them takes less than `new_empty`.
+LIKE = {d: (torch.empty((), dtype=d), torch.empty(len(METRICS), dtype=d)) for d in WIDE}
 
 
 def launch(*inputs: Any) -> LossOutputs:
@@ -39,6 +43,28 @@ def loss_and_coefficients(call: LogpsInputs) -> LossOutputs:
         *(*outputs, torch.get_num_threads()),
     )
     return outputs
+
+
+def as_passed(
+    logps: Tensor, entropy: Tensor | None, others: Sequence[Tensor | None], spec: PolicyLoss
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor] | None:
+    """The same from plain CPU tensors as a caller passed them; None where they are not ready.
+
+    `others` are `PolicyInputs.tensors`. The checks of dtypes, lengths, gaps and offsets are in C++
+    and say only yes or no. A coefficient of the entropy that is not in the loss is None.
+    """
+    like = LIKE.get(logps.dtype)
+    if like is None:
+        return None
+    loss, metrics = torch.empty_like(like[0]), torch.empty_like(like[1])
+    coef, coef_entropy = torch.empty_like(logps), None
+    if entropy is not None and spec.entropy_coef != 0:
+        coef_entropy = torch.empty_like(logps)
+    ready = csrc.load().policy_loss_as_passed_cpu(
+        *(logps, entropy, *others, packed_variant(spec.encode()), loss, coef),
+        *(NOTHING if coef_entropy is None else coef_entropy, metrics, torch.get_num_threads()),
+    )
+    return (loss, coef, coef_entropy, metrics) if ready else None
 
 
 def policy_arguments(policy: PolicyInputs) -> tuple[Any, ...]:

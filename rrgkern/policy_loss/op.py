@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from rrgkern.ops import custom_op, flatten, gradients, pack
 from rrgkern.policy_loss import csrc_launch
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
 from rrgkern.policy_loss.reference import METRICS, LossOutputs, policy_loss_reference
+from rrgkern.policy_loss.spec import PolicyLoss
 
 
 @custom_op("rrgkern::policy_loss_fwd", LogpsInputs)
@@ -67,37 +69,68 @@ register_triton(policy_loss_fwd, "rrgkern.policy_loss.triton_policy_loss", "laun
 register_csrc(policy_loss_fwd, csrc_launch.launch, ("cpu",), "policy_loss")
 
 
-class _Direct(torch.autograd.Function):
-    """One call of the launcher, without the dispatcher."""
+class _Scaled(torch.autograd.Function):
+    """Multiply coefficients that are made already by the upstream gradient."""
 
     @staticmethod
     def forward(
-        ctx: Any, logps: Tensor, entropy: Tensor | None, policy: PolicyInputs
-    ) -> tuple[Tensor, Tensor]:
-        outputs = csrc_launch.loss_and_coefficients(LogpsInputs(logps, entropy, policy))
-        ctx.set_materialize_grads(False)
+        ctx: Any,
+        logps: Tensor,
+        entropy: Tensor | None,
+        outputs: tuple[Tensor, Tensor, Tensor | None, Tensor],
+    ) -> Tensor:
+        ctx.materialize_grads = False
         # Neither inputs nor outputs: nothing can change them, and no cycle arises.
-        ctx.coefficients = outputs.coef, outputs.coef_entropy
-        ctx.mark_non_differentiable(outputs.metrics)
-        return outputs.loss, outputs.metrics
+        loss, *ctx.coefficients, _ = outputs
+        return loss
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_loss: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-        if grad_loss is None:
-            return None, None, None
-        coef, coef_entropy = ctx.coefficients
-        entropy = coef_entropy * grad_loss if coef_entropy.numel() else None
-        return coef * grad_loss, entropy, None
+    def backward(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, ...]:
+        if torch.is_grad_enabled():  # create_graph
+            return _scaled_once(ctx, grad_loss)
+        return _scaled(ctx, grad_loss)
+
+
+def _scaled(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, ...]:
+    if grad_loss is None:
+        return None, None, None
+    coef, coef_entropy = ctx.coefficients
+    entropy = None if coef_entropy is None else coef_entropy * grad_loss
+    return coef * grad_loss, entropy, None
+
+
+_scaled_once = once_differentiable(_scaled)
+
+
+# Without the wrapper in Python, which is there for functorch: that gets the op (`direct`).
+_apply = super(torch.autograd.Function, _Scaled).apply
+
+
+def loss_as_passed(
+    logps: Tensor, entropy: Tensor | None, others: Sequence[Tensor | None], spec: PolicyLoss
+) -> tuple[Tensor, Tensor] | None:
+    """Loss and metrics by one call of csrc, which checks the arguments too.
+
+    None where the op must serve, or where an argument is wrong or has to be converted first.
+    """
+    if direct(policy_loss_fwd, logps, entropy, *others) is policy_loss_fwd:
+        return None
+    outputs = csrc_launch.as_passed(logps, entropy, others, spec)
+    if outputs is None:
+        return None
+    if logps.requires_grad or (entropy is not None and entropy.requires_grad):
+        return _apply(logps, entropy, outputs), outputs[3]
+    return outputs[0], outputs[3]
 
 
 def loss_and_metrics(
     logps: Tensor, entropy: Tensor | None, policy: PolicyInputs
 ) -> tuple[Tensor, Tensor]:
     """Loss of log-probabilities and entropies [N], contiguous, differentiable; and metrics."""
-    if torch.is_grad_enabled() and _direct(logps, entropy, policy):
-        loss, metrics = _Direct.apply(logps, entropy, policy)
-        return loss, metrics
+    if not torch.compiler.is_compiling():  # which cannot trace how a variant is decoded
+        served = loss_as_passed(logps, entropy, policy.tensors, policy.variant)
+        if served is not None:
+            return served
     outputs = loss_of_logps(logps, entropy, policy)
     return outputs.loss, outputs.metrics
 
@@ -111,5 +144,4 @@ def loss_of_logps(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -
 
 
 def _direct(logps: Tensor, entropy: Tensor | None, policy: PolicyInputs) -> bool:
-    tensors = [x for x in (logps, entropy, *policy.tensors) if x is not None]
-    return direct(policy_loss_fwd, *tensors) is not policy_loss_fwd
+    return direct(policy_loss_fwd, logps, entropy, *policy.tensors) is not policy_loss_fwd

@@ -23,6 +23,7 @@ from tests.rrgkern.policy_loss.from_logits.cases import (
     problem,
     rising_problem,
 )
+from tests.rrgkern.policy_loss.test_api import BAD, call
 from tests.rrgkern.policy_loss.yardstick import check_fp32
 
 # 11 and 13 share no factor with the counts of the choices, so every choice keeps coming up.
@@ -175,22 +176,62 @@ def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypat
     def loss_of(logps: Tensor, entropy: Tensor) -> Tensor:
         return policy_loss(logps, data.advantages, data.offsets, entropy=entropy, **others).loss
 
-    launches = []
-    launch = csrc_launch.loss_and_coefficients
-    monkeypatch.setattr(
-        csrc_launch, "loss_and_coefficients", lambda call: launches.append(1) or launch(call)
-    )
+    calls = []
+    for name in ("as_passed", "loss_and_coefficients"):
+        launch = getattr(csrc_launch, name)
+        monkeypatch.setattr(
+            csrc_launch, name, lambda *x, n=name, call=launch: calls.append(n) or call(*x)
+        )
     assert dispatch.direct(policy_loss_fwd, data.logps) is csrc_launch.launch
     direct = gradients(loss_of)
-    assert len(launches) == 1
+    with torch.no_grad():
+        assert torch.equal(loss_of(data.logps.requires_grad_(), data.entropy), direct[0])
+    assert calls == ["as_passed"] * 2
     compiled = gradients(torch.compile(loss_of, fullgraph=True, backend="aot_eager"))
-    assert len(launches) == 2
+    assert calls[2:] == ["loss_and_coefficients"]
     for got, want in zip(compiled, direct, strict=True):
         assert torch.equal(got, want)
     monkeypatch.setattr(dispatch, "direct", lambda op, *tensors: op)
     monkeypatch.setattr("rrgkern.policy_loss.op.direct", lambda op, *tensors: op)
     for got, want in zip(gradients(loss_of), direct, strict=True):
         assert torch.equal(got, want)
+
+
+def test_arguments_that_csrc_cannot_take_as_they_are_are_converted(csrc_serves, monkeypatch):
+    """Where csrc says no, checks and conversions in Python lead to the same call."""
+    data = batch(2, dtype=torch.float32, lengths=(5, 0, 40, 3), device="cpu")
+    spec = PolicyLoss(beta=0.1, entropy_coef=0.1)
+    ready = []
+    launch = csrc_launch.as_passed
+    monkeypatch.setattr(csrc_launch, "as_passed", lambda *x: ready.append(launch(*x)) or ready[-1])
+    want = call(data, spec)
+    assert [outputs is not None for outputs in ready] == [True]
+    changes = {
+        "old": torch.stack([data.old, data.old], 1)[:, 0],
+        "ref": data.ref.double(),
+        "advantages": data.advantages.double(),
+        "logps": torch.stack([data.logps, data.logps], 1)[:, 1],
+        "entropy": data.entropy.double(),
+        "offsets": torch.stack([data.offsets, data.offsets], 1)[:, 0],
+    }
+    for name, value in changes.items():
+        ready.clear()
+        got = call(data, spec, **{name: value})
+        assert ready[0] is None and ready[-1] is not None, name
+        assert torch.equal(got.loss, want.loss), name
+        assert got.metrics == want.metrics, name
+
+
+@pytest.mark.parametrize(("change", "error", "message"), BAD)
+def test_bad_input_is_one_clear_line_with_csrc_too(csrc_serves, change, error, message) -> None:
+    with pytest.raises(error, match=message):
+        call(batch(0, dtype=torch.float32, device="cpu"), **change)
+
+
+def test_a_tensor_of_size_0_is_not_an_absent_one(csrc_serves) -> None:
+    for name in ("old", "ref", "mask"):
+        with pytest.raises(ValueError, match=rf"{name} has shape \(0,\)"):
+            call(batch(0, device="cpu"), **{name: torch.empty(0)})
 
 
 def test_what_watches_gets_the_op(csrc_serves) -> None:
@@ -218,7 +259,11 @@ def test_second_derivatives_are_refused(csrc_serves) -> None:
     logps = data.logps.clone().requires_grad_()
     loss = policy_loss(logps, data.advantages, data.offsets, scale=data.scale).loss
     (gradient,) = torch.autograd.grad(loss, logps, create_graph=True)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RuntimeError, match="does not require grad"):
+        gradient.sum().backward()
+    loss = policy_loss(logps, data.advantages, data.offsets, scale=data.scale).loss
+    (gradient,) = torch.autograd.grad(loss**2, logps, create_graph=True)
+    with pytest.raises(RuntimeError, match="trying to differentiate twice"):
         gradient.sum().backward()
 
 
