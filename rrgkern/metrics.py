@@ -10,11 +10,11 @@ from torch.utils import _pytree as pytree
 
 
 class Metrics(MutableMapping[str, Tensor]):
-    """0-d tensors by name, in order: views of one vector [M] that are made at the first look.
+    """Name 0-d tensors, in order, that are made at the first look.
 
-    Nine tensors take longer than the loss of a few tokens, and most callers ask for none of them.
-    No subclass of dict: what reads a dict behind its methods, as torch.compile does, would find it
-    empty.
+    They are views of one vector [M]: nine tensors take longer than the loss of a few tokens, and
+    most callers ask for none of them. No subclass of dict: what reads a dict behind its methods, as
+    torch.compile does, would find it empty.
     """
 
     __slots__ = ("_made", "_names", "_vector")

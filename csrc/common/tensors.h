@@ -78,6 +78,13 @@ inline Float float_dtype(const tvm::ffi::TensorView& tensor, const char* name) {
   return Float::kFloat;
 }
 
+// Whether [parts + 1] offsets begin at 0, never go down and end at `total`.
+inline bool rise_to(const int64_t* offsets, int64_t parts, int64_t total) {
+  bool rising = offsets[0] == 0 && offsets[parts] == total;
+  for (int64_t s = 0; s < parts; ++s) rising &= offsets[s] <= offsets[s + 1];
+  return rising;
+}
+
 // Whether a tensor is [count] of `dtype`, in the memory of the CPU and without gaps.
 inline bool is_plain(const tvm::ffi::TensorView& tensor, int64_t count, DLDataType dtype) {
   const DLDataType own = tensor.dtype();

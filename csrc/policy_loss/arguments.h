@@ -26,13 +26,6 @@ inline Variant variant_of(const tvm::ffi::TensorView& numbers) {
           {v[10], v[11], v[12], v[13]}};
 }
 
-// Whether [sequences + 1] offsets begin at 0, never go down and end at `tokens`.
-inline bool rise_to(const int64_t* offsets, int64_t sequences, int64_t tokens) {
-  bool rising = offsets[0] == 0 && offsets[sequences] == tokens;
-  for (int64_t s = 0; s < sequences; ++s) rising &= offsets[s] <= offsets[s + 1];
-  return rising;
-}
-
 struct PolicyTensors {
   tvm::ffi::TensorView advantages, offsets, scale, old_logps, ref, sampler, weight, on_policy, mask;
   bool advantage_per_token, scale_per_token;

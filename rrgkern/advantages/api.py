@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rrgkern.advantages.op import group_advantages_op
+from rrgkern.advantages.op import as_passed, group_advantages_op
 from rrgkern.checks import check_offsets, check_tensors, values_may_be_read
 
 Std = Literal["none", "population", "sample"]
@@ -56,10 +56,7 @@ def group_advantages(
     eps = DEFAULT_EPS[std] if eps is None else float(eps)
     if not (math.isfinite(eps) and eps >= 0):
         raise ValueError(f"eps is {eps}; it must be finite and not negative")
-    _check(rewards, group_offsets, valid)
-    return group_advantages_op(
-        rewards.detach().contiguous(), group_offsets.contiguous(), _contiguous(valid), std, eps
-    )[0]
+    return _serve(rewards, group_offsets, valid, std, eps)[0]
 
 
 def zero_variance_share(
@@ -74,12 +71,22 @@ def zero_variance_share(
         0-d fp32 on the device of `rewards`; NaN when no group has a valid member.
     """
     check_tensors(rewards=rewards, group_offsets=group_offsets, optional={"valid": valid})
-    _check(rewards, group_offsets, valid)
-    _, count, informative = group_advantages_op(
-        rewards.detach().contiguous(), group_offsets.contiguous(), _contiguous(valid), "none", 0.0
-    )
+    _, count, informative = _serve(rewards, group_offsets, valid, "none", 0.0)
     counted = count > 0
     return (counted & ~informative).sum().float() / counted.sum()
+
+
+def _serve(
+    rewards: Tensor, group_offsets: Tensor, valid: Tensor | None, std: str, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Check the arguments as passed, and compute advantages, valid members and who differs."""
+    served = as_passed(rewards, group_offsets, valid, std, eps)
+    if served is not None:
+        return served
+    _check(rewards, group_offsets, valid)
+    return group_advantages_op(
+        rewards.detach().contiguous(), group_offsets.contiguous(), _contiguous(valid), std, eps
+    )
 
 
 def _check(rewards: Tensor, group_offsets: Tensor, valid: Tensor | None) -> None:

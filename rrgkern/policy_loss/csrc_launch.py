@@ -48,7 +48,7 @@ def loss_and_coefficients(call: LogpsInputs) -> LossOutputs:
 def as_passed(
     logps: Tensor, entropy: Tensor | None, others: Sequence[Tensor | None], spec: PolicyLoss
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor] | None:
-    """The same from plain CPU tensors as a caller passed them; None where they are not ready.
+    """The same from what a caller passed; None where it is not ready.
 
     `others` are `PolicyInputs.tensors`. The checks of dtypes, lengths, gaps and offsets are in C++
     and say only yes or no. A coefficient of the entropy that is not in the loss is None.

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from rrgkern.checks import check_tensors
+from rrgkern.metrics import Metrics
 from rrgkern.preference_loss.inputs import PreferenceInputs, PreferencePairs
-from rrgkern.preference_loss.op import preference_loss_fwd
+from rrgkern.preference_loss.op import loss_as_passed, preference_loss_fwd
 from rrgkern.preference_loss.reference import METRICS
 
 
@@ -17,7 +18,7 @@ class PreferenceLossOutput(NamedTuple):
     """Loss, 0-d and differentiable; metrics, 0-d tensors on the same device without gradient."""
 
     loss: Tensor
-    metrics: dict[str, Tensor]
+    metrics: Metrics
 
 
 def preference_loss(
@@ -65,7 +66,7 @@ def preference_loss(
     check_tensors(logps=logps, ref=ref, offsets=offsets, optional={"mask": mask})
     inputs = PreferenceInputs(logps, ref, offsets, pairs, mask, tau, length_normalized)
     loss, _, metrics = _serve(inputs)
-    return PreferenceLossOutput(loss, dict(zip(METRICS, metrics.detach().unbind(0), strict=True)))
+    return PreferenceLossOutput(loss, Metrics(METRICS, metrics))
 
 
 def preference_advantages(
@@ -99,6 +100,10 @@ def preference_advantages(
 
 def _serve(inputs: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor]:
     """Check the arguments as passed, and compute loss, advantages and metrics."""
+    inputs.check_tau()
+    served = loss_as_passed(inputs)
+    if served is not None:
+        return served
     inputs.check()
     logps, ref, offsets, pairs, mask, tau, length_normalized = inputs
     dtype = logps.dtype if logps.dtype == torch.float64 else torch.float32

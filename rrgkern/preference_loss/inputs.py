@@ -34,10 +34,13 @@ class PreferenceInputs(NamedTuple):
     tau: float
     length_normalized: bool
 
-    def check(self) -> None:
-        """Raise TypeError or ValueError for an argument that is wrong, and name it."""
+    def check_tau(self) -> None:
+        """Raise ValueError for a temperature that is none."""
         if not (math.isfinite(self.tau) and self.tau > 0):
             raise ValueError(f"tau is {self.tau}; it must be finite and above 0")
+
+    def check(self) -> None:
+        """Raise TypeError or ValueError for an argument that is wrong, and name it."""
         _check_tokens(self.logps, self.ref, self.offsets, self.mask)
         _check_pairs(self.pairs, self.offsets)
 

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from rrgkern.dispatch import register_triton
+from rrgkern.dispatch import direct, register_csrc, register_triton
 from rrgkern.ops import custom_op, gradients, pack
+from rrgkern.preference_loss import csrc_launch
 from rrgkern.preference_loss.inputs import PreferenceInputs
 from rrgkern.preference_loss.reference import METRICS, preference_loss_reference
 
@@ -56,3 +58,37 @@ def _backward(
 
 preference_loss_fwd.register_autograd(_backward, setup_context=_setup_context)
 register_triton(preference_loss_fwd, "rrgkern.preference_loss.triton_preference_loss", "launch")
+register_csrc(preference_loss_fwd, csrc_launch.launch, ("cpu",), "preference_loss")
+
+
+class _Scaled(torch.autograd.Function):
+    """Multiply a coefficient that is made already by the upstream gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, logps: Tensor, outputs: tuple[Tensor, Tensor]) -> Tensor:
+        ctx.set_materialize_grads(False)
+        # Neither input nor output: nothing can change it, and no cycle arises.
+        loss, ctx.coef = outputs
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, None]:
+        return None if grad_loss is None else ctx.coef * grad_loss, None
+
+
+def loss_as_passed(call: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Loss, advantages and metrics by one call of csrc, which checks the arguments too.
+
+    None where the op must serve, or where an argument is wrong or has to be converted first.
+    """
+    tensors = (call.logps, call.ref, call.offsets, *call.pairs, call.mask)
+    if direct(preference_loss_fwd, *tensors) is preference_loss_fwd:
+        return None
+    outputs = csrc_launch.as_passed(call)
+    if outputs is None:
+        return None
+    loss, coef, advantages, metrics = outputs
+    if call.logps.requires_grad:
+        loss = _Scaled.apply(call.logps, (loss, coef))
+    return loss, advantages, metrics

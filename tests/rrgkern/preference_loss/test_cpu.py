@@ -1,0 +1,219 @@
+"""csrc's preference loss: instruction sets, numbers of threads, with and without autograd."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from rrgkern import PreferencePairs, dispatch, preference_advantages, preference_loss
+from rrgkern.preference_loss import csrc_launch
+from rrgkern.preference_loss.op import preference_loss_fwd
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.isas import ISAS
+from tests.rrgkern.preference_loss import test_kernel as kernel
+from tests.rrgkern.preference_loss.cases import Batch, batch, reference
+from tests.tolerance import assert_close_to_truth
+
+pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="csrc's kernels take CPU tensors")
+SHAPES = [*kernel.SHAPES, {"masked": False}]
+LENGTHS = [(0,), (0, 0), (1,), (4, 0, 0), (257,), (0, 256, 0)]
+launch = csrc_launch.launch
+
+
+@pytest.fixture(params=ISAS)
+def isa(request, monkeypatch) -> str:
+    monkeypatch.setenv("RRGKERN_CPU", request.param)
+    return request.param
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("length_normalized", [True, False])
+def test_fp64_equals_the_reference(isa, shape, length_normalized) -> None:
+    data = batch(1, length_normalized=length_normalized, **shape)
+    for got, want in zip(launch(*data.arguments()), reference(*data.arguments()), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize("n_pairs", [0, 1, 129])
+def test_odd_lengths(isa, lengths: tuple[int, ...], n_pairs: int) -> None:
+    data = batch(4, lengths=lengths, n_pairs=n_pairs)
+    for got, want in zip(launch(*data.arguments()), reference(*data.arguments()), strict=True):
+        assert got.shape == want.shape
+        torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-14)
+
+
+def check_fp32(seed: int = 2, **shape: Any) -> None:
+    data = batch(seed, **shape)
+    loss, coef, advantages, metrics = launch(*data.arguments(torch.float32))
+    truth = reference(*data.arguments())
+    eager_loss, eager_coef, eager_metrics = kernel.eager(data)
+    tiny = kernel.EPS
+    assert_close_to_truth(loss, eager_loss, truth[0])
+    assert_close_to_truth(coef, eager_coef, truth[1], tiny=tiny * truth[1].abs().max())
+    assert_close_to_truth(metrics, eager_metrics, truth[3], tiny=tiny * (1 + truth[3].abs()))
+    torch.testing.assert_close(advantages, truth[2].float(), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("length_normalized", [True, False])
+def test_fp32_is_as_close_to_the_truth_as_eager(isa, shape, length_normalized) -> None:
+    check_fp32(length_normalized=length_normalized, **shape)
+
+
+def test_two_close_policies_keep_their_small_difference(isa) -> None:
+    """Differences are taken before they are summed: 1e-7 a token beside log-probs of -6."""
+    data = batch(3, lengths=(500, 500), n_pairs=1, masked=False)
+    logps = torch.full((1000,), -6.0)
+    ref = torch.nextafter(logps, torch.zeros(()))
+    close = data.changed(logps=logps.double(), ref=ref.double())
+    got = launch(*close.arguments(torch.float32))
+    want = reference(*close.arguments())
+    torch.testing.assert_close(got[3].double(), want[3], rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf, 1e30])
+def test_what_takes_no_part_changes_no_bit(isa, monkeypatch, poison: float) -> None:
+    kernel.test_what_takes_no_part_changes_no_bit(launch, poison)
+
+
+def test_a_nan_that_takes_part_is_not_hidden(isa) -> None:
+    kernel.test_a_nan_that_takes_part_is_not_hidden(launch)
+
+
+def test_no_sequences_and_all_masked(isa) -> None:
+    kernel.test_no_sequences_and_all_masked(launch)
+
+
+def test_the_bits_do_not_depend_on_the_number_of_threads(isa, monkeypatch) -> None:
+    data = batch(5, lengths=(300, 0, 90_000, 1, 2_000_000, 700), n_pairs=40)
+    results = []
+    for threads in (1, 2, 5):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        results.append(launch(*data.arguments(torch.float32)))
+    for got in results[1:]:
+        assert all(map(torch.equal, got, results[0]))
+
+
+def test_a_group_has_the_same_bits_alone_and_in_a_batch(isa) -> None:
+    data = batch(6, lengths=(33, 7, 150, 64, 5, 201, 18, 90), n_pairs=1)
+    pairs = torch.tensor([[1, 0], [2, 0], [2, 3], [5, 4], [5, 6], [5, 7]]).T.contiguous()
+    weight = torch.rand(6, generator=torch.Generator().manual_seed(0)).double()
+    whole = data.changed(positive=pairs[0], negative=pairs[1], weight=weight)
+    got = launch(*whole.arguments(torch.float32))
+    tokens = slice(int(data.offsets[4]), None)
+    alone = whole.changed(
+        logps=data.logps[tokens],
+        ref=data.ref[tokens],
+        mask=data.mask[tokens],
+        offsets=data.offsets[4:] - data.offsets[4],
+        positive=pairs[0, 3:] - 4,
+        negative=pairs[1, 3:] - 4,
+        weight=weight[3:],
+    )
+    _, coef, advantages, _ = launch(*alone.arguments(torch.float32))
+    assert torch.equal(coef, got[1][tokens])
+    assert torch.equal(advantages, got[2][4:])
+
+
+@pytest.fixture
+def csrc_serves(monkeypatch) -> None:
+    """As without Triton's interpreter: csrc has the op, and may be called directly."""
+    served = dispatch._Kernel("csrc preference_loss", lambda: None, launch)
+    monkeypatch.setitem(dispatch._kernels, (preference_loss_fwd._qualname, "cpu"), served)
+    monkeypatch.setitem(preference_loss_fwd._backend_fns, "cpu", launch)
+
+
+def loss_of(data: Batch, logps: Tensor, **changes: Any) -> Tensor:
+    given = {"ref": data.ref.float(), "offsets": data.offsets} | changes
+    pairs = given.pop("pairs", data.pairs._replace(weight=data.weight.float()))
+    return preference_loss(logps, given["ref"], given["offsets"], pairs, **data.options()).loss
+
+
+def test_eager_calls_csrc_directly_and_compilation_the_op(csrc_serves, monkeypatch) -> None:
+    data = batch(1)
+    calls = []
+    for name in ("as_passed", "launch"):
+        own = getattr(csrc_launch, name)
+        monkeypatch.setattr(
+            csrc_launch, name, lambda *x, n=name, own=own: calls.append(n) or own(*x)
+        )
+    monkeypatch.setitem(preference_loss_fwd._backend_fns, "cpu", csrc_launch.launch)
+
+    def gradients(function: Any) -> tuple[Tensor, Tensor]:
+        logps = data.logps.float().requires_grad_()
+        loss = function(logps)
+        return loss.detach(), torch.autograd.grad(3 * loss, logps)[0]
+
+    direct = gradients(lambda logps: loss_of(data, logps))
+    with torch.no_grad():
+        assert torch.equal(loss_of(data, data.logps.float()), direct[0])
+    assert calls == ["as_passed"] * 2
+    step = torch.compile(lambda logps: loss_of(data, logps), fullgraph=True, backend="aot_eager")
+    compiled = gradients(step)
+    assert calls[2:] == ["launch"]
+    assert all(map(torch.equal, compiled, direct))
+    assert torch.equal(
+        preference_advantages(data.logps, data.ref, data.offsets, data.pairs, **data.options()),
+        launch(*data.arguments())[2],
+    )
+
+
+def test_opcheck_on_csrc(csrc_serves) -> None:
+    for masked in (True, False):
+        logps, *others = batch(1, masked=masked).arguments(torch.float32)
+        torch.library.opcheck(preference_loss_fwd, (logps.clone().requires_grad_(), *others))
+
+
+def test_gradcheck_and_second_derivatives(csrc_serves) -> None:
+    kernel.test_gradcheck_through_the_op()
+    data = batch(1)
+    logps = data.logps.float().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss_of(data, logps) ** 2, logps, create_graph=True)
+    with pytest.raises(RuntimeError, match="trying to differentiate twice"):
+        gradient.sum().backward()
+
+
+def test_arguments_that_csrc_cannot_take_as_they_are_are_converted(csrc_serves) -> None:
+    kernel.test_half_precision_and_strides()
+    data = batch(2)
+    logps = data.logps.float()
+    want = loss_of(data, logps)
+    assert torch.equal(loss_of(data, logps, pairs=data.pairs), want)  # weights in fp64
+    strided = torch.stack([data.offsets, data.offsets], 1)[:, 0]
+    assert torch.equal(loss_of(data, logps, offsets=strided), want)
+
+
+ZERO, ONE = torch.tensor([0]), torch.tensor([1])
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"ref": torch.zeros(3)}, ValueError, r"ref has shape \(3,\) and logps \(28,\)"),
+    ({"offsets": torch.tensor([0, 9])}, ValueError, "from 0 to 9; .* tokens, 28"),
+    ({"offsets": torch.tensor([0, 9, 5, 28])}, ValueError, "goes down after position 1"),
+    ({"offsets": torch.zeros(0).long()}, ValueError, r"offsets has shape \(0,\)"),
+    ({"offsets": torch.tensor([0, 28]).int()}, TypeError, "offsets is torch.int32"),
+    ({"pairs": PreferencePairs(ONE, ONE + 6, torch.ones(1))}, ValueError, "sequences 1 and 7"),
+    ({"pairs": PreferencePairs(ONE, -ONE, torch.ones(1))}, ValueError, "sequences 1 and -1"),
+    ({"pairs": PreferencePairs(ZERO, ONE, -torch.ones(1))}, ValueError, "weight of pair 0 is -1"),
+    ({"pairs": PreferencePairs(ZERO, ONE, torch.ones(1) / 0)}, ValueError, "weight of pair 0 is"),
+    ({"pairs": PreferencePairs(ZERO, ONE, torch.ones(2))}, ValueError, "pairs.weight has shape"),
+    ({"pairs": PreferencePairs(ZERO, ONE.int(), torch.ones(1))}, TypeError, "pairs.negative is"),
+    ({"ref": torch.zeros(28, device="meta")}, ValueError, "ref is on meta"),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "message"), BAD)
+def test_bad_input_is_one_clear_line(csrc_serves, change, error, message) -> None:
+    data = batch(0)
+    with pytest.raises(error, match=message):
+        loss_of(data, data.logps.float(), **change)
+
+
+def test_the_op_refuses_what_leads_astray() -> None:
+    data = batch(0)
+    for change in ({"positive": data.positive + 7}, {"offsets": data.offsets + 1}):
+        with pytest.raises(ValueError, match="lead out of the tensors"):
+            launch(*data.changed(**change).arguments())
