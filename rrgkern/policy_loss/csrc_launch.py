@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rrgkern import csrc
+from rrgkern.dispatch import announce_slow_path
 from rrgkern.ops import pack
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
 from rrgkern.policy_loss.reference import METRICS, LossOutputs
@@ -54,13 +55,17 @@ def as_passed(
     and say only yes or no. A coefficient of the entropy that is not in the loss is None.
     """
     like = LIKE.get(logps.dtype)
-    if like is None:
+    call = getattr(csrc.load(), "policy_loss_as_passed_cpu", None)
+    if call is None:
+        reason = f"the compiled extension is older than csrc/policy_loss: re{csrc.HOW_TO_BUILD}"
+        announce_slow_path("the checks of rrgkern::policy_loss_fwd", "cpu", reason)
+    if like is None or call is None:
         return None
     loss, metrics = torch.empty_like(like[0]), torch.empty_like(like[1])
     coef, coef_entropy = torch.empty_like(logps), None
     if entropy is not None and spec.entropy_coef != 0:
         coef_entropy = torch.empty_like(logps)
-    ready = csrc.load().policy_loss_as_passed_cpu(
+    ready = call(
         *(logps, entropy, *others, packed_variant(spec.encode()), loss, coef),
         *(NOTHING if coef_entropy is None else coef_entropy, metrics, torch.get_num_threads()),
     )
