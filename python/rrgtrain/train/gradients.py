@@ -81,7 +81,7 @@ class Accumulated:
     ) -> Tensor:
         """Take the policy loss of a micro-batch; returns the loss."""
         self.micros.append(micro)
-        self.policy_metrics.append(policy.metrics)
+        self.policy_metrics.append(dict(policy.metrics))
         if logps is not None:
             self.logps.append(logps.detach())
         return policy.loss
