@@ -106,6 +106,8 @@ class Stopping:
         self.requested = signal.Signals(number)
         if not self._deferred:
             raise self._stopped()
+        if os.environ.get("RANK", "0") != "0":  # torchrun signals every rank
+            return
         again = "; once more to stop at once" if number == signal.SIGINT else ""
         line = f"rrgtrain: {self.requested.name}: finishing the phase{again}\n"
         # Not print: the signal may have come in the middle of one. After a SIGHUP the terminal is
