@@ -30,6 +30,11 @@ PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2")
 MODALITIES = ("CR", "DX", "DR")
 CHEST = ("CHEST", "THORAX", "TORAX", "PECHO", "LUNG", "LUNGS", "CXR")
 """Words that make a body part the chest: "CHEST", "Port Chest", "CHEST_PA", "T THORAX"."""
+VIEWS = {
+    **dict.fromkeys(("PA", "AP"), "frontal"),
+    **dict.fromkeys(("LL", "RL", "LATERAL", "LAT"), "lateral"),
+}
+"""Views by ViewPosition, of PS3.3 C.8.1.1 and two in use; decubitus and obliques have none."""
 OPENJPEG = (uid.JPEG2000Lossless, uid.JPEG2000)
 LIBJPEG = (
     uid.JPEGBaseline8Bit,
@@ -60,6 +65,18 @@ def is_dicom(file: Path) -> bool:
     with file.open("rb") as stream:
         head = stream.read(132)
     return head[128:] == b"DICM" or file.suffix.lower() in (".dcm", ".dicom")
+
+
+def view_of(file: Path) -> str:
+    """Read the view that a file's ViewPosition tells: "frontal", "lateral", or "".
+
+    It is "" too of a file that cannot be read: its reason is given where the image is.
+    """
+    try:
+        dataset = pydicom.dcmread(file, stop_before_pixels=True, specific_tags=["ViewPosition"])
+        return VIEWS.get(str(dataset.get("ViewPosition") or "").strip().upper(), "")
+    except Exception:  # pydicom documents no list
+        return ""
 
 
 def read_dicom(file: Path) -> DicomImage:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from rrgtrain.data.dicom import is_dicom
+from rrgtrain.data.dicom import is_dicom, view_of
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".dcm", ".dicom")
+PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+SUFFIXES = (*PICTURES, ".dcm", ".dicom")
 CONTEXT = ("indication", "technique", "comparison")
 
 
@@ -56,11 +57,16 @@ def read_folder(root: str | Path, study: str = "file") -> Folder:
                 left_out[path.suffix.lower() or "files without a suffix"] += 1
                 continue
             key = (path if study == "file" else path.parent).relative_to(root).as_posix()
-            images.setdefault(key, []).append(ImageRef(path, ""))
+            images.setdefault(key, []).append(ImageRef(path, _view(path)))
     if not images:
         raise UserError(f"no image below {root}; wanted files named {', '.join(SUFFIXES)}")
     studies = [Study(key, "", None, None, tuple(found)) for key, found in sorted(images.items())]
     return Folder(root, studies, +left_out)
+
+
+def _view(path: Path) -> str:
+    """The view that a DICOM's header tells; "" of other files."""
+    return "" if path.suffix.lower() in PICTURES else view_of(path)
 
 
 def _unreadable(error: OSError) -> None:

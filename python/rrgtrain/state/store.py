@@ -124,6 +124,8 @@ class CheckpointStore:
 
     def names(self) -> list[str]:
         """Names of the checkpoints, oldest first."""
+        if not self.directory.is_dir():  # rank 0 is about to make it
+            return []
         found = [(int(m[1]), p.name) for p in self.directory.iterdir() if (m := _match(p))]
         return [name for _, name in sorted(found)]
 

@@ -8,6 +8,7 @@ import pytest
 from pydicom.dataset import Dataset
 from pydicom.uid import ImplicitVRLittleEndian
 
+from rrgtrain.data.folder import read_folder
 from rrgtrain.data.images import read_with_facts
 from tests.rrgtrain.data.dicom_files import VALUES, encapsulated, read, refused, stored, write
 
@@ -211,3 +212,16 @@ def test_another_modality_is_refused_by_name(tmp_path, modality):
 def test_another_body_part_is_refused_by_name(tmp_path, part):
     file = write(tmp_path / "a.dcm", Modality="DX", BodyPartExamined=part)
     refused(file, f"body part is {part}; wanted the chest")
+
+
+@pytest.mark.parametrize(
+    ("position", "view"),
+    [("PA", "frontal"), ("AP", "frontal"), ("LL", "lateral"), ("LLD", ""), ("", ""), (None, "")],
+)
+def test_the_header_tells_the_view(tmp_path, position, view):
+    tags = {} if position is None else {"ViewPosition": position}
+    write(tmp_path / "a.dcm", **tags)
+    (tmp_path / "b.dcm").write_bytes(b"no header")
+    (tmp_path / "c.png").write_bytes(b"no picture")
+    images = [study.images[0] for study in read_folder(tmp_path).studies]
+    assert [image.view for image in images] == [view, "", ""]

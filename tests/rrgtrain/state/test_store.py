@@ -366,3 +366,11 @@ def test_a_checkpoint_of_format_1_is_read_and_checked(tmp_path: Path) -> None:
     flip(broken / "tensors.safetensors")
     with pytest.raises(ValueError, match="tensors.safetensors has another SHA-256 than when"):
         load_checkpoint(broken)
+
+
+def test_a_rank_may_look_before_the_first_has_made_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranks, "is_main", lambda: False)
+    late = CheckpointStore(tmp_path / "resume", 1)
+    assert late.names() == [] and late.about() == {} and not late.directory.exists()
