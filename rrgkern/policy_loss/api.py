@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ class PolicyLossOutput(NamedTuple):
     """Loss, 0-d and differentiable; metrics, 0-d tensors on the same device without gradient."""
 
     loss: Tensor
-    metrics: Metrics
+    metrics: MutableMapping[str, Tensor]
 
     @classmethod
     def of(cls, loss: Tensor, metrics: Tensor) -> PolicyLossOutput:

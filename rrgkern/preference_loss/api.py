@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from typing import NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ class PreferenceLossOutput(NamedTuple):
     """Loss, 0-d and differentiable; metrics, 0-d tensors on the same device without gradient."""
 
     loss: Tensor
-    metrics: Metrics
+    metrics: MutableMapping[str, Tensor]
 
 
 def preference_loss(

@@ -262,7 +262,7 @@ def _loss_of_hidden(
     policy: Policy, micro: MicroBatch, loss: PolicyLoss, settings: RlSettings
 ) -> PolicyLossOutput:
     """The policy loss of one micro-batch from hidden states and head; no log-probabilities."""
-    prompts, metrics = [g.prompt for g in micro.groups], {}
+    prompts, metrics = [g.prompt for g in micro.groups], dict[str, Tensor]()
 
     def compute() -> Tensor:
         members = [[m.ids for m in g.members] for g in micro.groups]
