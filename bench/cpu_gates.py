@@ -5,7 +5,9 @@
 
 One thread, forward and backward, processor time, medians of interleaved rounds in one run. Eager is
 `log_softmax(z.float())` under autograd. A child with GLIBC_TUNABLES measures the logits once
-more, with huge pages for eager's memory too.
+more, with huge pages for eager's memory too. TRL's, Liger's and verl's losses are beside ours where
+they are installed, as in the environment of `make parity`: Liger's is its plain PyTorch one, its
+Triton kernels need a GPU. What cannot run here is "-", with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from bench import rows
+from bench import peers, rows
 from rrgkern import (
     PolicyLoss,
     linear_policy_loss,
@@ -37,6 +39,7 @@ from rrgkern.policy_loss.spec import PolicyLoss as Spec
 
 HUGE = "glibc.malloc.hugetlb=1"
 PPO_K3 = PolicyLoss(beta=0.04)
+PEERS = ("trl", "liger_kernel", "verl")
 Providers = Mapping[str, Callable[[], Any]]
 
 
@@ -60,6 +63,10 @@ GATES = (
     Gate("policy_loss 8", "rrgkern", None, False, 60.0),
     Gate("policy_loss 6000", "rrgkern", "eager", False, 0.6),
     Gate("policy_loss 60000", "rrgkern", "eager", False, 0.4),
+    Gate("policy_loss 6000", "rrgkern beside", "trl-loss", False, 1.0),
+    Gate("policy_loss 6000", "rrgkern beside", "liger-loss", False, 1.0),
+    Gate("policy_loss 60000", "rrgkern beside", "trl-loss", False, 1.0),
+    Gate("policy_loss 60000", "rrgkern beside", "liger-loss", False, 1.0),
     Gate(HEAD.format(600, "dense"), "rrgkern", "eager", False, 1.0),
     Gate(HEAD.format(600, "domain"), "rrgkern", "eager", False, 0.75),
     Gate(HEAD.format(151936, "dense"), "rrgkern", "eager", False, 0.85),
@@ -83,6 +90,21 @@ def medians(
             if number >= 2:
                 samples[name].append(time.thread_time() - start)
     return {name: median(times) for name, times in samples.items()}
+
+
+def compiled_gradient(forward: Callable[[], Tensor], *leaves: Tensor) -> dict[str, Any]:
+    """The gradient of `torch.compile` of `forward`, by name; none where it says why it cannot."""
+    function = torch.compile(forward)
+
+    def call() -> None:
+        torch.autograd.grad(function(), leaves)
+
+    try:
+        call()
+    except Exception as error:  # a missing compiler or header, of whatever kind
+        print("torch.compile: -,", str(error).strip().splitlines()[0], flush=True)
+        return {}
+    return {"torch.compile": call}
 
 
 class _Given(torch.autograd.Function):
@@ -123,8 +145,10 @@ def eager_loss(logps: Tensor, given: Mapping[str, Tensor], mask: Tensor | None =
     return losses.sum() if mask is None else torch.where(mask, losses, 0).sum()
 
 
-def from_logits(dtype: torch.dtype, count: int, vocabulary: int, rounds: int) -> dict[str, float]:
-    """Seconds of eager, ours in both ways, the kernel alone, and a copy."""
+def from_logits(
+    dtype: torch.dtype, count: int, vocabulary: int, rounds: int, beside: bool = True
+) -> dict[str, float]:
+    """Seconds of eager, ours in both ways, the kernel alone, and a copy; others `beside` them."""
     logits = (3 * torch.randn(count, vocabulary)).to(dtype)
     targets = torch.randint(vocabulary, (count,))
     given = batch(count, 2)
@@ -133,9 +157,9 @@ def from_logits(dtype: torch.dtype, count: int, vocabulary: int, rounds: int) ->
     policy = PolicyInputs(**given, spec=Spec().encode()).prepared(torch.float32)
     call = LogitsInputs(logits, targets, policy, 1.0, False)
 
-    def eager() -> None:
+    def by_eager() -> Tensor:
         logps = torch.log_softmax(leaf.float(), -1).gather(1, targets[:, None])[:, 0]
-        torch.autograd.grad(eager_loss(logps, given), leaf)
+        return eager_loss(logps, given)
 
     def ours(z: Tensor, wanted: Tensor, inplace: bool) -> None:
         loss = policy_loss_from_logits(z, targets, **given, inplace=inplace).loss
@@ -143,7 +167,7 @@ def from_logits(dtype: torch.dtype, count: int, vocabulary: int, rounds: int) ->
 
     return medians(
         {
-            "eager": eager,
+            "eager": lambda: torch.autograd.grad(by_eager(), leaf),
             "out of place": lambda: ours(leaf, leaf, False),
             "in place": lambda: ours(_Given.apply(source, over), source, True),
             "kernel": lambda: sweep_rows(call, warm),
@@ -151,30 +175,57 @@ def from_logits(dtype: torch.dtype, count: int, vocabulary: int, rounds: int) ->
         },
         rounds,
         {"in place": lambda: over.copy_(logits)},
-    )
+    ) | (medians(compiled_gradient(by_eager, leaf), rounds) if beside else {})
 
 
-def from_logps(tokens: int, rounds: int) -> dict[str, float]:
-    """Seconds of PPO with k3, the metrics that both report included."""
-    given = batch(tokens, max(2, tokens // 150))
+def from_logps(tokens: int, rounds: int, beside: bool = True) -> dict[str, float]:
+    """Seconds of PPO with k3, the metrics that both report included; others `beside` them."""
+    sequences = max(2, tokens // 150)
+    given = batch(tokens, sequences)
     logps = (given["old"] + 0.1 * torch.randn(tokens)).requires_grad_()
     given["ref"] = logps.detach() + 0.1 * torch.randn(tokens)
 
-    def eager() -> None:
+    def by_eager() -> Tensor:
         loss = eager_loss(logps, given)
         with torch.no_grad():
             ratio, x = (logps - given["old"]).exp(), given["ref"] - logps
             (torch.expm1(x) - x).mean(), ratio.mean(), ratio.max()
             (ratio > 1.2).float().mean(), (ratio < 0.8).float().mean()
-        torch.autograd.grad(loss, logps)
+        return loss
 
     def ours() -> None:
         torch.autograd.grad(policy_loss(logps, **given, spec=PPO_K3).loss, logps)
 
-    return medians({"eager": eager, "rrgkern": ours}, rounds)
+    # Sequences of one length, so that what others pad is the same numbers.
+    padded = [x.view(sequences, -1) for x in (logps, given["old"], given["ref"])]
+    mask = torch.ones(padded[0].shape, dtype=torch.bool)
+
+    def theirs(peer: peers.Peer) -> None:
+        loss = peer(
+            *(*padded, given["advantages"], mask),
+            **{"level": "token", "eps_low": 0.2, "eps_high": 0.2, "beta": 0.04},
+        )
+        torch.autograd.grad(loss, logps, retain_graph=True)
+
+    seconds = medians(
+        {"eager": lambda: torch.autograd.grad(by_eager(), logps), "rrgkern": ours}, rounds
+    )
+    if not beside:
+        return seconds
+    # In rounds of their own: each provider more leaves less of the caches to the others.
+    others: dict[str, Callable[[], Any]] = {"rrgkern beside": ours}
+    others |= compiled_gradient(by_eager, logps)
+    for peer in peers.of("logps"):
+        if reason := peer.why_not(torch.device("cpu")):
+            print(f"{peer.name}: -, {reason}", flush=True)
+        else:
+            others[peer.name] = lambda peer=peer: theirs(peer)
+    return seconds | medians(others, rounds)
 
 
-def from_hidden(vocabulary: int, count: int, domain: bool, rounds: int) -> dict[str, float]:
+def from_hidden(
+    vocabulary: int, count: int, domain: bool, rounds: int, beside: bool = True
+) -> dict[str, float]:
     """Seconds with a trainable head of width 128, fp32; log-probs and products are forwards."""
     hidden = torch.randn(count, 128).requires_grad_()
     weight = (0.05 * torch.randn(vocabulary, 128)).requires_grad_()
@@ -185,10 +236,9 @@ def from_hidden(vocabulary: int, count: int, domain: bool, rounds: int) -> dict[
         given["advantages"][torch.rand(16) < 0.35] = 0
     room = torch.zeros(count, vocabulary)
 
-    def eager() -> None:
+    def by_eager() -> Tensor:
         logps = torch.log_softmax((hidden @ weight.T).float(), -1)
-        logps = logps.gather(1, targets[:, None])[:, 0]
-        torch.autograd.grad(eager_loss(logps, given, mask), (hidden, weight))
+        return eager_loss(logps.gather(1, targets[:, None])[:, 0], given, mask)
 
     def ours() -> None:
         loss = linear_policy_loss(hidden, weight, targets, **given, mask=mask).loss
@@ -199,14 +249,17 @@ def from_hidden(vocabulary: int, count: int, domain: bool, rounds: int) -> dict[
         torch.autograd.grad(loss, (hidden, weight))
 
     providers: dict[str, Callable[[], Any]] = {
-        "eager": eager,
+        "eager": lambda: torch.autograd.grad(by_eager(), (hidden, weight)),
         "rrgkern": ours,
         "log-probs": torch.no_grad()(lambda: linear_token_logps(hidden, weight, targets)),
         "product": torch.no_grad()(lambda: torch.mm(hidden, weight.T, out=room)),
     }
     if hasattr(torch.nn.functional, "linear_cross_entropy"):
         providers["F.linear_cross_entropy"] = head_of_torch
-    return medians(providers, rounds)
+    seconds = medians(providers, rounds)
+    if beside:
+        seconds |= medians(compiled_gradient(by_eager, hidden, weight), rounds)
+    return seconds
 
 
 def main() -> None:
@@ -235,7 +288,7 @@ def main() -> None:
     for case, call in cases.items():
         seconds = call()
         base = seconds["eager"]
-        row = {"room": "cpu_gates", "case": case, "versions": rows.versions()}
+        row = {"room": "cpu_gates", "case": case, "versions": rows.versions(PEERS)}
         row["microseconds"] = {name: round(1e6 * value, 1) for name, value in seconds.items()}
         rows.append(torch.device("cpu"), row)
         print(case, {name: f"{value / base:.3f}" for name, value in seconds.items()}, flush=True)
@@ -256,17 +309,19 @@ def short() -> dict[str, float]:
     found: dict[str, float] = {}
     for name in ("float32", "bfloat16"):
         figures = best(
-            lambda name=name: from_logits(getattr(torch, name), 56, 151_936, 2),
+            lambda name=name: from_logits(getattr(torch, name), 56, 151_936, 2, False),
             *("in place", "out of place"),
         )
         found |= {f"{name} in place": figures[0], f"{name} out of place": figures[1]}
-    found["policy_loss"] = best(lambda: from_logps(60_000, 5), "rrgkern")[0]
-    found["head"] = best(lambda: from_hidden(16_000, 256, True, 3), "rrgkern")[0]
+    found["policy_loss"] = best(lambda: from_logps(60_000, 5, False), "rrgkern")[0]
+    found["head"] = best(lambda: from_hidden(16_000, 256, True, 3, False), "rrgkern")[0]
     return found
 
 
 def judge(gate: Gate, seconds: Mapping[str, float]) -> tuple[str, str]:
-    """Return "pass" or "FAIL", and the figure beside its bound."""
+    """Return "pass" or "FAIL", and the figure beside its bound; "-" where nothing stands beside."""
+    if gate.against is not None and gate.against not in seconds:
+        return "-", f"{gate.ours} against {gate.against}: it did not run here"
     figure = 1e6 * seconds[gate.ours]
     if gate.against is not None:
         figure = seconds[gate.ours] / seconds[gate.against]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from rrgkern.checks import check_tensors
-from rrgkern.logps.inputs import FromLogits, as_rows, check_head, check_logits
+from rrgkern.logps.inputs import FromHidden, FromLogits, as_rows, check_head, check_logits
 from rrgkern.logps.online_softmax import TokenLogps
-from rrgkern.logps.op import linear_token_logps_fwd, logps_of_logits
+from rrgkern.logps.op import logps_of_hidden, logps_of_logits
 
 
 def token_logps(
@@ -85,14 +85,11 @@ def linear_token_logps(
     """
     check_tensors(hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
     weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
-    logps, entropies, _, _ = linear_token_logps_fwd(
-        hidden.reshape(-1, hidden.shape[-1]),
-        weight,
-        bias,
-        targets.reshape(-1),
-        float(temperature),
-        float(softcap or 0.0),
-        entropy,
+    logps, entropies = logps_of_hidden(
+        FromHidden(
+            *(hidden.reshape(-1, hidden.shape[-1]), weight, bias, targets.reshape(-1)),
+            *(float(temperature), float(softcap or 0.0), entropy),
+        )
     )
     shape = targets.shape
     return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else entropies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -155,12 +155,18 @@ def _save_hidden(ctx: Any, inputs: tuple[Any, ...], output: SoftmaxStats) -> Non
 
 
 def _backward_to_hidden(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *_: Any) -> Any:
+    return _gradients_of_head(ctx, ctx.needs_input_grad[:3], coef, entropy)
+
+
+def _gradients_of_head(
+    ctx: Any, needs: Sequence[bool], coef: Tensor | None, entropy: Tensor | None
+) -> Any:
     hidden, weight, bias, targets, *stats = ctx.saved_tensors
     coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
     if coefficients is None:
         return gradients(FromHidden)
-    needs = ctx.needs_input_grad[:3]
-    returned = linear_token_logps_bwd(
+    backward = direct(linear_token_logps_bwd, coefficients.coef, hidden, weight)
+    returned = backward(
         *(*coefficients, hidden, weight, bias, targets, *stats),
         *(ctx.temperature, ctx.softcap, *needs),
     )
@@ -168,6 +174,33 @@ def _backward_to_hidden(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *
         g if want else None for g, want in zip(returned, needs, strict=True)
     )
     return gradients(FromHidden, hidden=d_hidden, weight=d_weight, bias=d_bias)
+
+
+class _DirectHead(torch.autograd.Function):
+    """The same from hidden states."""
+
+    @staticmethod
+    def forward(ctx: Any, launch: Callable[..., SoftmaxStats], *inputs: Any) -> Any:
+        stats = launch(*inputs)
+        _save_hidden(ctx, inputs, stats)
+        return stats.logps, stats.entropy
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, coef: Tensor | None, entropy: Tensor | None) -> Any:
+        return None, *_gradients_of_head(ctx, ctx.needs_input_grad[1:4], coef, entropy)
+
+
+def logps_of_hidden(x: FromHidden) -> tuple[Tensor, Tensor]:
+    """Log-probabilities and entropies (or size 0) [N] of hidden states [N, H]."""
+    tensors = [t for t in (x.hidden, x.weight, x.bias, x.targets) if t is not None]
+    forward = direct(linear_token_logps_fwd, *tensors)
+    tracked = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+    if forward is not linear_token_logps_fwd and tracked:
+        logps, entropy = _DirectHead.apply(forward, *x)
+        return logps, entropy
+    stats = SoftmaxStats(*forward(*x))
+    return stats.logps, stats.entropy
 
 
 def _coefficients(

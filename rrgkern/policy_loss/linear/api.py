@@ -15,7 +15,7 @@ from rrgkern.policy_loss.api import DEFAULT, PolicyLossOutput
 from rrgkern.policy_loss.inputs import PolicyInputs, check_inputs, check_types
 from rrgkern.policy_loss.linear.autograd import LossInPlace, LossIntoGrad, check_accumulates
 from rrgkern.policy_loss.linear.inputs import LinearInputs
-from rrgkern.policy_loss.linear.op import linear_grpo_loss_fwd
+from rrgkern.policy_loss.linear.op import loss_of_hidden
 from rrgkern.policy_loss.spec import PolicyLoss
 
 MODES = ("frozen_head", "grad_in_forward", "recompute")
@@ -135,7 +135,7 @@ def linear_policy_loss(
     elif chosen != "recompute" and not torch.compiler.is_compiling():
         loss, values = LossInPlace.apply(*inputs)
     else:
-        loss, values = linear_grpo_loss_fwd(*inputs)[:2]
+        loss, values = loss_of_hidden(*inputs)
     return PolicyLossOutput.of(loss, values)
 
 

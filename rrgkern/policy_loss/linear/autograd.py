@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from rrgkern.dispatch import direct
 from rrgkern.logps.head import NeedsGrad
 from rrgkern.logps.op import linear_token_logps_bwd_into
 from rrgkern.ops import gradients, pack
 from rrgkern.policy_loss.linear.forward import Forward
 from rrgkern.policy_loss.linear.inputs import LinearInputs
-from rrgkern.policy_loss.linear.op import linear_grpo_loss_fwd, linear_grpo_loss_scale_
+from rrgkern.policy_loss.linear.op import forward_of, linear_grpo_loss_scale_
 
 HOW = "leave accumulate_weight_grad False"
 
@@ -59,9 +60,10 @@ class LossInPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         """Inputs of the op -> loss and metrics."""
-        found = Forward(*linear_grpo_loss_fwd(*inputs))
+        call = pack(LinearInputs, inputs)
+        found = Forward(*forward_of(call)(*inputs))
         ctx.save_for_backward(*found.gradients)
-        ctx.dtype = pack(LinearInputs, inputs).hidden.dtype
+        ctx.dtype = call.hidden.dtype
         ctx.mark_non_differentiable(found.metrics)
         return found.loss, found.metrics
 
@@ -70,7 +72,10 @@ class LossInPlace(torch.autograd.Function):
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Any:
         """Gradients of hidden, weight and bias."""
         d_hidden, d_weight, d_bias = ctx.saved_tensors
-        linear_grpo_loss_scale_(grad_loss, d_hidden, d_weight, d_bias)
+        scale = direct(linear_grpo_loss_scale_, grad_loss)
+        scale(grad_loss, d_hidden, d_weight, d_bias)
+        if scale is not linear_grpo_loss_scale_:
+            torch.autograd.graph.increment_version((d_hidden, d_weight, d_bias))
         needs_grad = NeedsGrad(*ctx.needs_input_grad[:3])
         return gradients(
             LinearInputs,
@@ -86,7 +91,8 @@ class LossIntoGrad(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
         """Inputs of the op -> loss and metrics."""
-        x, found = pack(LinearInputs, inputs), Forward(*linear_grpo_loss_fwd(*inputs))
+        x = pack(LinearInputs, inputs)
+        found = Forward(*forward_of(x)(*inputs))
         # The parameter itself, not what saved tensors may make of it: its .grad is needed.
         ctx.parameter = x.weight
         ctx.temperature, ctx.softcap = x.temperature, x.softcap

@@ -6,13 +6,16 @@ coefficients. `autograd.py` has the backwards that write where a copy would cost
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
-from rrgkern.dispatch import register_csrc, register_triton
+from rrgkern import csrc
+from rrgkern.dispatch import direct, register_csrc, register_triton
 from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import Head, NeedsGrad
 from rrgkern.logps.online_softmax import stats_dtype
@@ -118,7 +121,7 @@ def _backward(ctx: Any, grad_loss: Tensor | None, *others: Tensor | None) -> Any
     needs_grad = NeedsGrad(*ctx.needs_input_grad[:3])
     if ctx.mode == "recompute":
         hidden, weight, bias, targets, coef, coef_entropy, *stats = ctx.saved_tensors
-        found = linear_token_logps_bwd(
+        found = direct(linear_token_logps_bwd, grad_loss, hidden, weight)(
             coef * grad_loss,
             coef_entropy * grad_loss if len(coef_entropy) else None,
             *(hidden, weight, bias, targets, *stats, ctx.temperature, ctx.softcap, *needs_grad),
@@ -134,9 +137,55 @@ def _backward(ctx: Any, grad_loss: Tensor | None, *others: Tensor | None) -> Any
     )
 
 
+class _Direct(torch.autograd.Function):
+    """`linear_grpo_loss_fwd` in mode "recompute" without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        found = Forward(*forward_of(pack(LinearInputs, inputs))(*inputs))
+        _setup_context(ctx, inputs, found)
+        ctx.mark_non_differentiable(found.metrics)
+        return found.loss, found.metrics
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_loss: Tensor | None, _: None) -> Any:
+        return _backward(ctx, grad_loss)
+
+
+def forward_of(x: LinearInputs) -> Callable[..., Any]:
+    """The op, or the CPU launcher where nobody could tell."""
+    tensors = (x.hidden, x.weight, x.bias, x.targets, *x.policy.tensors)
+    return direct(linear_grpo_loss_fwd, *[tensor for tensor in tensors if tensor is not None])
+
+
+def loss_of_hidden(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """Loss and metrics; differentiable in mode "recompute"."""
+    if torch.compiler.is_compiling():
+        loss, metrics = linear_grpo_loss_fwd(*inputs)[:2]
+        return loss, metrics
+    x = pack(LinearInputs, inputs)
+    forward = forward_of(x)
+    if forward is not linear_grpo_loss_fwd and any(x.needs_grad):
+        loss, metrics = _Direct.apply(*inputs)
+        return loss, metrics
+    found = Forward(*forward(*inputs))
+    return found.loss, found.metrics
+
+
+def scale_in_place(grad_loss: Tensor, *gradients: Tensor) -> None:
+    """Serve `rrgkern::linear_grpo_loss_scale_` on CPUs: nothing is written where it is 1."""
+    factor = float(grad_loss)
+    for gradient in filter(Tensor.numel, gradients):
+        rows = gradient if gradient.ndim == 2 else gradient[None]
+        every = torch.ones(len(rows), dtype=torch.bool)
+        csrc.load().scale_rows_cpu(rows, every, factor, torch.get_num_threads())
+
+
 linear_grpo_loss_fwd.register_autograd(_backward, setup_context=_setup_context)
 TRITON = "rrgkern.policy_loss.linear.triton_launch"
 register_triton(linear_grpo_loss_fwd, TRITON, "fwd")
 register_csrc(linear_grpo_loss_fwd, partial(_forward, CSRC_PLAN), ("cpu",), "logps")
 register_triton(linear_grpo_loss_scale, TRITON, "scale")
 register_triton(linear_grpo_loss_scale_, TRITON, "scale_")
+register_csrc(linear_grpo_loss_scale_, scale_in_place, ("cpu",), "logps")

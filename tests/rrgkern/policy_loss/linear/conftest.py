@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
-import torch
+from torch import Tensor
 
 from rrgkern.logps import cpu_from_hidden, triton_from_hidden
 from rrgkern.logps import op as logps_op
 from rrgkern.logps.cpu_from_hidden import CSRC_TILES
 from rrgkern.logps.head import Tiling
 from rrgkern.policy_loss import op as policy_op
-from rrgkern.policy_loss.linear import api, autograd, op, triton_launch
+from rrgkern.policy_loss.linear import autograd, op, triton_launch
+from rrgkern.policy_loss.linear.inputs import LinearInputs
 from rrgkern.policy_loss.reference import policy_loss_reference
 from tests.rrgkern.device import DEVICE
 
@@ -69,19 +72,15 @@ def in_the_open(monkeypatch, small_tiles) -> None:
 
 
 def open_up(monkeypatch) -> None:
-    class Fwd(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, *inputs):
-            outputs = tuple(op.linear_grpo_loss_fwd._init_fn(*inputs))
-            op._setup_context(ctx, inputs, outputs)
-            return outputs
+    def forward_of(call: LinearInputs) -> Callable[..., Any]:
+        return op.linear_grpo_loss_fwd._init_fn
 
-        @staticmethod
-        def backward(ctx, *gradients):
-            return op._backward(ctx, *gradients)
+    def direct(called: Any, *tensors: Tensor) -> Any:
+        return called
 
-    monkeypatch.setattr(api, "linear_grpo_loss_fwd", Fwd.apply)
-    monkeypatch.setattr(autograd, "linear_grpo_loss_fwd", op.linear_grpo_loss_fwd._init_fn)
+    for module in (op, autograd):
+        monkeypatch.setattr(module, "forward_of", forward_of)
+        monkeypatch.setattr(module, "direct", direct)
     monkeypatch.setattr(autograd, "linear_grpo_loss_scale_", op.linear_grpo_loss_scale_._init_fn)
     monkeypatch.setattr(
         autograd, "linear_token_logps_bwd_into", logps_op.linear_token_logps_bwd_into._init_fn
