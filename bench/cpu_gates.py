@@ -148,7 +148,7 @@ def eager_loss(logps: Tensor, given: Mapping[str, Tensor], mask: Tensor | None =
 def from_logits(
     dtype: torch.dtype, count: int, vocabulary: int, rounds: int, beside: bool = True
 ) -> dict[str, float]:
-    """Seconds of eager, ours in both ways, the kernel alone, and a copy; others `beside` them."""
+    """Seconds of eager, ours in both ways, kernel, and copy; others `beside` them."""
     logits = (3 * torch.randn(count, vocabulary)).to(dtype)
     targets = torch.randint(vocabulary, (count,))
     given = batch(count, 2)
