@@ -79,22 +79,23 @@ class Watch:
             time.sleep(0.02)
             self._learn()
             silent = [r for r in others if r not in self.ended and not self._hear(f"here/{r}")]
-            if self.ended and "Timed out" not in reason:
+            if self._first() and "Timed out" not in reason:
                 break
-        lines = self._gone()
-        if not lines and self.store is not None:
+        if not self._first() and silent and self.store is not None:
             waited = f"does not answer (scale.timeout={self.timeout:.0f})"
-            lines = [self._line(r, waited) for r in silent]
-        return "; ".join(lines)
+            return "; ".join(self._line(r, waited) for r in silent)
+        return "; ".join(self._gone())
 
     def speaks(self) -> bool:
         """Tell whether no rank before this one is there to print the last line."""
         return not any(self._hear(f"here/{r}") for r in range(self.rank))
 
+    def _first(self) -> list[int]:
+        """List those that have ended; one that was there to notice it has only left."""
+        return [r for r in sorted(self.ended) if not self._hear(f"here/{r}")]
+
     def _gone(self) -> list[str]:
-        """Word those that have ended; one that was there to notice it has only left."""
-        first = [r for r in self.ended if not self._hear(f"here/{r}")]
-        return [self._line(r, self.ended[r]) for r in sorted(first or self.ended)]
+        return [self._line(r, self.ended[r]) for r in self._first() or sorted(self.ended)]
 
     def _line(self, rank: int, state: str) -> str:
         host, process, _ = self.peers[rank]

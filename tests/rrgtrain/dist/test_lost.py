@@ -11,9 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from torch.distributed import HashStore
 
 from rrgtrain.data.study import Study
 from rrgtrain.dist import nodes, ranks
+from rrgtrain.dist.lost import Watch, own_peer
 from rrgtrain.errors import UserError
 from rrgtrain.run import alike
 from rrgtrain.util.processes import how_it_ended
@@ -99,6 +101,18 @@ def test_other_code_or_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     gathered(monkeypatch, ("there", read([*own[:2], replace(own[2], report="Other.")])))
     with pytest.raises(UserError, match="as many as rank 0, 3, of other content"):
         alike.require_same_data({"train": own})
+
+
+def test_a_rank_that_has_noticed_and_left_is_not_the_silent_one() -> None:
+    store = HashStore()
+    for key, state in (("here/1", "1"), ("ended/1", "ended with status 75"), ("ended", "1")):
+        store.set(key, state)
+    store.set("here/3", "1")
+    watch = Watch(0, [own_peer()] * 4, store, timeout=15.0)
+    for reason in ("Timed out waiting 15000ms", "Connection closed by peer"):
+        assert re.match(r"rank 2, process \d+ on .*, does not answer \(", watch.missing(reason))
+    store.set("ended/2", "killed by SIGKILL")
+    assert re.match(r"rank 2, .*, killed by SIGKILL$", watch.missing(reason))
 
 
 def test_how_a_process_ended_is_read_before_its_parent_waits() -> None:
