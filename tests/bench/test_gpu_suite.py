@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -120,7 +121,10 @@ def test_benches_across_rooms_run_where_all_of_theirs_do():
 
 
 @pytest.mark.slow
-def test_rivals_shapes_go_through_on_a_few_rows(suite, capfd):
+def test_rivals_shapes_go_through_on_a_few_rows(suite, capfd, monkeypatch):
+    # pytest-benchmark measures nothing in what believes itself a worker of pytest-xdist.
+    for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+        monkeypatch.delenv(name)
     suite.environment |= {"RRGKERN_BENCH_DRY": "1", "OUT": str(suite.results)}
     assert suite.bench("bench/rival_shapes.py")
     measured = rows.of_run(suite.results / "cpu.jsonl", "a")
