@@ -194,8 +194,13 @@ def gradient_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Ten
     return (apart / sum(float(one[n].double().square().sum()) for n in one)) ** 0.5
 
 
-def compare(case: Case, rounds: int, counts: tuple[int, ...] = WORLDS) -> dict[str, Any]:
-    """Gradients, which warm up, then `rounds` turns of all worlds."""
+def compare(
+    case: Case, rounds: int, counts: tuple[int, ...] = WORLDS, enough: float = 0.0
+) -> dict[str, Any]:
+    """Gradients, which warm up, then up to `rounds` turns of all worlds.
+
+    enough: from two turns on, no more are taken once every ratio of core-seconds is at most this.
+    """
     with worlds(case, counts) as opened:
         few = min(case.groups, max(counts))
         gradients = {n: world.ask("gradients", few)[0] for n, world in opened.items()}
@@ -205,12 +210,14 @@ def compare(case: Case, rounds: int, counts: tuple[int, ...] = WORLDS) -> dict[s
             if 2 in opened:
                 turn["weak"] = opened[2].update(2 * case.groups)
             turns.append(turn)
-    found: dict[str, Any] = {"rounds": rounds}
+            least = {n: min(turn[f"{n} ranks"][1] for turn in turns) for n in counts}
+            if len(turns) > 1 and max(least.values()) <= enough * least[1]:
+                break
+    found: dict[str, Any] = {"rounds": len(turns)}
     for n in counts[1:]:
         found[f"gradient_difference_{n}"] = gradient_difference(gradients[1], gradients[n])
-        alone, together = (min(turn[f"{k} ranks"][1] for turn in turns) for k in (1, n))
-        found[f"core_seconds_{n}"] = together / alone
-        found[f"core_seconds_more_{n}"] = together - alone
+        found[f"core_seconds_{n}"] = least[n] / least[1]
+        found[f"core_seconds_more_{n}"] = least[n] - least[1]
     if 2 in counts:
         weak = [turn["1 ranks"][0] / turn["weak"][0] for turn in turns]
         found |= {"weak_scaling": statistics.median(weak), "weak_scaling_best": max(weak)}

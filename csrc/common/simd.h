@@ -286,7 +286,11 @@ inline __attribute__((always_inline)) Vector<float> exp_to_zero<float>(Vector<fl
   x = (Vector<float>)_mm512_maskz_max_ps(kAll, (__m512)all<float>(kZero), (__m512)x);
   const Vector<float> shifted = x * Exp<float>::kLog2E + kSixteenths;
   const Vector<float> n = shifted - kSixteenths;
-  const Vector<float> r = (x - n * kLn2) - n * kBeyondLn2;
+  // By name: n kLn2 is not exact, and GCC joins a product and a difference from -O2 on alone.
+  const __m512 high =
+      _mm512_maskz_fnmadd_ps(kAll, (__m512)n, (__m512)all<float>(kLn2), (__m512)x);
+  const Vector<float> r = (Vector<float>)_mm512_maskz_fnmadd_ps(
+      kAll, (__m512)n, (__m512)all<float>(kBeyondLn2), high);
   // Shifted so, sixteenths add their number to the mantissa too: the table has less by it.
   const Mask<float> sixteenths = bits<Mask<float>>(shifted);
   const Mask<float> table = bits<Mask<float>>(powers) - (place << 19);
