@@ -78,7 +78,8 @@ gpu-wheels: $(VENV)/.installed-dev
 		--platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -c constraints.txt -r bench/gpu_wheels.txt
 
 # The C++ twins under AddressSanitizer and UBSan. Python itself leaks by design: no leak check. Of rooms
-# that have Triton kernels too, only what tests csrc.
+# that have Triton kernels too, only what tests csrc. Then ThreadSanitizer, on what tests threads; setarch
+# because GCC 12's runtime knows no layout of addresses that the newest kernels draw.
 SANITIZED = $(foreach room,$(COMPILED),$(or $(wildcard tests/rrgkern/$(room)/test_cpu*.py),tests/rrgkern/$(room)))
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 sanitize: $(VENV)/.installed-dev
@@ -88,6 +89,11 @@ sanitize: $(VENV)/.installed-dev
 	LD_PRELOAD="$$($(or $(CXX),g++) -print-file-name=libasan.so) $$($(or $(CXX),g++) -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 RRGKERN_LIBRARY=build/sanitize/rrgkern/_C.so OMP_NUM_THREADS=1 \
 	$(PY) -m pytest -q -n $(JOBS) $(SANITIZED)
+	RRGKERN_BUILD=cpu RRGKERN_LDFLAGS=-fsanitize=thread RRGKERN_CXXFLAGS="-fsanitize=thread -w -g -O1" \
+	$(PY) setup.py -q build_ext --build-lib build/threads --build-temp build/threads/objects
+	LD_PRELOAD="$$($(or $(CXX),g++) -print-file-name=libtsan.so)" RRGKERN_LIBRARY=build/threads/rrgkern/_C.so \
+	TSAN_OPTIONS="ignore_noninstrumented_modules=1 die_after_fork=0" OMP_NUM_THREADS=1 setarch -R \
+	$(PY) -m pytest -q $(SANITIZED) -k threads
 
 # The short form runs in `make test`: one size and the mutants of each kernel. Then the rooms' own
 # tests of Triton kernels, which CUDA's launchers serve from PTX.
