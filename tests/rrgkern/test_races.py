@@ -34,7 +34,7 @@ def test_thread_sanitizer_reads_a_room_that_python_calls(name: str, tmp_path: Pa
     assert text.count(WRITE) == 1
     source.write_text(text.replace(WRITE, CHANGES[name]))
     library = tmp_path / "room.so"
-    flags = "-std=c++17 -O0 -g -fPIC -shared -w -fsanitize=thread -DRRGKERN_PORTABLE_ONLY".split()
+    flags = ["-std=c++17", "-O0", "-fPIC", "-shared", "-w", "-g", "-fsanitize=thread"]
     include = [f"-I{tmp_path}", "-isystem", libinfo.find_include_path()]
     link = ["-L", str(Path(libinfo.find_libtvm_ffi()).parent), "-ltvm_ffi", "-lpthread"]
     subprocess.run(["g++", *flags, *include, str(source), "-o", library, *link], check=True)
