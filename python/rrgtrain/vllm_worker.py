@@ -86,7 +86,8 @@ class PushedWeights:
     of all tensors that the model holds of this push and those before it (None before the first,
     and where one failed), and the digest of what it computes with at this moment, in vLLM's own
     layout. `held` is None where kernels keep their own packed copy of a weight, as vLLM's for CPUs
-    do; with an adapter it is that of the adapter alone then. `adapters`: it can take one.
+    do; where an adapter was pushed last, it is that of the adapter alone then. `adapters`: it can
+    take one.
     """
 
     model_runner: Any
@@ -115,7 +116,7 @@ class PushedWeights:
             # vLLM packs a head for CPUs when it is loaded; a tied one is not among what is loaded
             if hasattr(module, "cpu_linear") and module.weight.numel():
                 module.quant_method.process_weights_after_loading(module)
-        return self._done(step, received)
+        return self._done(step, received, adapter=False)
 
     def take_adapter(
         self,
@@ -139,16 +140,16 @@ class PushedWeights:
         received.add("adapter_config", adapter_bytes(config))
         if directory is None:
             self._load_adapter(given, config)
-        return self._done(step, received)
+        return self._done(step, received, adapter=True)
 
     def weights_taken(self) -> dict[str, Any]:
         """Reports as above."""
-        step, digest = self.__dict__.get("rrgtrain_taken") or (None, None)
+        step, digest, last = self.__dict__.get("rrgtrain_taken") or (None, None, False)
         model = self.model_runner.get_model()
         own = list(model.named_parameters())
         adapter = list(_adapter_tensors(model))
         if any(parameter.numel() == 0 for _, parameter in own):
-            own = []
+            own, adapter = [], adapter if last else []
         held = digest_of([*own, *adapter]) if own or adapter else None
         takes = getattr(model, "lora_manager", None) is not None
         return {"step": step, "digest": digest, "held": held, "adapters": takes}
@@ -159,9 +160,9 @@ class PushedWeights:
         kept = None if whole else self.__dict__.pop("rrgtrain_digest", None)
         return kept or Digest()
 
-    def _done(self, step: int, received: Digest) -> dict[str, Any]:
+    def _done(self, step: int, received: Digest, *, adapter: bool) -> dict[str, Any]:
         self.__dict__["rrgtrain_digest"] = received
-        self.__dict__["rrgtrain_taken"] = step, received.value
+        self.__dict__["rrgtrain_taken"] = step, received.value, adapter
         return self.weights_taken()
 
     def _load_adapter(self, tensors: dict[str, Tensor], config: dict[str, Any]) -> None:
