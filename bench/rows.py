@@ -27,14 +27,20 @@ def device_name(device: torch.device) -> str:
 
 
 def commit() -> str:
-    """The commit measured, with "-dirty" when a tracked file differs from it."""
+    """The commit measured, with "-dirty" when a tracked file other than rows differs from it."""
     if given := os.environ.get("RRGKERN_COMMIT"):
         return given
-    command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
+        head = _git("describe", "--always", "--exclude=*", "--abbrev=12").strip()
+        changed = _git("status", "--porcelain", "-uno", "--", ".", ":!bench/results")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return f"{head}-dirty" if changed else head
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(ROOT), *arguments]
+    return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL)
 
 
 def versions(peers: tuple[str, ...] = ()) -> dict[str, str]:
