@@ -23,7 +23,7 @@ from rrgkern.ops import pack
 
 # A tile and a slice of each matrix stay in the cache of a core.
 TORCH_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), cpu_tile)
-CSRC_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), csrc_tile)
+CSRC_TILES = Tiles(Tiling(columns=1024, elements=1 << 19), csrc_tile, csrc_tile.whole_rows)
 
 
 def head_of(x: FromHidden | FromHiddenBackward | FromHiddenBackwardInto) -> Head:

@@ -19,9 +19,7 @@ NOTHING = torch.empty(0)
 def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
     """Serve `rrgkern::token_logps_fwd`."""
     logits, targets, temperature, entropy = FromLogits(*inputs)
-    rows, dtype = targets.numel(), stats_dtype(logits.dtype)
-    sizes = (rows, rows if entropy else 0, rows, rows)
-    stats = SoftmaxStats(*[torch.empty(size, dtype=dtype) for size in sizes])
+    stats = SoftmaxStats.empty(logits, targets.numel(), stats_dtype(logits.dtype), entropy)
     arguments = (logits, targets.contiguous(), NOTHING, temperature, *stats)
     if csrc.load().token_logps_cpu(*arguments, torch.get_num_threads()) >= 0:
         check_targets(targets, logits.shape[-1])

@@ -1,7 +1,7 @@
 """Work on one tile of logits with csrc/logps: the compiled twin of `cpu_tile`.
 
 Bias and cap are PyTorch's; the tile is read once for the sums, and overwritten by its exponentials
-or its gradient.
+or its gradient. Rows whose tile has the whole vocabulary are summed and closed in one call.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats
 
 def add_to_sums(tile: Tile, sums: RowSums, entropy: bool) -> None:
     """Add the tile to `sums`, see `cpu_tile.add_to_sums`."""
-    head = tile.head
-    if tile.spare is not None and (head.bias is not None or head.softcap):
-        tile = tile._replace(z=tile_of(tile.spare, *tile.z.shape).copy_(tile.z))
-    cap(tile)
+    tile = _kept_without_cap(tile)
     csrc.load().add_tile_cpu(*_place(tile), entropy, *_parts(sums), torch.get_num_threads())
+
+
+def whole_rows(tile: Tile, stats: SoftmaxStats) -> bool:
+    """Write the statistics of rows whose tile has all columns; False where a target is wrong."""
+    tile = _kept_without_cap(tile)
+    place = (tile.z, tile.targets.contiguous(), NOTHING, tile.head.temperature)
+    return bool(csrc.load().token_logps_cpu(*place, *stats, torch.get_num_threads()) < 0)
 
 
 def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tensor]:
@@ -46,6 +50,14 @@ def tile_gradient(tile: Tile, stats: SoftmaxStats, coefficients: Coefficients) -
         *(*[part.contiguous() for part in stats], torch.get_num_threads()),
     )
     return tile.z if slope is None else tile.z.mul_(slope)
+
+
+def _kept_without_cap(tile: Tile) -> Tile:
+    """Add bias and cap: in `spare` where the products are wanted again."""
+    if tile.spare is not None and (tile.head.bias is not None or tile.head.softcap):
+        tile = tile._replace(z=tile_of(tile.spare, *tile.z.shape).copy_(tile.z))
+    cap(tile)
+    return tile
 
 
 def _slope(tile: Tile) -> Tensor | None:

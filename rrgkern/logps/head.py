@@ -8,7 +8,7 @@ are not both 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import NamedTuple
 
@@ -64,12 +64,14 @@ class Tiling(NamedTuple):
 class Tiles(NamedTuple):
     """Size of the tiles, and the module whose functions work on one between the products.
 
-    `kernels` is `cpu_tile` or `triton_tile`: `add_to_sums`, `exponentials` and `tile_gradient` of a
-    `Tile`, documented in `cpu_tile`.
+    `kernels` is `cpu_tile`, `csrc_tile` or `triton_tile`: `add_to_sums`, `exponentials` and
+    `tile_gradient` of a `Tile`, documented in `cpu_tile`. `whole_rows` is `csrc_tile.whole_rows`,
+    which serves a tile of all columns in one call, or None.
     """
 
     tiling: Tiling
     kernels: ModuleType
+    whole_rows: Callable[[Tile, SoftmaxStats], bool] | None = None
 
 
 class Head(NamedTuple):
@@ -151,13 +153,22 @@ def tiled_forward(
     hidden: Tensor, targets: Tensor, head: Head, entropy: bool, tiles: Tiles
 ) -> SoftmaxStats:
     """Statistics of each row of hidden [N, H], targets [N]."""
-    check_targets(targets, len(head.weight))
-    rows, (tiling, kernels) = len(hidden), tiles
-    tiling = tiling.for_rows(rows)
+    rows, vocabulary, kernels = len(hidden), len(head.weight), tiles.kernels
+    tiling = tiles.tiling.for_rows(rows)
+    scratch = tiling.scratch(hidden, rows, vocabulary, head.wide)
+    if tiles.whole_rows is not None and tiling.columns >= vocabulary:
+        stats = SoftmaxStats.empty(hidden, rows, head.wide, entropy)
+        weight = head.weight.to(head.operands)
+        for block in tiling.blocks(rows, vocabulary):
+            z = head.product(hidden[block].to(head.operands), weight, scratch)
+            tile = Tile(z, targets[block], slice(0, vocabulary), head)
+            if not tiles.whole_rows(tile, stats.rows(block)):
+                check_targets(targets, vocabulary)
+        return stats
+    check_targets(targets, vocabulary)
     sums = RowSums.empty(hidden, rows, head.wide)
-    scratch = tiling.scratch(hidden, rows, len(head.weight), head.wide)
     width, parts = 0, []
-    for columns in tiling.slices(len(head.weight)):
+    for columns in tiling.slices(vocabulary):
         weight = head.weight[columns].to(head.operands)
         if len(weight) != width:  # views cost a host as much as a launch: made once
             width, blocks = len(weight), tiling.blocks(rows, len(weight))
@@ -181,7 +192,7 @@ def tiled_backward(
     complete, and the one returned is empty.
     """
     hidden, weight, bias, wide = rows.hidden, head.weight, head.bias, head.wide
-    tiling, kernels = tiles
+    tiling, kernels = tiles.tiling, tiles.kernels
     nothing = hidden.new_empty(0)
     into = needs.weight and weight_total is not None
     # One empty tensor each: the outputs of an op must be distinct tensors.

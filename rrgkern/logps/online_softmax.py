@@ -49,6 +49,12 @@ class SoftmaxStats(NamedTuple):
     shift: Tensor
     lognorm: Tensor
 
+    @staticmethod
+    def empty(like: Tensor, rows: int, dtype: torch.dtype, entropy: bool) -> SoftmaxStats:
+        """Room for the results of so many rows."""
+        sizes = (rows, rows if entropy else 0, rows, rows)
+        return SoftmaxStats(*(like.new_empty(size, dtype=dtype) for size in sizes))
+
     def rows(self, block: slice | Tensor) -> SoftmaxStats:
         """Select rows; a part that was not asked for stays empty."""
         return SoftmaxStats(*(part[block] if len(part) else part for part in self))

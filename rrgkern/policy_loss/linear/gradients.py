@@ -70,7 +70,7 @@ def directions(
     rows, vocabulary = len(hidden), len(head.weight)
     sums = RowSums.empty(hidden, rows, head.wide)
     total = hidden.new_empty(hidden.shape, dtype=head.wide)
-    tiling, kernels = plan.tiles
+    tiling, kernels = plan.tiles.tiling, plan.tiles.kernels
     tiling = tiling.for_rows(rows)
     scratch = tiling.scratch(hidden, rows, vocabulary, head.wide)
     spare = tiling.scratch(hidden, rows, vocabulary, head.operands)
@@ -170,12 +170,19 @@ class _Blocks:
     ) -> tuple[SoftmaxStats, Tensor]:
         """Statistics of a block of rows and its part of dhidden; d_weight and d_bias grow."""
         head, kernels = self.head, self.plan.tiles.kernels
+        whole_rows = self.plan.tiles.whole_rows if len(self.slices) == 1 else None
         sums = RowSums.empty(h, len(h), head.wide)
         for columns in self.slices:
             weight = head.weight[columns].to(head.operands)
             z = head.product(h, weight, self.logits[len(h) * columns.start :])
-            kernels.add_to_sums(Tile(z, targets, columns, head, self.spare), sums, self.entropy)
-        stats = sums.close(head.temperature, self.entropy)
+            tile = Tile(z, targets, columns, head, self.spare)
+            if whole_rows is None:
+                kernels.add_to_sums(tile, sums, self.entropy)
+        if whole_rows is None:
+            stats = sums.close(head.temperature, self.entropy)
+        else:
+            stats = SoftmaxStats.empty(h, len(h), head.wide, self.entropy)
+            whole_rows(tile, stats)
         entropy = stats.entropy.contiguous() if self.entropy else None
         _, coef, coef_entropy, _ = loss_of_logps(stats.logps.contiguous(), entropy, policy)
         coefficients = Coefficients(coef, coef_entropy if len(coef_entropy) else None)

@@ -41,15 +41,19 @@ def shrink_triton(monkeypatch) -> None:
     monkeypatch.setattr(triton_launch, "PLAN", plan._replace(tiles=tiles, held=HELD))
 
 
-@pytest.fixture(params=["triton", "torch", "csrc"])
+@pytest.fixture(params=["triton", "torch", "csrc", "csrc, whole rows"])
 def kernel(request, monkeypatch, small_tiles) -> str:
-    """Choose the kernel that serves the ops during the test; on CUDA tensors Triton does."""
+    """Choose the kernel that serves the ops during the test; on CUDA tensors Triton does.
+
+    "csrc, whole rows": a slice has the whole vocabulary.
+    """
     if request.param != "triton":
         if DEVICE != "cpu":
             pytest.skip("on CUDA tensors Triton serves")
         use_torch(monkeypatch)
-    if request.param == "csrc":
-        tiles = CSRC_TILES._replace(tiling=TILING)
+    if "csrc" in request.param:
+        columns = 1024 if "whole" in request.param else TILING.columns
+        tiles = CSRC_TILES._replace(tiling=TILING._replace(columns=columns))
         plan = op.CSRC_PLAN._replace(tiles=tiles, held=HELD)
         monkeypatch.setattr(triton_launch, "fwd", partial(op._forward, plan))
         for name in ("fwd", "bwd", "bwd_into"):
