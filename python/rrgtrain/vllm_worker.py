@@ -86,8 +86,7 @@ class PushedWeights:
     of all tensors that the model holds of this push and those before it (None before the first,
     and where one failed), and the digest of what it computes with at this moment, in vLLM's own
     layout. `held` is None where kernels keep their own packed copy of a weight, as vLLM's for CPUs
-    do; where an adapter was pushed last, it is that of the adapter alone then. `adapters`: it can
-    take one.
+    do; or that of the adapter alone, if one was pushed last. `adapters`: it can take one.
     """
 
     model_runner: Any
