@@ -23,7 +23,7 @@ def add_to_sums(tile: Tile, sums: RowSums, entropy: bool) -> None:
 
 
 def whole_rows(tile: Tile, stats: SoftmaxStats) -> bool:
-    """Write the statistics of rows whose tile has all columns; False where a target is wrong."""
+    """Write the statistics of rows with all columns; False where a target is wrong."""
     tile = _kept_without_cap(tile)
     place = (tile.z, tile.targets.contiguous(), NOTHING, tile.head.temperature)
     return bool(csrc.load().token_logps_cpu(*place, *stats, torch.get_num_threads()) < 0)
