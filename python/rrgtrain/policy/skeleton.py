@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,9 @@ def load_skeleton(
     """Build the model with parameters on the meta device and buffers on `device`.
 
     load: `from_pretrained` with all but the name. `sharding.setup` reads the weights. Returns None,
-    and warns, where tensors cannot be read one by one: another format, or one that transformers
-    changes while it loads. Raises UserError as `load_model`.
+    and warns, where tensors cannot be read one by one: another format, one that transformers
+    changes while it loads, or a head that config.json ties and that differs from the embedding.
+    Raises UserError as `load_model`.
     """
     files = fetch(name, lambda: _safetensors(name))
     shapes = fetch(name, lambda: {k: s for file in files for k, s in _shapes(file).items()})
@@ -41,8 +43,9 @@ def load_skeleton(
     model: Any = None
     if marks:
         model = load_model(name, lambda **options: load(None, state_dict=marks, **options))
+    where = {key: file for file in files for key in _shapes(file)}
     keys = _keys(model, marks) if model is not None else None
-    if keys is None:
+    if keys is None or fetch(name, partial(_tied_in_name_alone, model, keys, where)):
         warnings.warn(
             f"the weights of {name} cannot be read one by one, so each process holds the whole "
             "model while it starts; save them as safetensors by save_pretrained",
@@ -53,7 +56,6 @@ def load_skeleton(
     if any((Path(file).parent / "generation_config.json").is_file() for file in files):
         model.generation_config = fetch(name, lambda: GenerationConfig.from_pretrained(name))
     _empty(model, device)
-    where = {key: file for file in files for key in _shapes(file)}
     unread.mark(model, unread.from_main(_reader(name, keys, where)))
     return model
 
@@ -110,6 +112,21 @@ def _keys(model: nn.Module, marks: Mapping[str, Tensor]) -> dict[str, str] | Non
         return None
     known = {name: key for name, key in keys.items() if key is not None}
     return known if len(known) == len(keys) else None
+
+
+def _tied_in_name_alone(model: Any, keys: Mapping[str, str], where: Mapping[str, str]) -> bool:
+    """Tell if a tied weight has other values in the files: marks are equal, so it was tied."""
+
+    def tensor(key: str) -> Tensor:
+        with safe_open(where[key], framework="pt") as tensors:
+            return tensors.get_tensor(key)
+
+    tied = ((key, keys.get(source)) for key, source in model.all_tied_weights_keys.items())
+    return any(
+        not torch.equal(tensor(key), tensor(source))
+        for key, source in tied
+        if key in where and source is not None
+    )
 
 
 def _empty(model: nn.Module, device: torch.device | str) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from rrgtrain.dist import unread
 from rrgtrain.plan import Setup, machine_of, plan_stage
 from rrgtrain.policy.load import load_policy
 from tests.rrgtrain.common import recipe
@@ -22,6 +24,7 @@ from tests.rrgtrain.dist.test_scale_runs import RUN
 GOOD = ("tiny", "in parts", "text")
 BAD = ("missing", "nan", "shape", "truncated", "another layer")
 SMALL = 1 << 14
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 Found = list[dict[str, Any]]
 
@@ -87,6 +90,20 @@ def test_every_rank_has_the_line_of_one_process(
     alone = told(tiny_directory(), SPOILT[name][0], tmp_path, capfd)
     line = alone.replace(str(tmp_path / "copy"), str(home / name))
     assert [of_rank[f"spoilt, {name}"] for of_rank in found] == [line, line]
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0])
+def test_a_head_is_tied_where_it_is_the_embedding(tmp_path: Path, factor: float) -> None:
+    path = Path(shutil.copytree(tiny_directory(), tmp_path / "policy"))
+    tensors(lambda state: state.update({HEAD: factor * state[EMBEDDING]}))(path)
+    warned = pytest.warns(UserWarning, match="read one by one") if factor != 1.0 else nullcontext()
+    with warned:
+        policy = load_policy(path, unread=True)
+    assert unread.is_marked(policy.model) == (factor == 1.0)
+    head, embedding = policy.backbone.lm_head.weight, policy.language_model.embed_tokens.weight
+    assert (head is embedding) == (factor == 1.0)
+    if factor != 1.0:
+        torch.testing.assert_close(head, factor * embedding, rtol=0, atol=0)
 
 
 def test_a_run_on_a_spoilt_checkpoint_leaves_nothing(tmp_path: Path) -> None:
