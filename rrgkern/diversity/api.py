@@ -56,9 +56,11 @@ def diagnostic_diversity(positive: Tensor) -> Tensor:
         )
     factor, radical, roots = deviations(positive.shape[1])
     device = positive.device
-    tables = (torch.tensor(factor), torch.tensor(radical), torch.tensor(roots, dtype=torch.float64))
     return diagnostic_diversity_op(
-        positive.contiguous().view(torch.uint8), *(table.to(device) for table in tables)
+        positive.contiguous().view(torch.uint8),
+        torch.tensor(factor, device=device),
+        torch.tensor(radical, device=device),
+        torch.tensor(roots, dtype=torch.float64, device=device),
     )
 
 

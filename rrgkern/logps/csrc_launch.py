@@ -13,7 +13,7 @@ from rrgkern.logps.online_softmax import SoftmaxStats, stats_dtype
 from rrgkern.ops import pack
 
 # Stands for a tensor that is absent.
-NOTHING = torch.empty(0)
+NOTHING = torch.empty(0, device="cpu")
 
 
 def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
@@ -29,7 +29,7 @@ def token_logps_fwd(*inputs: Any) -> SoftmaxStats:
 def token_logps_bwd(*inputs: Any) -> Tensor:
     """Serve `rrgkern::token_logps_bwd`."""
     x = pack(FromLogitsBackward, inputs)
-    gradient = torch.empty(x.logits.shape, dtype=x.logits.dtype)
+    gradient = x.logits.new_empty(x.logits.shape)
     _write_gradient(x, gradient)
     return gradient
 

@@ -33,7 +33,7 @@ def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tens
     """Turn the tile into its exponentials, see `cpu_tile.exponentials`."""
     cap(tile)
     slope = _slope(tile)
-    decay = torch.empty(len(tile.z), dtype=tile.z.dtype)
+    decay = tile.z.new_empty(len(tile.z))
     csrc.load().exponentials_cpu(
         *_place(tile), entropy, *_parts(sums), decay, torch.get_num_threads()
     )

@@ -19,9 +19,11 @@ from rrgkern.policy_loss.terms import sampler_bounds, surrogate_numbers
 
 WIDE = (torch.float32, torch.float64)
 # Stands for a tensor that is absent.
-NOTHING = torch.empty(0)
+NOTHING = torch.empty(0, device="cpu")
 # A loss and metrics of each dtype: `empty_like` of them takes less than `new_empty`.
-LIKE = {d: (torch.empty((), dtype=d), torch.empty(len(METRICS), dtype=d)) for d in WIDE}
+LIKE = {
+    d: tuple(torch.empty(size, dtype=d, device="cpu") for size in ((), len(METRICS))) for d in WIDE
+}
 
 
 def launch(*inputs: Any) -> LossOutputs:
@@ -96,4 +98,5 @@ def packed_variant(spec: str) -> Tensor:
             *surrogate_numbers(variant),
         ],
         dtype=torch.float64,
+        device="cpu",
     )

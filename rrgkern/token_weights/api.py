@@ -42,7 +42,8 @@ def tfidf_weights(
     _check("offsets", offsets, (torch.int64,), (-1,), token_ids)
     _check("group_offsets", group_offsets, (torch.int64,), (-1,), token_ids)
     # On the host, for every device: no two libraries agree on the last bit of a logarithm.
-    logs = torch.arange(len(offsets), dtype=torch.float64).log().to(token_ids.device)
+    counts = torch.arange(len(offsets), dtype=torch.float64, device="cpu")
+    logs = counts.log().to(token_ids.device)
     return tfidf_weights_op(
         token_ids.long().contiguous(),
         offsets.contiguous(),

@@ -21,7 +21,7 @@ def grpo_loss_fwd(*inputs: Any) -> LogitsOutputs:
     """Serve `rrgkern::grpo_loss_fwd`: the gradient goes to memory of its own."""
     call, with_gradient = pack(LogitsInputsAnew, inputs)
     shape = call.logits.shape if with_gradient else (0,)
-    return sweep_rows(call, torch.empty(shape, dtype=call.logits.dtype))
+    return sweep_rows(call, call.logits.new_empty(shape))
 
 
 def grpo_loss_fwd_(*inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -40,8 +40,9 @@ def sweep_rows(call: LogitsInputs, gradient: Tensor) -> LogitsOutputs:
     """Write loss, metrics and gradient; `gradient` is fresh memory, the logits, or of size 0."""
     logits, targets, policy, temperature, entropy = call
     dtype = stats_dtype(logits.dtype)
-    loss, metrics = torch.empty((), dtype=dtype), torch.empty(len(METRICS), dtype=dtype)
-    active = torch.empty(targets.numel(), dtype=torch.bool)
+    loss = logits.new_empty((), dtype=dtype)
+    metrics = logits.new_empty(len(METRICS), dtype=dtype)
+    active = logits.new_empty(targets.numel(), dtype=torch.bool)
     wrong = csrc.load().policy_loss_from_logits_cpu(
         *(logits, targets.contiguous(), *policy_arguments(policy), temperature, entropy),
         *(gradient, loss, active, metrics, torch.get_num_threads()),
