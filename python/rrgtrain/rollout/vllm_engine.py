@@ -214,7 +214,8 @@ class VllmEngine:
         Level 1 keeps the weights in host memory, which what does not train needs; where the next
         update brings all of them, level 2 throws them away.
         """
-        if not self._sleeps or self._asleep:
+        # a rank without prompts has woken its weights alone
+        if not self._sleeps or "weights" in self._asleep:
             return
         self._llm.sleep(level=2 if self._outbox.everything else 1)
         self._asleep = {"weights", "kv_cache"}
