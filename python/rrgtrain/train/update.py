@@ -30,9 +30,10 @@ def update(
     """
     settings, loss = run.recipe.rl, run.algorithm.loss
     mark_dirty = run.checkpointer.mark_dirty
+    # with `rl.resample` it was kept until no further prompts are drawn
+    run.sampler.release(run.policy)
     if not is_on_policy(settings, len(batch.groups)):
         batch = with_rollout_logps(run.policy, run.reference, batch, loss, settings)
-    run.sampler.release(run.policy)
     rows, tokens, gap = [], 0, None
     for epoch in range(settings.epochs):
         for part in batch.mini_batches(settings.minibatch, settings, (*key, epoch)):

@@ -17,6 +17,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.train import SamplerWatch
 from rrgtrain.train import gradients as gradients_module
 from rrgtrain.train.loader import PromptLoader
+from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.reference import Reference, reference_of
 from rrgtrain.train.update import is_on_policy, update
 from tests.rrgtrain.common import (
@@ -115,6 +116,18 @@ def test_several_updates_compute_old_and_reference_once(monkeypatch: pytest.Monk
     metrics = run(policy, setting("rl.beta=0.01", "rl.epochs=3"), reference)
     assert (passes.of_policy, passes.of_reference) == (1 + 3, 1)
     assert metrics["ratio_max"] > 1.0 and metrics["kl"] > 0
+
+
+def test_the_sampler_gives_its_memory_back_before_the_first_forward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    policy, forwards = tiny_policy(), []
+    passes = Passes(monkeypatch, policy)
+    monkeypatch.setattr(
+        PolicySampler, "release", lambda self, policy: forwards.append(passes.of_policy)
+    )
+    run(policy, setting("rl.epochs=2"))
+    assert forwards == [0]
 
 
 def test_the_first_of_several_has_the_gradient_of_the_only_one() -> None:
