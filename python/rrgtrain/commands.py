@@ -38,7 +38,7 @@ from rrgtrain.report.table import print_summary
 from rrgtrain.run.alike import require_alike
 from rrgtrain.run.data_check import check_data_set
 from rrgtrain.run.generate import Wish, generate_reports
-from rrgtrain.run.outcome import draw, finish
+from rrgtrain.run.outcome import add_costs, draw, finish
 from rrgtrain.run.replay import replay_batch
 from rrgtrain.run.scorecards import Judge, evaluate_files, score_run
 from rrgtrain.run.select_studies import select
@@ -234,12 +234,15 @@ def evaluation(recipe: Recipe, out: Path) -> None:
         if ranks.is_main():
             judge = Judge(recipe, stages.session.rewards)
         written = stages.evaluate(name)
-        finish(stages, f"evaluation of {name}", {name: (written, None)}, began=began)
+        title = f"evaluation of {name}"
+        summary = finish(stages, title, {name: (written, None)}, began=began)
         stages.session.rewards.spending.leave_to_main()
 
         def scored() -> None:
             card = score_run(judge, {name: written}, out)
             print(f"scorecard: {out / 'scorecard.html'}\n\n{as_text(card)}", end="")
+            if summary is not None:
+                add_costs(stages, summary)
 
         # half an hour is soon over where a language model reads every report
         wait_for_main(scored)

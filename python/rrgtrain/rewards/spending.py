@@ -24,6 +24,7 @@ ENDPOINTS = ("facts", "green")
 COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cost")
 # Seconds of requests whose cost a process that is killed may take with it.
 UNSAVED = 1.0
+COSTS = "The endpoints of the rewards have cost"
 
 
 class Spending:
@@ -58,6 +59,16 @@ class Spending:
         """Sums of this process."""
         return _sums(vars(chat.usage) for chat in self._chats)
 
+    def _total(self) -> dict[str, float]:
+        """Sums of the run, those of other ranks as of the last agreement."""
+        return _sums([self.own(), self._elsewhere])
+
+    def notes(self) -> list[str]:
+        """Word what endpoints have cost, as of the last agreement; empty where none was asked."""
+        if not (total := self._total())["requests"]:
+            return []
+        return [f"{COSTS} {described(total)}{'' if self.priced else '; no prices were given'}."]
+
     def _before_request(self) -> None:
         if time.monotonic() - self._saved_at >= UNSAVED:
             self.save()
@@ -68,7 +79,7 @@ class Spending:
         own = self.own()
         # sums of many small costs are a little off
         if own["cost"] >= self._allowed * (1 - 1e-9):
-            total = _sums([own, self._elsewhere])
+            total = self._total()
             part = ""
             if total["cost"] < self.limit * (1 - 1e-9):
                 part = f" (rank {ranks.rank()} has spent its part; the others may have some left)"

@@ -24,7 +24,7 @@ from rrgtrain.report.sample_collector import SampleCollector
 from rrgtrain.report.samples import AnySample, Sample, read_samples, write_samples
 from rrgtrain.report.summary import Metric, RunSummary, System
 from rrgtrain.report.table import print_summary
-from rrgtrain.rewards.spending import described
+from rrgtrain.rewards.spending import COSTS
 from rrgtrain.run.preflight import validation_split
 from rrgtrain.run.scorecards import run_pairs
 from rrgtrain.run.stages import Stages
@@ -87,7 +87,8 @@ def finish(
     `evaluations` maps systems, in the order of the story, to what they wrote and what they cost.
     """
     rewards = stages.session.rewards
-    spent = rewards.spending.agree() if rewards else {}
+    if rewards:
+        rewards.spending.agree()
     if not ranks.is_main():
         return None
     recipe, run = stages.session.recipe, stages.run
@@ -97,7 +98,10 @@ def finish(
             name: system_of(evaluation, result, recipe.eval.bootstrap)
             for name, (evaluation, result) in evaluations.items()
         },
-        notes=[*_notes(stages, next(iter(evaluations.values()))[0]), *_costs(stages, spent)],
+        notes=[
+            *_notes(stages, next(iter(evaluations.values()))[0]),
+            *(rewards.spending.notes() if rewards else []),
+        ],
         command=redacted(shlex.join(["rrgtrain", *sys.argv[1:]])),
         finished=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         seconds=None if began is None else time.perf_counter() - began,
@@ -114,6 +118,15 @@ def finish(
     print_summary(summary)
     print(f"\nreport: {run.report}")
     return summary
+
+
+def add_costs(stages: Stages, summary: RunSummary) -> None:
+    """Put what endpoints have cost by now into the summary and its page."""
+    costs = stages.session.rewards.spending.notes()
+    if costs:
+        summary.notes = [*(n for n in summary.notes if not n.startswith(COSTS)), *costs]
+        summary.save(stages.run.summary)
+        draw(stages.run, summary)
 
 
 def draw(run: RunDir, summary: RunSummary, out: Path | None = None) -> None:
@@ -168,13 +181,6 @@ def _facts(
     """What FactS read in each system's report of a study; None where it was not asked."""
     read = {name: found.notes.get("facts") for name, (found, _) in evaluations.items()}
     return {name: notes[study] for name, notes in read.items() if notes} or None
-
-
-def _costs(stages: Stages, spent: Mapping[str, float]) -> list[str]:
-    if not spent.get("requests"):
-        return []
-    told = "" if stages.session.rewards.spending.priced else "; no prices were given"
-    return [f"The endpoints of the rewards have cost {described(spent)}{told}."]
 
 
 def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:

@@ -205,6 +205,7 @@ class Judge:
         said = [*notes, f"{TEMPLATE}: {self.settings.template!r} for every study."]
         if named.labeller == "rules":
             said.append("Labels and entities are by rules; they are not CheXbert's or RadGraph's.")
+        said += self.rewards.spending.notes()
         return scorecard(pairs, truth, readings, settings, absent=absent, notes=said), readings
 
     def _reading(

@@ -24,10 +24,12 @@ from rrgtrain.rewards.term_models import open_radcliq
 from rrgtrain.run.scorecards import TEMPLATE, Judge, evaluate_files, score_run
 from rrgtrain.schema import Recipe
 from rrgtrain.train.evaluate import score
+from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgclinical.chexbert import tiny as chexbert
 from tests.rrgclinical.radcliq.tiny import write_folder
 from tests.rrgclinical.radgraph import archives
-from tests.rrgtrain.common import studies
+from tests.rrgtrain.common import OF_PHANTOM, studies
+from tests.rrgtrain.policy.common import tiny_directory
 
 REFERENCES = {
     "a": "The heart is enlarged. Small left pleural effusion.",
@@ -130,6 +132,26 @@ def test_a_limit_is_refused_where_files_are_scored(capsys: pytest.CaptureFixture
     files = ["--predictions", "mine.json", "--references", "truth.json", "--out", "card"]
     line = refused(capsys, *files, "eval.limit=2")
     assert "eval.limit=2 is for checkpoints" in line and not Path("card").exists()
+
+
+def test_what_an_endpoint_has_cost_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving(lambda *_: Reply("no judgement")) as server:
+        prices = "input_price: 1000.0, output_price: 10000.0, concurrency: 1"
+        named = f"{{green: {{endpoint: '{server.url}', model: m, {prices}}}}}"
+        words = ["--predictions", "mine.json", "--out", "files", f"reward.options={named}"]
+        assert scored(*words) == 0
+        asked = len(server.asked)
+        words = ["--from", str(tiny_directory()), "--out", "run", *words[-1:], *OF_PHANTOM]
+        words += ["eval.max_new_tokens=4", "eval.limit=1", "policy.prompt=short"]
+        assert main(["eval", *words, *FAST]) == 0
+        of_run = len(server.asked) - asked
+    for path, count in (("files/metrics.json", asked), ("run/summary.json", of_run)):
+        (note,) = [n for n in json.loads(Path(path).read_text())["notes"] if "endpoints" in n]
+        assert count and note.startswith(
+            f"The endpoints of the rewards have cost {0.2 * count:.4g} ({count} requests"
+        )
+    assert f"({of_run} requests" in Path("run/report.html").read_text()
 
 
 def test_missing_predictions_stop_or_count_as_empty(capsys: pytest.CaptureFixture[str]) -> None:
