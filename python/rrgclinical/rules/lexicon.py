@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from rrgclinical.rules.anatomy import PREDICATES, SUBJECTS
@@ -18,6 +18,7 @@ from rrgclinical.rules.cues import (
     ZONES,
     Cue,
 )
+from rrgclinical.rules.spelling import Spelling
 from rrgclinical.rules.trie import PhraseTable, expand, phrases_of
 
 VALUES: dict[Cue, tuple[str, ...]] = {
@@ -25,6 +26,8 @@ VALUES: dict[Cue, tuple[str, ...]] = {
     Cue.ZONE: ZONES,
     Cue.SEVERITY: SEVERITIES,
 }
+
+_CACHE_WORDS = 1 << 16
 
 _TOKEN = re.compile(r"[^\W_]+|[,;:()/?]")
 # "isn't" is "is" and "not"
@@ -84,17 +87,29 @@ def phrase_table() -> PhraseTable:
 
 
 def find_events(sentence: str) -> list[Event]:
-    """The phrases of `sentence` in order."""
+    """The phrases of `sentence` in order, and its end."""
     table = phrase_table()
     lowered = _lower(sentence)
     contracted = any(mark in lowered for mark in _NOT)
     matches = list((_TOKEN_OR_NOT if contracted else _TOKEN).finditer(lowered))
     lemma = table.lemma
-    words = [lemma.get(match.group()) for match in matches]
-    return [
+    words = [lemma.get(word := match.group()) or _misspelt(word) for match in matches]
+    events = [
         Event(roles, first, last, matches[first].start(), matches[last - 1].end())
         for roles, first, last in table.find(words)
     ]
+    count, length = len(words), len(sentence)
+    return [*events, Event((Role(Cue.END),), count, count, length, length)]
+
+
+@cache
+def _spelling() -> Spelling:
+    return Spelling(phrase_table().lemma)
+
+
+@lru_cache(maxsize=_CACHE_WORDS)
+def _misspelt(word: str) -> str | None:
+    return _spelling().lemma(word)
 
 
 def _attribute_phrases() -> Iterator[tuple[Cue, int, str]]:
