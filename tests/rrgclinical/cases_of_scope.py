@@ -479,7 +479,7 @@ Pulmonary vascularity is increased, heart size is normal. | CM-
 Increased heart size and pulmonary vascularity. | CM+
 Increased pulmonary vascularity, normal heart size. | CM-
 Increased interstitial markings, heart size normal. | LO+ CM-
-Interstitial markings are prominent, heart size is normal. | CM-
+Interstitial markings are prominent, heart size is normal. | LO+ CM-
 Prominent pulmonary vasculature with normal heart size. | CM-
 Enlarged pulmonary arteries and normal heart. | CM-
 Normal heart, enlarged aorta. | CM-

@@ -10,9 +10,10 @@ from rrgclinical.labels import SUPPORT_DEVICES
 from rrgclinical.rules.__main__ import main
 from tests.rrgclinical.cases import cases
 from tests.rrgclinical.cases_of_scope import scope_cases
+from tests.rrgclinical.cases_of_wording import wording_cases
 
 LABELLER = build_labeller("rules")
-SENTENCES = [*cases(), *scope_cases()]
+SENTENCES = [*cases(), *scope_cases(), *wording_cases()]
 
 
 def label(text: str) -> dict[int, int]:

@@ -62,7 +62,7 @@ SUBJECTS: tuple[Subject, ...] = (
         cardiomediastinum, cardiomediastinal, cardiomediastinal silhouette|contour|size|structure,
         cardio mediastinal silhouette|contour|size|structure?,
         cardiomediastinal silhouette and contour, cardiomediastinal size and contour,
-        cardiomediastinal shadow|border|outline
+        cardiomediastinal shadow|border|outline, cardiothymic silhouette|shadow|contour?
         """,
     ),
     _subject(
@@ -108,7 +108,11 @@ SUBJECTS: tuple[Subject, ...] = (
     ),
     _subject(
         "lung",
-        {"normal": "-interstitial markings", "large": "+interstitial markings"},
+        {
+            "normal": "-interstitial markings",
+            "large": "+interstitial markings",
+            "coarse": "+interstitial markings",
+        },
         """
         interstitial|bronchovascular|reticular|bronchial marking|pattern, interstitium,
         lung|pulmonary|peribronchial marking, interstitial lung|pulmonary? marking
@@ -191,6 +195,10 @@ PREDICATES: dict[str, str] = {
         enlarged, enlargement, large, widened, widening, wide, dilated, dilatation, dilation, big,
         increased, prominence, slightly|mildly|minimally|moderately|markedly|severely increased,
         grossly|massively enlarged
+    """,
+    "coarse": """
+        coarse, coarsened, accentuated, irregular, thickened, prominent, abnormal, chronic,
+        chronic appearing, chronically increased
     """,
     "borderline": """
         borderline, borderline enlarged|large|enlargement|prominent, borderline in? size

@@ -15,7 +15,7 @@ from rrgclinical.rules.scopes import Scopes
 _CACHE_SENTENCES = 1 << 16
 _ATTRIBUTIVE = 2
 """Tokens allowed between a predicate and the structure after it ("clear, expanded lungs")."""
-_LIST = 3
+_LIST = 4
 """Tokens allowed between structures that share a predicate ("heart size and the hila")."""
 _LOCATIVE = 3
 """Tokens between a preposition and the structure it makes a place ("in the left lung")."""
@@ -177,6 +177,10 @@ _HANDLERS = {
     Cue.FINITE: None,
     Cue.ADVICE: _Reader._advice,
     Cue.PURPOSE: _Reader._purpose,
+    Cue.SETTING: _Reader._setting,
+    Cue.SIGN: _Reader._sign,
+    Cue.DOUBTED_AT_END: _Reader._doubted_at_end,
+    Cue.END: None,
 }
 
 

@@ -246,13 +246,15 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         SIDED,
         states="Support Devices",
         phrases="""
-            tube, balloon pump, valve replacement|prosthesis, lvad, hardware, line and tube,
+            tube, balloon pump, iabp, ivc|cava filter, septal? occluder,
+            valve replacement|prosthesis, lvad, hardware, line and tube,
             prosthetic|mechanical|aortic|mitral|bioprosthetic valve, stent, generator,
             tube and line, fixation|orthopedic|spinal hardware|plate|device|screw|rod,
             spinal|cervical|lumbar|thoracic fusion, anterior cervical fusion, arthroplasty,
             cardiac|implanted|support|monitoring device|apparatus|equipment|line, stimulator,
             cannula, vagal nerve stimulator, anchor, shunt catheter|tubing, embolization coil,
-            ekg|ecg lead, loop recorder, external? cardiac? monitor lead, cardiac monitor,
+            ekg|ecg lead, loop recorder, external? cardiac? monitor|monitoring|telemetry lead,
+            cardiac monitor,
             bone anchor, internal fixation, prosthesis, implant
         """,
     ),

@@ -41,6 +41,10 @@ class Cue(IntEnum):
     FINITE = 26
     ADVICE = 27
     PURPOSE = 28
+    SETTING = 29
+    SIGN = 30
+    DOUBTED_AT_END = 31
+    END = 32
 
 
 CUES: dict[Cue, str] = {
@@ -75,7 +79,8 @@ CUES: dict[Cue, str] = {
     Cue.NEGATE_EITHER: "now? resolved, now? cleared, absent, unlikely",
     # Doubt in the same two directions.
     Cue.DOUBT_EITHER: """
-        possible, probable, suspected, questionable, questioned, equivocal, doubtful
+        possible, probable, suspected, questionable, questioned, equivocal, doubtful,
+        if present|any|real
     """,
     # Doubt what follows.
     Cue.DOUBT: """
@@ -88,11 +93,11 @@ CUES: dict[Cue, str] = {
         not exclude, not excluded, exclude, apparent, maybe, possibility|likelihood of,
         raise|raises|raising the? question|possibility|suspicion|concern of|for,
         could not exclude, unable|impossible to exclude, not possible to exclude,
-        in the|an? appropriate|correct|right|proper clinical setting|context|scenario,
-        cannot be certain, indeterminate for, differential, to suggest, consideration include,
+        cannot be certain, unclear|uncertain whether|if, indeterminate for, differential,
+        to suggest, consideration include,
         is|are? thought|felt|believed|favored to represent|be|reflect|indicate,
         presumed to represent|be|reflect, more likely than,
-        favored over,
+        is|are? favored over, doubt,
         differential diagnosis? includes|considerations?, would be, versus less likely,
         can be seen with|in, either
     """,
@@ -108,13 +113,13 @@ CUES: dict[Cue, str] = {
         has|have resolved|cleared, has|have been removed|resolved, was|were removed,
         has|have completely|since|now|essentially|fully|subsequently resolved|cleared, ruled out,
         complete? interval? resolution, none,
-        removal, has|have not developed|occurred|recurred|accumulated, is|are absent,
+        removal, has|have not developed|occurred|recurred|accumulated|reaccumulated, is|are absent,
         is|are unlikely, is|are excluded, is|are resolved, felt|thought|considered unlikely,
-        is|are less|not|very|felt? likely, has|have disappeared, is|are gone, not suspected,
+        is|are less|not likely, has|have disappeared, is|are gone, not suspected,
         not apparent, is|are ruled out, not observed|found|suggested, resolved since,
         is|are felt|thought|considered less likely, is|are felt|thought to be less likely|unlikely,
         not shown|confirmed|revealed|discernible|appreciable, is|are very|highly unlikely,
-        has|have been excluded|resected|evacuated, has|have regressed|vanished
+        has|have been excluded|resected|evacuated|drained, removed, has|have regressed|vanished
     """,
     # Doubt what precedes.
     Cue.DOUBTED_BEFORE: """
@@ -122,17 +127,25 @@ CUES: dict[Cue, str] = {
         cannot be completely|entirely|totally|definitely|confidently|reliably|fully excluded|ruled,
         cannot be absolutely|certainly|definitively|radiographically excluded|ruled,
         can|could not be completely|entirely|definitely excluded|ruled, could not be excluded,
-        not be excluded|ruled out?, is|are favored|preferred, more likely than, favored over,
-        in the|an? appropriate|correct|right|proper clinical setting|context|scenario,
-        not entirely|completely excluded, is|are not excluded, is|are possible, is|are suspected,
-        is|are questioned, is|are questionable, is|are likely, is|are probable,
+        not be excluded|ruled out?, is|are favored|preferred, more likely than,
+        is|are? favored over,
+        may|might|could|can account|explain|cause|contribute|contributing for|to?,
+        may|might|could|can be responsible|contributing|contributory|accounting for|to?,
+        not entirely|completely|clearly|definitely|definitively|fully excluded|ruled,
+        is|are not excluded, is|are possible, is|are suspected,
+        is|are questioned, is|are questionable, is|are probable,
+        is|are? likely present|there,
         may|might|could be present|seen|considered, is|are considered,
-        is|are not entirely|completely excluded, should be considered|excluded,
+        should|must be considered|excluded,
         difficult|hard to exclude,
         difficult|hard to entirely|completely exclude, impossible|unable to exclude,
         is|are in the differential, is|are a possibility|consideration, would be difficult,
         is|are difficult|hard to exclude, would be a? possibility|consideration
     """,
+    # Doubt what precedes where nothing follows ("effusion is likely."), what follows elsewhere.
+    Cue.DOUBTED_AT_END: "is|are very|most|felt|thought|considered? likely",
+    # Doubt what follows, and the diagnoses that precede.
+    Cue.SETTING: "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
     # An examination is asked for; "to exclude pneumonia" behind it is its purpose.
     Cue.ADVICE: """
         recommend, recommended, recommendation, recommending, advise, advised, advisable, helpful,
@@ -145,7 +158,7 @@ CUES: dict[Cue, str] = {
         history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
         indication, clinical concern for, if there is|are, if clinical, screening for,
         rule out history, risk of, risk for, treated for, known history of, workup for|of,
-        symptom|sign of, suspicion for, sensitive|insensitive|sensitivity|specific in|for|to|than,
+        symptom of, suspicion for, sensitive|insensitive|sensitivity|specific in|for|to|than,
         better|best|superior|preferred|suited for, modality|study|test of choice for,
         detection of, detect, detecting, to evaluate|assess|detect,
         in|for evaluating|assessing|characterizing, if,
@@ -157,8 +170,11 @@ CUES: dict[Cue, str] = {
         if concern for, treatment of|for, if clinically|there, sequela|sequelae of prior|old?,
         surveillance for, correlate for, monitoring for, assessment for|of, reason for,
         correlate|correlation clinically? for|with, clinical correlation for, may|could obscure,
-        clinically correlate for
+        clinically correlate for, indication|history|hx|information :,
+        reason for exam|examination|study :
     """,
+    # Nothing is asserted where it opens the sentence ("signs of infection should be sought").
+    Cue.SIGN: "sign of",
     # A new statement begins.
     Cue.BREAK: """
         but, however, although, though, except, except for, aside from, apart from, other than,
@@ -167,12 +183,13 @@ CUES: dict[Cue, str] = {
     # Denial and doubt end, and what follows may still speak of what came before.
     Cue.RESET: """
         with, otherwise, where, in addition, additionally, since, besides, associated with, given,
-        which
+        which, after, following
     """,
     # Denial ends, doubt goes on: "may be secondary to".
     Cue.CAUSE: """
         secondary to, due to, because of, related to, caused by, resulting from,
-        this|these is|are, attributed|attributable to
+        this|these is|are, attributed|attributable to,
+        with superimposed|coexisting|concomitant|concurrent|underlying|postobstructive
     """,
     # After a comma or "and", these begin a statement of its own.
     Cue.ASSERT: """
@@ -221,24 +238,31 @@ CUES: dict[Cue, str] = {
         prior|old|previous|remote|past infectious|inflammatory process|disease|change|insult,
         old|past|chronic infection, prior|old|previous|remote infection or inflammation,
         neck|axillary|paraspinal|hepatic|liver|splenic|skin mass|lesion,
+        neck|shoulder|humeral|abdominal|breast|vertebral|sclerotic density|opacity,
+        density|opacity|nodule|mass in|within|over the? left|right? neck|shoulder|abdomen|breast,
+        density|opacity|nodule|mass in|within|over the? left|right? humerus|axilla|soft tissue,
         no change exam, bowel|abdominal mass|air,
         has|have? nearly|almost|largely|partially|mostly|incompletely resolved|cleared,
         almost|nearly completely resolved|cleared, not completely? resolved|cleared, heart rate,
-        near complete interval? resolution|clearing of?, heart disease,
+        near|nearly|almost complete interval? resolution|clearing of?, heart disease,
+        has|have cleared|resolved substantially|considerably|significantly|partially|mostly|largely,
         partial|incomplete|some|continued|further|ongoing|gradual interval? resolution|clearing of?,
         not seen|present|identified|visualized|noted|evident|demonstrated previously|before,
         not seen|present|identified|visualized|noted|evident on|in the? prior|previous|comparison,
         not definitely|clearly|well seen|appreciated|identified on|in the? prior|previous,
         not definitely|clearly|well? seen|visualized|identified|appreciated on the? lateral|frontal,
         not previously seen|present|identified|visualized|noted|evident|described,
-        respiratory|renal|hepatic|hardware|treatment failure,
+        respiratory|renal|hepatic|hardware|treatment failure, joint|knee effusion,
         non specific, accounting|allowing|adjusting for technical? factors?,
         without a|any? comparison|prior|previous|contrast,
         in the absence of, absence of prior|previous|comparison,
         left|right heart border|margin, heart border, dr, may of, not limited, costal cartilage,
         bone density|island|mineralization,
         no additional|further imaging|evaluation|views|followup, cardiac apex|border,
-        aortic valve, aortic valve disease, bone scan, breast mass|shadow|tissue, mediastinal fat,
+        aortic|mitral valve? annular|annulus? calcification|disease|stenosis, bone scan,
+        lead|wire|hardware|catheter fracture, sternal|sternotomy wire fracture,
+        fracture of the? lead|wire|hardware|catheter|sternal|sternotomy wire?,
+        breast implant|prosthesis, breast mass|shadow|tissue, mediastinal fat,
         thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma,
         soft tissue edema|oedema|mass|density|nodule, laryngeal|subcutaneous edema|oedema,
         peripheral|extremity|leg|bone|marrow|mucosal|cerebral edema|oedema,

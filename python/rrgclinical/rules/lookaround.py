@@ -47,6 +47,11 @@ def or_follows(events: Sequence[Event], index: int) -> bool:
     return False
 
 
+def grades(event: Event) -> bool:
+    """True when `event` says how severe the next finding is, and nothing else."""
+    return _cues(event) == {Cue.SEVERITY}
+
+
 def looks_back(events: Sequence[Event], index: int) -> bool:
     """Tell whether a cue applies to a finding before it ("effusion suspected").
 
@@ -66,6 +71,14 @@ def looks_back(events: Sequence[Event], index: int) -> bool:
         if not cues & {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, *_ATTRIBUTES}:
             return False
     return False
+
+
+def ends_segment(events: Sequence[Event], index: int) -> bool:
+    """True when no word follows the event at `index` in its segment."""
+    follower = events[index + 1]
+    return follower.first == events[index].last and bool(
+        _cues(follower) & {*_SEGMENT_ENDS, Cue.END}
+    )
 
 
 def modifies_what_follows(events: Sequence[Event], index: int) -> bool:

@@ -66,7 +66,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         phrases="""
             scar, scarring, fibrotic scar|scarring|band, parenchymal|pulmonary? scar|scarring,
-            cicatrix, cicatrization, fibronodular scarring|change|disease
+            cicatrix, cicatrization,
+            fibronodular scarring|change|disease|thickening|opacity|density?
         """,
     ),
     finding(
@@ -86,7 +87,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             tumour, carcinoma, malignancy, metastasis, metastatic disease|lesion|focus|process,
             lump, bronchogenic carcinoma, lung cancer, coin lesion, cavitation, cavity,
             neoplastic process|disease|lesion, cancer, lung|pulmonary cyst, micronodule,
-            calcified|calcific lung|pulmonary? nodule, fibronodular, granulomatous nodule
+            calcified|calcific lung|pulmonary? nodule, granulomatous nodule
         """,
     ),
     finding(
@@ -193,7 +194,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             atelectatic, lung|lobar|lobe|segmental collapse, collapse, collapsed, atelectases,
             subsegmental|discoid|platelike|linear|streaky|bandlike atelectasis,
             plate like atelectasis, platelike|discoid opacity|density, microatelectasis,
-            lobe volume loss
+            lobe volume loss,
+            volume loss in|of|within the? left|right? upper|middle|lower lobe
         """,
     ),
     finding(
@@ -244,7 +246,9 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             effusion layering, fissural|loculated fluid, pleural collection,
             fluid in|within the? minor|major|right|left|oblique|horizontal? fissure,
             fluid in|within|at the? posterior|lateral|left|right? costophrenic angle|sulcus|recess,
-            fluid is? seen|noted|present in|within the? minor|major|right|left? fissure
+            fluid is? seen|noted|present|tracking|extending in|within|along the?
+            minor|major|right|left? fissure,
+            fluid track|extend|layer in|into|within|along the? minor|major|right|left? fissure
         """,
     ),
     finding(
@@ -278,7 +282,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         disease=True,
         phrases="""
             emphysema, emphysematous change|lung|disease?, copd, bulla, bullae, bullous disease,
-            chronic obstructive pulmonary|lung? disease, bullous emphysema|change, bleb
+            chronic? obstructive pulmonary|lung|airway? disease, bullous emphysema|change, bleb
         """,
     ),
     finding(

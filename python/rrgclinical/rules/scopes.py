@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from rrgclinical.labels import ClassId
+from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event, Role
-from rrgclinical.rules.lookaround import looks_back, opens_statement, or_follows
+from rrgclinical.rules.lookaround import (
+    ends_segment,
+    grades,
+    looks_back,
+    opens_statement,
+    or_follows,
+)
 from rrgclinical.rules.mention import Draft
 
 _NEXT = 3
@@ -19,11 +26,11 @@ class Scopes:
     token; `doubted` is where the doubt began, `advice` says that an examination is asked for.
     `clause`, `comma`, `before` (the comma before that) and `split` (an "and" behind a verb) are
     where, among the drafts, a cue that looks back stops; `joined` says that an "and" or "or"
-    carries it past the comma. `finding`, `verb`, `parted` (a comma or "with"), `joint` (an "and"),
-    `denial` and `last_or` (an "or" between what it denies) are the tokens where the last of each
-    began. `pending` are predicates waiting for structures. `pool` are
-    attributes not yet given; they go to the next finding or, `after` a preposition, to the
-    `anchor` before it.
+    carries it past the comma, `aside` that nothing was named between the last two. `finding`,
+    `verb`, `parted` (a comma or "with"), `joint` (an "and"), `denial` and `last_or` (an "or"
+    between what it denies) are the tokens where the last of each began. `pending` are predicates
+    waiting for structures. `pool` are attributes not yet given; they go to the next finding or,
+    `after` a preposition, to the `anchor` before it.
     """
 
     def __init__(self, events: list[Event]) -> None:
@@ -34,7 +41,7 @@ class Scopes:
         self.finding = self.verb = self.parted = self.joint = -1
         self.denial = self.last_or = -1
         self.clause = self.comma = self.before = self.split = 0
-        self.joined = False
+        self.joined = self.aside = False
         self.versus: int | None = None
         self.pending: list[tuple[str, Event]] = []
         self.pool: list[tuple[Cue, int]] = []
@@ -88,8 +95,12 @@ class Scopes:
     def _unasserted(self, index: int, event: Event, role: Role) -> None:
         self.unasserted = True
 
+    def _sign(self, index: int, event: Event, role: Role) -> None:
+        if index == 0:
+            self.unasserted = True
+
     def _negated_before(self, index: int, event: Event, role: Role) -> None:
-        self._deny(self._reach())
+        self._deny(self._reach_back())
 
     def _deny(self, drafts: list[Draft]) -> None:
         for draft in drafts:
@@ -97,11 +108,26 @@ class Scopes:
         self.negate_until = -1
 
     def _doubted_before(self, index: int, event: Event, role: Role) -> None:
-        _weaken_all(self._reach())
+        _weaken_all(self._reach_back())
+
+    def _doubted_at_end(self, index: int, event: Event, role: Role) -> None:
+        if ends_segment(self.events, index):
+            _weaken_all(self._reach_over_comma())
+        else:
+            self._doubt(index, event, role)
+
+    def _setting(self, index: int, event: Event, role: Role) -> None:
+        _weaken_all([draft for draft in self._reach() if CONCEPTS[draft.concept].disease])
+        self._doubt(index, event, role)
 
     def _reach(self) -> list[Draft]:
         low = self.clause if self.joined else max(self.clause, self.comma)
         return self._told_since(self.split if low < self.split < len(self.drafts) else low)
+
+    def _reach_back(self) -> list[Draft]:
+        """What `_reach` finds, past an aside that names nothing ("X, seen on CT, is gone")."""
+        aside = self.aside and self.comma == len(self.drafts)
+        return self._reach_over_comma() if aside else self._reach()
 
     def _told_since(self, low: int) -> list[Draft]:
         return [draft for draft in self.drafts[low:] if draft.status != ClassId.BLANK]
@@ -127,7 +153,8 @@ class Scopes:
         closed = self.negate and (self.verb > self.finding >= 0 or self.finding > self.last_or >= 0)
         self._end_statement(index, closed)
         self._place()
-        if self.comma < len(self.drafts):
+        self.aside = self.comma == len(self.drafts)
+        if not self.aside:
             self.before, self.comma = self.comma, len(self.drafts)
         self.parted = event.first
         self.joined = False
@@ -171,7 +198,8 @@ class Scopes:
         if not (closed or opens_statement(self.events, index + 1)):
             return
         self.pending = []
-        if self.negate and or_follows(self.events, index + 1):
+        listed = self.negate or (self.doubt and grades(self.events[index + 1]))
+        if listed and or_follows(self.events, index + 1):
             return
         self.negate = self.doubt = self.unasserted = False
 
