@@ -27,6 +27,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest
+from rrgtrain.run.alike import require_same_data
 from rrgtrain.run.preflight import held_back, require_sampling, split_of
 from rrgtrain.run.session import (
     SERVED,
@@ -77,6 +78,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
             broken = broken_images(recipe)
             with nodes.first_here():
                 studies = open_data(recipe, out, broken)
+            require_same_data(studies)
             train = training_subset(recipe, split_of(studies, "train"), rewards.labeller)
         if ranks.is_main():
             dump_config(recipe, run.config)
