@@ -25,6 +25,9 @@ inline void check_tensor(const tvm::ffi::TensorView& tensor, const char* name,
 
 template <typename T>
 T* data(const tvm::ffi::TensorView& tensor) {
+  if (tensor.data_ptr() == nullptr && tensor.numel() > 0) {
+    TVM_FFI_THROW(ValueError) << "a tensor of shape " << tensor.shape() << " has no memory";
+  }
   return reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + tensor.byte_offset());
 }
 

@@ -45,7 +45,8 @@ class TiedSequences {
           policy_.old_logps == nullptr || injected ? logp : at(policy_.old_logps, t);
       const double ratio = difference(logp, behaviour);
       double correction = 0;
-      if (policy_.sampler != nullptr && !injected) {
+      const bool corrected = policy_.sampler != nullptr && !injected;
+      if (corrected) {
         correction = difference(behaviour, at(policy_.sampler, t));
         // NaN: the engine has no value for this token.
         if (correction != correction) correction = 0;
@@ -53,8 +54,9 @@ class TiedSequences {
       ratios += ratio;
       corrections += correction;
       if (policy_.variant.surrogate == Surrogate::kVespo) {
-        weights += clamped(ratio, -kLogRatioLimit, kLogRatioLimit) +
-                   clamped(log_of_factor(correction), kVespoFloor, kLogRatioLimit);
+        weights += clamped(ratio, -kLogRatioLimit, kLogRatioLimit);
+        // Without a correction the bounds bound nothing, those that leave out 1 included.
+        if (corrected) weights += clamped(log_of_factor(correction), kVespoFloor, kLogRatioLimit);
       }
       count += 1;
     }

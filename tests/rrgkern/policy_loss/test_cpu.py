@@ -244,6 +244,30 @@ def test_what_watches_gets_the_op(csrc_serves) -> None:
     torch.func.vmap(lambda x: seen.append(dispatch.direct(policy_loss_fwd, x)) or x)(logps)
     assert seen == [policy_loss_fwd]
     assert dispatch.direct(policy_loss_fwd, logps.to("meta")) is policy_loss_fwd
+    assert dispatch.direct(policy_loss_fwd, torch._neg_view(logps)) is policy_loss_fwd
+
+
+def test_a_lazily_negated_tensor_is_read_with_its_sign(csrc_serves) -> None:
+    data = batch(0, dtype=torch.float32, device="cpu")
+    negated = {name: torch._neg_view(-getattr(data, name)) for name in ("old", "ref", "scale")}
+    assert torch.equal(call(data, **negated).loss, call(data).loss)
+
+
+def test_a_tensor_without_memory_is_refused(csrc_serves) -> None:
+    data = batch(0, dtype=torch.float32, device="cpu")
+    with pytest.raises(ValueError, match="has no memory"):
+        call(data, logps=torch._efficientzerotensor(len(data.logps)))
+
+
+@pytest.mark.parametrize("sampler", [True, False])
+@pytest.mark.parametrize("mode", ["truncate", "mask"])
+@pytest.mark.parametrize("bounds", [(None, 0.5), (2.0, 3.0)])
+def test_vespo_corrects_only_what_the_engine_sampled(isa, sampler, mode, bounds) -> None:
+    data = batch(6, sampler=sampler, device="cpu")
+    spec = PolicyLoss("vespo", sampler_mode=mode, sampler_min=bounds[0], sampler_max=bounds[1])
+    want = policy_loss_reference(*data.arguments(spec))
+    for part, of_reference in zip(serve(data, spec), want, strict=True):
+        torch.testing.assert_close(part, of_reference, rtol=1e-12, atol=1e-14)
 
 
 def test_opcheck_on_csrc(csrc_serves) -> None:
