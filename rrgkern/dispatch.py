@@ -129,8 +129,11 @@ def direct(op: CustomOpDef, *tensors: Tensor | None) -> Callable[..., Any]:
     """
     if torch.compiler.is_compiling():
         return op
+    if not PLAIN.issuperset(map(type, tensors)):
+        return op
     for x in tensors:
-        if x is not None and (type(x) not in PLAIN or not x.is_cpu):
+        # The dispatcher also negates a lazily negated tensor before a kernel reads its memory.
+        if x is not None and (not x.is_cpu or _is_negated(x)):
             return op
     if _modes() or _functorch_level() is not None:
         return op
@@ -138,8 +141,9 @@ def direct(op: CustomOpDef, *tensors: Tensor | None) -> Callable[..., Any]:
     return op if kernel is None else kernel.direct or op
 
 
-PLAIN = (Tensor, torch.nn.Parameter)
+PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
 # By names of this module: looking them up takes as long as calling them.
+_is_negated = Tensor.is_neg
 _modes = torch._C._len_torch_dispatch_stack
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 

@@ -74,7 +74,7 @@ def _backward_to_logits(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *
     coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
     if coefficients is None:
         return gradients(FromLogits)
-    backward = direct(token_logps_bwd, coefficients.coef, logits)
+    backward = direct(token_logps_bwd, *coefficients, logits)
     gradient = backward(*coefficients, logits, targets, *stats, ctx.temperature)
     return gradients(FromLogits, logits=gradient)
 
@@ -165,7 +165,7 @@ def _gradients_of_head(
     coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
     if coefficients is None:
         return gradients(FromHidden)
-    backward = direct(linear_token_logps_bwd, coefficients.coef, hidden, weight)
+    backward = direct(linear_token_logps_bwd, *coefficients, hidden, weight, bias)
     returned = backward(
         *(*coefficients, hidden, weight, bias, targets, *stats),
         *(ctx.temperature, ctx.softcap, *needs),

@@ -113,6 +113,9 @@ def loss_as_passed(
 
     None where the op must serve, or where an argument is wrong or has to be converted first.
     """
+    advantages, offsets, scale = others[:3]
+    if logps is None or advantages is None or offsets is None or scale is None:
+        return None
     if direct(policy_loss_fwd, logps, entropy, *others) is policy_loss_fwd:
         return None
     outputs = csrc_launch.as_passed(logps, entropy, others, spec)

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from rrgkern import csrc
+from rrgkern import csrc, linear_token_logps, token_logps
 from rrgkern.logps import csrc_launch
 from rrgkern.logps.inputs import FromLogits
 from rrgkern.logps.reference import softmax_stats_reference
@@ -186,3 +186,16 @@ def test_a_fresh_gradient_lies_in_huge_pages():
         if first < begin + gradient.nbytes and begin < last:
             kib += int(re.search(r"AnonHugePages:\s+(\d+) kB", area).group(1))
     assert kib >= 0.7 * gradient.nbytes / 1024
+
+
+@pytest.mark.parametrize("parts", [(-1, 1), (1, -1)])
+def test_a_lazily_negated_gradient_from_above_has_its_sign(parts):
+    logits, targets, above = torch.randn(4, 6, requires_grad=True), torch.arange(4), torch.randn(4)
+    negated = [torch._neg_view(above) if sign < 0 else above for sign in parts]
+    for output in (
+        lambda: token_logps(logits, targets, entropy=True),
+        lambda: linear_token_logps(logits, torch.eye(6), targets, entropy=True),
+    ):
+        (lazy,) = torch.autograd.grad(output(), logits, negated)
+        (want,) = torch.autograd.grad(output(), logits, [sign * above for sign in parts])
+        assert torch.equal(lazy, want)
