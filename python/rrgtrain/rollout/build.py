@@ -9,6 +9,7 @@ from rrgtrain.rollout.engine import RolloutEngine
 from rrgtrain.rollout.transformers_engine import TransformersEngine
 from rrgtrain.rollout.vllm_engine import VllmEngine, require_vllm
 from rrgtrain.rollout.vllm_server import VllmServerEngine
+from rrgtrain.rollout.weights import require_pushable
 from rrgtrain.schema import Recipe
 
 
@@ -27,9 +28,12 @@ def require_engine(recipe: Recipe, directory: Path) -> None:
 def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
     """Build the engine of `rollout.engine`; what vLLM reads of the policy goes to `directory`.
 
-    Raises UserError where vLLM is not installed, or no server answers.
+    Raises UserError where vLLM is not installed, or no server answers, or it cannot take the
+    policy's adapter.
     """
     settings = recipe.rollout
+    if settings.engine != "transformers":
+        require_pushable(policy)  # the ranks gather together while they push
     if settings.engine == "vllm":
         return VllmEngine(
             policy,

@@ -114,6 +114,16 @@ def checkpoint_tensors(policy: Policy) -> dict[str, Tensor]:
         return _tensors(policy, _state(policy.backbone).keys(), merged=True)
 
 
+def require_pushable(policy: Policy) -> None:
+    """Raise UserError for an adapter that replaces whole modules."""
+    for name, module in policy.backbone.named_modules():
+        if isinstance(module, ModulesToSaveWrapper):
+            raise UserError(
+                f"the adapter keeps a whole copy of {name} (modules_to_save), which cannot be "
+                "merged for vLLM; use rollout.engine=transformers"
+            )
+
+
 def adapter_config(policy: Policy) -> dict[str, Any]:
     """The adapter's configuration as peft writes it; empty for a policy without one."""
     configs = getattr(policy.model, "peft_config", {})
@@ -220,12 +230,8 @@ def _tensors(policy: Policy, own: Collection[str], *, merged: bool) -> dict[str,
     """The parameters and buffers `own` of the backbone by their names in a checkpoint."""
     backbone: Any = policy.backbone
     adapted: dict[str, Tensor] = {}
+    require_pushable(policy)
     for name, module in backbone.named_modules():
-        if isinstance(module, ModulesToSaveWrapper):
-            raise UserError(
-                f"the adapter keeps a whole copy of {name} (modules_to_save), which cannot be "
-                "merged for vLLM; use rollout.engine=transformers"
-            )
         if merged and isinstance(module, LoraLayer) and f"{name}.base_layer.weight" in own:
             adapted.update({f"{name}.{key}": value for key, value in _merged(module).items()})
     tied = bool(policy.text_config.tie_word_embeddings)

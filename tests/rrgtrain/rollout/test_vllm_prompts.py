@@ -14,9 +14,16 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import RolloutEngine, VllmEngine, VllmServerEngine, checkpoint_tensors
+from rrgtrain.rollout import (
+    RolloutEngine,
+    VllmEngine,
+    VllmServerEngine,
+    build_engine,
+    checkpoint_tensors,
+)
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train.reference import reference_of
+from tests.rrgtrain.common import recipe
 from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 from tests.rrgtrain.rollout import stub_vllm
 from tests.rrgtrain.rollout.served import Served
@@ -111,9 +118,16 @@ def test_the_merge_rounds_once() -> None:
     assert found[kept].data_ptr() == own.data_ptr(), "what is not adapted is not copied"
 
 
-def test_an_adapter_with_modules_of_its_own_is_refused() -> None:
+def test_an_adapter_with_modules_of_its_own_is_refused(tmp_path: Path) -> None:
     policy = tiny_policy()
     config = LoraConfig(r=2, target_modules=["q_proj"], modules_to_save=["norm"])
     policy.model = get_peft_model(policy.model, config)
-    with pytest.raises(UserError, match=r"whole copy of .*norm \(modules_to_save\).*; use rollout"):
+    line = r"whole copy of .*norm \(modules_to_save\).*; use rollout"
+    with pytest.raises(UserError, match=line):
         checkpoint_tensors(policy)
+    # before ranks push, where an error of one rank could not be told
+    settings = recipe(
+        "rollout.engine=vllm_server", "rollout.url=http://127.0.0.1:1", "rollout.wait=1"
+    )
+    with pytest.raises(UserError, match=line):
+        build_engine(settings, policy, tmp_path)
