@@ -55,7 +55,7 @@ PairSums sums_of_pairs(const Preference& x, const Pairs& pairs) {
     const double better = x.reward[pairs.positive[p]], worse = x.reward[pairs.negative[p]];
     const double margin = better - worse, small = std::exp(-std::fabs(margin));
     // -log sigma(m), and sigma(-m) formed from exp(-|m|): neither overflows nor cancels.
-    sums.loss += weight * ((margin < 0 ? -margin : 0.0 * margin) + std::log1p(small));
+    sums.loss += weight * ((margin < 0 ? -margin : 0.0) + std::log1p(small));
     const double pull = x.tau * weight * (margin < 0 ? 1.0 : small) / (1.0 + small);
     x.advantage[pairs.positive[p]] += pull;
     x.advantage[pairs.negative[p]] -= pull;

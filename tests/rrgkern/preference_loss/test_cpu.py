@@ -85,6 +85,19 @@ def test_a_nan_that_takes_part_is_not_hidden(isa) -> None:
     kernel.test_a_nan_that_takes_part_is_not_hidden(launch)
 
 
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_margin_without_end(isa, side: int, value: float) -> None:
+    data = batch(7, lengths=(3, 3), n_pairs=1, masked=False)
+    data = data.changed(positive=torch.tensor([0]), negative=torch.tensor([1]))
+    logps = data.logps.clone()
+    logps[3 * side] = value
+    data = data.changed(logps=logps, weight=torch.ones(1).double())
+    for got, want in zip(launch(*data.arguments()), reference(*data.arguments()), strict=True):
+        assert not want.isnan().any()
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-14)
+
+
 def test_no_sequences_and_all_masked(isa) -> None:
     kernel.test_no_sequences_and_all_masked(launch)
 
