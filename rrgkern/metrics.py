@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import Any, cast
 
 from torch import Tensor
 from torch.utils import _pytree as pytree
@@ -15,17 +15,24 @@ class Metrics(MutableMapping[str, Tensor]):
     They are views of one vector [M]: nine tensors take longer than the loss of a few tokens, and
     most callers ask for none of them. No subclass of dict: what reads a dict behind its methods, as
     torch.compile does, would find it empty.
+
+    Made of a mapping too, as libraries that walk mappings make one like it: `type(data)(mapping)`.
     """
 
     __slots__ = ("_made", "_names", "_vector")
 
-    def __init__(self, names: Sequence[str], vector: Tensor) -> None:
+    def __init__(
+        self, names: Sequence[str] | Mapping[str, Tensor], vector: Tensor | None = None
+    ) -> None:
         self._names = names
         self._vector = vector
         self._made: dict[str, Tensor] | None = None
+        if vector is None:
+            self._made = dict(cast(Mapping[str, Tensor], names))
 
     def _dict(self) -> dict[str, Tensor]:
         if self._made is None:
+            assert self._vector is not None
             views = self._vector.detach().unbind(0)
             self._made = dict(zip(self._names, views, strict=True))
         return self._made

@@ -68,6 +68,15 @@ def test_nothing_is_made_before_and_no_gradient_flows() -> None:
     assert made._made is not None and made["kl"] is made["kl"]
 
 
+def test_libraries_that_rebuild_mappings_rebuild_it() -> None:
+    operations = pytest.importorskip("accelerate.utils.operations")
+    for given in (metrics(), Metrics(WANTED)):
+        doubled = operations.recursively_apply(lambda x: 2 * x, given)
+        assert type(doubled) is Metrics
+        assert doubled == {name: 2 * value for name, value in WANTED.items()}
+        assert list(operations.send_to_device(given, "meta")) == list(NAMES)
+
+
 def test_pytree_sees_the_tensors() -> None:
     assert pytree.tree_map(float, metrics()) == {"kl": 1.0, "ratio": 2.0, "tokens": 3.0}
 
