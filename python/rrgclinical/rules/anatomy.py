@@ -192,7 +192,8 @@ PREDICATES: dict[str, str] = {
         normal size and configuration|contour|shape of the?
     """,
     "large": """
-        enlarged, enlargement, large, widened, widening, wide, dilated, dilatation, dilation, big,
+        enlarged, enlargement, large, widen, widened, widening, wide, dilated, dilatation,
+        dilation, big,
         increased, prominence, slightly|mildly|minimally|moderately|markedly|severely increased,
         grossly|massively enlarged
     """,

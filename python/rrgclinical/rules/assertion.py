@@ -181,6 +181,7 @@ _HANDLERS = {
     Cue.SIGN: _Reader._sign,
     Cue.DOUBTED_AT_END: _Reader._doubted_at_end,
     Cue.END: None,
+    Cue.WHICH: _Reader._which,
 }
 
 

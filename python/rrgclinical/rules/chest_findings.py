@@ -255,7 +255,8 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             cannula, vagal nerve stimulator, anchor, shunt catheter|tubing, embolization coil,
             ekg|ecg lead, loop recorder, external? cardiac? monitor|monitoring|telemetry lead,
             cardiac monitor,
-            bone anchor, internal fixation, prosthesis, implant
+            bone anchor, surgical|metallic? screw, surgical|metallic plate, plate and screw,
+            watchman device?, internal fixation, prosthesis, implant
         """,
     ),
     finding(

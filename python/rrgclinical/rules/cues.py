@@ -45,6 +45,7 @@ class Cue(IntEnum):
     SIGN = 30
     DOUBTED_AT_END = 31
     END = 32
+    WHICH = 33
 
 
 CUES: dict[Cue, str] = {
@@ -84,12 +85,12 @@ CUES: dict[Cue, str] = {
     """,
     # Doubt what follows.
     Cue.DOUBT: """
-        possibly, probably, likely, may, might, could, question, may represent|reflect|indicate,
+        possibly, probably, may, might, could, question, may represent|reflect|indicate,
         question of, suspect, suspicious for|of?, suspicion of|for?, concern for|of,
         concerning for?, worrisome for, suggest, suggesting, suggested, suggestion of,
         suggestive of, potential, potentially, presumed, presumably, perhaps, consider,
         considered, favor, favored, favoring, cannot exclude, can not exclude, cannot rule out,
-        cannot completely|entirely|definitely|absolutely exclude, difficult|hard to exclude,
+        cannot completely|entirely|definitely|absolutely exclude, difficult|hard to exclude|rule,
         not exclude, not excluded, exclude, apparent, maybe, possibility|likelihood of,
         raise|raises|raising the? question|possibility|suspicion|concern of|for,
         could not exclude, unable|impossible to exclude, not possible to exclude,
@@ -115,7 +116,8 @@ CUES: dict[Cue, str] = {
         complete? interval? resolution, none,
         removal, has|have not developed|occurred|recurred|accumulated|reaccumulated, is|are absent,
         is|are unlikely, is|are excluded, is|are resolved, felt|thought|considered unlikely,
-        is|are less|not likely, has|have disappeared, is|are gone, not suspected,
+        is|are less|not likely, has|have disappeared,
+        is|are likely|probably|essentially resolved|cleared, is|are gone, not suspected,
         not apparent, is|are ruled out, not observed|found|suggested, resolved since,
         is|are felt|thought|considered less likely, is|are felt|thought to be less likely|unlikely,
         not shown|confirmed|revealed|discernible|appreciable, is|are very|highly unlikely,
@@ -137,13 +139,16 @@ CUES: dict[Cue, str] = {
         is|are? likely present|there,
         may|might|could be present|seen|considered, is|are considered,
         should|must be considered|excluded,
-        difficult|hard to exclude,
+        difficult|hard to exclude|rule,
         difficult|hard to entirely|completely exclude, impossible|unable to exclude,
         is|are in the differential, is|are a possibility|consideration, would be difficult,
-        is|are difficult|hard to exclude, would be a? possibility|consideration
+        is|are the? most likely|probable diagnosis|consideration|etiology|explanation,
+        would be a? possibility|consideration
     """,
     # Doubt what precedes where nothing follows ("effusion is likely."), what follows elsewhere.
-    Cue.DOUBTED_AT_END: "is|are very|most|felt|thought|considered? likely",
+    Cue.DOUBTED_AT_END: """
+        likely, is|are very|most|more|felt|thought|considered? likely, less likely
+    """,
     # Doubt what follows, and the diagnoses that precede.
     Cue.SETTING: "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
     # An examination is asked for; "to exclude pneumonia" behind it is its purpose.
@@ -183,8 +188,10 @@ CUES: dict[Cue, str] = {
     # Denial and doubt end, and what follows may still speak of what came before.
     Cue.RESET: """
         with, otherwise, where, in addition, additionally, since, besides, associated with, given,
-        which, after, following
+        after, following
     """,
+    # The same, speaking of what came before its comma ("effusion, which has resolved").
+    Cue.WHICH: "which",
     # Denial ends, doubt goes on: "may be secondary to".
     Cue.CAUSE: """
         secondary to, due to, because of, related to, caused by, resulting from,
@@ -240,11 +247,13 @@ CUES: dict[Cue, str] = {
         neck|axillary|paraspinal|hepatic|liver|splenic|skin mass|lesion,
         neck|shoulder|humeral|abdominal|breast|vertebral|sclerotic density|opacity,
         density|opacity|nodule|mass in|within|over the? left|right? neck|shoulder|abdomen|breast,
-        density|opacity|nodule|mass in|within|over the? left|right? humerus|axilla|soft tissue,
+        density|opacity|nodule|mass in|within|over the? left|right? axilla|humerus,
+        density|opacity|nodule|mass in|within|over the? soft tissue,
         no change exam, bowel|abdominal mass|air,
         has|have? nearly|almost|largely|partially|mostly|incompletely resolved|cleared,
-        almost|nearly completely resolved|cleared, not completely? resolved|cleared, heart rate,
-        near|nearly|almost complete interval? resolution|clearing of?, heart disease,
+        almost|nearly completely|entirely|totally|fully resolved|cleared,
+        not completely? resolved|cleared, heart rate,
+        near|nearly|almost complete? interval? resolution|clearing of?, heart disease,
         has|have cleared|resolved substantially|considerably|significantly|partially|mostly|largely,
         partial|incomplete|some|continued|further|ongoing|gradual interval? resolution|clearing of?,
         not seen|present|identified|visualized|noted|evident|demonstrated previously|before,
@@ -262,7 +271,8 @@ CUES: dict[Cue, str] = {
         aortic|mitral valve? annular|annulus? calcification|disease|stenosis, bone scan,
         lead|wire|hardware|catheter fracture, sternal|sternotomy wire fracture,
         fracture of the? lead|wire|hardware|catheter|sternal|sternotomy wire?,
-        breast implant|prosthesis, breast mass|shadow|tissue, mediastinal fat,
+        fractured|broken sternal|sternotomy? lead|wire|catheter, breast implant|prosthesis,
+        breast mass|shadow|tissue, mediastinal fat,
         thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma,
         soft tissue edema|oedema|mass|density|nodule, laryngeal|subcutaneous edema|oedema,
         peripheral|extremity|leg|bone|marrow|mucosal|cerebral edema|oedema,

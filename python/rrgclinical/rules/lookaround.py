@@ -10,13 +10,15 @@ from rrgclinical.rules.lexicon import Event
 _LARGE = SEVERITIES.index("large")
 _ONE_SIDE = (SIDES.index("left"), SIDES.index("right"))
 
-_OPENERS = frozenset(
-    {Cue.ASSERT, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, Cue.DOUBT, Cue.DOUBT_EITHER}
-)
+_DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END, Cue.SETTING})
+_OPENERS = frozenset({Cue.ASSERT, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, *_DOUBTS})
 _ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
 _PLACES = frozenset({Cue.SIDE, Cue.ZONE})
-_SEGMENT_ENDS = frozenset({Cue.COMMA, Cue.COLON, Cue.BREAK, Cue.RESET, Cue.AND})
-_TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.DOUBT, Cue.DOUBT_EITHER, Cue.NEGATE})
+_SEGMENT_ENDS = frozenset({Cue.COMMA, Cue.COLON, Cue.BREAK, Cue.RESET, Cue.WHICH, Cue.AND})
+_BETWEEN = frozenset(
+    {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, Cue.WHICH, *_ATTRIBUTES}
+)
+_TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *_DOUBTS})
 
 
 def opens_statement(events: Sequence[Event], index: int) -> bool:
@@ -68,14 +70,16 @@ def looks_back(events: Sequence[Event], index: int) -> bool:
         cues = _cues(event)
         if cues & {Cue.FINDING, Cue.PREDICATE}:
             return True
-        if not cues & {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, *_ATTRIBUTES}:
+        if not cues & _BETWEEN:
             return False
     return False
 
 
 def ends_segment(events: Sequence[Event], index: int) -> bool:
-    """True when no word follows the event at `index` in its segment."""
+    """True when the event at `index` closes its segment and is no aside."""
     follower = events[index + 1]
+    if index and Cue.COMMA in _cues(events[index - 1]):
+        return False  # "edema or, less likely, pneumonia"
     return follower.first == events[index].last and bool(
         _cues(follower) & {*_SEGMENT_ENDS, Cue.END}
     )
@@ -130,12 +134,12 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
     for position, cues in enumerate(rest):
         if cues & _SEGMENT_ENDS or cues & {Cue.OR, Cue.VERSUS}:
             return False
-        if Cue.ASSERT in cues:
+        if cues & {Cue.ASSERT, Cue.DOUBTED_BEFORE, Cue.DOUBTED_AT_END}:
             return True
         if Cue.FINITE in cues:
             # "is seen" closes a list; "is unchanged", "is seen in the left base", "suggests
             # scarring" tell of one finding.
-            doubts = bool(cues & {Cue.DOUBT, Cue.DOUBT_EITHER})
+            doubts = bool(cues & _DOUBTS)
             then, preposition, place = [*rest[position + 1 : position + 4], *[frozenset()] * 3][:3]
             placed = Cue.VERB in then and Cue.PREPOSITION in preposition and bool(place & _PLACES)
             return large or doubts or placed or bool(then & _TOLD_OF)

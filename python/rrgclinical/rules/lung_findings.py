@@ -194,7 +194,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             atelectatic, lung|lobar|lobe|segmental collapse, collapse, collapsed, atelectases,
             subsegmental|discoid|platelike|linear|streaky|bandlike atelectasis,
             plate like atelectasis, platelike|discoid opacity|density, microatelectasis,
-            lobe volume loss,
+            upper|middle|lower lobe volume loss,
             volume loss in|of|within the? left|right? upper|middle|lower lobe
         """,
     ),
@@ -241,7 +241,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         LUNG,
         states="Pleural Effusion",
         phrases="""
-            effusion, pleural effusion|fluid, pleural fluid collection?, hydrothorax, hemothorax,
+            effusion, pleural effusion|fluid, pleural effusion or|and|nor thickening,
+            pleural fluid collection?, hydrothorax, hemothorax,
             haemothorax, empyema, parapneumonic|subpulmonic|loculated effusion|fluid,
             effusion layering, fissural|loculated fluid, pleural collection,
             fluid in|within the? minor|major|right|left|oblique|horizontal? fissure,
@@ -272,7 +273,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             thickened pleura, apical|pleural cap|capping, fissural thickening,
             pleural and? parenchymal scar|scarring,
             pleural abnormality|change|tag|line|mass, pleuro parenchymal scar|scarring|thickening,
-            pleural thickened, pleural nodule|nodularity
+            pleural thickened, pleural effusion or|and|nor thickening, thickening of the? pleura,
+            pleura is|are|appear? thickened, pleural nodule|nodularity
         """,
     ),
     finding(
@@ -282,7 +284,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         disease=True,
         phrases="""
             emphysema, emphysematous change|lung|disease?, copd, bulla, bullae, bullous disease,
-            chronic? obstructive pulmonary|lung|airway? disease, bullous emphysema|change, bleb
+            chronic? obstructive pulmonary|lung|airway? disease, chronic lung|pulmonary disease,
+            bullous emphysema|change, bleb
         """,
     ),
     finding(

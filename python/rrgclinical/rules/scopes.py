@@ -137,6 +137,10 @@ class Scopes:
         self.versus = None
         self.parted = event.first
 
+    def _which(self, index: int, event: Event, role: Role) -> None:
+        self._reset(index, event, role)
+        self.aside = self.comma == len(self.drafts)
+
     def _cause(self, index: int, event: Event, role: Role) -> None:
         self.negate = self.unasserted = False
 
