@@ -5,6 +5,11 @@ from __future__ import annotations
 from tests.rrgclinical.cases import parse
 
 _TEXT = """
+Left chest wall device is unchanged. | SD+
+Dual chamber cardiac conduction device. | SD+
+No devices. | SD-
+Stable valve artifact. | SD+
+Valvular calcification. |
 No effusion, pneumonia cannot be excluded. | PE- PN?
 No effusion, mass suspicious for malignancy. | PE- LL-
 No nodule, opacity concerning for pneumonia, or effusion. | LL- LO- PN- PE-

@@ -256,7 +256,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             ekg|ecg lead, loop recorder, external? cardiac? monitor|monitoring|telemetry lead,
             cardiac monitor,
             bone anchor, surgical|metallic? screw, surgical|metallic plate, plate and screw,
-            watchman device?, internal fixation, prosthesis, implant
+            watchman device?, device, valve artifact, internal fixation, prosthesis, implant
         """,
     ),
     finding(
