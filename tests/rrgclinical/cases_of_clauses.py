@@ -5,6 +5,13 @@ from __future__ import annotations
 from tests.rrgclinical.cases import parse
 
 _TEXT = """
+There is bibasilar atelectasis, likely. | AT?
+Edema less likely than pneumonia. | ED? PN?
+Right effusion likely with atelectasis. | PE? AT+
+Pneumonia, likely aspiration. | PN+
+Interval development of pneumothorax, likely small. | PX+
+Atelectasis is likely but pneumonia cannot be excluded. | AT? PN?
+No fracture, likely degenerative change. | FX-
 Left chest wall device is unchanged. | SD+
 Dual chamber cardiac conduction device. | SD+
 No devices. | SD-

@@ -97,7 +97,7 @@ CUES: dict[Cue, str] = {
         cannot be certain, unclear|uncertain whether|if, indeterminate for, differential,
         to suggest, consideration include,
         is|are? thought|felt|believed|favored to represent|be|reflect|indicate,
-        presumed to represent|be|reflect, more likely than,
+        presumed to represent|be|reflect, more|less likely than,
         is|are? favored over, doubt,
         differential diagnosis? includes|considerations?, would be, versus less likely,
         can be seen with|in, either
@@ -129,7 +129,7 @@ CUES: dict[Cue, str] = {
         cannot be completely|entirely|totally|definitely|confidently|reliably|fully excluded|ruled,
         cannot be absolutely|certainly|definitively|radiographically excluded|ruled,
         can|could not be completely|entirely|definitely excluded|ruled, could not be excluded,
-        not be excluded|ruled out?, is|are favored|preferred, more likely than,
+        not be excluded|ruled out?, is|are favored|preferred, more|less likely than,
         is|are? favored over,
         may|might|could|can account|explain|cause|contribute|contributing for|to?,
         may|might|could|can be responsible|contributing|contributory|accounting for|to?,

@@ -78,11 +78,10 @@ def looks_back(events: Sequence[Event], index: int) -> bool:
 def ends_segment(events: Sequence[Event], index: int) -> bool:
     """True when the event at `index` closes its segment and is no aside."""
     follower = events[index + 1]
-    if index and Cue.COMMA in _cues(events[index - 1]):
+    cues = _cues(follower)
+    if index and Cue.COMMA in cues & _cues(events[index - 1]):
         return False  # "edema or, less likely, pneumonia"
-    return follower.first == events[index].last and bool(
-        _cues(follower) & {*_SEGMENT_ENDS, Cue.END}
-    )
+    return follower.first == events[index].last and bool(cues & {*_SEGMENT_ENDS, Cue.END})
 
 
 def modifies_what_follows(events: Sequence[Event], index: int) -> bool:
