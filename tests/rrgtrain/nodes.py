@@ -28,20 +28,22 @@ def on_nodes(
     patience: float = 600.0,
     homes: list[Path] | None = None,
     disturb: Callable[[Sequence[Path]], None] | None = None,
+    restarts: int = 0,
 ) -> list[Done]:
     """The same command on `nodes` nodes of `here` ranks; how each rank ended, in their order.
 
     at: acts on one rank, the last by default. homes: a working directory for each node, where
     they are not one. disturb: called while they run with the places of the ranks, each of which
-    holds `pid` once it has started. What a rank prints goes to `cwd`/<rank>, and torchrun's report
-    to `cwd`/node<k>. Ranks that take more than `patience` seconds are killed; a rank that wrote no
-    status has -9.
+    holds `pid` once it has started. restarts: how often torchrun starts them again. What a rank
+    prints goes to `cwd`/<rank>, and torchrun's report to `cwd`/node<k>. Ranks that take more than
+    `patience` seconds are killed; a rank that wrote no status has -9.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     options = ["--nnodes", str(nodes), "--nproc-per-node", str(here), "--rdzv-backend", "c10d"]
     options += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test"]
     options += ["--local-addr", "127.0.0.1", "--start-method", "fork"]
+    options += ["--max-restarts", str(restarts)]
     # how a rank ended is read before torchrun looks; a rank that hangs is soon killed
     options += ["--monitor-interval", "1", "--shutdown-timeout", "5"]
     began = time.monotonic()

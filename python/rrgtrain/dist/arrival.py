@@ -29,7 +29,9 @@ def store_of_torchrun(timeout: float = _QUICKLY) -> Any:
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return None
     limit = datetime.timedelta(seconds=timeout)
-    return next(dist.rendezvous("env://", timeout=limit))[0]
+    store = next(dist.rendezvous("env://", timeout=limit))[0]
+    # it outlives a restart by torchrun (--max-restarts), with the news and addresses before it
+    return dist.PrefixStore(f"attempt {os.environ['TORCHELASTIC_RESTART_COUNT']}", store)
 
 
 def refuse(line: str) -> None:

@@ -254,15 +254,20 @@ def opened(mode: str, timeout: float, *, cuda: bool) -> Iterator[None]:
         torch.cuda.set_device(local)
     global _broken, _timeout, _joined, _watch, _side
     _broken, _timeout, _joined, _side = False, timeout, True, None
-    store = arrival.store_of_torchrun()
+    store, own = arrival.store_of_torchrun(), dict[str, Any]()
     if store is not None:
+        # PyTorch's: a thread that waits for an answer holds up the others of its connection
+        joined = arrival.store_of_torchrun(timeout)
+        own = {"store": joined, "rank": rank(), "world_size": processes()}
         try:
             arrival.await_all(store, processes(), timeout)
         except arrival.TorchrunGone:
             _broken = True
             raise
     dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=datetime.timedelta(seconds=timeout)
+        "cpu:gloo,cuda:nccl" if cuda else "gloo",
+        timeout=datetime.timedelta(seconds=timeout),
+        **own,
     )
     if size() > 1:
         _watch = lost.Watch(rank(), gather(lost.own_peer()), store, timeout)

@@ -115,6 +115,12 @@ def test_a_rank_that_has_noticed_and_left_is_not_the_silent_one() -> None:
     assert re.match(r"rank 2, .*, killed by SIGKILL$", watch.missing(reason))
 
 
+def test_a_restart_by_torchrun_hears_nothing_of_the_attempt_before(tmp_path: Path) -> None:
+    main = "tests.rrgtrain.dist.restart_suite"
+    done = on_nodes(cwd=tmp_path, nodes=1, main=main, restarts=1, patience=60.0)
+    assert [(d.status, d.out) for d in done] == [(0, "[{}, {}]\n")] * 2, done[0].err
+
+
 def test_how_a_process_ended_is_read_before_its_parent_waits() -> None:
     for command, how in (
         (["sleep", "60"], "killed by SIGTERM"),
