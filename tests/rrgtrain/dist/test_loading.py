@@ -14,6 +14,7 @@ import torch
 from rrgtrain.dist import unread
 from rrgtrain.plan import Setup, machine_of, plan_stage
 from rrgtrain.policy.load import load_policy
+from rrgtrain.rollout import checkpoint_tensors
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.dist.loading_suite import OPTIONS
 from tests.rrgtrain.policy.common import text_directory, tiny_directory
@@ -104,6 +105,9 @@ def test_a_head_is_tied_where_it_is_the_embedding(tmp_path: Path, factor: float)
     assert (head is embedding) == (factor == 1.0)
     if factor != 1.0:
         torch.testing.assert_close(head, factor * embedding, rtol=0, atol=0)
+    # as a sampler is told
+    assert (HEAD in checkpoint_tensors(policy)) == (factor != 1.0)
+    assert policy.config.tie_word_embeddings == (factor == 1.0)
 
 
 def test_a_run_on_a_spoilt_checkpoint_leaves_nothing(tmp_path: Path) -> None:
