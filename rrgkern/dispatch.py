@@ -125,9 +125,9 @@ def direct(op: CustomOpDef, *tensors: Tensor | None) -> Callable[..., Any]:
 
     The dispatcher costs more than a small kernel, but it is what records, traces and transforms:
     compilation, modes, tensor subclasses and functorch get the op. The launcher knows no autograd;
-    `tensors` are those among the arguments that a caller brings along.
+    `tensors` are those among the arguments that a caller brings along, at least one.
     """
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or _is_tracing():
         return op
     if not PLAIN.issuperset(map(type, tensors)):
         return op
@@ -135,7 +135,8 @@ def direct(op: CustomOpDef, *tensors: Tensor | None) -> Callable[..., Any]:
         # The dispatcher also negates a lazily negated tensor before a kernel reads its memory.
         if x is not None and (not x.is_cpu or _is_negated(x)):
             return op
-    if _modes() or _functorch_level() is not None:
+    # Gradients of autograd's `is_grads_batched` are plain in all but their memory, which they lack.
+    if _modes() or _functorch_level() is not None or not _has_memory(tensors[0]):
         return op
     kernel = _kernels.get((op._qualname, "cpu"))
     return op if kernel is None else kernel.direct or op
@@ -144,6 +145,8 @@ def direct(op: CustomOpDef, *tensors: Tensor | None) -> Callable[..., Any]:
 PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
 # By names of this module: looking them up takes as long as calling them.
 _is_negated = Tensor.is_neg
+_is_tracing = torch._C._is_tracing
+_has_memory = torch._C._has_storage
 _modes = torch._C._len_torch_dispatch_stack
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 

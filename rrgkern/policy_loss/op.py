@@ -80,8 +80,8 @@ class _Scaled(torch.autograd.Function):
         outputs: tuple[Tensor, Tensor, Tensor | None, Tensor],
     ) -> Tensor:
         ctx.materialize_grads = False
-        # Neither inputs nor outputs: nothing can change them, and no cycle arises.
-        loss, *ctx.coefficients, _ = outputs
+        loss, coef, coef_entropy, _ = outputs
+        ctx.save_for_backward(coef, coef_entropy)
         return loss
 
     @staticmethod
@@ -94,7 +94,7 @@ class _Scaled(torch.autograd.Function):
 def _scaled(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, ...]:
     if grad_loss is None:
         return None, None, None
-    coef, coef_entropy = ctx.coefficients
+    coef, coef_entropy = ctx.saved_tensors
     entropy = None if coef_entropy is None else coef_entropy * grad_loss
     return coef * grad_loss, entropy, None
 

@@ -67,14 +67,17 @@ class _Scaled(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logps: Tensor, outputs: tuple[Tensor, Tensor]) -> Tensor:
         ctx.set_materialize_grads(False)
-        # Neither input nor output: nothing can change it, and no cycle arises.
-        loss, ctx.coef = outputs
+        loss, coef = outputs
+        ctx.save_for_backward(coef)
         return loss
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, None]:
-        return None if grad_loss is None else ctx.coef * grad_loss, None
+        if grad_loss is None:
+            return None, None
+        (coef,) = ctx.saved_tensors
+        return coef * grad_loss, None
 
 
 def loss_as_passed(call: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor] | None:

@@ -199,3 +199,18 @@ def test_a_lazily_negated_gradient_from_above_has_its_sign(parts):
         (lazy,) = torch.autograd.grad(output(), logits, negated)
         (want,) = torch.autograd.grad(output(), logits, [sign * above for sign in parts])
         assert torch.equal(lazy, want)
+
+
+def test_gradients_in_a_batch_are_those_one_by_one():
+    logits, targets, above = (
+        torch.randn(4, 6, requires_grad=True),
+        torch.arange(4),
+        torch.randn(3, 4),
+    )
+    for output in (
+        lambda: token_logps(logits, targets).logps,
+        lambda: linear_token_logps(logits, torch.eye(6), targets).logps,
+    ):
+        (batched,) = torch.autograd.grad(output(), logits, above, is_grads_batched=True)
+        for one, want in zip(above, batched, strict=True):
+            assert torch.equal(torch.autograd.grad(output(), logits, one)[0], want)

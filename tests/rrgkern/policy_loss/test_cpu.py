@@ -247,6 +247,22 @@ def test_what_watches_gets_the_op(csrc_serves) -> None:
     assert dispatch.direct(policy_loss_fwd, torch._neg_view(logps)) is policy_loss_fwd
 
 
+@pytest.mark.filterwarnings("ignore")  # tracing says what it leaves out
+def test_a_trace_holds_the_op(csrc_serves) -> None:
+    data = batch(0, dtype=torch.float32, device="cpu")
+    traced = torch.jit.trace(lambda logps: call(data, logps=logps).loss, data.logps)
+    later = data.logps - 0.5
+    assert torch.equal(traced(later), call(data, logps=later).loss)
+
+
+def test_a_second_backward_is_refused_where_the_first_kept_nothing(csrc_serves) -> None:
+    data = batch(0, dtype=torch.float32, device="cpu")
+    loss = call(data, logps=data.logps.clone().requires_grad_()).loss
+    loss.backward()
+    with pytest.raises(RuntimeError, match="a second time"):
+        loss.backward()
+
+
 def test_a_lazily_negated_tensor_is_read_with_its_sign(csrc_serves) -> None:
     data = batch(0, dtype=torch.float32, device="cpu")
     negated = {name: torch._neg_view(-getattr(data, name)) for name in ("old", "ref", "scale")}

@@ -182,6 +182,14 @@ def test_opcheck_on_csrc(csrc_serves) -> None:
         torch.library.opcheck(preference_loss_fwd, (logps.clone().requires_grad_(), *others))
 
 
+def test_a_second_backward_is_refused_where_the_first_kept_nothing(csrc_serves) -> None:
+    data = batch(1)
+    loss = loss_of(data, data.logps.float().requires_grad_())
+    loss.backward()
+    with pytest.raises(RuntimeError, match="a second time"):
+        loss.backward()
+
+
 def test_gradcheck_and_second_derivatives(csrc_serves) -> None:
     kernel.test_gradcheck_through_the_op()
     data = batch(1)
