@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, cast
 
@@ -70,8 +71,8 @@ class Metrics(MutableMapping[str, Tensor]):
         return dict(self._dict())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle and copy as a plain dict."""
-        return dict, (self._dict(),)
+        """Pickle as the one kind of dict whose constructor `torch.load` calls."""
+        return OrderedDict, (self._dict(),)
 
     def __repr__(self) -> str:
         return repr(self._dict())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,16 @@ from rrgkern.metrics import Metrics
 
 NAMES = ("kl", "ratio", "tokens")
 WANTED = {"kl": torch.tensor(1.0), "ratio": torch.tensor(2.0), "tokens": torch.tensor(3.0)}
+
+
+def saved(value: Any) -> Any:
+    """Save and load again, as a checkpoint's reader does who trusts no code."""
+    file = io.BytesIO()
+    torch.save({"step": 1, "metrics": value}, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)["metrics"]
+
+
 LOOKS: dict[str, Callable[[Any], Any]] = {
     "item": lambda metrics: metrics["ratio"],
     "missing": lambda metrics: metrics.get("none", 5),
@@ -31,9 +42,10 @@ LOOKS: dict[str, Callable[[Any], Any]] = {
     "updated": lambda metrics: {"own": 1} | metrics,
     "or": lambda metrics: metrics | {"own": 1},
     "copy": lambda metrics: metrics.copy(),
-    "shallow": copy.copy,
-    "deep": copy.deepcopy,
-    "pickle": lambda metrics: pickle.loads(pickle.dumps(metrics)),
+    "shallow": lambda metrics: dict(copy.copy(metrics)),
+    "deep": lambda metrics: dict(copy.deepcopy(metrics)),
+    "pickle": lambda metrics: dict(pickle.loads(pickle.dumps(metrics))),
+    "saved": lambda metrics: dict(saved(metrics)),
     "repr": repr,
     "equal": lambda metrics: metrics == WANTED,
     "pop": lambda metrics: (metrics.pop("kl"), list(metrics)),
