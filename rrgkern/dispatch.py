@@ -120,13 +120,14 @@ def _register(op: CustomOpDef, device: str, launch: Callable[..., Any], kernel: 
     _kernels[op._qualname, device] = kernel
 
 
-def direct(op: CustomOpDef, *tensors: Tensor | None) -> Callable[..., Any]:
+def direct(op: CustomOpDef, first: Tensor, *others: Tensor | None) -> Callable[..., Any]:
     """Return the CPU launcher of `op` where nobody could tell, else the op.
 
     The dispatcher costs more than a small kernel, but it is what records, traces and transforms:
     compilation, modes, tensor subclasses and functorch get the op. The launcher knows no autograd;
-    `tensors` are those among the arguments that a caller brings along, at least one.
+    `first` and `others` are the tensors among the arguments that a caller brings along.
     """
+    tensors = (first, *others)
     if torch.compiler.is_compiling() or _is_tracing():
         return op
     if not PLAIN.issuperset(map(type, tensors)):
@@ -136,7 +137,7 @@ def direct(op: CustomOpDef, *tensors: Tensor | None) -> Callable[..., Any]:
         if x is not None and (not x.is_cpu or _is_negated(x)):
             return op
     # Gradients of autograd's `is_grads_batched` are plain in all but their memory, which they lack.
-    if _modes() or _functorch_level() is not None or not _has_memory(tensors[0]):
+    if _modes() or _functorch_level() is not None or not _has_memory(first):
         return op
     kernel = _kernels.get((op._qualname, "cpu"))
     return op if kernel is None else kernel.direct or op
