@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -166,7 +167,10 @@ def test_rewards_edits_and_rollouts_are_counted(tmp_path: Path) -> None:
     made = sum(m.origin == "edited" for m in members)
     unchanged = result.edits.get("edits/unchanged", 0)
     assert made + unchanged == 18 and made > 0
-    assert sum(result.edits.values()) == 18
+    # a report may take several: what a deletion has emptied is filled
+    steps = Counter(f"edits/{rule}" for m in members for rule, _, _ in m.steps)
+    assert steps.total() >= made
+    assert {k: n for k, n in result.edits.items() if k != "edits/unchanged"} == steps
     for batch, row in zip(batches, rows, strict=False):
         step, groups, total = batch.step, batch.groups, batch.rewards
         assert row["step"] == step
