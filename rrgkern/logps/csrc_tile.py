@@ -18,13 +18,13 @@ from rrgkern.logps.online_softmax import Coefficients, RowSums, SoftmaxStats
 
 def add_to_sums(tile: Tile, sums: RowSums, entropy: bool) -> None:
     """Add the tile to `sums`, see `cpu_tile.add_to_sums`."""
-    tile = _kept_without_cap(tile)
+    tile = _capped(tile)
     csrc.load().add_tile_cpu(*_place(tile), entropy, *_parts(sums), torch.get_num_threads())
 
 
 def whole_rows(tile: Tile, stats: SoftmaxStats) -> bool:
     """Write the statistics of rows with all columns; False where a target is wrong."""
-    tile = _kept_without_cap(tile)
+    tile = _capped(tile)
     place = (tile.z, tile.targets.contiguous(), NOTHING, tile.head.temperature)
     return bool(csrc.load().token_logps_cpu(*place, *stats, torch.get_num_threads()) < 0)
 
@@ -52,8 +52,8 @@ def tile_gradient(tile: Tile, stats: SoftmaxStats, coefficients: Coefficients) -
     return tile.z if slope is None else tile.z.mul_(slope)
 
 
-def _kept_without_cap(tile: Tile) -> Tile:
-    """Add bias and cap: in `spare` where the products are wanted again."""
+def _capped(tile: Tile) -> Tile:
+    """Add bias and cap, in `spare` where the products are wanted again."""
     if tile.spare is not None and (tile.head.bias is not None or tile.head.softcap):
         tile = tile._replace(z=tile_of(tile.spare, *tile.z.shape).copy_(tile.z))
     cap(tile)
