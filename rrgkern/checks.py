@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 # A row this far from length 1 is still a unit row: bf16 rounds a length to 1 ± 0.004.
 UNIT_TOLERANCE = 0.01
@@ -40,6 +41,21 @@ def check_tensors(*, optional: Mapping[str, object] | None = None, **required: o
         if isinstance(value, nn.Module):
             fix = f"{name}.weight"
         raise TypeError(f"{name} is {kind}; wanted a torch.Tensor: pass {fix}")
+
+
+def check_no_tangents(**differentiable: Tensor | None) -> None:
+    """Raise NotImplementedError for the first argument that carries a forward-mode tangent.
+
+    The ops have a backward only; PyTorch would go on with the tangent left out, or with zeros.
+    """
+    if forward_ad._current_level < 0:
+        return
+    for name, value in differentiable.items():
+        if value is not None and forward_ad.unpack_dual(value).tangent is not None:
+            raise NotImplementedError(
+                f"{name} carries a tangent of forward-mode differentiation, which rrgkern's losses "
+                "and log-probabilities lack: use backward() or torch.autograd.grad"
+            )
 
 
 def check_offsets(name: str, offsets: Tensor, total: int, counted: str) -> None:

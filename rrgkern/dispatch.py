@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.library import CustomOpDef
 
 from rrgkern import csrc
@@ -124,11 +125,11 @@ def direct(op: CustomOpDef, first: Tensor, *others: Tensor | None) -> Callable[.
     """Return the CPU launcher of `op` where nobody could tell, else the op.
 
     The dispatcher costs more than a small kernel, but it is what records, traces and transforms:
-    compilation, modes, tensor subclasses and functorch get the op. The launcher knows no autograd;
-    `first` and `others` are the tensors among the arguments that a caller brings along.
+    compilation, forward mode, modes, tensor subclasses and functorch get the op. The launcher knows
+    no autograd. `first` and `others` are the tensors that a caller brings along.
     """
     tensors = (first, *others)
-    if torch.compiler.is_compiling() or _is_tracing():
+    if torch.compiler.is_compiling() or _is_tracing() or forward_ad._current_level >= 0:
         return op
     if not PLAIN.issuperset(map(type, tensors)):
         return op

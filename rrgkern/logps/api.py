@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rrgkern.checks import check_tensors
+from rrgkern.checks import check_no_tangents, check_tensors
 from rrgkern.logps.inputs import FromHidden, FromLogits, as_rows, check_head, check_logits
 from rrgkern.logps.online_softmax import TokenLogps
 from rrgkern.logps.op import logps_of_hidden, logps_of_logits
@@ -37,6 +37,7 @@ def token_logps(
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
     check_tensors(logits=logits, targets=targets)
+    check_no_tangents(logits=logits)
     check_logits(logits, targets, temperature)
     logps, entropies = logps_of_logits(
         FromLogits(as_rows(logits), targets.reshape(-1), float(temperature), entropy)
@@ -84,6 +85,7 @@ def linear_token_logps(
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
     check_tensors(hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
+    check_no_tangents(hidden=hidden, weight=weight, bias=bias)
     weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
     logps, entropies = logps_of_hidden(
         FromHidden(

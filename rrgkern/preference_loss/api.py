@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_tensors
+from rrgkern.checks import check_no_tangents, check_tensors
 from rrgkern.metrics import Metrics
 from rrgkern.preference_loss.inputs import PreferenceInputs, PreferencePairs
 from rrgkern.preference_loss.op import loss_as_passed, preference_loss_fwd
@@ -65,6 +65,7 @@ def preference_loss(
             or not finite.
     """
     check_tensors(logps=logps, ref=ref, offsets=offsets, optional={"mask": mask})
+    check_no_tangents(logps=logps)
     inputs = PreferenceInputs(logps, ref, offsets, pairs, mask, tau, length_normalized)
     loss, _, metrics = _serve(inputs)
     return PreferenceLossOutput(loss, Metrics(METRICS, metrics))

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from rrgkern.checks import check_no_tangents
+
 # The gradient is widened this many elements at a time: 128 MiB of fp32.
 WIDENED = 1 << 25
 
@@ -25,6 +27,7 @@ def gather_rows(values: Tensor, places: Tensor) -> Tensor:
     Returns:
         [N, ...] in the dtype of `values`.
     """
+    check_no_tangents(values=values)
     return _GatherRows.apply(values, places)
 
 
@@ -41,7 +44,7 @@ class _GatherRows(torch.autograd.Function):
         (places,) = ctx.saved_tensors
         rows = ctx.shape[0]
         total = gradient.new_zeros(rows, ctx.shape[1:].numel())
-        if not len(places):
+        if not gradient.numel():
             return total.view(ctx.shape), None
         named, order = places.sort(stable=True)
         ends = torch.searchsorted(named, torch.arange(rows + 1, device=places.device))

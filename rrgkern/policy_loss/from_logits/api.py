@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rrgkern.checks import check_no_tangents
 from rrgkern.logps.inputs import as_rows, check_logits
 from rrgkern.logps.op import token_logps_fwd
 from rrgkern.ops import flatten
@@ -82,6 +83,7 @@ def policy_loss_from_logits(
         spec=spec.encode(),
     )
     check_types(policy, logits=logits, targets=targets)
+    check_no_tangents(logits=logits)
     check_logits(logits, targets, temperature)
     check_inputs(policy, spec, "targets", targets, targets.numel())
     with_gradient = torch.is_grad_enabled() and logits.requires_grad
@@ -122,10 +124,11 @@ def _check_inplace(logits: Tensor) -> None:
             "inplace=True would overwrite a leaf that requires grad: pass logits that a model "
             "computed, or inplace=False"
         )
-    if any(
-        stride == 0 and size > 1 for size, stride in zip(logits.shape, logits.stride(), strict=True)
-    ):
-        raise ValueError(
-            f"inplace=True on logits of strides {logits.stride()}, whose rows share memory: pass "
-            "inplace=False"
-        )
+    reach = 0  # of the axes so far, in elements beyond the first
+    for stride, size in sorted(zip(logits.stride(), logits.shape, strict=True)):
+        if size > 1 and stride <= reach:
+            raise ValueError(
+                f"inplace=True on logits of strides {logits.stride()}, whose rows share memory: "
+                "pass inplace=False"
+            )
+        reach += max(0, size - 1) * stride

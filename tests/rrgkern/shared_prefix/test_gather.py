@@ -34,10 +34,11 @@ def test_the_gradient_is_the_sum_rounded_once(
     assert not torch.equal(total, total.bfloat16().double())
 
 
-def test_nothing_taken_has_no_gradient() -> None:
-    values = torch.ones(4, 3, device=DEVICE, requires_grad=True)
-    gather_rows(values, torch.zeros(0, dtype=torch.int64, device=DEVICE)).sum().backward()
-    assert values.grad.eq(0).all()
+@pytest.mark.parametrize(("width", "places"), [(3, []), (0, [1, 1]), (0, [])])
+def test_nothing_taken_has_no_gradient(width: int, places: list[int]) -> None:
+    values = torch.ones(4, width, device=DEVICE, requires_grad=True)
+    gather_rows(values, torch.tensor(places, dtype=torch.int64, device=DEVICE)).sum().backward()
+    assert values.grad.shape == values.shape and values.grad.eq(0).all()
 
 
 class Atomics(TorchDispatchMode):
