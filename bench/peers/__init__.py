@@ -10,6 +10,7 @@ A peer computes PPO's clip at 0.2 on its own kernel and returns the loss, 0-d an
     logps    logps, old, ref [S, T], advantages [S], mask [S, T]; level, eps_low, eps_high, beta
              as keywords: PPO or GSPO with a k3 term
     states   hidden [N, H], weight [V, H], targets [N]: no loss, but log-probabilities [N]
+    entropies  the same, and entropies [N] beside them
     rows     logits [N, V], targets [N]; temperature, entropy as keywords: no loss, but
              log-probabilities [N] and, when asked, entropies [N]
     mean     hidden [N, H], weight [V, H], targets [N]: the mean cross entropy, whose gradient is
@@ -42,7 +43,8 @@ class Peer:
 
     Attributes:
         name: in the tables.
-        path: "head", "logits", "logps", "states", "rows", "mean" or "losses": what it starts from.
+        path: "head", "logits", "logps", "states", "entropies", "rows", "mean" or "losses":
+            what it starts from, see above.
         package: what must be importable; `distribution` is its name for pip.
         function: in the module of this folder named by `module`.
         device: "cuda" where nothing else is served.
@@ -113,6 +115,8 @@ PEERS = (
     Peer("cce-exact-states", "states", *_CCE, "states", device="cuda"),
     Peer("cce-filtered-states", "states", *_CCE, "filtered_states", device="cuda", exact=False),
     Peer("verl-states", "states", *_VERL, "states", device="cuda"),
+    Peer("liger-entropies", "entropies", *_LIGER, "entropies", hopper_needs="cutlass"),
+    Peer("verl-entropies", "entropies", *_VERL, "entropies", device="cuda"),
     Peer("trl-kernel", "rows", *_TRL, "rows", device="cuda"),
     Peer("verl-eager", "rows", *_VERL, "rows"),
     Peer("quack-ce", "mean", *_QUACK, "mean", device="cuda", install=_QUACK_INSTALL),
@@ -134,7 +138,8 @@ def of(path: str) -> list[Peer]:
     found = [peer for peer in PEERS if peer.path == path]
     if not found:
         raise ValueError(
-            f"no peer starts from {path!r}; wanted head, logits, logps, states, rows, mean, losses"
+            f"no peer starts from {path!r}; wanted head, logits, logps, states, entropies, rows, "
+            "mean, losses"
         )
     return found
 

@@ -46,6 +46,15 @@ def states(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
     return -LigerFusedLinearScaledCrossEntropyFunction.apply(hidden, weight, targets)
 
 
+def entropies(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    from liger_kernel.ops import LigerFusedLinearScaledCrossEntropyFunction
+
+    losses, entropy = LigerFusedLinearScaledCrossEntropyFunction.apply(
+        hidden, weight, targets, return_entropy=True
+    )
+    return -losses, entropy
+
+
 def triton_loss(
     values: Tensor, targets: Tensor, advantages: Tensor, old: Tensor, mask: Tensor
 ) -> Tensor:

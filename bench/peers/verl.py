@@ -10,15 +10,19 @@ from bench.peers import clip_loss
 def head(
     hidden: Tensor, weight: Tensor, targets: Tensor, advantages: Tensor, old: Tensor, mask: Tensor
 ) -> Tensor:
-    logps = states(hidden.flatten(0, 1), weight, targets.flatten())
+    logps, _ = entropies(hidden.flatten(0, 1), weight, targets.flatten())
     return clip_loss(logps.view(targets.shape), advantages, old, mask)
 
 
 def states(hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    return entropies(hidden, weight, targets)[0]
+
+
+def entropies(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     from verl.utils.kernel.linear_cross_entropy import linear_cross_entropy
 
-    logps, _ = linear_cross_entropy(hidden, weight, targets, 1.0, "none")
-    return logps
+    logps, entropy = linear_cross_entropy(hidden, weight, targets, 1.0, "none")
+    return logps, entropy
 
 
 def rows(

@@ -21,7 +21,7 @@ def test_names_are_unique_and_found():
     names = [peer.name for peer in peers.PEERS]
     assert len(set(names)) == len(names)
     assert peers.provider("trl-head").path == "head"
-    for path in ("head", "logits", "logps", "states", "rows", "mean", "losses"):
+    for path in ("head", "logits", "logps", "states", "entropies", "rows", "mean", "losses"):
         assert {peer.path for peer in peers.of(path)} == {path}
     with pytest.raises(ValueError, match="no peer 'trl'; wanted one of trl-head, "):
         peers.provider("trl")

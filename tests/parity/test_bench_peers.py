@@ -94,6 +94,34 @@ def test_states(name: str) -> None:
         assert b.any()
 
 
+@pytest.mark.usefixtures("_cuda_in_name_only")
+def test_verls_entropies() -> None:
+    with_entropies("verl-entropies")
+
+
+@pytest.mark.parametrize("name", [p.name for p in of("entropies") if p.device is None])
+def test_entropies(name: str) -> None:
+    with_entropies(name)
+
+
+def with_entropies(name: str) -> None:
+    """Log-probabilities, entropies and gradients of a peer that starts from hidden states."""
+    generator = torch.Generator().manual_seed(5)
+    hidden = torch.randn(7, 128, generator=generator).requires_grad_()
+    weight = torch.randn(41, 128, generator=generator).mul(0.1).requires_grad_()
+    targets = torch.randint(0, 41, (7,), generator=generator)
+    coef = torch.randn(2, 7, generator=generator)
+    log_p = (hidden @ weight.T).log_softmax(-1)
+    wanted = log_p.gather(-1, targets[:, None])[:, 0], -(log_p.exp() * log_p).sum(-1)
+    found = provider(name)(hidden, weight, targets)
+    gradients = []
+    for logps, entropies in (found, wanted):
+        gradients.append(grads((coef[0] * logps + coef[1] * entropies).sum(), hidden, weight))
+    for a, b in zip((*found, *gradients[0]), (*wanted, *gradients[1]), strict=True):
+        torch.testing.assert_close(a, b, **FP32)
+        assert b.any()
+
+
 @pytest.mark.parametrize("name", [p.name for p in of("logits")])
 def test_logits(name: str) -> None:
     values, batch = draw_logits(SIZES, "domain", 2, device="cpu", dtype=torch.float32)
