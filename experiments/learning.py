@@ -71,7 +71,8 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
             done: RlResult | SftResult = stages.rl()
         else:
             done = stages.sft(until_plateau=name == "sft")
-        evaluation = stages.session.evaluate("test", description=f"test {name}")
+        session = stages.session
+        evaluation = session.evaluate(session.split("test"), description=f"test {name}")
     result = {
         "seconds": done.seconds,
         "steps": done.steps,

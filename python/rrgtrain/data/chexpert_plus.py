@@ -10,7 +10,8 @@
 Columns, `path_to_image` and the label files: uzh-dqbm-cmi/RadVLM, radvlm/data/datasets.py, and
 f10409/RadHarmony, radharmony/harmonizer/chexpert/chexpert_plus.py, which agree; the data set is
 Chambon et al., arXiv 2405.19538. Sources differ on the folders (PNG, PNG/PNG, DICOM/Uncompressed,
-CheXpert-v1.0), so any folder that holds train or valid is taken, the format with most patients.
+CheXpert-v1.0), so any folder that holds train or valid is taken, the format with most patients. The
+test set is another download, and may have another format.
 
 Rows with the same patient and study are one study; the first one that has it gives its text. With
 data.prior=last the images of the patient's study before it in `patient_report_date_order` are its
@@ -102,7 +103,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
     """
     table = _table(root)
     split = _split_of_others(root / "annotation.json")
-    folders, suffix = ({}, "") if wanted.images == "none" else _folders(root)
+    folders, suffix = ({}, "") if wanted.images == "none" else _folders(root, ("train", "valid"))
     labels = _labels(root, LABELS_OF[wanted.sections], catalogue)
     human, at_odds = _human(root, ("valid.csv", "val_labels.csv"), catalogue)
     patients: dict[str, list[_Rows]] = {}
@@ -159,7 +160,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
             f"{len(passed_over)} studies are no prior of later ones, which have another split"
         )
     if split is None:
-        _add_test_set(root, folders, suffix, wanted, catalogue)
+        _add_test_set(root, wanted, catalogue)
 
 
 def _table(root: Path) -> Path:
@@ -242,11 +243,11 @@ def _refs(
             yield ImageRef(folder / f"{stem}{suffix}", view, prior)
 
 
-def _folders(root: Path) -> tuple[dict[str, Path], str]:
+def _folders(root: Path, splits: tuple[str, ...]) -> tuple[dict[str, Path], str]:
     """Find the folder of each patient, "train/patient00001", in the format with most of them."""
     found: dict[str, dict[str, Path]] = {suffix: {} for suffix in FORMATS}
     for base in _bases(root, 2):
-        for split in ("train", "valid", "test"):
+        for split in splits:
             if (base / split).is_dir():
                 names = sorted(os.listdir(base / split))
                 suffix = _format(base / split, names)
@@ -352,11 +353,10 @@ def _human(root: Path, names: tuple[str, ...], catalogue: Catalogue) -> tuple[La
     return {name: of for name, of in labels.items() if name not in at_odds}, at_odds
 
 
-def _add_test_set(
-    root: Path, folders: dict[str, Path], suffix: str, wanted: Wanted, catalogue: Catalogue
-) -> None:
+def _add_test_set(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     """Add the studies of CheXpert's test set, labels and images without reports."""
     labels, _ = _human(root, ("groundtruth.csv", "test_labels.csv"), catalogue)
+    folders, suffix = ({}, "") if wanted.images == "none" else _folders(root, ("test",))
     for name, classes in labels.items():
         patient, study = name.split("/")
         images: list[ImageRef] = []

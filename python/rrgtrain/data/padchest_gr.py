@@ -10,7 +10,8 @@ A study has `StudyID`, `ImageID` (a file name), `PreviousStudyID`, `PreviousImag
 `progression`. Read from repositories that load it: uzh-dqbm-cmi/RadVLM, radvlm/data/datasets.py,
 for the two files and the split, alwaniaayan6-png/ClaimGuard-CXR, v5/data/padchest_gr.py, for keys,
 columns and folders. data.prior=last adds the prior image; one that the JSON does not name is taken
-from `prior_imageID` of the table.
+from `prior_imageID` of the table. A prior that is itself a study here, neither of the same split
+nor of train, is passed over, and counted.
 The paper is arXiv 2411.05085; the data set's own page (bimcv.cipf.es/bimcv-projects/padchest-gr)
 could not be read.
 
@@ -45,23 +46,26 @@ def load_padchest_gr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     if wanted.sections == "impression":
         raise UserError("PadChest-GR has no impressions; set data.sections=findings")
     entries, path = _entries(root)
-    table = _table(root, catalogue)
+    table, at_odds = _table(root, catalogue)
+    read = [entry for entry in entries if isinstance(entry, dict)]
+    split_of = {str(e.get("ImageID")): table.get(str(e.get("StudyID")), ("", ""))[0] for e in read}
     files: dict[str, Path] = {}
     if wanted.images != "none":
         files = _index(root / CURRENT)
-        if not any(isinstance(entry, dict) and entry.get("ImageID") in files for entry in entries):
+        if not any(image in files for image in split_of):
             raise UserError(
                 f"{root / CURRENT} has none of the images of {path.name}; unpack them there, or "
                 "set data.images=none"
             )
         # the prior of a study may itself be a study here
         files = _index(root / EARLIER) | files
+    passed_over: set[str] = set()
     unread = 0
     for number, entry in enumerate(entries):
         study_id = entry.get("StudyID") if isinstance(entry, dict) else None
         where = f"{path.name}: [{number}]" + (f" ({study_id})" if study_id else "")
         text = _sentences(entry, where, catalogue)
-        if text is None:
+        if text is None or str(study_id) in at_odds:
             continue
         split, earlier = table.get(str(study_id), ("", ""))
         name, prior = entry["ImageID"], str(entry.get("PreviousImageID") or earlier)
@@ -72,11 +76,17 @@ def load_padchest_gr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             catalogue.add_broken(where, f"has image {name!r}, not found in {root / CURRENT}")
         else:
             refs = [] if wanted.images == "none" else [ImageRef(files[name], "frontal")]
-            if prior and wanted.prior == "last":
+            if wanted.prior == "last" and split_of.get(prior, split) not in (split, "train"):
+                passed_over.add(prior)
+            elif prior and wanted.prior == "last":
                 refs += [ImageRef(files[prior], "", prior=True)] if prior in files else []
                 unread += prior not in files
             study = Study(str(study_id), SPLIT_OF[split], "", None, tuple(refs))
             add_study(study, where, wanted, catalogue, findings=text)
+    if passed_over:
+        catalogue.notes.append(
+            f"{len(passed_over)} studies are no prior of later ones, which have another split"
+        )
     if unread and wanted.images == "all":
         catalogue.notes.append(
             f"{root / EARLIER} lacks the prior image of {unread} studies: read without it"
@@ -96,20 +106,23 @@ def _entries(root: Path) -> tuple[list[Any], Path]:
     return entries, files[0]
 
 
-def _table(root: Path, catalogue: Catalogue) -> dict[str, tuple[str, str]]:
-    """Read split and prior image by study; the rows of one study must agree on the split."""
+def _table(root: Path, catalogue: Catalogue) -> tuple[dict[str, tuple[str, str]], set[str]]:
+    """Read split and prior image by study, and the studies whose rows disagree on the split."""
     path = root / "master_table.csv"
     if not path.is_file():
         raise UserError(f"{path} not found; it holds the split, unpack master_table.csv.zip there")
     table: dict[str, tuple[str, str]] = {}
+    at_odds: set[str] = set()
     for where, cells in read_csv(
         path, ("StudyID", "split"), catalogue, optional=("prior_imageID",)
     ):
         study, split = cells["StudyID"].strip(), cells["split"].strip()
         first = table.setdefault(study, (split, cells.get("prior_imageID", "").strip()))
-        if first[0] != split:
+        if first[0] != split and study not in at_odds:
+            at_odds.add(study)
+            table[study] = ("", "")
             catalogue.add_broken(f"{where} ({study})", f"has split {split!r} after {first[0]!r}")
-    return table
+    return table, at_odds
 
 
 def _index(folder: Path) -> dict[str, Path]:

@@ -256,4 +256,9 @@ def _lines(
 def _shown(value: float | None, percent: bool) -> str:
     if value is None:
         return numbers.MISSING
-    return f"{100 * value:.2g} %" if percent else f"{value:.3g}".replace("-", "−")
+    # a tick is "100", where two digits of 100 are "1e+02"
+    return (
+        f"{numbers.tick(float(f'{100 * value:.2g}'))} %"
+        if percent
+        else f"{value:.3g}".replace("-", "−")
+    )

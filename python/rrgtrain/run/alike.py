@@ -98,7 +98,8 @@ def _studies_digest(studies: list[Study]) -> str:
     digest = hashlib.sha256()
     for study in studies:
         images = [(image.path.name, image.view, image.prior) for image in study.images]
-        row = [study.id, study.report, study.labels, images, study.indication]
+        context = [study.indication, study.technique, study.comparison]
+        row = [study.id, study.report, study.labels, study.expert, images, *context]
         digest.update(json.dumps(row, default=str).encode())
     return digest.hexdigest()
 

@@ -91,7 +91,7 @@ def _area(path: Path) -> int | None:
     try:
         with Image.open(path) as image:
             return image.width * image.height
-    except OSError:
+    except (OSError, Image.DecompressionBombError):
         return None
 
 

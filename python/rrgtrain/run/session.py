@@ -73,10 +73,8 @@ class Session:
     plan: list[str] = field(default_factory=list)
     """Lines that say what each stage of the training will take."""
 
-    def evaluate(
-        self, split: str, *, limit: int | None = None, description: str | None = None
-    ) -> Evaluation:
-        studies, settings = self.split(split)[:limit], self.recipe.eval
+    def evaluate(self, studies: list[Study], *, description: str | None = None) -> Evaluation:
+        settings = self.recipe.eval
         reports = write_reports(
             self.policy,
             self.prompts,
@@ -92,8 +90,8 @@ class Session:
 
     def validator(self) -> Callable[[], dict[str, float]]:
         """Greedy evaluation of the validation split, for the loops."""
-        split, limit = validation_split(self.studies), self.recipe.eval.limit
-        return lambda: self.evaluate(split, limit=limit).metrics()
+        studies = self.split(validation_split(self.studies))[: self.recipe.eval.limit]
+        return lambda: self.evaluate(studies).metrics()
 
 
 def sampler_of(recipe: Recipe, served: Path) -> PolicySampler:

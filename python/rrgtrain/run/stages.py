@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
+import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +13,10 @@ from typing import Any, TypeVar
 
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
+from rrgtrain.data.study import Study
 from rrgtrain.dist import nodes, ranks, sharding
 from rrgtrain.dist.sharding import load_weights
-from rrgtrain.errors import RewardError, Stopped
+from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.policy.trainable import training_only
 from rrgtrain.run.preflight import require_sampling
@@ -55,6 +57,8 @@ class Stages:
     checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
     tuned: Path | None = None
     """The checkpoint of the fine-tuning in this process, whose weights the policy has."""
+    judged: list[Study] = field(default_factory=list)
+    """The studies of an evaluation before the resume, which the later ones are of too."""
 
     @classmethod
     def open(
@@ -198,16 +202,34 @@ class Stages:
         return result
 
     def evaluate(self, name: str) -> Evaluation:
-        """The policy as it stands on the recipe's held-out split."""
+        """The policy as it stands on the recipe's held-out split.
+
+        After a resume all systems are evaluated on the same studies: those of the first evaluation
+        that are still in the data. A warning counts the others.
+        """
         settings = self.session.recipe.eval
         stage = f"evaluate {name}"
+        held_out = self.session.split(settings.split)
         if (found := self.checkpointer.result(stage)) is not None:
-            studies = self.session.split(settings.split)[: settings.limit]
-            return Evaluation.from_state(studies, found)
+            evaluation = Evaluation.from_state(held_out, found)
+            self.judged = evaluation.studies
+            written = len(found["reports"])
+            if not self.judged:
+                raise UserError(
+                    f"none of the {written} studies of {stage!r} is among the {settings.split} "
+                    "studies of the data; put data and eval.split back, or start a new run"
+                )
+            if (lost := written - len(self.judged)) and ranks.is_main():
+                warnings.warn(
+                    f"{lost} of {written} studies of {stage!r} are no longer in the data, and left "
+                    "out",
+                    stacklevel=2,
+                )
+            return evaluation
         self.session.sampler.step = None  # it may be the best of them
         try:
             evaluation = self.session.evaluate(
-                settings.split, limit=settings.limit, description=stage
+                self.judged or held_out[: settings.limit], description=stage
             )
         except RewardError as error:
             raise Stopped(f"{stage}: {error}") from error

@@ -47,6 +47,7 @@ class Evaluation:
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; the studies stay with the data."""
         return {
+            "ids": [study.id for study in self.studies],
             "reports": list(self.reports),
             "predicted": torch.as_tensor(self.predicted),
             "truth": torch.as_tensor(self.truth),
@@ -56,14 +57,18 @@ class Evaluation:
 
     @classmethod
     def from_state(cls, studies: Sequence[Study], state: dict[str, Any]) -> Evaluation:
-        """Restore the output of `state_dict`, for the same studies."""
+        """Restore the output of `state_dict`, for those of its studies that are in `studies`."""
+        by_id = {study.id: study for study in studies}
+        # a state of before the ids were kept is of the first studies
+        ids = state.get("ids", [study.id for study in studies[: len(state["reports"])]])
+        rows = [row for row, name in enumerate(ids) if name in by_id]
         return cls(
-            list(studies),
-            state["reports"],
-            state["predicted"].numpy(),
-            state["truth"].numpy(),
-            {name: value.numpy() for name, value in state["rewards"].items()},
-            state.get("notes", {}),
+            [by_id[ids[row]] for row in rows],
+            [state["reports"][row] for row in rows],
+            state["predicted"].numpy()[rows],
+            state["truth"].numpy()[rows],
+            {name: value.numpy()[rows] for name, value in state["rewards"].items()},
+            {name: [notes[row] for row in rows] for name, notes in state.get("notes", {}).items()},
         )
 
     def metrics(self) -> dict[str, float]:

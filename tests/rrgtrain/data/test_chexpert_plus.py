@@ -228,7 +228,8 @@ def test_readers_labels_come_before_the_labellers(tmp_path):
     assert [at(study.labels, n) for n in ("Edema", "Fracture", "No Finding")] == [2, 1, 0]
 
 
-def test_the_test_set_has_labels_and_images_without_reports(tmp_path):
+@pytest.mark.parametrize(("base", "suffix"), [("PNG/PNG", ".png"), ("CheXpert-v1.0", ".jpg")])
+def test_the_test_set_has_labels_and_images_without_reports(tmp_path, base, suffix):
     write(tmp_path)
     human(
         tmp_path,
@@ -237,10 +238,10 @@ def test_the_test_set_has_labels_and_images_without_reports(tmp_path):
         [("CheXpert-v1.0/test/patient64741/study1", {"Edema": "1"})],
     )
     assert found(tmp_path).left_out["without an image"] == 1
-    folder = tmp_path / "PNG/PNG/test/patient64741/study1"
+    folder = tmp_path / base / "test/patient64741/study1"
     folder.mkdir(parents=True)
-    for name in ("view1_frontal.png", "view2_lateral.png"):
-        (folder / name).write_bytes(b"x")
+    for name in ("view1_frontal", "view2_lateral"):
+        (folder / f"{name}{suffix}").write_bytes(b"x")
     (study,) = found(tmp_path).studies["test"]
     assert study.report is None and study.expert and at(study.labels, "Edema") == 1
     assert [image.view for image in study.images] == ["frontal", "lateral"]

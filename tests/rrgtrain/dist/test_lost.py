@@ -98,9 +98,11 @@ def test_other_code_or_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     gathered(monkeypatch, ("there", read(own[:2])))
     with pytest.raises(UserError, match=r"rank 1 on there reads other train studies \(2, and rank"):
         alike.require_same_data({"train": own})
-    gathered(monkeypatch, ("there", read([*own[:2], replace(own[2], report="Other.")])))
-    with pytest.raises(UserError, match="as many as rank 0, 3, of other content"):
-        alike.require_same_data({"train": own})
+    for field in ("report", "indication", "technique", "comparison"):
+        changed = replace(own[2], **{field: "Other."})
+        gathered(monkeypatch, ("there", read([*own[:2], changed])))
+        with pytest.raises(UserError, match="as many as rank 0, 3, of other content"):
+            alike.require_same_data({"train": own})
 
 
 def test_a_rank_that_has_noticed_and_left_is_not_the_silent_one() -> None:

@@ -108,6 +108,15 @@ def test_figures_of_a_whole_run_in_reading_order() -> None:
     assert "(b) replacement 4" in figures[7].chart
 
 
+@pytest.mark.parametrize(
+    ("share", "shown"), [(1.0, "100 %"), (0.996, "100 %"), (0.333, "33 %"), (0.0042, "0.42 %")]
+)
+def test_a_share_is_written_out(share: float, shown: str) -> None:
+    rows = rl(3, zero_variance=share)
+    (figure,) = (f for f in training_figures(rows) if f.title == "Groups without variance")
+    assert figure.legend[0][2] == shown and f"EditGRPO {shown}" in figure.chart
+
+
 def test_rl_validation_is_drawn_after_sft() -> None:
     rows = [
         row("sft", 100, loss=1.0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from rrgtrain.state.store import STATE, CheckpointStore, load_checkpoint
 from tests.rrgclinical.chat.server import Reply, serving
 from tests.rrgclinical.facts.test_facts import model
+from tests.rrgtrain.common import phantoms
 from tests.rrgtrain.rollout.served import CHAT, Served
 from tests.rrgtrain.runs import (
     TINY_RUN,
@@ -316,3 +318,25 @@ def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path, tmp_p
     labels = [n.partition("-")[2] for n in CheckpointStore(home / "run" / "resume", 9).names()]
     # the last three, and the one whose weights are the best so far for the first of them
     assert labels == ["sft-2", "sft-5", "sft", "evaluate.SFT"]
+
+
+def test_a_resume_on_other_data_gives_no_report_another_study(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(phantoms(), tmp_path / "data"))
+    words = ["demo", "--out", "run", *TINY_RUN, "data.source=iu_xray", f"data.root={root}"]
+    assert command(*words, cwd=tmp_path, at=At(f"{RL}:sample_groups")).status == 75
+    annotation = json.loads((root / "annotation.json").read_text())
+    # the evaluation of SFT is remembered; its first study goes, the others are turned round
+    gone, *others = annotation["test"]
+    annotation["test"] = others[::-1]
+    (root / "annotation.json").write_text(json.dumps(annotation))
+    done = command("demo", "--resume", "run", "eval.split=val", cwd=tmp_path)
+    assert done.status == 2
+    assert "none of the 4 studies of 'evaluate SFT' is among the val studies" in done.last
+    done = command("demo", "--resume", "run", "eval.split=test", "eval.limit=2", cwd=tmp_path)
+    assert done.status == 0, done.err
+    assert "1 of 4 studies of 'evaluate SFT' are no longer in the data" in done.err
+    lines = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
+    named = [(row["system"], row["id"]) for row in map(json.loads, lines)]
+    kept = [entry["id"] for entry in others]
+    assert gone["id"] not in kept
+    assert named == [(system, name) for system in ("SFT", "EditGRPO") for name in kept]

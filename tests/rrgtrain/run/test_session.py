@@ -88,15 +88,14 @@ def test_a_frozen_tower_has_seen_as_much_as_one_that_trains(tmp_path: Path) -> N
 def test_a_session_evaluates_and_validates(tmp_path: Path) -> None:
     cfg = recipe(*SMALL, f"data.root={phantoms()}", "eval.limit=2")
     session = open_session(cfg, tmp_path, TrainingPlan(sft=True))
-    assert len(session.evaluate("test").studies) == 4
-    assert len(session.evaluate("test", limit=2).reports) == 2
+    assert len(session.evaluate(session.split("test")).studies) == 4
     assert "micro_f1" in session.validator()()
     session.studies["val"] = []
     asked = []
-    session.evaluate = lambda split, **_: asked.append(split) or session  # type: ignore
+    session.evaluate = lambda studies: asked.append(studies) or session  # type: ignore
     session.metrics = dict  # type: ignore[attr-defined]
     session.validator()()
-    assert asked == ["train"]
+    assert asked == [session.studies["train"][:2]]
 
 
 def cut(path: Path) -> None:

@@ -15,6 +15,7 @@ from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.schema import EvalSettings, RewardSettings
 from rrgtrain.train import evaluate as evaluation
 from rrgtrain.train.evaluate import (
+    Evaluation,
     _whole,
     chosen_value,
     evaluate,
@@ -165,3 +166,22 @@ def test_the_parts_of_ranks_make_the_whole(size: int) -> None:
     assert set(whole.rewards) == set(alone.rewards) == {"total", "facts", "label_f1"}
     for name, values in alone.rewards.items():
         np.testing.assert_array_equal(whole.rewards[name], values)
+
+
+def test_remembered_reports_find_their_studies_by_id() -> None:
+    given = studies(4)
+    reports = ["Edema.", "", "No edema. Effusion.", "The heart is enlarged."]
+    rewards = RewardService(RewardSettings(terms={"facts": 1.0}))
+    whole = score(reports, given, rewards)
+    # the data gained a study, lost one and has another order
+    now = [*studies(2, "other"), given[3], given[0], given[2]]
+    kept = Evaluation.from_state(now, whole.state_dict())
+    assert [study.id for study in kept.studies] == [given[i].id for i in (0, 2, 3)]
+    assert kept.reports == [reports[i] for i in (0, 2, 3)]
+    np.testing.assert_array_equal(kept.predicted, whole.predicted[[0, 2, 3]])
+    np.testing.assert_array_equal(kept.truth, whole.truth[[0, 2, 3]])
+    np.testing.assert_array_equal(kept.rewards["total"], whole.rewards["total"][[0, 2, 3]])
+    assert kept.notes["facts"] == [whole.notes["facts"][i] for i in (0, 2, 3)]
+    # a state of before the ids were kept is of the first studies
+    old = {name: value for name, value in whole.state_dict().items() if name != "ids"}
+    assert Evaluation.from_state([*given, *studies(1, "other")], old).studies == given
