@@ -68,7 +68,6 @@ class Accumulated:
     """
 
     objective: Objective
-    with_reference: bool
     losses: list[Tensor] = field(default_factory=list)
     micros: list[MicroBatch] = field(default_factory=list)
     logps: list[Tensor] = field(default_factory=list)
@@ -81,7 +80,10 @@ class Accumulated:
     ) -> Tensor:
         """Take the policy loss of a micro-batch; returns the loss."""
         self.micros.append(micro)
-        self.policy_metrics.append(dict(policy.metrics))
+        row = dict(policy.metrics)
+        if micro.ref is None:
+            del row["kl"]  # logged as 0 it would read as measured
+        self.policy_metrics.append(row)
         if logps is not None:
             self.logps.append(logps.detach())
         return policy.loss
@@ -106,7 +108,7 @@ class Accumulated:
         named = [
             dict(zip(row, values, strict=True)) for row, values in zip(rows, others, strict=True)
         ]
-        metrics = LossMetrics(with_reference=self.with_reference)
+        metrics = LossMetrics()
         for micro, row in zip(micros, named[: len(micros)], strict=True):
             metrics.add(row, micro.counted_tokens)
         for row in named[len(micros) :]:
@@ -146,20 +148,18 @@ def accumulate_gradients(
     the policy loss through a frozen head is all there is, both are computed in one.
     """
     keep_all = reference is not None and loss.beta > 0
-    done = Accumulated(batch.objective, with_reference=reference is not None)
+    done = Accumulated(batch.objective)
     micros = batch.micro_batches(settings.token_budget, keep_all=keep_all)
     images = any(with_images(g.prompt for g in micro.groups) for micro in micros)
+    # for all micro-batches or none: the KL that is logged is that of the batch, however it is cut
+    compared = reference if keep_all or batch.objective.preference is not None else None
     ref_logps: dict[int, Tensor] = {}
     in_one = not read_logps and is_loss_of_frozen_head(policy, batch.objective)
 
     def ref_of(place: int, micro: MicroBatch) -> Tensor | None:
         """The reference's log-probabilities, once however often the micro-batch is computed."""
-        if (
-            place not in ref_logps
-            and reference is not None
-            and _needs_ref(batch, micro, reference, keep_all=keep_all)
-        ):
-            ref_logps[place] = _reference_logps(reference, batch, micro, settings.temperature)
+        if compared is not None and place not in ref_logps:
+            ref_logps[place] = _reference_logps(compared, batch, micro, settings.temperature)
         return ref_logps.get(place)
 
     def add_gradients(*, injected_alone: bool) -> None:
@@ -229,14 +229,6 @@ def with_rollout_logps(
 
 def _in_step(policy: Policy, batch: Batch, micros: list[MicroBatch]) -> Iterator[MicroBatch]:
     return sharding.pad_to_lockstep(policy, micros, idle_micro_batch(batch.groups))
-
-
-def _needs_ref(batch: Batch, micro: MicroBatch, reference: Policy, *, keep_all: bool) -> bool:
-    """Whether KL or preference needs the reference's log-probabilities; where its weights are
-    sharded, the ranks compute them all or none."""
-    if keep_all or micro.pairs is not None:
-        return True
-    return batch.objective.preference is not None and sharding.is_sharded(reference)
 
 
 def _reference_logps(

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+ESS = "effective_sample_size"
+
 
 class LossMetrics:
     """The losses' metrics over micro-batches: counts add up, means weigh by tokens or pairs.
 
-    What was not computed (entropy, and KL without a reference) is left out: logged as 0 it would
-    read as measured.
+    The entropy, which was not computed, is left out: logged as 0 it would read as measured.
     """
 
-    def __init__(self, *, with_reference: bool) -> None:
-        self._left_out = {"tokens", "entropy"} | (set() if with_reference else {"kl"})
+    def __init__(self) -> None:
         self._tokens = 0
         self._sums: dict[str, float] = {}
         self._pairs, self._preference = 0.0, {"loss": 0.0}
@@ -25,8 +25,10 @@ class LossMetrics:
         if tokens == 0:
             return
         self._tokens += tokens
-        for name in metrics.keys() - self._left_out:
+        for name in metrics.keys() - {"tokens", "entropy"}:
             value, so_far = float(metrics[name]), self._sums.get(name, 0.0)
+            if name == ESS:  # as the mean square of the ratio, whose mean is that of the batch
+                value = float(metrics["ratio_mean"]) ** 2 / value
             if name == "ratio_max":
                 self._sums[name] = max(so_far, value)
             else:
@@ -59,6 +61,8 @@ class LossMetrics:
     def values(self) -> dict[str, float]:
         whole = ("ratio_max", "active_tokens")
         means = {k: v if k in whole else v / self._tokens for k, v in sorted(self._sums.items())}
+        if means:
+            means[ESS] = means["ratio_mean"] ** 2 / means[ESS]
         preference = {
             f"preference/{k}": v if k == "loss" else v / self._pairs
             for k, v in sorted(self._preference.items())

@@ -104,7 +104,8 @@ def named_reference(policy: Policy, recipe: Recipe, work: Path) -> Reference:
             f"rl.reference={asked}: {path} has another vocabulary or input than the policy, so "
             "their log-probabilities cannot be compared; name a checkpoint of the same family"
         )
-    return _view(policy, other.model.requires_grad_(False).eval())
+    # its tower may be another, and the policy's cache holds what the policy's has seen
+    return _view(policy, other.model.requires_grad_(False).eval(), vision_cache=None)
 
 
 def _stands_on(model: Any, path: str) -> bool:
@@ -129,7 +130,7 @@ def _held(parameter: torch.nn.Parameter, dtype: torch.dtype, shares: bool) -> to
 
 def _view(policy: Policy, model: Any, **options: Any) -> Reference:
     kept = {f.name: getattr(policy, f.name) for f in fields(Policy) if f.name != "model"}
-    return Reference(model=model, **kept, **options)
+    return Reference(model=model, **{**kept, **options})
 
 
 def _is_base(model: PeftModel) -> bool:

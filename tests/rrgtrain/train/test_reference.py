@@ -14,6 +14,7 @@ from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.remembered import FILE, base_of
+from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train import reference as reference_module
 from rrgtrain.train import save_policy
@@ -235,3 +236,19 @@ def test_a_reference_that_cannot_be(tmp_path: Path) -> None:
     text_policy().save(tmp_path / "text")
     with pytest.raises(UserError, match="has another vocabulary or input than the policy"):
         named_reference(tiny_policy(), recipe(f"rl.reference={tmp_path / 'text'}"), tmp_path)
+
+
+def test_another_checkpoint_sees_with_its_own_tower(tmp_path: Path) -> None:
+    """What the policy's frozen tower has embedded is kept for the policy alone."""
+    tiny_policy().save(tmp_path / "model")
+    tuned = tiny_policy()
+    disturb(tuned)
+    tuned.save(tmp_path / "tuned")
+    policy = load_policy(tmp_path / "tuned", freeze_vision=True)
+    own, others = logps(policy), logps(load_policy(tmp_path / "model"))
+    policy.vision_cache = VisionCache(1 << 20)
+    cfg = recipe(f"policy.path={tmp_path / 'tuned'}", f"rl.reference={tmp_path / 'model'}")
+    reference = named_reference(policy, cfg, tmp_path)
+    for _ in range(2):
+        torch.testing.assert_close(reference_logps(reference), others)
+        torch.testing.assert_close(logps(policy), own)

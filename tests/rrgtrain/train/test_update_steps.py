@@ -160,6 +160,29 @@ def test_a_stale_batch_is_clipped_against_the_old_policy() -> None:
     assert found.metrics["ratio_mean"] == pytest.approx(1.6487, rel=1e-3), "edited ones too"
 
 
+def test_the_budget_changes_no_metric_of_a_later_update() -> None:
+    """Ratios differ by then, and the reference serves a preference of the first group alone."""
+    policy = tiny_policy(dtype=torch.float64)
+    reference = reference_of(tiny_policy(dtype=torch.float64))
+    with torch.no_grad():
+        for parameter in reference.model.parameters():
+            parameter.mul_(1.1)
+    groups, values = batch(policy)
+    pair = PreferencePairs(torch.tensor([0]), torch.tensor([1]), torch.tensor([0.3]))
+    objective = Objective(values, preference=Preference(pair))
+    rows = []
+    for budget in (1, 10**6):
+        cfg = setting("rl.beta=0", "rl.epochs=2", f"rl.token_budget={budget}")
+        loss = build_algorithm(cfg).loss
+        fixed = rollout_logps(policy, reference, groups, objective, loss, cfg.rl)
+        moved = 0.5 * torch.randn(len(fixed.old), generator=torch.Generator().manual_seed(1))
+        fixed = replace(fixed, old=fixed.old + moved)
+        done = accumulate(policy, reference, groups, objective, loss, cfg.rl, fixed=fixed)
+        rows.append(done.metrics)
+    assert rows[0] == pytest.approx(rows[1], rel=1e-6)
+    assert rows[0]["kl"] > 0 and rows[0]["effective_sample_size"] < 0.9
+
+
 def test_minibatches_are_disjoint_whole_and_drawn_by_their_key() -> None:
     policy = tiny_policy()
     groups, values = batch(policy)
