@@ -272,7 +272,11 @@ def load_weights(policy: Shardable, weights: dict[str, torch.Tensor]) -> None:
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-    """Puts back a whole `state_dict` of the optimiser."""
+    """Put back the moments of a whole `state_dict` of the optimiser.
+
+    Decay and betas stay those that the optimiser was made with: a resume may change them.
+    """
+    settings = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if any(map(_is_dtensor, parameters)):  # those of `optim.OnShards` are plain
         states = {}
@@ -286,6 +290,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
             }
         saved = {**saved, "state": states}
     optimizer.load_state_dict(saved)
+    for group, own_settings in zip(optimizer.param_groups, settings, strict=True):
+        group.update(own_settings)
 
 
 def _shard(policy: Shardable, together: int) -> None:

@@ -114,7 +114,9 @@ class BeforeConvergence(Best):
         super().load_state_dict(state)
         if math.isinf(self.value):  # chosen by another metric: what follows is judged anew
             return
-        self._plateau, last = state["plateau"], state["last"]
+        # neither is there where `sft.choose` was "best"
+        self._plateau = state.get("plateau", self.value)
+        last = state.get("last", [self.step, self.value])
         self._last = None if last is None else (last[0], last[1])
         if last is not None and len(last) == 3:  # with its weights, in format 1
             self._copies[last[0]] = last[2]

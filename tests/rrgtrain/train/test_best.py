@@ -75,6 +75,16 @@ def test_it_goes_on_after_a_resume(cut: int) -> None:
     assert (later.step, later.value, restored(later)) == (30, 0.62, 2)
 
 
+def test_a_resume_may_choose_the_other_way() -> None:
+    """A gain is then judged by what is validated from there on."""
+    kept = offered(Best(tiny_policy(), BY, NullCheckpointer()), [0.3, 0.6])
+    later = BeforeConvergence(tiny_policy(), BY, NullCheckpointer(), 0.05)
+    later.load_state_dict(kept.state_dict())
+    assert (later.step, later.value, restored(later)) == (20, 0.6, 1)
+    offered(later, [0.62, 0.7], first=2)
+    assert (later.step, later.value, restored(later)) == (30, 0.62, 2)
+
+
 def test_the_recipe_says_which() -> None:
     policy = tiny_policy()
     assert type(chosen_of(policy, SftSettings(), BY, NullCheckpointer())) is Best

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from rrgtrain.dist import ranks
-from rrgtrain.dist.sharding import as_parameter
+from rrgtrain.dist.sharding import as_parameter, load_optimizer
 from rrgtrain.errors import UserError
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients, learning_rate
 
@@ -66,6 +66,18 @@ def test_only_matrices_decay_and_only_what_trains_is_there() -> None:
     torch.testing.assert_close(after["0.weight"], before["0.weight"] * (1 - 0.1 * 0.5))
     for name in set(before) - {"0.weight"}:
         assert torch.equal(after[name], before[name]), name
+
+
+def test_a_resume_takes_its_moments_and_the_settings_of_its_recipe() -> None:
+    net = model()
+    first = adamw(net, 0.1, 0.5)
+    for p in net.parameters():
+        p.grad = torch.ones_like(p) if p.requires_grad else None
+    apply_step(first, 1.0, 0.1)
+    again = adamw(net, 0.1, 0.0, (0.8, 0.95))
+    load_optimizer(again, first.state_dict())
+    assert [(g["weight_decay"], g["betas"]) for g in again.param_groups] == 2 * [(0.0, (0.8, 0.95))]
+    assert torch.equal(again.state[net[0].weight]["exp_avg"], torch.full((3, 4), 0.1))
 
 
 def test_a_model_of_matrices_alone() -> None:
