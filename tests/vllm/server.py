@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import save_for_serving, serve_command
+from rrgtrain.rollout import serve_command
 
 LENGTH = 256
 
@@ -29,7 +29,7 @@ class Server:
         self.log = work / "log"
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        checkpoint = save_for_serving(policy, work / "checkpoint")
+        checkpoint = policy.save(work / "checkpoint")
         self.command = serve_command(checkpoint, port=self.port, dtype="float32", adapters=adapters)
         self.command += f" --max-model-len {LENGTH} --gpu-memory-utilization 0.1 --enforce-eager"
         self.command += """ --limit-mm-per-prompt '{"image": 3}'"""

@@ -111,6 +111,15 @@ def with_reference(group: Group, reencode: Reencode, origin: str, *, scored: boo
     return group.with_members([Member(ids, report, origin, scored=scored)])
 
 
+def refuse_blocks(recipe: Recipe, why: str) -> None:
+    """Raise UserError where reports stand in blocks, which the references do not have."""
+    if recipe.reward.blocks != "none":
+        raise UserError(
+            f"reward.blocks={recipe.reward.blocks} scores the report between its tags, and {why}; "
+            "use reward.blocks=none with a policy that writes plain reports, or rl.algorithm=grpo"
+        )
+
+
 def chain(first: Complete, second: Complete) -> Complete:
     """Completes with `first`, then with `second`; their counts stand side by side."""
 

@@ -20,9 +20,10 @@ from rrgtrain.algorithms.base import (
     Completed,
     Reencode,
     chain,
+    refuse_blocks,
     with_reference,
 )
-from rrgtrain.algorithms.edits import Edited, edit_reports
+from rrgtrain.algorithms.edits import edit_reports
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks
@@ -34,6 +35,7 @@ from rrgtrain.schema import Recipe
 def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) -> Algorithm:
     """EditGRPO; UserError for a group that cannot be paired or edits that make no sense."""
     own: Complete
+    refuse_blocks(recipe, "EditGRPO edits the whole text, tags too, towards references without any")
     if recipe.edit.level == "paragraph":
         sampled, own = inner.sampled - 1, whole_reference
     else:
@@ -102,7 +104,8 @@ def edits(recipe: Recipe, extractor: Extractor) -> Complete:
                 if edit.text == member.text:
                     counts["unchanged"] += 1
                     continue
-                extra.append(_edited_member(member, k, edit, reencode))
+                ids = reencode(member.ids, edit.text, edit.first_changed)
+                extra.append(Member(ids, edit.text, "edited", parent=k, steps=edit.steps))
             completed.append(group.with_members(extra))
         return completed, {f"edits/{name}": float(n) for name, n in sorted(counts.items())}
 
@@ -112,13 +115,3 @@ def edits(recipe: Recipe, extractor: Extractor) -> Complete:
 def _sampled(group: Group) -> list[tuple[int, Member]]:
     """Place and member of what the policy wrote itself: no edit is edited, and no oracle."""
     return [(k, m) for k, m in enumerate(group.members) if m.origin == "sampled"]
-
-
-def _edited_member(member: Member, parent: int, edit: Edited, reencode: Reencode) -> Member:
-    return Member(
-        ids=reencode(member.ids, edit.text, edit.first_changed),
-        text=edit.text,
-        origin="edited",
-        parent=parent,
-        steps=edit.steps,
-    )

@@ -25,6 +25,7 @@ from rrgtrain.algorithms.base import (
     Reencode,
     as_objective,
     chain,
+    refuse_blocks,
     with_reference,
 )
 from rrgtrain.algorithms.group import Group, group_offsets, members
@@ -48,6 +49,7 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
             f"rl.resample={recipe.rl.resample} leaves out the groups that earn nothing, from which "
             "OraPO's oracle teaches; use rl.resample=0"
         )
+    refuse_blocks(recipe, "OraPO's oracle is a reference, without any")
     rates = ZeroRate(settings.momentum, batch=settings.smooth == "batch")
     return replace(
         inner,

@@ -36,6 +36,12 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
     does not return an `Algorithm`.
     """
     names = recipe.rl.algorithm.split("+")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(
+            f"rl.algorithm={recipe.rl.algorithm} names {twice} twice, which would count twice; "
+            "name it once"
+        )
     algorithm = grpo.build(recipe)
     for name in names:
         algorithm = _layer(name, recipe)(recipe, algorithm)

@@ -113,7 +113,7 @@ class Saliency:
             uncertain=self._settings.uncertain,
         )
         weights = torch.ones(int(offsets[-1]))
-        parts = found.weights.float().split([len(own) for own in spans])
+        parts = found.weights.float().cpu().split([len(own) for own in spans])
         for s, part in zip(chosen, parts, strict=True):
             weights[int(offsets[s]) : int(offsets[s + 1])] = part
         return weights

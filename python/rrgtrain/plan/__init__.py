@@ -12,7 +12,16 @@ from rrgtrain.plan.memory import (
     update_peak,
 )
 from rrgtrain.plan.setup import Setup, stage_of
-from rrgtrain.plan.sizes import KNOWN, Sizes, Weight, elements, lora_rank, sizes_of, tiny_sizes
+from rrgtrain.plan.sizes import (
+    KNOWN,
+    Sizes,
+    Weight,
+    elements,
+    lora_rank,
+    pixel_bounds,
+    sizes_of,
+    tiny_sizes,
+)
 from rrgtrain.plan.stage import StagePlan, plan_stage
 from rrgtrain.plan.text import as_json, as_table
 from rrgtrain.plan.work import (
@@ -53,6 +62,7 @@ __all__ = [
     "misfits",
     "optimizer_peak",
     "phase_seconds",
+    "pixel_bounds",
     "plan_stage",
     "require_fit",
     "rollout_peak",

@@ -187,8 +187,5 @@ def summary(setup: Setup, plans: Sequence[StagePlan]) -> list[str]:
 
 def gib(size: float) -> str:
     """Write bytes in a unit that leaves two or three digits."""
-    for unit, scale in (("GiB", GIB), ("MiB", 1 << 20)):
-        if abs(size) >= scale or unit == "MiB":
-            value = size / scale
-            return f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.1f} {unit}"
-    raise AssertionError
+    unit, value = ("GiB", size / GIB) if abs(size) >= GIB else ("MiB", size / (1 << 20))
+    return f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.1f} {unit}"

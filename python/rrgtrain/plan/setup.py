@@ -99,9 +99,11 @@ class Setup:
             compute=self.compute,
         )
 
-    def mode(self) -> Mode:
-        """Say how the policy computes."""
-        policy = self.recipe.policy
+    def mode(self, stage: str) -> Mode:
+        """Say how the policy computes in a stage."""
+        policy, recipe = self.recipe.policy, self.recipe
+        oracle = "orapo" in recipe.rl.algorithm.split("+")
+        dropout = policy.lora.dropout > 0
         sharded = self.ranks > 1 or self.compute != FP32
         frozen = policy.freeze_vision or self.lora > 0
         return Mode(
@@ -109,9 +111,12 @@ class Setup:
             policy.gradient_checkpointing,
             self.machine.cuda,
             self.lora,
-            policy.lora.dropout > 0,
+            dropout,
             sharded,
             frozen and policy.vision_cache_mib > 0,
+            apart=stage == "rl" and oracle and recipe.oracle.log_ratio,
+            # of an update with dropout they are not those that the sampler is held against
+            loss_alone=stage == "rl" and not oracle and self.lora > 0 and dropout,
         )
 
 

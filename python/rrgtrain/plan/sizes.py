@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rrgtrain.policy.load import base_of_adapter, read_config
+from rrgtrain.policy.load import PREPROCESSOR, base_of_adapter, read_config
 from rrgtrain.policy.tiny import HEAD_WIDTH, MERGE, PATCH, TinyConfig
 from rrgtrain.schema import LoraSettings, PolicySettings
 
@@ -253,12 +253,17 @@ def sizes_of(policy: PolicySettings) -> Sizes:
 def pixel_bounds(policy: PolicySettings) -> tuple[int, int]:
     """Return the smallest and largest area of an image, as recipe and checkpoint bound it."""
     low, high = 0, IMAGE_PIXELS_MAX
-    file = Path(policy.path) / "preprocessor_config.json"
+    file = Path(policy.path) / PREPROCESSOR
+    if not file.is_file() and (file.parent / "adapter_config.json").is_file():
+        file = Path(base_of_adapter(policy.path)) / PREPROCESSOR
     if policy.path == "tiny":
         low = high = TinyConfig().image_size ** 2
     elif file.is_file():
-        size = json.loads(file.read_text(encoding="utf-8")).get("size") or {}
-        low, high = int(size.get("shortest_edge", low)), int(size.get("longest_edge", high))
+        found = json.loads(file.read_text(encoding="utf-8"))
+        size = found.get("size") or {}
+        # the older names, which Qwen's own files have, go before `size` in transformers too
+        low = int(found.get("min_pixels") or size.get("shortest_edge", low))
+        high = int(found.get("max_pixels") or size.get("longest_edge", high))
     return policy.min_pixels or low, policy.max_pixels or high
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rrgtrain.plan.machine import GIB, UNMEASURED
@@ -38,10 +38,9 @@ READER_BYTES = {
     "chexbert": int(0.44 * GIB),
     "radgraph": int(0.44 * GIB),
     "ratescore": int(1.2 * GIB),
-    "green": int(5.5 * GIB),
 }
 """Weights of the models that read reports, by backend: BERT-base twice; DeBERTa-v3-base and
-BioLORD; a language model of 2.7 billion parameters. From their model cards."""
+BioLORD. From their model cards. Those behind an endpoint are elsewhere."""
 READER_WORK = int(0.5 * GIB)
 """Working set of the largest of them on a batch."""
 REPORT_BYTES = 4096
@@ -84,10 +83,12 @@ def plan_stage(setup: Setup, stage: str) -> StagePlan:
     recipe, sizes, ranks = setup.recipe, setup.sizes, setup.ranks
     lengths = setup.lengths or lengths_of(recipe, sizes)
     work = workload_of(recipe, sizes, stage, ranks, lengths)
-    weights, mode, shards = setup.weights(stage), setup.mode(), setup.shards
+    weights, mode, shards = setup.weights(stage), setup.mode(stage), setup.shards
     optimizer = recipe.rl.optimizer if stage == "rl" else "adamw"
     state = state_bytes(weights, compute=setup.compute, ranks=shards, optimizer=optimizer)
     reference = stage == "rl" and (recipe.rl.beta > 0 or compares(recipe))
+    rl = recipe.rl
+    several = rl.epochs > 1 or (rl.minibatch is not None and rl.minibatch < rl.prompts)
     pace = Pace(
         setup.machine,
         setup.rates,
@@ -97,6 +98,8 @@ def plan_stage(setup: Setup, stage: str) -> StagePlan:
         recipe.data.workers,
         setup.cores,
         reference,
+        rl.epochs * (1 + mode.apart) if stage == "rl" else 1,
+        stage == "rl" and several,
     )
     seconds = phase_seconds(sizes, weights, work, pace)
     everywhere = ranks * work.step.tokens
@@ -134,7 +137,8 @@ def _device(
     recipe, sizes, machine = setup.recipe, setup.sizes, setup.machine
     optimizer = recipe.rl.optimizer if work.stage == "rl" else "adamw"
     held = ("update", "optimizer", "rollout", "validation")
-    above = update_peak(sizes, weights, work, mode, setup.shards)
+    above = update_peak(sizes, weights, work, replace(mode, apart=False), setup.shards)
+    beside = update_peak(sizes, weights, work, mode, setup.shards) - above
     copied = copies(weights, sizes.text.layers, mode, setup.shards).gathered
     engine = recipe.rollout.engine
     budget = "sft.token_budget" if work.stage == "sft" else "rl.token_budget"
@@ -165,6 +169,7 @@ def _device(
             {"update": above - state.gradients - copied},
             setting=f"{budget}, policy.max_pixels, policy.gradient_checkpointing",
         ),
+        Part("gradients apart", {"update": beside}, setting="oracle.log_ratio=false"),
         Part(
             "optimiser's step",
             {"optimizer": optimizer_peak(weights, setup.shards, mode, optimizer)},
@@ -252,12 +257,15 @@ def _embeddings(setup: Setup, work: Workload, mode: Mode) -> int:
 
 def _readers(setup: Setup, held: tuple[str, ...]) -> Part:
     """Models that read reports, on the device they share with the policy."""
-    reward, names = setup.recipe.reward, set()
+    reward = setup.recipe.reward
     if reward.device == "cpu":
         return Part("reward models", {})
-    asked = {reward.labeller, reward.extractor, *reward.terms}
-    if setup.recipe.edit.extractor and "editgrpo" in setup.recipe.rl.algorithm:
-        asked.add(setup.recipe.edit.extractor)
+    asked = {reward.labeller, reward.extractor}
+    asked |= {"radgraph" if term.startswith("radgraph_") else term for term in reward.terms}
+    if "editgrpo" in setup.recipe.rl.algorithm:
+        asked.add(setup.recipe.edit.extractor or "")
+    if "ditpo" in setup.recipe.rl.algorithm:
+        asked.add(setup.recipe.token_weights.labeller or "")
     names = asked & READER_BYTES.keys()
     size = sum(READER_BYTES[name] for name in names) + READER_WORK * bool(names)
     label = f"reward models ({', '.join(sorted(names))})"

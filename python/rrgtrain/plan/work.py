@@ -18,9 +18,7 @@ ATTENTION_BACKWARD = 2.5
 HEAD_BACKWARD = 3
 """Products of the head's backward: logits again, gradients of hidden states and of weight.
 
-A frozen head whose log-probabilities nobody reads needs no logits again (`train/gradients.py`):
-there the plan's count is one product too high.
-"""
+A frozen head whose log-probabilities nobody reads needs no logits again (`Mode.loss_alone`)."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +34,6 @@ class Work:
     def total(self) -> float:
         """All of it."""
         return self.layers + self.attention + self.head + self.tower
-
-    def __add__(self, other: Work) -> Work:
-        return Work(
-            self.layers + other.layers,
-            self.attention + other.attention,
-            self.head + other.head,
-            self.tower + other.tower,
-        )
 
 
 def forward_work(sizes: Sizes, packed: Packed) -> Work:
@@ -114,7 +104,7 @@ def update_work(
     return Work(
         once.layers * (2 + repeated + trained) + adapter * (1 + again / 3),
         once.attention * (1 + again + ATTENTION_BACKWARD),
-        once.head * (1 + HEAD_BACKWARD - (not head)),
+        once.head * (1 + HEAD_BACKWARD - (not head) - mode.loss_alone),
         _tower_update(sizes, packed, mode, images) if tower else seen,
     )
 
@@ -158,6 +148,10 @@ class Pace:
     workers: int
     cores: int
     reference: bool
+    passes: int = 1
+    """Forwards with backward of each group in a step."""
+    old: bool = False
+    """Log-probabilities at rollout are computed for several updates."""
 
 
 def phase_seconds(
@@ -198,11 +192,10 @@ def phase_seconds(
         seconds["edits"] = step.groups * (step.members - work.sampled) * rates.edit_seconds
         seconds["rewards"] = _over(reports, rates.reward_reports)
     update = update_work(sizes, weights, step, mode, max(1, work.images)).total
-    seconds["update"] = _over(update, peak * rates.update_share)
-    if pace.reference:
-        again = forward_work(sizes, step)
-        flops = again.total - again.tower
-        seconds["update"] += _over(flops, peak * rates.forward_share)
+    again = forward_work(sizes, step)
+    flops = pace.old * again.total + pace.reference * (again.total - again.tower)
+    seconds["update"] = _over(pace.passes * update, peak * rates.update_share)
+    seconds["update"] += _over(flops, peak * rates.forward_share)
     seconds["record"] = rates.record_seconds if machine.cuda else 0.0
     return seconds
 

@@ -86,8 +86,9 @@ def _attention(
     network: Network, packed: SharedPrefixBatch, batch: SharedPrefixBatch, dtype: torch.dtype
 ) -> dict[str, Any]:
     """The language model's arguments that make it attend as `batch`, `packed` on its device."""
-    if bool((packed.group_offsets.diff() <= 1).all()) and _one_group_a_row(packed):
-        # One member each, padding on the right: plain causal attention, without any mask.
+    rows = packed.row_of_group
+    if bool((packed.group_offsets.diff() <= 1).all()) and rows.unique().numel() == rows.numel():
+        # One group a row, one member each, padding on the right: plain causal attention, no mask.
         return {"attention_mask": {"full_attention": None}}
     if network.shared_attention == "dense":
         return {"attention_mask": {"full_attention": batch.attention_mask(dtype)}}
@@ -117,10 +118,6 @@ def _row(
     if network.shared_attention == "dense" or all(len(members) <= 1 for members in suffixes):
         return None
     return sum(len(p.input_ids) for p in prompts) + sum(len(s) for m in suffixes for s in m)
-
-
-def _one_group_a_row(packed: SharedPrefixBatch) -> bool:
-    return packed.row_of_group.unique().numel() == packed.row_of_group.numel()
 
 
 def head(network: Network) -> tuple[Tensor, Tensor | None]:

@@ -31,6 +31,8 @@ from rrgtrain.policy.whole import (
 
 __all__ = ["Policy", "load_policy", "read_config"]
 
+PREPROCESSOR = "preprocessor_config.json"
+
 
 def load_policy(
     name_or_path: str | Path,
@@ -85,6 +87,9 @@ def load_policy(
         )
         policy.model = load_adapter(name, policy.model)
         check_finite(name, dict(policy.model.named_parameters()))
+        if policy.visual is not None and (Path(name) / PREPROCESSOR).is_file():
+            # with the bounds of images that the adapter was trained with
+            policy.image_processor = _image_processor(name, policy.config)
         return policy
     config = read_config(name)
     loaded = torch.promote_types(dtype, torch.float32) if masters else dtype
@@ -94,8 +99,7 @@ def load_policy(
     image_processor: Any = None
     attention: Any = ATTENTION
     if sees_images(config):
-        image_processor = fetch(name, lambda: Qwen2VLImageProcessorPil.from_pretrained(name))
-        check_image_processor(name, image_processor, config.vision_config)
+        image_processor = _image_processor(name, config)
         # Set when loaded: transformers would look on its hub for a kernel of this name.
         within = "sdpa" if tower == PACKED_WINDOWS else tower
         attention = {"text_config": ATTENTION, "vision_config": within}
@@ -146,6 +150,12 @@ def load_policy(
         for parameter in policy.visual.parameters():
             parameter.data = parameter.data.to(dtype)
     return policy
+
+
+def _image_processor(name: str, config: Any) -> Any:
+    processor = fetch(name, lambda: Qwen2VLImageProcessorPil.from_pretrained(name))
+    check_image_processor(name, processor, config.vision_config)
+    return processor
 
 
 def _straight_to(device: torch.device | str) -> dict[str, torch.device] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
     """Puts an adapter on the policy, in place; nothing else trains from then on.
 
     A policy that was loaded with an adapter keeps that one. `seed` draws the adapter's first
-    weights. Raises UserError where a loaded adapter has another rank than the recipe.
+    weights. Raises UserError where a loaded adapter has another rank than the recipe, and warns of
+    another alpha or dropout.
     """
     model: Any = policy.model
     if settings.rank == 0:
@@ -33,6 +35,14 @@ def add_lora(policy: Policy, settings: LoraSettings, seed: int) -> None:
                 f"policy.lora.rank={settings.rank}, but the adapter in policy.path has rank "
                 f"{', '.join(map(str, sorted(ranks)))}; set policy.lora.rank to that"
             )
+        for config in model.peft_config.values():
+            for name, kept in (("alpha", config.lora_alpha), ("dropout", config.lora_dropout)):
+                if (asked := getattr(settings, name)) != kept:
+                    warnings.warn(
+                        f"policy.lora.{name}={asked:g} has no effect: the adapter in policy.path "
+                        f"keeps its own, {kept:g}",
+                        stacklevel=2,
+                    )
         return
     config = LoraConfig(
         r=settings.rank,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -33,20 +32,6 @@ class Policy(Network):
     def codec(self) -> ReportCodec:
         vocabulary = self.text_config.vocab_size
         return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary)
-
-    def decode(self, ids: Tensor | Sequence[int]) -> str:
-        """Text of the ids up to the first end of turn."""
-        return self.codec.decode(ids)
-
-    def char_spans(self, ids: Tensor | Sequence[int]) -> list[tuple[int, int]]:
-        """The characters of `decode(ids)` that each id touches; see `ReportCodec.char_spans`."""
-        return self.codec.char_spans(ids)
-
-    def reencode_from(
-        self, ids: Tensor | Sequence[int], new_text: str, first_changed_char: int
-    ) -> Tensor:
-        """Ids of an edited report that keep the sampled beginning; see `ReportCodec`."""
-        return self.codec.reencode_from(ids, new_text, first_changed_char)
 
     def save(self, directory: str | Path, weights: dict[str, Tensor] | None = None) -> Path:
         """Write a checkpoint directory that `load_policy` takes (for PEFT, the adapter only).

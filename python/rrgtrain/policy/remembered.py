@@ -27,16 +27,10 @@ BASE = "base"
 TINY, INIT = "tiny", "init"
 PHANTOM = "data.phantom."
 PLACES = ("data.root", "data.reports")
+_OF_DATA = "source root reports images prior sections columns splits max_images each_image"
 KEYS = (
-    *("policy.prompt", "reward.blocks", "data.source", "data.root", "data.reports", "data.images"),
-    *(
-        "data.prior",
-        "data.sections",
-        "data.columns",
-        "data.splits",
-        "data.max_images",
-        "data.each_image",
-    ),
+    *("policy.prompt", "reward.blocks"),
+    *(f"data.{name}" for name in _OF_DATA.split()),
     *(key for key in key_names(Recipe) if key.startswith(PHANTOM)),
 )
 

@@ -4,7 +4,7 @@ from rrgtrain.rollout.build import build_engine, require_engine
 from rrgtrain.rollout.engine import Rollout, RolloutEngine, SamplingRequest, sampling
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.transformers_engine import TransformersEngine, generate
-from rrgtrain.rollout.vllm_engine import VllmEngine, save_for_serving
+from rrgtrain.rollout.vllm_engine import VllmEngine
 from rrgtrain.rollout.vllm_server import VllmServerEngine, serve_command
 from rrgtrain.rollout.weights import checkpoint_tensors
 
@@ -23,6 +23,5 @@ __all__ = [
     "require_kept",
     "require_taken",
     "sampling",
-    "save_for_serving",
     "serve_command",
 ]

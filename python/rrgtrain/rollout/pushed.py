@@ -47,15 +47,12 @@ def require_taken(
 def require_alike(pushed: Pushed, sampler: str) -> None:
     """Raise UserError where the ranks' own samplers hold different weights; all ranks call it."""
     digests = ranks.gather(pushed.digest)
-    if len(set(digests)) > 1:
+    odd = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
+    if odd is not None:
         raise UserError(
-            f"{sampler} has other weights on rank {_odd(digests)} (digests {', '.join(digests)}); "
+            f"{sampler} has other weights on rank {odd} (digests {', '.join(digests)}); "
             "resume the run"
         )
-
-
-def _odd(digests: Sequence[str]) -> int:
-    return next(rank for rank, digest in enumerate(digests) if digest != digests[0])
 
 
 def require_kept(pushed: Pushed, reports: Sequence[Mapping[str, Any]], sampler: str) -> None:

@@ -30,11 +30,10 @@ from rrgtrain.rollout.vllm_prompts import (
 from rrgtrain.rollout.weights import (
     Outbox,
     adapter_config,
-    checkpoint_tensors,
     lora_room,
     takes_adapter,
 )
-from rrgtrain.vllm_worker import ADAPTER, ADAPTER_CONFIG, ADAPTER_ID, WEIGHTS, PushedWeights
+from rrgtrain.vllm_worker import ADAPTER, ADAPTER_CONFIG, ADAPTER_ID, PushedWeights
 
 EXTENSION = f"{PushedWeights.__module__}.{PushedWeights.__qualname__}"
 SAMPLER = "vLLM in this process"
@@ -264,26 +263,12 @@ def _failures(step: int | None) -> Iterator[None]:
         ) from error
 
 
-def save_configuration(policy: Policy, directory: str | Path) -> Path:
+def save_configuration(policy: Policy, directory: str | Path) -> None:
     """Write all of a checkpoint but the weights."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     policy.backbone.config.save_pretrained(directory)
     policy.save_preprocessing(directory)
-    return directory
-
-
-def save_for_serving(
-    policy: Policy, directory: str | Path, tensors: Mapping[str, Tensor] | None = None
-) -> Path:
-    """Write a whole checkpoint (LoRA merged in) for `vllm serve`.
-
-    tensors: the policy's `checkpoint_tensors`, where they are known already.
-    """
-    directory = save_configuration(policy, directory)
-    tensors = checkpoint_tensors(policy) if tensors is None else tensors
-    write_tensors(tensors, directory / WEIGHTS)
-    return directory
 
 
 def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:

@@ -140,15 +140,20 @@ def takes_adapter(policy: Policy) -> bool:
     config = adapter_config(policy)
     if not config:
         return False
+    tower = _tower(policy) or "\0"
+    adapted = [name for name in _state(policy.backbone) if ".lora_" in name]
     reasons = [
         name
         for name, has in (
             ("DoRA", config.get("use_dora")),
             ("biases", config.get("lora_bias") or config.get("bias") != "none"),
             ("whole modules", config.get("modules_to_save")),
-            ("a part in the vision tower", _adapts_tower(policy)),
+            ("a part in the vision tower", any(n.startswith(tower) for n in adapted)),
             # in other places vLLM wants other names, or ignores it
-            ("a part outside the decoder's layers", _adapts_ends(policy)),
+            (
+                "a part outside the decoder's layers",
+                any(".layers." not in n and not n.startswith(tower) for n in adapted),
+            ),
         )
         if has
     ]
@@ -169,22 +174,6 @@ def lora_room(policy: Policy) -> int:
             "rollout.lora=merged"
         )
     return room
-
-
-def _adapts_tower(policy: Policy) -> bool:
-    tower = _tower(policy)
-    return bool(tower) and any(
-        ".lora_" in name and name.startswith(tower) for name in _state(policy.backbone)
-    )
-
-
-def _adapts_ends(policy: Policy) -> bool:
-    """Tell if embeddings or the head have a part of the adapter."""
-    tower = _tower(policy) or "\0"
-    return any(
-        ".lora_" in name and ".layers." not in name and not name.startswith(tower)
-        for name in _state(policy.backbone)
-    )
 
 
 def _served(policy: Policy) -> set[str]:

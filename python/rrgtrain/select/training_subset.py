@@ -9,6 +9,7 @@ import numpy as np
 from rrgclinical import Labeller
 from rrgclinical.labels import to_binary
 from rrgtrain.data.study import Study
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.select.balance import balanced
@@ -67,6 +68,11 @@ def _with_findings(train: list[Study]) -> list[Study]:
 
 
 def _listed(subset: Subset, train: list[Study], path: str) -> list[Study]:
+    if len({tuple(sorted(chosen)) for chosen in ranks.gather(subset.chosen)}) > 1:
+        raise UserError(
+            f"data.subset={path} names other studies on one node than on another; give every node "
+            "the same file, or one that all nodes mount"
+        )
     known = {study.id for study in train}
     foreign = [name for name in subset.chosen if name not in known]
     if foreign:

@@ -77,6 +77,21 @@ def test_the_loss_is_what_the_section_says() -> None:
     assert loss == PolicyLoss(surrogate="cispo", eps_low=0.1, eps_high=0.3, kl="k2", beta=0.04)
 
 
+@pytest.mark.parametrize("name", ["editgrpo", "orapo", "ditpo+orapo"])
+@pytest.mark.parametrize("level", ["sentence", "paragraph"])
+def test_references_meet_no_reports_in_blocks(name: str, level: str) -> None:
+    """An edit would cut the tags, or write behind them, and the report in the block be gone."""
+    words = [f"rl.algorithm={name}", f"edit.level={level}", "token_weights.kind=tfidf"]
+    build_algorithm(recipe(*words))
+    with pytest.raises(UserError, match=r"^reward.blocks=think_report .*; use reward.blocks=none"):
+        build_algorithm(recipe(*words, "reward.blocks=think_report"))
+
+
+def test_an_algorithm_is_named_once() -> None:
+    with pytest.raises(UserError, match=r"orapo\+ditpo\+orapo names orapo twice"):
+        build_algorithm(recipe("rl.algorithm=orapo+ditpo+orapo", "token_weights.kind=tfidf"))
+
+
 def test_group_offsets_count_members() -> None:
     given = groups()
     assert group_offsets(given).tolist() == [0, 3, 5]

@@ -97,6 +97,44 @@ def test_more_gpus_divide_the_state_and_the_work() -> None:
     assert one.tokens["update"] == eight.tokens["update"]
 
 
+def parts_of(*words: str) -> tuple[dict[str, dict[str, int]], dict[str, float]]:
+    setup = Setup.of(recipe("policy.dtype=bfloat16", *words), MACHINES["h100"])
+    plan = plan_stage(setup, "rl")
+    return {part.name: part.bytes for part in plan.device}, plan.seconds
+
+
+def test_gradients_that_orapo_measures_apart_are_counted() -> None:
+    words = ["rl.algorithm=orapo", "policy.gradient_checkpointing=true", "policy.width=1024"]
+    parts, seconds = parts_of(*words)
+    plain, fewer = parts_of(*words, "oracle.log_ratio=false")
+    assert parts["gradients apart"]["update"] >= parts["gradients"]["update"] > 0
+    assert "gradients apart" not in plain and plain["activations"] == parts["activations"]
+    assert seconds["update"] > 1.5 * fewer["update"]
+
+
+def test_several_updates_take_their_passes() -> None:
+    _, once = parts_of("rl.beta=0", "rl.prompts=8")
+    _, twice = parts_of("rl.beta=0", "rl.prompts=8", "rl.epochs=2")
+    _, halves = parts_of("rl.beta=0", "rl.prompts=8", "rl.minibatch=4")
+    old = halves["update"] - once["update"]
+    assert 0 < old < once["update"], "log-probabilities at rollout, without backward"
+    assert twice["update"] == pytest.approx(2 * once["update"] + old)
+
+
+@pytest.mark.parametrize(
+    ("words", "model"),
+    [
+        (["reward.terms={radgraph_simple: 1.0}"], "radgraph"),
+        (["rl.algorithm=ditpo", "token_weights.labeller=chexbert"], "chexbert"),
+        (["rl.algorithm=editgrpo", "edit.extractor=ratescore"], "ratescore"),
+    ],
+)
+def test_models_that_read_reports_are_counted(words: list[str], model: str) -> None:
+    assert any(name == f"reward models ({model})" for name in parts_of(*words)[0])
+    green = parts_of("reward.terms={green: 1.0}", "rl.algorithm=grpo")[0]
+    assert not any("reward models" in name for name in green), "it is behind an endpoint"
+
+
 def test_each_rate_says_where_it_is_from() -> None:
     assert source_of("update_share") == "unmeasured" and "measured" in source_of("image_seconds")
     for rate in vars(Rates()):

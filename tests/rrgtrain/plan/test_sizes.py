@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    AutoConfig,
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLForConditionalGeneration,
+    Qwen2VLImageProcessorPil,
+)
 
 from bench.gpu_step import TEXT, VISION, real_size
 from rrgtrain.errors import UserError
-from rrgtrain.plan import KNOWN, Sizes, elements, lora_rank, sizes_of, tiny_sizes
+from rrgtrain.plan import KNOWN, Sizes, elements, lora_rank, pixel_bounds, sizes_of, tiny_sizes
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.schema import LoraSettings, PolicySettings
@@ -64,3 +70,28 @@ def test_where_no_configuration_is(tmp_path: object) -> None:
     with pytest.raises(UserError, match="no such directory"):
         sizes_of(PolicySettings(path=f"{tmp_path}/nothing"))
     assert lora_rank(PolicySettings(path=f"{tmp_path}/nothing")) == 0
+
+
+@pytest.mark.parametrize(
+    ("stored", "bounds"),
+    [
+        ({"size": {"shortest_edge": 784, "longest_edge": 50176}}, (784, 50176)),
+        # as Qwen published it, and with a bound of one's own beside what was saved
+        ({"min_pixels": 3136, "max_pixels": 200704}, (3136, 200704)),
+        (
+            {"size": {"shortest_edge": 784, "longest_edge": 200704}, "max_pixels": 50176},
+            (784, 50176),
+        ),
+    ],
+)
+def test_images_are_bounded_as_the_image_processor_reads_it(
+    stored: dict[str, object], bounds: tuple[int, int], tmp_path: Path
+) -> None:
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(stored))
+    size = Qwen2VLImageProcessorPil.from_pretrained(tmp_path).size
+    assert (size["shortest_edge"], size["longest_edge"]) == bounds
+    assert pixel_bounds(PolicySettings(path=str(tmp_path))) == bounds
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{tmp_path}"}}')
+    assert pixel_bounds(PolicySettings(path=str(adapter))) == bounds, "those of its base"

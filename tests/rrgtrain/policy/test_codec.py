@@ -27,7 +27,7 @@ IDS = st.lists(st.integers(0, VOCABULARY - 1), max_size=40)
 def test_decode_inverts_encode(text: str) -> None:
     ids = POLICY.codec.encode(text)
     assert ids.dtype == torch.int64
-    assert POLICY.decode(ids) == text
+    assert POLICY.codec.decode(ids) == text
     assert (ids == POLICY.end_of_turn).nonzero().tolist() == [[len(ids) - 1]]
 
 
@@ -45,14 +45,14 @@ def test_any_ids_decode_as_the_tokenizer_decodes_them(ids: list[int]) -> None:
     wanted = POLICY.tokenizer.decode(
         kept, skip_special_tokens=True, clean_up_tokenization_spaces=False
     )
-    assert POLICY.decode(ids) == wanted
+    assert POLICY.codec.decode(ids) == wanted
 
 
 @given(IDS)
 @settings(max_examples=200, deadline=None)
 def test_spans_hold_the_bytes_of_their_tokens(ids: list[int]) -> None:
-    text = POLICY.decode(ids)
-    spans = POLICY.char_spans(ids)
+    text = POLICY.codec.decode(ids)
+    spans = POLICY.codec.char_spans(ids)
     assert len(spans) == len(ids)
     covered = 0
     for token, (start, end) in zip(ids, spans, strict=True):
@@ -73,11 +73,11 @@ def test_spans_hold_the_bytes_of_their_tokens(ids: list[int]) -> None:
 def test_reencoding_gives_the_new_text_and_keeps_the_beginning(
     ids: list[int], tail: str, data: st.DataObject
 ) -> None:
-    old = POLICY.decode(ids)
+    old = POLICY.codec.decode(ids)
     first_changed = data.draw(st.integers(0, len(old)))
     new = old[:first_changed] + tail
-    result = POLICY.reencode_from(torch.tensor(ids, dtype=torch.int64), new, first_changed)
-    assert POLICY.decode(result) == new
+    result = POLICY.codec.reencode_from(torch.tensor(ids, dtype=torch.int64), new, first_changed)
+    assert POLICY.codec.decode(result) == new
     assert result[-1] == POLICY.end_of_turn
     ends = [k for k, i in enumerate(ids) if i in POLICY.eos_ids]
     report = ids[: ends[0]] if ends else ids
@@ -85,8 +85,8 @@ def test_reencoding_gives_the_new_text_and_keeps_the_beginning(
     keep = max(
         k
         for k in range(len(report) + 1)
-        if len(POLICY.decode(report[:k])) <= first_changed
-        and POLICY.decode(report[:k]) + POLICY.decode(report[k:]) == old
+        if len(POLICY.codec.decode(report[:k])) <= first_changed
+        and POLICY.codec.decode(report[:k]) + POLICY.codec.decode(report[k:]) == old
     )
     assert result[:keep].tolist() == report[:keep]
 
@@ -97,18 +97,18 @@ def test_reencoding_keeps_a_segmentation_the_tokenizer_would_not_choose() -> Non
     usual = POLICY.codec.encode(text)
     assert len(letters) == len(text) > len(usual)
     new = "Lungs are clear. Small left pleural effusion."
-    result = POLICY.reencode_from(torch.tensor(letters), new, 17).tolist()
+    result = POLICY.codec.reencode_from(torch.tensor(letters), new, 17).tolist()
     assert result[:17] == letters[:17]
     assert result[17:] == POLICY.codec.encode("Small left pleural effusion.").tolist()
 
 
 def test_reencoding_starts_before_a_token_that_the_change_cuts() -> None:
     ids = POLICY.codec.encode("No pleural effusion.")
-    spans = POLICY.char_spans(ids)
+    spans = POLICY.codec.char_spans(ids)
     cut = next(k for k, (start, end) in enumerate(spans) if end - start > 2)
     inside = spans[cut][0] + 1
-    text = POLICY.decode(ids)
-    result = POLICY.reencode_from(ids, text[:inside] + "X", inside)
+    text = POLICY.codec.decode(ids)
+    result = POLICY.codec.reencode_from(ids, text[:inside] + "X", inside)
     assert result[:cut].tolist() == ids[:cut].tolist()
     assert result[cut] != ids[cut]
 
@@ -116,6 +116,6 @@ def test_reencoding_starts_before_a_token_that_the_change_cuts() -> None:
 def test_a_wrong_first_change_is_refused() -> None:
     ids = POLICY.codec.encode("No effusion.")
     with pytest.raises(ValueError, match="differ at character 1"):
-        POLICY.reencode_from(ids, "Na effusion.", 5)
+        POLICY.codec.reencode_from(ids, "Na effusion.", 5)
     with pytest.raises(ValueError, match="first_changed_char is 99"):
-        POLICY.reencode_from(ids, "No effusion.", 99)
+        POLICY.codec.reencode_from(ids, "No effusion.", 99)

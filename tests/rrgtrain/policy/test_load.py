@@ -15,7 +15,10 @@ import transformers
 from rrgtrain.errors import UserError
 from rrgtrain.policy import load
 from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.prompt import bound_images
 from rrgtrain.policy.tiny import SPECIAL_TOKENS, build_tiny
+from rrgtrain.schema import LoraSettings
 from tests.rrgtrain.policy.common import CONFIG, REPORTS, prompt, tiny_directory, tiny_policy
 
 
@@ -109,6 +112,17 @@ def test_an_adapter_is_loaded_onto_its_base(tmp_path: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"base_model_name_or_path": None}))
     with pytest.raises(UserError, match="names no base"):
         load_policy(tmp_path / "adapter")
+
+
+def test_an_adapter_scales_images_as_it_was_trained(tmp_path: Path) -> None:
+    """Else its base's bounds would: a policy trained at one size and evaluated at another."""
+    policy = load_policy(tiny_directory())
+    bound_images(policy, None, 50176)
+    add_lora(policy, LoraSettings(rank=2), 0)
+    saved = policy.save(tmp_path / "adapter")
+    assert load_policy(saved).image_processor.size["longest_edge"] == 50176
+    (saved / "preprocessor_config.json").unlink()
+    assert load_policy(saved).image_processor.size["longest_edge"] == 112**2
 
 
 def test_options() -> None:

@@ -51,6 +51,8 @@ def test_a_saved_adapter_goes_on_and_another_rank_is_refused(tmp_path: Path) -> 
     before = trainable(loaded)
     add_lora(loaded, LoraSettings(rank=2), seed=5)
     assert trainable(loaded) == before
+    with pytest.warns(UserWarning, match="policy.lora.alpha=8 has no effect: .* its own, 256$"):
+        add_lora(loaded, LoraSettings(rank=2, alpha=8.0), seed=0)
     with pytest.raises(UserError, match="policy.lora.rank=8, but the adapter .* has rank 2; set"):
         add_lora(loaded, LoraSettings(rank=8), seed=0)
 

@@ -10,6 +10,7 @@ import pytest
 
 from rrgclinical import build_labeller
 from rrgclinical.labels import OBSERVATIONS
+from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.select import training_subset
 from rrgtrain.select.subset import Subset
@@ -44,6 +45,17 @@ def test_balanced_studies_by_own_labels_or_by_reports() -> None:
         s.id for s in by_label
     ]
     assert training_subset(recipe("data.balanced=5", "seed=9"), given, RULES) != by_label
+
+
+def test_nodes_with_other_subsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would train on its own, and the sums over ranks be those of no recipe."""
+    asked = recipe(written(tmp_path / "s.json", "train-1", "train-3"))
+    there = ["train-3", "train-1"]
+    monkeypatch.setattr(ranks, "gather", lambda own: [own, there])
+    assert len(training_subset(asked, studies(7), RULES)) == 2
+    there[0] = "train-2"
+    with pytest.raises(UserError, match=r"names other studies on one node .* the same file"):
+        training_subset(asked, studies(7), RULES)
 
 
 def test_a_subset_of_other_data(tmp_path: Path) -> None:
