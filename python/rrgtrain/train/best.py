@@ -41,7 +41,10 @@ class Best:
         Values of another metric are not comparable: `value` is then minus infinity, with a warning,
         and the kept weights stay until the next validation.
         """
-        by, self.value, self.step = state["by"], state["value"], state["step"]
+        # Checkpoints of before eval.best_by chose by micro-F1 and say so by the name of the value.
+        by = state.get("by", "micro_f1")
+        self.value = state["value"] if "value" in state else state["f1"]
+        self.step = state["step"]
         copies = state["copies"] if "copies" in state else {self.step: state["kept"]}
         self._copies = dict(copies)
         self._require(self.step)

@@ -98,8 +98,8 @@ def test_the_recipe_says_which() -> None:
 
 
 @pytest.mark.parametrize("best", ["Best", "BeforeConvergence"])
-def test_a_resume_by_another_metric(best: str) -> None:
-    """From a checkpoint of format 1, which kept the weights themselves."""
+def test_a_checkpoint_of_before_the_metric_could_be_chosen(best: str) -> None:
+    """It kept the best by micro-F1, under the name f1."""
 
     def made(by: str) -> Best:
         given = tiny_policy(), by, NullCheckpointer()
@@ -108,7 +108,8 @@ def test_a_resume_by_another_metric(best: str) -> None:
     first = offered(made("micro_f1"), [0.3, 0.6])
     now = first.state_dict()
     copies = now.pop("copies")
-    old = {**now, "kept": copies[first.step]}
+    old = {"f1" if k == "value" else k: v for k, v in now.items() if k != "by"}
+    old["kept"] = copies[first.step]
     if "last" in old:
         old["last"] = [*old["last"], copies[old["last"][0]]]
     same, other = made("micro_f1"), made("reward")
