@@ -55,7 +55,8 @@ def as_csv(card: Scorecard) -> str:
 
 def as_text(card: Scorecard) -> str:
     """Write the tables for a terminal, each reason and note beneath them."""
-    lines = [f"{card.studies} studies; 95 % bootstrap intervals", ""]
+    level = 100 * card.settings.level
+    lines = [f"{card.studies} studies; {level:g} % bootstrap intervals", ""]
     for _, rows in tables(card):
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         for row in rows:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os.path
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +45,10 @@ class Broken:
 
     where: str
     why: str
+
+    def line(self) -> str:
+        """Write it as a line of JSON."""
+        return json.dumps({"where": self.where, "why": self.why}) + "\n"
 
 
 class Catalogue:
@@ -97,6 +102,13 @@ class Catalogue:
         self.left_out[rule] += count
         if split:
             self.left_out_of.setdefault(rule, Counter())[split] += count
+
+    def note_passed_over(self, studies: Collection[str]) -> None:
+        """Count the studies that are no prior of later ones, for the split of those."""
+        if studies:
+            self.notes.append(
+                f"{len(studies)} studies are no prior of later ones, which have another split"
+            )
 
     def image_defect(self, path: Path) -> str | None:
         """Look for an image file: None, or what is wrong with it.

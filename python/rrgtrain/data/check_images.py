@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rrgtrain.data.image_memory import ImageMemory, Stamp, Verdict, stamp_of
 from rrgtrain.data.images import ImageFacts, read_with_facts
+from rrgtrain.data.problems import first_of
 from rrgtrain.data.study import Study
 from rrgtrain.errors import PassingError, UserError
 from rrgtrain.util.progress import Bar, progress
@@ -102,6 +103,5 @@ def _verdict(path: Path) -> tuple[Stamp | None, Verdict]:
 def _raise_broken(verdicts: dict[Path, Verdict], root: Path | None) -> None:
     problems = [verdict for verdict in verdicts.values() if isinstance(verdict, str)]
     if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         mend = f"; `rrgtrain data check {root}` looks at all images, data.skip=true leaves broken"
-        raise UserError(problems[0] + more + (f"{mend} ones out" if root else ""))
+        raise UserError(first_of(problems) + (f"{mend} ones out" if root else ""))

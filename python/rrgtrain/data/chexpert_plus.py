@@ -44,8 +44,9 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.labels import OBSERVATIONS
+from rrgtrain.data.annotation import read_split
 from rrgtrain.data.catalogue import Catalogue, Wanted
-from rrgtrain.data.problems import SPLITS, parse_json, read_text
+from rrgtrain.data.problems import parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.data.tables import add_study, read_csv
 from rrgtrain.errors import UserError
@@ -102,7 +103,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
     so is a study whose rows, or whose human labels, contradict each other.
     """
     table = _table(root)
-    split = _split_of_others(root / "annotation.json")
+    split = read_split(root / "annotation.json", _named, "patient and study in image_path")
     folders, suffix = ({}, "") if wanted.images == "none" else _folders(root, ("train", "valid"))
     labels = _labels(root, LABELS_OF[wanted.sections], catalogue)
     human, at_odds = _human(root, ("valid.csv", "val_labels.csv"), catalogue)
@@ -155,10 +156,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
             )
     for name in lacking.values():
         catalogue.leave_out("of annotation.json that have no report here", split=name)
-    if passed_over:
-        catalogue.notes.append(
-            f"{len(passed_over)} studies are no prior of later ones, which have another split"
-        )
+    catalogue.note_passed_over(passed_over)
     if split is None:
         _add_test_set(root, wanted, catalogue)
 
@@ -372,23 +370,7 @@ def _add_test_set(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         )
 
 
-def _split_of_others(path: Path) -> dict[str, str] | None:
-    """Read which split annotation.json puts each study in; None where there is no such file."""
-    if not path.is_file():
-        return None
-    annotation = parse_json(read_text(path), str(path))
-    split: dict[str, str] = {}
-    for name in SPLITS:
-        entries = annotation.get(name) if isinstance(annotation, dict) else None
-        if not isinstance(entries, list):
-            raise UserError(f"{path}: no list {name!r}; wanted R2Gen's layout, train, val and test")
-        for entry in entries:
-            study = _STUDY.search(json.dumps(entry.get("image_path")) if entry else "")
-            if study is None:
-                raise UserError(
-                    f"{path}: an entry of {name} names no patient and study in image_path"
-                )
-            key = f"{study[1]}/{study[2]}"
-            if split.setdefault(key, name) != name:
-                raise UserError(f"{path}: {key} is in {split[key]} and in {name}; keep it in one")
-    return split
+def _named(entry: dict[str, Any]) -> str | None:
+    """Name the study of an entry of annotation.json by its images."""
+    study = _STUDY.search(json.dumps(entry.get("image_path")))
+    return f"{study[1]}/{study[2]}" if study else None

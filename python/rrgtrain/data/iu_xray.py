@@ -14,16 +14,16 @@ key is not read, nor is any other.
 
 from __future__ import annotations
 
-import os.path
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rrgclinical.labels import OBSERVATIONS
+from rrgtrain.data.annotation import is_outside, read_annotation
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.problems import (
     SPLITS,
-    Problems,
+    check_file,
     first_of,
     is_text,
     kind_of,
@@ -31,7 +31,6 @@ from rrgtrain.data.problems import (
     read_text,
 )
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.errors import UserError
 
 VIEWS = ("frontal", "lateral", "prior frontal", "prior lateral")
 SECTIONS = ("indication", "technique", "comparison")
@@ -44,19 +43,14 @@ def load_iu_xray(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     labels outside 0..3, and, unless `wanted.images` is "none", images that are missing, empty or
     outside the root. UserError: files that are not UTF-8 or not JSON, and unknown splits.
     """
-    path = root / "annotation.json"
-    if not path.is_file():
-        raise UserError(f"{path} not found; wanted a directory in R2Gen's IU X-Ray layout")
-    annotation = parse_json(read_text(path), str(path))
-    if not isinstance(annotation, dict) or not annotation:
-        raise UserError(f"{path}: wanted an object with the splits {', '.join(SPLITS)}")
-    problems = Problems(path)
+    path, annotation = read_annotation(root, "IU X-Ray")
+    problems = []
     for split, entries in annotation.items():
         if split not in SPLITS:
-            problems.add(f"split {split!r} is unknown; wanted {', '.join(SPLITS)}")
+            problems.append(f"split {split!r} is unknown; wanted {', '.join(SPLITS)}")
         elif not isinstance(entries, list):
-            problems.add(f"split {split!r} holds {kind_of(entries)}; wanted a list of studies")
-    problems.check()
+            problems.append(f"split {split!r} holds {kind_of(entries)}; wanted a list of studies")
+    check_file(path, problems)
     sections = _sections(root / "sections.jsonl")
     base = root / "images" if (root / "images").is_dir() else root
     for split, entries in annotation.items():
@@ -164,7 +158,7 @@ class _Entry:
 
     def _image(self, path: str) -> Path | None:
         full = self.base / path
-        if os.path.isabs(path) or os.path.normpath(path).split(os.sep)[0] == "..":
+        if is_outside(path):
             self.wrong.append(f"has image {path!r} outside {self.base}; wanted a path inside it")
             return None
         defect = self.catalogue.image_defect(full)
@@ -191,17 +185,17 @@ class _Entry:
 def _sections(path: Path) -> dict[str, dict[str, str]]:
     if not path.is_file():
         return {}
-    problems = Problems(path)
+    problems = []
     out: dict[str, dict[str, str]] = {}
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if not line.strip():
             continue
         row = parse_json(line, f"{path}: line {number}")
         if not isinstance(row, dict) or not is_text(row.get("id")):
-            problems.add(f"line {number} has no id; wanted an object with one")
+            problems.append(f"line {number} has no id; wanted an object with one")
         elif row["id"] in out:
-            problems.add(f"line {number} repeats the id {row['id']!r}; ids must be unique")
+            problems.append(f"line {number} repeats the id {row['id']!r}; ids must be unique")
         else:
             out[row["id"]] = row
-    problems.check()
+    check_file(path, problems)
     return out

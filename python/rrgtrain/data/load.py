@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -170,16 +169,11 @@ def _tell(catalogue: Catalogue, work: Path) -> None:
         warnings.warn(line, stacklevel=2)
     if catalogue.broken:
         path = work / LEFT_OUT
-        rows = [_row({"where": b.where, "why": b.why}) for b in catalogue.broken]
         work.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, "".join(rows))
+        atomic_write(path, "".join(broken.line() for broken in catalogue.broken))
         first = catalogue.broken[0]
         warnings.warn(
-            f"data.skip leaves out {len(rows)} broken studies, listed in {path}; the first is "
-            f"{first.where} {first.why}",
+            f"data.skip leaves out {len(catalogue.broken)} broken studies, listed in {path}; the "
+            f"first is {first.where} {first.why}",
             stacklevel=2,
         )
-
-
-def _row(values: Mapping[str, str]) -> str:
-    return json.dumps(values) + "\n"

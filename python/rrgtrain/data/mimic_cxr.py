@@ -41,12 +41,11 @@ from rrgtrain.data.index import read_all
 from rrgtrain.data.mimic_files import MimicFiles, patients_of
 from rrgtrain.data.sections import ReportSections, read_sections
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.data.tables import add_study, read_csv
+from rrgtrain.data.tables import CLASSES, add_study, read_csv
 from rrgtrain.errors import PassingError
 
 SPLITS = {"train": "train", "validate": "val", "test": "test"}
 VIEWS = {"PA": "frontal", "AP": "frontal", "LATERAL": "lateral", "LL": "lateral"}
-CLASSES = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
 Labels = dict[str, tuple[int, ...]]
 
 
@@ -244,10 +243,7 @@ def _priors(exams: dict[str, _Exam], catalogue: Catalogue) -> dict[str, str]:
                     break
                 if at < time:
                     passed_over.add(earlier)
-    if passed_over:
-        catalogue.notes.append(
-            f"{len(passed_over)} studies are no prior of later ones, which have another split"
-        )
+    catalogue.note_passed_over(passed_over)
     return priors
 
 

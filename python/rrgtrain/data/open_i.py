@@ -33,8 +33,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+from rrgtrain.data.annotation import read_split
 from rrgtrain.data.catalogue import Catalogue, Wanted
-from rrgtrain.data.problems import SPLITS, parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.data.tables import add_study, read_csv
 from rrgtrain.errors import UserError
@@ -64,7 +64,10 @@ def load_open_i(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     if wanted.prior != "none":
         raise UserError("Open-i does not tell which studies are one patient's; set data.prior=none")
     reports = _reports(root)
-    split = _split_of_r2gen(root / "annotation.json")
+    # R2Gen's ids are "<study>_<image>"
+    split = read_split(
+        root / "annotation.json", lambda entry: str(entry.get("id", "")).split("_")[0], "study"
+    )
     views = _views(root / "indiana_projections.csv", catalogue)
     if wanted.images == "frontal" and not views:
         raise UserError(
@@ -189,25 +192,6 @@ def _views(path: Path, catalogue: Catalogue) -> dict[str, str]:
             catalogue.add_broken(where, f"has projection {view!r}; wanted Frontal or Lateral")
         views[_key(cells["filename"].strip())] = view
     return views
-
-
-def _split_of_r2gen(path: Path) -> dict[str, str] | None:
-    """Read the split of each study from R2Gen's file; None where there is no such file."""
-    if not path.is_file():
-        return None
-    annotation = parse_json(read_text(path), str(path))
-    split: dict[str, str] = {}
-    for name in SPLITS:
-        entries = annotation.get(name, []) if isinstance(annotation, dict) else None
-        if not isinstance(entries, list) or not all(isinstance(e, dict) for e in entries):
-            raise UserError(f"{path}: no list {name!r}; wanted R2Gen's layout, train, val and test")
-        for entry in entries:
-            study = str(entry.get("id", "")).split("_")[0]  # R2Gen's ids are "<study>_<image>"
-            if split.setdefault(study, name) != name:
-                raise UserError(
-                    f"{path}: {study} is in {split[study]} and in {name}; keep it in one"
-                )
-    return split
 
 
 def _share(name: str) -> str:

@@ -32,7 +32,7 @@ from rrgtrain.data.own_rows import Row, read_header, read_rows, table_file
 from rrgtrain.data.problems import SPLITS, first_of, is_text, kind_of
 from rrgtrain.data.sections import ReportSections
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.data.tables import WITHOUT
+from rrgtrain.data.tables import CLASSES, WITHOUT
 from rrgtrain.errors import UserError
 from rrgtrain.util.resolve import nearest
 
@@ -53,7 +53,6 @@ VIEWS = {"": "", "FRONTAL": "frontal", "PA": "frontal", "AP": "frontal"}
 VIEWS |= {"LATERAL": "lateral", "LL": "lateral", "LAT": "lateral"}
 SPLIT_NAMES = {"train": "train", "training": "train", "test": "test", "testing": "test"}
 SPLIT_NAMES |= dict.fromkeys(("val", "valid", "validate", "validation", "dev"), "val")
-CHEXPERT = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
 
 
 def load_table(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
@@ -239,10 +238,10 @@ class _Reader:
                 str(row.get(name) if row.get(name) is not None else "") for name in self.labels
             ]
             for name, cell in zip(self.labels, cells, strict=True):
-                if cell.strip() not in CHEXPERT:
+                if cell.strip() not in CLASSES:
                     self.wrong.append(f"has {cell!r} for {name}; wanted 1, 0, -1 or nothing")
                     return None
-            ids = tuple(CHEXPERT[cell.strip()] for cell in cells)
+            ids = tuple(CLASSES[cell.strip()] for cell in cells)
             return ids if any(ids) else None
         value = self._cell(row, "labels")
         if value == "":

@@ -83,10 +83,7 @@ def load_padchest_gr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
                 unread += prior not in files
             study = Study(str(study_id), SPLIT_OF[split], "", None, tuple(refs))
             add_study(study, where, wanted, catalogue, findings=text)
-    if passed_over:
-        catalogue.notes.append(
-            f"{len(passed_over)} studies are no prior of later ones, which have another split"
-        )
+    catalogue.note_passed_over(passed_over)
     if unread and wanted.images == "all":
         catalogue.notes.append(
             f"{root / EARLIER} lacks the prior image of {unread} studies: read without it"

@@ -12,30 +12,16 @@ from rrgtrain.errors import UserError
 SPLITS = ("train", "val", "test")
 
 
-class Problems:
-    """Collects what is wrong with one file; `check()` raises UserError when anything is."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.first = ""
-        self.count = 0
-
-    def add(self, text: str) -> None:
-        """Notes a problem; the first one is kept."""
-        self.first = self.first or text
-        self.count += 1
-
-    def check(self) -> None:
-        """Raises UserError with the first problem and how many more there are."""
-        if self.count:
-            more = f" (and {self.count - 1} more)" if self.count > 1 else ""
-            raise UserError(f"{self.path}: {self.first}{more}")
-
-
 def first_of(problems: list[str]) -> str:
     """Write the first problem and how many more there are."""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return problems[0] + more
+
+
+def check_file(path: Path, problems: list[str]) -> None:
+    """Raise UserError where a file has problems."""
+    if problems:
+        raise UserError(f"{path}: {first_of(problems)}")
 
 
 def read_text(path: Path) -> str:

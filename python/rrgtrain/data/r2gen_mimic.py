@@ -15,12 +15,12 @@ modules/tokenizers.py.
 
 from __future__ import annotations
 
-import os.path
 from pathlib import Path
 from typing import Any
 
+from rrgtrain.data.annotation import is_outside, read_annotation
 from rrgtrain.data.catalogue import Catalogue, Wanted
-from rrgtrain.data.problems import SPLITS, is_text, parse_json, read_text
+from rrgtrain.data.problems import SPLITS, is_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 
@@ -31,12 +31,7 @@ def load_r2gen_mimic(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     An entry without id, report or exactly one image, or whose image is missing or outside the
     root, is broken. UserError: a file that is not UTF-8 or not JSON, and unknown splits.
     """
-    path = root / "annotation.json"
-    if not path.is_file():
-        raise UserError(f"{path} not found; wanted a directory in R2Gen's MIMIC-CXR layout")
-    annotation = parse_json(read_text(path), str(path))
-    if not isinstance(annotation, dict) or not annotation:
-        raise UserError(f"{path}: wanted an object with the splits {', '.join(SPLITS)}")
+    path, annotation = read_annotation(root, "MIMIC-CXR")
     for split, entries in annotation.items():
         if split not in SPLITS or not isinstance(entries, list):
             raise UserError(
@@ -80,7 +75,7 @@ def _image(paths: Any, base: Path, catalogue: Catalogue) -> Path:
     if not isinstance(paths, list) or len(paths) != 1 or not is_text(paths[0]) or not paths[0]:
         raise _Defect(f"has image_path {paths!r}; wanted a list of one path")
     full = base / paths[0]
-    if os.path.isabs(paths[0]) or os.path.normpath(paths[0]).split(os.sep)[0] == "..":
+    if is_outside(paths[0]):
         raise _Defect(f"has image {paths[0]!r} outside {base}; wanted a path inside it")
     defect = catalogue.image_defect(full)
     if defect:

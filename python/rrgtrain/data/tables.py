@@ -19,6 +19,8 @@ LONGEST_CELL = 2**24
 """Characters of a cell; Python's own limit of 131,072 is for tables without reports, and without
 a limit an unclosed quote would read the rest of a file as one cell."""
 
+CLASSES = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
+"""Class ids by a cell of CheXpert's CSV."""
 WITHOUT = {
     "findings": "without a findings section",
     "impression": "without an impression",

@@ -15,7 +15,7 @@ from rrgclinical.labels import to_binary
 from rrgtrain.errors import UserError
 from rrgtrain.report.facts import FactsRead, read_facts
 from rrgtrain.report.marks import Marked, mark_reports
-from rrgtrain.report.samples import Sample, png
+from rrgtrain.report.samples import Sample, class_ids, png
 from rrgtrain.state.rundir import RunDir
 
 SHOWN = 200
@@ -132,7 +132,7 @@ def kept_cases(run: RunDir, samples: Sequence[Sample], systems: Collection[str])
             if row["system"] not in systems:
                 continue
             case = cases.get(row["id"]) or _case(row, pictured.get(row["id"]))
-            predicted = {**case.predicted, row["system"]: _class_ids(row["labels_predicted"])}
+            predicted = {**case.predicted, row["system"]: class_ids(row["labels_predicted"])}
             outputs = {**case.sample.outputs, row["system"]: str(row["report"])}
             cases[row["id"]] = Case(replace(case.sample, outputs=outputs), predicted)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -148,16 +148,8 @@ def _case(row: Mapping[str, Any], sample: Sample | None) -> Case:
     texts = row["reference"]
     reference = "\n\n".join(texts) if isinstance(texts, list) else texts or ""
     start = sample or Sample(str(row["id"]), [], "", {})
-    labels = _class_ids(row["labels_true"])
+    labels = class_ids(row["labels_true"])
     return Case(replace(start, reference=reference, outputs={}, labels=labels))
-
-
-def _class_ids(labels: Sequence[int]) -> list[int]:
-    if len(labels) != len(OBSERVATIONS) or any(
-        type(x) is not int or not 0 <= x <= 3 for x in labels
-    ):
-        raise ValueError(f"labels are {labels}; wanted {len(OBSERVATIONS)} class ids, 0 to 3")
-    return list(labels)
 
 
 def case_list(

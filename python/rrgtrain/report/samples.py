@@ -69,8 +69,8 @@ class EditSample:
 AnySample = Sample | EditSample | WeightSample
 
 
-def png(image: bytes | Image.Image, longest_side: int = LONGEST_SIDE) -> bytes:
-    """A PNG no larger than `longest_side`, grey where the picture is grey.
+def png(image: bytes | Image.Image) -> bytes:
+    """A PNG no larger than `LONGEST_SIDE`, grey where the picture is grey.
 
     Raises ValueError for bytes that are not an image.
     """
@@ -82,7 +82,7 @@ def png(image: bytes | Image.Image, longest_side: int = LONGEST_SIDE) -> bytes:
         if red.tobytes() == green.tobytes() == blue.tobytes():
             picture = red
     picture = picture.copy()
-    picture.thumbnail((longest_side, longest_side), Image.Resampling.LANCZOS)
+    picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG", optimize=True)
     return buffer.getvalue()
@@ -147,10 +147,15 @@ def _sample(row: dict[str, Any]) -> AnySample:
     row["images"] = [base64.b64decode(text, validate=True) for text in row["images"]]
     for image in row["images"]:
         _opened(image)
-    labels = row.get("labels")
-    if labels is not None and not (
-        len(labels) == len(OBSERVATIONS)
-        and all(type(label) is int and 0 <= label <= 3 for label in labels)
+    if row.get("labels") is not None:
+        class_ids(row["labels"])
+    return Sample(**row)
+
+
+def class_ids(labels: Sequence[int]) -> list[int]:
+    """Return the class ids [14] that a file holds; ValueError for anything else."""
+    if len(labels) != len(OBSERVATIONS) or any(
+        type(x) is not int or not 0 <= x <= 3 for x in labels
     ):
         raise ValueError(f"labels are {labels}; wanted {len(OBSERVATIONS)} class ids, 0 to 3")
-    return Sample(**row)
+    return list(labels)

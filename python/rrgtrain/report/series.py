@@ -41,9 +41,9 @@ def curve(rows: Sequence[Mapping[str, Any]], phase: str, key: str, name: str) ->
     return Series(name, [float(s) for s in steps], y, sum(math.isnan(v) for v in y))
 
 
-def thinned(series: Series, points: int = POINTS) -> Series:
-    """Thin a series to at most `points` means of neighbours; NaN stays NaN."""
-    size = math.ceil(len(series.x) / points)
+def thinned(series: Series) -> Series:
+    """Thin a series to at most POINTS means of neighbours; NaN stays NaN."""
+    size = math.ceil(len(series.x) / POINTS)
     if size <= 1:
         return series
     x = [_mean(series.x[i : i + size]) for i in range(0, len(series.x), size)]

@@ -15,14 +15,14 @@ WIDTH, HEIGHT = 360.0, 214.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 12.0, 10.0, 34.0
 
 
-def ticks(low: float, high: float, wanted: int = 4) -> list[float]:
+def ticks(low: float, high: float) -> list[float]:
     """Choose round numbers (1, 2, 2.5, 5 times powers of ten) that enclose [low, high]."""
     # Below the smallest normal numbers a step has no logarithm, and far below the values
     # themselves two ticks are the same number.
     if high - low < max(1e-300, 1e-9 * max(abs(low), abs(high))):
         pad = abs(low) * 0.1
         low, high = (low - pad, high + pad) if pad else (0.0, 1.0)
-    raw = (high - low) / wanted
+    raw = (high - low) / 4
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1.0, 2.0, 2.5, 5.0, 10.0) if m * power >= raw * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -44,7 +44,7 @@ class _Axes:
         low, high = self.y_ticks[0], self.y_ticks[-1]
         return HEIGHT - BOTTOM - (value - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
-    def draw(self, x_label: str, percent: bool) -> list[str]:
+    def draw(self, percent: bool = False) -> list[str]:
         parts = []
         for value in self.y_ticks:
             y = self.y(value)
@@ -56,7 +56,7 @@ class _Axes:
                 parts.append(
                     text("tick", self.x(value), HEIGHT - BOTTOM + 14, numbers.tick(value), "middle")
                 )
-        parts.append(text("axis", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, x_label, "middle"))
+        parts.append(text("axis", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4, "step", "middle"))
         return parts
 
 
@@ -92,7 +92,7 @@ def line_chart(
     low = min(0.0, *values) if from_zero else min(values)
     # From 0 in every chart: validations begin later than training, and are read beside it.
     axes = _Axes((min(0.0, *xs), max(xs)), ticks(low, max(values)))
-    parts = axes.draw("step", percent)
+    parts = axes.draw(percent)
     if rule is not None:
         x = axes.x(rule[0])
         parts.append(segment("rule", x, TOP, x, HEIGHT - BOTTOM))
@@ -103,16 +103,14 @@ def line_chart(
     return drawing(parts, label)
 
 
-def stacked_chart(
-    layers: Sequence[Series], colours: Sequence[str], *, label: str, x_label: str = "step"
-) -> Markup:
+def stacked_chart(layers: Sequence[Series], colours: Sequence[str], *, label: str) -> Markup:
     """Stack areas; all layers share their x and hold finite values >= 0.
 
     `colours` are the colour classes of the layers.
     """
     totals = [sum(column) for column in zip(*(s.y for s in layers), strict=True)]
     axes = _Axes((min(0.0, layers[0].x[0]), layers[0].x[-1]), ticks(0.0, max(totals)))
-    parts = axes.draw(x_label, percent=False)
+    parts = axes.draw()
     base = [0.0] * len(totals)
     for layer, colour in zip(layers, colours, strict=True):
         top = [b + v for b, v in zip(base, layer.y, strict=True)]

@@ -53,27 +53,13 @@ class SpreadLabeller:
 def open_labeller(settings: RewardSettings, name: str | None = None) -> CachedLabeller:
     """The labeller that `settings` names (or `name`), with its options, caching what it reads."""
     name = name or settings.labeller
-    return _shared(
-        settings,
-        "labeller",
-        name,
-        lambda: cached_labeller(
-            build_labeller(name, **options_of(settings, "labeller", name)), settings
-        ),
-    )
+    return _shared(settings, "labeller", name, build_labeller, cached_labeller)
 
 
 def open_extractor(settings: RewardSettings, name: str | None = None) -> CachedExtractor:
     """The extractor that `settings` names (or `name`), with its options; see `open_labeller`."""
     name = name or settings.extractor
-    return _shared(
-        settings,
-        "extractor",
-        name,
-        lambda: cached_extractor(
-            build_extractor(name, **options_of(settings, "extractor", name)), settings
-        ),
-    )
+    return _shared(settings, "extractor", name, build_extractor, cached_extractor)
 
 
 def cached_labeller(labeller: Labeller, settings: RewardSettings) -> CachedLabeller:
@@ -108,7 +94,13 @@ def device_of(settings: RewardSettings) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _shared(settings: RewardSettings, what: str, name: str, build: Callable[[], T]) -> T:
+def _shared(
+    settings: RewardSettings,
+    what: str,
+    name: str,
+    build: Callable[..., Any],
+    cached: Callable[[Any, RewardSettings], T],
+) -> T:
     described = {
         "what": what,
         "name": name,
@@ -120,5 +112,6 @@ def _shared(settings: RewardSettings, what: str, name: str, build: Callable[[], 
     with _LOCK:
         found = _SHARED.get(key)
         if found is None:
-            found = _SHARED[key] = build()
+            model = build(name, **options_of(settings, what, name))
+            found = _SHARED[key] = cached(model, settings)
         return found

@@ -6,7 +6,6 @@ check goes on with the images that it has not seen. Broken ones are always looke
 
 from __future__ import annotations
 
-import json
 import os.path
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -111,9 +110,8 @@ def _sizes(source: str, studies: Splits) -> Rows:
 
 def _show_broken(broken: Sequence[Broken], out: Path | None) -> None:
     if out is not None:
-        rows = (json.dumps({"where": b.where, "why": b.why}) + "\n" for b in broken)
         out.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(out, "".join(rows))
+        atomic_write(out, "".join(b.line() for b in broken))
         _show_lines("broken studies", [f"{len(broken):,}, listed in {out}"])
         return
     lines = [f"{b.where} {b.why}" for b in broken[:SHOWN]]

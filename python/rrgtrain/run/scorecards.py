@@ -33,10 +33,10 @@ from rrgclinical.text import (
     r2gen_vocabulary,
     text_scores,
 )
-from rrgtrain.errors import UserError
+from rrgtrain.errors import Stopped, UserError, cause_line
 from rrgtrain.report.scorecard_page import scorecard_page
 from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.blocks import parse_blocks
+from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rewards.model_files import missing_files
 from rrgtrain.rewards.term_models import open_radcliq
 from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
@@ -106,12 +106,11 @@ def score_run(judge: Judge, evaluations: Mapping[str, Evaluation], out: Path) ->
 def run_pairs(recipe: Recipe, evaluations: Mapping[str, Evaluation]) -> Pairs:
     """Put what policies wrote beside the studies' reports: the scored part of each completion."""
     studies = next(iter(evaluations.values())).studies
-    inside = recipe.reward.blocks == "think_report"
     return Pairs(
         [study.id for study in studies],
         [[] if study.report is None else [study.report] for study in studies],
         {
-            name: [parse_blocks(text).report or "" if inside else text for text in one.reports]
+            name: [report_of(text, recipe.reward.blocks) for text in one.reports]
             for name, one in evaluations.items()
         },
     )
@@ -228,11 +227,16 @@ class Judge:
             np.maximum.at(best, owner, values)
             scores[name] = best
         if self.radcliq is not None and "radcliq" not in absent:
-            values = self.radcliq.score([reports[i] for i in owner], texts)
-            # errors are estimated: the reference with the fewest counts
-            least = np.full(len(reports), np.inf)
-            np.minimum.at(least, owner, values)
-            scores["radcliq"] = least
+            try:
+                values = self.radcliq.score([reports[i] for i in owner], texts)
+                # errors are estimated: the reference with the fewest counts
+                least = np.full(len(reports), np.inf)
+                np.minimum.at(least, owner, values)
+                scores["radcliq"] = least
+            except Stopped:
+                raise
+            except Exception as error:
+                absent["radcliq"] = f"RadCliQ-v1 failed: {cause_line(error)}"
         words = text_scores(
             reports, references, tokenization=self.tokenization, meteor=self.settings.meteor
         )

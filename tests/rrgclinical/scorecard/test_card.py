@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -126,7 +127,9 @@ def test_a_metric_that_cannot_run_is_a_dash_and_a_line() -> None:
     (row,) = [line for line in text.splitlines() if line.startswith("GREEN ")]
     assert row.split()[1:] == ["-", "-"]
     assert "GREEN: -, needs an endpoint" in text and "RaTEScore: -, needs <weights>" in text
-    assert "21 studies" in text and "normal: no positive among the 13" in text
+    assert "21 studies; 95 % bootstrap" in text and "normal: no positive among the 13" in text
+    wider = replace(made, settings=replace(made.settings, level=0.99))
+    assert "21 studies; 99 % bootstrap intervals" in as_text(wider)
 
 
 def test_clinical_metrics_come_first_and_name_their_reader() -> None:

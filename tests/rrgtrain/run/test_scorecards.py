@@ -13,6 +13,7 @@ import pytest
 
 from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.metrics import label_report
+from rrgclinical.radcliq import BertScore
 from rrgclinical.radgraph import RadGraph
 from rrgclinical.text import JavaError
 from rrgtrain.cli import main
@@ -258,6 +259,15 @@ def test_radcliq_is_measured_where_its_three_models_are_named(
     texts = [MINE[key] for key in REFERENCES]
     assert found == pytest.approx(models.score(texts, list(REFERENCES.values())).mean(), abs=1e-6)
     assert "radcliq" not in card.absent
+
+    def fails(*texts: object) -> np.ndarray:
+        raise RuntimeError("out of memory")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BertScore, "f1", fails)
+        card = evaluate_files(recipe, ["mine.json"], Path("truth.json"), None)
+    assert card.absent["radcliq"].startswith("RadCliQ-v1 failed: RuntimeError: out of memory")
+    assert "radgraph_simple" in card.groups[0].systems["mine"]
     bare = {"id": "a", **dict.fromkeys(OBSERVATIONS, 0)}
     Path("labels.jsonl").write_text(json.dumps(bare))
     Path("a.json").write_text('{"a": "Edema."}')
