@@ -30,7 +30,7 @@ def is_outside(path: str) -> bool:
 def read_split(
     path: Path, name_of: Callable[[dict[str, Any]], str | None], wanted: str
 ) -> dict[str, str] | None:
-    """Read the split of each study from an annotation beside the data; None where there is none.
+    """Read each study's split from an annotation beside the data; None without one.
 
     name_of: gives an entry's study, None where it does not name the `wanted`.
     """
