@@ -18,8 +18,8 @@ class ZeroRecorder:
     shares: list[float] = field(default_factory=list)
     whole_groups: list[float] = field(default_factory=list)
 
-    def __call__(self, batch: StepRecord) -> None:
-        shares = zero_shares(batch.groups, batch.rewards)
+    def __call__(self, record: StepRecord) -> None:
+        shares = zero_shares(record.batch.groups, record.batch.rewards)
         self.shares.append(sum(shares) / len(shares))
         self.whole_groups.append(sum(share == 1.0 for share in shares) / len(shares))
 

@@ -120,9 +120,8 @@ def made_again(
     totals = {"total": torch.tensor(record["rewards"]["total"]).double().numpy()}
     total = Batch(recorded_groups, scores=totals).rewards
     objective = as_objective(algorithm.advantages(recorded_groups, total))
-    made = recorded(
-        StepRecord(record["step"], 0.0, [], {}, total, objective, record["state"], codec, {})
-    )
+    batch = Batch([], objective=objective)
+    made = recorded(StepRecord(record["step"], 0.0, batch, record["state"], codec))
     for name in OBJECTIVE:
         yield compared(name.replace("_", " "), record[name], made[name])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rrgtrain.algorithms.group import members
 from rrgtrain.report.samples import EditSample, WeightSample
-from rrgtrain.train.step_record import StepRecord, token_weights
+from rrgtrain.train.step_record import StepRecord
 
 APART = 10
 """Steps between two moments of the same kind, unless the second shows something new."""
@@ -27,10 +27,10 @@ class SampleCollector:
     kept_edits: list[EditSample] = field(default_factory=list)
     kept_weights: list[WeightSample] = field(default_factory=list)
 
-    def __call__(self, batch: StepRecord) -> None:
-        self._look_for_edits(batch)
-        late = not self.kept_weights or batch.step >= self.kept_weights[-1].step + APART
-        if late and (found := heaviest(batch)) is not None:
+    def __call__(self, record: StepRecord) -> None:
+        self._look_for_edits(record)
+        late = not self.kept_weights or record.step >= self.kept_weights[-1].step + APART
+        if late and (found := heaviest(record)) is not None:
             if len(self.kept_weights) == self.weighed:
                 del self.kept_weights[1]  # the first stays, to compare with
             self.kept_weights.append(found)
@@ -51,11 +51,12 @@ class SampleCollector:
         self.kept_edits = [EditSample(**sample) for sample in state["kept"]]
         self.kept_weights = [WeightSample(**sample) for sample in state.get("weights", [])]
 
-    def _look_for_edits(self, batch: StepRecord) -> None:
-        flat, rewards, begin = members(batch.groups), batch.rewards, 0
-        for group in batch.groups:
+    def _look_for_edits(self, record: StepRecord) -> None:
+        groups, rewards, begin = record.batch.groups, record.batch.rewards, 0
+        flat = members(groups)
+        for group in groups:
             for k, member in enumerate(group.members):
-                if member.parent is not None and self._wanted(member.steps, batch.step):
+                if member.parent is not None and self._wanted(member.steps, record.step):
                     parent = begin + member.parent
                     self.kept_edits.append(
                         EditSample(
@@ -66,7 +67,7 @@ class SampleCollector:
                             group.study.report or "",
                             float(rewards[parent]),
                             float(rewards[begin + k]),
-                            step=batch.step,
+                            step=record.step,
                         )
                     )
             begin += len(group.members)
@@ -79,13 +80,17 @@ class SampleCollector:
         return late or any(rule not in seen for rule, _, _ in steps)
 
 
-def heaviest(batch: StepRecord) -> WeightSample | None:
+def heaviest(record: StepRecord) -> WeightSample | None:
     """The sampled report with the heaviest token; None where no token weighs more than another."""
-    weights, flat = token_weights(batch), members(batch.groups)
+    batch, flat = record.batch, members(record.batch.groups)
+    if batch.objective.weight is None:
+        return None
+    lengths = [len(m.ids) for m in flat]
+    weights = batch.objective.weight.split(lengths)
     studies = [group.study for group in batch.groups for _ in group.members]
     able = [
         s
-        for s, (weight, member) in enumerate(zip(weights, flat, strict=False))
+        for s, (weight, member) in enumerate(zip(weights, flat, strict=True))
         if member.origin == "sampled" and len(weight) and bool((weight != weight[0]).any())
     ]
     if not able:
@@ -93,16 +98,16 @@ def heaviest(batch: StepRecord) -> WeightSample | None:
     best = max(able, key=lambda s: float(weights[s].max()))
     advantages, member = batch.objective.advantages, flat[best]
     if len(advantages) != len(flat):
-        advantages = advantages.split([len(m.ids) for m in flat])[best]
+        advantages = advantages.split(lengths)[best]
         advantage = float(advantages.mean())
     else:
         advantage = float(advantages[best])
-    spans = batch.codec.char_spans(member.ids)
+    spans = record.codec.char_spans(member.ids)
     return WeightSample(
         studies[best].id,
         weighed_pieces(member.text, spans, weights[best].tolist()),
         studies[best].report or "",
-        batch.step,
+        record.step,
         float(batch.rewards[best]),
         advantage,
     )

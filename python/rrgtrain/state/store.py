@@ -184,19 +184,6 @@ class CheckpointStore:
         self.bandwidth = write.bandwidth
         self._broken.clear()
 
-    def save(
-        self,
-        label: str,
-        state: Any,
-        about: Mapping[str, Any] | None = None,
-        tagged: Iterable[str] = (),
-    ) -> Path:
-        """`begin` and `wait`."""
-        with ranks.propagate_errors():
-            path = self.begin(label, state, about, tagged)
-            self.wait()
-        return path
-
     def labelled(self, label: str) -> Path:
         """The first checkpoint of that label. Raises UserError where there is none.
 

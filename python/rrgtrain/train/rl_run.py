@@ -246,20 +246,8 @@ class RlRun:
         batch = batch.with_objective(objective, self.recipe.rl)
         self.checkpointer.on_failure_dump(partial(describe_groups, batch.groups, batch))
         if self.record is not None:
-            done, codec = step / self.recipe.rl.steps, self.policy.codec
-            self.record(
-                StepRecord(
-                    step,
-                    done,
-                    batch.groups,
-                    batch.scores,
-                    batch.rewards,
-                    batch.objective,
-                    past,
-                    codec,
-                    batch.notes,
-                )
-            )
+            done = step / self.recipe.rl.steps
+            self.record(StepRecord(step, done, batch, past, self.policy.codec))
         return batch
 
     def log_step(self, step: int, batch: Batch, update: Mapping[str, float], tokens: int) -> None:

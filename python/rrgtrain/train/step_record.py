@@ -7,23 +7,21 @@ weights, preference, likelihood), and what the algorithm remembered before it ma
 
 from __future__ import annotations
 
-import dataclasses
 import gzip
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rrgtrain.algorithms import Group, Member, Objective
-from rrgtrain.algorithms.group import members
+from rrgtrain.algorithms import Member
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
+from rrgtrain.train.batch import Batch
 from rrgtrain.util.files import atomic_write
 
 FORMAT = 1
@@ -34,26 +32,21 @@ TENSORS = ("advantages", "weight", "mask", "group_weight", "likelihood")
 class StepRecord:
     """One step before its update.
 
-    `scores` are those of the scored members, "total" and each term; `rewards` [S] is the
-    total with NaN at the others; `progress` the share of the steps that were done; `state` what
-    the algorithm remembered before it made the objective.
+    `progress` is the share of the steps that were done, `state` what the algorithm remembered
+    before it made the objective of the batch.
     """
 
     step: int
     progress: float
-    groups: list[Group]
-    scores: Mapping[str, np.ndarray]
-    rewards: Tensor
-    objective: Objective
+    batch: Batch
     state: Mapping[str, Any]
     codec: ReportCodec
-    notes: Mapping[str, Sequence[Mapping[str, Any]]] = dataclasses.field(default_factory=dict)
 
 
 class Recorder(Protocol):
     """Sees every batch before its update, and goes on where it stood after a resume."""
 
-    def __call__(self, batch: StepRecord) -> None: ...
+    def __call__(self, record: StepRecord) -> None: ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -69,12 +62,12 @@ class StepRecords:
     def __init__(self, folder: Path, every: int, inner: Recorder | None = None) -> None:
         self.folder, self.every, self.inner = folder, every, inner
 
-    def __call__(self, batch: StepRecord) -> None:
-        if self.every and batch.step % self.every == 0:
+    def __call__(self, record: StepRecord) -> None:
+        if self.every and record.step % self.every == 0:
             self.folder.mkdir(exist_ok=True)
-            atomic_write(self.folder / f"{batch.step:06d}.json.gz", packed(recorded(batch)))
+            atomic_write(self.folder / f"{record.step:06d}.json.gz", packed(recorded(record)))
         if self.inner is not None:
-            self.inner(batch)
+            self.inner(record)
 
     def state_dict(self) -> dict[str, Any]:
         """That of `inner`: the files are their own state."""
@@ -86,14 +79,15 @@ class StepRecords:
             self.inner.load_state_dict(state)
 
 
-def recorded(batch: StepRecord) -> dict[str, Any]:
-    """The batch as values that JSON holds; fp32 numbers come back with the same bits."""
-    objective, preference = batch.objective, batch.objective.preference
+def recorded(record: StepRecord) -> dict[str, Any]:
+    """The step as values that JSON holds; fp32 numbers come back with the same bits."""
+    batch, objective = record.batch, record.batch.objective
+    preference = objective.preference
     return {
         "format": FORMAT,
-        "step": batch.step,
-        "progress": batch.progress,
-        "state": dict(batch.state),
+        "step": record.step,
+        "progress": record.progress,
+        "state": dict(record.state),
         "groups": [
             {
                 "index": group.index,
@@ -158,11 +152,3 @@ def read_record(path: Path) -> dict[str, Any]:
         seen = record.get("format") if isinstance(record, dict) else type(record).__name__
         raise UserError(f"{path} is of format {seen}, this version reads {FORMAT}")
     return record
-
-
-def token_weights(batch: StepRecord) -> list[Tensor]:
-    """The weight of every token, by member; nothing where the objective weighs none."""
-    weight = batch.objective.weight
-    if weight is None:
-        return []
-    return list(weight.split([len(m.ids) for m in members(batch.groups)]))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,6 +13,7 @@ from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.data.study import Study
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.report.sample_collector import SampleCollector, heaviest, weighed_pieces
+from rrgtrain.train import Batch
 from rrgtrain.train.step_record import StepRecord
 
 NO_IDS = torch.zeros(0, dtype=torch.int64)
@@ -26,7 +29,8 @@ class Characters:
 
 def batch(step: int, groups: list[Group], rewards: list[float], objective: Objective) -> StepRecord:
     codec: ReportCodec = Characters()  # type: ignore[assignment]
-    return StepRecord(step, 0.0, groups, {}, torch.tensor(rewards), objective, {}, codec)
+    made = Batch(groups, scores={"total": np.array(rewards)}, objective=objective)
+    return StepRecord(step, 0.0, made, {}, codec)
 
 
 def edited_group(index: int, *letters: str) -> Group:
@@ -89,21 +93,21 @@ def test_the_heaviest_sampled_report_of_a_batch() -> None:
 
 
 def test_advantages_by_token_are_shown_as_their_mean() -> None:
-    given = weighed_groups(0)
+    record = weighed_groups(0)
     by_token = torch.tensor([0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 9.0])
-    object.__setattr__(given, "objective", Objective(by_token, weight=given.objective.weight))
-    found = heaviest(given)
+    objective = replace(record.batch.objective, advantages=by_token)
+    found = heaviest(replace(record, batch=replace(record.batch, objective=objective)))
     assert found is not None and found.advantage == 2.5
 
 
 def test_without_weights_that_differ_nothing_is_kept() -> None:
-    given = weighed_groups(0)
+    record = weighed_groups(0)
     for objective in (
         Objective(torch.zeros(3)),
         Objective(torch.zeros(3), weight=torch.full((9,), 2.0)),
     ):
-        object.__setattr__(given, "objective", objective)
-        assert heaviest(given) is None
+        batch = replace(record.batch, objective=objective)
+        assert heaviest(replace(record, batch=batch)) is None
 
 
 def test_the_first_and_the_latest_weighed_reports_stay() -> None:

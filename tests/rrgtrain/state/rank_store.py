@@ -16,8 +16,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from rrgtrain.dist import ranks
-from rrgtrain.state.store import CheckpointStore
 from rrgtrain.state.tree import PerRank
+from tests.rrgtrain.state.saving import SavingStore
 
 SHAPES = ((7, 3), (1,), (5, 200, 9), (2, 2))
 
@@ -45,11 +45,11 @@ def state() -> dict[str, Any]:
     }
 
 
-def write(store: CheckpointStore) -> None:
+def write(store: SavingStore) -> None:
     store.save("rl-1", state())
 
 
-def fail(store: CheckpointStore) -> None:
+def fail(store: SavingStore) -> None:
     """The disk of the last rank is full."""
     if ranks.rank() == ranks.size() - 1:
 
@@ -61,7 +61,7 @@ def fail(store: CheckpointStore) -> None:
         store.save("rl-2", state())
 
 
-def overtake(store: CheckpointStore) -> None:
+def overtake(store: SavingStore) -> None:
     """The shards change, and the ranks speak to each other, while all wait before their writing."""
     gate, real = threading.Event(), FileSystemWriter.write_data
 
@@ -81,7 +81,7 @@ def overtake(store: CheckpointStore) -> None:
     read(store)
 
 
-def read(store: CheckpointStore) -> None:
+def read(store: SavingStore) -> None:
     found = store.newest()
     assert found is not None
     like = shards()[0]
@@ -105,7 +105,7 @@ def read(store: CheckpointStore) -> None:
 def main(words: list[str]) -> int:
     """words: one of write, fail, overtake, read; and the directory of the store."""
     with ranks.opened("fsdp2", 60.0, cuda=False), ranks.propagate_errors():
-        globals()[words[0]](CheckpointStore(Path(words[1]), 2))
+        globals()[words[0]](SavingStore(Path(words[1]), 2))
     ranks.close()
     return 0
 

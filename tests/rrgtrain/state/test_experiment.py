@@ -11,7 +11,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import require_settled, settled
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.state.store import CheckpointStore
+from tests.rrgtrain.state.saving import SavingStore
 
 RECIPE = load_config(Recipe, "dr_grpo", ["data.root=here", "policy.prompt=${oc.env:HOW,short}"])
 
@@ -20,7 +20,7 @@ RECIPE = load_config(Recipe, "dr_grpo", ["data.root=here", "policy.prompt=${oc.e
 def run(tmp_path: Path) -> RunDir:
     dump_config(RECIPE, tmp_path / "config.yaml")
     about = {"settings": settled(RECIPE)}
-    CheckpointStore(tmp_path / "resume", 1).save("rl-1", {}, about)
+    SavingStore(tmp_path / "resume", 1).save("rl-1", {}, about)
     return RunDir(tmp_path)
 
 
@@ -78,7 +78,7 @@ def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> No
     prompt.write_text("Describe the {current}.")
     recipe = load_config(Recipe, "dr_grpo", [f"policy.prompt={prompt}"])
     dump_config(recipe, tmp_path / "config.yaml")
-    CheckpointStore(tmp_path / "resume", 1).save("rl-1", {}, {"settings": settled(recipe)})
+    SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"settings": settled(recipe)})
     run = RunDir(tmp_path)
     require_settled(run, read(run))
     prompt.write_text("Describe the {current}!")
@@ -93,6 +93,6 @@ def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> No
 def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:
     dump_config(RECIPE, tmp_path / "config.yaml")
     require_settled(RunDir(tmp_path), RECIPE)
-    CheckpointStore(tmp_path / "resume", 1).save("rl-1", {}, {"verb": "rl"})
+    SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"verb": "rl"})
     (tmp_path / "config.yaml").write_text("seed: 7\n")
     require_settled(RunDir(tmp_path), RECIPE)

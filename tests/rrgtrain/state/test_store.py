@@ -23,8 +23,9 @@ from torch.distributed.checkpoint import filesystem
 from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.state import store
-from rrgtrain.state.store import MANIFEST, STATE, CheckpointStore, load_checkpoint
+from rrgtrain.state.store import MANIFEST, STATE, load_checkpoint
 from rrgtrain.util import files
+from tests.rrgtrain.state.saving import SavingStore
 
 TENSORS, METADATA = "__0_0.distcp", ".metadata"
 
@@ -48,12 +49,12 @@ def same(found: Any, number: int) -> bool:
 
 
 def newest(directory: Path) -> Any:
-    found = CheckpointStore(directory, 2).newest()
+    found = SavingStore(directory, 2).newest()
     return None if found is None else found.state
 
 
 def test_the_newest_comes_back_and_the_last_ones_stay(tmp_path: Path) -> None:
-    kept = CheckpointStore(tmp_path / "resume", 2)
+    kept = SavingStore(tmp_path / "resume", 2)
     assert kept.newest() is None
     for number in range(1, 6):
         path = kept.save(f"rl-{number}", state(number))
@@ -64,7 +65,7 @@ def test_the_newest_comes_back_and_the_last_ones_stay(tmp_path: Path) -> None:
 
 
 def test_a_tagged_one_stays_as_long_as_one_that_wants_it(tmp_path: Path) -> None:
-    kept = CheckpointStore(tmp_path / "resume", 2)
+    kept = SavingStore(tmp_path / "resume", 2)
     stayed = [(1, []), (2, ["rl-1"]), (3, ["rl-1"]), (4, ["rl-4"]), (5, ["rl-4"]), (6, ["rl-4"])]
     wanted = [[1], [1, 2], [1, 2, 3], [1, 3, 4], [4, 5], [4, 5, 6]]
     for (number, tagged), numbers in zip(stayed, wanted, strict=True):
@@ -77,7 +78,7 @@ def test_a_tagged_one_stays_as_long_as_one_that_wants_it(tmp_path: Path) -> None
 
 def test_of_one_label_the_first_counts(tmp_path: Path) -> None:
     """A loop that went back to its best weights is kept under the same number of steps."""
-    kept = CheckpointStore(tmp_path / "resume", 1)
+    kept = SavingStore(tmp_path / "resume", 1)
     kept.save("sft-8", state(1), tagged=["sft-8"])
     kept.save("sft-8", state(2), tagged=["sft-8"])
     kept.save("sft-9", state(3), tagged=["sft-8"])
@@ -89,7 +90,7 @@ def test_of_one_label_the_first_counts(tmp_path: Path) -> None:
 def test_one_that_cannot_say_what_it_wants_stops_no_save(
     spoil: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    kept = CheckpointStore(tmp_path / "resume", 3)
+    kept = SavingStore(tmp_path / "resume", 3)
     for number in range(1, 4):
         kept.save(f"rl-{number}", state(number), tagged=["rl-1"])
     spoil(kept.directory / "000002-rl-2" / MANIFEST)
@@ -103,7 +104,7 @@ def test_a_rank_on_a_disk_of_its_own_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its part would lie where no resume finds it."""
-    kept = CheckpointStore(tmp_path / "resume", 1)
+    kept = SavingStore(tmp_path / "resume", 1)
     kept.save("rl-1", state(1))
     gather = ranks.gather_aside
 
@@ -117,8 +118,8 @@ def test_a_rank_on_a_disk_of_its_own_is_refused(
 
 
 def test_numbers_go_on_after_a_resume(tmp_path: Path) -> None:
-    CheckpointStore(tmp_path / "r", 1).save("sft-9", state(1))
-    again = CheckpointStore(tmp_path / "r", 1)
+    SavingStore(tmp_path / "r", 1).save("sft-9", state(1))
+    again = SavingStore(tmp_path / "r", 1)
     assert again.save("rl-0", state(2)).name == "000002-rl-0"
     assert again.names() == ["000002-rl-0"]
 
@@ -189,7 +190,7 @@ SPOILT = [
 def test_a_broken_newest_falls_back_and_says_so(
     name: str, spoil: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    kept = CheckpointStore(tmp_path / "r", 2)
+    kept = SavingStore(tmp_path / "r", 2)
     for number in (1, 2):
         kept.save("rl", state(number))
     spoil(kept.directory / "000002-rl" / name)
@@ -203,7 +204,7 @@ def test_a_broken_newest_falls_back_and_says_so(
 
 
 def test_all_broken_is_no_beginning(tmp_path: Path) -> None:
-    kept = CheckpointStore(tmp_path / "r", 2)
+    kept = SavingStore(tmp_path / "r", 2)
     kept.save("rl", state(1))
     flip(kept.directory / "000001-rl" / TENSORS)
     with pytest.raises(UserError, match=r"another CRC-32 .*none before it is whole; restore") as e:
@@ -213,7 +214,7 @@ def test_all_broken_is_no_beginning(tmp_path: Path) -> None:
 
 def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=r"the state's loop\.path is a .*Path; a checkpoint holds"):
-        CheckpointStore(tmp_path / "r", 1).save("rl", {"loop": {"path": tmp_path}})
+        SavingStore(tmp_path / "r", 1).save("rl", {"loop": {"path": tmp_path}})
     assert not list((tmp_path / "r").iterdir())
 
 
@@ -240,7 +241,7 @@ def at_line(number: int, action: Callable[[], None]) -> Callable:
 
 
 def lines_of_a_save(directory: Path) -> int:
-    kept, seen = CheckpointStore(directory, 2), 0
+    kept, seen = SavingStore(directory, 2), 0
     for number in (1, 2, 3):
         kept.save("rl", state(number))
 
@@ -267,7 +268,7 @@ def test_killed_before_any_line_of_a_save_the_old_or_the_new_is_whole(
     outcomes = []
     for line in range(1, total + 1):
         directory = tmp_path / "r"
-        kept = CheckpointStore(directory, 2)
+        kept = SavingStore(directory, 2)
         if not kept.names():
             for number in (1, 2):
                 kept.save("rl", state(number))
@@ -278,7 +279,7 @@ def test_killed_before_any_line_of_a_save_the_old_or_the_new_is_whole(
             kept.save("rl", state(3))
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
-        kept = CheckpointStore(directory, 2)
+        kept = SavingStore(directory, 2)
         assert not list(directory.glob(".*")), "the next owner removes what was left"
         found = [load_checkpoint(directory / name).state["number"] for name in kept.names()]
         assert found in ([1, 2], [1, 2, 3], [2, 3]), f"line {line}"
@@ -318,7 +319,7 @@ def test_a_full_disk_at_any_operation_leaves_what_was_kept(tmp_path: Path) -> No
     failed = 0
     for room in range(60):
         directory = tmp_path / str(room)
-        kept = CheckpointStore(directory, 2)
+        kept = SavingStore(directory, 2)
         for number in (1, 2):
             kept.save("rl", state(number))
         with pytest.MonkeyPatch.context() as patch:
@@ -341,7 +342,7 @@ def test_a_full_disk_at_any_operation_leaves_what_was_kept(tmp_path: Path) -> No
 @pytest.mark.parametrize("room", [100, 20_000, 70_000])
 def test_a_disk_that_ends_within_a_file(room: int, tmp_path: Path) -> None:
     """The error is the system's own, whatever PyTorch makes of it."""
-    kept = CheckpointStore(tmp_path, 2)
+    kept = SavingStore(tmp_path, 2)
     kept.save("rl", state(1))
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
@@ -372,5 +373,5 @@ def test_a_rank_may_look_before_the_first_has_made_the_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ranks, "is_main", lambda: False)
-    late = CheckpointStore(tmp_path / "resume", 1)
+    late = SavingStore(tmp_path / "resume", 1)
     assert late.names() == [] and late.about() == {} and not late.directory.exists()

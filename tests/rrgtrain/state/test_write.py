@@ -20,8 +20,9 @@ from rrgtrain.errors import Stopped
 from rrgtrain.log.logs import RunLog
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.state.store import CheckpointStore, load_checkpoint
+from rrgtrain.state.store import load_checkpoint
 from tests.rrgtrain.runs import on_ranks
+from tests.rrgtrain.state.saving import SavingStore
 from tests.rrgtrain.state.test_checkpointer import Loop
 
 MAIN = "tests.rrgtrain.state.rank_store"
@@ -79,7 +80,7 @@ def test_it_holds_the_bits_of_its_step_though_training_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, optimizer = trained()
-    store = CheckpointStore(tmp_path / "resume", 2)
+    store = SavingStore(tmp_path / "resume", 2)
     for number in (1, 2):  # the second goes into the buffers of the first
         step(model, optimizer)
         state = state_of(model, optimizer)
@@ -160,7 +161,7 @@ def test_a_disk_that_fills_up_ends_the_run_at_the_next_border(
 def test_a_disk_without_room_is_not_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = CheckpointStore(tmp_path / "resume", 2)
+    store = SavingStore(tmp_path / "resume", 2)
     written = Gate(monkeypatch)
     written.open()
     usage = shutil.disk_usage(tmp_path)

@@ -158,12 +158,12 @@ def test_every_step_is_logged_with_names_that_say_what_they_are(tmp_path: Path) 
 
 def test_rewards_edits_and_rollouts_are_counted(tmp_path: Path) -> None:
     cfg = recipe("rl.algorithm=editgrpo", "rl.group=6", "rl.steps=2")
-    batches: list[StepRecord] = []
-    result, _, rows, _ = trained(tmp_path, cfg, record=batches.append)
+    records: list[StepRecord] = []
+    result, _, rows, _ = trained(tmp_path, cfg, record=records.append)
     assert result.rollouts == 2 * 3 * 3
-    assert [batch.step for batch in batches] == [0, 1]
-    assert [batch.progress for batch in batches] == [0.0, 0.5]
-    members = [m for batch in batches for g in batch.groups for m in g.members]
+    assert [record.step for record in records] == [0, 1]
+    assert [record.progress for record in records] == [0.0, 0.5]
+    members = [m for record in records for g in record.batch.groups for m in g.members]
     made = sum(m.origin == "edited" for m in members)
     unchanged = result.edits.get("edits/unchanged", 0)
     assert made + unchanged == 18 and made > 0
@@ -171,8 +171,8 @@ def test_rewards_edits_and_rollouts_are_counted(tmp_path: Path) -> None:
     steps = Counter(f"edits/{rule}" for m in members for rule, _, _ in m.steps)
     assert steps.total() >= made
     assert {k: n for k, n in result.edits.items() if k != "edits/unchanged"} == steps
-    for batch, row in zip(batches, rows, strict=False):
-        step, groups, total = batch.step, batch.groups, batch.rewards
+    for record, row in zip(records, rows, strict=False):
+        step, groups, total = record.step, record.batch.groups, record.batch.rewards
         assert row["step"] == step
         assert row["reward/total"] == pytest.approx(float(total.mean()))
         flat = [m for g in groups for m in g.members]

@@ -32,8 +32,8 @@ def test_a_batch_is_gone_before_the_next_is_drawn(tmp_path: Path) -> None:
             return super().prefetch(references)
 
     class Sees:
-        def __call__(self, batch: StepRecord) -> None:
-            groups.extend(map(weakref.ref, batch.groups))
+        def __call__(self, record: StepRecord) -> None:
+            groups.extend(map(weakref.ref, record.batch.groups))
 
         def state_dict(self) -> dict[str, object]:
             return {}

@@ -19,6 +19,7 @@ from rrgtrain.rewards import RewardService
 from rrgtrain.run.session import Session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.train import Batch
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
@@ -212,8 +213,8 @@ def test_what_is_recorded_stands_in_the_order_of_the_members() -> None:
     advantages, weight = (torch.randn(n, generator=generator) for n in (len(flat), tokens))
     objective = Objective(advantages, weight=weight, group_weight=torch.tensor([0.25, 0.75]))
     scores = {"total": np.arange(float(len(flat)))}
-    batch = StepRecord(3, 0.5, groups, scores, advantages, objective, {}, policy.codec)
-    record = recorded(batch)
+    batch = Batch(groups, scores=scores, objective=objective)
+    record = recorded(StepRecord(3, 0.5, batch, {}, policy.codec))
     assert torch.equal(torch.tensor(record["advantages"]), advantages)
     assert torch.equal(torch.tensor(record["weight"]), weight)
     assert record["group_weight"] == [0.25, 0.75]
