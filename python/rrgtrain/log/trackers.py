@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 import os
@@ -18,6 +17,7 @@ from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, TensorBoar
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.schema import LogSettings
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.util.resolve import nearest
 
 # What each tracker is told of a run beside its project. A resumed run goes on in the same one, by
 # its id or name; MLflow begins another of the same name.
@@ -50,8 +50,7 @@ def require_trackers(settings: LogSettings) -> None:
     for name in projects(settings):
         key = "log.wandb" if name == "wandb" and settings.wandb else f"log.trackers.{name}"
         if name not in OPTIONS:
-            close = difflib.get_close_matches(name, OPTIONS, n=1)
-            told = f"did you mean {close[0]}?" if close else f"known are {', '.join(OPTIONS)}"
+            told = nearest(name, OPTIONS).strip() or f"known are {', '.join(OPTIONS)}"
             raise UserError(f"{key} names no tracker that is known; {told}")
         try:
             importlib.import_module(name)

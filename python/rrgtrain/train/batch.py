@@ -228,7 +228,7 @@ class Batch:
             needed = [
                 k
                 for k in range(len(group.members))
-                if keep_all or bool(self.has_gradient[self._span(first + k)].any())
+                if keep_all or bool(self.has_gradient[self._tokens([first + k])].any())
             ]
             if needed:
                 kept.append(replace(group, members=tuple(group.members[k] for k in needed)))
@@ -247,9 +247,6 @@ class Batch:
             _at(self.old, index),
             _at(self.ref, index),
         )
-
-    def _span(self, row: int) -> slice:
-        return slice(self._bounds[row], self._bounds[row + 1])
 
     @cached_property
     def _bounds(self) -> list[int]:

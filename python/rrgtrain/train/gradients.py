@@ -156,23 +156,26 @@ def accumulate_gradients(
     ref_logps: dict[int, Tensor] = {}
     in_one = not read_logps and is_loss_of_frozen_head(policy, batch.objective)
 
-    def ref_of(place: int, micro: MicroBatch) -> Tensor | None:
-        """The reference's log-probabilities, once however often the micro-batch is computed."""
-        if compared is not None and place not in ref_logps:
-            ref_logps[place] = _reference_logps(compared, batch, micro, settings.temperature)
-        return ref_logps.get(place)
+    def with_ref(place: int, micro: MicroBatch) -> MicroBatch:
+        """Adds the reference's log-probabilities, made once however often it is computed."""
+        if compared is None or batch.ref is not None:
+            return micro
+        if place not in ref_logps:
+            with torch.no_grad(), computing(compared):
+                ref_logps[place] = _forward(compared, micro.groups, settings.temperature)[0]
+        return replace(micro, ref=ref_logps[place])
 
     def add_gradients(*, injected_alone: bool) -> None:
         """Goes through the micro-batches."""
         for place, micro in enumerate(_in_step(policy, batch, micros)):
             losses: list[Tensor] = []
             if in_one:  # also on a rank that keeps others company: all gather in one order
-                micro = replace(micro, ref=ref_of(place, micro))
+                micro = with_ref(place, micro)
             if in_one and micro.rows:
                 losses.append(done.add(micro, _loss_of_hidden(policy, micro, loss, settings)))
             else:
                 logps, offsets = _forward(policy, micro.groups, settings.temperature)
-                micro = replace(micro, ref=ref_of(place, micro))
+                micro = with_ref(place, micro)
                 if micro.rows and not injected_alone:
                     inputs = _policy_inputs(micro, logps)
                     result = policy_loss(logps, offsets=offsets, spec=loss, **inputs)
@@ -229,15 +232,6 @@ def with_rollout_logps(
 
 def _in_step(policy: Policy, batch: Batch, micros: list[MicroBatch]) -> Iterator[MicroBatch]:
     return sharding.pad_to_lockstep(policy, micros, idle_micro_batch(batch.groups))
-
-
-def _reference_logps(
-    reference: Policy, batch: Batch, micro: MicroBatch, temperature: float
-) -> Tensor:
-    if batch.ref is not None:
-        return batch.ref[micro.index]
-    with torch.no_grad(), computing(reference):
-        return _forward(reference, micro.groups, temperature)[0]
 
 
 def is_loss_of_frozen_head(policy: Policy, objective: Objective) -> bool:

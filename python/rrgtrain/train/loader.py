@@ -111,7 +111,6 @@ class PromptLoader:
             num_workers=self.workers,
             prefetch_factor=-(-self.read_ahead // self.workers),
             pin_memory=self.policy.device.type == "cuda",
-            collate_fn=_as_it_is,
             worker_init_fn=_leave_signals,
             # without one of its own it draws from the generator of dropout, again after a resume
             generator=torch.Generator(),
@@ -183,10 +182,6 @@ def _each_once(
 ) -> list[EncodedPrompt]:
     prompts = {study.id: encode(study) for study in _unique(studies)}
     return [prompts[study.id] for study in studies]
-
-
-def _as_it_is(value: T) -> T:
-    return value
 
 
 def _leave_signals(worker: int) -> None:

@@ -23,16 +23,15 @@ class Stopwatch:
         self.seconds[phase] += spent
         return spent
 
-    def skip(self) -> None:
-        """Count the time since the last lap nowhere."""
-        self._at = self._clock()
-
     @property
     def total(self) -> float:
         """The sum of all phases."""
         return sum(self.seconds.values())
 
     def load(self, seconds: Mapping[str, float]) -> None:
-        """Goes on from the sums of an earlier process."""
+        """Go on from the sums of an earlier process.
+
+        The time since the last lap counts nowhere.
+        """
         self.seconds = {phase: seconds.get(phase, 0.0) for phase in self.seconds}
-        self.skip()
+        self._at = self._clock()
