@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from rrgtrain.plan.sizes import Sizes, Weight, elements
+from rrgtrain.plan.sizes import TOWER, Sizes, Weight, elements
 from rrgtrain.plan.workload import Packed, Workload
 
 FP32 = 4
@@ -304,7 +304,7 @@ def _tower(sizes: Sizes, weights: list[Weight], micro: Packed, mode: Mode) -> li
     """List the stages of the vision tower; a frozen one keeps nothing."""
     vision = sizes.vision
     assert vision is not None
-    own = [w for w in weights if w.part in ("patches", "block", "merger") and w.trained]
+    own = [w for w in weights if w.part in TOWER and w.trained]
     if not own or not micro.patches:
         return []
     size, patches, width = mode.compute, micro.all_patches, vision.width

@@ -25,6 +25,9 @@ WINDOW_PIXELS = 112
 """Side of a window of the vision tower's local attention (Qwen2.5-VL's config.json)."""
 
 
+TOWER = ("patches", "block", "merger")
+
+
 @dataclass(frozen=True)
 class Weight:
     """One parameter: `part` is embedding, layer, norm, head, patches, block, merger or adapter."""
@@ -120,7 +123,7 @@ class Sizes:
         """
         weights = []
         for part, shape in self._shapes():
-            tower = part in ("patches", "block", "merger")
+            tower = part in TOWER
             frozen = bool(lora) or (tower and freeze_vision)
             trained = not frozen and (tower or train == "all")
             weights.append(Weight(part, shape, trained, compute if frozen else 4))

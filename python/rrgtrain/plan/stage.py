@@ -17,7 +17,7 @@ from rrgtrain.plan.memory import (
     update_peak,
 )
 from rrgtrain.plan.setup import AT_MOST, Part, Setup, compares, lora_hint, weights_hint
-from rrgtrain.plan.sizes import Weight, elements
+from rrgtrain.plan.sizes import TOWER, Weight, elements
 from rrgtrain.plan.work import Pace, phase_seconds, step_seconds
 from rrgtrain.plan.workload import Lengths, Workload, lengths_of, workload_of
 
@@ -185,7 +185,7 @@ def _device(
         parts.append(_reference(setup, weights, mode))
     if engine == "vllm":
         share = int(recipe.rollout.memory * machine.memory)
-        served = elements(weights) * setup.compute
+        served = _served(setup, weights)
         # asleep, it holds nothing while the policy trains
         awake = held[2:] if recipe.rollout.sleep else held
         parts.append(Part(VLLM_WEIGHTS, dict.fromkeys(awake, served)))
@@ -220,13 +220,21 @@ def _loaded(setup: Setup, weights: list[Weight], state: StateBytes) -> int:
     return state.weights + max(largest, 2 * setup.compute * root)
 
 
+def _served(setup: Setup, weights: list[Weight]) -> int:
+    """Bytes of what vLLM is sent: all but the vision tower, since the trainer embeds images."""
+    return setup.compute * elements(w for w in weights if w.part not in TOWER)
+
+
 def _reference(setup: Setup, weights: list[Weight], mode: Mode) -> Part:
     """The frozen policy of KL, in the dtype of computation.
 
     With an adapter it is the base with the adapter off, unless `rl.reference` names a checkpoint.
+    A copy of the start shares what does not train, another checkpoint nothing.
     """
-    copied, settings = 0, setup.recipe.rl
-    named = settings.reference not in ("start", "base", setup.recipe.policy.path)
+    copied, reference = 0, setup.recipe.rl.reference
+    named = reference != "start"
+    if setup.lora:
+        named = reference not in ("start", "base", setup.recipe.policy.path)
     if named or not setup.lora:
         weights = [w for w in weights if w.part != "adapter"]
         own = [Weight(w.part, w.shape, trained=False, itemsize=setup.compute) for w in weights]
@@ -281,8 +289,8 @@ def _host(
     trained = sum(w.elements * w.itemsize for w in weights if w.trained) // setup.shards
     # asleep, vLLM keeps what does not train
     asleep = stage == "rl" and rollout.engine == "vllm" and rollout.sleep and setup.lora > 0
-    served = elements(weights) * setup.compute if asleep and setup.machine.cuda else 0
-    sent = elements(weights) * setup.compute if rollout.engine == "vllm_server" else 0
+    served = _served(setup, weights) if asleep and setup.machine.cuda else 0
+    sent = _served(setup, weights) if rollout.engine == "vllm_server" else 0
     note = UNMEASURED if setup.machine.cuda else ""
     loaded = _loaded(setup, weights, state)
     if setup.machine.cuda:  # it gets one tensor after the other; of shards rank 0 maps the file
@@ -327,7 +335,7 @@ def _disk(
     # the server's: all of them, what was trained since, and the file that is written; vLLM in
     # process gets them in memory
     server = recipe.rollout.engine == "vllm_server"
-    served = 3 * elements(weights) * setup.compute if server else 0
+    served = 3 * _served(setup, weights) if server else 0
     parts = [
         Part(
             f"{count} checkpoints",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rrgtrain.plan.machine import Machine, Rates
 from rrgtrain.plan.memory import FP32, Mode
-from rrgtrain.plan.sizes import Sizes, Weight, elements
+from rrgtrain.plan.sizes import TOWER, Sizes, Weight, elements
 from rrgtrain.plan.workload import Packed, Workload
 
 ATTENTION_BACKWARD = 2.5
@@ -93,7 +93,7 @@ def update_work(
     once = forward_work(sizes, packed)
     layer = [w for w in weights if w.part == "layer"]
     trained = elements(w for w in layer if w.trained) / max(1, elements(layer))
-    tower = any(w.trained for w in weights if w.part in ("patches", "block", "merger"))
+    tower = any(w.trained for w in weights if w.part in TOWER)
     again = 1.0 if mode.checkpointing else 0.0
     # what is recomputed ends before the last matrix, whose output nobody asks for
     shapes = [rows * columns for rows, columns in sizes.projections()]

@@ -23,7 +23,9 @@ from rrgtrain.plan import (
     stage_of,
 )
 from rrgtrain.schema import Recipe
+from rrgtrain.train.reference import named_reference
 from tests.rrgtrain.common import recipe
+from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 
 GIB = 1 << 30
 
@@ -75,7 +77,10 @@ def test_vllm_needs_no_whole_copy_beside_it() -> None:
     assert parts["bfloat16 copies"] < 2.2 * GIB
     assert "weights for vLLM" not in sizes(planned(settings), "disk", "run")
     server = sizes(planned(paper("editgrpo", "rollout.engine=vllm_server")), "disk", "run")
-    assert server["weights for vLLM"] == 3 * 2 * 3_754_622_976
+    decoder = 3_085_938_688  # Qwen2.5-3B: the tower stays with the trainer, which embeds images
+    assert server["weights for vLLM"] == 3 * 2 * decoder
+    served = sizes(planned(settings), "device", "rollout")["vLLM's weights"]
+    assert served == 2 * decoder
 
 
 def test_a_named_reference_is_held_beside_an_adapter() -> None:
@@ -84,6 +89,19 @@ def test_a_named_reference_is_held_beside_an_adapter() -> None:
     named = paper("mrg_r1", "rl.beta=0.1", "rl.reference=runs/other")
     held = sizes(planned(named), "device", "update")["reference policy"]
     assert held == 2 * 8_292_166_656
+
+
+def test_a_reference_from_elsewhere_shares_no_frozen_tower(tmp_path: Path) -> None:
+    """The start's copy does; `base` and a path are loaded whole."""
+    frozen = tiny_policy(freeze_vision=True)
+    words = (f"policy.path={tiny_directory()}", "policy.freeze_vision=true", "rl.beta=0.1")
+    own = {p.data_ptr() for p in frozen.model.parameters()}
+    for asked in ("start", "base", str(tiny_directory())):
+        settings = recipe(*words, f"rl.reference={asked}")
+        reference = named_reference(frozen, settings, tmp_path)
+        copied = [p for p in reference.model.parameters() if p.data_ptr() not in own]
+        held = sizes(planned(settings, "cpu"), "device", "update")["reference policy"]
+        assert held == 4 * sum(p.numel() for p in copied), asked
 
 
 def test_the_optimiser_steps_a_tensor_at_a_time() -> None:
