@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgtrain.policy.load import PREPROCESSOR, base_of_adapter, read_config
-from rrgtrain.policy.tiny import HEAD_WIDTH, MERGE, PATCH, TinyConfig
+from rrgtrain.policy.tiny import MERGE, PATCH, SPECIAL_TOKENS, TinyConfig, model_config
 from rrgtrain.schema import LoraSettings, PolicySettings
 
 IMAGE_PIXELS_MAX = 12_845_056
@@ -282,27 +282,7 @@ def lora_rank(policy: PolicySettings) -> int:
 
 
 def tiny_sizes(policy: PolicySettings) -> Sizes:
-    """Return the sizes of the policy that `tiny` builds (`policy/tiny.py`)."""
-    heads = policy.width // HEAD_WIDTH
-    text = Text(
-        width=policy.width,
-        inner=2 * policy.width,
-        layers=policy.layers,
-        heads=heads,
-        key_heads=max(1, heads // 2),
-        head_width=HEAD_WIDTH,
-        vocabulary=policy.vocabulary,
-        tied=True,
-    )
-    vision = Vision(
-        width=policy.width,
-        inner=2 * policy.width,
-        layers=policy.vision_layers,
-        heads=heads,
-        out=policy.width,
-        patch=PATCH,
-        merge=MERGE,
-        window=WINDOW_PIXELS // PATCH,
-        full=1,
-    )
-    return Sizes(text, vision)
+    """Return the sizes of the policy that `tiny` builds; UserError for those that cannot be."""
+    ids = dict.fromkeys(SPECIAL_TOKENS, 0)
+    config = model_config(TinyConfig.of(policy), policy.vocabulary, ids)
+    return Sizes.of_config(config.to_dict())

@@ -19,6 +19,7 @@ from transformers import (
 
 from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
+from rrgtrain.schema import PolicySettings
 
 SPECIAL_TOKENS = (
     "<|endoftext|>",
@@ -45,7 +46,9 @@ CHAT_TEMPLATE = (
 @dataclass(frozen=True)
 class TinyConfig:
     """width: of the language model and the vision tower, a multiple of 64. vocabulary: entries
-    with the special tokens. image_size: pixels per side; a 112-pixel image is 16 tokens."""
+    with the special tokens. image_size: pixels per side; a 112-pixel image is 16 tokens.
+
+    Raises UserError for a size that the architecture does not allow."""
 
     width: int = 128
     layers: int = 3
@@ -53,6 +56,34 @@ class TinyConfig:
     vocabulary: int = 600
     image_size: int = 112
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.width < 2 * HEAD_WIDTH or self.width % (2 * HEAD_WIDTH):
+            raise UserError(f"policy.width={self.width}; use a multiple of {2 * HEAD_WIDTH}")
+        if min(self.layers, self.vision_layers) < 1:
+            raise UserError(
+                f"{self.layers} text and {self.vision_layers} vision layers; use at least 1 of each"
+            )
+        side = PATCH * MERGE
+        if self.image_size < side:
+            raise UserError(f"image_size={self.image_size} pixels; use at least {side}, one token")
+        smallest = 256 + len(SPECIAL_TOKENS)
+        if self.vocabulary < smallest:
+            raise UserError(
+                f"policy.vocabulary={self.vocabulary}; use at least {smallest}, every byte and the "
+                "special tokens"
+            )
+
+    @classmethod
+    def of(cls, settings: PolicySettings) -> TinyConfig:
+        """Take the sizes from a recipe."""
+        return cls(
+            width=settings.width,
+            layers=settings.layers,
+            vision_layers=settings.vision_layers,
+            vocabulary=settings.vocabulary,
+            seed=settings.seed,
+        )
 
 
 def build_tiny(config: TinyConfig, texts: Sequence[str], directory: str | Path) -> Path:
@@ -65,9 +96,8 @@ def build_tiny(config: TinyConfig, texts: Sequence[str], directory: str | Path) 
         directory: made if needed.
 
     Raises:
-        UserError: a size that the architecture does not allow, or no text.
+        UserError: no text.
     """
-    check_sizes(config)
     if not any(text.strip() for text in texts):
         raise UserError("the tiny tokenizer has no text to learn from; give reports and prompts")
     directory = Path(directory)
@@ -82,7 +112,7 @@ def build_tiny(config: TinyConfig, texts: Sequence[str], directory: str | Path) 
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
-        model = Qwen2_5_VLForConditionalGeneration(_model_config(config, len(tokenizer), ids))
+        model = Qwen2_5_VLForConditionalGeneration(model_config(config, len(tokenizer), ids))
     model.generation_config = GenerationConfig(
         eos_token_id=[ids["<|im_end|>"], ids["<|endoftext|>"]],
         pad_token_id=ids["<|endoftext|>"],
@@ -117,7 +147,8 @@ def _train_tokenizer(vocabulary: int, texts: Sequence[str]) -> Qwen2Tokenizer:
     return tokenizer
 
 
-def _model_config(config: TinyConfig, vocabulary: int, ids: dict[str, int]) -> Qwen2_5_VLConfig:
+def model_config(config: TinyConfig, vocabulary: int, ids: dict[str, int]) -> Qwen2_5_VLConfig:
+    """Write the configuration for a tokenizer of that many entries, with its SPECIAL_TOKENS."""
     heads = config.width // HEAD_WIDTH
     half = HEAD_WIDTH // 2
     spatial = half * 3 // 8
@@ -162,22 +193,3 @@ def _model_config(config: TinyConfig, vocabulary: int, ids: dict[str, int]) -> Q
         vision_end_token_id=ids["<|vision_end|>"],
         tie_word_embeddings=True,
     )
-
-
-def check_sizes(config: TinyConfig) -> None:
-    """Raises UserError for a size that the architecture does not allow."""
-    if config.width < 2 * HEAD_WIDTH or config.width % (2 * HEAD_WIDTH):
-        raise UserError(f"policy.width={config.width}; use a multiple of {2 * HEAD_WIDTH}")
-    if min(config.layers, config.vision_layers) < 1:
-        raise UserError(
-            f"{config.layers} text and {config.vision_layers} vision layers; use at least 1 of each"
-        )
-    side = PATCH * MERGE
-    if config.image_size < side:
-        raise UserError(f"image_size={config.image_size} pixels; use at least {side}, one token")
-    smallest = 256 + len(SPECIAL_TOKENS)
-    if config.vocabulary < smallest:
-        raise UserError(
-            f"policy.vocabulary={config.vocabulary}; use at least {smallest}, every byte and the "
-            "special tokens"
-        )

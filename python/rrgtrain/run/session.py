@@ -28,7 +28,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import bound_images, prompt_text, refuse_images
 from rrgtrain.policy.remembered import INIT
 from rrgtrain.policy.template import check_prompt
-from rrgtrain.policy.tiny import TinyConfig, build_tiny, check_sizes
+from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.labellers import SpreadLabeller
@@ -195,18 +195,7 @@ def _built_tiny(recipe: Recipe, studies: dict[str, list[Study]], directory: Path
     train = studies.get("train") or []
     texts = [study.report for study in train if study.report]
     texts += [prompt_text(study, style=settings.prompt) for study in train]
-    return build_tiny(_tiny(recipe), texts, directory)
-
-
-def _tiny(recipe: Recipe) -> TinyConfig:
-    settings = recipe.policy
-    return TinyConfig(
-        width=settings.width,
-        layers=settings.layers,
-        vision_layers=settings.vision_layers,
-        vocabulary=settings.vocabulary,
-        seed=settings.seed,
-    )
+    return build_tiny(TinyConfig.of(settings), texts, directory)
 
 
 def check_start(recipe: Recipe) -> Any:
@@ -225,7 +214,7 @@ def check_start(recipe: Recipe) -> Any:
         )
     require_dtype(_device(recipe), DTYPES[recipe.policy.dtype])
     if recipe.policy.path == "tiny":
-        check_sizes(_tiny(recipe))
+        TinyConfig.of(recipe.policy)
         return None
     return read_config(recipe.policy.path)
 
