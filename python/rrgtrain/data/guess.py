@@ -31,9 +31,7 @@ def guess_source(root: Path) -> str:
         raise UserError(f"{root} does not exist; wanted the directory of a data set")
     ask = "name it by data.source=..."
     if root.is_file():
-        if len(OF_ONE_FILE) == 1 and OF_ONE_FILE[0] in SOURCES:
-            return OF_ONE_FILE[0]
-        raise UserError(f"{root} is a file; wanted the directory of a data set, or {ask}")
+        return OF_ONE_FILE[0]
     matches = [name for name, marks in MARKS.items() if any(any(root.glob(mark)) for mark in marks)]
     if not matches and (root / "annotation.json").is_file():
         return _source_of_annotation(root / "annotation.json")

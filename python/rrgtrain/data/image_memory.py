@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sqlite3
 import warnings
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rrgtrain.data.images import ImageFacts
+from rrgtrain.data.index import cache_file
 
 T = TypeVar("T")
 
@@ -37,11 +37,9 @@ class ImageMemory:
     """
 
     def __init__(self, root: Path) -> None:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         root = root.parent if root.is_file() else root
-        name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
         self.root = Path(os.path.abspath(root))
-        self.file = cache / "rrgtrain" / f"images-{VERSION}-{name}.sqlite"
+        self.file = cache_file(f"images-{VERSION}", root)
         self._writes = True
 
     def recall(self, paths: Iterable[Path]) -> dict[Path, Verdict]:

@@ -55,7 +55,7 @@ def read_all(
 
     A damaged or unwritable cache is warned of, and all is read.
     """
-    store = _Store.open(_place(root), version)
+    store = _Store.open(cache_file("texts", root), version)
     bar: Bar[Path] = progress(total, "reading reports")
     with bar, closing(store), ThreadPoolExecutor(threads) as pool:
         under_way: deque[Future[list[Row]]] = deque()
@@ -100,10 +100,11 @@ def _read(
     return rows
 
 
-def _place(root: Path) -> Path:
+def cache_file(kind: str, root: Path) -> Path:
+    """Name the file that remembers something of the data set at `root`."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
-    return cache / "rrgtrain" / f"texts-{name}.sqlite"
+    return cache / "rrgtrain" / f"{kind}-{name}.sqlite"
 
 
 class _Store:

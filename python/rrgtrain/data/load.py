@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -84,7 +85,8 @@ def load_studies(source: str, root: str | Path, wanted: Wanted | None = None) ->
         load(place, wanted, catalogue)
     if wanted.images == "frontal":
         _refuse_unknown_views(catalogue)
-    if wanted.prior == "last" and not _has_priors(catalogue):
+    studies = itertools.chain.from_iterable(catalogue.studies.values())
+    if wanted.prior == "last" and not any(i.prior for study in studies for i in study.images):
         catalogue.notes.append(f"data.prior=last adds nothing: no study under {place} has a prior")
     return catalogue
 
@@ -108,11 +110,6 @@ def _loader(source: str) -> Loader:
     )
     mend = "define it as a function of root, wanted and catalogue"
     return resolve(SOURCES.get(source, source), f"data.source={source}", unknown, mend)
-
-
-def _has_priors(catalogue: Catalogue) -> bool:
-    studies = (study for of in catalogue.studies.values() for study in of)
-    return any(image.prior for study in studies for image in study.images)
 
 
 def _refuse_unknown_views(catalogue: Catalogue) -> None:

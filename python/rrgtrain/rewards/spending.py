@@ -50,11 +50,6 @@ class Spending:
         self._chats.append(chat)
         chat.before_request = self._before_request
 
-    @property
-    def priced(self) -> bool:
-        """True where an endpoint has a price."""
-        return any(c.settings.input_price or c.settings.output_price for c in self._chats)
-
     def own(self) -> dict[str, float]:
         """Sums of this process."""
         return _sums(vars(chat.usage) for chat in self._chats)
@@ -67,7 +62,8 @@ class Spending:
         """Word what endpoints have cost, as of the last agreement; empty where none was asked."""
         if not (total := self._total())["requests"]:
             return []
-        return [f"{COSTS} {described(total)}{'' if self.priced else '; no prices were given'}."]
+        priced = any(c.settings.input_price or c.settings.output_price for c in self._chats)
+        return [f"{COSTS} {described(total)}{'' if priced else '; no prices were given'}."]
 
     def _before_request(self) -> None:
         if time.monotonic() - self._saved_at >= UNSAVED:

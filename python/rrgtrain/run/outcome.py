@@ -47,6 +47,9 @@ SHOWN = (
     "micro_recall",
 )
 
+Evaluated = Mapping[str, tuple[Evaluation, SftResult | RlResult | None]]
+"""What a system wrote, and what its training cost, by the system's name."""
+
 
 def system_of(
     evaluation: Evaluation, result: SftResult | RlResult | None, resamples: int
@@ -77,7 +80,7 @@ def system_of(
 def finish(
     stages: Stages,
     title: str,
-    evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]],
+    evaluations: Evaluated,
     kept: SampleCollector | None = None,
     began: float | None = None,
 ) -> RunSummary | None:
@@ -135,9 +138,7 @@ def draw(run: RunDir, summary: RunSummary, out: Path | None = None) -> None:
     write_report(run, summary, read_metrics(run.metrics), samples, out or run.report)
 
 
-def _samples(
-    evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]], count: int
-) -> list[Sample]:
+def _samples(evaluations: Evaluated, count: int) -> list[Sample]:
     """The studies whose label errors changed most between the first and the last system."""
     names = list(evaluations)
     first, last = evaluations[names[0]][0], evaluations[names[-1]][0]
@@ -164,9 +165,7 @@ def _samples(
     return samples
 
 
-def _predictions(
-    recipe: Recipe, evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]]
-) -> Iterator[str]:
+def _predictions(recipe: Recipe, evaluations: Evaluated) -> Iterator[str]:
     """All reports of the final evaluations, as `rrgtrain eval --predictions` reads them."""
     written = {name: evaluation for name, (evaluation, _) in evaluations.items()}
     first = next(iter(written.values()))
@@ -175,9 +174,7 @@ def _predictions(
     return report_rows(run_pairs(recipe, written), first.truth, readings, completions)
 
 
-def _facts(
-    evaluations: Mapping[str, tuple[Evaluation, SftResult | RlResult | None]], study: int
-) -> dict[str, Any] | None:
+def _facts(evaluations: Evaluated, study: int) -> dict[str, Any] | None:
     """What FactS read in each system's report of a study; None where it was not asked."""
     read = {name: found.notes.get("facts") for name, (found, _) in evaluations.items()}
     return {name: notes[study] for name, notes in read.items() if notes} or None

@@ -121,7 +121,7 @@ def _begun(recipe: Recipe, out: Path) -> bool:
 
 def _random(recipe: Recipe, train: Sequence[Study]) -> Subset:
     settings = recipe.select
-    chosen = random_draw(len(train), _count(len(train), settings.share), recipe.seed)
+    chosen = random_draw(len(train), max(1, round(settings.share * len(train))), recipe.seed)
     return Subset("random", settings.share, recipe.seed, [train[i].id for i in chosen])
 
 
@@ -153,10 +153,6 @@ def _diverse(recipe: Recipe, train: Sequence[Study], records: Records) -> Subset
 def random_draw(studies: int, count: int, seed: int) -> np.ndarray:
     """`count` of `studies` indices without replacement, ascending."""
     return np.sort(np.random.default_rng((seed, STEP)).permutation(studies)[:count])
-
-
-def _count(studies: int, share: float) -> int:
-    return max(1, round(share * studies))
 
 
 def _sample(

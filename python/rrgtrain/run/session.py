@@ -179,23 +179,19 @@ def start_policy(
         plain = replace(
             recipe, policy=replace(recipe.policy, dtype="float32", vision_attn="packed")
         )
-        policy = load_for(plain, str(_built_tiny(recipe, studies, partial)), masters=False)
+        train = studies.get("train") or []
+        texts = [study.report for study in train if study.report]
+        texts += [prompt_text(study, style=style) for study in train]
+        policy = load_for(
+            plain, build_tiny(TinyConfig.of(recipe.policy), texts, partial), masters=False
+        )
         policy.visual.requires_grad_(True)
         prompts = PromptLoader(policy, style, recipe.data)
-        train = studies.get("train") or []
         warm_up_vision(policy, prompts, train, recipe.policy, batch=recipe.sft.batch)
         policy.save(partial)
     # Read back from where it stays: as a resume will, and a policy knows where it came from.
     prompts.policy = load_for(recipe, str(kept), masters=masters)
     return prompts.policy, prompts
-
-
-def _built_tiny(recipe: Recipe, studies: dict[str, list[Study]], directory: Path) -> Path:
-    settings = recipe.policy
-    train = studies.get("train") or []
-    texts = [study.report for study in train if study.report]
-    texts += [prompt_text(study, style=settings.prompt) for study in train]
-    return build_tiny(TinyConfig.of(settings), texts, directory)
 
 
 def check_start(recipe: Recipe) -> Any:
