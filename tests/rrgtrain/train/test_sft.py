@@ -13,6 +13,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.trainable import training_only
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import sft as sft_module
@@ -57,6 +58,17 @@ def trained(
     out = tmp_path / "run" / "checkpoints" / "sft"
     result = train_sft(SftRun(policy, prompts, studies(5), cfg, validate, out, log, **options))
     return result, policy, validate
+
+
+def test_a_tower_that_trains_alone_passes_over_studies_without_images(
+    tmp_path: Path, log: RunLog
+) -> None:
+    policy, prompts = policy_and_prompts()
+    before, validate = weights(policy), Validation(policy, [0.1, 0.2])
+    cfg, out = recipe("sft.token_budget=1"), tmp_path / "sft"
+    with training_only(policy, "vision"):
+        result = train_sft(SftRun(policy, prompts, studies(5), cfg, validate, out, log))
+    assert result.steps == 4 and all(torch.equal(v, before[n]) for n, v in weights(policy).items())
 
 
 def test_the_loss_is_the_cross_entropy_of_one_report_at_a_time() -> None:
