@@ -194,7 +194,7 @@ def start_policy(
     return prompts.policy, prompts
 
 
-def check_start(recipe: Recipe) -> Any:
+def check_start(recipe: Recipe, *, rl: bool = False) -> Any:
     """Looks at what the policy starts from before anything is written or drawn.
 
     Returns transformers' configuration of the checkpoint, None where the policy is built. Raises
@@ -208,6 +208,8 @@ def check_start(recipe: Recipe) -> Any:
             f"policy.device=cuda, but PyTorch {torch.__version__} finds no GPU; set "
             "policy.device=auto, or install a CUDA build of PyTorch"
         )
+    if rl and recipe.policy.attn == "flex" and _device(recipe) == "cpu":
+        raise UserError("policy.attn=flex has no backward on a CPU; use policy.attn=auto")
     require_dtype(_device(recipe), DTYPES[recipe.policy.dtype])
     if recipe.policy.path == "tiny":
         TinyConfig.of(recipe.policy)

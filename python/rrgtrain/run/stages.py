@@ -78,7 +78,7 @@ class Stages:
         can be used again. `verb` is the command that resumes the run; without one no checkpoints
         are kept. `resume` goes on with a run that is there.
         """
-        check_start(recipe)
+        check_start(recipe, rl=rl)
         asked = recipe
         if verb is not None and recipe.reward.cache is None:
             # what models read in references is not read again after a resume

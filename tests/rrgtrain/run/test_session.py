@@ -10,7 +10,13 @@ import torch
 
 from rrgtrain.errors import UserError
 from rrgtrain.run import session as session_module
-from rrgtrain.run.session import TrainingPlan, open_data, open_session, start_policy
+from rrgtrain.run.session import (
+    TrainingPlan,
+    check_start,
+    open_data,
+    open_session,
+    start_policy,
+)
 from rrgtrain.run.stages import Stages
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe
 
@@ -171,3 +177,15 @@ def test_an_algorithm_that_cannot_be_built_is_told_before_the_directory_is_taken
     assert not (tmp_path / "run").exists()
     with Stages.open(recipe(*SMALL, "rl.group=3"), tmp_path / "run", sft=True):
         pass  # nothing is sampled there
+
+
+def test_flex_attention_is_refused_where_it_has_no_backward(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first update would end in a page of the compiler's; sampling and scoring need none."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    settings = recipe(*SMALL, "policy.attn=flex")
+    with pytest.raises(UserError, match="policy.attn=flex has no backward on a CPU"):
+        Stages.open(settings, tmp_path / "run", rl=True)
+    assert not (tmp_path / "run").exists()
+    assert check_start(settings) is None
