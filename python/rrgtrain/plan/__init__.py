@@ -1,7 +1,7 @@
 """Plan a run before it starts: memory, disk, tokens and seconds."""
 
 from rrgtrain.plan.fit import check_fit, misfits, require_fit, summary
-from rrgtrain.plan.machine import Host, Machine, Rates, machine_of
+from rrgtrain.plan.machine import Host, Rates, machine_of
 from rrgtrain.plan.memory import (
     Mode,
     StateBytes,
@@ -24,24 +24,14 @@ from rrgtrain.plan.sizes import (
 )
 from rrgtrain.plan.stage import StagePlan, plan_stage
 from rrgtrain.plan.text import as_json, as_table
-from rrgtrain.plan.work import (
-    Pace,
-    Work,
-    forward_work,
-    phase_seconds,
-    rollout_work,
-    step_seconds,
-    update_work,
-)
-from rrgtrain.plan.workload import Lengths, Packed, Workload, lengths_of, workload_of
+from rrgtrain.plan.work import rollout_work, update_work
+from rrgtrain.plan.workload import Lengths, Packed, Workload
 
 __all__ = [
     "KNOWN",
     "Host",
     "Lengths",
-    "Machine",
     "Mode",
-    "Pace",
     "Packed",
     "Rates",
     "Setup",
@@ -49,19 +39,15 @@ __all__ = [
     "StagePlan",
     "StateBytes",
     "Weight",
-    "Work",
     "Workload",
     "as_json",
     "as_table",
     "check_fit",
     "elements",
-    "forward_work",
-    "lengths_of",
     "lora_rank",
     "machine_of",
     "misfits",
     "optimizer_peak",
-    "phase_seconds",
     "pixel_bounds",
     "plan_stage",
     "require_fit",
@@ -71,10 +57,8 @@ __all__ = [
     "stage_of",
     "stages",
     "state_bytes",
-    "step_seconds",
     "summary",
     "tiny_sizes",
     "update_peak",
     "update_work",
-    "workload_of",
 ]

@@ -18,7 +18,7 @@ from rrgtrain.plan.memory import (
 )
 from rrgtrain.plan.setup import AT_MOST, Part, Setup, compares, lora_hint, weights_hint
 from rrgtrain.plan.sizes import TOWER, Weight, elements
-from rrgtrain.plan.work import Pace, phase_seconds, step_seconds
+from rrgtrain.plan.work import phase_seconds, step_seconds
 from rrgtrain.plan.workload import Lengths, Workload, lengths_of, workload_of
 
 MIB = 1 << 20
@@ -87,21 +87,7 @@ def plan_stage(setup: Setup, stage: str) -> StagePlan:
     optimizer = recipe.rl.optimizer if stage == "rl" else "adamw"
     state = state_bytes(weights, compute=setup.compute, ranks=shards, optimizer=optimizer)
     reference = stage == "rl" and (recipe.rl.beta > 0 or compares(recipe))
-    rl = recipe.rl
-    several = rl.epochs > 1 or (rl.minibatch is not None and rl.minibatch < rl.prompts)
-    pace = Pace(
-        setup.machine,
-        setup.rates,
-        mode,
-        recipe.rollout.engine,
-        ranks,
-        recipe.data.workers,
-        setup.cores,
-        reference,
-        rl.epochs * (1 + mode.apart) if stage == "rl" else 1,
-        stage == "rl" and several,
-    )
-    seconds = phase_seconds(sizes, weights, work, pace)
+    seconds = phase_seconds(setup, weights, work, mode, reference=reference)
     everywhere = ranks * work.step.tokens
     tokens = {
         "prompt": ranks * work.step.groups * work.step.prompt,

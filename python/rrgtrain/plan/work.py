@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rrgtrain.plan.machine import Machine, Rates
 from rrgtrain.plan.memory import FP32, Mode
+from rrgtrain.plan.setup import Setup
 from rrgtrain.plan.sizes import TOWER, Sizes, Weight, elements
 from rrgtrain.plan.workload import Packed, Workload
 
@@ -136,41 +136,27 @@ def decode_bytes(sizes: Sizes, weights: list[Weight], work: Workload, compute: i
     return read + keys * FP32 * (step.groups * step.prompt + rows * step.report / 2)
 
 
-@dataclass(frozen=True)
-class Pace:
-    """The setting whose seconds are asked for."""
-
-    machine: Machine
-    rates: Rates
-    mode: Mode
-    engine: str
-    ranks: int
-    workers: int
-    cores: int
-    reference: bool
-    passes: int = 1
-    """Forwards with backward of each group in a step."""
-    old: bool = False
-    """Log-probabilities at rollout are computed for several updates."""
-
-
 def phase_seconds(
-    sizes: Sizes, weights: list[Weight], work: Workload, pace: Pace
+    setup: Setup, weights: list[Weight], work: Workload, mode: Mode, *, reference: bool
 ) -> dict[str, float]:
     """Estimate the seconds of each phase of a step on the rank with most groups.
 
     `images` is what loading takes of the workers; they read ahead, so a step waits only for what
-    it takes beyond the other phases.
+    it takes beyond the other phases. reference: its log-probabilities are computed.
     """
-    machine, rates, mode = pace.machine, pace.rates, pace.mode
+    recipe, sizes, machine, rates = setup.recipe, setup.sizes, setup.machine, setup.rates
+    rl, ranks, engine = recipe.rl, setup.ranks, recipe.rollout.engine
+    passes, several = 1, False
     peak = machine.flops if mode.compute < FP32 else machine.flops_fp32
     step, seconds = work.step, dict.fromkeys(("images", "weights", "sampling"), 0.0)
     images = step.groups * work.images * work.image_share
-    hands = max(1, min(pace.workers or 1, pace.cores // max(1, min(pace.ranks, 8)) or 1))
+    hands = max(1, min(recipe.data.workers or 1, setup.cores // max(1, min(ranks, 8)) or 1))
     seconds["images"] = _over(images * rates.image_seconds, hands)
     if work.stage == "rl":
+        passes = rl.epochs * (1 + mode.apart)
+        several = rl.epochs > 1 or (rl.minibatch is not None and rl.minibatch < rl.prompts)
         whole = elements(weights) * mode.compute
-        moved = whole * (pace.ranks - 1) / pace.ranks
+        moved = whole * (ranks - 1) / ranks
         seconds["weights"] = _over(moved, machine.link * rates.link_share)
         sampling = rollout_work(sizes, work, max(1, work.images))
         prefill = sampling.total * _prompt_share(work)
@@ -180,10 +166,10 @@ def phase_seconds(
         computing = _over(sampling.total - prefill, peak * rates.forward_share) / max(
             1, step.report
         )
-        host = rates.graph_seconds if pace.engine != "transformers" else 0.0
-        if pace.engine == "transformers" and machine.cuda:
+        host = rates.graph_seconds if engine != "transformers" else 0.0
+        if engine == "transformers" and machine.cuda:
             host = sizes.text.layers * rates.launches * rates.launch_seconds
-        if pace.engine != "transformers":
+        if engine != "transformers":
             seconds["weights"] += rates.wake_seconds
         token = max(reading, computing, host)
         # a batch ends with its longest report
@@ -193,8 +179,8 @@ def phase_seconds(
         seconds["rewards"] = _over(reports, rates.reward_reports)
     update = update_work(sizes, weights, step, mode, max(1, work.images)).total
     again = forward_work(sizes, step)
-    flops = pace.old * again.total + pace.reference * (again.total - again.tower)
-    seconds["update"] = _over(pace.passes * update, peak * rates.update_share)
+    flops = several * again.total + reference * (again.total - again.tower)
+    seconds["update"] = _over(passes * update, peak * rates.update_share)
     seconds["update"] += _over(flops, peak * rates.forward_share)
     seconds["record"] = rates.record_seconds if machine.cuda else 0.0
     return seconds

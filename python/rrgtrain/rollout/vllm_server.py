@@ -19,6 +19,7 @@ import urllib.request
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -292,21 +293,7 @@ class VllmServerEngine:
 
     def _wait_for(self, path: str) -> None:
         """Returns once the server answers; UserError where it does not for `wait` seconds."""
-        begin, pause = time.monotonic(), 0.2
-        while True:
-            try:
-                self._ask(urllib.request.Request(self._url + path))
-                return
-            except _NotNow as error:
-                if time.monotonic() - begin + pause > self._wait:
-                    raise UserError(
-                        f"no answer from vLLM at {self._shown}{path} for {self._wait:g} s "
-                        f"({error}); start it with `{serve_command('CHECKPOINT')}` and resume"
-                    ) from error
-            # The step has changed nothing yet: a signal need not wait for the server.
-            with stopping.interruptible():
-                time.sleep(pause)
-            pause = min(2 * pause, 10.0)
+        self._patiently(urllib.request.Request(self._url + path), starting=True)
 
     def _workers(self, method: str, **options: Any) -> list[dict[str, Any]]:
         """What each worker of the server returns from `method`."""
@@ -321,21 +308,27 @@ class VllmServerEngine:
     def _post(self, path: str, body: dict[str, Any] | None) -> Any:
         return self._patiently(self._request(path, body))
 
-    def _patiently(self, request: urllib.request.Request) -> Any:
-        """The answer; a server that is busy is asked again for `wait` seconds."""
+    def _patiently(self, request: urllib.request.Request, *, starting: bool = False) -> Any:
+        """The answer; a server that is busy, or starting, is asked again for `wait` seconds."""
         begin, pause = time.monotonic(), 0.2
+        path = request.full_url.removeprefix(self._url)
+        where, seconds = f"vLLM at {self._shown}{path}", f"{self._wait:g} s"
         while True:
             try:
                 return self._ask(request)
-            except _Gone:
-                raise
             except _NotNow as error:
+                if isinstance(error, _Gone) and not starting:
+                    raise
                 if time.monotonic() - begin + pause > self._wait:
-                    raise UserError(
-                        f"vLLM at {self._shown}{request.selector} was busy for {self._wait:g} s "
-                        f"({error}); look at its log, then resume"
-                    ) from error
-            time.sleep(pause)
+                    line = f"{where} was busy for {seconds} ({error}); look at its log, then resume"
+                    if starting:
+                        command = serve_command("CHECKPOINT")
+                        line = f"no answer from {where} for {seconds} ({error}); start it with "
+                        line += f"`{command}` and resume"
+                    raise UserError(line) from error
+            # A step that waits for its server has changed nothing: a signal need not wait too.
+            with stopping.interruptible() if starting else nullcontext():
+                time.sleep(pause)
             pause = min(2 * pause, 10.0)
 
     def _ask(self, request: urllib.request.Request) -> Any:
