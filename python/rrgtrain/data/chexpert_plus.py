@@ -46,7 +46,7 @@ from typing import Any
 from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data.annotation import read_split
 from rrgtrain.data.catalogue import Catalogue, Wanted
-from rrgtrain.data.problems import parse_json, read_text
+from rrgtrain.data.problems import only_file, parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.data.tables import add_study, read_csv
 from rrgtrain.errors import UserError
@@ -102,7 +102,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
     a folder of images. A row with another path, split or order than the layout has is broken, and
     so is a study whose rows, or whose human labels, contradict each other.
     """
-    table = _table(root)
+    table = only_file(root, "df_chexpert_plus_*.csv", "; wanted one, CheXpert Plus's table")
     split = read_split(root / "annotation.json", _named, "patient and study in image_path")
     folders, suffix = ({}, "") if wanted.images == "none" else _folders(root, ("train", "valid"))
     labels = _labels(root, LABELS_OF[wanted.sections], catalogue)
@@ -159,16 +159,6 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
     catalogue.note_passed_over(passed_over)
     if split is None:
         _add_test_set(root, wanted, catalogue)
-
-
-def _table(root: Path) -> Path:
-    tables = sorted(root.glob("df_chexpert_plus_*.csv"))
-    if len(tables) != 1:
-        have = f"{len(tables)} files" if tables else "no file"
-        raise UserError(
-            f"{root} has {have} df_chexpert_plus_*.csv; wanted one, CheXpert Plus's table"
-        )
-    return tables[0]
 
 
 def _studies(table: Path, sections: str, catalogue: Catalogue) -> Iterator[_Rows]:

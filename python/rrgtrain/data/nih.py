@@ -28,7 +28,7 @@ from pathlib import Path
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data.catalogue import Catalogue, Wanted
-from rrgtrain.data.problems import SPLITS, first_of, read_text
+from rrgtrain.data.problems import SPLITS, first_of, only_file, read_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 
@@ -59,7 +59,9 @@ def load_nih(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     their number (the header is row 1): a label outside NIH's fifteen, No Finding beside a finding,
     an image twice. UserError for a table that is none, and where no image is there.
     """
-    path = _label_file(root)
+    path = root / "labels.csv"
+    if not path.is_file():
+        path = only_file(root, "Data_Entry_2017*.csv", " and no labels.csv; wanted one")
     try:
         rows = list(csv.DictReader(io.StringIO(read_text(path), newline=""), restval=""))
     except csv.Error as error:
@@ -111,16 +113,6 @@ def _wrong_with(
         defect = catalogue.image_defect(files[name])
         return [f"has image {name!r}, {defect}; copy it again"] if defect else []
     return []
-
-
-def _label_file(root: Path) -> Path:
-    if (root / "labels.csv").is_file():
-        return root / "labels.csv"
-    found = sorted(root.glob("Data_Entry_2017*.csv"))
-    if len(found) != 1:
-        have = f"{len(found)} files" if found else "no file"
-        raise UserError(f"{root} has {have} Data_Entry_2017*.csv and no labels.csv; wanted one")
-    return found[0]
 
 
 def _labels(cell: str) -> tuple[tuple[int, ...], list[str]]:

@@ -12,7 +12,8 @@
     split        train; val, valid, validation, dev; test
     patient      keeps the studies of a patient in one split
 
-A column is found by these names, or those of ALSO, or as `data.columns` says. Others are not read.
+A column is found by these names, or those of ALSO, or as `data.columns` says. Others are not read;
+where a split has to be made, a column such as `Split` or `PatientID` is refused until it is named.
 Relative paths are relative to the file. A CSV has commas, semicolons or tabs between its columns,
 whichever its header has most of. Where there is no split, a tenth of the patients is val and a
 tenth test; who goes where depends on the patient's name alone, or else on the study's.
@@ -23,6 +24,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +102,21 @@ def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
                 f"{path} has columns {columns['report']} and {columns[other[0]]}; say which is the "
                 f"report, as in data.columns={{report: {columns['report']}}}"
             )
+    for content in ("split", "patient"):
+        names = [_plain(name) for name in (content, *ALSO.get(content, ()))]
+        unread = [name for name in header if name not in columns.values()]
+        near = next((name for name in unread if _plain(name) in names), None)
+        # without them the studies are split anew, a patient's among several splits
+        if near is not None and "split" not in columns and content not in columns:
+            raise UserError(
+                f"{path} has a column {near!r}, which is not read under that name; say that it is "
+                f"the {content}, as in data.columns={{{content}: {near}}}, or rename it"
+            )
     return columns
+
+
+def _plain(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())
 
 
 def _nearest(name: str, header: list[str]) -> str:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgtrain.data.catalogue import Catalogue, Wanted
-from rrgtrain.data.problems import parse_json, read_text
+from rrgtrain.data.problems import only_file, parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.data.tables import add_study, read_csv
 from rrgtrain.errors import UserError
@@ -91,16 +91,11 @@ def load_padchest_gr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
 
 
 def _entries(root: Path) -> tuple[list[Any], Path]:
-    files = sorted(root.glob("grounded_reports_*.json"))
-    if len(files) != 1:
-        have = f"{len(files)} files" if files else "no file"
-        raise UserError(
-            f"{root} has {have} grounded_reports_*.json; wanted one, PadChest-GR's reports"
-        )
-    entries = parse_json(read_text(files[0]), str(files[0]))
+    path = only_file(root, "grounded_reports_*.json", "; wanted one, PadChest-GR's reports")
+    entries = parse_json(read_text(path), str(path))
     if not isinstance(entries, list) or not entries:
-        raise UserError(f"{files[0]}: wanted a list of studies; download it again")
-    return entries, files[0]
+        raise UserError(f"{path}: wanted a list of studies; download it again")
+    return entries, path
 
 
 def _table(root: Path, catalogue: Catalogue) -> tuple[dict[str, tuple[str, str]], set[str]]:

@@ -24,6 +24,15 @@ def check_file(path: Path, problems: list[str]) -> None:
         raise UserError(f"{path}: {first_of(problems)}")
 
 
+def only_file(root: Path, pattern: str, rest: str) -> Path:
+    """Find the one file of a pattern; UserError, ended by `rest`, for none or several."""
+    files = sorted(root.glob(pattern))
+    if len(files) != 1:
+        have = f"{len(files)} files" if files else "no file"
+        raise UserError(f"{root} has {have} {pattern}{rest}")
+    return files[0]
+
+
 def read_text(path: Path) -> str:
     """Read a file as UTF-8, with or without byte order mark; else UserError."""
     try:

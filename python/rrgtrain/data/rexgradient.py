@@ -37,6 +37,7 @@ FILES = {
 KEYS = frozenset(
     ("ImagePath", "ImageViewPosition", "Indication", "Comparison", "Findings", "Impression")
 )
+UNPACK = "unpack the parts there (cat deid_png.part* | tar -x), or set data.images=none"
 VIEWS = dict.fromkeys(
     ("PA", "AP", "POSTERO_ANTERIOR", "ANTERO_POSTERIOR", "AP AXIAL"), "frontal"
 ) | dict.fromkeys(("LATERAL", "LAT", "LL"), "lateral")
@@ -56,10 +57,7 @@ def load_rexgradient(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     patients: set[str] = set()
     if wanted.images != "none":
         if not (root / "deid_png").is_dir():
-            raise UserError(
-                f"{root} has no folder deid_png; unpack the parts there "
-                "(cat deid_png.part* | tar -x), or set data.images=none"
-            )
+            raise UserError(f"{root} has no folder deid_png; {UNPACK}")
         patients = set(os.listdir(root / "deid_png"))
     absent: Counter[str] = Counter()
     depth = len((root / "deid_png").parts)
@@ -94,10 +92,7 @@ def load_rexgradient(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
                 impression=_text(entry, "Impression"),
             )
     if absent.total() == total:
-        raise UserError(
-            f"{root / 'deid_png'} has a folder for none of the patients; unpack the parts there "
-            "(cat deid_png.part* | tar -x), or set data.images=none"
-        )
+        raise UserError(f"{root / 'deid_png'} has a folder for none of the patients; {UNPACK}")
     for split, count in absent.items():
         catalogue.leave_out("of patients without a folder in deid_png", count, split=split)
 

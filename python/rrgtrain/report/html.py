@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,7 +104,7 @@ def _phases(summary: RunSummary) -> list[tuple[str, str, list[tuple[str, float, 
 
 def _weighed(sample: WeightSample, scale: HeatScale) -> dict[str, Any]:
     return {
-        **{f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)},
+        **vars(sample),
         "pieces": shaded(sample.pieces, scale),
         "heaviest": heaviest_words(sample.pieces),
         "reward": numbers.value(sample.reward),
@@ -121,7 +120,7 @@ def _edit(sample: EditSample) -> dict[str, Any]:
         else ""
     )
     return {
-        **{f.name: getattr(sample, f.name) for f in dataclasses.fields(sample)},
+        **vars(sample),
         "pieces": redline(sample.before, sample.after, sample.steps),
         "source": quoted(sample.reference, [added for _, _, added in sample.steps]),
         "used": [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
@@ -48,18 +50,22 @@ def print_summary(summary: RunSummary, console: Console | None = None) -> None:
     if console.is_terminal:
         _draw(summary, rows, console)
         return
-    widths = [max(cell_len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [one_line(summary.title), ""]
-    for row in rows:
-        cells = [
-            _pad(cell, width, left=i == 0)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
+    lines = [one_line(summary.title), "", *aligned(rows)]
     for block in (phase_lines(summary), summary.notes):
         lines += ["", *block] if block else []
     console.file.write("\n".join(lines) + "\n")
     console.file.flush()
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Write rows as lines: names to the left, numbers to the right."""
+    widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        fills = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths, strict=True)]
+        cells = [fill + cell for fill, cell in zip(fills, row, strict=True)]
+        lines.append("  ".join([row[0] + fills[0], *cells[1:]]).rstrip())
+    return lines
 
 
 def _draw(summary: RunSummary, rows: list[list[str]], console: Console) -> None:
@@ -87,8 +93,3 @@ def phase_lines(summary: RunSummary) -> list[str]:
 def _edits(system: System) -> str:
     parts = [f"{rule} {numbers.count(n)}" for rule, n in sorted(system.edits.items()) if n]
     return ", ".join(parts) or numbers.MISSING
-
-
-def _pad(cell: str, width: int, *, left: bool) -> str:
-    fill = " " * (width - cell_len(cell))
-    return cell + fill if left else fill + cell

@@ -26,6 +26,7 @@ from rrgtrain.data.image_memory import ImageMemory, Verdict
 from rrgtrain.data.images import ImageFacts
 from rrgtrain.data.published import PUBLISHED
 from rrgtrain.errors import UserError
+from rrgtrain.report.table import aligned
 from rrgtrain.schema import DataSettings
 from rrgtrain.util.files import atomic_write
 from rrgtrain.util.progress import Bar, progress
@@ -202,10 +203,5 @@ def _show(title: str, rows: Rows) -> None:
     if title:
         print(f"\n{one_line(title)}")
         rows = rows or [["none"]]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = [
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(map(one_line, row), widths, strict=True))
-        ]
-        print(("  " + "  ".join(cells)).rstrip())
+    for line in aligned([[*map(one_line, row)] for row in rows]):
+        print(f"  {line}")

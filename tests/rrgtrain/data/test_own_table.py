@@ -193,6 +193,24 @@ def test_without_a_split_patients_stay_together(tmp_path: Path) -> None:
     }, "who goes where depends on the name alone"
 
 
+@pytest.mark.parametrize(
+    ("name", "content"), [("Split", "split"), ("PatientID", "patient"), ("Subject ID", "patient")]
+)
+def test_a_split_is_not_made_beside_one_of_another_name(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    rows = [row(f"s{i}") | {name: "test"} for i in range(3)]
+    for one in rows:
+        del one["split"]
+    path = write(tmp_path, *rows)
+    line = refused(path)
+    assert f"has a column {name!r}" in line and f"data.columns={{{content}: {name}}}" in line
+    assert len(every(path, columns={content: name})) == 3
+    # it has been named as something else, or there is a split
+    assert len(every(path, columns={"indication": name})) == 3
+    assert len(every(write(tmp_path, *(one | {"split": "train"} for one in rows)))) == 3
+
+
 def test_a_patient_in_several_splits_is_told(tmp_path: Path) -> None:
     rows = [row("a", patient="p1"), row("b", patient="p1", split="test")]
     (note,) = catalogue_of("table", write(tmp_path, *rows)).notes
