@@ -159,7 +159,9 @@ def phase_seconds(
         moved = whole * (ranks - 1) / ranks
         seconds["weights"] = _over(moved, machine.link * rates.link_share)
         sampling = rollout_work(sizes, work, max(1, work.images))
-        prefill = sampling.total * _prompt_share(work)
+        prompt = step.groups * step.prompt
+        own = step.groups * work.sampled * step.report
+        prefill = sampling.total * prompt / max(1, prompt + own)
         reading = _over(
             decode_bytes(sizes, weights, work, mode.compute), machine.bandwidth * rates.read_share
         )
@@ -190,12 +192,6 @@ def step_seconds(seconds: dict[str, float], *, ahead: bool) -> float:
     """Add the phases up; images read ahead hide behind the others."""
     others = sum(value for name, value in seconds.items() if name != "images")
     return max(others, seconds["images"]) if ahead else others + seconds["images"]
-
-
-def _prompt_share(work: Workload) -> float:
-    prompt = work.step.groups * work.step.prompt
-    own = work.step.groups * work.sampled * work.step.report
-    return prompt / max(1, prompt + own)
 
 
 def _over(amount: float, pace: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import enum
 import types
 import typing
 from collections.abc import Iterator
@@ -130,8 +129,6 @@ def describe_kind(kind: Any) -> str:
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     if kind in names:
         return names[kind]
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return f"one of {', '.join(kind.__members__)}"
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if origin in (list, tuple):
         inner = next((a for a in args if a is not Ellipsis), str)
