@@ -12,6 +12,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import islice, tee
 from pathlib import Path
 from typing import Any, TypeVar
@@ -98,7 +99,10 @@ class PromptLoader:
             size = pixels.pixel_values.nbytes
             if size <= self._room:
                 self._room -= size
-                self._stored[study.id] = prompt
+                values = pixels.pixel_values
+                if values.is_shared():  # a worker's: it would fill /dev/shm
+                    values = values.clone()
+                self._stored[study.id] = replace(prompt, pixel_values=values)
         return prompt
 
     def _read_ahead(

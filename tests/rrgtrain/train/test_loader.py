@@ -60,6 +60,16 @@ def same(one: EncodedPrompt, other: EncodedPrompt) -> bool:
     )
 
 
+def test_what_is_stored_leaves_the_room_of_workers_free() -> None:
+    """They hand images on in /dev/shm, which a container may have 64 MiB of."""
+    given, read = mixed(), loader(workers=1, cache_mib=64)
+    with closing(read.ahead(batches(given))) as prompts:
+        arrived = [p.pixel_values for batch in prompts for p in batch if p.pixel_values is not None]
+    assert any(pixels.is_shared() for pixels in arrived), "as a worker has handed it on"
+    stored = [read(study).pixel_values for study in given if study.images]
+    assert not any(pixels.is_shared() for pixels in stored if pixels is not None)
+
+
 @pytest.mark.parametrize(
     ("workers", "ahead", "cache"), [(0, 1, 64), (1, 1, 0), (1, 40, 64), (3, 1, 1), (3, 40, 0)]
 )
