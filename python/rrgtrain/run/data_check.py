@@ -81,18 +81,18 @@ def _decoded(catalogue: Catalogue, root: Path) -> dict[Path, Verdict]:
     """Decode the images that are not known to be good; note the studies whose images are broken."""
     studies = [study for of in catalogue.studies.values() for study in of]
     paths, memory = image_paths(studies), ImageMemory(root)
-    verdicts = {p: v for p, v in memory.recall(paths).items() if isinstance(v, ImageFacts)}
+    remembered = memory.recall(paths).items()
+    verdicts: dict[Path, Verdict] = {p: v for p, v in remembered if isinstance(v, ImageFacts)}
     unseen = [path for path in paths if path not in verdicts]
-    result: dict[Path, Verdict] = dict(verdicts)
     if unseen:
         bar: Bar[int] = progress(len(paths), "decoding images", done=len(verdicts))
         with bar:
             for path, verdict in look_at(unseen, memory):
-                result[path] = verdict
+                verdicts[path] = verdict
                 bar.advance()
-    why = {os.path.abspath(path): v for path, v in result.items() if isinstance(v, str)}
+    why = {os.path.abspath(path): v for path, v in verdicts.items() if isinstance(v, str)}
     catalogue.add_broken_images(why)
-    return result
+    return verdicts
 
 
 def _sizes(source: str, studies: Splits) -> Rows:

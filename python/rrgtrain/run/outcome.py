@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import bootstrap_intervals, per_label_f1
 from rrgclinical.scorecard import SystemReading, report_rows
@@ -103,6 +105,7 @@ def finish(
         },
         notes=[
             *_notes(stages, next(iter(evaluations.values()))[0]),
+            *_other_truths(evaluations),
             *(rewards.spending.notes() if rewards else []),
         ],
         command=redacted(shlex.join(["rrgtrain", *sys.argv[1:]])),
@@ -167,17 +170,27 @@ def _samples(evaluations: Evaluated, count: int) -> list[Sample]:
 
 def _predictions(recipe: Recipe, evaluations: Evaluated) -> Iterator[str]:
     """All reports of the final evaluations, as `rrgtrain eval --predictions` reads them."""
-    written = {name: evaluation for name, (evaluation, _) in evaluations.items()}
-    first = next(iter(written.values()))
-    readings = {name: SystemReading(one.predicted, one.rewards) for name, one in written.items()}
-    completions = {name: one.reports for name, one in written.items()}
-    return report_rows(run_pairs(recipe, written), first.truth, readings, completions)
+    for name, (one, _) in evaluations.items():
+        readings = {name: SystemReading(one.predicted, one.rewards)}
+        pairs = run_pairs(recipe, {name: one})
+        yield from report_rows(pairs, one.truth, readings, {name: one.reports})
 
 
 def _facts(evaluations: Evaluated, study: int) -> dict[str, Any] | None:
     """What FactS read in each system's report of a study; None where it was not asked."""
     read = {name: found.notes.get("facts") for name, (found, _) in evaluations.items()}
     return {name: notes[study] for name, notes in read.items() if notes} or None
+
+
+def _other_truths(evaluations: Evaluated) -> list[str]:
+    """Say where a resume with other settings has changed by what systems are judged."""
+    first, *others = [evaluation.truth for evaluation, _ in evaluations.values()]
+    if all(np.array_equal(first, truth) for truth in others):
+        return []
+    return [
+        "The systems are judged by different true labels, as settings changed between their "
+        "evaluations: compare with care."
+    ]
 
 
 def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:

@@ -129,3 +129,22 @@ def test_notes_say_on_which_studies(split: str, with_val: bool, told: str, tmp_p
     summary, _ = finished(tmp_path, recipe(f"eval.split={split}"), given, splits, ["", ""])
     assert summary.notes[0].startswith(told)
     assert ("checkpoints were chosen on train" in " ".join(summary.notes)) is not with_val
+
+
+def test_systems_of_different_truths_keep_their_own_and_that_is_said(tmp_path: Path) -> None:
+    given = studies(3, "test")
+    splits = {"train": studies(1), "val": studies(1, "val"), "test": given}
+    before = evaluated(given, ["Edema."] * 3)
+    # as after a resume with another eval.truth
+    after = replace(before, truth=np.full_like(before.truth, 3))
+    session = Session(recipe(), splits, None, None, None)  # type: ignore[arg-type]
+    run = RunDir.create(tmp_path / "run")
+    with Stages(session, run, RunLog(run)) as stages:
+        alike = finish(stages, "a", {"SFT": (before, None), "RL": (before, None)})
+        summary = finish(stages, "a", {"SFT": (before, None), "RL": (after, None)})
+    assert alike is not None and summary is not None
+    (note,) = [note for note in summary.notes if note not in alike.notes]
+    assert note.startswith("The systems are judged by different true labels")
+    rows = [json.loads(line) for line in run.predictions.read_text().splitlines()]
+    assert [row["system"] for row in rows] == ["SFT"] * 3 + ["RL"] * 3
+    assert [row["labels_true"] for row in rows] == [*before.truth.tolist(), *after.truth.tolist()]
