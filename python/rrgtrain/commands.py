@@ -31,6 +31,7 @@ from rrgtrain.plan import (
 )
 from rrgtrain.policy.remembered import FILE, as_trained
 from rrgtrain.report.compare import write_comparison
+from rrgtrain.report.names import phase_name
 from rrgtrain.report.page import require_page
 from rrgtrain.report.sample_collector import SampleCollector
 from rrgtrain.report.summary import RunSummary
@@ -48,15 +49,6 @@ from rrgtrain.state.experiment import is_fixed
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.util.progress import Bar, progress
 from rrgtrain.util.stop import stopping
-
-TITLES = {
-    "editgrpo": "EditGRPO",
-    "dr_grpo": "Dr. GRPO",
-    "grpo": "GRPO",
-    "ditpo": "DiTPO",
-    "orapo": "OraPO",
-}
-
 
 # Commands that several processes share.
 SPREAD = ("demo", "sft", "rl", "eval", "select", "generate")
@@ -181,7 +173,7 @@ def _started() -> str:
 def demo(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Run SFT, then reinforcement learning from it, and evaluate both on held-out studies."""
     began = time.perf_counter()
-    name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
+    name = phase_name(recipe.rl.algorithm)
     kept = SampleCollector()
     with Stages.open(recipe, out, sft=True, rl=True, verb="demo", resume=resume) as stages:
         tuned = stages.sft()
@@ -210,7 +202,7 @@ def sft(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
 def rl(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
     """Run reinforcement learning from `policy.path`, and evaluate it beside its start."""
     began = time.perf_counter()
-    name = TITLES.get(recipe.rl.algorithm, recipe.rl.algorithm)
+    name = phase_name(recipe.rl.algorithm)
     kept = SampleCollector()
     with Stages.open(recipe, out, rl=True, verb="rl", resume=resume) as stages:
         before = stages.evaluate("start")

@@ -119,8 +119,8 @@ def _images(
     root: Path, entry: Any, where: str, catalogue: Catalogue
 ) -> tuple[ImageRef, ...] | None:
     """Return the images of a study, or None where its entry is broken."""
-    paths = entry.get("ImagePath") if isinstance(entry, dict) else None
-    views = entry.get("ImageViewPosition") if isinstance(entry, dict) else None
+    keys = ("ImagePath", "ImageViewPosition")
+    paths, views = map(entry.get, keys) if isinstance(entry, dict) else (None, None)
     if not isinstance(paths, list) or not all(isinstance(path, str) for path in paths):
         catalogue.add_broken(where, "has no list ImagePath; wanted paths such as ../deid_png/...")
         return None
