@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 import torch
@@ -22,12 +26,69 @@ def test_the_real_size_is_that_of_the_model(tmp_path):
     assert text.hidden_size // text.num_attention_heads == 128
 
 
+# What a machine for `make gpu` has, with its needs (bench/gpu_wheels.txt).
+THERE = ("torch", "triton", "transformers", "pytest", "hypothesis", "pillow", "tensorboard")
+WITHOUT = """
+import os, sys
+from importlib.machinery import PathFinder
+
+class Without(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name not in os.environ["NOT_THERE"].split():
+            return super().find_spec(name, path, target)
+
+sys.meta_path[:] = [Without if finder is PathFinder else finder for finder in sys.meta_path]
+"""
+
+
+def needs(name: str, known: set[str]) -> set[str]:
+    """A distribution and what it requires, extras left out, without those `known`."""
+    name = re.sub(r"[-_.]+", "-", name).lower()
+    if name in known:
+        return known
+    known = {*known, name}
+    try:
+        required = metadata.requires(name) or []
+    except metadata.PackageNotFoundError:
+        return known
+    for line in required:
+        if "extra ==" not in line:
+            known = needs(re.split(r"[^\w.-]", line)[0], known)
+    return known
+
+
+@pytest.fixture
+def _only_what_is_carried(tmp_path, monkeypatch):
+    """Child processes import no package that a machine for `make gpu` lacks."""
+    lines = Path(gpu_step.ROOT, "bench", "gpu_wheels.txt").read_text().splitlines()
+    there = {re.split("==", line)[0] for line in lines if line and line[0] != "#"}
+    for name in THERE:
+        there = needs(name, there)
+    lacking = {
+        module
+        for module, names in metadata.packages_distributions().items()
+        if not there & {re.sub(r"[-_.]+", "-", name).lower() for name in (*names, module)}
+    }
+    lacking -= {"rrgkern", "rrgclinical", "rrgphantom", "rrgtrain"}
+    assert "pycocoevalcap" in lacking and not lacking & {"torch", "numpy", "omegaconf"}
+    folder = tmp_path / "carried"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(WITHOUT)
+    monkeypatch.setenv("NOT_THERE", " ".join(lacking))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    )
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("_only_what_is_carried")
 def test_two_steps_leave_a_row(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(rows, "RESULTS", tmp_path)
     monkeypatch.delenv("RRGKERN_ROWS", raising=False)
     given = ["--tiny", "--steps", "2", "--prompts", "2", "--tokens", "8"]
-    assert gpu_step.main(given) == 0, capfd.readouterr().out
+    status = gpu_step.main(given)
+    assert status == 0, "\n".join(capfd.readouterr())
     (row,) = (json.loads(line) for line in (tmp_path / "cpu.jsonl").read_text().splitlines())
     assert row["steps"] == 2 and row["provider"] == "paper/editgrpo"
     assert min(row[f"seconds/{phase}"] for phase in ("rollout", "reward", "update")) > 0

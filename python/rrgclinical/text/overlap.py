@@ -8,20 +8,16 @@ program 1.5 that pycocoevalcap runs through Java. The other words are PTB-like, 
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from pycocoevalcap.bleu.bleu_scorer import BleuScorer
-from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from rrgclinical.errors import UserError
 from rrgclinical.text import java
 from rrgclinical.text.statistics import meteor_of
-from rrgclinical.text.tokens import ORDER, common_subsequence, tokens
+from rrgclinical.text.tokens import common_subsequence, tokens
 
 NGrams = Mapping[tuple[str, ...], int]
 
@@ -37,9 +33,12 @@ def sentence_bleu(reports: Sequence[str], references: Sequence[str], order: int 
     A report that shares no token with its reference gets 0: the smoothing gives it a little more,
     by its length, and reports that earn nothing would seem to differ.
     """
+    # Here, not at the top: pycocoevalcap is 100 MB of Java programs, and nothing else needs it.
+    from rrgclinical.text import coco_scorers
+
     if not len(reports):
         return np.zeros((0, order))
-    values = np.array(_bleu(reports, references, order)[1], dtype=np.float64).T
+    values = np.array(coco_scorers.bleu(reports, references, order)[1], dtype=np.float64).T
     pairs = zip(reports, references, strict=True)
     values[[set(tokens(x)).isdisjoint(tokens(y)) for x, y in pairs]] = 0.0
     return values
@@ -60,9 +59,11 @@ def cider(
     is explicit, so a report's value does not depend on what else is in the batch. Where it is the
     references themselves, this is pycocoevalcap's own CIDEr.
     """
+    from rrgclinical.text import coco_scorers
+
     if not len(reports):
         return np.zeros(0)
-    scorer = _CorpusCider(counts, documents)
+    scorer = coco_scorers.CorpusCider(counts, documents)
     for report, reference in zip(reports, references, strict=True):
         scorer += (" ".join(tokens(report)), [" ".join(tokens(reference))])
     return np.array(scorer.compute_cider(), dtype=np.float64)
@@ -80,34 +81,6 @@ def meteor(reports: Sequence[str], references: Sequence[str]) -> np.ndarray:
     except java.JavaError as error:
         raise UserError(f"METEOR: {error}") from error
     return meteor_of(statistics)
-
-
-def _bleu(
-    reports: Sequence[str], references: Sequence[str], order: int
-) -> tuple[list[float], list[list[float]]]:
-    scorer = BleuScorer(n=order)
-    for report, reference in zip(reports, references, strict=True):
-        scorer += (" ".join(tokens(report)), [" ".join(tokens(reference))])
-    return scorer.compute_score(option="closest", verbose=0)
-
-
-class _CorpusCider(CiderScorer):
-    """pycocoevalcap's scorer with document frequencies of a corpus instead of the batch."""
-
-    def __init__(self, counts: NGrams, documents: int) -> None:
-        super().__init__(n=ORDER)
-        # A Counter answers 0 for what it lacks; a large corpus is not copied for every batch.
-        self.document_frequency = counts if isinstance(counts, Counter) else Counter(counts)
-        self._documents = math.log(documents)
-
-    @property
-    def ref_len(self) -> float:
-        """Logarithm of the number of documents."""
-        return self._documents
-
-    @ref_len.setter
-    def ref_len(self, value: float | None) -> None:
-        """The scorer would put the size of the batch here."""
 
 
 def _words(text: str) -> list[str]:
