@@ -15,7 +15,7 @@ from rrgclinical.text.tokens import ORDER, tokens
 def bleu(
     reports: Sequence[str], references: Sequence[str], order: int
 ) -> tuple[list[float], list[list[float]]]:
-    """Score the corpus and each report: BLEU-1 to BLEU-`order`, and each as a list of `[R]`."""
+    """Score the corpus, and each report: lists of BLEU-1 to BLEU-`order`."""
     scorer = BleuScorer(n=order)
     for report, reference in zip(reports, references, strict=True):
         scorer += (" ".join(tokens(report)), [" ".join(tokens(reference))])
