@@ -45,7 +45,11 @@ def on_nodes(
     options += ["--local-addr", "127.0.0.1", "--start-method", "fork"]
     options += ["--max-restarts", str(restarts)]
     # how a rank ended is read before torchrun looks; a rank that hangs is soon killed
-    options += ["--monitor-interval", "1", "--shutdown-timeout", "5"]
+    options += ["--monitor-interval", "1"]
+    from torch.distributed.run import get_args_parser
+
+    if "--shutdown-timeout" in get_args_parser().format_help():  # not in torch 2.11
+        options += ["--shutdown-timeout", "5"]
     began = time.monotonic()
     places = [cwd / str(r) for r in range(nodes * here)]
     for place in places:

@@ -23,8 +23,9 @@ STAND_INS = {
     # runs the command once, as the task of the first node
     "srun": 'while [ "$1" != bash ]; do shift; done; export SLURM_NODEID=0; exec "$@"',
     "rsync": 'echo "$@" >> rsync.txt',
-    # notes its words, then ends with $STATUS, or at SIGTERM
+    # says what it knows, or notes its words, then ends with $STATUS, or at SIGTERM
     "torchrun": (
+        '[ "$1" = --help ] && echo "usage: torchrun $KNOWN" && exit\n'
         f"exec {sys.executable} -c '"
         "import json, os, signal, sys, time; "
         "signal.signal(signal.SIGTERM, lambda *_: sys.exit(1)); "
@@ -34,7 +35,7 @@ STAND_INS = {
     ),
 }
 WORDS = ["rl", "editgrpo", "run", "--from", "checkpoint", "data.source=mimic_cxr", "rl.lr=1e-6"]
-STOPPED_WITHIN = 150
+SHUTDOWN = "--shutdown-timeout"
 
 
 def told_before_the_end() -> int:
@@ -56,7 +57,8 @@ def cluster(tmp_path: Path) -> Path:
 def submitted(cluster: Path, **more: str) -> subprocess.Popen[str]:
     job = {"SLURM_JOB_ID": "70123", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "64"}
     job |= {"SLURM_JOB_NODELIST": "node-[a-b]", "SLURM_TMPDIR": str(cluster / "scratch")}
-    job |= {"HOLD": "0", "STATUS": "0", "PATH": f"{cluster / 'bin'}:{os.environ['PATH']}"}
+    job |= {"KNOWN": f"[{SHUTDOWN} SECONDS]", "HOLD": "0", "STATUS": "0"}
+    job |= {"PATH": f"{cluster / 'bin'}:{os.environ['PATH']}"}
     (cluster / "torchrun.json").unlink(missing_ok=True)
     return subprocess.Popen(
         ["bash", str(SCRIPT), *WORDS],
@@ -76,11 +78,16 @@ def ended(job: subprocess.Popen[str]) -> int:
 def asked(cluster: Path) -> tuple[list[str], dict[str, str]]:
     """The words of rrgtrain, once torchrun's are understood, and the environment."""
     words, environment = json.loads((cluster / "torchrun.json").read_text())
+    environment["stopped within"] = "30"  # torchrun's own, where it takes no other
+    if SHUTDOWN in words:
+        at = words.index(SHUTDOWN)
+        environment["stopped within"] = words[at + 1]
+        del words[at : at + 2]
     options = parse_args(words)
     assert (options.nnodes, options.nproc_per_node, options.module) == ("2", "gpu", True)
     assert options.training_script == "rrgtrain"
     assert (options.rdzv_backend, options.rdzv_endpoint) == ("c10d", "node-a:30123")
-    assert options.rdzv_conf == "is_host=true" and options.shutdown_timeout == STOPPED_WITHIN
+    assert options.rdzv_conf == "is_host=true"
     environment["id"] = options.rdzv_id
     return options.training_script_args, environment
 
@@ -98,7 +105,8 @@ def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -
     assert (options.verb, options.out, options.start) == ("rl", Path("run"), "checkpoint")
     assert (recipe.scale.mode, recipe.rl.lr, recipe.data.root) == ("fsdp2", 1e-6, local)
     assert (cluster / "rsync.txt").read_text() == f"-a /shared/mimic/ {local}/\n"
-    assert recipe.state.grace == 140.0 < STOPPED_WITHIN < told_before_the_end()
+    assert recipe.state.grace == 140.0
+    assert recipe.state.grace < int(environment["stopped within"]) < told_before_the_end()
     assert environment["NCCL_SOCKET_IFNAME"] == environment["GLOO_SOCKET_IFNAME"] == "ib1"
     assert environment["XDG_CACHE_HOME"].startswith(str(cluster / "scratch"))
     (cluster / "run").mkdir()
@@ -111,6 +119,14 @@ def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -
     assert (options.verb, options.resume) == ("rl", Path("run"))
     assert options.overrides == [f"data.root={local}"]
     assert not (cluster / "scontrol.txt").exists()
+
+
+def test_an_older_torchrun_is_given_no_option_it_lacks(cluster: Path) -> None:
+    assert ended(submitted(cluster, KNOWN="[--max-restarts N]")) == 0
+    words, environment = asked(cluster)
+    options = cli._understood(words)
+    recipe = load_config(Recipe, options.recipe, options.overrides)
+    assert recipe.state.grace == 25.0 < int(environment["stopped within"]) == 30
 
 
 @pytest.mark.parametrize("finished", [False, True])
