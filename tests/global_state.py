@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import locale
 import os
 import signal
@@ -37,6 +38,7 @@ def settings() -> dict[str, object]:
         "NumPy errors": np.geterr(),
         "NumPy print options": np.get_printoptions(),
         "locale": locale.setlocale(locale.LC_ALL),
+        "longest cell of a CSV": csv.field_size_limit(),
         "working directory": os.getcwd(),
         "SIGTERM": signal.getsignal(signal.SIGTERM),
         "SIGINT": signal.getsignal(signal.SIGINT),

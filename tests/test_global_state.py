@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import locale
 import os
 import signal
@@ -53,6 +54,10 @@ CHANGES = {
     "NumPy print options": (
         lambda: np.set_printoptions(precision=2),
         lambda: np.set_printoptions(precision=8),
+    ),
+    "longest cell of a CSV": (
+        lambda: csv.field_size_limit(2**20),
+        lambda: csv.field_size_limit(2**17),
     ),
     "environment RRGKERN_PLANTED": (
         lambda: os.environ.update(RRGKERN_PLANTED="1"),

@@ -9,7 +9,7 @@ from typing import Any
 
 from rrgtrain.data.catalogue import Catalogue
 from rrgtrain.data.problems import kind_of, parse_json
-from rrgtrain.data.tables import LONGEST_CELL
+from rrgtrain.data.tables import long_cells
 from rrgtrain.errors import UserError
 
 Row = Mapping[str, Any]
@@ -71,10 +71,9 @@ def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
 
 
 def _csv(path: Path) -> Iterator[list[str]]:
-    csv.field_size_limit(LONGEST_CELL)
     number = 0
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
+        with long_cells(), path.open(encoding="utf-8-sig", newline="") as lines:
             first = lines.readline()
             delimiter = max(",;\t", key=first.count)
             lines.seek(0)

@@ -6,6 +6,7 @@ import csv
 import gzip
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,16 @@ WITHOUT = {
 }
 
 
+@contextmanager
+def long_cells() -> Iterator[None]:
+    """Let cells be as long as LONGEST_CELL; the limit is the process's, and is put back."""
+    usual = csv.field_size_limit(LONGEST_CELL)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(usual)
+
+
 def read_csv(
     path: Path, columns: Sequence[str], catalogue: Catalogue, *, optional: Sequence[str] = ()
 ) -> Iterator[tuple[str, dict[str, str]]]:
@@ -38,11 +49,10 @@ def read_csv(
     A row with more or fewer cells than the header is broken. UserError: a file that cannot be
     read, is not UTF-8 or not CSV, lacks one of `columns`, or has no rows.
     """
-    usual = csv.field_size_limit(LONGEST_CELL)
     number = 1
     try:
         opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
+        with long_cells(), opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
             rows = csv.reader(lines, strict=True)
             header = next(rows, [])
             lacking = [name for name in columns if name not in header]
@@ -69,8 +79,6 @@ def read_csv(
         raise UserError(f"{path}: breaks off, or is no gzip file; download it again") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
-    finally:
-        csv.field_size_limit(usual)
     if number == 1:
         raise UserError(f"{path}: no rows beneath the header; download it again")
 
