@@ -31,7 +31,7 @@ WITHOUT = {
 
 @contextmanager
 def long_cells() -> Iterator[None]:
-    """Let cells be as long as LONGEST_CELL; the limit is the process's, and is put back."""
+    """Allow cells of LONGEST_CELL; the limit is the process's, and is put back."""
     usual = csv.field_size_limit(LONGEST_CELL)
     try:
         yield

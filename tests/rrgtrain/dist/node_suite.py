@@ -141,17 +141,18 @@ def read(path: Path, mode: str, shard: int | None) -> dict[str, torch.Tensor]:
 def gathers() -> Iterator[set[int]]:
     """Sizes of the groups that gather tensors inside."""
     sizes: set[int] = set()
-    real = dist.all_gather_single
+    name = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
+    real = getattr(dist, name)
 
     def noted(*args: Any, group: Any = None, **options: Any) -> Any:
         sizes.add(dist.get_world_size(group))
         return real(*args, group=group, **options)
 
-    dist.all_gather_single = noted
+    setattr(dist, name, noted)
     try:
         yield sizes
     finally:
-        dist.all_gather_single = real
+        setattr(dist, name, real)
 
 
 def layout() -> dict[str, Any]:
