@@ -142,8 +142,7 @@ def forward(policy: Shardable, compute: Callable[[], Tensor], *, images: bool) -
 def backward(policy: Shardable, loss: Tensor) -> None:
     """`loss.backward()`, once all ranks have their loss."""
     if not is_sharded(policy):
-        if loss.requires_grad:  # a tower that trains alone has seen no image else
-            loss.backward()
+        loss.backward()
         return
     ranks.barrier()
     with ranks.inseparable():

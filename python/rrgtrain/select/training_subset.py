@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 
 import numpy as np
@@ -68,7 +69,8 @@ def _with_findings(train: list[Study]) -> list[Study]:
 
 
 def _listed(subset: Subset, train: list[Study], path: str) -> list[Study]:
-    if len({tuple(sorted(chosen)) for chosen in ranks.gather(subset.chosen)}) > 1:
+    digest = hashlib.sha256("\n".join(sorted(subset.chosen)).encode()).hexdigest()
+    if len(set(ranks.gather(digest))) > 1:
         raise UserError(
             f"data.subset={path} names other studies on one node than on another; give every node "
             "the same file, or one that all nodes mount"

@@ -109,7 +109,10 @@ def sft_gradients(
             idle = idle_prompt(prompts[0])
             loss = 0.0 * _logps(policy, [idle], [idle.input_ids]).sum()
         losses.append(loss.detach())
-        sharding.backward(policy, loss)
+        # A tower that trains alone has no part in studies without images; shards take part always.
+        tower_idles = settings.train == "vision" and not with_images(p for p, _ in chunk)
+        if loss.requires_grad or not tower_idles:
+            sharding.backward(policy, loss)
     sharding.drop_unused_gradients(policy, images=with_images(prompts[: len(own)]))
     return losses, tokens
 

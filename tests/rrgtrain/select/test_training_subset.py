@@ -49,11 +49,17 @@ def test_balanced_studies_by_own_labels_or_by_reports() -> None:
 
 def test_nodes_with_other_subsets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each would train on its own, and the sums over ranks be those of no recipe."""
-    asked = recipe(written(tmp_path / "s.json", "train-1", "train-3"))
-    there = ["train-3", "train-1"]
-    monkeypatch.setattr(ranks, "gather", lambda own: [own, there])
-    assert len(training_subset(asked, studies(7), RULES)) == 2
-    there[0] = "train-2"
+    there: list[str] = []
+
+    def gather(own: str) -> list[str]:
+        there.append(own)
+        return [own, there[0]]
+
+    monkeypatch.setattr(ranks, "gather", gather)
+    for number, names in enumerate((("train-1", "train-3"), ("train-3", "train-1"))):
+        asked = recipe(written(tmp_path / f"{number}.json", *names))
+        assert len(training_subset(asked, studies(7), RULES)) == 2
+    asked = recipe(written(tmp_path / "other.json", "train-1", "train-2"))
     with pytest.raises(UserError, match=r"names other studies on one node .* the same file"):
         training_subset(asked, studies(7), RULES)
 

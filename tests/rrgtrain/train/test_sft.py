@@ -65,9 +65,12 @@ def test_a_tower_that_trains_alone_passes_over_studies_without_images(
 ) -> None:
     policy, prompts = policy_and_prompts()
     before, validate = weights(policy), Validation(policy, [0.1, 0.2])
-    cfg, out = recipe("sft.token_budget=1"), tmp_path / "sft"
+    cfg, out = recipe("sft.token_budget=1", "sft.train=vision"), tmp_path / "sft"
     with training_only(policy, "vision"):
         result = train_sft(SftRun(policy, prompts, studies(5), cfg, validate, out, log))
+        # any other loss without a gradient is a fault, and is not passed over
+        with pytest.raises(RuntimeError, match="does not require grad"):
+            sft_module.sft_gradients(policy, prompts.batch(studies(1)), studies(1), recipe().sft)
     assert result.steps == 4 and all(torch.equal(v, before[n]) for n, v in weights(policy).items())
 
 
