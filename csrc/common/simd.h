@@ -27,7 +27,8 @@ constexpr int kBytes = 32;
 constexpr int kBytes = 16;  // SSE2, NEON
 #endif
 
-#define RRGKERN_INLINE static inline __attribute__((always_inline))
+#define RRGKERN_MEMBER inline __attribute__((always_inline))
+#define RRGKERN_INLINE static RRGKERN_MEMBER
 
 template <typename T, int BYTES>
 struct VectorOf {
@@ -158,24 +159,28 @@ RRGKERN_INLINE void store(Half* to, Vector<float> v) {
 
 // --- sums over lanes, always in the same order ---
 
+// Calls join(low half, high half) until one lane is left; each step is one of narrower registers.
+template <typename T, int BYTES, typename Join>
+RRGKERN_INLINE T join_lanes(typename VectorOf<T, BYTES>::type v, const Join& join) {
+  if constexpr (BYTES == 2 * sizeof(T)) {
+    return join(v[0], v[1]);
+  } else {
+    typename VectorOf<T, BYTES / 2>::type half[2];
+    memcpy(half, &v, sizeof v);
+    return join_lanes<T, BYTES / 2>(join(half[0], half[1]), join);
+  }
+}
+
 template <typename T>
 RRGKERN_INLINE T sum_of_lanes(Vector<T> v) {
-  T lanes[kLanes<T>];
-  memcpy(lanes, &v, sizeof v);
-  for (int half = kLanes<T> / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  }
-  return lanes[0];
+  return join_lanes<T, kBytes>(
+      v, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
 }
 
 template <typename T>
 RRGKERN_INLINE T largest_lane(Vector<T> v) {
-  T lanes[kLanes<T>];
-  memcpy(lanes, &v, sizeof v);
-  for (int half = kLanes<T> / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
-  }
-  return lanes[0];
+  return join_lanes<T, kBytes>(
+      v, [](auto a, auto b) __attribute__((always_inline)) { return a > b ? a : b; });
 }
 
 using HalfOfFloats = VectorOf<float, kBytes / 2>::type;
@@ -326,6 +331,40 @@ RRGKERN_INLINE void exp_beyond_linear(Vector<T> x, Vector<T>* rise, Vector<T>* b
   *rise = x == x ? grown : x;
   *bend = scale == all<T>(T(1)) ? tail : grown - x;
   *bend = x == x ? *bend : x;
+}
+
+// --- log, of numbers in double ---
+
+// For positive normal numbers, 0, infinity and NaN. m 2^n with m in [1/sqrt(2), sqrt(2)), and
+// log m = 2 artanh(s), s = (m - 1) / (m + 1): Taylor's series, |s| < 0.172, relative error 1e-18.
+RRGKERN_INLINE Vector<double> log_of(Vector<double> x) {
+  using Words = Mask<double>;
+  constexpr int64_t kOne = 0x3ff0000000000000, kRootHalf = 0x3fe6a09e667f3bcd;
+  constexpr double kLn2High = 6.93147180369123816490e-01, kLn2Low = 1.90821492927058770002e-10;
+  const Words rebased = bits<Words>(x) + (kOne - kRootHalf);
+  const Vector<double> n = __builtin_convertvector((rebased >> 52) - 1023, Vector<double>);
+  const Vector<double> m = bits<Vector<double>>((rebased & 0x000fffffffffffff) + kRootHalf);
+  const Vector<double> f = m - 1.0, s = f / (m + 1.0), z = s * s;
+  Vector<double> tail = z * (1.0 / 21.0) + 1.0 / 19.0;
+  tail = tail * z + 1.0 / 17.0;
+  tail = tail * z + 1.0 / 15.0;
+  tail = tail * z + 1.0 / 13.0;
+  tail = tail * z + 1.0 / 11.0;
+  tail = tail * z + 1.0 / 9.0;
+  tail = tail * z + 1.0 / 7.0;
+  tail = tail * z + 1.0 / 5.0;
+  tail = tail * z + 1.0 / 3.0;
+  // 2s = f - s f: f is exact, and so is n times the first part of ln 2.
+  const Vector<double> small = s * (2.0 * z * tail - f) + n * kLn2Low;
+  const Vector<double> y = n * kLn2High + (f + small);
+  const Vector<double> finite = x == Vector<double>{} ? all<double>(-INFINITY) : y;
+  return x < all<double>(INFINITY) ? finite : x;
+}
+
+// log(1 + x) for x in [0, 1] or NaN, exact near 0: what 1 + x rounds off is put back.
+RRGKERN_INLINE Vector<double> log1p_of(Vector<double> x) {
+  const Vector<double> sum = x + 1.0;
+  return log_of(sum) + (x - (sum - 1.0)) / sum;
 }
 
 }  // namespace RRGKERN_ISA

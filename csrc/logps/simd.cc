@@ -24,6 +24,7 @@ void forward_rows(const SoftmaxForward& call, const Rows& kept, void* bases, int
                   int64_t end) {
   using T = typename WideOf<S>::type;
   const Rows& rows = call.logits;
+  Complete<T> complete;
   for (int64_t row = begin; row < end; ++row) {
     if (call.keep != nullptr && !call.keep[row]) {
       void* const parts[] = {call.stats.logps, call.stats.entropy, call.stats.shift,
@@ -40,8 +41,15 @@ void forward_rows(const SoftmaxForward& call, const Rows& kept, void* bases, int
     add_columns<ENTROPY, KEEP>(z, rows.column_stride, rows.vocabulary, target, call.temperature,
                                &sums, KEEP ? row_of<T>(kept, row) : nullptr,
                                KEEP ? bases_of<T>(bases, rows.vocabulary, row - begin) : nullptr);
-    close(sums, target_logit, call.temperature, call.stats, row);
+    const int place = complete.count++;
+    complete.rows[place] = row;
+    complete.max[place] = sums.max;
+    complete.target_logit[place] = target_logit;
+    complete.sumexp[place] = sums.sumexp;
+    complete.weighted[place] = sums.weighted;
+    if (complete.count == complete.kMost) close(&complete, call.temperature, call.stats);
   }
+  close(&complete, call.temperature, call.stats);
 }
 
 // Numbers of a row that its gradient is made of; both coefficients carry their 1/T.
@@ -191,19 +199,14 @@ void exponentials_rows(const Tile& tile, const Sums& sums, T* decay, int64_t beg
   for (int64_t row = begin; row < end; ++row) {
     T* z;
     RowSums<T> row_sums = take_target(tile, sums, row, &z);
-    const int64_t direct = tile.columns / kLanes<T> * kLanes<T>, rest = tile.columns - direct;
-    alignas(64) T tail[kLanes<T>];
-    gather(z + direct, 1, rest, -1, tail);
-    T top = largest<T>(z, direct, row_sums.max);
-    top = largest<T>(tail, whole<T>(rest), top);
+    Columns<T, T> columns;
+    columns.split(z, tile.columns, -1);
+    const T top = largest(columns, row_sums.max);
     const T base = top == T(-INFINITY) ? T(0) : top;
     decay[row] = static_cast<T>(rescale(&row_sums, base, tile.temperature));
     row_sums.max = top;
-    add_exponentials<ENTROPY, true>(z, direct, base, per_temperature, z, &row_sums.sumexp,
+    add_exponentials<ENTROPY, true>(columns, base, per_temperature, z, &row_sums.sumexp,
                                     &row_sums.weighted);
-    add_exponentials<ENTROPY, true>(tail, whole<T>(rest), base, per_temperature, tail,
-                                    &row_sums.sumexp, &row_sums.weighted);
-    memcpy(z + direct, tail, rest * sizeof(T));
     put_back(row_sums, sums, row);
   }
 }

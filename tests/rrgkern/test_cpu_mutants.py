@@ -43,9 +43,14 @@ def check_rows() -> None:
         assert torch.equal(
             compiled_cpu(given, True).gradient, compiled_cpu(wide, True).gradient.to(dtype)
         )
-    given = rows.problem(6, 900, temperature=1.0)
-    logits = given.logits.clamp(-3, 3).scatter(1, given.targets[:, None], 40.0)
-    given = given._replace(logits=logits)
+    given = rows.problem(5, 900, temperature=1.0)
+    for lead in (40.0, 90.0):
+        logits = given.logits.clamp(-3, 3).scatter(1, given.targets[:, None], lead)
+        collapsed = given._replace(logits=logits)
+        found = compiled_cpu(collapsed, True)
+        rows.check(found, collapsed)
+        assert (found.logps < 0).all()  # 1 - 1e-35: certain to a sum, not to a logarithm
+    given = given._replace(logits=given.logits[:, :519], targets=torch.arange(514, 519))
     rows.check(compiled_cpu(given, True), given)
 
 
@@ -92,19 +97,34 @@ MUTANTS = {
     ),
     "the tail forgotten": Mutant(
         SUMS,
-        "c += kLanes<T>) {\n    Vector<T> p, w;",
-        "c = columns) {\n    Vector<T> p, w;",
+        "c < columns.rest_size(); c += kLanes<T>) {\n    Vector<T> p, w;",
+        "c < columns.full; c += kLanes<T>) {\n    Vector<T> p, w;",
         check_rows,
     ),
     "the target in its own sum": Mutant(
-        SUMS, "if (hidden >= 0 && hidden < columns) scratch", "if (false) scratch", check_rows
+        SUMS, "group[hidden - apart] = T(-INFINITY);", "", check_rows
+    ),
+    "the target in its own sum, near the end": Mutant(
+        SUMS, "(columns - hidden)] = T(-INFINITY);", "(columns - hidden)] += T(0);", check_rows
+    ),
+    "columns counted twice": Mutant(
+        SUMS, "c < before; ++c) last[c]", "c < 0; ++c) last[c]", check_rows
+    ),
+    "a logarithm's series cut off": Mutant(SIMD, "tail = tail * z + 1.0 / 3.0;", "", check_rows),
+    "what a sum rounds off forgotten": Mutant(
+        SIMD, "log_of(sum) + (x - (sum - 1.0)) / sum", "log_of(sum)", check_rows
+    ),
+    "the last rows never closed": Mutant(
+        ROW, "  close(&complete, call.temperature, call.stats);\n}", "}", check_rows
     ),
     "no move to another maximum": Mutant(SUMS, "sums->sumexp *= decay;", "", check_rows),
     "1 - p at the target": Mutant(ROW, "(coef * -expm1(logp))", "(coef)", check_rows),
     "no entropy in the gradient": Mutant(ROW, "(above + g.entropy)", "above", check_rows),
     "one base for all blocks": Mutant(ROW, "as_number(*bases++)", "as_number(*bases)", check_kept),
     "the end of a row left alone": Mutant(ROW, "out[c] *= factor;", "{}", check_kept),
-    "the end of a row not kept": Mutant(SUMS, "if (KEEP) memcpy", "if (false) memcpy", check_kept),
+    "the end of a row not kept": Mutant(
+        SUMS, "if (KEEP) {\n    T* to", "if (false) {\n    T* to", check_kept
+    ),
     "the other side of the clip": Mutant(
         TOKEN, "s.above = (advantage > zero) & (ratio > b)", "s.above = s.below", check_policy
     ),

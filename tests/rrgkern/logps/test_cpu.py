@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import threading
@@ -56,6 +57,23 @@ def test_exp_is_within_two_units_in_the_last_place(isa):
         # torch's own fp64 exponential is within one unit of the truth itself.
         units = (z_of.double() - exact).abs() / (torch.finfo(dtype).eps * exact)
         assert units.max() < (1.5 if dtype == torch.float32 else 2.0), units.max()
+
+
+def test_logarithms_are_within_two_units_in_the_last_place(isa):
+    def stats_of(z: Tensor) -> tuple[Tensor, Tensor]:
+        stats = csrc_launch.token_logps_fwd(z, torch.zeros(len(z), dtype=torch.int64), 1.0, False)
+        return stats.logps, stats.lognorm
+
+    # Beside a target far below, the norm is the logarithm of the number of equal columns.
+    for count in (1, 2, 3, 7, 50, 363, 364, 1000, 12345):
+        z = torch.zeros(1, 1 + count, dtype=torch.float64)
+        z[0, 0] = -500.0
+        assert abs(stats_of(z)[1].item() - math.log(count)) <= 2.3e-16 * math.log(count) + 1e-200
+    # Against one other column the log-probability is -log1p(exp(-lead)).
+    lead = torch.linspace(0, 700, 20_011, dtype=torch.float64)
+    got = -stats_of(torch.stack([lead, torch.zeros_like(lead)], 1))[0]
+    exact = torch.log1p(torch.exp(-lead))
+    assert ((got - exact).abs() <= 4 * torch.finfo(torch.float64).eps * exact).all()
 
 
 def test_minus_infinity_and_far_logits_have_probability_0(isa):
