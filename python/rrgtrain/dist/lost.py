@@ -87,8 +87,17 @@ class Watch:
         return "; ".join(self._gone())
 
     def speaks(self) -> bool:
-        """Tell whether no rank before this one is there to print the last line."""
-        return not any(self._hear(f"here/{r}") for r in range(self.rank))
+        """Tell whether no rank before this one is there to print the last line.
+
+        Waits up to `ROLL_CALL` seconds for those that have not ended to say that they are.
+        """
+        before, until = range(self.rank), time.monotonic() + ROLL_CALL
+        while not any(self._hear(f"here/{r}") for r in before):
+            if all(r in self.ended for r in before) or time.monotonic() > until or self.store is None:
+                return True
+            time.sleep(0.02)
+            self._learn()
+        return False
 
     def _first(self) -> list[int]:
         """List those that have ended; one that was there to notice it has only left."""

@@ -274,8 +274,10 @@ def load_weights(policy: Shardable, weights: dict[str, torch.Tensor]) -> None:
 def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
     """Put back the moments of a whole `state_dict` of the optimiser.
 
-    Decay and betas stay those that the optimiser was made with: a resume may change them.
+    Decay and betas stay those that the optimiser was made with: a resume may change them. Raises
+    UserError where other weights were trained, or by an optimiser of another kind.
     """
+    _require_moments(optimizer, saved)
     settings = [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     if any(map(_is_dtensor, parameters)):  # those of `optim.OnShards` are plain
@@ -292,6 +294,23 @@ def load_optimizer(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> N
     optimizer.load_state_dict(saved)
     for group, own_settings in zip(optimizer.param_groups, settings, strict=True):
         group.update(own_settings)
+
+
+def _require_moments(optimizer: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
+    told = "; resume with the settings that the run began with"
+    # Moments in 8 bits are those of each rank's shards, and have other names.
+    in_8_bits = "ranks" in saved or any("exp_avg" not in of for of in saved["state"].values())
+    empty = "ranks" not in saved and not saved["state"]
+    if not empty and in_8_bits == isinstance(optimizer, torch.optim.AdamW):
+        kinds = ("adamw_8bit", "adamw") if in_8_bits else ("adamw", "adamw_8bit")
+        raise UserError("the checkpoint's moments are of {}, not of {}".format(*kinds) + told)
+    if "ranks" not in saved:
+        trained, now = (
+            sum(len(group["params"]) for group in groups)
+            for groups in (saved["param_groups"], optimizer.param_groups)
+        )
+        if trained != now:
+            raise UserError(f"the checkpoint trained {trained} tensors, and here are {now}" + told)
 
 
 def _shard(policy: Shardable, together: int) -> None:

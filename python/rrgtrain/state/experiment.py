@@ -18,6 +18,8 @@ from rrgtrain.state.store import CheckpointStore
 
 # A resumed run must be the experiment that its checkpoints belong to.
 FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group", "rl.reference")
+# A resume may change how many studies a step reads; which ones it reads follows from that.
+READS = ("sft.batch", "rl.prompts")
 # Where the same things lie now, and on what they are computed.
 MOVABLE = (
     *("data.root", "data.workers", "data.read_ahead", "data.cache_mib"),

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import pytest
 from torch.distributed import HashStore
 
 from rrgtrain.data.study import Study
-from rrgtrain.dist import nodes, ranks
+from rrgtrain.dist import lost, nodes, ranks
 from rrgtrain.dist.lost import Watch, own_peer
 from rrgtrain.errors import UserError
 from rrgtrain.run import alike
@@ -115,6 +116,20 @@ def test_a_rank_that_has_noticed_and_left_is_not_the_silent_one() -> None:
         assert re.match(r"rank 2, process \d+ on .*, does not answer \(", watch.missing(reason))
     store.set("ended/2", "killed by SIGKILL")
     assert re.match(r"rank 2, .*, killed by SIGKILL$", watch.missing(reason))
+
+
+def test_a_rank_lets_those_before_it_speak(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = HashStore()
+    watch = Watch(2, [own_peer()] * 4, store)
+    late = threading.Timer(0.3, store.set, ("here/1", "1"))
+    late.start()
+    assert not watch.speaks(), "rank 1 notices a moment later"
+    late.join()
+    gone = Watch(2, [own_peer()] * 4, HashStore(), ended=dict.fromkeys((0, 1), "ended"))
+    began = time.monotonic()
+    assert gone.speaks() and time.monotonic() - began < 1
+    monkeypatch.setattr(lost, "ROLL_CALL", 0.2)
+    assert Watch(2, [own_peer()] * 4, HashStore()).speaks(), "nobody before it answers"
 
 
 def test_a_restart_by_torchrun_hears_nothing_of_the_attempt_before(tmp_path: Path) -> None:

@@ -311,8 +311,11 @@ def test_what_cannot_be_resumed_is_told_in_one_line(
 def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path, tmp_path: Path) -> None:
     # a copy: the other tests need a run that has not ended
     home = shutil.copytree(stopped, tmp_path / "home")
-    done = command("sft", "--resume", "run", "sft.steps=6", "checkpoint.keep=3", cwd=home)
+    done = command(
+        *("sft", "--resume", "run", "sft.steps=6", "checkpoint.keep=3", "sft.batch=3"), cwd=home
+    )
     assert done.status == 0, done.err
+    assert "sft.batch is 3 from here on" in done.err and "are left out" in done.err
     steps = [r["step"] for r in rows(home / "run") if r["phase"] == "sft"]
     assert steps == [0, 1, 2, 3, 4, 5]
     labels = [n.partition("-")[2] for n in CheckpointStore(home / "run" / "resume", 9).names()]

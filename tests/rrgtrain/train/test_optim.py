@@ -155,3 +155,22 @@ def test_a_step_on_shards_computes_on_plain_tensors_what_one_on_whole_ones_does(
             torch.testing.assert_close(q.full_tensor(), p)  # type: ignore[attr-defined]
     finally:
         ranks.close()
+
+
+def test_moments_of_other_weights_or_of_another_kind_are_refused() -> None:
+    first = torch.nn.Linear(3, 2)
+    adamw = torch.optim.AdamW(first.parameters(), 0.1)
+    empty = adamw.state_dict()
+    first(torch.ones(3)).sum().backward()
+    adamw.step()
+    fewer = torch.optim.AdamW([first.weight], 0.1)
+    with pytest.raises(UserError, match="trained 2 tensors, and here are 1; resume with the sett"):
+        load_optimizer(fewer, adamw.state_dict())
+    other = torch.optim.SGD(first.parameters(), 0.1, momentum=0.9)  # for one with other moments
+    with pytest.raises(UserError, match="moments are of adamw, not of adamw_8bit; resume with"):
+        load_optimizer(other, adamw.state_dict())
+    load_optimizer(other, empty)  # no step was taken: there is nothing to misread
+    first(torch.ones(3)).sum().backward()
+    other.step()
+    with pytest.raises(UserError, match="moments are of adamw_8bit, not of adamw;"):
+        load_optimizer(adamw, other.state_dict())
