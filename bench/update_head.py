@@ -5,7 +5,8 @@
 Of `linear_policy_loss` over `linear_token_logps` and `policy_loss`, taken in turns in one run:
 
 - update: what the trainer does with a batch where an adapter trains (reference, forward, loss,
-  backward, optimiser), by a tiny Qwen2.5-VL with a head of 600 and of Qwen's 151,936 rows;
+  backward, optimiser), by a tiny Qwen2.5-VL with a head of 600 and of Qwen's 151,936 rows; and one
+  after the other without csrc's kernels, as PyTorch serves an installation without a compiler;
 - head: head and loss alone, forward and backward, with a head that trains and one that does not,
   in each mode.
 """
@@ -17,7 +18,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,6 +43,8 @@ from bench.update_step import (
 )
 from rrgkern import (
     PolicyLoss,
+    csrc,
+    dispatch,
     group_advantages,
     linear_policy_loss,
     linear_token_logps,
@@ -57,6 +61,7 @@ from rrgtrain.train.reference import reference_of
 
 VOCABULARIES, WIDTH = (600, 151_936), 128
 ONE, TWO = "in one", "one after the other"
+WITHOUT = f"{TWO}, without csrc"
 
 
 def update(vocabulary: int, case: Case, home: Path) -> dict[str, Callable[[], Any]]:
@@ -91,7 +96,30 @@ def update(vocabulary: int, case: Case, home: Path) -> dict[str, Callable[[], An
         norm = clip_gradients(policy.model.parameters(), CLIP)
         apply_step(optimizer, done.read(norm).norm, LR)
 
-    return {TWO: partial(step, read_logps=True), ONE: partial(step, read_logps=False)}
+    def step_without_csrc() -> None:
+        with without_csrc():
+            step(read_logps=True)
+
+    return {
+        TWO: partial(step, read_logps=True),
+        ONE: partial(step, read_logps=False),
+        WITHOUT: step_without_csrc,
+    }
+
+
+@contextmanager
+def without_csrc() -> Iterator[None]:
+    """Let PyTorch serve the ops that csrc serves on CPUs."""
+    kernels, why_not = list(dispatch._kernels.values()), csrc.why_not
+    for kernel in kernels:
+        vars(kernel).pop("direct", None)  # asked again, now and afterwards
+    csrc.why_not = lambda *_: "the bench wants PyTorch's"  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        csrc.why_not = why_not
+        for kernel in kernels:
+            vars(kernel).pop("direct", None)
 
 
 def head(vocabulary: int, tokens: int, *, trains: bool) -> dict[str, Callable[[], Any]]:

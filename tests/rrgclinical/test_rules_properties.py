@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 
 import numpy as np
@@ -76,11 +77,22 @@ def test_entities_lie_in_their_sentence(reports):
         assert reports[report][start:end].strip()
 
 
-def test_two_thousand_reports_a_second_cold():
-    """CPU seconds of this thread, best of five, every sentence new to the reader."""
+def yardstick() -> float:
+    """CPU seconds of this thread for a loop of Python, so that a slow machine fails no test."""
+    began, total = time.thread_time(), 0
+    for number in range(10**6):
+        total += number & 7
+    return time.thread_time() - began
+
+
+def test_reports_are_read_fast_cold():
+    """Best of five, every sentence new to the reader.
+
+    300 reports took 2.3 yardsticks where 4,200 were read in a CPU second.
+    """
     sentences = [text for text, _ in cases() if len(split_sentences(text)) == 1]
     per_report = 7
-    best = 0.0
+    best = math.inf
     LABELLER.label(sentences)
     for trial in range(5):
         rng = np.random.default_rng(trial)
@@ -94,6 +106,6 @@ def test_two_thousand_reports_a_second_cold():
         read_sentence.cache_clear()
         started = time.thread_time()
         LABELLER.label(reports)
-        best = max(best, len(reports) / (time.thread_time() - started))
+        best = min(best, (time.thread_time() - started) / yardstick())
         assert read_sentence.cache_info().hits == 0
-    assert best >= 2000, f"{best:.0f} reports of {per_report} sentences a second"
+    assert best <= 5, f"300 reports of {per_report} sentences took {best:.1f} yardsticks"

@@ -16,7 +16,9 @@ TURNS = 20
 RACES = {
     "an item for two": (
         "*begin = taken_.fetch_add(at_once_, std::memory_order_relaxed);",
-        "*begin = taken_.load(std::memory_order_relaxed);\n    taken_.store(*begin + at_once_);",
+        "*begin = taken_.load(std::memory_order_relaxed);\n"
+        "    std::this_thread::sleep_for(std::chrono::microseconds(200));\n"
+        "    taken_.store(*begin + at_once_);",
     ),
     "no waiting for the others": (
         "done_.wait(lock, [&] { return busy_ == 0; });",

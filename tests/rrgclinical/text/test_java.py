@@ -35,9 +35,9 @@ def java(tmp_path, monkeypatch):
 def test_one_that_hangs_is_ended(java, tmp_path) -> None:
     java("exec sleep 60")
     began = time.monotonic()
-    with pytest.raises(JavaError, match=r"meteor-1.5 gave no answer in 0.5 s and was ended"):
-        meteor_statistics([("a",)], [[("a",)]], timeout=0.5)
-    assert time.monotonic() - began < 20
+    with pytest.raises(JavaError, match=r"meteor-1.5 gave no answer in 3 s and was ended"):
+        meteor_statistics([("a",)], [[("a",)]], timeout=3.0)
+    assert time.monotonic() - began < 30
     process = int((tmp_path / "pid").read_text())
     assert subprocess.run(["kill", "-0", str(process)], capture_output=True).returncode != 0
 

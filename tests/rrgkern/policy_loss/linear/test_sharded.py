@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,10 +21,7 @@ pytestmark = pytest.mark.skipif(DEVICE != "cpu", reason="a mesh of CPU processes
 
 @pytest.fixture(scope="module")
 def mesh() -> Iterator[DeviceMesh]:
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
-    dist.init_process_group("gloo", init_method=f"tcp://localhost:{port}", rank=0, world_size=1)
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield init_device_mesh("cpu", (1,))
     dist.destroy_process_group()
 
