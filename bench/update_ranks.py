@@ -24,7 +24,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import socket
 import statistics
 import sys
 import tempfile
@@ -39,6 +38,7 @@ from typing import Any
 import torch
 
 from bench import rows
+from bench.ports import free_port
 from bench.update_step import (
     CLIP,
     LR,
@@ -136,8 +136,7 @@ class World:
     """So many processes that compute together when asked."""
 
     def __init__(self, count: int, place: Path, case: Case) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["bench.update_ranks"])
         self.ends: list[Connection] = []

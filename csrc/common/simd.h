@@ -341,7 +341,9 @@ RRGKERN_INLINE Vector<double> log_of(Vector<double> x) {
   using Words = Mask<double>;
   constexpr int64_t kOne = 0x3ff0000000000000, kRootHalf = 0x3fe6a09e667f3bcd;
   constexpr double kLn2High = 6.93147180369123816490e-01, kLn2Low = 1.90821492927058770002e-10;
-  const Words rebased = bits<Words>(x) + (kOne - kRootHalf);
+  // Without a sign: a NaN's bits would overflow.
+  const Vector<uint64_t> shifted = bits<Vector<uint64_t>>(x) + uint64_t{kOne - kRootHalf};
+  const Words rebased = bits<Words>(shifted);
   const Vector<double> n = __builtin_convertvector((rebased >> 52) - 1023, Vector<double>);
   const Vector<double> m = bits<Vector<double>>((rebased & 0x000fffffffffffff) + kRootHalf);
   const Vector<double> f = m - 1.0, s = f / (m + 1.0), z = s * s;

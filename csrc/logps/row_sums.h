@@ -157,7 +157,8 @@ RRGKERN_INLINE double rescale(RowSums<T>* sums, T base, double temperature) {
   if (!(sums->sumexp > 0)) return 1.0;
   const double drop = (as_number(base) - as_number(sums->max)) / temperature;
   const double decay = exp(-drop);
-  sums->weighted = (sums->weighted + drop * sums->sumexp) * decay;
+  // Far above the earlier maximum the product would be inf * 0.
+  sums->weighted = decay > 0 ? (sums->weighted + drop * sums->sumexp) * decay : 0.0;
   sums->sumexp *= decay;
   return decay;
 }
@@ -221,6 +222,10 @@ RRGKERN_INLINE void close(Complete<T>* complete, double temperature, const Stats
   store(odds, ratio);
   store(small, log1p_of(ratio));
   for (int i = 0; i < complete->count; ++i) {
+    if (fabs(either[i]) > 700) {  // below the least normal number the vectors' exp is 0
+      odds[i] = exp(-fabs(either[i]));
+      small[i] = log1p(odds[i]);
+    }
     const int64_t row = complete->rows[i];
     const T max = complete->max[i], target_logit = complete->target_logit[i];
     // An overflow upstream must not pass for certainty. NaN passes through all comparisons below.

@@ -121,7 +121,7 @@ def exponentials(tile: Tile, sums: RowSums, entropy: bool) -> tuple[Tensor, Tens
         weighted = torch.linalg.vecdot(z, bounded).double() / -head.temperature
     else:
         z.mul_(LOG2E / head.temperature).exp2_()
-    drop = torch.where(old.sumexp > 0, (base - old.max) / head.temperature, 0.0)
+    drop = torch.where(old.sumexp > 0, (base - old.max) / head.temperature, 0.0).clamp(max=FAR)
     decay = torch.exp(-drop)
     old.weighted.copy_((old.weighted + drop * old.sumexp) * decay + weighted)
     old.sumexp.mul_(decay).add_(z.sum(1, dtype=torch.float64))

@@ -96,7 +96,8 @@ def merge(a: OnlineSoftmax, b: OnlineSoftmax, temperature: float) -> OnlineSoftm
 
     def rescaled(part: OnlineSoftmax) -> tuple[Tensor, Tensor]:
         # An empty part, or one of -inf logits only, has the sum 0 and keeps it.
-        drop = torch.where(part.sumexp > 0, (top - part.max) / temperature, 0.0)
+        # Bounded: far above, an infinite drop would meet a decay of 0.
+        drop = torch.where(part.sumexp > 0, (top - part.max) / temperature, 0.0).clamp(max=FAR)
         decay = torch.exp(-drop)
         return part.sumexp * decay, (part.weighted + drop * part.sumexp) * decay
 

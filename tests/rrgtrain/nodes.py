@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib
 import os
-import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.rrgtrain.runs import At, Done, start_process
+from bench.ports import free_port
+from tests.rrgtrain.runs import At, Done, start_process, warm
 
 
 def on_nodes(
@@ -38,8 +38,8 @@ def on_nodes(
     prints goes to `cwd`/<rank>, and torchrun's report to `cwd`/node<k>. Ranks that take more than
     `patience` seconds are killed; a rank that wrote no status has -9.
     """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    warm()
+    port = free_port()
     options = ["--nnodes", str(nodes), "--nproc-per-node", str(here), "--rdzv-backend", "c10d"]
     options += ["--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "test"]
     options += ["--local-addr", "127.0.0.1", "--start-method", "fork"]
@@ -61,7 +61,8 @@ def on_nodes(
     for k in range(nodes):
         home = homes[k] if homes else cwd
         task = (words, home, cwd, at, target, main)
-        agents.append(start_process(_agent, [*options, "--node-rank", str(k)], k, task))
+        own = ["--node-rank", str(k), "--rdzv-conf", f"is_host={'false' if k else 'true'}"]
+        agents.append(start_process(_agent, [*options, *own], k, task))
     if disturb is not None:
         disturb(places)
     for agent in agents:

@@ -15,7 +15,6 @@ import multiprocessing
 import os
 import resource
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,6 +27,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from bench.ports import free_port
 from rrgtrain.log.logs import read_metrics
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 
@@ -139,6 +139,12 @@ def command(*words: str, cwd: Path, at: At | None = None, kill_at: float | None 
     return Done(process.exitcode, texts[0], texts[1], seconds)
 
 
+@functools.lru_cache(maxsize=1)
+def warm() -> None:
+    """Have the server import the trainer, once: no test's clock counts it."""
+    start_process(os.getpid).join()
+
+
 def on_ranks(
     *words: str,
     cwd: Path,
@@ -153,9 +159,8 @@ def on_ranks(
     What a rank prints goes to `cwd`/<rank>. `seconds` are those of the clock, and a process that
     takes more than `patience` of them is killed. main: the module whose `main` takes the words.
     """
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    began = time.monotonic()
+    warm()
+    port, began = free_port(), time.monotonic()
     processes = []
     for r in range(count):
         world = {"RANK": r, "LOCAL_RANK": r, "WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count}

@@ -91,7 +91,7 @@ def in_a_shell(*words: str, cwd: Path) -> subprocess.CompletedProcess:
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=500,
         check=False,
     )
 

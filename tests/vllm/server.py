@@ -10,16 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+from bench.ports import free_port
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout import serve_command
 
 LENGTH = 256
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Server:

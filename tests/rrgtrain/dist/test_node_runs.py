@@ -25,8 +25,9 @@ def test_a_killed_rank_is_named_on_both_nodes_and_the_run_ends_where_one_process
     assert [d.status for d in lost] == [75, 75, 75, -9], [d.err for d in lost]
     host = re.escape(socket.gethostname())
     wanted = (
-        rf"rrgtrain: another rank is gone \(rank 3, process \d+ on {host}, killed by SIGKILL, as "
-        r"the kernel does where memory runs out\) after 2 steps of editgrpo; .* go on with: "
+        # torchrun may have taken it away before anybody has read how it ended
+        rf"rrgtrain: another rank is gone \(rank 3, process \d+ on {host}, (?:killed by SIGKILL, as "
+        r"the kernel does where memory runs out|ended)\) after 2 steps of editgrpo; .* go on with: "
         r"torchrun --nnodes 2 \.\.\. --nproc-per-node 2 -m rrgtrain rl --resume run"
     )
     assert re.fullmatch(wanted, lost[0].last), lost[0].err

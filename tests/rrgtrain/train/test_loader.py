@@ -160,7 +160,7 @@ except module.UserError as error:
 def test_pixels_that_cannot_be_handed_on_are_told_in_one_line() -> None:
     """Fail where the trainer sees it: in the queue's own thread it waits for ever."""
     done = subprocess.run(
-        [sys.executable, "-c", FULL], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", FULL], capture_output=True, text=True, check=False, timeout=500
     )
     (line,) = done.stdout.splitlines()
     assert line.startswith("a process that reads images cannot hand them on ("), done.stderr
