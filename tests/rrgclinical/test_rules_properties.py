@@ -88,7 +88,8 @@ def yardstick() -> float:
 def test_reports_are_read_fast_cold():
     """Best of five, every sentence new to the reader.
 
-    300 reports took 2.3 yardsticks where 4,200 were read in a CPU second.
+    300 reports took 1.7 to 2.4 yardsticks where 3,300 to 4,600 were read in a CPU second: 4 are
+    2,000 a second.
     """
     sentences = [text for text, _ in cases() if len(split_sentences(text)) == 1]
     per_report = 7
@@ -108,4 +109,4 @@ def test_reports_are_read_fast_cold():
         LABELLER.label(reports)
         best = min(best, (time.thread_time() - started) / yardstick())
         assert read_sentence.cache_info().hits == 0
-    assert best <= 5, f"300 reports of {per_report} sentences took {best:.1f} yardsticks"
+    assert best <= 4, f"300 reports of {per_report} sentences took {best:.1f} yardsticks"

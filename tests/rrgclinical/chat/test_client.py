@@ -107,9 +107,10 @@ def test_what_passes_is_tried_again(bad: Reply) -> None:
 def test_a_server_that_hangs_or_drips_is_left(bad: Reply) -> None:
     began = time.monotonic()
     with serving(lambda number, _: bad if number < 1 else Reply()) as server:
-        assert chat(server.url, timeout=0.3, tries=20).ask(plain()) == ["ok"]
-    assert len(server.asked) >= 2, "a busy machine may leave a good answer too"
-    assert 0.25 < time.monotonic() - began < 15.0
+        # long enough for the good answer on a busy machine
+        assert chat(server.url, timeout=1.0).ask(plain()) == ["ok"]
+    assert len(server.asked) == 2
+    assert 0.95 < time.monotonic() - began < 5.0
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
