@@ -89,11 +89,8 @@ def run(options: argparse.Namespace) -> int:
         ranks.go_on_by(lambda: _how_to_go_on(options.verb, out))
         with ranks.propagate_errors():
             require_alike(recipe)
-        if options.verb == "generate":
-            generate(recipe, Wish(options.folder, out, options.study, options.context))
-            return 0
         with ranks.propagate_errors():
-            _run(options.verb, recipe, out, resume=resume is not None)
+            _run(options, recipe, out, resume=resume is not None)
     return 0
 
 
@@ -113,21 +110,26 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
     return recipe
 
 
-def _run(verb: str, recipe: Recipe, out: Path, *, resume: bool) -> None:
+def _run(options: argparse.Namespace, recipe: Recipe, out: Path, *, resume: bool) -> None:
+    verb = options.verb
+    keeps = verb in (*RESUMABLE, "generate", "select")
     try:
         if verb in RESUMABLE:
             {"demo": demo, "sft": sft, "rl": rl}[verb](recipe, out, resume=resume)
+        elif verb == "generate":
+            with ranks.propagate_errors():
+                generate_reports(recipe, Wish(options.folder, out, options.study, options.context))
         else:
             {"eval": evaluation, "data": data, "select": select}[verb](recipe, out)
     except Stopped as stopped:
-        if verb in RESUMABLE:
+        if keeps:
             stopped.args = (f"{stopped}; {_how_to_go_on(verb, out)}",)
         raise
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         line = f"{error.strerror}: make room for {error.filename or out}"
-        if verb not in RESUMABLE:
+        if not keeps:
             raise UserError(f"{line}, and start again with a new --out") from error
         raise Stopped(f"{line}; {_how_to_go_on(verb, out)}") from error
 
@@ -335,21 +337,6 @@ def report(paths: Sequence[Path], out: Path | None = None) -> int:
     print_summary(summary)
     print(f"\nreport: {out}")
     return 0
-
-
-def generate(recipe: Recipe, wish: Wish) -> None:
-    """Write reports of the images below a directory."""
-    try:
-        with ranks.propagate_errors():
-            generate_reports(recipe, wish)
-    except Stopped as stopped:
-        stopped.args = (f"{stopped}; {_how_to_go_on('generate', wish.out)}",)
-        raise
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        line = f"{error.strerror}: make room for {wish.out}, and give the same command again"
-        raise Stopped(line) from error
 
 
 def replay(path: Path) -> int:

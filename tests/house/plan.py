@@ -63,8 +63,8 @@ DOORS = {
     "rrgtrain.log": "logs trackers",
     "rrgtrain.plan": "machine",
     "rrgtrain.policy": (
-        "attention codec forward load lora network policy prompt remembered shared_prefix template "
-        "tiny trainable vision_cache"
+        "attention codec files forward load lora network policy prompt remembered shared_prefix "
+        "template tiny trainable vision_cache"
     ),
     "rrgtrain.report": (
         "compare html names numbers page provenance sample_collector samples scorecard_page "

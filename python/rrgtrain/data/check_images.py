@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rrgtrain.data.image_memory import ImageMemory, Stamp, Verdict, stamp_of
+from rrgtrain.data.file_memory import Stamp, stamp_of
+from rrgtrain.data.image_memory import ImageMemory, Verdict
 from rrgtrain.data.images import ImageFacts, read_with_facts
 from rrgtrain.data.problems import first_of
 from rrgtrain.data.study import Study

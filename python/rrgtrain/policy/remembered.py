@@ -45,7 +45,7 @@ def remember(recipe: Recipe, directory: Path) -> None:
     if values["policy.prompt"] not in PROMPT_STYLES:
         values["policy.prompt"] = str(Path(values["policy.prompt"]).expanduser().resolve())
     # the run's own directory is above that of its checkpoints
-    values[BASE] = _known_base(recipe.policy.path, directory.resolve().parent.parent)
+    values[BASE] = known_base(recipe.policy.path, directory.resolve().parent.parent)
     (directory / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
 
@@ -58,7 +58,7 @@ def base_of(start: str, work: Path) -> str:
     Raises:
         UserError: a checkpoint of the trainer that does not say, as those of before this was kept.
     """
-    base = _known_base(start, work)
+    base = known_base(start, work)
     if base is None:
         raise UserError(
             f"nothing in {start} says what it was trained from; name that checkpoint, as in "
@@ -67,14 +67,15 @@ def base_of(start: str, work: Path) -> str:
     return base
 
 
-def _known_base(start: str, work: Path) -> str | None:
+def known_base(start: str, work: Path = Path()) -> str | None:
+    """Find what `base_of` does, or None; only "tiny" needs `work`."""
     if start == TINY:
         return str((work / INIT).resolve())
     path = Path(start).expanduser()
     if (path / FILE).is_file():
         return _read(path / FILE).get(BASE)
     if (path / "adapter_config.json").is_file():
-        return _known_base(base_of_adapter(start), work)
+        return known_base(base_of_adapter(start), work)
     return str(path.resolve()) if path.is_dir() else start
 
 

@@ -22,14 +22,15 @@ import rrgtrain
 from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.policy.files import start_files
 from rrgtrain.schema import Recipe
-from rrgtrain.state.experiment import MOVABLE, leaves
+from rrgtrain.state.experiment import MOVABLE, digest_of, leaves
 
 _PACKAGES = ("torch", "transformers", "peft", "numpy")
 
 
 def require_alike(recipe: Recipe) -> None:
-    """Raise UserError where ranks have other settings or code.
+    """Raise UserError where ranks have other settings, code or checkpoints to begin from.
 
     All ranks call it at once.
 
@@ -38,10 +39,10 @@ def require_alike(recipe: Recipe) -> None:
     """
     if ranks.size() == 1:
         return
-    settings = {k: _digest(v) for k, v in leaves(asdict(recipe)) if k not in MOVABLE}
-    everyone = ranks.gather((socket.gethostname(), settings, code()))
-    _, first, versions = everyone[0]
-    for rank, (host, own, installed) in enumerate(everyone):
+    settings = {k: digest_of(v) for k, v in leaves(asdict(recipe)) if k not in MOVABLE}
+    everyone = ranks.gather((socket.gethostname(), settings, code(), start_files(recipe)))
+    _, first, versions, files = everyone[0]
+    for rank, (host, own, installed, read) in enumerate(everyone):
         other = [key for key in first | own if first.get(key) != own.get(key)]
         if other:
             raise UserError(
@@ -56,6 +57,13 @@ def require_alike(recipe: Recipe) -> None:
         if differing:
             raise UserError(
                 f"rank {rank} on {host} runs {', '.join(differing)}; install the same on every node"
+            )
+        # a hub name has none, and may be on another node what is a directory here
+        changed = [n for n in sorted(files | read) if files.get(n) != read.get(n)]
+        if files and read and changed:
+            raise UserError(
+                f"rank {rank} on {host} reads other files than rank 0 ({changed[0]}); give every "
+                "node the same checkpoint, or one that all nodes mount"
             )
 
 
@@ -102,7 +110,3 @@ def _studies_digest(studies: list[Study]) -> str:
         row = [study.id, study.report, study.labels, study.expert, images, *context]
         digest.update(json.dumps(row, default=str).encode())
     return digest.hexdigest()
-
-
-def _digest(value: object) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -27,6 +27,7 @@ from rrgtrain.data.images import read_image
 from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.policy.files import file_digest, file_digests
 from rrgtrain.policy.network import ARCHITECTURES, sees_images
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, encode_prompt, refuse_images
@@ -34,7 +35,7 @@ from rrgtrain.policy.remembered import TINY
 from rrgtrain.policy.template import check_prompt
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rollout import SamplingRequest
-from rrgtrain.run.generated import GeneratedFile, describe_images, digest_of
+from rrgtrain.run.generated import GeneratedFile, describe_images
 from rrgtrain.run.preflight import require_sampling
 from rrgtrain.run.session import check_start, load_for, sampler_of
 from rrgtrain.schema import PROMPT_STYLES, Recipe
@@ -159,8 +160,8 @@ def _origin(recipe: Recipe, wish: Wish) -> dict[str, Any]:
         "folder": str(wish.folder.expanduser().resolve()),
         "study": wish.study,
         "policy.prompt": policy.prompt,
-        "prompt_file": "" if policy.prompt in PROMPT_STYLES else _digest(prompt),
-        "context": "" if wish.context is None else _digest(wish.context.expanduser()),
+        "prompt_file": "" if policy.prompt in PROMPT_STYLES else file_digest(prompt),
+        "context": "" if wish.context is None else file_digest(wish.context.expanduser()),
         "policy.dtype": policy.dtype,
         "policy.min_pixels": policy.min_pixels,
         "policy.max_pixels": policy.max_pixels,
@@ -172,15 +173,12 @@ def _origin(recipe: Recipe, wish: Wish) -> dict[str, Any]:
     if draw.temperature:
         settings |= {"generate.top_p": draw.top_p, "seed": recipe.seed}
     local = Path(policy.path).expanduser()
+    files = "".join(f"{name} {digest}\n" for name, digest in file_digests(policy.path).items())
     return {
         "checkpoint": str(local.resolve()) if local.is_dir() else policy.path,
-        "digest": digest_of(policy.path),
+        "digest": hashlib.sha256(files.encode()).hexdigest()[:16] if files else "",
         "settings": settings,
     }
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _errors_of(out: Path) -> Path:

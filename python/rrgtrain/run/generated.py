@@ -18,29 +18,7 @@ from typing import Any
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 
-# Bytes of each file of a checkpoint that its digest reads: files of up to 4 MiB whole.
-BLOCKS, BLOCK = 64, 1 << 16
-WEIGHED = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
 BEGIN = b'{"id": '
-
-
-def digest_of(checkpoint: str) -> str:
-    """Digest the files of a checkpoint directory; "" for a hub name.
-
-    Names, sizes, and 64 blocks along each file: another training moves weights everywhere.
-    """
-    path = Path(checkpoint).expanduser()
-    if not path.is_dir():
-        return ""
-    digest = hashlib.sha256()
-    for file in sorted(f for f in path.iterdir() if f.is_file() and f.suffix in WEIGHED):
-        size = file.stat().st_size
-        digest.update(f"{file.name} {size}\n".encode())
-        with file.open("rb") as stream:
-            for place in range(BLOCKS):
-                stream.seek(size * place // BLOCKS)
-                digest.update(stream.read(BLOCK))
-    return digest.hexdigest()[:16]
 
 
 def describe_images(study: Study, root: Path) -> list[dict[str, Any]]:

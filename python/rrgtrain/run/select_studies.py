@@ -9,6 +9,7 @@ judges the draw; its last row is the share of zero-variance groups that no ranki
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
@@ -24,6 +25,7 @@ from rrgtrain.data.check_images import check_images
 from rrgtrain.data.study import Study
 from rrgtrain.dist import nodes, ranks
 from rrgtrain.errors import UserError
+from rrgtrain.policy.files import start_files
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest
@@ -44,11 +46,13 @@ from rrgtrain.select.statistics import BOUND, print_statistics, table_7
 from rrgtrain.select.subset import Subset
 from rrgtrain.select.training_subset import training_subset
 from rrgtrain.select.weight import draw_by_rank, least_zero_variance
+from rrgtrain.state.experiment import require_same_start
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import in_rounds
+from rrgtrain.util.files import atomic_write
 from rrgtrain.util.progress import Bar, progress
 
-SUBSET, RECORDS = "subset.json", "sampled.jsonl"
+SUBSET, RECORDS, START = "subset.json", "sampled.jsonl", "begun_from.json"
 # The draws of a selection are those of a step that training never comes to.
 STEP = (1 << 32) - 1
 
@@ -57,7 +61,8 @@ def select(recipe: Recipe, out: Path) -> Subset:
     """Draws `select.share` of the training studies and writes out/subset.json.
 
     Started again with the same recipe in the same directory, it goes on where it stopped, to the
-    same result. Raises UserError for bad input, or another recipe's selection in `out`.
+    same result. Raises UserError for bad input, or a selection in `out` of another recipe or
+    checkpoint.
     """
     if recipe.select.method == "diversity" and recipe.policy.path == "tiny":
         raise UserError(
@@ -69,6 +74,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
         run = RunDir(out)
         if ranks.is_main():
             run = RunDir.create(out, resume=_begun(recipe, out))
+            _keep_start(recipe, out / START)
     with run:
         rewards.spending.keep_in(out / SPENT)
         if recipe.select.method == "diversity":
@@ -117,6 +123,15 @@ def _begun(recipe: Recipe, out: Path) -> bool:
             f"settings of {config}"
         )
     return True
+
+
+def _keep_start(recipe: Recipe, path: Path) -> None:
+    """Write what the files of the checkpoint are, or compare: samples are of one policy."""
+    files = start_files(recipe)
+    if path.is_file():
+        require_same_start(json.loads(path.read_text()), files)
+    else:
+        atomic_write(path, json.dumps(files, indent=1) + "\n")
 
 
 def _random(recipe: Recipe, train: Sequence[Study]) -> Subset:

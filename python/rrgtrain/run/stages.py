@@ -18,6 +18,7 @@ from rrgtrain.dist import nodes, ranks, sharding
 from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.log.logs import NoLog, RunLog
+from rrgtrain.policy.files import start_files
 from rrgtrain.policy.trainable import training_only
 from rrgtrain.run.preflight import require_sampling
 from rrgtrain.run.session import SERVED, Session, TrainingPlan, check_start, load_for, open_session
@@ -101,7 +102,7 @@ class Stages:
             if resume and verb is not None:
                 require_verb(run, verb)
                 if ranks.is_main():
-                    require_settled(run, asked)
+                    require_settled(run, asked, start_files(asked))
             session = open_session(
                 recipe,
                 out,
@@ -115,7 +116,7 @@ class Stages:
             checkpointer: NullCheckpointer = NullCheckpointer()
             if verb is not None:
                 checkpointer = Checkpointer(run, session.policy, log, verb, recipe.checkpoint)
-                checkpointer.settings = settled(asked)
+                checkpointer.settings = settled(asked, start_files(asked))
                 checkpointer.grace = recipe.state.grace
                 if resume:
                     where = checkpointer.resume()

@@ -25,8 +25,10 @@ MOVABLE = (
     *("data.root", "data.workers", "data.read_ahead", "data.cache_mib"),
     *("policy.path", "policy.device", "policy.vision_cache_mib"),
 )
-# A checkpoint's entry for what stands in the file that policy.prompt names.
+# A checkpoint's entries for what stands in the file that policy.prompt names, and in those of the
+# checkpoints that the run began from.
 _PROMPT_FILE = "policy.prompt (file)"
+_BEGUN_FROM = "begun from "
 # Mappings whose entries a resume may add or replace.
 _FREE = ("reward.terms", "reward.starts", "reward.options", "log.trackers")
 
@@ -36,30 +38,45 @@ def is_fixed(key: str) -> bool:
     return key.startswith(FIXED) and key not in MOVABLE
 
 
-def settled(recipe: Recipe) -> dict[str, str]:
+def settled(recipe: Recipe, files: Mapping[str, str]) -> dict[str, str]:
     """Map every key of the recipe to a digest of its value.
 
     "" for a key that a resume may change.
 
     Digests and no values: what `${oc.env:KEY}` stands for is not written. A prompt's file has an
-    entry of its own.
+    entry of its own, as have `files`, which are `policy.files.start_files`.
     """
-    digests = {k: _digest(v) if is_fixed(k) else "" for k, v in leaves(asdict(recipe))}
+    digests = {k: digest_of(v) if is_fixed(k) else "" for k, v in leaves(asdict(recipe))}
     prompt = Path(recipe.policy.prompt).expanduser()
     if recipe.policy.prompt not in PROMPT_STYLES and prompt.is_file():
         digests[_PROMPT_FILE] = hashlib.sha256(prompt.read_bytes()).hexdigest()[:16]
-    return digests
+    return digests | {_BEGUN_FROM + name: digest for name, digest in files.items()}
 
 
-def require_settled(run: RunDir, recipe: Recipe) -> None:
+def require_same_start(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise UserError where files that a run began from are gone or have other content.
+
+    Both are of `policy.files.start_files`; a hub name, which has none, passes.
+    """
+    told = {name.partition(":")[0] for name in now}
+    for name, digest in before.items():
+        if name.partition(":")[0] in told and now.get(name) != digest:
+            raise UserError(
+                f"{name} is not the file that the run began from; put it back, or start a new run"
+            )
+
+
+def require_settled(run: RunDir, recipe: Recipe, files: Mapping[str, str]) -> None:
     """Raise UserError where config.yaml is not what the newest checkpoint was written with.
 
     A setting is missing in it, as in a file that was cut short, or a fixed one has another value in
-    `recipe`, which was read from it, or the prompt's file has changed. Checkpoints of earlier
-    versions say nothing of it.
+    `recipe`, which was read from it, or the prompt's file or one of `files`, which the run began
+    from, has changed. Checkpoints of earlier versions say nothing of it.
     """
-    begun = CheckpointStore(run.resume, 1).about().get("settings", {})
-    now = settled(recipe)
+    begun = dict(CheckpointStore(run.resume, 1).about().get("settings", {}))
+    start = {key: begun.pop(key) for key in list(begun) if key.startswith(_BEGUN_FROM)}
+    require_same_start({k.removeprefix(_BEGUN_FROM): v for k, v in start.items()}, files)
+    now = settled(recipe, files)
     written = {key for key, _ in leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
     told = "put it back as the run wrote it, or start a new run (settings go behind --resume)"
     for key, digest in begun.items():
@@ -85,5 +102,6 @@ def leaves(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{name}", value
 
 
-def _digest(value: Any) -> str:
+def digest_of(value: Any) -> str:
+    """Digest a setting's value."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

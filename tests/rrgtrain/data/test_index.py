@@ -155,7 +155,7 @@ def test_two_runs_at_once_read_the_same(tmp_path: Path, cache: Path) -> None:
         pairs = list(zip(one, two, strict=True))
     assert all(first == second for first, second in pairs)
     with sqlite3.connect(next(cache.iterdir())) as table:
-        assert table.execute("SELECT count(*) FROM texts").fetchone() == (40,)
+        assert table.execute("SELECT count(*) FROM files").fetchone() == (40,)
 
 
 @pytest.mark.slow

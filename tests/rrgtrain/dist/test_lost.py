@@ -81,15 +81,24 @@ def gathered(monkeypatch: pytest.MonkeyPatch, *values: object) -> None:
 
 def test_other_code_or_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     own = studies(3)
-    settings = {k: alike._digest(v) for k, v in alike.leaves(alike.asdict(recipe()))}
+    settings = {k: alike.digest_of(v) for k, v in alike.leaves(alike.asdict(recipe()))}
     settings = {k: v for k, v in settings.items() if k not in alike.MOVABLE}
-    gathered(monkeypatch, ("there", settings, {**alike.code(), "torch": "2.0.0"}))
+    gathered(monkeypatch, ("there", settings, {**alike.code(), "torch": "2.0.0"}, {}))
     with pytest.raises(UserError, match=r"rank 1 on there runs torch 2\.0\.0 \(rank 0: "):
         alike.require_alike(recipe())
-    gathered(monkeypatch, ("there", settings, alike.code()))
+    gathered(monkeypatch, ("there", settings, alike.code(), {}))
     alike.require_alike(recipe("data.root=elsewhere"))
     with pytest.raises(UserError, match="was started with another rl.group than rank 0"):
         alike.require_alike(recipe("rl.group=2"))
+    files = {"policy.path: config.json": "1", "policy.path: model.safetensors": "2"}
+    monkeypatch.setattr(alike, "start_files", lambda recipe: files)
+    for there in (files, {}):  # the same, or the name of a hub
+        gathered(monkeypatch, ("there", settings, alike.code(), there))
+        alike.require_alike(recipe())
+    for there in ({**files, "policy.path: model.safetensors": "3"}, dict([*files.items()][:1])):
+        gathered(monkeypatch, ("there", settings, alike.code(), there))
+        with pytest.raises(UserError, match=r"other files than rank 0 \(policy.path: model.safe"):
+            alike.require_alike(recipe())
 
     def read(rows: list[Study]) -> dict[str, tuple[int, str]]:
         return {"train": (len(rows), alike._studies_digest(rows))}

@@ -323,6 +323,23 @@ def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path, tmp_p
     assert labels == ["sft-2", "sft-5", "sft", "evaluate.SFT"]
 
 
+def test_a_resume_from_exchanged_weights_is_refused(tmp_path: Path) -> None:
+    """`--from runs/sft`, and that run goes on training: the reference would be another."""
+    words = started()
+    start = shutil.copytree(words[words.index("--from") + 1], tmp_path / "start")
+    words[words.index("--from") + 1] = str(start)
+    assert command(*words, cwd=tmp_path, at=At(f"{RL}:sample_groups", 2)).status == 75
+    whole = (start / "model.safetensors").read_bytes()
+    (start / "model.safetensors").write_bytes(whole[:-4] + bytes(4))
+    done = command(*GO_ON, cwd=tmp_path)
+    assert done.status == 2 and len(done.err.splitlines()) == 1
+    assert "policy.path: model.safetensors is not the file that the run began from" in done.last
+    # moved, and as it was
+    (start / "model.safetensors").write_bytes(whole)
+    start.rename(tmp_path / "moved")
+    assert command(*GO_ON, f"policy.path={tmp_path / 'moved'}", cwd=tmp_path).status == 0
+
+
 def test_a_resume_on_other_data_gives_no_report_another_study(tmp_path: Path) -> None:
     root = Path(shutil.copytree(phantoms(), tmp_path / "data"))
     words = ["demo", "--out", "run", *TINY_RUN, "data.source=iu_xray", f"data.root={root}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from rrgtrain.select.records import Record, Records
 from rrgtrain.select.statistics import BOUND, reward_statistics, table_7
 from rrgtrain.select.subset import Subset
 from tests.rrgtrain.common import OF_PHANTOM, phantoms, recipe
-from tests.rrgtrain.policy.common import tiny_directory
+from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 
 
 @pytest.fixture(autouse=True)
@@ -64,6 +65,20 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(
     assert len(calls) == sampled, "nothing is sampled twice"
     with pytest.raises(UserError, match="holds another selection or run; name another directory"):
         select(settings("select.share=0.25"), tmp_path / "broken")
+
+
+def test_samples_of_other_weights_are_not_gone_on_from(tmp_path: Path) -> None:
+    start = Path(shutil.copytree(tiny_directory(), tmp_path / "start"))
+    own = settings(f"policy.path={start}")
+    select(own, tmp_path / "out")
+    (tmp_path / "out" / SUBSET).unlink()
+    kept = (tmp_path / "out" / RECORDS).read_bytes()
+    policy = tiny_policy()
+    policy.model.get_input_embeddings().weight.data[0] += 1e-3
+    policy.save(start)
+    with pytest.raises(UserError, match=r"^policy.path: \S+ is not the file that the run began"):
+        select(own, tmp_path / "out")
+    assert (tmp_path / "out" / RECORDS).read_bytes() == kept
 
 
 def length(batch: RewardBatch) -> np.ndarray:

@@ -14,12 +14,13 @@ from rrgtrain.state.rundir import RunDir
 from tests.rrgtrain.state.saving import SavingStore
 
 RECIPE = load_config(Recipe, "dr_grpo", ["data.root=here", "policy.prompt=${oc.env:HOW,short}"])
+FILES = {"policy.path: model.safetensors": "1", "rl.reference: config.json": "2"}
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDir:
     dump_config(RECIPE, tmp_path / "config.yaml")
-    about = {"settings": settled(RECIPE)}
+    about = {"settings": settled(RECIPE, FILES)}
     SavingStore(tmp_path / "resume", 1).save("rl-1", {}, about)
     return RunDir(tmp_path)
 
@@ -29,12 +30,12 @@ def read(run: RunDir, *overrides: str) -> Recipe:
 
 
 def test_what_may_move_or_change_is_believed(run: RunDir) -> None:
-    require_settled(run, read(run))
+    require_settled(run, read(run), FILES)
     moved = ["data.root=there", "policy.device=cpu", "rl.lr=0.5", "reward.terms.words=1"]
     again = read(run, *moved)
-    require_settled(run, again)
+    require_settled(run, again, FILES)
     dump_config(again, run.config)
-    require_settled(run, read(run))
+    require_settled(run, read(run), FILES)
 
 
 def test_a_file_cut_short_is_refused(run: RunDir) -> None:
@@ -44,7 +45,7 @@ def test_a_file_cut_short_is_refused(run: RunDir) -> None:
         run.config.write_text(whole[: end + 1])
         told = r"config.yaml( lacks [\w.]+: it was cut short|:\d+: [\w.]+ is (a section, not|null))"
         with pytest.raises(UserError, match=told):
-            require_settled(run, read(run))
+            require_settled(run, read(run), FILES)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,19 @@ def test_another_experiment_is_refused(run: RunDir, before: str, after: str, key
     assert before in text
     run.config.write_text(text.replace(before, after))
     with pytest.raises(UserError, match=f"config.yaml has another {key} than the run's checkpoint"):
-        require_settled(run, read(run))
+        require_settled(run, read(run), FILES)
+
+
+def test_weights_that_were_exchanged_are_refused(run: RunDir) -> None:
+    for changed in ("policy.path: model.safetensors", "rl.reference: config.json"):
+        with pytest.raises(UserError, match=f"^{changed} is not the file that the run began from"):
+            require_settled(run, read(run), {**FILES, changed: "3"})
+    renamed = {"policy.path: model-1-of-2.safetensors": "1", "rl.reference: config.json": "2"}
+    with pytest.raises(UserError, match="^policy.path: model.safetensors is not the file"):
+        require_settled(run, read(run), renamed)
+    # more files than before, and a hub name, which has none
+    require_settled(run, read(run), {**FILES, "policy.path: notes.txt": "3"})
+    require_settled(run, read(run), {"rl.reference: config.json": "2"})
 
 
 def test_another_environment_makes_another_experiment(
@@ -70,7 +83,7 @@ def test_another_environment_makes_another_experiment(
 ) -> None:
     monkeypatch.setenv("HOW", "think")
     with pytest.raises(UserError, match="another policy.prompt"):
-        require_settled(run, read(run))
+        require_settled(run, read(run), FILES)
 
 
 def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> None:
@@ -78,21 +91,21 @@ def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> No
     prompt.write_text("Describe the {current}.")
     recipe = load_config(Recipe, "dr_grpo", [f"policy.prompt={prompt}"])
     dump_config(recipe, tmp_path / "config.yaml")
-    SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"settings": settled(recipe)})
+    SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"settings": settled(recipe, {})})
     run = RunDir(tmp_path)
-    require_settled(run, read(run))
+    require_settled(run, read(run), FILES)
     prompt.write_text("Describe the {current}!")
     with pytest.raises(UserError, match=r"mine.txt \(policy.prompt\) is not the file") as told:
-        require_settled(run, read(run))
+        require_settled(run, read(run), FILES)
     assert "\n" not in str(told.value)
     # that it is gone is told by whoever reads it
     prompt.unlink()
-    require_settled(run, read(run))
+    require_settled(run, read(run), FILES)
 
 
 def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:
     dump_config(RECIPE, tmp_path / "config.yaml")
-    require_settled(RunDir(tmp_path), RECIPE)
+    require_settled(RunDir(tmp_path), RECIPE, FILES)
     SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"verb": "rl"})
     (tmp_path / "config.yaml").write_text("seed: 7\n")
-    require_settled(RunDir(tmp_path), RECIPE)
+    require_settled(RunDir(tmp_path), RECIPE, FILES)

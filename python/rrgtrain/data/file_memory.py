@@ -1,0 +1,129 @@
+"""Remembers what was found in hundreds of thousands of files."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+import sqlite3
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+Stamp = tuple[int, int]
+"""Size of a file and its time of change in ns."""
+MISSING: Stamp = (-1, -1)
+
+# SQLite takes up to 999 parameters in a statement.
+_AT_ONCE = 900
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS files "
+    "(path TEXT PRIMARY KEY, size INT, time INT, rules TEXT, value TEXT) WITHOUT ROWID"
+)
+
+
+class FileMemory:
+    """Keep a text for each file while size and time of change stay.
+
+    They lie in `$XDG_CACHE_HOME/rrgtrain` (`~/.cache/rrgtrain`), a SQLite file for each kind and
+    root. A damaged one is warned of and begun anew; of one that cannot be used one warning ends in
+    `without`, and nothing is remembered.
+
+    Args:
+        kind: of the texts; part of the file's name.
+        root: directory of the data set, or its table, which stands for the directory.
+        version: names the rules by which texts are made; those by other rules are forgotten.
+        without: says what is done without a memory.
+    """
+
+    def __init__(self, kind: str, root: Path, version: str, without: str) -> None:
+        root = root.parent if root.is_file() else root
+        self.root = Path(os.path.abspath(root))
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+        self.path = cache / "rrgtrain" / f"{kind}-{name}.sqlite"
+        self._rules = hashlib.sha256(version.encode()).hexdigest()[:8]
+        self._without, self._works = without, True
+
+    def known(self, paths: Iterable[Path]) -> dict[Path, tuple[Stamp, str]]:
+        """Return what is remembered of `paths`: stamps of that time, and texts."""
+        by_key = {self._key(path): path for path in paths}
+
+        def read(table: sqlite3.Connection) -> dict[Path, tuple[Stamp, str]]:
+            found, keys = {}, iter(by_key)
+            while some := list(itertools.islice(keys, _AT_ONCE)):
+                marks = ",".join("?" * len(some))
+                for key, size, time, text in self._rows(table, f"path IN ({marks})", some):
+                    found[by_key[key]] = ((size, time), text)
+            return found
+
+        return self._use(read, {}) if self.path.is_file() else {}
+
+    def matching(self, pattern: str) -> list[tuple[Path, Stamp, str]]:
+        """Return the files, by absolute paths, whose text is LIKE `pattern`."""
+
+        def read(table: sqlite3.Connection) -> list[tuple[Path, Stamp, str]]:
+            rows = self._rows(table, "value LIKE ?", [pattern])
+            return [(self.root / key, (size, time), text) for key, size, time, text in rows]
+
+        return self._use(read, []) if self.path.is_file() else []
+
+    def keep(self, found: Iterable[tuple[Path, Stamp, str]]) -> None:
+        """Remember texts of files, with the stamps that these had before they were read."""
+        rows = [(self._key(path), *stamp, self._rules, text) for path, stamp, text in found]
+
+        def write(table: sqlite3.Connection) -> None:
+            table.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?, ?)", rows)
+
+        if rows:
+            self._use(write, None)
+
+    def _rows(self, table: sqlite3.Connection, where: str, values: Sequence[str]) -> Any:
+        query = f"SELECT path, size, time, value FROM files WHERE rules = ? AND {where}"
+        return table.execute(query, [self._rules, *values])
+
+    def _use(self, use: Callable[[sqlite3.Connection], T], nothing: T) -> T:
+        if not self._works:
+            return nothing
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                return self._opened(use)
+            except sqlite3.OperationalError:
+                raise  # in use, or not writable: it may be whole
+            except sqlite3.DatabaseError as error:
+                warnings.warn(f"{self.path} is damaged ({error}) and begun anew", stacklevel=4)
+                self.path.unlink(missing_ok=True)
+                # SQLite would play a journal left behind into the next file of that name
+                self.path.with_name(f"{self.path.name}-journal").unlink(missing_ok=True)
+                return self._opened(use)
+        except (OSError, sqlite3.Error) as error:
+            self._works = False
+            reason = getattr(error, "strerror", None) or error
+            warnings.warn(f"{self.path} cannot be used ({reason}); {self._without}", stacklevel=4)
+            return nothing
+
+    def _opened(self, use: Callable[[sqlite3.Connection], T]) -> T:
+        with closing(sqlite3.connect(self.path, timeout=30)) as table, table:
+            # what is lost with the power is read again
+            table.execute("PRAGMA synchronous = OFF")
+            table.execute(_TABLE)
+            return use(table)
+
+    def _key(self, path: Path) -> str:
+        whole, above = str(path), f"{self.root}{os.sep}"
+        whole = whole if whole.startswith(above) else os.path.abspath(whole)
+        return whole.removeprefix(above)
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Return size and time of change of a file; MISSING where there is none."""
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return MISSING
+    return state.st_size, state.st_mtime_ns

@@ -1,0 +1,60 @@
+"""Digest the files of a checkpoint, to tell whether they are those of before."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from rrgtrain.policy.load import base_of_adapter
+from rrgtrain.policy.remembered import FILE, TINY, known_base
+from rrgtrain.policy.whole import fetch
+from rrgtrain.schema import Recipe
+
+# Another training moves weights everywhere: it shows in blocks along a file.
+_BLOCKS, _BLOCK = 64, 1 << 16
+_READ = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
+
+
+def start_files(recipe: Recipe) -> dict[str, str]:
+    """Map the files that a run begins from to digests.
+
+    They are those of policy.path and rl.reference; a key is "policy.path: model.safetensors". Hub
+    names, and a tiny policy, which lies in its run, have none.
+    """
+    start, reference = recipe.policy.path, recipe.rl.reference
+    found = {} if start == TINY else {"policy.path": file_digests(start)}
+    if reference == "base":
+        reference = (known_base(start) if start != TINY else None) or "start"
+    if reference != "start":
+        found["rl.reference"] = file_digests(reference)
+    return {f"{key}: {name}": d for key, files in found.items() for name, d in files.items()}
+
+
+def file_digests(checkpoint: str) -> dict[str, str]:
+    """Map the files of a checkpoint directory to digests; empty for a hub name.
+
+    Of an adapter, the files of its base too.
+
+    Raises:
+        UserError: an adapter that names no base.
+    """
+    path = Path(checkpoint).expanduser()
+    if not path.is_dir():
+        return {}
+    files = [f for f in sorted(path.iterdir()) if f.suffix in _READ and f.name != FILE]
+    digests = fetch(checkpoint, lambda: {f.name: file_digest(f) for f in files if f.is_file()})
+    if (path / "adapter_config.json").is_file():
+        base = file_digests(base_of_adapter(str(path)))
+        digests |= {f"{name} of its base": digest for name, digest in base.items()}
+    return digests
+
+
+def file_digest(file: Path) -> str:
+    """Digest a file's size and 64 blocks, of up to 4 MiB all."""
+    size = file.stat().st_size
+    digest = hashlib.sha256(f"{size}\n".encode())
+    with file.open("rb") as stream:
+        for place in range(_BLOCKS):
+            stream.seek(size * place // _BLOCKS)
+            digest.update(stream.read(_BLOCK))
+    return digest.hexdigest()[:16]
