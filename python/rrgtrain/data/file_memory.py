@@ -41,10 +41,9 @@ class FileMemory:
     """
 
     def __init__(self, kind: str, root: Path, version: str, without: str) -> None:
-        root = root.parent if root.is_file() else root
-        self.root = Path(os.path.abspath(root))
+        self.root = Path(os.path.abspath(root.parent if root.is_file() else root))
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        name = hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:16]
+        name = hashlib.sha256(str(self.root.resolve()).encode()).hexdigest()[:16]
         self.path = cache / "rrgtrain" / f"{kind}-{name}.sqlite"
         self._rules = hashlib.sha256(version.encode()).hexdigest()[:8]
         self._without, self._works = without, True

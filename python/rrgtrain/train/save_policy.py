@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
 
 from rrgtrain.dist import ranks
@@ -17,10 +18,8 @@ from rrgtrain.util.files import atomic_directory
 def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:
     """Write the policy as a checkpoint directory, whole or not at all.
 
-    It also holds what `recipe` trained it for.
-
-    Rank 0 writes it. It holds the masters, in fp32: a training that starts from it starts where
-    this one has ended.
+    Rank 0 writes it, with what `recipe` trained it for. It holds the masters, in fp32: a training
+    that starts from it starts where this one has ended.
     """
     weights = full_state_dict(_weights(policy)) if is_sharded(policy) else None
     if ranks.is_main():
@@ -31,7 +30,11 @@ def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:
 
 
 def _weights(policy: Policy) -> dict[str, Tensor]:
-    """The sharded model's state; unlike in `state_dict`, a tied weight is one tensor."""
+    """The sharded model's state that is written; a tied weight is one tensor."""
     found: dict[str, Tensor] = dict(policy.model.named_parameters(remove_duplicate=False))
     found.update(policy.model.named_buffers(remove_duplicate=False))
-    return {name: found[name] for name in policy.model.state_dict()}
+    state = {name: found[name] for name in policy.model.state_dict()}
+    if isinstance(policy.model, PeftModel):  # without its base, which rank 0 might not hold
+        own = {id(w) for w in get_peft_model_state_dict(policy.model, state).values()}
+        state = {name: weight for name, weight in state.items() if id(weight) in own}
+    return state

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
@@ -205,6 +206,33 @@ def test_a_checkpoint_holds_the_masters(tmp_path: Path) -> None:
     for name, value in whole(policy).items():
         assert torch.equal(kept[name], value) and kept[name].dtype == torch.float32, name
     assert any(not torch.equal(v, v.to(BF16).float()) for v in kept.values())
+
+
+def test_of_an_adapter_no_rank_gathers_the_base(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tiny_policy(dtype=BF16)
+    add_lora(policy, LoraSettings(rank=2), seed=0)
+    sharding.setup("none", policy)
+    assert sharding.is_sharded(policy)
+    backward(policy)
+    apply_step(
+        adamw(policy.model, 1e-2, 0.01), clip_gradients(policy.model.parameters(), 1.0), 1e-2
+    )
+    module = importlib.import_module("rrgtrain.train.save_policy")
+    real, gathered = sharding.full_state_dict, []
+
+    def gather(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        gathered.extend(state)
+        return real(state)
+
+    monkeypatch.setattr(module, "full_state_dict", gather)
+    save_policy(policy, tmp_path / "kept", recipe())
+    adapter = {n: w for n, w in whole(policy).items() if ".lora_" in n}
+    assert set(gathered) == set(adapter) != set(whole(policy))
+    kept = dict(load_policy(tmp_path / "kept", dtype=BF16, masters=True).model.named_parameters())
+    for name, value in adapter.items():
+        assert torch.equal(kept[name], value), name
 
 
 def test_state_of_before_goes_on_in_masters(tmp_path: Path) -> None:
