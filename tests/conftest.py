@@ -27,6 +27,13 @@ def _global_state_stays() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_process_group_stays() -> Iterator[None]:
+    """Fails the last test of a module that leaves a process group to those of the next one."""
+    yield
+    assert not torch.distributed.is_initialized(), "the module leaves a process group open"
+
+
 # As the command line sets it; in a test that calls it, a change of the environment.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 

@@ -12,6 +12,7 @@ import pytest
 from torch._library.custom_ops import OPDEFS
 
 from rrgkern.dispatch import interpreting, served_by
+from rrgtrain.dist import ranks
 
 
 @pytest.fixture(autouse=True)
@@ -21,3 +22,10 @@ def _references_in_place_of_the_interpreter() -> Iterator[None]:
             if name.startswith("rrgkern::") and served_by(name, "cpu").startswith("triton"):
                 stack.enter_context(op.set_kernel_enabled("cpu", False))
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _leaves_its_world() -> Iterator[None]:
+    """Closes the process group of one that masters of another dtype open."""
+    yield
+    ranks.close()

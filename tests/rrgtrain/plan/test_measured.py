@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.algorithms.base import loss_of
-from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist import sharding
 from rrgtrain.plan import (
     Mode,
     Packed,
@@ -102,12 +101,6 @@ class Measured:
     update_flops: int
     rollout_flops: int
     packed: Packed
-
-
-@pytest.fixture(autouse=True, scope="module")
-def leaves_its_world() -> Iterator[None]:
-    yield
-    ranks.close()
 
 
 class Nowhere:

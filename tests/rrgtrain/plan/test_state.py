@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import pytest
 import torch
 
 from rrgtrain.algorithms.base import loss_of
-from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist import sharding
 from rrgtrain.plan import StateBytes, Weight, state_bytes
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
@@ -17,12 +16,6 @@ from rrgtrain.schema import LoraSettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from tests.rrgtrain.common import accumulate, groups_of, recipe
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
-
-
-@pytest.fixture(autouse=True, scope="module")
-def leaves_its_world() -> Iterator[None]:
-    yield
-    ranks.close()
 
 
 def state_of(policy: Policy, ranks: int = 1, optimizer: str = "adamw") -> StateBytes:

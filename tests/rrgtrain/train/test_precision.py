@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
-from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist import sharding
 from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
@@ -43,12 +42,6 @@ from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
 
 BF16 = torch.bfloat16
 SAMPLED = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]))
-
-
-@pytest.fixture(autouse=True, scope="module")
-def leaves_its_world() -> Iterator[None]:
-    yield
-    ranks.close()
 
 
 def with_masters(**options: Any) -> Policy:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.dist import ranks, sharding
+from rrgtrain.dist import sharding
 from rrgtrain.log.logs import read_metrics
 from rrgtrain.policy.policy import Policy
 from rrgtrain.recipe_files import recipe_names
@@ -28,12 +27,6 @@ Setting = tuple[str, bool, float, float, tuple[float, float], float]
 
 SAMPLED = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]))
 PAPERS = [name for name in recipe_names() if name.startswith("paper/")]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def leaves_its_world() -> Iterator[None]:
-    yield
-    ranks.close()
 
 
 @lru_cache(maxsize=1)
