@@ -232,7 +232,7 @@ def evaluation(recipe: Recipe, out: Path) -> None:
     """Generate reports with a checkpoint and score them."""
     began = time.perf_counter()
     with Stages.open(recipe, out) as stages:
-        name = Path(recipe.policy.path).name
+        name = Path(os.path.abspath(recipe.policy.path)).name
         if ranks.is_main():
             judge = Judge(recipe, stages.session.rewards)
         written = stages.evaluate(name)

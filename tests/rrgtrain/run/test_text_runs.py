@@ -59,7 +59,9 @@ def test_an_adapter_is_trained_from_a_checkpoint_and_judged(demo: Path, tmp_path
     assert [r["kl"] for r in rows(tmp_path / "rl") if r["phase"] == "editgrpo"][1] > 0
     trained = tmp_path / "rl" / "checkpoints" / "editgrpo"
     assert (trained / "adapter_config.json").is_file()
-    done = command("eval", "--from", str(trained), "--out", "eval", *DATA, *TEXT, cwd=tmp_path)
+    out = str(tmp_path / "eval")
+    # by any name, the system is called as the directory
+    done = command("eval", "--from", ".", "--out", out, *DATA, *TEXT, cwd=trained)
     assert done.status == 0, done.err
     judged = [json.loads((tmp_path / n / "summary.json").read_text()) for n in ("rl", "eval")]
     after, again = judged[0]["systems"]["EditGRPO"], judged[1]["systems"]["editgrpo"]
