@@ -11,7 +11,7 @@ The headings are those that MIT-LCP/mimic-cxr lists in txt/section_parser.py. Th
 2. A heading that names views ("CHEST, TWO VIEWS:") stands for FINDINGS in a report that has none;
    within findings or impression it cuts nothing.
 3. A line of underscores, FINAL REPORT and FINAL ADDENDUM begin anew. All of a final addendum is
-   addendum. Addenda, wet reads, notifications and recommendations are no part of a report.
+   addendum. Addenda, wet and provisional reads, notifications and recommendations are no part.
 4. Several sections of one name are joined in their order, one that says the same left out.
    FINDINGS AND IMPRESSION is both; FINDINGS or IMPRESSION and another name is the first two's.
 5. Without findings, the paragraphs after the first of the last section before the impression
@@ -33,7 +33,7 @@ from functools import lru_cache
 # names stand before those of what is dropped or goes into the prompt.
 NAMES: tuple[tuple[str, str], ...] = (
     ("addendum", r"ADDENDUM"),
-    ("wet read", r"WET ?READ"),
+    ("wet read", r"WET ?READ|PROVISIONAL|PFI"),
     ("notification", r"NOTIFICATION"),
     (
         "findings and impression",

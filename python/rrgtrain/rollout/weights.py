@@ -89,13 +89,14 @@ class Outbox:
     @torch.no_grad()
     def lora(self, policy: Policy) -> dict[str, Tensor]:
         """Return the adapter by its names in a file of peft's, in `policy.dtype`; all ranks."""
-        found = {}
+        # the reference's adapter may lie beside it
+        found, own = {}, f".{policy.model.active_adapter}."
         for names in sharding.gather_in_turn(policy):
             parameters = dict(policy.model.named_parameters())
-            for name in sorted(n for n in names if ".lora_" in n):
+            for name in sorted(n for n in names if ".lora_" in n and own in n):
                 # a copy, since what was gathered goes with its turn
                 value = parameters[name].detach().to(policy.dtype, copy=True)
-                found[name.replace(".default.", ".")] = value
+                found[name.replace(own, ".")] = value
         for name, tensor in found.items():
             self.digest.add(name, tensor)
         self.digest.add("adapter_config", adapter_bytes(adapter_config(policy)))

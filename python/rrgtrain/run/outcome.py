@@ -105,6 +105,12 @@ def finish(
         },
         notes=[
             *_notes(stages, next(iter(evaluations.values()))[0]),
+            *(
+                f"{cut} of {name}'s reports were cut at eval.max_new_tokens="
+                f"{recipe.eval.max_new_tokens}."
+                for name, (evaluation, _) in evaluations.items()
+                if (cut := sum(evaluation.cut))
+            ),
             *_other_truths(evaluations),
             *(rewards.spending.notes() if rewards else []),
         ],

@@ -73,8 +73,9 @@ def select(recipe: Recipe, out: Path) -> Subset:
     with ranks.main_first():
         run = RunDir(out)
         if ranks.is_main():
-            run = RunDir.create(out, resume=_begun(recipe, out))
-            _keep_start(recipe, out / START)
+            begun = _begun(recipe, out)
+            run = RunDir.create(out, resume=begun)
+            _keep_start(recipe, out / START, begun=begun)
     with run:
         rewards.spending.keep_in(out / SPENT)
         if recipe.select.method == "diversity":
@@ -125,10 +126,10 @@ def _begun(recipe: Recipe, out: Path) -> bool:
     return True
 
 
-def _keep_start(recipe: Recipe, path: Path) -> None:
+def _keep_start(recipe: Recipe, path: Path, *, begun: bool) -> None:
     """Write what the files of the checkpoint are, or compare: samples are of one policy."""
     files = start_files(recipe)
-    if path.is_file():
+    if begun and path.is_file():
         require_same_start(json.loads(path.read_text()), files)
     else:
         atomic_write(path, json.dumps(files, indent=1) + "\n")

@@ -75,7 +75,7 @@ class Session:
 
     def evaluate(self, studies: list[Study], *, description: str | None = None) -> Evaluation:
         settings = self.recipe.eval
-        reports = write_reports(
+        reports, finished = write_reports(
             self.policy,
             self.prompts,
             studies,
@@ -83,7 +83,8 @@ class Session:
             sampler=self.sampler,
             description=description,
         )
-        return evaluate(reports, studies, self.rewards, settings)
+        evaluation = evaluate(reports, studies, self.rewards, settings)
+        return replace(evaluation, cut=[not whole for whole in finished])
 
     def split(self, name: str) -> list[Study]:
         return split_of(self.studies, name)

@@ -6,7 +6,13 @@ uninterrupted one would have seen.
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+
 import numpy as np
+
+from rrgtrain.data.study import Study
+from rrgtrain.state.experiment import digest_of
 
 
 def batch_indices(count: int, batch: int, step: int, seed: int) -> list[int]:
@@ -18,3 +24,15 @@ def batch_indices(count: int, batch: int, step: int, seed: int) -> list[int]:
         order = np.random.default_rng((seed, epoch)).permutation(count)
         chosen.extend(int(i) for i in order[offset : offset + batch - len(chosen)])
     return chosen
+
+
+def order_of(studies: Sequence[Study], before: str | None = None) -> str:
+    """Digest which studies there are; warn where it is not that of `before` a resume."""
+    now = digest_of([study.id for study in studies])
+    if before not in (None, now):
+        warnings.warn(
+            "the training studies are not those of before the resume: of this epoch, some come "
+            "again and some are left out",
+            stacklevel=2,
+        )
+    return now

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import math
+import operator
 import warnings
 from typing import Any
 
 from rrgtrain.dist.sharding import load_weights
 from rrgtrain.policy.policy import Policy
-from rrgtrain.schema import SftSettings
+from rrgtrain.schema import Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
+
+Judged = dict[str, Any]
+"""What the value of a validation depends on: settings and their values, see `judged_by`."""
+BY = "eval.best_by"
+_JUDGED = "eval.limit eval.max_new_tokens eval.truth reward.labeller reward.against reward.blocks"
+_OF_A_REWARD = (
+    "reward.terms reward.extractor reward.margin reward.neg_weight reward.both_blank "
+    "reward.fact_beta reward.radgraph_level reward.radgraph_case reward.rate_affinity"
+)
 
 
 class Best:
-    """The validation that is best by the metric `by`; `restore` puts back its weights.
+    """The validation that is best by `judged`, see `judged_by`; `restore` puts back its weights.
 
     They are in a checkpoint that stays as long as they are wanted. Outside a run directory, and
     where a checkpoint of format 1 held them, they are copies in memory.
     """
 
-    def __init__(self, policy: Policy, by: str, checkpointer: NullCheckpointer) -> None:
-        self.policy, self.by, self._checkpointer = policy, by, checkpointer
+    def __init__(self, policy: Policy, judged: Judged, checkpointer: NullCheckpointer) -> None:
+        self.policy, self._checkpointer = policy, checkpointer
+        self.judged = json.loads(json.dumps(judged))
         self.value, self.step = -math.inf, 0
         self._copies: dict[int, Weights] = {}
 
@@ -32,30 +44,34 @@ class Best:
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; the tensors are not copied, since they never change."""
-        values = {"by": self.by, "value": self.value, "step": self.step}
+        values = {"by": json.dumps(self.judged), "value": self.value, "step": self.step}
         return {**values, "copies": dict(self._copies)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Puts back what `state_dict` gave.
 
-        Values of another metric are not comparable: `value` is then minus infinity, with a warning,
-        and the kept weights stay until the next validation.
+        Values of another metric, or of other reports or terms, are not comparable: `value` is then
+        minus infinity, with a warning, and the kept weights stay until the next validation.
         """
-        # Checkpoints of before eval.best_by chose by micro-F1 and say so by the name of the value.
+        # Checkpoints of before eval.best_by chose by micro-F1 and say so by the name of the value;
+        # later ones said the metric alone.
         by = state.get("by", "micro_f1")
+        before = json.loads(by) if by.startswith("{") else {BY: by}
+        changed = [k for k, v in before.items() if self.judged.get(k) != v]
         self.value = state["value"] if "value" in state else state["f1"]
         self.step = state["step"]
         copies = state["copies"] if "copies" in state else {self.step: state["kept"]}
         self._copies = dict(copies)
         self._require(self.step)
-        if by != self.by:
+        if changed:
             self.value = -math.inf
-            if self.step:
-                warnings.warn(
-                    f"the checkpoint chose its best weights by {by}; from the next validation on "
-                    f"eval.best_by={self.by} chooses",
-                    stacklevel=2,
-                )
+        if changed and self.step:
+            told = ", ".join(f"{k}={before[k]} (now {self.judged.get(k)})" for k in changed)
+            warnings.warn(
+                f"the checkpoint chose its best weights by validations with {told}; they are "
+                "chosen anew from the next validation on",
+                stacklevel=2,
+            )
 
     def restore(self) -> None:
         """Put the chosen weights into the policy; nothing where there was no validation."""
@@ -90,9 +106,9 @@ class BeforeConvergence(Best):
     """
 
     def __init__(
-        self, policy: Policy, by: str, checkpointer: NullCheckpointer, min_delta: float
+        self, policy: Policy, judged: Judged, checkpointer: NullCheckpointer, min_delta: float
     ) -> None:
-        super().__init__(policy, by, checkpointer)
+        super().__init__(policy, judged, checkpointer)
         self._min_delta, self._plateau = min_delta, -math.inf
         self._last: tuple[int, float] | None = None
 
@@ -127,10 +143,16 @@ class BeforeConvergence(Best):
         return {self.step, self._last[0]} if self._last else {self.step}
 
 
+def judged_by(recipe: Recipe) -> Judged:
+    """Read what the values of validations depend on."""
+    more = _OF_A_REWARD if recipe.eval.best_by.startswith("reward") else ""
+    return {k: operator.attrgetter(k)(recipe) for k in f"{BY} {_JUDGED} {more}".split()}
+
+
 def chosen_of(
-    policy: Policy, settings: SftSettings, by: str, checkpointer: NullCheckpointer
+    policy: Policy, settings: SftSettings, judged: Judged, checkpointer: NullCheckpointer
 ) -> Best:
-    """Return the keeper of the checkpoint that `sft.choose` asks for, by metric `by`."""
+    """Return the keeper of the checkpoint that `sft.choose` asks for, see `judged_by`."""
     if settings.choose == "before_convergence":
-        return BeforeConvergence(policy, by, checkpointer, settings.min_delta)
-    return Best(policy, by, checkpointer)
+        return BeforeConvergence(policy, judged, checkpointer, settings.min_delta)
+    return Best(policy, judged, checkpointer)

@@ -34,7 +34,8 @@ class Evaluation:
     """Hold a policy's reports of R studies, and their scores.
 
     `predicted` and `truth` are [R, 14] class ids; `rewards` maps terms to [R] arrays, `notes` to
-    what a term kept of each report (FactS: facts and verdicts).
+    what a term kept of each report (FactS: facts and verdicts). `cut` tells which reports ended at
+    `eval.max_new_tokens`; it is empty where that is not known.
     """
 
     studies: list[Study]
@@ -43,6 +44,7 @@ class Evaluation:
     truth: np.ndarray
     rewards: dict[str, np.ndarray]
     notes: dict[str, list[Any]] = field(default_factory=dict)
+    cut: list[bool] = field(default_factory=list)
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint; the studies stay with the data."""
@@ -53,6 +55,7 @@ class Evaluation:
             "truth": torch.as_tensor(self.truth),
             "rewards": {name: torch.as_tensor(value) for name, value in self.rewards.items()},
             "notes": {name: list(notes) for name, notes in self.notes.items()},
+            "cut": list(self.cut),
         }
 
     @classmethod
@@ -69,6 +72,7 @@ class Evaluation:
             state["truth"].numpy()[rows],
             {name: value.numpy()[rows] for name, value in state["rewards"].items()},
             {name: [notes[row] for row in rows] for name, notes in state.get("notes", {}).items()},
+            [state["cut"][row] for row in rows] if state.get("cut") else [],
         )
 
     def metrics(self) -> dict[str, float]:
@@ -78,6 +82,8 @@ class Evaluation:
             {f"reward/{k}": float(v.mean()) for k, v in self.rewards.items() if k != "total"}
         )
         values["words"] = float(np.mean([len(r.split()) for r in self.reports]))
+        if self.cut:
+            values["unfinished"] = float(np.mean(self.cut))
         return values
 
 
@@ -150,18 +156,19 @@ def write_reports(
     *,
     sampler: PolicySampler | None = None,
     description: str | None = None,
-) -> list[str]:
-    """Write one greedy report per study, in their order; of several ranks, each writes batches.
+) -> tuple[list[str], list[bool]]:
+    """Write one greedy report per study, in their order, and whether each came to its end.
 
-    `settings` gives the batch and the length; `description` names a bar of progress.
+    Of several ranks, each writes batches. `settings` gives the batch and the length; `description`
+    names a bar of progress.
     """
     chunks = [studies[i : i + settings.batch] for i in range(0, len(studies), settings.batch)]
-    reports: list[str] = []
+    reports: list[tuple[str, bool]] = []
     bar: Bar[int] = progress(len(chunks), description or "", quiet=description is None)
     with (sampler or PolicySampler()).weights(policy) as sample, bar:
         ahead = prompts.ahead(ranks.shard(chunks))
 
-        def write(chunk: Sequence[Study]) -> list[str]:
+        def write(chunk: Sequence[Study]) -> list[tuple[str, bool]]:
             encoded = next(ahead)
             request = SamplingRequest(
                 encoded,
@@ -170,13 +177,13 @@ def write_reports(
                 seeds=[[0]] * len(encoded),
                 greedy=True,
             )
-            return [text for text, _ in write_batch(policy, chunk, request, sample)]
+            return write_batch(policy, chunk, request, sample)
 
         with closing(ahead):
             for written in in_rounds(chunks, write):
                 reports += written
                 bar.advance(min(ranks.size(), len(chunks) - bar.done))
-    return reports
+    return [text for text, _ in reports], [finished for _, finished in reports]
 
 
 def evaluate(

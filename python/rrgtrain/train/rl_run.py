@@ -27,8 +27,8 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.batch_metrics import batch_row, zero_variance
-from rrgtrain.train.batch_order import batch_indices
-from rrgtrain.train.best import Best
+from rrgtrain.train.batch_order import batch_indices, order_of
+from rrgtrain.train.best import Best, judged_by
 from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.failure_dump import describe_groups
 from rrgtrain.train.loader import PromptLoader
@@ -123,7 +123,7 @@ class RlRun:
         sharding.setup(scale.mode, self.policy, self.reference, shard=scale.shard)
         self.optimizer = optimizer_of(self.policy.model, settings)
         self.watch = SamplerWatch(self.policy, self.algorithm, self.recipe)
-        self._best = Best(self.policy, self.recipe.eval.best_by, self.checkpointer)
+        self._best = Best(self.policy, judged_by(self.recipe), self.checkpointer)
         self._clock, self._speed = Stopwatch(PHASES), Speed(self.policy)
         saved = self.checkpointer.begin(self.algorithm.name, self.state_dict)
         if saved is not None:
@@ -156,6 +156,7 @@ class RlRun:
             "best": self._best.state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "record": self.record.state_dict() if self.record else None,
+            "order": order_of(self.studies),
         }
 
     def load_state_dict(self, saved: State) -> None:
@@ -163,6 +164,7 @@ class RlRun:
         self.state = LoopState(**{f.name: saved[f.name] for f in dataclasses.fields(LoopState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])
+        order_of(self.studies, saved.get("order"))
         self.algorithm.load_state_dict(saved["algorithm"])
         if self.record:
             self.record.load_state_dict(saved["record"])

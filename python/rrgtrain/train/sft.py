@@ -22,8 +22,8 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.schema import Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
-from rrgtrain.train.batch_order import batch_indices
-from rrgtrain.train.best import chosen_of
+from rrgtrain.train.batch_order import batch_indices, order_of
+from rrgtrain.train.best import chosen_of, judged_by
 from rrgtrain.train.evaluate import chosen_value
 from rrgtrain.train.failure_dump import describe_references
 from rrgtrain.train.host_read import read_at_once
@@ -204,8 +204,7 @@ class SftRun:
         scale = self.recipe.scale
         sharding.setup(scale.mode, self.policy, shard=scale.shard)
         self.optimizer = adamw(self.policy.model, settings.lr, settings.weight_decay)
-        by = self.recipe.eval.best_by
-        self._best = chosen_of(self.policy, settings, by, self.checkpointer)
+        self._best = chosen_of(self.policy, settings, judged_by(self.recipe), self.checkpointer)
         self._clock = Stopwatch(("train", "validate"))
         saved = self.checkpointer.begin("sft", self.state_dict)
         if saved is not None:
@@ -230,6 +229,7 @@ class SftRun:
             "seconds": dict(self._clock.seconds),
             "optimizer": self.optimizer.state_dict(),
             "best": self._best.state_dict(),
+            "order": order_of(self.studies),
         }
 
     def load_state_dict(self, saved: State) -> None:
@@ -239,6 +239,7 @@ class SftRun:
         self.state = SftState(**{f.name: saved[f.name] for f in dataclasses.fields(SftState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])
+        order_of(self.studies, saved.get("order"))
         if math.isinf(self._best.value):  # chosen by another metric
             self.state.plateau = -math.inf
         self._clock.load(saved["seconds"])

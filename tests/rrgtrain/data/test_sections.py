@@ -152,6 +152,13 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
         " WET READ: ___ ___ 9:04 PM\n  Bad.\n" + "_" * 40 + "\n FINAL REPORT\n FINDINGS: A.",
         {"findings": "A."},
     ),
+    (
+        "provisional read",
+        " PROVISIONAL FINDINGS IMPRESSION (PFI): ABC 9:00 AM\n  Bad.\n"
+        + "_" * 40
+        + "\n FINAL REPORT\n FINDINGS: A.\n\n IMPRESSION: B.",
+        {"findings": "A.", "impression": "B."},
+    ),
     ("notification", "IMPRESSION: A.\n\n NOTIFICATION:  Told to Dr. ___.", {"impression": "A."}),
     ("recommendations", "IMPRESSION: A.\n\n RECOMMENDATION(S):  CT.", {"impression": "A."}),
     (

@@ -16,6 +16,7 @@ from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout import SamplingRequest, VllmEngine, VllmServerEngine, generate
 from rrgtrain.schema import LoraSettings
+from rrgtrain.train.reference import reference_of
 from tests.rrgtrain.policy.common import prompt, tiny_directory
 from tests.rrgtrain.rollout import stub_vllm
 from tests.rrgtrain.rollout.served import CHAT, LOAD, WORKERS, Served
@@ -68,6 +69,18 @@ def test_a_server_loads_the_adapter_of_each_step_and_the_base_once(
     assert not (tmp_path / "trained.safetensors").exists()
     # whole, adapter and report; adapter and report
     assert served.asked[WORKERS] == 1 + 3 + 2
+
+
+def test_the_adapter_of_a_reference_is_not_pushed(served: Served, tmp_path: Path) -> None:
+    """It lies beside the policy's own where the start had learned something."""
+    policy, plain = adapted(), adapted()
+    engine = VllmServerEngine(served.url, tmp_path / "plain", wait=20.0)
+    alone = engine.update(plain, 0)
+    reference = reference_of(policy)
+    assert any("rrgtrain_start" in name for name, _ in policy.model.named_parameters())
+    pushed = VllmServerEngine(served.url, tmp_path / "two", wait=20.0).update(policy, 0)
+    assert alone is not None and pushed is not None and pushed.digest == alone.digest
+    reference.release()
 
 
 @pytest.mark.parametrize(

@@ -348,6 +348,7 @@ def test_a_resume_on_other_data_gives_no_report_another_study(tmp_path: Path) ->
     # the evaluation of SFT is remembered; its first study goes, the others are turned round
     gone, *others = annotation["test"]
     annotation["test"] = others[::-1]
+    del annotation["train"][0]
     (root / "annotation.json").write_text(json.dumps(annotation))
     done = command("demo", "--resume", "run", "eval.split=val", cwd=tmp_path)
     assert done.status == 2
@@ -355,6 +356,7 @@ def test_a_resume_on_other_data_gives_no_report_another_study(tmp_path: Path) ->
     done = command("demo", "--resume", "run", "eval.split=test", "eval.limit=2", cwd=tmp_path)
     assert done.status == 0, done.err
     assert "1 of 4 studies of 'evaluate SFT' are no longer in the data" in done.err
+    assert done.err.count("the training studies are not those of before the resume") == 1
     lines = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
     named = [(row["system"], row["id"]) for row in map(json.loads, lines)]
     kept = [entry["id"] for entry in others]

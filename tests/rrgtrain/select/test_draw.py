@@ -67,6 +67,14 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(
         select(settings("select.share=0.25"), tmp_path / "broken")
 
 
+def test_a_draw_that_never_began_stands_in_the_way_of_no_other(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nowhere"):
+        select(settings("data.subset=nowhere"), tmp_path / "out")
+    other = tiny_policy()
+    other.model.get_input_embeddings().weight.data[0] += 1e-3
+    select(settings(f"policy.path={other.save(tmp_path / 'other')}"), tmp_path / "out")
+
+
 def test_samples_of_other_weights_are_not_gone_on_from(tmp_path: Path) -> None:
     start = Path(shutil.copytree(tiny_directory(), tmp_path / "start"))
     own = settings(f"policy.path={start}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -17,12 +18,12 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import EvalSettings, Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.train.best import BeforeConvergence, Best, chosen_of
+from rrgtrain.train.best import BeforeConvergence, Best, chosen_of, judged_by
 from rrgtrain.train.sft import SftRun, train_sft
 from tests.rrgtrain.common import policy_and_prompts, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
 
-BY = EvalSettings().best_by
+BY = {"eval.best_by": EvalSettings().best_by}
 
 
 def offered(best: Best, scores: Sequence[float], first: int = 0) -> Best:
@@ -102,7 +103,7 @@ def test_a_checkpoint_of_before_the_metric_could_be_chosen(best: str) -> None:
     """It kept the best by micro-F1, under the name f1."""
 
     def made(by: str) -> Best:
-        given = tiny_policy(), by, NullCheckpointer()
+        given = tiny_policy(), {"eval.best_by": by}, NullCheckpointer()
         return Best(*given) if best == "Best" else BeforeConvergence(*given, 0.0)
 
     first = offered(made("micro_f1"), [0.3, 0.6])
@@ -115,12 +116,34 @@ def test_a_checkpoint_of_before_the_metric_could_be_chosen(best: str) -> None:
     same, other = made("micro_f1"), made("reward")
     same.load_state_dict(dict(old))
     assert (same.value, same.step) == (first.value, first.step)
-    with pytest.warns(UserWarning, match="best weights by micro_f1; .* eval.best_by=reward"):
+    with pytest.warns(UserWarning, match=r"with eval.best_by=micro_f1 \(now reward\); they are"):
         other.load_state_dict(dict(old))
     assert (other.value, other.step) == (-math.inf, first.step)
     assert restored(other) == restored(first), "they stay until there is something to compare"
     offered(other, [0.1], first=5)
     assert (other.value, restored(other)) == (0.1, 5.0)
+
+
+def test_validations_of_other_reports_are_not_compared() -> None:
+    """0.62 of the first 32 studies may be more than any value of all of them."""
+    short, whole = recipe("eval.limit=32"), recipe("eval.limit=64", "reward.terms.words=1")
+    first = offered(Best(tiny_policy(), judged_by(short), NullCheckpointer()), [0.62])
+    later = Best(tiny_policy(), judged_by(whole), NullCheckpointer())
+    with pytest.warns(UserWarning, match=r"validations with eval.limit=32 \(now 64\); they are"):
+        later.load_state_dict(first.state_dict())
+    assert offered(later, [0.5], first=4).value == 0.5 and restored(later) == 4.0
+    # the terms of the reward move no F1, but a reward
+    same = Best(
+        tiny_policy(),
+        judged_by(recipe("eval.limit=32", "reward.terms.words=1")),
+        NullCheckpointer(),
+    )
+    same.load_state_dict(first.state_dict())
+    assert same.value == 0.62
+    judged = [
+        judged_by(recipe("eval.best_by=reward", *more)) for more in ([], ["reward.margin=0.5"])
+    ]
+    assert judged[0] != judged[1] and json.loads(json.dumps(judged[0])) == judged[0]
 
 
 class OfDisk(NullCheckpointer):

@@ -42,8 +42,8 @@ def test_reports_are_the_greedy_ones_whatever_the_batch() -> None:
     wanted = [policy.codec.decode(r[0].ids) for r in rollouts]
     for batch in (1, 2, 5, 64):
         settings = EvalSettings(batch=batch, max_new_tokens=15)
-        assert write_reports(policy, prompts, given, settings) == wanted
-    backwards = write_reports(policy, prompts, given[::-1], settings)
+        assert write_reports(policy, prompts, given, settings)[0] == wanted
+    backwards, _ = write_reports(policy, prompts, given[::-1], settings)
     assert backwards == wanted[::-1]
 
 
@@ -62,9 +62,9 @@ def test_the_mode_of_the_policy_is_restored(training: bool) -> None:
     policy.model.train(training)
     rewards = RewardService(RewardSettings())
     settings = EvalSettings(batch=2, max_new_tokens=5)
-    reports = write_reports(policy, prompts, studies(2), settings)
+    reports, finished = write_reports(policy, prompts, studies(2), settings)
     found = evaluate(reports, studies(2), rewards, settings)
-    assert policy.model.training is training
+    assert policy.model.training is training and finished == [False, False]
     assert len(found.reports) == 2 and found.rewards["total"].shape == (2,)
 
 
