@@ -7,7 +7,6 @@ import errno
 import os
 import shlex
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -46,7 +45,7 @@ from rrgtrain.run.scorecards import Judge, evaluate_files, score_run
 from rrgtrain.run.select_studies import select
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
-from rrgtrain.state.experiment import READS, is_fixed
+from rrgtrain.state.experiment import is_fixed
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.util.progress import Bar, progress
 from rrgtrain.util.stop import stopping
@@ -150,13 +149,6 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
         raise UserError(
             f"{fixed[0]!r} would make another experiment of the run in {path}; start a new one"
         )
-    for key, _, value in (o.partition("=") for o in overrides):
-        if key in READS:
-            warnings.warn(
-                f"{key} is {value} from here on: where it was another number, some studies of this "
-                "epoch come again and some are left out",
-                stacklevel=2,
-            )
     return load_config(Recipe, found.config, overrides, of_run=True)
 
 

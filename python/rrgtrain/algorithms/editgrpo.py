@@ -58,11 +58,7 @@ def build(recipe: Recipe, inner: Algorithm, extractor: Extractor | None = None) 
             require_entities(extractor, studies)
 
     return replace(
-        inner,
-        sampled=sampled,
-        complete=chain(inner.complete, own),
-        needs_reports=True,
-        check=check,
+        inner, sampled=sampled, complete=chain(inner.complete, own), needs_reports=True, check=check
     )
 
 

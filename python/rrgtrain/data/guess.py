@@ -13,10 +13,7 @@ MARKS = {
     "nih": ("labels.csv", "Data_Entry_2017*.csv"),
     "open_i": ("ecgen-radiology", "NLMCXR_reports"),
     "padchest_gr": ("grounded_reports_*.json",),
-    "rexgradient": (
-        "metadata/*_metadata_view_position.json",
-        "*_metadata_view_position.json",
-    ),
+    "rexgradient": ("metadata/*_metadata_view_position.json", "*_metadata_view_position.json"),
 }
 """Files of a layout, by source. An annotation.json lies beside several, so it counts last."""
 HEAD = 1 << 16

@@ -109,12 +109,7 @@ class Sizes:
         return self.vision.merge**2 if self.vision else 1
 
     def weights(
-        self,
-        *,
-        lora: int = 0,
-        freeze_vision: bool = False,
-        train: str = "all",
-        compute: int = 4,
+        self, *, lora: int = 0, freeze_vision: bool = False, train: str = "all", compute: int = 4
     ) -> list[Weight]:
         """List every parameter as training holds it.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from rrgtrain.policy.load import base_of_adapter
 from rrgtrain.policy.remembered import FILE, TINY, known_base
 from rrgtrain.policy.whole import fetch
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import PROMPT_STYLES, Recipe
 
 # Another training moves weights everywhere: it shows in blocks along a file.
 _BLOCKS, _BLOCK = 64, 1 << 16
@@ -18,8 +18,8 @@ _READ = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
 def start_files(recipe: Recipe) -> dict[str, str]:
     """Map the files that a run begins from to digests.
 
-    They are those of policy.path and rl.reference; a key is "policy.path: model.safetensors". Hub
-    names, and a tiny policy, which lies in its run, have none.
+    They are those of policy.path, rl.reference and policy.prompt; a key is "policy.path:
+    model.safetensors". Hub names, and a tiny policy, which lies in its run, have none.
     """
     start, reference = recipe.policy.path, recipe.rl.reference
     found = {} if start == TINY else {"policy.path": file_digests(start)}
@@ -27,6 +27,9 @@ def start_files(recipe: Recipe) -> dict[str, str]:
         reference = (known_base(start) if start != TINY else None) or "start"
     if reference != "start":
         found["rl.reference"] = file_digests(reference)
+    prompt = Path(recipe.policy.prompt).expanduser()
+    if recipe.policy.prompt not in PROMPT_STYLES and prompt.is_file():
+        found["policy.prompt"] = {prompt.name: file_digest(prompt)}
     return {f"{key}: {name}": d for key, files in found.items() for name, d in files.items()}
 
 

@@ -10,10 +10,7 @@ import torch
 from torch import Tensor, nn
 
 SHARED_ATTENTION = ("auto", "blocks", "flex", "dense")
-ARCHITECTURES = {
-    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
-    "qwen2": "Qwen2ForCausalLM",
-}
+ARCHITECTURES = {"qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration", "qwen2": "Qwen2ForCausalLM"}
 
 
 @dataclass(kw_only=True)

@@ -106,16 +106,13 @@ def build_tiny(config: TinyConfig, texts: Sequence[str], directory: str | Path) 
     ids = {token: vocabulary[token] for token in SPECIAL_TOKENS}
     pixels = config.image_size**2
     image_processor = Qwen2VLImageProcessorPil(
-        size={"shortest_edge": pixels, "longest_edge": pixels},
-        patch_size=PATCH,
-        merge_size=MERGE,
+        size={"shortest_edge": pixels, "longest_edge": pixels}, patch_size=PATCH, merge_size=MERGE
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         model = Qwen2_5_VLForConditionalGeneration(model_config(config, len(tokenizer), ids))
     model.generation_config = GenerationConfig(
-        eos_token_id=[ids["<|im_end|>"], ids["<|endoftext|>"]],
-        pad_token_id=ids["<|endoftext|>"],
+        eos_token_id=[ids["<|im_end|>"], ids["<|endoftext|>"]], pad_token_id=ids["<|endoftext|>"]
     )
     with no_progress_bars():
         for part in (model, tokenizer, image_processor):

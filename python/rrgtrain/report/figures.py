@@ -77,7 +77,7 @@ def training_figures(rows: Rows) -> list[Figure]:
             rl,
             "oracle/gradient_ratio",
             from_zero=True,
-        ),
+        )
     ]
     figures += [_weights(rows, p, keys[p], _of("Token weights", p, rl)) for p in rl]
     for phase in rl:

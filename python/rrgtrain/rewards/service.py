@@ -94,10 +94,7 @@ class RewardService:
         self._worker: ThreadPoolExecutor | None = None
 
     def __call__(
-        self,
-        reports: Sequence[str],
-        references: Sequence[Study | str],
-        progress: float = 1.0,
+        self, reports: Sequence[str], references: Sequence[Study | str], progress: float = 1.0
     ) -> Scores:
         """Scores of reports beside the studies (or reference reports) they describe.
 
@@ -139,10 +136,7 @@ class RewardService:
                 yield name, error
 
     def submit(
-        self,
-        reports: Sequence[str],
-        references: Sequence[Study | str],
-        progress: float = 1.0,
+        self, reports: Sequence[str], references: Sequence[Study | str], progress: float = 1.0
     ) -> Future[Scores]:
         """The same call in a background thread: `submit(...)`, other work, `.result()`.
 
@@ -179,8 +173,7 @@ class RewardService:
         """
         spread = SpreadLabeller(self.labeller)
         self._corpus.count(
-            self.settings.terms,
-            lambda: truth_of(self._fitted, spread, self.settings.against),
+            self.settings.terms, lambda: truth_of(self._fitted, spread, self.settings.against)
         )
 
     def scored_text(self, completions: Sequence[str]) -> list[str]:

@@ -21,18 +21,8 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_alike, require_kept, require_taken
-from rrgtrain.rollout.vllm_prompts import (
-    VllmPrompt,
-    rollout,
-    sampling_arguments,
-    vllm_prompts,
-)
-from rrgtrain.rollout.weights import (
-    Outbox,
-    adapter_config,
-    lora_room,
-    takes_adapter,
-)
+from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments, vllm_prompts
+from rrgtrain.rollout.weights import Outbox, adapter_config, lora_room, takes_adapter
 from rrgtrain.vllm_worker import ADAPTER, ADAPTER_CONFIG, ADAPTER_ID, PushedWeights
 
 EXTENSION = f"{PushedWeights.__module__}.{PushedWeights.__qualname__}"

@@ -33,12 +33,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.vllm_engine import EXTENSION, save_adapter, save_configuration, write_tensors
-from rrgtrain.rollout.vllm_prompts import (
-    VllmPrompt,
-    rollout,
-    sampling_arguments,
-    vllm_prompts,
-)
+from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments, vllm_prompts
 from rrgtrain.rollout.weights import Outbox, lora_room, takes_adapter
 from rrgtrain.util.stop import stopping
 from rrgtrain.vllm_worker import TRAINED, WEIGHTS

@@ -6,29 +6,25 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from rrgtrain.errors import UserError
-from rrgtrain.schema import PROMPT_STYLES, Recipe
+from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
 
 # A resumed run must be the experiment that its checkpoints belong to.
 FIXED = ("seed", "data.", "policy.", "rl.algorithm", "rl.group", "rl.reference")
-# A resume may change how many studies a step reads; which ones it reads follows from that.
-READS = ("sft.batch", "rl.prompts")
 # Where the same things lie now, and on what they are computed.
 MOVABLE = (
     *("data.root", "data.workers", "data.read_ahead", "data.cache_mib"),
     *("policy.path", "policy.device", "policy.vision_cache_mib"),
 )
-# A checkpoint's entries for what stands in the file that policy.prompt names, and in those of the
-# checkpoints that the run began from.
-_PROMPT_FILE = "policy.prompt (file)"
-_BEGUN_FROM = "begun from "
+# Begins a checkpoint's entries for the files that the run began from; those before had one for the
+# prompt's alone.
+_BEGUN_FROM, _PROMPT_FILE = "begun from ", "policy.prompt (file)"
 # Mappings whose entries a resume may add or replace.
 _FREE = ("reward.terms", "reward.starts", "reward.options", "log.trackers")
 
@@ -43,13 +39,10 @@ def settled(recipe: Recipe, files: Mapping[str, str]) -> dict[str, str]:
 
     "" for a key that a resume may change.
 
-    Digests and no values: what `${oc.env:KEY}` stands for is not written. A prompt's file has an
-    entry of its own, as have `files`, which are `policy.files.start_files`.
+    Digests and no values: what `${oc.env:KEY}` stands for is not written. `files`, which are
+    `policy.files.start_files`, have entries of their own.
     """
     digests = {k: digest_of(v) if is_fixed(k) else "" for k, v in leaves(asdict(recipe))}
-    prompt = Path(recipe.policy.prompt).expanduser()
-    if recipe.policy.prompt not in PROMPT_STYLES and prompt.is_file():
-        digests[_PROMPT_FILE] = hashlib.sha256(prompt.read_bytes()).hexdigest()[:16]
     return digests | {_BEGUN_FROM + name: digest for name, digest in files.items()}
 
 
@@ -70,23 +63,17 @@ def require_settled(run: RunDir, recipe: Recipe, files: Mapping[str, str]) -> No
     """Raise UserError where config.yaml is not what the newest checkpoint was written with.
 
     A setting is missing in it, as in a file that was cut short, or a fixed one has another value in
-    `recipe`, which was read from it, or the prompt's file or one of `files`, which the run began
-    from, has changed. Checkpoints of earlier versions say nothing of it.
+    `recipe`, which was read from it, or one of `files`, which the run began from, has changed.
+    Checkpoints of earlier versions say nothing of it.
     """
     begun = dict(CheckpointStore(run.resume, 1).about().get("settings", {}))
     start = {key: begun.pop(key) for key in list(begun) if key.startswith(_BEGUN_FROM)}
     require_same_start({k.removeprefix(_BEGUN_FROM): v for k, v in start.items()}, files)
+    begun.pop(_PROMPT_FILE, None)
     now = settled(recipe, files)
     written = {key for key, _ in leaves(OmegaConf.to_container(OmegaConf.load(run.config)))}
     told = "put it back as the run wrote it, or start a new run (settings go behind --resume)"
     for key, digest in begun.items():
-        if key == _PROMPT_FILE:
-            if now.get(key, digest) != digest:
-                raise UserError(
-                    f"{recipe.policy.prompt} (policy.prompt) is not the file that the run's "
-                    "checkpoint was trained with; put it back, or start a new run"
-                )
-            continue
         if key not in written:
             raise UserError(f"{run.config} lacks {key}: it was cut short or changed; {told}")
         if digest and now.get(key, digest) != digest:

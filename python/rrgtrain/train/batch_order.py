@@ -26,13 +26,13 @@ def batch_indices(count: int, batch: int, step: int, seed: int) -> list[int]:
     return chosen
 
 
-def order_of(studies: Sequence[Study], before: str | None = None) -> str:
-    """Digest which studies there are; warn where it is not that of `before` a resume."""
-    now = digest_of([study.id for study in studies])
+def order_of(studies: Sequence[Study], batch: int, before: str | None = None) -> str:
+    """Digest what an order depends on; warn where it is not as `before` a resume."""
+    now = digest_of([batch, *(study.id for study in studies)])
     if before not in (None, now):
         warnings.warn(
-            "the training studies are not those of before the resume: of this epoch, some come "
-            "again and some are left out",
+            "the training studies, or how many a step reads, are not those of before the resume: "
+            "of this epoch, some studies come again and some are left out",
             stacklevel=2,
         )
     return now

@@ -187,10 +187,7 @@ def write_reports(
 
 
 def evaluate(
-    reports: Sequence[str],
-    studies: Sequence[Study],
-    rewards: RewardService,
-    settings: EvalSettings,
+    reports: Sequence[str], studies: Sequence[Study], rewards: RewardService, settings: EvalSettings
 ) -> Evaluation:
     """Score the report of each study; each of several ranks its share of them."""
     own, written = ranks.shard(studies), ranks.shard(reports)

@@ -10,13 +10,7 @@ import torch
 
 from rrgtrain.dist import gathered
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import (
-    Rollout,
-    RolloutEngine,
-    SamplingRequest,
-    TransformersEngine,
-    sampling,
-)
+from rrgtrain.rollout import Rollout, RolloutEngine, SamplingRequest, TransformersEngine, sampling
 
 Sample = Callable[[SamplingRequest], list[list[Rollout]]]
 

@@ -156,7 +156,7 @@ class RlRun:
             "best": self._best.state_dict(),
             "algorithm": self.algorithm.state_dict(),
             "record": self.record.state_dict() if self.record else None,
-            "order": order_of(self.studies),
+            "order": order_of(self.studies, self.recipe.rl.prompts),
         }
 
     def load_state_dict(self, saved: State) -> None:
@@ -164,7 +164,7 @@ class RlRun:
         self.state = LoopState(**{f.name: saved[f.name] for f in dataclasses.fields(LoopState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])
-        order_of(self.studies, saved.get("order"))
+        order_of(self.studies, self.recipe.rl.prompts, saved.get("order"))
         self.algorithm.load_state_dict(saved["algorithm"])
         if self.record:
             self.record.load_state_dict(saved["record"])

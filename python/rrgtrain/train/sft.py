@@ -229,7 +229,7 @@ class SftRun:
             "seconds": dict(self._clock.seconds),
             "optimizer": self.optimizer.state_dict(),
             "best": self._best.state_dict(),
-            "order": order_of(self.studies),
+            "order": order_of(self.studies, self.recipe.sft.batch),
         }
 
     def load_state_dict(self, saved: State) -> None:
@@ -239,7 +239,7 @@ class SftRun:
         self.state = SftState(**{f.name: saved[f.name] for f in dataclasses.fields(SftState)})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])
-        order_of(self.studies, saved.get("order"))
+        order_of(self.studies, self.recipe.sft.batch, saved.get("order"))
         if math.isinf(self._best.value):  # chosen by another metric
             self.state.plateau = -math.inf
         self._clock.load(saved["seconds"])

@@ -8,6 +8,7 @@ import pytest
 
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
+from rrgtrain.policy.files import start_files
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import require_settled, settled
 from rrgtrain.state.rundir import RunDir
@@ -91,16 +92,21 @@ def test_another_text_in_the_file_of_the_prompt_is_refused(tmp_path: Path) -> No
     prompt.write_text("Describe the {current}.")
     recipe = load_config(Recipe, "dr_grpo", [f"policy.prompt={prompt}"])
     dump_config(recipe, tmp_path / "config.yaml")
-    SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"settings": settled(recipe, {})})
+    before = settled(recipe, start_files(recipe))
+    SavingStore(tmp_path / "resume", 1).save("rl-1", {}, {"settings": before})
     run = RunDir(tmp_path)
-    require_settled(run, read(run), FILES)
+    require_settled(run, read(run), start_files(recipe))
     prompt.write_text("Describe the {current}!")
-    with pytest.raises(UserError, match=r"mine.txt \(policy.prompt\) is not the file") as told:
-        require_settled(run, read(run), FILES)
+    with pytest.raises(UserError, match="policy.prompt: mine.txt is not the file") as told:
+        require_settled(run, read(run), start_files(recipe))
     assert "\n" not in str(told.value)
     # that it is gone is told by whoever reads it
     prompt.unlink()
-    require_settled(run, read(run), FILES)
+    require_settled(run, read(run), start_files(recipe))
+    # checkpoints of before all files were compared
+    before = {**settled(recipe, {}), "policy.prompt (file)": "0"}
+    SavingStore(tmp_path / "resume", 1).save("rl-2", {}, {"settings": before})
+    require_settled(run, read(run), {})
 
 
 def test_checkpoints_that_say_nothing_are_gone_on_from(tmp_path: Path) -> None:
