@@ -157,10 +157,10 @@ def write_reports(
     sampler: PolicySampler | None = None,
     description: str | None = None,
 ) -> tuple[list[str], list[bool]]:
-    """Write one greedy report per study, in their order, and whether each came to its end.
+    """Write one greedy report per study, and whether each came to its end.
 
-    Of several ranks, each writes batches. `settings` gives the batch and the length; `description`
-    names a bar of progress.
+    They are in the order of the studies; of several ranks, each writes batches. `settings` gives
+    the batch and the length; `description` names a bar of progress.
     """
     chunks = [studies[i : i + settings.batch] for i in range(0, len(studies), settings.batch)]
     reports: list[tuple[str, bool]] = []
