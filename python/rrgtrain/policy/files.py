@@ -12,7 +12,8 @@ from rrgtrain.schema import PROMPT_STYLES, Recipe
 
 # Another training moves weights everywhere: it shows in blocks along a file.
 _BLOCKS, _BLOCK = 64, 1 << 16
-_READ = (".safetensors", ".bin", ".json", ".jinja", ".txt", ".model")
+_WEIGHTS = (".safetensors", ".bin")
+_READ = (*_WEIGHTS, ".json", ".jinja", ".txt", ".model")
 
 
 def start_files(recipe: Recipe) -> dict[str, str]:
@@ -36,10 +37,7 @@ def start_files(recipe: Recipe) -> dict[str, str]:
 def file_digests(checkpoint: str) -> dict[str, str]:
     """Map the files of a checkpoint directory to digests; empty for a hub name.
 
-    Of an adapter, the files of its base too.
-
-    Raises:
-        UserError: an adapter that names no base.
+    Of an adapter, the files of its base too; UserError where it names none.
     """
     path = Path(checkpoint).expanduser()
     if not path.is_dir():
@@ -53,10 +51,12 @@ def file_digests(checkpoint: str) -> dict[str, str]:
 
 
 def file_digest(file: Path) -> str:
-    """Digest a file's size and 64 blocks, of up to 4 MiB all."""
-    size = file.stat().st_size
-    digest = hashlib.sha256(f"{size}\n".encode())
+    """Digest a file; of weights the size and 64 blocks along it."""
     with file.open("rb") as stream:
+        if file.suffix not in _WEIGHTS:
+            return hashlib.file_digest(stream, "sha256").hexdigest()[:16]
+        size = file.stat().st_size
+        digest = hashlib.sha256(f"{size}\n".encode())
         for place in range(_BLOCKS):
             stream.seek(size * place // _BLOCKS)
             digest.update(stream.read(_BLOCK))

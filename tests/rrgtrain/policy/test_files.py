@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rrgtrain.errors import UserError
-from rrgtrain.policy.files import file_digests, start_files
+from rrgtrain.policy.files import file_digest, file_digests, start_files
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.remembered import BASE, FILE
 from rrgtrain.schema import LoraSettings
@@ -59,6 +59,17 @@ def test_blocks_along_a_large_file(tmp_path: Path) -> None:
         now = file_digests(str(tmp_path))
         assert now != before, place
         before = now
+
+
+def test_of_other_files_every_byte_counts(tmp_path: Path) -> None:
+    """A tokenizer, or a table of indications, of more than 4 MiB may change in one row."""
+    file = tmp_path / "tokenizer.json"
+    file.write_bytes(bytes(20 << 20))
+    before = file_digest(file)
+    with file.open("r+b") as stream:
+        stream.seek((10 << 20) + (200 << 10))  # between two blocks
+        stream.write(b"\x01")
+    assert file_digest(file) != before
 
 
 def test_an_adapter_stands_on_its_base(copied: Path, tmp_path: Path) -> None:
