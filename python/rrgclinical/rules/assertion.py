@@ -7,8 +7,9 @@ from functools import lru_cache
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.anatomy import Subject
 from rrgclinical.rules.cues import Cue
+from rrgclinical.rules.headings import settle
 from rrgclinical.rules.lexicon import Event, Role, find_events
-from rrgclinical.rules.lookaround import coordinated, modifies_what_follows
+from rrgclinical.rules.lookaround import ONE_SIDE, coordinated, modifies_what_follows
 from rrgclinical.rules.mention import Draft, Mention, Named
 from rrgclinical.rules.scopes import Scopes
 
@@ -48,7 +49,8 @@ class _Reader(Scopes):
                 if handler is not None:
                     handler(self, index, event, role)
         self._flush()
-        return tuple(draft.close() for draft in sorted(self.drafts, key=lambda d: d.start))
+        drafts = settle(self.headings, self.drafts, self.events)
+        return tuple(draft.close() for draft in sorted(drafts, key=lambda d: d.start))
 
     def _finding(self, index: int, event: Event, role: Role) -> None:
         if self.named and event.first == self.named[-1].last:  # "left lung nodule"
@@ -60,6 +62,9 @@ class _Reader(Scopes):
             self.pool = []
             return
         status = self._status(event)
+        if self.negate and _sides_differ(self.pool[: self.kept], self.pool[self.kept :]):
+            status = ClassId.POSITIVE  # "a small right but no left effusion"
+            del self.pool[self.kept :]
         for predicate, source in pending:
             if source.last == event.first:
                 status = _weaken(status, predicate)
@@ -159,6 +164,7 @@ _HANDLERS = {
     Cue.UNASSERTED: _Reader._unasserted,
     Cue.BREAK: _Reader._break,
     Cue.RESET: _Reader._reset,
+    Cue.SUBORDINATE: _Reader._subordinate,
     Cue.CAUSE: _Reader._cause,
     Cue.ASSERT: None,
     Cue.COMMA: _Reader._comma,
@@ -174,7 +180,7 @@ _HANDLERS = {
     Cue.IDLE: None,
     Cue.NEGATE_EITHER: _Reader._negate_either,
     Cue.DOUBT_EITHER: _Reader._doubt_either,
-    Cue.FINITE: None,
+    Cue.FINITE: _Reader._finite,
     Cue.ADVICE: _Reader._advice,
     Cue.PURPOSE: _Reader._purpose,
     Cue.SETTING: _Reader._setting,
@@ -182,6 +188,9 @@ _HANDLERS = {
     Cue.DOUBTED_AT_END: _Reader._doubted_at_end,
     Cue.END: None,
     Cue.WHICH: _Reader._which,
+    Cue.REMOVED: _Reader._removed,
+    Cue.TIP: _Reader._tip,
+    Cue.DASH: _Reader._dash,
 }
 
 
@@ -190,3 +199,9 @@ def _weaken(status: int, predicate: str) -> int:
     if predicate == "borderline" and status == ClassId.POSITIVE:
         return ClassId.UNCERTAIN
     return status
+
+
+def _sides_differ(before: list[tuple[Cue, int]], after: list[tuple[Cue, int]]) -> bool:
+    """True when one list names the left side alone and the other the right."""
+    sides = [{value for axis, value in pool if axis == Cue.SIDE} for pool in (before, after)]
+    return all(len(named) == 1 for named in sides) and set.union(*sides) == set(ONE_SIDE)

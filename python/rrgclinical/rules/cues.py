@@ -46,9 +46,20 @@ class Cue(IntEnum):
     DOUBTED_AT_END = 31
     END = 32
     WHICH = 33
+    SUBORDINATE = 34
+    REMOVED = 35
+    TIP = 36
+    DASH = 37
 
 
 CUES: dict[Cue, str] = {
+    # A verb that can make a clause of its own after a comma, and ends a denial within the clause's
+    # subject. The first of the table, so that it is read before the doubt of the same words.
+    Cue.FINITE: """
+        is, are, was, were, has, have, remain, appear, may, might, could, suggest, represent,
+        indicate, reflect, may represent|reflect|indicate, is|are very|most|more? likely,
+        likely|probably|possibly represent|reflect|indicate
+    """,
     # Deny what follows, until the scope ends.
     Cue.NEGATE: """
         no, without, no evidence of, no sign of, negative for, free of, free from, clear of,
@@ -72,7 +83,9 @@ CUES: dict[Cue, str] = {
         is|are? not felt|thought|believed|considered|likely|suspected to be|represent|reflect,
         is|are? unlikely to be|represent|reflect|indicate,
         unable to see|identify|appreciate|find|detect,
-        argue|arguing|argued|evidence against, against a? diagnosis of?
+        argue|arguing|argued|evidence against, against a? diagnosis of?, no abnormality,
+        which|that rule out, ruling out, no indication of|for?,
+        not be? mistaken|misinterpreted|misread for|as
     """,
     # Deny a finding or predicate a few words ahead.
     Cue.NEGATE_NEXT: "not",
@@ -91,7 +104,7 @@ CUES: dict[Cue, str] = {
         suggestive of, potential, potentially, presumed, presumably, perhaps, consider,
         considered, favor, favored, favoring, cannot exclude, can not exclude, cannot rule out,
         cannot completely|entirely|definitely|absolutely exclude, difficult|hard to exclude|rule,
-        not exclude, not excluded, exclude, apparent, maybe, possibility|likelihood of,
+        not exclude, not excluded, apparent, maybe, possibility|likelihood of,
         raise|raises|raising the? question|possibility|suspicion|concern of|for,
         could not exclude, unable|impossible to exclude, not possible to exclude,
         cannot be certain, unclear|uncertain whether|if, indeterminate for, differential,
@@ -100,7 +113,7 @@ CUES: dict[Cue, str] = {
         presumed to represent|be|reflect, more|less likely than,
         is|are? favored over, doubt,
         differential diagnosis? includes|considerations?, would be, versus less likely,
-        can be seen with|in, either
+        can be seen with|in, either, likely|probably|possibly represent|reflect|indicate
     """,
     # Deny what precedes.
     Cue.NEGATED_BEFORE: """
@@ -111,18 +124,22 @@ CUES: dict[Cue, str] = {
         can|could not be seen|identified|visualized|appreciated|detected|demonstrated|found,
         no longer seen|identified|visualized|appreciated|evident|present|visible, not visible,
         no longer apparent|noted|demonstrated|detected|appreciable|shown|found,
-        has|have resolved|cleared, has|have been removed|resolved, was|were removed,
+        has|have resolved|cleared, has|have been resolved, can be excluded,
         has|have completely|since|now|essentially|fully|subsequently resolved|cleared, ruled out,
         complete? interval? resolution, none,
-        removal, has|have not developed|occurred|recurred|accumulated|reaccumulated, is|are absent,
+        has|have not developed|occurred|recurred|accumulated|reaccumulated, is|are absent,
         is|are unlikely, is|are excluded, is|are resolved, felt|thought|considered unlikely,
         is|are less|not likely, has|have disappeared,
         is|are likely|probably|essentially resolved|cleared, is|are gone, not suspected,
         not apparent, is|are ruled out, not observed|found|suggested, resolved since,
         is|are felt|thought|considered less likely, is|are felt|thought to be less likely|unlikely,
         not shown|confirmed|revealed|discernible|appreciable, is|are very|highly unlikely,
-        has|have been excluded|resected|evacuated|drained, removed, has|have regressed|vanished
+        has|have been excluded|resected|evacuated|drained, has|have regressed|vanished
     """,
+    # Deny the devices that precede.
+    Cue.REMOVED: "has|have been removed, was|were removed, removal, removed",
+    # "The tip is not seen" denies no device.
+    Cue.TIP: "tip, side port, distal end|aspect|portion",
     # Doubt what precedes.
     Cue.DOUBTED_BEFORE: """
         cannot be excluded|ruled, can not be excluded|ruled, not excluded, not ruled out,
@@ -154,10 +171,11 @@ CUES: dict[Cue, str] = {
     # An examination is asked for; "to exclude pneumonia" behind it is its purpose.
     Cue.ADVICE: """
         recommend, recommended, recommendation, recommending, advise, advised, advisable, helpful,
-        useful, beneficial, ct, mri, ultrasound, fluoroscopy, imaging, followup, follow up
+        useful, beneficial, repeat, may|might|would|could help, ct, mri, ultrasound, fluoroscopy,
+        imaging, followup, follow up
     """,
     # The purpose of an examination where one is asked for, a doubt elsewhere.
-    Cue.PURPOSE: "to exclude, rule out, to rule out, for exclusion of",
+    Cue.PURPOSE: "exclude, to exclude, rule out, to rule out, for exclusion of",
     # Nothing is asserted of what follows: history, a question, a hypothesis.
     Cue.UNASSERTED: """
         history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
@@ -175,6 +193,7 @@ CUES: dict[Cue, str] = {
         if concern for, treatment of|for, if clinically|there, sequela|sequelae of prior|old?,
         surveillance for, correlate for, monitoring for, assessment for|of, reason for,
         correlate|correlation clinically? for|with, clinical correlation for, may|could obscure,
+        recommended|advised|suggested|obtained|performed to exclude|rule,
         clinically correlate for, indication|history|hx|information :,
         reason for exam|examination|study :
     """,
@@ -187,8 +206,11 @@ CUES: dict[Cue, str] = {
     """,
     # Denial and doubt end, and what follows may still speak of what came before.
     Cue.RESET: """
-        with, otherwise, where, in addition, additionally, since, besides, associated with, given,
-        after, following
+        with, otherwise, in addition, additionally, besides, associated with, given, following
+    """,
+    # The same, and what ends a finding behind it says nothing of the statement before.
+    Cue.SUBORDINATE: """
+        after, since, where, because, once, now that, as the, even as
     """,
     # The same, speaking of what came before its comma ("effusion, which has resolved").
     Cue.WHICH: "which",
@@ -196,7 +218,8 @@ CUES: dict[Cue, str] = {
     Cue.CAUSE: """
         secondary to, due to, because of, related to, caused by, resulting from,
         this|these is|are, attributed|attributable to,
-        with superimposed|coexisting|concomitant|concurrent|underlying|postobstructive
+        with superimposed|coexisting|concomitant|concurrent|underlying|postobstructive,
+        limited|degraded|hampered|compromised by the?
     """,
     # After a comma or "and", these begin a statement of its own.
     Cue.ASSERT: """
@@ -230,11 +253,6 @@ CUES: dict[Cue, str] = {
         is, are, was, were, appear, has, have, remain, demonstrate, show, seen, noted, identified,
         reveal, contain, be, been, present, visualized, look, measure, evident, appreciated
     """,
-    # A verb that can make a clause of its own after a comma.
-    Cue.FINITE: """
-        is, are, was, were, has, have, remain, appear, may, might, could, suggest, represent,
-        indicate, reflect, may represent|reflect|indicate
-    """,
     # Phrases that hold a word of another table and mean nothing here.
     Cue.IDLE: """
         consistent|compatible|concordant|compared|comparison with, in keeping with,
@@ -256,15 +274,17 @@ CUES: dict[Cue, str] = {
         near|nearly|almost complete? interval? resolution|clearing of?, heart disease,
         has|have cleared|resolved substantially|considerably|significantly|partially|mostly|largely,
         partial|incomplete|some|continued|further|ongoing|gradual interval? resolution|clearing of?,
+        marked|significant|substantial|considerable interval? clearing of?,
         not seen|present|identified|visualized|noted|evident|demonstrated previously|before,
         not seen|present|identified|visualized|noted|evident on|in the? prior|previous|comparison,
-        not definitely|clearly|well seen|appreciated|identified on|in the? prior|previous,
+        not definitely|clearly|well seen|present|appreciated|identified on|in the? prior|previous,
+        not definitely|clearly|well? seen|present on|in the? earlier, not clearly seen previously,
         not definitely|clearly|well? seen|visualized|identified|appreciated on the? lateral|frontal,
         not previously seen|present|identified|visualized|noted|evident|described,
         respiratory|renal|hepatic|hardware|treatment failure, joint|knee effusion,
         non specific, accounting|allowing|adjusting for technical? factors?,
         without a|any? comparison|prior|previous|contrast,
-        in the absence of, absence of prior|previous|comparison,
+        absence of prior|previous|comparison,
         left|right heart border|margin, heart border, dr, may of, not limited, costal cartilage,
         bone density|island|mineralization,
         no additional|further imaging|evaluation|views|followup, cardiac apex|border,
@@ -276,7 +296,7 @@ CUES: dict[Cue, str] = {
         thyroid|pericardial|adrenal|renal|breast mass|nodule|lesion|enlargement|cancer|carcinoma,
         soft tissue edema|oedema|mass|density|nodule, laryngeal|subcutaneous edema|oedema,
         peripheral|extremity|leg|bone|marrow|mucosal|cerebral edema|oedema,
-        lung cancer screening, side port, port of entry, tip,
+        lung cancer screening, port of entry,
         not well seen|visualized|evaluated|assessed|included,
         not optimally|fully|completely|adequately seen|visualized|evaluated|included|assessed,
         limit|limited evaluation of, right|left chest port, iv line
@@ -290,6 +310,8 @@ PUNCTUATION: dict[str, tuple[Cue, ...]] = {
     ";": (Cue.BREAK,),
     ":": (Cue.COLON,),
     "/": (Cue.AND,),
+    **dict.fromkeys(("-", "--", "\u2013", "\u2014", "|"), (Cue.DASH,)),
+    **dict.fromkeys(("*", "\u2022"), (Cue.BREAK,)),
     "?": (Cue.DOUBT, Cue.DOUBTED_BEFORE),
 }
 

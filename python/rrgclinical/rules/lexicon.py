@@ -29,10 +29,16 @@ VALUES: dict[Cue, tuple[str, ...]] = {
 
 _CACHE_WORDS = 1 << 16
 
-_TOKEN = re.compile(r"[^\W_]+|[,;:()/?]")
+# Tokenizers put spaces around the hyphen of "right - sided" too, so a spaced hyphen parts
+# statements only before a word that can open one.
+_MARK = (
+    r"[,;:()/?|\u2014]|(?<=\s)(?:--|[\u2013\u2022*])(?=\s)"
+    r"|(?<=\s)-(?=\s(?:no|not|none|mild|small|moderate|large|stable|unchanged|likely|new|there)\b)"
+)
+_TOKEN = re.compile(rf"[^\W_]+|{_MARK}")
 # "isn't" is "is" and "not"
 _NOT = ("n't", "n\u2019t")
-_TOKEN_OR_NOT = re.compile(r"n['\u2019]t\b|[^\W_]+?(?=n['\u2019]t\b)|[^\W_]+|[,;:()/?]")
+_TOKEN_OR_NOT = re.compile(r"n['\u2019]t\b|[^\W_]+?(?=n['\u2019]t\b)|[^\W_]+|" + _MARK)
 
 
 class Role(NamedTuple):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rrgclinical.labels import SUPPORT_DEVICES
+from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import SEVERITIES, SIDES, Cue
 from rrgclinical.rules.lexicon import Event
 
 _LARGE = SEVERITIES.index("large")
-_ONE_SIDE = (SIDES.index("left"), SIDES.index("right"))
+ONE_SIDE = (SIDES.index("left"), SIDES.index("right"))
 
 _DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END, Cue.SETTING})
 _OPENERS = frozenset({Cue.ASSERT, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, *_DOUBTS})
 _ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
 _PLACES = frozenset({Cue.SIDE, Cue.ZONE})
-_SEGMENT_ENDS = frozenset({Cue.COMMA, Cue.COLON, Cue.BREAK, Cue.RESET, Cue.WHICH, Cue.AND})
+_SEGMENT_ENDS = frozenset(
+    {Cue.COMMA, Cue.DASH, Cue.COLON, Cue.BREAK, Cue.RESET, Cue.SUBORDINATE, Cue.WHICH, Cue.AND}
+)
 _BETWEEN = frozenset(
     {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, Cue.WHICH, *_ATTRIBUTES}
 )
@@ -31,8 +35,13 @@ def opens_statement(events: Sequence[Event], index: int) -> bool:
     cues = _cues(events[index])
     if cues & _OPENERS:
         return True
-    if Cue.SUBJECT in cues:
-        return _subject_has_verb(events, index)
+    subject = index
+    while (named := _cues(events[subject])) and named <= _PLACES:
+        subject += 1
+    if Cue.SUBJECT in named:  # "right lung is collapsed"
+        return _subject_has_verb(events, subject)
+    if subject > index and Cue.VERB in named:  # "left lower lobe is collapsed"
+        return _subject_has_verb(events, subject - 1)
     if Cue.SEVERITY in cues and _severity(events[index]) != _LARGE:
         return True
     return _finding_stands_alone(events, index)
@@ -105,6 +114,19 @@ def coordinated(events: Sequence[Event], index: int) -> bool:
     return before.last == joint.first and joint.last == event.first
 
 
+def names_finding(events: Sequence[Event], index: int) -> bool:
+    """True when a finding that counts for an observation, no device, follows in the segment."""
+    for event in events[index:]:
+        if _cues(event) & {Cue.COMMA, Cue.BREAK}:
+            return False
+        for role in event.roles:
+            if role.cue == Cue.FINDING:
+                columns = CONCEPTS[role.value].states + CONCEPTS[role.value].suggests
+                if columns and SUPPORT_DEVICES not in columns:
+                    return True
+    return False
+
+
 def _subject_has_verb(events: Sequence[Event], index: int) -> bool:
     ahead = [_cues(event) for event in events[index + 1 : index + 6]]
     for cues, then in zip(ahead[:4], [*ahead[1:], frozenset()], strict=False):
@@ -124,13 +146,15 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
             return False
         large |= _severity(events[index]) == _LARGE
         sided |= any(
-            role.cue == Cue.SIDE and role.value in _ONE_SIDE for role in events[index].roles
+            role.cue == Cue.SIDE and role.value in ONE_SIDE for role in events[index].roles
         )
         index += 1
     if large and sided:
         return True
     rest = [_cues(event) for event in events[index + 1 :]]
     for position, cues in enumerate(rest):
+        if Cue.COLON in cues:
+            return True
         if cues & _SEGMENT_ENDS or cues & {Cue.OR, Cue.VERSUS}:
             return False
         if cues & {Cue.ASSERT, Cue.DOUBTED_BEFORE, Cue.DOUBTED_AT_END}:

@@ -246,10 +246,12 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             haemothorax, empyema, parapneumonic|subpulmonic|loculated effusion|fluid,
             effusion layering, fissural|loculated fluid, pleural collection,
             fluid in|within the? minor|major|right|left|oblique|horizontal? fissure,
+            fluid in|within the? left|right? pleural space|cavity, pleural space fluid,
             fluid in|within|at the? posterior|lateral|left|right? costophrenic angle|sulcus|recess,
             fluid is? seen|noted|present|tracking|extending in|within|along the?
-            minor|major|right|left? fissure,
-            fluid track|extend|layer in|into|within|along the? minor|major|right|left? fissure
+            left|right? minor|major? fissure,
+            fluid track|extend|layer in|into|within|along the? left|right? minor|major? fissure,
+            fluid layer|layering in|within|at the? posterior|lateral|left|right? costophrenic sulcus
         """,
     ),
     finding(

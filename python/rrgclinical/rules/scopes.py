@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from rrgclinical.labels import ClassId
+from rrgclinical.labels import SUPPORT_DEVICES, ClassId
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
+from rrgclinical.rules.headings import Heading, find_heading
 from rrgclinical.rules.lexicon import Event, Role
 from rrgclinical.rules.lookaround import (
     ends_segment,
     grades,
     looks_back,
+    names_finding,
     opens_statement,
     or_follows,
 )
@@ -24,11 +26,13 @@ class Scopes:
 
     `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
     token; `doubted` is where the doubt began, `advice` says that an examination is asked for.
-    `clause`, `comma`, `before` (the comma before that) and `split` (an "and" behind a verb) are
-    where, among the drafts, a cue that looks back stops; `joined` says that an "and" or "or"
-    carries it past the comma, `aside` that nothing was named between the last two. `finding`,
-    `verb`, `parted` (a comma or "with"), `joint` (an "and"), `denial` and `last_or` (an "or"
-    between what it denies) are the tokens where the last of each began. `pending` are predicates
+    `clause`, `comma`, `before` (the comma before that) and `split` (an "and" behind a verb, a
+    subordinate clause) are where, among the drafts, a cue that looks back stops; `joined` says that
+    an "and" or "or" carries it past the comma, `aside` that nothing was named between the last two.
+    `finding`, `verb`, `parted` (a comma or "with"), `joint` (an "and"), `tip` (of a device),
+    `denial` and `last_or` (an "or" between what it denies) are the tokens where the last of each
+    began. `within` says that the denial stands inside the subject of a clause, `kept` how many
+    attributes came before it. `headings` are findings before a colon. `pending` are predicates
     waiting for structures. `pool` are attributes not yet given; they go to the next finding or,
     `after` a preposition, to the `anchor` before it.
     """
@@ -39,7 +43,10 @@ class Scopes:
         self.negate = self.doubt = self.unasserted = self.advice = False
         self.negate_until = self.doubted = -1
         self.finding = self.verb = self.parted = self.joint = -1
-        self.denial = self.last_or = -1
+        self.denial = self.last_or = self.tip = -1
+        self.within = False
+        self.kept = 0
+        self.headings: list[Heading] = []
         self.clause = self.comma = self.before = self.split = 0
         self.joined = self.aside = False
         self.versus: int | None = None
@@ -56,8 +63,16 @@ class Scopes:
         return ClassId.UNCERTAIN if self.doubt else ClassId.POSITIVE
 
     def _negate(self, index: int, event: Event, role: Role) -> None:
+        self.within = self.finding > self.verb and bool(
+            self._told_since(max(self.clause, self.comma))
+        )
+        self.kept = len(self.pool)
         self.negate, self.doubt = True, False
         self.denial, self.last_or = event.first, -1
+
+    def _finite(self, index: int, event: Event, role: Role) -> None:
+        if self.within:  # "opacity without effusion suggests ..."
+            self.negate = False
 
     def _negate_next(self, index: int, event: Event, role: Role) -> None:
         self.negate_until = event.last + _NEXT
@@ -100,7 +115,16 @@ class Scopes:
             self.unasserted = True
 
     def _negated_before(self, index: int, event: Event, role: Role) -> None:
-        self._deny(self._reach_back())
+        drafts = self._reach_back()
+        if self.tip > self.parted:
+            drafts = [draft for draft in drafts if not _is_device(draft)]
+        self._deny(drafts)
+
+    def _removed(self, index: int, event: Event, role: Role) -> None:
+        self._deny([draft for draft in self._reach_back() if _is_device(draft)])
+
+    def _tip(self, index: int, event: Event, role: Role) -> None:
+        self.tip = event.first
 
     def _deny(self, drafts: list[Draft]) -> None:
         for draft in drafts:
@@ -117,7 +141,8 @@ class Scopes:
             self._doubt(index, event, role)
 
     def _setting(self, index: int, event: Event, role: Role) -> None:
-        _weaken_all([draft for draft in self._reach() if CONCEPTS[draft.concept].disease])
+        reached = self._reach_over_comma()
+        _weaken_all([draft for draft in reached if CONCEPTS[draft.concept].disease])
         self._doubt(index, event, role)
 
     def _reach(self) -> list[Draft]:
@@ -136,6 +161,11 @@ class Scopes:
         self.negate = self.doubt = self.unasserted = False
         self.versus = None
         self.parted = event.first
+
+    def _subordinate(self, index: int, event: Event, role: Role) -> None:
+        self._reset(index, event, role)
+        if names_finding(self.events, index + 1):
+            self.split = len(self.drafts)
 
     def _which(self, index: int, event: Event, role: Role) -> None:
         self._reset(index, event, role)
@@ -235,6 +265,18 @@ class Scopes:
 
     def _colon(self, index: int, event: Event, role: Role) -> None:
         self._reset(index, event, role)
+        if heading := find_heading(self.events, index):
+            self.headings.append(heading)
+
+    def _dash(self, index: int, event: Event, role: Role) -> None:
+        if find_heading(self.events, index):
+            self._colon(index, event, role)
+        else:
+            self._comma(index, event, role)
+
+
+def _is_device(draft: Draft) -> bool:
+    return SUPPORT_DEVICES in CONCEPTS[draft.concept].states
 
 
 def _weaken_all(drafts: list[Draft]) -> None:

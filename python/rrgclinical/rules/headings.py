@@ -1,0 +1,90 @@
+"""Headings of one sentence: findings before a colon that what follows denies or tells of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rrgclinical.labels import ClassId
+from rrgclinical.rules.concepts import CONCEPTS
+from rrgclinical.rules.cues import Cue
+from rrgclinical.rules.lexicon import Event
+from rrgclinical.rules.mention import Draft
+
+_ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
+_NAMES = frozenset({Cue.FINDING, Cue.AND, Cue.OR, Cue.COMMA, *_ATTRIBUTES})
+_MARKS = frozenset({Cue.COMMA, Cue.DASH, Cue.BREAK})
+_DENIALS = frozenset({Cue.NEGATE, Cue.NEGATE_NEXT})
+_SILENT = frozenset({Cue.BREAK, Cue.IDLE, Cue.COLON, Cue.DASH})
+
+
+class Heading(NamedTuple):
+    """Events `[first, colon)` that name findings alone; the colon or dash is at `colon`."""
+
+    first: int
+    colon: int
+
+
+def find_heading(events: Sequence[Event], colon: int) -> Heading | None:
+    """The heading that ends at `colon`, which opens the sentence or comes after a mark."""
+    first = colon
+    while first and _cues(events[first - 1]) & _NAMES:
+        first -= 1
+    named = any(Cue.FINDING in _cues(event) for event in events[first:colon])
+    begins = not first or (bool(_cues(events[first - 1]) & _MARKS) and _is_mark(events[first - 1]))
+    begins |= Cue.COMMA in _cues(events[first])
+    return Heading(first, colon) if named and begins else None
+
+
+def settle(
+    headings: Sequence[Heading], drafts: Sequence[Draft], events: Sequence[Event]
+) -> list[Draft]:
+    """The drafts left once what follows each heading has told of its findings.
+
+    A finding told of again goes ("Effusion: No effusion."); one that is only denied is negative
+    ("Effusion: No.", "Consolidation: The lungs are clear.").
+    """
+    gone: set[int] = set()
+    for number, heading in enumerate(headings):
+        ends = headings[number + 1].first if number + 1 < len(headings) else len(events) - 1
+        begin, colon, end = (events[at].start for at in (heading.first, heading.colon, ends))
+        told = [d for d in drafts if colon < d.start < end and d.status != ClassId.BLANK]
+        denied = all(draft.status == ClassId.NEGATIVE for draft in told) and _denies(
+            events[heading.colon + 1 : ends], bool(told)
+        )
+        for index, draft in enumerate(drafts):
+            if not begin <= draft.start < colon or draft.status != ClassId.POSITIVE:
+                continue
+            if any(_same_observation(draft, other) for other in told):
+                gone.add(index)
+            elif denied and not (told and draft.attributes):
+                draft.status = ClassId.NEGATIVE
+    return [draft for index, draft in enumerate(drafts) if index not in gone]
+
+
+def _denies(events: Sequence[Event], told: bool) -> bool:
+    """True when `events` open with a denial, or a structure that `told` says something of."""
+    for event in events:
+        cues = _cues(event)
+        if cues & _DENIALS:
+            return True
+        if Cue.SUBJECT in cues:
+            return told
+        if Cue.PREDICATE in cues:
+            return "normal" in (role.value for role in event.roles)
+        if not cues <= _SILENT:
+            return False
+    return False
+
+
+def _same_observation(one: Draft, other: Draft) -> bool:
+    shared = set(CONCEPTS[one.concept].states) & set(CONCEPTS[other.concept].states)
+    return one.concept == other.concept or bool(shared)
+
+
+def _is_mark(event: Event) -> bool:
+    return event.end - event.start <= 2  # a dash or bullet, no "but" or "there is"
+
+
+def _cues(event: Event) -> frozenset[Cue]:
+    return frozenset(role.cue for role in event.roles)
