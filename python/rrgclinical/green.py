@@ -5,7 +5,6 @@ score = matched / (matched + sum of clinically significant errors), 0 where noth
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,9 +16,10 @@ from rrgclinical.backends import check_options, check_reports
 from rrgclinical.chat import Chat, ChatSettings, Question, Usage
 from rrgclinical.errors import UserError
 
-CATEGORIES = ("a", "b", "c", "d", "e", "f")
+# The prompt's letters, and the numbers that some models write in their place.
+CATEGORIES, _NUMBERED = "abcdef", "123456"
 _SIGNIFICANT, _MATCHED = "Clinically Significant Errors", "Matched Findings"
-_COUNT = re.compile(r"\(([a-f])\)[^\n]*?:\s*(\d+)\b")
+_NOTHING = re.compile(r"No(?:ne|t|thing)?\b", re.IGNORECASE)
 
 _PROMPT = """\
 Compare a candidate report of a chest X-ray with the reference report of a radiologist. Judge
@@ -82,8 +82,6 @@ class Green:
         """prompt: file with a template that holds {reference} and {candidate}; ours if None."""
         self.chat = chat
         self._template = _PROMPT if prompt is None else _template(Path(prompt).expanduser())
-        asked = f"{chat.settings.model}\n{self._template}"
-        self.fingerprint: str | None = hashlib.sha256(asked.encode()).hexdigest()[:32]
 
     @property
     def usage(self) -> Usage:
@@ -110,14 +108,22 @@ class Green:
 
 
 def parse_judgement(text: str) -> Judgement:
-    """The counts in a model's answer. ValueError where a section or a category is missing."""
-    counts = dict(_COUNT.findall(_section(text, _SIGNIFICANT)))
-    if absent := [category for category in CATEGORIES if category not in counts]:
-        raise ValueError(f"[{_SIGNIFICANT}] has no count for ({absent[0]})")
-    matched = re.match(r"\s*(\d+)\b", _section(text, _MATCHED))
-    if matched is None:
+    """The counts in a model's answer, as the published parser reads them.
+
+    A section that begins with "No" or "None" counts 0, and so does a category that is left out or
+    has no number: a third of the published model's own answers leave some out. Where no letter
+    names a category, (1) to (6) do.
+
+    Raises:
+        ValueError: a section is missing, errors name no category, or matches begin with no number.
+            There the published parser reads 0, which for errors is the best that can be.
+    """
+    errors = _errors(_section(text, _SIGNIFICANT))
+    section = _section(text, _MATCHED)
+    matched = re.match(r"\d+\b", section)
+    if matched is None and not _NOTHING.match(section):
         raise ValueError(f"[{_MATCHED}] does not begin with a number")
-    return Judgement(int(matched[1]), tuple(int(counts[c]) for c in CATEGORIES), text)
+    return Judgement(int(matched[0]) if matched else 0, errors, text)
 
 
 def build_green(options: Mapping[str, Any], *, cache: str | Path | None = None) -> Green:
@@ -136,6 +142,16 @@ def build_green(options: Mapping[str, Any], *, cache: str | Path | None = None) 
     judge = Green(Chat(ChatSettings(**settings)), prompt)
     judge.chat.check()
     return judge
+
+
+def _errors(section: str) -> tuple[int, ...]:
+    if _NOTHING.match(section):
+        return (0,) * len(CATEGORIES)
+    for names in (CATEGORIES, _NUMBERED):
+        if re.search(rf"\([{names}]\)", section):
+            counts = dict(re.findall(rf"\(([{names}])\)[^\n]*?:\s*(\d+)\b", section))
+            return tuple(int(counts.get(name, 0)) for name in names)
+    raise ValueError(f"[{_SIGNIFICANT}] names no category")
 
 
 def _section(text: str, name: str) -> str:

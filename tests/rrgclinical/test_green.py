@@ -49,11 +49,45 @@ def test_score(significant: list[int], matched: str, score: float) -> None:
     assert (found.score, found.errors) == (pytest.approx(score), tuple(significant))
 
 
+def sections(significant: str, matched: str) -> str:
+    return (
+        f"[Clinically Significant Errors]:\n{significant}\n\n"
+        "[Clinically Insignificant Errors]:\n(c) A place: 3. Many.\n\n"
+        f"[Matched Findings]:\n{matched}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("significant", "errors"),
+    [
+        ("No clinically significant errors.", [0] * 6),
+        ("None.", [0] * 6),
+        ("None of (a) to (f): 0.", [0] * 6),
+        # as GREEN-RadLlama2-7b often answers, in any order
+        ("(d) Severity: 1. Small.\n(b) Missing: 2. Edema; a nodule.", [0, 2, 0, 1, 0, 0]),
+        ("(a) False report: none.\n(f) Omitted: 1. Change.", [0, 0, 0, 0, 0, 1]),
+        ("(2) Missing: 2. Edema (1); a nodule.\n(6) Omitted: 1. Change.", [0, 2, 0, 0, 0, 1]),
+    ],
+)
+def test_what_is_left_out_counts_0_as_published(significant: str, errors: list[int]) -> None:
+    found = parse_judgement(sections(significant, "2. Heart; lungs."))
+    assert (found.matched, list(found.errors)) == (2, errors)
+
+
+@pytest.mark.parametrize("matched", ["No matched findings.", "None."])
+def test_no_matched_findings_score_0(matched: str) -> None:
+    found = parse_judgement(sections("(b) Missing: 1. Edema.", matched))
+    assert (found.matched, found.score) == (0, 0.0)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", r"the section \[Clinically Significant Errors\] is missing"),
-        (answer([0] * 6).replace("(c) something: 0", "(c) none"), r"no count for \(c\)"),
+        (sections("", "1. Heart."), r"Significant Errors\] names no category"),
+        (sections("Two: edema, nodule.", "1. Heart."), r"Significant Errors\] names no category"),
+        (sections("Nodules: 2.", "1. Heart."), r"Significant Errors\] names no category"),
+        (sections("None.", "Normal heart; clear lungs."), "does not begin with a number"),
         (answer([0] * 6, "Edema."), "does not begin with a number"),
         (answer([0] * 6).partition("[Matched")[0], r"the section \[Matched Findings\] is missing"),
     ],
