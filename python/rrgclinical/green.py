@@ -136,7 +136,8 @@ def build_green(options: Mapping[str, Any], *, cache: str | Path | None = None) 
             "the term green needs a language model: set reward.options.green.endpoint and .model "
             "(GREEN-RadLlama2-7b behind any OpenAI-compatible server)"
         )
-    settings = {"cache": cache, "json_mode": False, **options}
+    # GREEN-RadLlama2-7b has 4,096 tokens for question and answer; a server refuses to promise more.
+    settings = {"cache": cache, "json_mode": False, "max_tokens": 1024, **options}
     prompt = settings.pop("prompt", None)
     check_options("green", ChatSettings, settings)
     judge = Green(Chat(ChatSettings(**settings)), prompt)

@@ -109,6 +109,7 @@ def test_pairs_are_judged_once_and_braces_survive(tmp_path: Path) -> None:
             "R=y C=b",
         ]
         assert "response_format" not in server.asked[0]
+        assert server.asked[0]["max_tokens"] == 1024  # of the 4,096 of GREEN's context
         build_green(options(server, prompt=str(template)), cache=tmp_path).score(["b"], ["y"])
         assert len(server.asked) == 4  # a check each, and two pairs
 

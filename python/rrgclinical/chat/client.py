@@ -109,7 +109,12 @@ class Chat:
         self._converse([Question(messages, str)], keep=False)
 
     def _kept(self, question: Question[T]) -> tuple[T] | None:
-        held = None if self._store is None else self._store.get(self._name(question))
+        if self._store is None:
+            return None
+        held = self._store.get(self._name(question))
+        if held is None and question.json_wanted:
+            # Kept when 1024 was the default: JSON that was read was not cut, so it serves still.
+            held = self._store.get(self._name(question, max_tokens=1024))
         if held is None:
             return None
         try:
@@ -181,9 +186,10 @@ class Chat:
         self.before_request()
         return (await endpoint.post(self._body(messages, json_wanted))).text
 
-    def _name(self, question: Question[Any]) -> str:
-        """The name that an answer is kept by: all that is asked."""
-        return json.dumps(self._body(question.messages, question.json_wanted), sort_keys=True)
+    def _name(self, question: Question[Any], **other: Any) -> str:
+        """The name that an answer is kept by: all that is asked, `other` in its place."""
+        body = self._body(question.messages, question.json_wanted) | other
+        return json.dumps(body, sort_keys=True)
 
     def _body(self, messages: list[Message], json_wanted: bool) -> dict[str, Any]:
         body: dict[str, Any] = {

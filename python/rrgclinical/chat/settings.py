@@ -34,8 +34,9 @@ class ChatSettings:
     tries: int = 5
     """Requests for one answer at most; the wait between them doubles from half a second to eight,
     or is what the server asks for, up to two minutes."""
-    max_tokens: int = 1024
-    """Longest answer."""
+    max_tokens: int = 4096
+    """Longest answer, which the server's context must hold beside the question. The facts of a
+    report of 500 tokens can take 1,500; `build_green` asks for 1024, as its model reads 4,096."""
     json_mode: bool = True
     """Ask the server for JSON where JSON is wanted; off for servers that refuse it."""
     input_price: float = 0.0

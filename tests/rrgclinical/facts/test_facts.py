@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +155,25 @@ def test_facts_of_an_endpoint(tmp_path: Path) -> None:
         assert again.read(REPORTS) == readings
         assert len(server.asked) == 6
         assert again.results.from_disk == 3
+
+
+def test_the_facts_of_a_long_report_fit_in_the_answer() -> None:
+    """192 of them in a report of 430 tokens; this server cuts where it is told to."""
+    absent = "pneumothorax, effusion, consolidation, edema, nodule, mass, fracture, granuloma"
+
+    def cutting(number: int, body: dict[str, Any]) -> Reply:
+        if len(body["messages"]) > 1 and '"facts"' in body["messages"][0]["content"]:
+            said = body["messages"][1]["content"].replace("No ", "").replace(".", ",").split(",")
+            text = json.dumps({"facts": [f"There is no {a.strip()}." for a in said if a.strip()]})
+        else:
+            text = model(number, body).text
+        tokens = list(re.finditer(r"\w+|[^\w\s]", text))[: body["max_tokens"]]
+        return Reply(text[: tokens[-1].end()])
+
+    report = f"No {absent}. " * 24
+    with serving(cutting) as server:
+        (found,) = build_facts(options(server)).read([report])
+    assert len(found.facts) == 8 * 24
 
 
 @pytest.mark.parametrize(
