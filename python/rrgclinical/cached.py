@@ -117,7 +117,8 @@ class CachedLabeller:
     ) -> None:
         self.labeller = labeller
         self.results: Cached[np.ndarray] = Cached(
-            lambda texts: list(labeller.label(texts)),
+            # copies: a view would keep the array of the whole batch alive
+            lambda texts: [row.copy() for row in labeller.label(texts)],
             store=store_of(cache, labeller, "labels"),
             encode=lambda row: row.astype(np.int8).tobytes(),
             decode=lambda payload, text: np.frombuffer(payload, dtype=np.int8),

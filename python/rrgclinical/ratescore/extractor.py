@@ -182,7 +182,8 @@ class RaTEExtractor:
         ):
             first = _finite(states.last_hidden_state[:, 0], "BioLORD's states")
             out[rows] = nn.functional.normalize(first.float(), dim=1).cpu()
-        return list(out.numpy())
+        # copies: a view would keep the array of the whole batch alive
+        return [row.copy() for row in out.numpy()]
 
     def _batches(self, network: nn.Module, tokenizer, ids: list[list[int]]):  # noqa: ANN001, ANN202
         """(rows, outputs) of the network over token ids, longest first, within the budget."""

@@ -116,6 +116,13 @@ def test_sentences_and_phrases_are_read_once(folders) -> None:
     assert extractor._embedded.computed <= extractor._embedded.asked / 16 + 1
 
 
+def test_an_embedding_that_is_held_holds_no_batch(folders) -> None:
+    extractor = RaTEExtractor(*folders)
+    extractor.extract(REPORTS)
+    held = extractor._embedded._recent.values()
+    assert len(held) > 1 and all(row.base is None for row in held)
+
+
 def test_a_cached_run_asks_no_network(folders, tmp_path: Path, monkeypatch) -> None:
     first = CachedExtractor(RaTEExtractor(*folders), cache=tmp_path)
     wanted = first.extract(REPORTS, keep=True)
