@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import fields
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rrgclinical
 from rrgclinical import Entities, build_extractor, build_labeller
 from rrgclinical.cached import (
     Cached,
@@ -21,6 +23,7 @@ from rrgclinical.cached import (
     unpack_entities,
 )
 from rrgclinical.entities import join_entities, split_entities
+from rrgclinical.fingerprint import sources
 from rrgclinical.store import Store
 
 REPORTS = [
@@ -101,6 +104,19 @@ def test_references_are_read_once_for_all_runs(cached: type, tmp_path: Path) -> 
 def test_a_model_that_does_not_say_what_it_is_leaves_no_file(tmp_path: Path) -> None:
     CachedLabeller(Named(None), cache=tmp_path).label(REPORTS, keep=True)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "reader", ["chexbert/labeller", "radgraph/annotator", "ratescore/extractor"]
+)
+def test_the_code_of_a_reading_is_all_that_it_imports(reader: str) -> None:
+    changes_no_reading = {"backends", "errors", "fingerprint", "progress_bars", "store"}
+    root = Path(rrgclinical.__file__).parent
+    files = sources(f"{root}/{reader}.py")
+    lines = [line for file in files for line in file.read_text().splitlines()]
+    found = [re.match(r" *from rrgclinical\.(\S+) import", line) for line in lines]
+    names = {match[1] for match in found if match} - changes_no_reading
+    assert {root / f"{name.replace('.', '/')}.py" for name in names} <= set(files)
 
 
 def test_the_latest_texts_are_held_and_the_kept_ones_always() -> None:

@@ -87,8 +87,8 @@ class CheXbertLabeller:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of all that a label depends on: weights, vocabulary and dtype."""
-        return fingerprint((self.network,), *self._settings)
+        """Digest of all that a label depends on: weights, vocabulary, dtype and code."""
+        return fingerprint((self.network,), *self._settings, reader=__file__)
 
     def label(self, reports: Sequence[str]) -> np.ndarray:
         """Label reports: int8 `[R, 14]` class ids.

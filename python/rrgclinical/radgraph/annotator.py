@@ -94,7 +94,8 @@ class RadGraph:
         """Digest of all that a graph depends on; `case` is no part of it."""
         shape = replace(self.shape, encoder="")
         settings = (self.model_type, shape, self.ner, self.relations, self._dtype)
-        return fingerprint((self.network,), *settings, self._pieces.vocabulary())
+        vocabulary = self._pieces.vocabulary()
+        return fingerprint((self.network,), *settings, vocabulary, reader=__file__)
 
     def annotate(self, reports: Sequence[str]) -> list[Graph]:
         """Read the graph of every report.

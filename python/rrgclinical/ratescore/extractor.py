@@ -93,12 +93,13 @@ class RaTEExtractor:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Digest of both networks, their vocabularies and the options that change an entity."""
+        """Digest of both networks, their vocabularies, code and options that change an entity."""
         vocabularies = [
             tokens.backend_tokenizer.to_str()
             for tokens in (self._ner_tokens, self._embedder_tokens)
         ]
-        return fingerprint((self._ner, self._embedder), self._settings, vocabularies)
+        networks = (self._ner, self._embedder)
+        return fingerprint(networks, self._settings, vocabularies, reader=__file__)
 
     def extract(self, reports: Sequence[str]) -> Entities:
         """Entities ordered by report, then as the package lists them.

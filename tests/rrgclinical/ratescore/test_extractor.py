@@ -135,6 +135,23 @@ def test_a_cached_run_asks_no_network(folders, tmp_path: Path, monkeypatch) -> N
     assert RaTEExtractor(*folders, dtype="bf16").fingerprint != again.fingerprint
 
 
+@pytest.mark.parametrize("changed", ["rules/sentences", "ratescore/decode", "entities"])
+def test_readings_of_other_code_are_not_used(changed: str, folders, tmp_path, monkeypatch) -> None:
+    """The splitter may have changed, or what is made of the networks' outputs."""
+    read, report = Path.read_bytes, REPORTS[:1]
+    CachedExtractor(RaTEExtractor(*folders), cache=tmp_path).extract(report, keep=True)
+    same = CachedExtractor(RaTEExtractor(*folders), cache=tmp_path)
+    same.extract(report)
+
+    def edited(file: Path) -> bytes:
+        return read(file) + b"\n" * file.match(f"rrgclinical/{changed}.py")
+
+    monkeypatch.setattr(Path, "read_bytes", edited)
+    other = CachedExtractor(RaTEExtractor(*folders), cache=tmp_path)
+    other.extract(report)
+    assert (same.results.from_disk, other.results.from_disk) == (1, 0)
+
+
 def test_a_sentence_past_512_pieces_is_cut_and_told_once(extractor, caplog) -> None:
     long = " ".join(SENTENCES[:150]).lower().replace(".", "").replace("?", "") + "."
     with caplog.at_level(logging.WARNING):
