@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from rrgclinical.backends import check_options, check_reports
-from rrgclinical.cached import CAPACITY, Cached, store_of
+from rrgclinical.cached import CAPACITY, Cached
 from rrgclinical.chat import Chat, ChatSettings, Usage
 from rrgclinical.facts.endpoint import EndpointFacts
-from rrgclinical.facts.reading import FactReader, FactReading, unpack
+from rrgclinical.facts.reading import FactReader, FactReading
 from rrgclinical.facts.rules import RulesFacts
 
 
 class CachedFacts:
-    """A fact reader that reads each distinct text once; see `rrgclinical.cached.Cached`."""
+    """A fact reader that reads each distinct text once; see `rrgclinical.cached.Cached`.
 
-    def __init__(
-        self, reader: FactReader, *, cache: str | Path | None = None, capacity: int = CAPACITY
-    ) -> None:
+    On disk it keeps nothing: the endpoint's answers are kept there by `Chat`.
+    """
+
+    def __init__(self, reader: FactReader, *, capacity: int = CAPACITY) -> None:
         self.reader = reader
-        self.results: Cached[FactReading] = Cached(
-            reader.read,
-            store=store_of(cache, reader, "facts"),
-            encode=lambda reading: json.dumps(asdict(reading)).encode(),
-            decode=lambda payload, text: unpack(json.loads(payload)),
-            capacity=capacity,
-        )
+        self.results: Cached[FactReading] = Cached(reader.read, capacity=capacity)
 
     @property
     def chat(self) -> Chat | None:
@@ -41,9 +34,9 @@ class CachedFacts:
         """Requests, tokens and cost so far; None without an endpoint."""
         return None if self.chat is None else self.chat.usage
 
-    def read(self, reports: Sequence[str], *, keep: bool = False) -> list[FactReading]:
+    def read(self, reports: Sequence[str]) -> list[FactReading]:
         """One reading per report."""
-        return self.results(check_reports(reports), keep=keep)
+        return self.results(check_reports(reports))
 
 
 def build_facts(
@@ -54,9 +47,9 @@ def build_facts(
     UserError for an option that `ChatSettings` does not take, or an endpoint that does not answer.
     """
     if not options:
-        return CachedFacts(RulesFacts(), cache=cache, capacity=capacity)
+        return CachedFacts(RulesFacts(), capacity=capacity)
     settings = {"cache": cache, **options}
     check_options("facts", ChatSettings, settings)
     chat = Chat(ChatSettings(**settings))
     chat.check()
-    return CachedFacts(EndpointFacts(chat), cache=cache, capacity=capacity)
+    return CachedFacts(EndpointFacts(chat), capacity=capacity)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -33,8 +32,6 @@ class EndpointFacts:
     def __init__(self, chat: Chat) -> None:
         """`chat` is asked twice per report, and once where it states nothing."""
         self.chat = chat
-        asked = "\n".join((chat.settings.model, _EXTRACT, _ENTAIL))
-        self.fingerprint: str | None = hashlib.sha256(asked.encode()).hexdigest()[:32]
 
     def read(self, reports: Sequence[str]) -> list[FactReading]:
         """One reading per report; raises as `Chat.ask`. TypeError names a report not a str."""

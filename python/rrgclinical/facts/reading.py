@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,9 +52,7 @@ class FactReading:
 
 
 class FactReader(Protocol):
-    """Reads the facts of reports. `fingerprint` names model and prompt, for caches."""
-
-    fingerprint: str | None
+    """Reads the facts of reports."""
 
     def read(self, reports: Sequence[str]) -> list[FactReading]:
         """One reading per report, in order."""
@@ -79,13 +77,6 @@ def fact_scores(
     squared = beta * beta
     whole = (1 + squared) * hit + squared * missed + spurious
     return np.divide((1 + squared) * hit, whole, out=np.zeros(len(hit)), where=hit > 0)
-
-
-def unpack(payload: Mapping[str, Any]) -> FactReading:
-    """A reading from its fields as JSON holds them."""
-    return FactReading(
-        tuple(payload["facts"]), tuple(payload["verdicts"]), tuple(payload["evidence"])
-    )
 
 
 LABELS: tuple[str, ...] = OBSERVATIONS[:NO_FINDING]

@@ -31,9 +31,6 @@ class RulesFacts:
     report says both.
     """
 
-    # As fast as a cache on disk would be, and its rules change with the version.
-    fingerprint: str | None = None
-
     def read(self, reports: Sequence[str]) -> list[FactReading]:
         """One reading per report. TypeError names a report that is not a str."""
         return [_read(text) for text in check_reports(reports)]

@@ -142,7 +142,7 @@ REPORTS = ["Edema. No fracture", "", "Edema. No fracture", "Pneumonia"]
 def test_facts_of_an_endpoint(tmp_path: Path) -> None:
     with serving(model) as server:
         reader = build_facts(options(server), cache=tmp_path)
-        readings = reader.read(REPORTS, keep=True)
+        readings = reader.read(REPORTS)
         # a check, and two requests for each distinct report; nothing about an empty one
         assert len(server.asked) == 1 + 4
         assert readings[0] == readings[2]
@@ -153,8 +153,9 @@ def test_facts_of_an_endpoint(tmp_path: Path) -> None:
         assert readings[1].facts == () and not any(readings[1].verdicts)
         again = build_facts(options(server), cache=tmp_path)
         assert again.read(REPORTS) == readings
-        assert len(server.asked) == 6
-        assert again.results.from_disk == 3
+        # a check alone: the answers are on disk, and nothing else is
+        assert len(server.asked) == 6 and again.usage.cached == 4
+        assert [folder.name[:5] for folder in tmp_path.iterdir()] == ["chat-"]
 
 
 def test_the_facts_of_a_long_report_fit_in_the_answer() -> None:
