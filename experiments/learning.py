@@ -7,8 +7,11 @@ from that one checkpoint EditGRPO, which is compared with (i) that SFT, (ii) SFT
 EditGRPO's wall time at the learning rate it had come down to, (iii) Dr. GRPO with as many sampled
 rollouts. Told beside them, and not part of the verdict: SFT for the same time on only the studies
 that RL sees. Each system is its best validation checkpoint, on held-out studies. A job whose result
-file exists is not run again, so the command resumes where it stopped. Exits 1 when a comparison
-fails.
+file exists is not run again, so the command resumes where it stopped. A comparison holds when
+EditGRPO is above in every seed, in the bootstrap of seeds and studies, and in Student's interval
+over seeds; the command exits 1 unless all three do.
+
+    make learning ARGS="--show experiments/results/learning.json"    # the recorded results
 """
 
 from __future__ import annotations
@@ -25,6 +28,17 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.replicate.measures import label_measures
+from experiments.replicate.verdicts import (
+    FAILS,
+    HOLDS,
+    NOT_JUDGED,
+    UNDECIDED,
+    estimate,
+    judge,
+    over_seeds,
+)
+
 NEEDS = {
     "sft": [],
     "editgrpo": ["sft"],
@@ -33,7 +47,6 @@ NEEDS = {
     "sft_on_chosen": ["sft", "editgrpo"],
 }
 JUDGED = ("sft", "sft_continued", "dr_grpo")
-VERDICTS = {True: "holds", False: "FAILS", None: "not judged"}
 GAIN = 0.05
 
 
@@ -109,8 +122,8 @@ def schedule(args: argparse.Namespace) -> None:
     def launch(seed: int, name: str) -> None:
         home = args.out / f"seed{seed}"
         home.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, __file__, "--job", name, "--seeds", str(seed)]
-        command += ["--out", str(args.out), "--recipe", args.recipe, *args.overrides]
+        command = [sys.executable, "-m", "experiments.learning", "--job", name]
+        command += ["--seeds", str(seed), "--out", str(args.out), "--recipe", args.recipe, *args.overrides]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with (home / f"{name}.log").open("w") as log:
             status = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
@@ -149,82 +162,89 @@ def told_in_training(out: Path, seed: int) -> set[str]:
 
 
 def verdict(out: Path, seeds: list[int]) -> dict:
-    """The table, and what EditGRPO has over each system, with a paired bootstrap interval.
+    """The table, and what EditGRPO has over each system, with the interval over seeds and studies.
 
-    `passed` is None for the system that is told and not judged. `unheard` is the share of a
-    system's sentences that no training report has: no label says when language falls apart.
+    `unheard` is the share of a system's sentences that no training report has: no label says when
+    language falls apart.
     """
-    from rrgclinical.metrics import label_report, paired_bootstrap
-
     results = {
         name: [json.loads((out / f"seed{s}" / f"{name}.json").read_text()) for s in seeds]
         for name in NEEDS
     }
-    stacked = {
-        name: (
-            np.concatenate([np.asarray(r["predicted"], np.int8) for r in runs]),
-            np.concatenate([np.asarray(r["truth"], np.int8) for r in runs]),
-        )
+    measured = {
+        name: [
+            label_measures(np.asarray(r["predicted"], np.int8), np.asarray(r["truth"], np.int8))
+            for r in runs
+        ]
         for name, runs in results.items()
     }
+    micro = {name: [found["micro_f1"] for found in runs] for name, runs in measured.items()}
     table = {}
     known = [told_in_training(out, seed) for seed in seeds]
+    time_of_editgrpo = np.mean([r["seconds"] for r in results["editgrpo"]])
     for name, runs in results.items():
         unheard = [
             np.mean([said not in heard for report in run["reports"] for said in sentences(report)])
             for run, heard in zip(runs, known, strict=True)
         ]
-        pooled = label_report(*stacked[name])
+        per_seed = [float(found.value()[0]) for found in micro[name]]
         table[name] = {
-            "micro_f1": pooled["micro_f1"],
-            "macro_f1": pooled["macro_f1"],
-            "per_seed": [r["test"]["micro_f1"] for r in runs],
+            "micro_f1": float(np.mean(per_seed)),
+            "macro_f1": float(np.mean([found["macro_f1"].value() for found in measured[name]])),
+            "per_seed": per_seed,
             "reward": float(np.mean([r["test"]["reward"] for r in runs])),
-            "seconds": float(np.mean([r["seconds"] for r in runs])),
+            "time_over_editgrpo": float(np.mean([r["seconds"] for r in runs]) / time_of_editgrpo),
             "rollouts": int(np.mean([r["rollouts"] for r in runs])),
             "best_step": [r["best_step"] for r in runs],
             "unheard": [float(share) for share in unheard],
         }
-    edit, truth = stacked["editgrpo"]
     comparisons = {}
     for name in (*JUDGED, "sft_on_chosen"):
-        paired = paired_bootstrap(stacked[name][0], edit, truth, resamples=4000)["micro_f1"]
-        per_seed = [
-            a["test"]["micro_f1"] - b["test"]["micro_f1"]
-            for a, b in zip(results["editgrpo"], results[name], strict=True)
-        ]
-        passed = paired.low > 0
-        if name == "sft":
-            passed = passed and paired.difference >= GAIN and min(per_seed) >= 0
+        found = estimate(micro["editgrpo"], micro[name], level=0.95)
+        outcome = judge("more", found)
+        if name == "sft" and found.value < GAIN:
+            outcome = FAILS
+        if outcome == HOLDS and over_seeds(found.seeds)[0] <= 0:
+            outcome = UNDECIDED
         comparisons[name] = {
-            "difference": paired.difference,
-            "interval": [paired.low, paired.high],
-            "per_seed": per_seed,
-            "passed": bool(passed) if name in JUDGED else None,
+            "difference": found.value,
+            "interval": [found.low, found.high],
+            "per_seed": list(found.seeds),
+            "verdict": outcome if name in JUDGED else NOT_JUDGED,
         }
-    studies = len(truth) // len(seeds)
-    return {"seeds": seeds, "studies": studies, "systems": table, "editgrpo_minus": comparisons}
+    return {
+        "seeds": seeds,
+        "studies": micro["editgrpo"][0].units,
+        "interval_over": "seeds and studies",
+        "systems": table,
+        "editgrpo_minus": comparisons,
+    }
 
 
 def show(found: dict) -> None:
-    """Print what `verdict` found."""
-    print(f"\n{len(found['seeds'])} seeds, {found['studies']} held-out studies each")
+    """Print what `verdict` found, or what was recorded of it."""
+    print("\n".join(["", *found.get("notes", [])]))
+    print(f"{len(found['seeds'])} seeds, {found['studies']} held-out studies each")
     print(
-        f"{'system':<15}{'micro-F1':>9}{'macro-F1':>9}{'reward':>8}{'seconds':>9}{'rollouts':>10}"
+        f"{'system':<15}{'micro-F1':>9}{'macro-F1':>9}{'reward':>8}{'time':>7}{'rollouts':>10}"
         f"{'unheard':>9}"
     )
     for name, row in found["systems"].items():
         print(
             f"{name:<15}{row['micro_f1']:>9.3f}{row['macro_f1']:>9.3f}{row['reward']:>8.3f}"
-            f"{row['seconds']:>9.0f}{row['rollouts']:>10d}"
+            f"{row['time_over_editgrpo']:>7.2f}{row['rollouts']:>10d}"
             f"{np.mean(row['unheard']):>9.3f}"
         )
+    print(
+        f"95 % intervals: a bootstrap over {found['interval_over']}; t, Student's over the "
+        f"differences of {len(found['seeds'])} seeds, which are few"
+    )
     for name, row in found["editgrpo_minus"].items():
-        low, high = row["interval"]
+        (low, high), (least, most) = row["interval"], over_seeds(row["per_seed"])
         seeds = " ".join(f"{d:+.3f}" for d in row["per_seed"])
         print(
-            f"EditGRPO - {name:<14} {row['difference']:+.3f}  95 % [{low:+.3f}, {high:+.3f}]"
-            f"  per seed {seeds}  {VERDICTS[row['passed']]}"
+            f"EditGRPO - {name:<14} {row['difference']:+.3f} [{low:+.3f}, {high:+.3f}]"
+            f"  t [{least:+.3f}, {most:+.3f}]  per seed {seeds}  {row['verdict']}"
         )
 
 
@@ -235,9 +255,13 @@ def main() -> int:
     top.add_argument("--seeds", type=int, nargs="+", default=[14, 15, 16])
     top.add_argument("--workers", type=int, default=2)
     top.add_argument("--recipe", default="learning")
+    top.add_argument("--show", type=Path, metavar="FILE", help="print results; run nothing")
     top.add_argument("--job", choices=list(NEEDS), help=argparse.SUPPRESS)
     top.add_argument("--set", dest="overrides", nargs="*", default=[], metavar="key=value")
     args = top.parse_args()
+    if args.show:
+        show(json.loads(args.show.read_text()))
+        return 0
     if args.job:
         import torch
 
@@ -249,7 +273,7 @@ def main() -> int:
     found = verdict(args.out, args.seeds)
     (args.out / "learning.json").write_text(json.dumps(found, indent=1) + "\n")
     show(found)
-    return 0 if all(found["editgrpo_minus"][name]["passed"] for name in JUDGED) else 1
+    return 0 if all(found["editgrpo_minus"][name]["verdict"] == HOLDS for name in JUDGED) else 1
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import numpy as np
 from experiments.replicate.measures import Ratios
 
 LEVEL, RESAMPLES = 0.9, 2000
+_STUDENT_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""97.5 % quantiles of Student's t for 2 to 10 seeds; more take the last, which is wider."""
 MARGIN = 0.02
 """Two points: how near "about the same" is."""
 HOLDS, FAILS, UNDECIDED = "holds", "fails", "undecided"
@@ -27,7 +29,7 @@ NOT_JUDGED = "not judged"
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds with its 90 % interval, and the value of each seed."""
+    """A mean over seeds with its interval, and the value of each seed."""
 
     value: float
     low: float
@@ -35,7 +37,12 @@ class Estimate:
     seeds: tuple[float, ...]
 
 
-def estimate(first: Sequence[Ratios], second: Sequence[Ratios] = (), factor: float = 1) -> Estimate:
+def estimate(
+    first: Sequence[Ratios],
+    second: Sequence[Ratios] = (),
+    factor: float = 1,
+    level: float = LEVEL,
+) -> Estimate:
     """`first` minus `factor` times `second`, one of each a seed; `first` alone without `second`.
 
     Raises ValueError where the two were not measured on the same units.
@@ -53,8 +60,20 @@ def estimate(first: Sequence[Ratios], second: Sequence[Ratios] = (), factor: flo
     seeds = rng.integers(0, len(pairs), size=(RESAMPLES, len(pairs)))
     own = rng.integers(0, RESAMPLES, size=seeds.shape)
     means = np.stack(draws)[seeds, own].mean(1)
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return Estimate(float(np.mean(observed)), float(low), float(high), tuple(map(float, observed)))
+
+
+def over_seeds(found: Sequence[float]) -> tuple[float, float]:
+    """Compute Student's 95 % interval of the mean over seeds; one seed gives no bounds.
+
+    A bootstrap of few seeds hardly leaves the range of their values; this one does.
+    """
+    if len(found) < 2:
+        return -np.inf, np.inf
+    quantile = _STUDENT_95[min(len(found) - 1, len(_STUDENT_95)) - 1]
+    half = quantile * float(np.std(found, ddof=1)) / len(found) ** 0.5
+    return float(np.mean(found)) - half, float(np.mean(found)) + half
 
 
 @functools.lru_cache(maxsize=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -50,22 +51,24 @@ def test_only_sft_on_chosen_and_rl_see_the_studies_that_the_recipe_chooses(
     assert rollouts["editgrpo"] == rollouts["dr_grpo"] > 0
 
 
+def told(share: float) -> list[list[int]]:
+    """Class ids of 100 reports, of which a share tells an effusion and the others nothing."""
+    good = round(100 * share)
+    return [[int(column == 9) for column in range(14)]] * good + [[0] * 14] * (100 - good)
+
+
 def written(out: Path, right: dict[str, float]) -> Path:
     """Results in which a share `right` of 100 studies with effusion is told as it is."""
-    effusion, none = [0] * 14, [0] * 14
-    effusion[9] = 1
     for seed in SEEDS:
         home = out / f"seed{seed}"
         (home / "data").mkdir(parents=True)
         train = [{"report": "Small left effusion. Clear lungs."}, {"report": "Clear lungs."}]
         (home / "data" / "annotation.json").write_text(json.dumps({"train": train}))
         for name, share in right.items():
-            good = round(100 * share)
-            f1 = 2 * good / (good + 100)
             result = {
-                "test": {"micro_f1": f1, "reward": share},
-                "predicted": [effusion] * good + [none] * (100 - good),
-                "truth": [effusion] * 100,
+                "test": {"reward": share},
+                "predicted": told(share),
+                "truth": told(1.0),
                 "reports": ["Clear lungs. Small left effusion.", "Clear lung. Clear lungs."],
                 **{"seconds": 1.0, "rollouts": 8, "best_step": 3},
             }
@@ -88,20 +91,62 @@ RIGHT = {"sft": 0.3, "sft_continued": 0.35, "dr_grpo": 0.5, "editgrpo": 0.8, "sf
 def test_the_verdict(tmp_path: Path, change: dict[str, float], failing: set[str], capsys) -> None:
     found = learning.verdict(written(tmp_path, {**RIGHT, **change}), SEEDS)
     rows = found["editgrpo_minus"]
-    assert {name for name, row in rows.items() if row["passed"] is False} == failing
-    assert {name for name, row in rows.items() if row["passed"] is None} == {"sft_on_chosen"}
+    judged = {name: row["verdict"] for name, row in rows.items()}
+    assert {name for name, said in judged.items() if said == "fails"} == failing
+    assert {name for name, said in judged.items() if said == "not judged"} == {"sft_on_chosen"}
     assert rows["sft_on_chosen"]["difference"] < 0
     assert found["systems"]["editgrpo"]["unheard"] == [0.25, 0.25]
     learning.show(found)
     lines = capsys.readouterr().out.splitlines()
-    assert sum("FAILS" in line for line in lines) == len(failing)
+    assert sum("fails" in line for line in lines) == len(failing)
     assert sum("not judged" in line for line in lines) == 1
 
 
-def test_one_seed_that_loses_fails_the_first(tmp_path: Path) -> None:
-    written(tmp_path, RIGHT)
-    path = tmp_path / "seed2" / "editgrpo.json"
-    lost = json.loads(path.read_text())
-    lost["test"]["micro_f1"] = 0.1
-    path.write_text(json.dumps(lost))
-    assert not learning.verdict(tmp_path, SEEDS)["editgrpo_minus"]["sft"]["passed"]
+def unlike(out: Path, seed: int, share: float) -> None:
+    """Another share for EditGRPO in one seed."""
+    path = out / f"seed{seed}" / "editgrpo.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "predicted": told(share)}))
+
+
+def test_one_seed_that_loses_leaves_it_undecided(tmp_path: Path) -> None:
+    unlike(written(tmp_path, RIGHT), 2, 0.29)
+    row = learning.verdict(tmp_path, SEEDS)["editgrpo_minus"]["sft"]
+    assert row["difference"] > 0.05 and row["verdict"] == "undecided"
+
+
+def test_seeds_that_differ_widen_the_interval_and_leave_it_undecided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unlike(written(tmp_path, RIGHT), 2, 0.6)
+    found = learning.verdict(tmp_path, SEEDS)
+    row = found["editgrpo_minus"]["dr_grpo"]
+    first, second = row["per_seed"]
+    assert row["difference"] == pytest.approx((first + second) / 2)
+    # studies alone: a quarter of that, and above zero
+    assert row["interval"][0] <= second < first <= row["interval"][1]
+    assert row["verdict"] == "undecided", "above in both seeds, and t is for both far from sure"
+    learning.show(found)
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if "- dr_grpo" in x]
+    least, most = (float(x) for x in line.split("t [")[1].split("]")[0].split(","))
+    # with two seeds t is 12.7, and the standard error half of what they differ by
+    half = 12.706 * (first - second) / 2
+    assert least < 0 and most - least == pytest.approx(2 * half, abs=0.002)
+
+
+def test_the_readme_tells_the_recorded_results(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = Path(__file__).parents[2]
+    recorded = str(root / "experiments" / "results" / "learning.json")
+    monkeypatch.setattr("sys.argv", ["learning", "--show", recorded])
+    assert learning.main() == 0
+    shown = [x for x in capsys.readouterr().out.splitlines() if x.startswith("EditGRPO - ")]
+    readme = (root / "README.md").read_text("utf-8")
+    rows = readme.split("| EditGRPO (")[1].split("\n\n")[0].splitlines()[2:]
+    assert len(shown) == len(rows) == 4
+
+    def numbers(line: str) -> list[str]:
+        return re.findall(r"[-+]\d\.\d{3}", line)
+
+    assert [numbers(row) for row in rows] == [numbers(line) for line in shown]
+    assert all("not judged" in line for line in shown)

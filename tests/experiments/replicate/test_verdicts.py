@@ -26,6 +26,7 @@ from experiments.replicate.verdicts import (
     Estimate,
     estimate,
     judge,
+    over_seeds,
     verdict,
 )
 from rrgclinical.metrics import label_report
@@ -103,6 +104,18 @@ def test_studies_are_paired_and_seeds_are_drawn() -> None:
     )
     assert wide.value == pytest.approx(0.1)
     assert wide.low == pytest.approx(0.1 / 3, abs=1e-9) and wide.high == pytest.approx(0.5 / 3)
+
+
+def test_a_level_widens_the_interval_and_student_goes_beyond_the_seeds() -> None:
+    values = np.random.default_rng(5).standard_normal(900)
+    narrow, wide = (estimate([mean_of(values)], level=level) for level in (0.9, 0.95))
+    ratio = (wide.high - wide.low) / (narrow.high - narrow.low)
+    assert ratio == pytest.approx(1.96 / 1.645, rel=0.1)
+    # by hand: mean 0.2, standard error 0.1 / sqrt(3), t 4.303
+    assert over_seeds([0.1, 0.2, 0.3]) == pytest.approx((-0.0484, 0.4484), abs=1e-4)
+    assert over_seeds([0.1]) == (-np.inf, np.inf)
+    low, high = over_seeds(values[:40])
+    assert high - low > 2 * 2.02 * values[:40].std(ddof=1) / 40**0.5
 
 
 @pytest.mark.parametrize(
