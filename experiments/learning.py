@@ -7,7 +7,8 @@ from that one checkpoint EditGRPO, which is compared with (i) that SFT, (ii) SFT
 EditGRPO's wall time at the learning rate it had come down to, (iii) Dr. GRPO with as many sampled
 rollouts. Told beside them, and not part of the verdict: SFT for the same time on only the studies
 that RL sees. Each system is its best validation checkpoint, on held-out studies. A job whose result
-file exists is not run again, so the command resumes where it stopped. A comparison holds when
+file exists is not run again, so the command resumes where it stopped, and refuses results of other
+settings or versions. A comparison holds when
 EditGRPO is above in every seed, in the bootstrap of seeds and studies, and in Student's interval
 over seeds; the command exits 1 unless all three do.
 
@@ -28,6 +29,7 @@ from pathlib import Path
 
 import numpy as np
 
+from experiments.replicate.jobs import settings_and_versions, told_changes
 from experiments.replicate.measures import label_measures
 from experiments.replicate.verdicts import (
     FAILS,
@@ -38,6 +40,7 @@ from experiments.replicate.verdicts import (
     judge,
     over_seeds,
 )
+from rrgtrain.errors import UserError
 
 NEEDS = {
     "sft": [],
@@ -87,6 +90,7 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
         session = stages.session
         evaluation = session.evaluate(session.split("test"), description=f"test {name}")
     result = {
+        "identity": identity(recipe, overrides),
         "seconds": done.seconds,
         "steps": done.steps,
         "best_step": done.best_step,
@@ -103,6 +107,14 @@ def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) 
     atomic_write(home / f"{name}.json", json.dumps(result))
 
 
+def identity(recipe: str, overrides: list[str]) -> dict:
+    """Collect what every job's result depends on beside its name and seed."""
+    from rrgtrain.config import load_config
+    from rrgtrain.schema import Recipe
+
+    return settings_and_versions(load_config(Recipe, recipe, overrides))
+
+
 def sampled_by_editgrpo(recipe: str, overrides: list[str]) -> int:
     """Count the reports of a group that EditGRPO samples."""
     from rrgtrain.config import load_config
@@ -112,8 +124,12 @@ def sampled_by_editgrpo(recipe: str, overrides: list[str]) -> int:
 
 
 def schedule(args: argparse.Namespace) -> None:
-    """Runs every missing job, `--workers` at a time, one thread each."""
+    """Runs every missing job, `--workers` at a time, one thread each.
+
+    Ends with a line where a job failed, or its result is of other settings or versions.
+    """
     waiting = [(seed, name) for name in NEEDS for seed in args.seeds]
+    now = identity(args.recipe, args.overrides)
     running: dict[Future[None], tuple[int, str]] = {}
 
     def finished(seed: int, name: str) -> bool:
@@ -123,7 +139,8 @@ def schedule(args: argparse.Namespace) -> None:
         home = args.out / f"seed{seed}"
         home.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "experiments.learning", "--job", name]
-        command += ["--seeds", str(seed), "--out", str(args.out), "--recipe", args.recipe, *args.overrides]
+        command += ["--seeds", str(seed), "--out", str(args.out), "--recipe", args.recipe]
+        command += ["--set", *args.overrides] if args.overrides else []
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         with (home / f"{name}.log").open("w") as log:
             status = subprocess.run(command, env=environment, stdout=log, stderr=log, check=False)
@@ -133,6 +150,14 @@ def schedule(args: argparse.Namespace) -> None:
                 f"{name} of seed {seed} failed: {' '.join(tail)} (see {home}/{name}.log)"
             )
 
+    for seed, name in filter(lambda job: finished(*job), waiting):
+        result = args.out / f"seed{seed}" / f"{name}.json"
+        # a result that does not say its settings is of an older version
+        if why := told_changes(json.loads(result.read_text()).get("identity", {}), now):
+            raise SystemExit(
+                f"{result} is of other settings or versions ({why}); name another --out, or "
+                "delete it with all that starts from it"
+            )
     waiting = [job for job in waiting if not finished(*job)]
     with ThreadPoolExecutor(args.workers) as pool:
         while waiting or running:
@@ -268,8 +293,10 @@ def main() -> int:
         torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
         run_job(args.job, args.seeds[0], args.out, args.recipe, args.overrides)
         return 0
-    args.overrides = ["--set", *args.overrides] if args.overrides else []
-    schedule(args)
+    try:
+        schedule(args)
+    except UserError as error:
+        raise SystemExit(f"error: {error}") from None
     found = verdict(args.out, args.seeds)
     (args.out / "learning.json").write_text(json.dumps(found, indent=1) + "\n")
     show(found)

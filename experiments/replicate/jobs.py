@@ -196,16 +196,18 @@ def _findable(part: str) -> str:
 
 @functools.cache
 def _identity(task: Task) -> str:
-    recipe = asdict(task.recipe())
+    needs = {name: digest(identity(task.other(name))) for name in task.job.needs}
+    return json.dumps({**settings_and_versions(task.recipe()), "needs": needs}, sort_keys=True)
+
+
+def settings_and_versions(recipe: Recipe) -> dict[str, Any]:
+    """Collect the settings without paths and the versions, as JSON gives them back."""
+    settings = asdict(recipe)
     for section, key in (("data", "root"), ("data", "subset"), ("policy", "path")):
-        recipe[section].pop(key)
+        settings[section].pop(key)
     installed = {k: v for k, v in versions().items() if k not in ("python", "triton")}
-    found = {
-        "recipe": recipe,
-        "versions": {**installed, "phantom": PHANTOM_VERSION},
-        "needs": {name: digest(identity(task.other(name))) for name in task.job.needs},
-    }
-    return json.dumps(found, sort_keys=True)
+    found = {"recipe": settings, "versions": {**installed, "phantom": PHANTOM_VERSION}}
+    return json.loads(json.dumps(found))
 
 
 def identity(task: Task) -> dict[str, Any]:
@@ -226,6 +228,15 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         for key in sorted(old.keys() | new.keys())
         if old.get(key) != new.get(key)
     ]
+
+
+def told_changes(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+    """Tell the first differences of two identities; None where there is none."""
+    if digest(before) == digest(now):
+        return None
+    listed = changes(before, now)
+    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
+    return f"{', '.join(listed[:3])}{more}"
 
 
 def _flat(tree: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from experiments.replicate.jobs import Task, changes, digest, identity
+from experiments.replicate.jobs import Task, identity, told_changes
 from experiments.replicate.measures import Ratios
 from rrgtrain.errors import UserError
 from rrgtrain.util.files import atomic_write
@@ -64,12 +64,8 @@ def stale(task: Task) -> str | None:
         before = json.loads(_begun(task).read_text(encoding="utf-8"))
     else:
         return None
-    now = identity(task)
-    if digest(before) == digest(now):
-        return None
-    listed = changes(before, now)
-    more = f" and {len(listed) - 3} more" if len(listed) > 3 else ""
-    return f"{task.label}: {', '.join(listed[:3])}{more}"
+    why = told_changes(before, identity(task))
+    return why and f"{task.label}: {why}"
 
 
 def begin(task: Task) -> None:
