@@ -8,9 +8,8 @@ EditGRPO's wall time at the learning rate it had come down to, (iii) Dr. GRPO wi
 rollouts. Told beside them, and not part of the verdict: SFT for the same time on only the studies
 that RL sees. Each system is its best validation checkpoint, on held-out studies. A job whose result
 file exists is not run again, so the command resumes where it stopped, and refuses results of other
-settings or versions. A comparison holds when
-EditGRPO is above in every seed, in the bootstrap of seeds and studies, and in Student's interval
-over seeds; the command exits 1 unless all three do.
+settings or versions. A comparison holds when EditGRPO is above in every seed, in the bootstrap of
+seeds and studies, and in Student's interval over seeds; the command exits 1 unless all three do.
 
     make learning ARGS="--show experiments/results/learning.json"    # the recorded results
 """

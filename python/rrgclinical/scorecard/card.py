@@ -9,7 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from rrgclinical.labels import NO_FINDING, OBSERVATIONS, SUPPORT_DEVICES, to_binary
+from rrgclinical.labels import (
+    CHEXPERT_5,
+    NO_FINDING,
+    OBSERVATIONS,
+    SUPPORT_DEVICES,
+    to_binary,
+)
 from rrgclinical.metrics import (
     PairedDifference,
     Scores,
@@ -245,7 +251,11 @@ def _findings(
 def _explained(
     comparisons: Sequence[Comparison], truth: np.ndarray, settings: CardSettings
 ) -> list[str]:
-    lines = []
+    lines = [
+        "Intervals are over studies, for these reports as they are: what another seed of the same "
+        "training would write is another source of spread, which they leave out."
+    ]
+    lines += _undefined(truth, settings.level)
     count = sum(len(c.differences) for c in comparisons)
     if count:
         # the observed difference counts as a resample, and both tails do
@@ -258,3 +268,45 @@ def _explained(
     if len(truth) < 100:
         lines.append(f"{len(truth)} studies are few: intervals by resampling are then too narrow.")
     return lines
+
+
+def _undefined(truth: np.ndarray, level: float) -> list[str]:
+    """Tell what keeps averages of even a perfect system below 1, and intervals at 0."""
+    positive = to_binary(truth).astype(bool)
+    if not positive[:, :NO_FINDING].any():
+        # those metrics are left out
+        return []
+    sets = {"14": range(len(OBSERVATIONS)), "13": range(NO_FINDING), "5": CHEXPERT_5}
+    lines = []
+    occurs, told = (
+        {name: float(positive[:, list(columns)].any(axis).mean()) for name, columns in sets.items()}
+        for axis in (0, 1)
+    )
+    if occurs["14"] < 1:
+        absent = int((~positive.any(0)).sum())
+        lines.append(
+            f"{absent} of 14 observations are positive in no reference; macro averages count each "
+            f"as 0 and are at most {_listed(occurs)}."
+        )
+    if min(told.values()) < 1:
+        lines.append(
+            "Sample-wise averages count a reference without any of their labels as 0 and are at "
+            f"most {_listed(told)}."
+        )
+    studies, counts = len(truth), positive.sum(0)
+    few = [
+        f"{name} ({count})"
+        for name, count in zip(OBSERVATIONS, counts, strict=True)
+        # the share of resamples without a positive, against one tail
+        if count and (1 - count / studies) ** studies > (1 - level) / 2
+    ]
+    if few:
+        lines.append(
+            f"Intervals of findings with few positives reach 0, whatever was written, for too many "
+            f"resamples have none: {', '.join(few)}."
+        )
+    return lines
+
+
+def _listed(most: Mapping[str, float]) -> str:
+    return ", ".join(f"{value:.3f} over {name}" for name, value in most.items())

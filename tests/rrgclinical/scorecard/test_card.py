@@ -100,6 +100,50 @@ def test_findings_and_comparisons() -> None:
     assert all(d.p_value >= 2 / 51 for d in comparison.differences.values())
 
 
+def notes_of(truth: np.ndarray) -> list[str]:
+    """The lines below the tables of a perfect system."""
+    ids = [str(i) for i in range(len(truth))]
+    pairs = Pairs(ids, [[""]] * len(truth), {"perfect": ids})
+    return scorecard(pairs, truth, {"perfect": SystemReading(truth)}).notes
+
+
+def test_what_keeps_a_perfect_system_from_1_is_told() -> None:
+    heart, edema, pneumothorax, none = (
+        OBSERVATIONS.index(n) for n in ("Cardiomegaly", "Edema", "Pneumothorax", "No Finding")
+    )
+    truth = np.zeros((300, 14), dtype=np.int8)
+    truth[:100, heart] = truth[100:197, pneumothorax] = truth[197:200, edema] = 1
+    truth[200:, none] = 1
+    notes = notes_of(truth)
+    assert "another seed" in notes[0]
+    macro, sample, few = notes[1:]
+    assert macro.startswith("10 of 14 observations are positive in no reference; macro")
+    assert macro.endswith("at most 0.286 over 14, 0.231 over 13, 0.400 over 5.")
+    assert sample.endswith("at most 1.000 over 14, 0.667 over 13, 0.343 over 5.")
+    assert few.endswith("have none: Edema (3).")
+    # the tables say the same
+    made = scorecard(
+        Pairs([str(i) for i in range(300)], [[""]] * 300, {"perfect": [""] * 300}),
+        truth,
+        {"perfect": SystemReading(truth)},
+    )
+    found = made.groups[0].systems["perfect"]
+    reached = [
+        found[f"{kind}_f1{s}"].value for kind in ("macro", "sample") for s in ("", "_13", "_5")
+    ]
+    assert reached == pytest.approx([0.286, 0.231, 0.4, 1.0, 0.667, 0.343], abs=5e-4)
+    bounds = {f.name: f.systems["perfect"]["f1"] for f in made.findings}
+    assert (bounds["Edema"].low, bounds["Edema"].value) == (0.0, 1.0)
+    assert bounds["Pneumothorax"].low == 1.0
+
+
+def test_nothing_is_told_where_nothing_is_undefined() -> None:
+    truth = np.ones((120, 14), dtype=np.int8)
+    assert len(notes_of(truth)) == 1
+    truth[:, :] = 0
+    assert len(notes_of(truth)) == 1, "averages over no finding at all are left out"
+
+
 def test_several_references_vote() -> None:
     labels = np.zeros((4, 14), dtype=np.int8)
     labels[0, 0], labels[1, 1], labels[2, 1], labels[3, 2] = 2, 1, 3, 1
