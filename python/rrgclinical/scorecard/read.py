@@ -17,7 +17,8 @@ from rrgclinical.scorecard.rows import Row, read_rows
 
 IDS = ("id", "study_id", "image_id", "uid")
 PREDICTIONS = ("report", "prediction", "generated", "generated_report", "candidate", "hypothesis")
-REFERENCES = ("reference", "references", "reference_report", "ground_truth", "report", "findings")
+FINDINGS, IMPRESSION = "findings", "impression"
+REFERENCES = ("reference", "references", "reference_report", "ground_truth", "report", FINDINGS)
 SYSTEM, SPLIT = "system", "split"
 # CheXpert's own files: blank, 1 positive, 0 negative, -1 uncertain.
 _CHEXPERT = {
@@ -116,6 +117,13 @@ def read_references(
     text = columns.reference
     if text or not labelled or _usual(rows, REFERENCES):
         text = _column(path, rows, text, REFERENCES, "eval.reference_column", first=True)
+        line = f"{path}: references are the column {text!r}"
+        if not columns.reference and text == FINDINGS and _usual(rows, [IMPRESSION]):
+            line += (
+                f" alone; {IMPRESSION!r} is not read, and a column that holds both is named by "
+                "eval.reference_column"
+            )
+        notes += (f"{line}.",)
     ids, column, named = _ids(path, rows, columns.id)
     found: dict[str, list[str]] = {}
     labels: dict[str, list[int]] = {}

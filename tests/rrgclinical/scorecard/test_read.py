@@ -68,6 +68,22 @@ def test_several_references_of_an_id(tmp_path: Path) -> None:
         assert (found.ids, found.texts) == (["1", "2"], [["one", "two"], ["only"]])
 
 
+def test_an_impression_beside_the_findings_is_not_left_out_unsaid(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "a.csv", "id,findings,impression,both\n1,Clear.,Edema.,Clear. Edema.\n"
+    )
+    found = read_references(path)
+    assert found.texts == [["Clear."]]
+    (line,) = found.notes
+    assert line.startswith(f"{path}: references are the column 'findings' alone; 'impression' is")
+    assert "eval.reference_column" in line
+    # who names a column knows of the other
+    for name in ("findings", "both"):
+        assert read_references(path, Columns(reference=name)).notes == (
+            f"{path}: references are the column {name!r}.",
+        )
+
+
 def test_blank_references_count_for_none_beside_another(tmp_path: Path) -> None:
     rows = written(tmp_path / "a.csv", "id,reference\n1,one\n1,\n2, \n2,\n1,two\n")
     lists = [
@@ -77,7 +93,7 @@ def test_blank_references_count_for_none_beside_another(tmp_path: Path) -> None:
     for path in (rows, written(tmp_path / "a.json", json.dumps(lists))):
         found = read_references(path)
         assert found.texts == [["one", "two"], [" "]]
-        (line,) = found.notes
+        _, line = found.notes
         assert line.endswith("1 blank references, of ids that have others, count for none.")
 
 
@@ -92,7 +108,7 @@ def test_half_characters_are_replaced_aloud(tmp_path: Path) -> None:
     text = r'{"1": "Clear.\ud83d", "2": "\ud83d\ude00", "3": ["a\udc00"]}'
     found = read_references(written(tmp_path / "a.json", text))
     assert found.texts == [["Clear.\ufffd"], ["\U0001f600"], ["a\ufffd"]]
-    (line,) = found.notes
+    line, _ = found.notes
     assert "half characters (lone surrogates) in 2 rows are read as U+FFFD" in line
     text = r'{"id": 1, "report": "x\ud83d"}'
     (mine,) = read_predictions(written(tmp_path / "a.jsonl", text)).values()
