@@ -186,7 +186,7 @@ def told_in_training(out: Path, seed: int) -> set[str]:
 
 
 def verdict(out: Path, seeds: list[int]) -> dict:
-    """The table, and what EditGRPO has over each system, with the interval over seeds and studies.
+    """Make the table, and what EditGRPO has over each system, with its interval.
 
     `unheard` is the share of a system's sentences that no training report has: no label says when
     language falls apart.
