@@ -324,6 +324,7 @@ class _Reader(dcp.FileSystemReader):
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        module = "pathlib" if module == "pathlib._local" else module  # as Python 3.13 calls it
         if name in _CLASSES.get(module, ()) or isinstance(
             module == "torch" and getattr(torch, name, None), torch.dtype
         ):

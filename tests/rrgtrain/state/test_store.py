@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import os
 import pickle
@@ -115,6 +116,12 @@ def test_a_rank_on_a_disk_of_its_own_is_refused(
     with pytest.raises(OSError, match="rank 1 does not see this directory, and all must share it"):
         kept.save("rl-2", state(2))
     assert sorted(p.name for p in kept.directory.iterdir()) == ["000001-rl-1"]
+
+
+def test_a_checkpoint_of_python_3_13_is_read() -> None:
+    """There a path's class is of the module `pathlib._local`."""
+    written = b"cpathlib._local\nPosixPath\n(Vresume\ntR."
+    assert store._Unpickler(io.BytesIO(written)).load() == Path("resume")
 
 
 def test_numbers_go_on_after_a_resume(tmp_path: Path) -> None:
