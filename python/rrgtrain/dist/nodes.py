@@ -40,6 +40,16 @@ def is_first_here() -> bool:
     return int(os.environ.get("LOCAL_RANK", ranks.rank())) == 0
 
 
+def own_device(asked: str) -> str:
+    """Name the device that `asked` is here; `auto` is a GPU where there is one.
+
+    A GPU is named with its index: "cuda" alone is the first one in every new thread.
+    """
+    if asked in ("auto", "cuda") and torch.cuda.is_available():
+        return f"cuda:{torch.cuda.current_device()}"
+    return "cpu" if asked == "auto" else asked
+
+
 def count() -> int:
     """Count the nodes; all ranks ask at once."""
     return sum(ranks.gather(is_first_here()))

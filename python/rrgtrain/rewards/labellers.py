@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
-import torch
 
 from rrgclinical import build_extractor, build_labeller
 from rrgclinical.backends import Extractor, Labeller, takes_device
 from rrgclinical.cached import CachedExtractor, CachedLabeller
-from rrgtrain.dist import ranks
+from rrgtrain.dist import nodes, ranks
 from rrgtrain.errors import RewardError, Stopped, cause_line
 from rrgtrain.schema import RewardSettings
 
@@ -42,9 +41,7 @@ class SpreadLabeller:
         except Stopped:
             raise
         except Exception as error:
-            raise RewardError(
-                f"labels of the reports cannot be read: {cause_line(error)}"
-            ) from error
+            raise RewardError(f"labels of reports cannot be read: {cause_line(error)}") from error
         parts = [list(part) for part in ranks.gather(own)]
         rows = dict(zip(texts, ranks.unshard(parts), strict=True))
         return np.stack([rows[text] for text in reports]) if rows else own
@@ -83,15 +80,8 @@ def options_of(settings: RewardSettings, what: str, name: str) -> dict[str, Any]
     """
     options = dict(settings.options.get(name, {}))
     if "device" not in options and takes_device(what, name):
-        options["device"] = device_of(settings)
+        options["device"] = nodes.own_device(settings.device)
     return options
-
-
-def device_of(settings: RewardSettings) -> str:
-    """`reward.device`; for `auto` a GPU where there is one."""
-    if settings.device != "auto":
-        return settings.device
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _shared(

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
+import torch
 
 from rrgclinical import Extractor, Labeller
 from rrgclinical.backends import check_reports
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks
+from rrgtrain.dist import nodes, ranks
 from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError, cause_line
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
@@ -183,7 +185,10 @@ class RewardService:
     def _later(self, call: Callable[..., T], *arguments: Any) -> Future[T]:
         with self._lock:
             if self._worker is None:
-                self._worker = ThreadPoolExecutor(1, thread_name_prefix="rewards")
+                own = nodes.own_device("auto")
+                # of its own accord a thread is on the first GPU
+                begin = None if own == "cpu" else partial(torch.cuda.set_device, own)
+                self._worker = ThreadPoolExecutor(1, "rewards", begin)
             return self._worker.submit(call, *arguments)
 
     def _read_ahead(self, references: list[Study | str]) -> None:

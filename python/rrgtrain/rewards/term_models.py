@@ -9,7 +9,8 @@ from typing import Any
 
 from rrgclinical.backends import check_options
 from rrgclinical.cached import Cached, store_of
-from rrgtrain.rewards.labellers import device_of, open_extractor, open_labeller
+from rrgtrain.dist.nodes import own_device
+from rrgtrain.rewards.labellers import open_extractor, open_labeller
 from rrgtrain.rewards.spending import share_of_rank
 from rrgtrain.schema import RewardSettings
 
@@ -62,7 +63,7 @@ def open_model(name: str, settings: RewardSettings) -> Any:
     if name == "radgraph":
         from rrgclinical.radgraph import RadGraph
 
-        given = {"device": device_of(settings), **options}
+        given = {"device": own_device(settings.device), **options}
         check_options("radgraph", RadGraph, given)
         return CachedGraphs(RadGraph(**given), settings)
     if name in ("radgraph-official", "ratescore-official"):
@@ -77,7 +78,7 @@ def open_radcliq(settings: RewardSettings, graphs: CachedGraphs | None = None) -
     """
     from rrgclinical.radcliq import BertScore, RadCliQ
 
-    given = {"device": device_of(settings), **settings.options.get("bertscore", {})}
+    given = {"device": own_device(settings.device), **settings.options.get("bertscore", {})}
     check_options("bertscore", BertScore, given)
     chexbert: Any = open_labeller(settings, "chexbert").labeller
     graphs = graphs or open_model("radgraph", settings)

@@ -113,3 +113,12 @@ def test_who_shares_a_copy(
     else:
         with pytest.raises(UserError, match=wanted):
             nodes.shard_size(asked)
+
+
+@pytest.mark.parametrize("asked", ["auto", "cuda"])
+def test_a_gpu_is_named_with_its_index(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ "cuda" alone is GPU 0 in every new thread: the rewards' and those that read weights."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 5)
+    assert nodes.own_device(asked) == "cuda:5"
+    assert [nodes.own_device(named) for named in ("cpu", "cuda:1")] == ["cpu", "cuda:1"]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from rrgclinical import build_extractor, build_labeller
 from rrgtrain.config import load_config
@@ -358,3 +359,22 @@ def test_a_plain_function_of_report_and_reference_is_a_term(
     failing = RewardService(RewardSettings(terms={f"{name}:nothing": 1.0}))
     with pytest.raises(RewardError, match=f"reward term {name}:nothing failed"):
         failing(["abc"], ["abc"])
+
+
+def test_references_are_read_ahead_on_the_gpu_of_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread starts on GPU 0, where the models of the other ranks are not."""
+    here = threading.local()
+    here.device = 3
+    seen: list[int] = []
+
+    def reads(batch: RewardBatch) -> np.ndarray:
+        seen.append(getattr(here, "device", 0))
+        return np.zeros(len(batch.reports))
+
+    plant(monkeypatch, mine=reads)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: here.device)
+    chosen = lambda device: setattr(here, "device", torch.device(device).index)  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "set_device", chosen)
+    RewardService(RewardSettings(terms={"mine": 1.0})).prefetch(STUDIES).result()
+    assert seen == [3]
