@@ -37,15 +37,22 @@ def sample(
     logps = torch.log_softmax(logits.float() / temperature, -1)
     if top_p < 1.0:
         ranked, order = logps.sort(-1, descending=True)
-        mass_before = ranked.exp().cumsum(-1) - ranked.exp()
+        mass_before = _running_sum(ranked.exp()) - ranked.exp()
         ranked = ranked.masked_fill(mass_before >= top_p, -torch.inf)
         logps = torch.log_softmax(torch.empty_like(logps).scatter_(-1, order, ranked), -1)
     # fp64: with 150,000 tokens the rounding of an fp32 running sum would outweigh rare tokens.
-    mass = logps.double().exp().cumsum(-1)
+    mass = _running_sum(logps.double().exp())
     aim = draws.to(mass)[:, None] * mass[:, -1:]
     # The first token whose running sum exceeds the aim; one of probability 0 never is.
     ids = torch.searchsorted(mass, aim, right=True).clamp_(max=logits.shape[-1] - 1)
     return ids.squeeze(-1), logps.gather(-1, ids).squeeze(-1)
+
+
+def _running_sum(values: Tensor) -> Tensor:
+    """Sum along the rows; PyTorch has no reproducible sum of this kind on a GPU."""
+    if values.is_cuda and torch.are_deterministic_algorithms_enabled():
+        return values.cpu().cumsum(-1).to(values.device)
+    return values.cumsum(-1)
 
 
 def likeliest(logits: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:

@@ -209,20 +209,14 @@ def check_start(recipe: Recipe, *, rl: bool = False) -> Any:
             f"policy.device=cuda, but PyTorch {torch.__version__} finds no GPU; set "
             "policy.device=auto, or install a CUDA build of PyTorch"
         )
-    if rl and recipe.policy.attn == "flex" and _device(recipe) == "cpu":
+    device = nodes.own_device(recipe.policy.device)
+    if rl and recipe.policy.attn == "flex" and device == "cpu":
         raise UserError("policy.attn=flex has no backward on a CPU; use policy.attn=auto")
-    require_dtype(_device(recipe), DTYPES[recipe.policy.dtype])
+    require_dtype(device, DTYPES[recipe.policy.dtype])
     if recipe.policy.path == "tiny":
         TinyConfig.of(recipe.policy)
         return None
     return read_config(recipe.policy.path)
-
-
-def _device(recipe: Recipe) -> str:
-    device = recipe.policy.device
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return device
 
 
 def load_for(recipe: Recipe, path: str | Path, *, masters: bool) -> Policy:
@@ -231,7 +225,7 @@ def load_for(recipe: Recipe, path: str | Path, *, masters: bool) -> Policy:
     policy = load_policy(
         path,
         dtype=DTYPES[settings.dtype],
-        device=_device(recipe),
+        device=nodes.own_device(recipe.policy.device),
         freeze_vision=settings.freeze_vision,
         gradient_checkpointing=settings.gradient_checkpointing,
         attn=settings.attn,
@@ -271,6 +265,10 @@ def open_session(
     """
     plan = plan or TrainingPlan()
     sft, algorithm = plan.sft, plan.algorithm
+    if recipe.deterministic:
+        # cuBLAS reads it when it is first used, perhaps for the labels of the studies
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
     check_prompt(recipe.policy.prompt, PROMPT_STYLES)
     config = check_start(recipe)
     built = config is None
@@ -295,10 +293,6 @@ def open_session(
         stages = [name for name, asked in (("sft", sft), ("rl", algorithm is not None)) if asked]
         needs = check_machine(recipe, stages, chosen or train, work, resume=resume)
     checked()
-    if recipe.deterministic:
-        # cuBLAS reads it when it is first used
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
     with ranks.main_first() if built else nullcontext():
         # the others read what rank 0 has built
         resume = resume or not ranks.is_main()

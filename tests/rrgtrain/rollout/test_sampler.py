@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
+from torch import Tensor
 
 from rrgtrain.rollout.sampler import likeliest, sample, uniforms
 
@@ -59,3 +61,23 @@ def test_likeliest_takes_the_lowest_of_equals() -> None:
     ids, logps = likeliest(torch.tensor([[0.0, 2.0, 2.0]]), temperature=1.0)
     assert ids.tolist() == [1]
     torch.testing.assert_close(logps, torch.tensor([0.0, 2.0, 2.0]).log_softmax(0)[1:2])
+
+
+def test_a_gpu_that_must_be_deterministic_leaves_its_sums_to_the_cpu(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PyTorch refuses `cumsum` there, and the run would end at its first token."""
+    logits, draws = torch.tensor([[2.0, 0.0, -1.0]]), uniforms([5], 1)[:, 0]
+    wanted = sample(logits, draws, temperature=1.0, top_p=0.9)
+    moved: list[Tensor] = []
+    to_cpu = Tensor.cpu
+    monkeypatch.setattr(Tensor, "cpu", lambda self: moved.append(self) or to_cpu(self))
+    monkeypatch.setattr(Tensor, "is_cuda", True)
+    assert all(map(torch.equal, sample(logits, draws, temperature=1.0, top_p=0.9), wanted))
+    assert not moved
+    torch.use_deterministic_algorithms(True)
+    try:
+        found = sample(logits, draws, temperature=1.0, top_p=0.9)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(map(torch.equal, found, wanted)) and len(moved) == 2
