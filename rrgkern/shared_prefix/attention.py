@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rrgkern.checks import check_tensors
-from rrgkern.shared_prefix.batch import SharedPrefixBatch
+from rrgkern.shared_prefix.batch import SharedPrefixBatch, moved
 from rrgkern.shared_prefix.gather import gather_rows
 
 
@@ -34,8 +34,7 @@ class AttentionLayout:
 
     def to(self, device: torch.device | str) -> AttentionLayout:
         """Move every tensor to `device`."""
-        moved = {f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)}
-        return AttentionLayout(**moved)
+        return moved(self, device)
 
 
 def attention_layout(batch: SharedPrefixBatch) -> AttentionLayout:

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
+
+
+def moved(record: T, device: torch.device | str) -> T:
+    """Move every tensor of a dataclass to `device`.
+
+    Nobody waits for what goes to a GPU; on a CPU it would be read before it has arrived.
+    """
+    ahead = torch.device(device).type != "cpu"
+    held: dict[str, Any] = vars(record)
+    return type(record)(**{k: t.to(device, non_blocking=ahead) for k, t in held.items()})
 
 
 @dataclass(frozen=True)
@@ -42,8 +55,7 @@ class SharedPrefixBatch:
 
     def to(self, device: torch.device | str) -> SharedPrefixBatch:
         """Move every tensor to `device`."""
-        moved = {f.name: getattr(self, f.name).to(device, non_blocking=True) for f in fields(self)}
-        return SharedPrefixBatch(**moved)
+        return moved(self, device)
 
     def position_ids(self, prefix_positions: Sequence[Tensor]) -> Tensor:
         """Lay positions out on the packed rows, int64 [A, R, L]; 0 on padding.

@@ -167,11 +167,12 @@ def _cached(network: Network, prompt: EncodedPrompt, cache: VisionCache) -> Tens
 
 def _run_tower(network: Network, prompts: Sequence[EncodedPrompt]) -> list[Tensor]:
     tower = network.visual
-    pixels = torch.cat([p.pixel_values for p in prompts if p.pixel_values is not None])
+    pinned = [p.pixel_values for p in prompts if p.pixel_values is not None]
+    # each as it is: what the CPU concatenates or converts is pageable, and its copy waited for
+    pixels = torch.cat([p.to(network.device, non_blocking=True) for p in pinned])
     grids = [p.image_grid_thw for p in prompts if p.image_grid_thw is not None]
     grid = torch.cat(grids)
-    pixels = pixels.to(network.device, network.dtype, non_blocking=True)
-    output = tower(pixels, grid_thw=grid.to(network.device)).pooler_output
+    output = tower(pixels.to(network.dtype), grid_thw=grid.to(network.device)).pooler_output
     merge = tower.spatial_merge_size**2
     return list(output.split([int(g.prod(1).sum()) // merge for g in grids]))
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rrgkern.shared_prefix import SharedPrefixBatch, pack_shared_prefix
+from rrgkern.shared_prefix.attention import AttentionLayout
 from rrgkern.shared_prefix.reference import unshared_rows
 
 Groups = tuple[list[torch.Tensor], list[list[torch.Tensor]]]
@@ -183,3 +187,19 @@ def test_bad_input_is_told() -> None:
         batch.position_ids([])
     with pytest.raises(ValueError, match=r"shape \(1, 3\) for a prefix of 2"):
         batch.position_ids([torch.zeros(1, 3, dtype=torch.int64)])
+
+
+@pytest.mark.parametrize("kind", [SharedPrefixBatch, AttentionLayout])
+@pytest.mark.parametrize(("device", "ahead"), [("cuda:1", True), ("cpu", False)])
+def test_what_goes_to_a_cpu_has_arrived(kind: Any, device: str, ahead: bool) -> None:
+    """A copy from a GPU that nobody waits for is read on the CPU before it has arrived."""
+    asked: list[tuple[str, bool]] = []
+
+    class Part:
+        def to(self, device: Any, *, non_blocking: bool) -> Part:
+            asked.append((str(device), non_blocking))
+            return self
+
+    names = [field.name for field in fields(kind)]
+    moved = kind(**{name: Part() for name in names}).to(device)
+    assert asked == [(device, ahead)] * len(names) and type(moved) is kind

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 import torch
 
-from rrgtrain.policy.forward import hidden_states, vision_embeddings
+from rrgtrain.policy.forward import _run_tower, hidden_states, vision_embeddings
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.vision_cache import VisionCache
 from rrgtrain.rollout import SamplingRequest, generate
@@ -75,3 +78,25 @@ def test_memory_is_bounded_and_the_oldest_goes_first() -> None:
     del cache["d"]
     assert cache.bytes == 20
     assert cache.get("gone") is None
+
+
+def test_pictures_go_to_the_device_as_they_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the CPU joins or converts first is no longer pinned, and its copy is waited for."""
+    policy = tiny_policy()
+    prompts = [prompt(policy, "s", 1), prompt(policy, "ss", 2)]
+    joined: list[str] = []
+    cat = torch.cat
+
+    def noted(parts: list[torch.Tensor]) -> torch.Tensor:
+        joined.extend(f"{part.device} {part.dtype}" for part in parts if part.is_floating_point())
+        return cat(parts)
+
+    def tower(pixels: torch.Tensor, grid_thw: torch.Tensor) -> Any:
+        assert (pixels.dtype, pixels.device.type) == (torch.bfloat16, grid_thw.device.type)
+        return SimpleNamespace(pooler_output=pixels)
+
+    monkeypatch.setattr(torch, "cat", noted)
+    visual = type("Tower", (), {"spatial_merge_size": 1, "__call__": staticmethod(tower)})()
+    network = SimpleNamespace(device=torch.device("meta"), dtype=torch.bfloat16, visual=visual)
+    assert len(_run_tower(cast(Any, network), prompts)) == 2
+    assert joined == ["meta torch.float32"] * 2
