@@ -7,6 +7,7 @@ the clinical models' files are not at hand, and prompts and reports are as few a
 options say. Appends a row with the median seconds of each phase, the peak of memory and the gap
 between sampler and trainer, to bench/results/<device>.jsonl or the folder named by OUT.
 
+    python bench/gpu_step.py --layers 8    8 of the 36 decoder layers: 40 GiB of disk, not 120
     python bench/gpu_step.py --tiny        the same way at the size of the demo's model, on a CPU
 """
 
@@ -41,12 +42,12 @@ TEXTS = [
     "The heart is enlarged. There is a small left pleural effusion. No pneumothorax.",
     "Lungs are clear. No pleural effusion or pneumothorax. Heart size is normal.",
 ]
+LAYERS = 36
 # Of the official config.json, where it differs from the class's defaults.
 TEXT = {
     "vocab_size": 151936,
     "hidden_size": 2048,
     "intermediate_size": 11008,
-    "num_hidden_layers": 36,
     "num_attention_heads": 16,
     "num_key_value_heads": 2,
     "max_position_embeddings": 128000,
@@ -69,28 +70,35 @@ VISION = {
 }
 
 
-def real_size(tiny: Qwen2_5_VLConfig) -> Qwen2_5_VLConfig:
-    """Qwen2.5-VL-3B's configuration with the special tokens of `tiny`."""
+def real_size(tiny: Qwen2_5_VLConfig, layers: int) -> Qwen2_5_VLConfig:
+    """Configure Qwen2.5-VL-3B of `layers` decoder layers with the special tokens of `tiny`."""
     sizes = tiny.to_dict()
     for part, values in (("text_config", TEXT), ("vision_config", VISION)):
         sizes[part] |= values
+    sizes["text_config"]["num_hidden_layers"] = layers
     # One entry a layer, which the class makes anew.
     sizes["text_config"].pop("layer_types", None)
     return Qwen2_5_VLConfig(**sizes)
 
 
-def checkpoint(directory: Path, tiny: bool, device: str) -> Path:
-    """Write random weights, tokenizer and image processor; returns `directory`."""
+def checkpoint(directory: Path, layers: int | None, device: str) -> Path:
+    """Write random weights, tokenizer and image processor; returns `directory`.
+
+    layers: of the decoder at real size; None for the demo's model.
+    """
     build_tiny(TinyConfig(), TEXTS, directory)
-    if tiny:
+    if layers is None:
         return directory
-    config = real_size(AutoConfig.from_pretrained(directory))
+    config = real_size(AutoConfig.from_pretrained(directory), layers)
     torch.manual_seed(0)
     with torch.device(device):
         torch.set_default_dtype(torch.bfloat16)
         model = Qwen2_5_VLForConditionalGeneration(config)
         torch.set_default_dtype(torch.float32)
     model.save_pretrained(directory)
+    del model
+    # for the training, a process of its own
+    torch.cuda.empty_cache()
     return directory
 
 
@@ -109,6 +117,7 @@ def train(policy: Path, out: Path, options: argparse.Namespace) -> int:
         "reward.extractor=rules",
         "reward.terms={entity_f1: 1.0, label_f1: 1.0}",
         "scale.mode=fsdp2",
+        "checkpoint.keep=1",
     ]
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     command = [sys.executable, *torchrun, "-m", "rrgtrain", "rl", "paper/editgrpo", *words]
@@ -134,6 +143,7 @@ def main(arguments: list[str]) -> int:
     """Write the checkpoint, train, append the row; returns the exit status."""
     parser = argparse.ArgumentParser(prog="gpu_step.py", description=__doc__.splitlines()[0])
     parser.add_argument("--tiny", action="store_true", help="the demo's model, on any machine")
+    parser.add_argument("--layers", type=int, default=LAYERS, help="of the decoder")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--prompts", type=int, default=8, help="of a step; the paper has 32")
     parser.add_argument("--tokens", type=int, default=150, help="of a report, at most")
@@ -145,7 +155,8 @@ def main(arguments: list[str]) -> int:
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         device = "cuda" if cuda else "cpu"
-        policy = checkpoint(Path(folder) / "policy", options.tiny, device)
+        layers = None if options.tiny else options.layers
+        policy = checkpoint(Path(folder) / "policy", layers, device)
         print(f"checkpoint written, {time.monotonic() - begin:.0f} s", flush=True)
         status = train(policy, Path(folder) / "run", options)
         metrics = Path(folder) / "run" / "metrics.jsonl"
@@ -155,7 +166,7 @@ def main(arguments: list[str]) -> int:
         return 1
     case = "tiny" if options.tiny else "Qwen2.5-VL-3B, random"
     row = {"room": "update_step", "case": case, "provider": "paper/editgrpo"}
-    row |= {"prompts": options.prompts, "tokens": options.tokens}
+    row |= {"layers": layers, "prompts": options.prompts, "tokens": options.tokens}
     row |= summary([json.loads(line) for line in written])
     rows.append(torch.device(device), row | {"versions": rows.versions(("transformers",))})
     print("\n".join(f"{name:<32} {value}" for name, value in row.items()))

@@ -2,8 +2,9 @@
 
     part 1   the tests of the rooms with Triton kernels, without Triton's interpreter
     part 2   the benches of those rooms and against the peers, and the verdict on bench/targets.py
-    part 3   csrc compiled for this GPU, its tests, the same under compute-sanitizer, its benches,
-             counters of policy_loss_from_logits's kernel (ncu) and a profile of the head's modes
+    part 3   csrc compiled for this GPU, its tests, a profile of the head's modes, counters of
+             policy_loss_from_logits's kernel (ncu), csrc's benches, its tests under
+             compute-sanitizer
 
 Each part ends within nine minutes, by itself or by stopping what runs then, and leaves what it has:
 a row for each step and each measurement in bench/results/<gpu>.jsonl, its output in
@@ -177,13 +178,14 @@ def compile_and_sanitize(suite: Suite, rooms: list[str]) -> None:
     folders = [f"tests/rrgkern/{room}" for room in rooms]
     if not suite.dry:
         suite.tests("csrc: tests", "-m", "gpu", *folders)
-    if suite.sanitize:
-        for kind in ("memcheck", "racecheck"):
-            _sanitize(suite, kind, folders)
     suite.step("profile", [sys.executable, "-m", "bench.profile_head"], 90)
     _count(suite)
     for room in rooms:
         suite.bench(f"bench/{room}.py")
+    # Last, since these take what time is left.
+    if suite.sanitize:
+        for kind in ("memcheck", "racecheck"):
+            _sanitize(suite, kind, folders)
 
 
 def _sanitize(suite: Suite, kind: str, folders: list[str]) -> None:
@@ -204,8 +206,10 @@ def _count(suite: Suite) -> None:
     if suite.dry:
         print("\n== ncu: would run ncu on grpo_loss_kernel")
     elif tool := _tool("ncu"):
-        options = ["--set", "full", "--kernel-name", "grpo_loss_kernel", "--launch-count", "2"]
-        suite.step("ncu", [tool, *options, "--target-processes", "all", *bench], 90)
+        # A borrowed GPU's clocks are left as they are.
+        options = ["--set", "full", "--clock-control", "none", "--target-processes", "all"]
+        chosen = ["--kernel-name", "grpo_loss_kernel", "--launch-count", "2"]
+        suite.step("ncu", [tool, *options, *chosen, *bench], 90)
     else:
         suite.states["ncu"] = "no tool"
 

@@ -16,14 +16,17 @@ from bench import gpu_step, rows
 
 
 def test_the_real_size_is_that_of_the_model(tmp_path):
-    gpu_step.checkpoint(tmp_path, True, "cpu")
-    config = gpu_step.real_size(AutoConfig.from_pretrained(tmp_path))
+    gpu_step.checkpoint(tmp_path, None, "cpu")
+    config = gpu_step.real_size(AutoConfig.from_pretrained(tmp_path), gpu_step.LAYERS)
     with torch.device("meta"):
         model = Qwen2_5_VLForConditionalGeneration(config)
     assert model.num_parameters() == 3_754_622_976  # of Qwen2.5-VL-3B-Instruct
     text = config.text_config
     assert len(text.layer_types) == text.num_hidden_layers == 36
     assert text.hidden_size // text.num_attention_heads == 128
+    fewer = gpu_step.real_size(AutoConfig.from_pretrained(tmp_path), 8)
+    assert len(fewer.text_config.layer_types) == fewer.text_config.num_hidden_layers == 8
+    assert fewer.vision_config.depth == 32
 
 
 # What a machine for `make gpu` has, with its needs (bench/gpu_wheels.txt).

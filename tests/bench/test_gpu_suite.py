@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from bench import gpu_suite, rows, targets
 
@@ -106,7 +107,9 @@ def test_on_a_gpu_every_room_has_its_part(monkeypatch, tmp_path, capsys):
     assert "bench/against_peers.py" in parts[2][0]
     assert "bench/rival_shapes.py" in parts[2][-2] and "bench/vision_windows.py" in parts[2][-1]
     assert any("memcheck" in c and "-m gpu and not own_process" in c for c in parts[3])
-    assert any("--kernel-name grpo_loss_kernel" in c for c in parts[3])
+    (counted,) = [c for c in parts[3] if "--kernel-name grpo_loss_kernel" in c]
+    assert "--clock-control none" in counted
+    assert len([c for c in parts[3][-2:] if "--error-exitcode" in c]) == 2
     commands.clear()
     assert gpu_suite.main(["--part", "3", "--no-sanitize", "mccs"]) == 0
     assert not any("sanitizer" in c for _, c, _ in commands)
@@ -129,7 +132,9 @@ def test_rivals_shapes_go_through_on_a_few_rows(suite, capfd, monkeypatch):
     assert suite.bench("bench/rival_shapes.py")
     measured = rows.of_run(suite.results / "cpu.jsonl", "a")
     assert {row["room"] for row in measured} >= {"rival_mean", "rival_entropy", "rival_logits"}
-    assert {"rrgkern forward", "F.linear_cross_entropy"} <= {row["provider"] for row in measured}
+    providers = {row["provider"] for row in measured}
+    assert "rrgkern forward" in providers
+    assert hasattr(F, "linear_cross_entropy") == ("F.linear_cross_entropy" in providers)
     # The suite of another machine has no QuACK: a line of the table says so, and nothing stops.
     assert "quack-ce" in capfd.readouterr().out
 
