@@ -81,9 +81,13 @@ def why_not(room: str, device: str) -> str | None:
 def runs_on(architectures: tuple[str, ...], capability: int) -> bool:
     """Return True when a GPU of `capability` (90 for sm_90) runs code for `architectures`.
 
-    Machine code runs within its major version on the same or a later minor one; the last
-    architecture is kept as PTX too, which any later GPU compiles.
+    Machine code runs within its major version on the same or a later minor one, that of `90a` on
+    sm_90 alone. The last architecture is kept as PTX too, which any later GPU compiles, but not
+    that of `90a` or `100f`.
     """
-    compiled = [int(arch.rstrip("af")) for arch in architectures]
+    if str(capability) + "a" in architectures:
+        return True
+    compiled = [int(a.removesuffix("f")) for a in architectures if not a.endswith("a")]
     native = any(a // 10 == capability // 10 and a <= capability for a in compiled)
-    return native or (bool(compiled) and compiled[-1] <= capability)
+    last = architectures[-1] if architectures else "a"
+    return native or (last.isdigit() and int(last) <= capability)

@@ -138,6 +138,10 @@ def test_the_installed_extension_holds_every_room_on_disk():
         (("80",), 90, True),
         (("86",), 80, False),
         (("90a",), 90, True),
+        (("90a",), 100, False),
+        (("80", "90a"), 100, False),
+        (("100f",), 103, True),
+        (("100f",), 120, False),
         ((), 90, False),
     ],
 )
