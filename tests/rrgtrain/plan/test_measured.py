@@ -46,10 +46,23 @@ from tests.rrgtrain.policy.common import REPORTS, prompt
 
 CPU_FLASH = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 CPU_FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-FORMULAS = {
-    CPU_FLASH: lambda q, k, v, *_, **__: sdpa_flop_count(q, k, v),
-    CPU_FLASH_BACKWARD: lambda g, q, k, v, *_, **__: sdpa_backward_flop_count(g, q, k, v),
-}
+
+
+def _forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    return sdpa_flop_count(query, _as_many(key, query), _as_many(value, query))
+
+
+def _backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+    key, value = _as_many(key, query), _as_many(value, query)
+    return sdpa_backward_flop_count(gradient, query, key, value)
+
+
+def _as_many(shape: Any, query: Any) -> Any:
+    """`shape` with as many heads as `query`: torch 2.11 counts no others."""
+    return (*shape[:1], query[1], *shape[2:])
+
+
+FORMULAS = {CPU_FLASH: _forward, CPU_FLASH_BACKWARD: _backward}
 """What the counter lacks: attention on a CPU, as it counts that of a GPU."""
 SMALL = TinyConfig(width=64, layers=2, vision_layers=2, vocabulary=420)
 MIDDLE = TinyConfig(width=128, layers=3, vision_layers=3, vocabulary=600)
