@@ -41,9 +41,7 @@ def build(recipe: Recipe, inner: Algorithm) -> Algorithm:
     """OraPO over `inner`; UserError for a mixing weight that makes no sense or no reports."""
     settings = recipe.oracle
     if settings.high < settings.low:
-        raise UserError(
-            f"oracle.low={settings.low} is above oracle.high={settings.high}; swap them"
-        )
+        raise UserError(f"oracle.low={settings.low} exceeds oracle.high={settings.high}; swap them")
     if recipe.rl.resample:
         raise UserError(
             f"rl.resample={recipe.rl.resample} leaves out the groups that earn nothing, from which "

@@ -46,7 +46,5 @@ def read_split(
             if study is None:
                 raise UserError(f"{path}: an entry of {name} names no {wanted}")
             if split.setdefault(study, name) != name:
-                raise UserError(
-                    f"{path}: {study} is in {split[study]} and in {name}; keep it in one"
-                )
+                raise UserError(f"{path}: {study} is in {split[study]} and {name}; keep it in one")
     return split

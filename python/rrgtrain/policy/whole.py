@@ -82,9 +82,7 @@ def load_adapter(name: str, model: nn.Module) -> Any:
     Raises UserError for tensors that the adapter lacks, and for those that have no place.
     """
     if not any((Path(name) / f"adapter_model.{kind}").is_file() for kind in ("safetensors", "bin")):
-        raise UserError(
-            f"{name} has an adapter_config.json and no adapter_model.safetensors; {COPY}"
-        )
+        raise UserError(f"{name} has adapter_config.json and no adapter_model.safetensors; {COPY}")
 
     def load() -> tuple[Any, Any]:
         with warnings.catch_warnings():

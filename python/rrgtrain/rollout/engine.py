@@ -52,9 +52,7 @@ class SamplingRequest:
             sizes = f"group={self.group}, max_new_tokens={self.max_new_tokens}"
             raise ValueError(f"{sizes}: give at least 1 of each")
         if not self.temperature > 0:
-            raise ValueError(
-                f"temperature={self.temperature}: give a positive number, or greedy=True"
-            )
+            raise ValueError(f"temperature={self.temperature}: give a positive one, or greedy=True")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p={self.top_p}: give a number above 0 and at most 1")
         members = sorted({len(member_seeds) for member_seeds in self.seeds})

@@ -165,9 +165,7 @@ def check_data(
     if trained:
         judged = [*judged, *split_of(studies, validation_split(studies))[:limit]]
         if validation_split(studies) != "val":
-            warnings.warn(
-                "the data has no val studies; checkpoints are chosen on train", stacklevel=2
-            )
+            warnings.warn("data has no val studies; checkpoints are chosen on train", stacklevel=2)
     _check_scores(rewards, [*judged, *reached])
     used = [*judged, *fitted, *reached, *(train if tiny else [])]
     return list({study.id: study for study in used}.values())

@@ -236,7 +236,7 @@ def test_rewards_and_variance_are_those_of_the_members_that_compete() -> None:
 
 
 def test_bounds_that_cross() -> None:
-    with pytest.raises(UserError, match="oracle.low=0.2 is above oracle.high=0.15; swap them"):
+    with pytest.raises(UserError, match="oracle.low=0.2 exceeds oracle.high=0.15; swap them"):
         build_algorithm(recipe("rl.algorithm=orapo", "oracle.low=0.2"))
 
 

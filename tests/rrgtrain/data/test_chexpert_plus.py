@@ -274,7 +274,7 @@ def test_annotation_json_decides_the_split(tmp_path):
     (tmp_path / "annotation.json").write_text(
         json.dumps({"train": [entry], "val": [], "test": [entry]})
     )
-    refused(SOURCE, tmp_path, "patient00002/study1 is in train and in test")
+    refused(SOURCE, tmp_path, "patient00002/study1 is in train and test")
     (tmp_path / "annotation.json").write_text(
         json.dumps({"train": [{"id": "a"}], "val": [], "test": []})
     )
