@@ -10,8 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rrgkern.shared_prefix import SharedPrefixBatch, pack_shared_prefix
-from rrgkern.shared_prefix.attention import AttentionLayout
+from rrgkern.shared_prefix import AttentionLayout, SharedPrefixBatch, pack_shared_prefix
 from rrgkern.shared_prefix.reference import unshared_rows
 
 Groups = tuple[list[torch.Tensor], list[list[torch.Tensor]]]
