@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
+from torch._dynamo import config as dynamo
 from torch.fx.experimental import _config as shapes
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
@@ -91,7 +92,9 @@ def shared_prefix_flex_attention(
     check_tensors(query=query, key=key, value=value)
     grouped = query.shape[1] != key.shape[1]
     # Else a length of as many blocks as there are heads would be taken for a constant as they are.
-    with shapes.patch(use_duck_shape=False):  # type: ignore[attr-defined]
+    # One row or several, one block or several, with gradients or without are eight variants of one
+    # dtype, after which PyTorch refuses to compile another.
+    with shapes.patch(use_duck_shape=False), dynamo.patch(recompile_limit=64):  # type: ignore[attr-defined]
         return compiled()(query, key, value, block_mask=mask, scale=scale, enable_gqa=grouped)
 
 

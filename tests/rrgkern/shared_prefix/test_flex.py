@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rrgkern.shared_prefix import (
+    flex,
     pack_shared_prefix,
     shared_prefix_block_mask,
     shared_prefix_flex_attention,
@@ -101,3 +103,17 @@ def test_the_mask_goes_to_the_batchs_device_and_needs_a_place() -> None:
     assert isinstance(shared_prefix_block_mask(pack(SIZES, None)), BlockMask)
     with pytest.raises(ValueError, match="the batch has no places"):
         shared_prefix_block_mask(pack([], None))
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="compiles a dozen kernels")
+def test_as_many_variants_are_compiled_as_a_run_meets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four shapes (one row or more, one block or more) in three dtypes; PyTorch stops at eight."""
+    once = torch.compile(flex.flex_attention, dynamic=True, fullgraph=True, backend="eager")
+    monkeypatch.setattr(flex, "compiled", lambda: once)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for rows, length in itertools.product((1, 2), (20, 200)):
+            ones = torch.ones(length, dtype=torch.int64)
+            batch = pack_shared_prefix([ones] * rows, [[ones]] * rows, token_budget=2 * length)
+            heads = torch.zeros(rows, 2, batch.group.shape[1], 16, dtype=dtype)
+            mask = shared_prefix_block_mask(batch)
+            assert shared_prefix_flex_attention(heads, heads, heads, mask).shape == heads.shape
