@@ -32,13 +32,15 @@ class StateBytes:
     """Bytes of one rank.
 
     `gathered` is the copy of the whole model in `policy.dtype` that rollouts and pushes to vLLM
-    read; gradients are freed before there is one.
+    read; gradients are freed before there is one. `staged` is the pinned copy that a checkpoint is
+    written from, each tensor of a power of two, as PyTorch allocates them.
     """
 
     weights: int
     gradients: int
     moments: int
     gathered: int
+    staged: int
 
 
 def state_bytes(
@@ -54,7 +56,7 @@ def state_bytes(
     compute: bytes of a number of `policy.dtype`. optimizer: `rl.optimizer`. The reference of KL,
     activations and vLLM come on top.
     """
-    held = gradients = moments = gathered = 0
+    held = gradients = moments = gathered = staged = 0
     for weight in weights:
         rows = weight.shape[0] if weight.shape else 1
         part = -(-rows // ranks) * (weight.elements // max(1, rows))
@@ -62,15 +64,17 @@ def state_bytes(
         if ranks > 1 or weight.itemsize != compute:
             gathered += weight.elements * compute
         if weight.trained:
-            gradients += part * weight.itemsize
-            moments += 2 * _moment(part, weight.itemsize, optimizer)
-    return StateBytes(held, gradients, moments, gathered)
+            own, moment = part * weight.itemsize, _moment(part, weight.itemsize, optimizer)
+            gradients += own
+            moments += 2 * sum(moment)
+            staged += sum(1 << (size - 1).bit_length() for size in (own, *moment, *moment))
+    return StateBytes(held, gradients, moments, gathered, staged)
 
 
-def _moment(count: int, size: int, optimizer: str) -> int:
+def _moment(count: int, size: int, optimizer: str) -> tuple[int, ...]:
     if optimizer == "adamw_8bit" and count >= SMALLEST_8BIT:
-        return count + FP32 * -(-count // BLOCK_8BIT)
-    return count * size
+        return count, FP32 * -(-count // BLOCK_8BIT)
+    return (count * size,)
 
 
 @dataclass(frozen=True)

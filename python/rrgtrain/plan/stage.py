@@ -272,7 +272,7 @@ def _host(
     """Parts of a node's memory, of all its ranks."""
     data, sizes, rollout = setup.recipe.data, setup.sizes, setup.recipe.rollout
     here, phases = setup.here, ("start", "run")
-    trained = sum(w.elements * w.itemsize for w in weights if w.trained) // setup.shards
+    staged = here * (state.staged if setup.machine.cuda else state.gradients + state.moments)
     # asleep, vLLM keeps what does not train
     asleep = stage == "rl" and rollout.engine == "vllm" and rollout.sleep and setup.lora > 0
     served = _served(setup, weights) if asleep and setup.machine.cuda else 0
@@ -294,11 +294,7 @@ def _host(
         Part("weights while loaded", {"start": here * loaded}, note, "the number of ranks a node"),
         Part("weights for vLLM", {"run": sent}),
         Part("vLLM's weights asleep", {"run": here * served}, setting="rollout.sleep=false"),
-        Part(
-            "checkpoint's staging",
-            {"run": here * (trained + state.moments)},
-            setting="the number of ranks a node",
-        ),
+        Part("checkpoint's staging", {"run": staged}, setting="the number of ranks a node"),
     ]
     return [part for part in parts if any(part.bytes.values())]
 

@@ -169,10 +169,10 @@ def _run_tower(network: Network, prompts: Sequence[EncodedPrompt]) -> list[Tenso
     tower = network.visual
     pinned = [p.pixel_values for p in prompts if p.pixel_values is not None]
     # each as it is: what the CPU concatenates or converts is pageable, and its copy waited for
-    pixels = torch.cat([p.to(network.device, non_blocking=True) for p in pinned])
+    pixels = torch.cat([p.to(network.device, non_blocking=True) for p in pinned]).to(network.dtype)
     grids = [p.image_grid_thw for p in prompts if p.image_grid_thw is not None]
     grid = torch.cat(grids)
-    output = tower(pixels.to(network.dtype), grid_thw=grid.to(network.device)).pooler_output
+    output = tower(pixels, grid_thw=grid.to(network.device)).pooler_output
     merge = tower.spatial_merge_size**2
     return list(output.split([int(g.prod(1).sum()) // merge for g in grids]))
 

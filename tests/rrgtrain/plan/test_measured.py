@@ -338,7 +338,7 @@ def lacking(field: str) -> Any:
         ("rl-small", "_attention", lambda *_: 0, "update"),
         ("rl-middle-masters", "copies", lambda *_: memory.Copies(), "update"),
         ("rl-small", "_tower_work", lambda *_: 0, "rollout"),
-        ("rl-small", "_moment", lambda *_: 0, "moments"),
+        ("rl-small", "_moment", lambda *_: (0,), "moments"),
     ],
 )
 def test_a_part_that_is_dropped_is_noticed(

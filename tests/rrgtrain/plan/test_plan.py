@@ -154,7 +154,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(machine, "memory_of_host", lambda: 1 << 20)
-    assert main([verb, *small(tmp_path)]) == 2
+    assert main([verb, *small(tmp_path, "deterministic=false")]) == 2
     out, err = capsys.readouterr()
     assert not (tmp_path / "run" / "config.yaml").exists() and not out
     assert "more than its 1.0 MiB" in err.splitlines()[-1] and "; change " in err

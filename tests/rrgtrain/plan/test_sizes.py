@@ -15,7 +15,7 @@ from transformers import (
     Qwen2VLImageProcessorPil,
 )
 
-from bench.gpu_step import TEXT, VISION, real_size
+from bench.gpu_step import LAYERS, TEXT, VISION, real_size
 from rrgtrain.errors import UserError
 from rrgtrain.plan import KNOWN, Sizes, elements, lora_rank, pixel_bounds, sizes_of, tiny_sizes
 from rrgtrain.policy.load import load_policy
@@ -55,7 +55,7 @@ def test_those_of_a_model_of_text_and_of_an_adapter() -> None:
 
 
 def test_the_known_3b_is_the_model_of_its_shape() -> None:
-    config = real_size(AutoConfig.from_pretrained(tiny_directory()))
+    config = real_size(AutoConfig.from_pretrained(tiny_directory()), LAYERS)
     assert isinstance(config, Qwen2_5_VLConfig)
     with torch.device("meta"):
         model = Qwen2_5_VLForConditionalGeneration(config)
