@@ -132,7 +132,8 @@ class Suite:
         if self.dry:
             standin = ("-p", "tests.rrgkern.standin", "-m", "not slow and not gpu")
             return self.step(title, [*PYTEST, *standin, *options], LONGEST_TEST)
-        workers = ("-n", str(self.jobs)) if importlib.util.find_spec("xdist") and not tool else ()
+        several = importlib.util.find_spec("xdist") and not tool
+        workers = ("-n", str(self.jobs), "--dist", "loadgroup") if several else ()
         return self.step(title, [*tool, *PYTEST, *workers, *options], LONGEST_TEST)
 
     def bench(self, file: str) -> bool:

@@ -15,7 +15,11 @@ from tests.rrgkern.aot.mutated import passes
 from tests.rrgkern.device import DEVICE
 from tests.rrgkern.logps.from_logits_oracle import Outcome, check, problem
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+# On a GPU each takes up to 8 GiB, and a process keeps what it has taken: one of them takes all.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
+    pytest.mark.xdist_group("gigabytes"),
+]
 
 # Three rows this far apart: the third begins 2^31 elements after the first.
 FAR_APART = 2**30

@@ -22,7 +22,11 @@ from tests.rrgkern.policy_loss.from_logits.cases import (
     problem,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+# On a GPU each takes up to 8 GiB, and a process keeps what it has taken: one of them takes all.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
+    pytest.mark.xdist_group("gigabytes"),
+]
 # Three rows this far apart: the third begins 2^31 elements after the first.
 FAR_APART = 2**30
 

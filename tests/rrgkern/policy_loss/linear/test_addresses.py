@@ -17,7 +17,11 @@ from rrgkern.policy_loss.linear.gradients import Directions
 from tests.rrgkern.aot.harness import in_compiling_process
 from tests.rrgkern.device import DEVICE
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
+# On a GPU each takes up to 8 GiB, and a process keeps what it has taken: one of them takes all.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::RuntimeWarning:triton"),
+    pytest.mark.xdist_group("gigabytes"),
+]
 
 # The kernels of both devices: on a tile of the logits, and on sums over the hidden states.
 cpu_tile, triton_tile = op.CPU_PLAN.tiles.kernels, triton_from_hidden.TILES.kernels
