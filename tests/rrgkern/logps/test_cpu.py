@@ -223,19 +223,27 @@ THP = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 def test_a_fresh_gradient_lies_in_huge_pages():
     given = problem(66, 151_936, dtype=torch.float32, temperature=1.0)
     stats = csrc_launch.token_logps_fwd(given.logits, given.targets, 1.0, False)
-    gradient = csrc_launch.token_logps_bwd(
-        given.coef, None, given.logits, given.targets, *stats, 1.0
-    )
-    share = in_huge_pages(gradient)
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    with mmap.mmap(-1, gradient.nbytes, flags=private) as advised:
+    shares, granted = [], []
+    for _ in range(3):  # beside other work the system has them at one moment and not at the next
+        gradient = csrc_launch.token_logps_bwd(
+            given.coef, None, given.logits, given.targets, *stats, 1.0
+        )
+        shares.append(in_huge_pages(gradient))
+        granted.append(share_granted(gradient.nbytes))
+        del gradient
+    if min(granted) < 0.9 and max(shares) < 0.7:
+        pytest.skip(f"the system grants {min(granted):.0%} of what asks for huge pages")
+    assert max(shares) >= 0.7
+
+
+def share_granted(size: int) -> float:
+    """Share of huge pages in memory that asks for them, as the gradient should."""
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as advised:
         advised.madvise(mmap.MADV_HUGEPAGE)
         touched = torch.frombuffer(advised, dtype=torch.uint8).fill_(1)
-        granted = in_huge_pages(touched)
+        found = in_huge_pages(touched)
         del touched
-    if granted < 0.9:
-        pytest.skip(f"the system grants {granted:.0%} of what asks for huge pages")
-    assert share >= 0.7
+    return found
 
 
 def in_huge_pages(values: Tensor) -> float:
