@@ -19,10 +19,8 @@ copy nih-chest-xrays/data, images_001/images to images_012/images.
 
 from __future__ import annotations
 
-import csv
 import difflib
 import hashlib
-import io
 import os
 from pathlib import Path
 
@@ -30,6 +28,7 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.problems import SPLITS, first_of, only_file, read_text
 from rrgtrain.data.study import ImageRef, Study
+from rrgtrain.data.tables import read_csv
 from rrgtrain.errors import UserError
 
 NIH_TO_CHEXPERT: dict[str, str | None] = {
@@ -56,29 +55,20 @@ def load_nih(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     """Read the studies under `root` by split.
 
     Those whose image is there; all of them with `wanted.images` "none". Broken rows are noted by
-    their number (the header is row 1): a label outside NIH's fifteen, No Finding beside a finding,
-    an image twice. UserError for a table that is none, and where no image is there.
+    their number (the header is row 1): cells too few or too many, a label outside NIH's fifteen,
+    No Finding beside a finding, an image twice. UserError for a table that is none, and where no image is there.
     """
     path = root / "labels.csv"
     if not path.is_file():
         path = only_file(root, "Data_Entry_2017*.csv", " and no labels.csv; wanted one")
-    try:
-        rows = list(csv.DictReader(io.StringIO(read_text(path), newline=""), restval=""))
-    except csv.Error as error:
-        raise UserError(f"{path}: not CSV ({error}); export it again") from None
-    if not rows:
-        raise UserError(f"{path}: no rows; wanted one for each image")
-    for column in ("Image Index", "Finding Labels"):
-        if column not in rows[0]:
-            have = ", ".join(str(name) for name in rows[0])
-            raise UserError(f"{path}: no column {column!r}; it has {have}")
     official = _official_split(root)
     files = None if wanted.images == "none" else _index(root)
     catalogue.studies.update({split: [] for split in SPLITS})
-    absent = []
-    for number, row in enumerate(rows, 2):
-        name = row["Image Index"].strip()
-        where = f"{path.name}: row {number} ({name})"
+    absent, total = [], 0
+    columns = ("Image Index", "Finding Labels")
+    for place, row in read_csv(path, columns, catalogue, optional=("Patient ID", "View Position")):
+        name, total = row["Image Index"].strip(), total + 1
+        where = f"{place} ({name})"
         labels, wrong = _labels(row["Finding Labels"])
         wrong += _wrong_with(row, name, files, catalogue)
         if wrong:
@@ -89,14 +79,14 @@ def load_nih(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             refs = () if files is None else (ImageRef(files[name], "frontal"),)
             split = _split(name, row.get("Patient ID") or name.split("_")[0], official)
             catalogue.add(Study(name.rsplit(".", 1)[0], split, None, labels, refs), where)
-    if absent and len(absent) == len(rows):
+    if absent and len(absent) == total:
         raise UserError(
-            f"{root}: none of the {len(rows)} images of {path.name} is there, first "
+            f"{root}: none of the {total} images of {path.name} is there, first "
             f"{absent[0]!r}; put them in {root / 'images'}"
         )
     if absent:
         catalogue.notes.append(
-            f"{root}: {len(absent)} of {len(rows)} images of {path.name} are not there "
+            f"{root}: {len(absent)} of {total} images of {path.name} are not there "
             f"and left out, first {absent[0]!r}"
         )
 

@@ -133,5 +133,14 @@ def test_broken_tables(tmp_path):
     refused(tmp_path, "no column 'Image Index'", "it has Image, Labels")
     file.write_bytes(HEADER.encode() + b"1.png,Ma\xffss,1,PA\n")
     refused(tmp_path, "0xff", "UTF-8")
-    file.write_text(HEADER + '1.png,"' + "x" * 200_000 + '",1,PA\n')
+    file.write_text(HEADER + '1.png,"Mass,1,PA\n')
     refused(tmp_path, "not CSV")
+
+
+def test_a_row_of_another_length_is_broken(tmp_path):
+    write(tmp_path, "1.png,Mass,1,PA")
+    file = tmp_path / "labels.csv"
+    file.write_text(HEADER + "1.png,Mass,1,PA\n2.png,No Finding,2\n")
+    refused(tmp_path, "labels.csv: row 3 has 3 cells; wanted 4 as in the header")
+    file.write_text(HEADER + "1.png,Mass,1,PA\n2.png,No Finding,x,2,PA\n")
+    refused(tmp_path, "labels.csv: row 3 has 5 cells")
