@@ -173,7 +173,7 @@ class RlRun:
     def goes_on(self) -> bool:
         """Validates where that is due; False when all steps are done."""
         settings, state, by = self.recipe.rl, self.state, self.recipe.eval.best_by
-        last = state.step == settings.steps
+        last = state.step >= settings.steps  # a resume may ask for fewer
         if (last or state.step % settings.eval_every == 0) and state.validated != state.step:
             self.sampler.step = state.step
             with self.checkpointer.interruptible(state.step):

@@ -254,7 +254,7 @@ class SftRun:
         settings, state = self.recipe.sft, self.state
         late = settings.wall_seconds is not None and self._clock.total > settings.wall_seconds
         over = ranks.broadcast_from_main(late)
-        last = state.step == settings.steps or over
+        last = state.step >= settings.steps or over  # a resume may ask for fewer
         if state.step == 0 or (state.step % settings.eval_every and not last):
             return True
         if state.validated < state.step:

@@ -323,6 +323,16 @@ def test_settings_may_change_where_the_checkpoints_allow_it(stopped: Path, tmp_p
     assert labels == ["sft-2", "sft-5", "sft", "evaluate.SFT"]
 
 
+def test_fewer_steps_than_were_made_end_the_run(tmp_path: Path) -> None:
+    """It validates where it stands, evaluates and writes its report."""
+    words = started()
+    assert command(*words, cwd=tmp_path, at=At(f"{RL}:sample_groups", 4)).status == 75
+    done = command(*GO_ON, "rl.steps=2", cwd=tmp_path)
+    assert done.status == 0, done.err
+    steps = [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "editgrpo_val"]
+    assert steps == [1, 2] and (tmp_path / "run" / "report.html").is_file()
+
+
 def test_a_resume_from_exchanged_weights_is_refused(tmp_path: Path) -> None:
     """`--from runs/sft`, and that run goes on training: the reference would be another."""
     words = started()

@@ -51,13 +51,13 @@ def adapter(policy: Policy) -> Weights:
 
 
 def tuned(
-    home: Path, scores: list[float], *, resume: bool = False
+    home: Path, scores: list[float], *, resume: bool = False, steps: int = 6
 ) -> tuple[Policy, list[Weights], SftResult | None]:
-    """Six steps with dropout, which draws from the global generator; validated at 2, 4 and 6."""
+    """Steps with dropout, which draws from the global generator; validated at 2, 4 and 6."""
     policy = tiny_policy()
     add_lora(policy, LoraSettings(rank=2, alpha=8.0, dropout=0.3), 0)
     validate, result = Validation(policy, scores), None
-    cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.lr=0.01")
+    cfg = recipe(f"sft.steps={steps}", "sft.eval_every=2", "sft.lr=0.01")
     with RunDir.create(home, resume=resume) as run, RunLog(run) as log:
         checkpointer = Checkpointer(run, policy, log, "sft", CheckpointSettings(steps=1000))
         if resume:
@@ -100,6 +100,13 @@ def test_the_steps_after_a_resume_and_the_weights_that_are_kept(
     assert equal(adapter(again), seen[0]) and equal(adapter(policy), seen[0]), "the best"
 
 
+def test_a_resume_with_fewer_steps_than_were_made_validates_and_ends(tmp_path: Path) -> None:
+    tuned(tmp_path / "cut", [0.5, CUT])
+    _, seen, result = tuned(tmp_path / "cut", [0.1], resume=True, steps=3)
+    assert len(seen) == 1 and result is not None
+    assert (result.best_step, result.steps) == (2, 4)
+
+
 def test_a_run_goes_on_from_a_checkpoint_of_format_1(
     alone: tuple[Policy, list[Weights], SftResult | None], tmp_path: Path
 ) -> None:
@@ -129,7 +136,7 @@ def test_a_checkpoint_of_before_the_metric_could_be_chosen(
 ) -> None:
     """By the same metric 0.4 brings nothing; by another it is the first that counts."""
     policy = tiny_policy()
-    cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}")
+    cfg = recipe(f"sft.steps={steps}", "sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}")
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
         given = policy, PromptLoader(policy, "short"), studies(5), cfg, lambda: {by: 0.4}
         done = train_sft(SftRun(*given, run.checkpoints / "sft", log, checkpointer=Before()))
