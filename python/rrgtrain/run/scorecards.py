@@ -324,10 +324,11 @@ def _systems(words: Sequence[str], columns: Columns) -> dict[str, Reports]:
         if not equals:
             name, path = "", word
         found = read_predictions(path, columns)
-        if name and name not in found and len(found) > 1:
-            raise UserError(f"{path} has no system {name!r}; it has {', '.join(found)}")
-        if name:
-            found = {name: found[name] if name in found else next(iter(found.values()))}
+        if name in found:
+            found = {name: found[name]}
+        elif name:
+            alone = len(found) == 1
+            found = {name if alone else f"{name}: {one}": of for one, of in found.items()}
         for one, reports in found.items():
             if one in systems:
                 raise UserError(f"two systems are called {one!r}; name one NAME={path}")

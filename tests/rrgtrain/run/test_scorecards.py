@@ -129,6 +129,18 @@ def test_two_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert "two systems are called 'b'; name one NAME=b.csv" in line
 
 
+def test_files_of_the_same_systems_are_scored_together(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two runs each have a start and an end; NAME=FILE tells them apart."""
+    two = ["--predictions", "start=mine.json", "--predictions", "EditGRPO=truth.json"]
+    assert scored(*two, "--out", "one") == 0
+    kept = "one/predictions.jsonl"
+    again = ["--predictions", f"s1={kept}", "--predictions", f"s2={kept}"]
+    assert scored(*again, "--predictions", f"EditGRPO={kept}", "--out", "both") == 0
+    table = list(csv.DictReader(io.StringIO(Path("both/table.csv").read_text())))
+    named = ["s1: start", "s1: EditGRPO", "s2: start", "s2: EditGRPO", "EditGRPO", TEMPLATE]
+    assert list(dict.fromkeys(row["system"] for row in table)) == named
+
+
 def test_a_limit_is_refused_where_files_are_scored(capsys: pytest.CaptureFixture[str]) -> None:
     files = ["--predictions", "mine.json", "--references", "truth.json", "--out", "card"]
     line = refused(capsys, *files, "eval.limit=2")
