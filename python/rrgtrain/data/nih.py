@@ -55,8 +55,9 @@ def load_nih(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     """Read the studies under `root` by split.
 
     Those whose image is there; all of them with `wanted.images` "none". Broken rows are noted by
-    their number (the header is row 1): cells too few or too many, a label outside NIH's fifteen,
-    No Finding beside a finding, an image twice. UserError for a table that is none, and where no image is there.
+    their number (the header is row 1): another length, a label outside NIH's fifteen, No Finding
+    beside a finding, an image twice. UserError for a table that is none, and where no image is
+    there.
     """
     path = root / "labels.csv"
     if not path.is_file():
