@@ -136,7 +136,7 @@ def test_a_checkpoint_of_before_the_metric_could_be_chosen(
 ) -> None:
     """By the same metric 0.4 brings nothing; by another it is the first that counts."""
     policy = tiny_policy()
-    cfg = recipe(f"sft.steps={steps}", "sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}")
+    cfg = recipe("sft.steps=6", "sft.eval_every=2", "sft.patience=1", f"eval.best_by={by}")
     with RunDir.create(tmp_path / "run") as run, RunLog(run) as log:
         given = policy, PromptLoader(policy, "short"), studies(5), cfg, lambda: {by: 0.4}
         done = train_sft(SftRun(*given, run.checkpoints / "sft", log, checkpointer=Before()))
