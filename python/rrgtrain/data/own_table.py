@@ -13,7 +13,7 @@
     patient      keeps the studies of a patient in one split
 
 A column is found by these names, or those of ALSO, or as `data.columns` says. Others are not read;
-where a split has to be made, a column such as `Split` or `PatientID` is refused until it is named.
+one such as `Impression`, `ID` or `Split`, where its content is wanted, is refused until it is named.
 Relative paths are relative to the file. A CSV has commas, semicolons or tabs between its columns,
 whichever its header has most of. Where there is no split, a tenth of the patients is val and a
 tenth test; who goes where depends on the patient's name alone, or else on the study's.
@@ -102,21 +102,25 @@ def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
                 f"{path} has columns {columns['report']} and {columns[other[0]]}; say which is the "
                 f"report, as in data.columns={{report: {columns['report']}}}"
             )
-    for content in ("split", "patient"):
-        names = [_plain(name) for name in (content, *ALSO.get(content, ()))]
-        unread = [name for name in header if name not in columns.values()]
-        near = next((name for name in unread if _plain(name) in names), None)
-        # without them the studies are split anew, a patient's among several splits
-        if near is not None and "split" not in columns and content not in columns:
-            raise UserError(
-                f"{path} has a column {near!r}, which is not read under that name; say that it is "
-                f"the {content}, as in data.columns={{{content}: {near}}}, or rename it"
-            )
+    near = {c: n for c in CONTENTS for n in header if n not in columns.values() and _means(n, c)}
+    # not needed: a patient beside a split, a section beside the report, what tells of images
+    idle = {"patient"} if "split" in columns else set()
+    idle |= {"findings", "impression"} if "report" in columns else set()
+    idle |= {"images", "prior", "view"} if wanted.images == "none" else set()
+    near = {c: n for c, n in near.items() if c not in columns and c not in idle}
+    if near:
+        listed = ", ".join(f"{content}: {name}" for content, name in near.items())
+        raise UserError(
+            f"{path} has a column {next(iter(near.values()))!r}, which is not read under that "
+            f"name; say what it is, as in data.columns={{{listed}}}, or rename it"
+        )
     return columns
 
 
-def _plain(name: str) -> str:
-    return re.sub("[^a-z0-9]", "", name.lower())
+def _means(name: str, content: str) -> bool:
+    """Tell whether a column is named as this content but for capitals, blanks and signs."""
+    plain = [re.sub("[^a-z0-9]", "", one.lower()) for one in (name, content, *ALSO.get(content, ()))]
+    return plain[0] in plain[1:]
 
 
 def _nearest(name: str, header: list[str]) -> str:

@@ -211,6 +211,22 @@ def test_a_split_is_not_made_beside_one_of_another_name(
     assert len(every(write(tmp_path, *(one | {"split": "train"} for one in rows)))) == 3
 
 
+def test_a_column_named_in_capitals_is_not_left_unread(tmp_path: Path) -> None:
+    """Unread, `Impression` would leave its studies out, and `ID` name them row2, row3, ..."""
+    one = {"ID": "a", "Images": "a.png", "findings": "Clear.", "Impression": "None."}
+    path = write(tmp_path, one | {"split": "train", "Patient_ID": "p"}, images=False)
+    (tmp_path / "a.png").write_bytes(b"not decoded here")
+    line = refused(path)
+    assert "has a column 'ID', which is not read under that name; say what it is, as in" in line
+    assert "data.columns={id: ID, images: Images, impression: Impression}, or rename it" in line
+    columns = {"id": "ID", "images": "Images", "impression": "Impression"}
+    study = every(path, columns=columns, sections="both")["a"]
+    assert (study.report, len(study.images)) == ("Clear. None.", 1)
+    # nothing reads images, or a section beside the report
+    path = write(tmp_path, row() | {"View": "AP", "Prior": "", "Findings": "Clear."})
+    assert every(path, images="none")["a"].report == "Report of a."
+
+
 def test_a_patient_in_several_splits_is_told(tmp_path: Path) -> None:
     rows = [row("a", patient="p1"), row("b", patient="p1", split="test")]
     (note,) = catalogue_of("table", write(tmp_path, *rows)).notes
