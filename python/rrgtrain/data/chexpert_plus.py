@@ -48,7 +48,7 @@ from rrgtrain.data.annotation import read_split
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.problems import only_file, parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.data.tables import add_study, read_csv
+from rrgtrain.data.tables import add_study, read_csv, text_of
 from rrgtrain.errors import UserError
 
 SPLIT_OF = {"train": "train", "valid": "val"}
@@ -92,7 +92,7 @@ class _Rows:
     """File without suffix, view."""
 
     def cell(self, name: str) -> str:
-        return self.cells.get(name, "").strip()
+        return text_of(self.cells.get(name, ""))
 
 
 def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
@@ -188,7 +188,7 @@ def _studies(table: Path, sections: str, catalogue: Catalogue) -> Iterator[_Rows
             split, folder = SPLIT_OF[cells["split"]], f"{image[1]}/{image[2]}"
             row = _Rows(f"{where} ({name})", folder, name, order, split, {})
             rows = studies.setdefault(name, row)
-            if any(cells.get(text, "").strip() for text in texts):
+            if any(text_of(cells.get(text, "")) for text in texts):
                 rows.cells |= {key: text for key, text in cells.items() if not rows.cell(key)}
             if (image[4], view) not in rows.images:
                 rows.images.append((image[4], view))

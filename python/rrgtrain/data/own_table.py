@@ -13,10 +13,11 @@
     patient      keeps the studies of a patient in one split
 
 A column is found by these names, or those of ALSO, or as `data.columns` says. Others are not read;
-one such as `Impression`, `ID` or `Split`, where its content is wanted, is refused until it is named.
-Relative paths are relative to the file. A CSV has commas, semicolons or tabs between its columns,
-whichever its header has most of. Where there is no split, a tenth of the patients is val and a
-tenth test; who goes where depends on the patient's name alone, or else on the study's.
+one such as `Impression` or `ID`, where its content is wanted, is refused until it is named. A text
+of "nan", "N/A", "None" or "null" alone, as pandas writes them, is empty. Relative paths are
+relative to the file. A CSV has commas, semicolons or tabs between its columns, whichever its header
+has most of. Where there is no split, a tenth of the patients is val and a tenth test; who goes
+where depends on the patient's name alone, or else on the study's.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from rrgtrain.data.own_rows import Row, read_header, read_rows, table_file
 from rrgtrain.data.problems import SPLITS, first_of, is_text, kind_of
 from rrgtrain.data.sections import ReportSections
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.data.tables import CLASSES, WITHOUT
+from rrgtrain.data.tables import CLASSES, WITHOUT, text_of
 from rrgtrain.errors import UserError
 from rrgtrain.util.resolve import nearest
 
@@ -119,7 +120,7 @@ def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
 
 def _means(name: str, content: str) -> bool:
     """Tell whether a column is named as this content but for capitals, blanks and signs."""
-    plain = [re.sub("[^a-z0-9]", "", one.lower()) for one in (name, content, *ALSO.get(content, ()))]
+    plain = [re.sub("[^a-z0-9]", "", n.lower()) for n in (name, content, *ALSO.get(content, ()))]
     return plain[0] in plain[1:]
 
 
@@ -217,7 +218,7 @@ class _Reader:
             seen = "a NUL or no Unicode" if isinstance(value, str) else kind_of(value)
             self.wrong.append(f"has {seen} as {content}; wanted text")
             return ""
-        return value.strip()
+        return value.strip() if content == "split" else text_of(value)
 
     def _name(self, row: Row, content: str) -> str:
         value = self._cell(row, content)
@@ -249,7 +250,8 @@ class _Reader:
         else:
             report = ""
         if not report and labels is None:
-            self.wrong.append("has an empty report; write one or drop the row")
+            seen = self._cell(row, "report")
+            self.wrong.append(f"has an empty report, {seen!r}; write one or drop the row")
         return report or None, ""
 
     def _labels(self, row: Row) -> tuple[int, ...] | None:

@@ -26,7 +26,7 @@ from typing import Any
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.problems import parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.data.tables import add_study
+from rrgtrain.data.tables import add_study, text_of
 from rrgtrain.errors import UserError
 
 FILES = {
@@ -82,14 +82,14 @@ def load_rexgradient(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
                     report="",
                     labels=None,
                     images=refs,
-                    indication=_text(entry, "Indication"),
-                    comparison=_text(entry, "Comparison"),
+                    indication=text_of(str(entry.get("Indication") or "")),
+                    comparison=text_of(str(entry.get("Comparison") or "")),
                 ),
                 where,
                 wanted,
                 catalogue,
-                findings=_text(entry, "Findings"),
-                impression=_text(entry, "Impression"),
+                findings=text_of(str(entry.get("Findings") or "")),
+                impression=text_of(str(entry.get("Impression") or "")),
             )
     if absent.total() == total:
         raise UserError(f"{root / 'deid_png'} has a folder for none of the patients; {UNPACK}")
@@ -138,9 +138,3 @@ def _images(
             return None
         refs.append(ImageRef(root / inner, VIEWS.get(str(view).strip().upper(), "")))
     return tuple(refs)
-
-
-def _text(entry: dict[str, Any], key: str) -> str:
-    """Return a section; "None" and null say that there is none."""
-    text = str(entry.get(key) or "").strip()
-    return "" if text.lower() in ("none", "nan") else text

@@ -28,6 +28,15 @@ WITHOUT = {
     "both": "without findings or impression",
 }
 
+NOTHING = ("nan", "n/a", "<na>", "none", "null")
+"""What pandas, or Python, writes into a cell of text that is empty."""
+
+
+def text_of(cell: str) -> str:
+    """Return a cell's text, "" where the whole cell is one of NOTHING."""
+    text = cell.strip()
+    return "" if text.lower() in NOTHING else text
+
 
 @contextmanager
 def long_cells() -> Iterator[None]:

@@ -315,9 +315,10 @@ def test_a_study_of_rows_at_odds_is_broken_and_the_others_are_read(tmp_path, cha
     assert set(by_id(catalogue)) == {"patient00002_study1", "patient64541_study1"}
 
 
-def test_the_text_is_of_the_first_row_that_has_it(tmp_path):
+@pytest.mark.parametrize("empty", [" ", "nan", "None"])
+def test_the_text_is_of_the_first_row_that_has_it(tmp_path, empty):
     rows = [
-        row(1, 1, "view1_frontal", 1, section_findings=" "),
+        row(1, 1, "view1_frontal", 1, section_findings=empty),
         row(1, 1, "view2_lateral", 1, section_findings="Of the second."),
         row(1, 1, "view3_lateral", 1, section_findings="Of the third."),
     ]

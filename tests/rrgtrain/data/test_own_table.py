@@ -178,6 +178,16 @@ def test_sections_kept_apart(tmp_path: Path, wanted: str, report: str, rule: str
     assert every(both, columns={"report": "findings"})["a"].report == "Clear."
 
 
+@pytest.mark.parametrize("empty", ["nan", "N/A", "None", "null", " NaN", "<NA>"])
+def test_a_cell_that_stands_for_no_text_is_empty(tmp_path: Path, empty: str) -> None:
+    one = row(findings=empty, impression="None.", indication=empty, comparison="none seen")
+    del one["report"]
+    path = write(tmp_path, one)
+    assert catalogue_of("table", path).left_out == {"without a findings section": 1}
+    study = every(path, sections="both")["a"]
+    assert (study.report, study.indication, study.comparison) == ("None.", "", "none seen")
+
+
 def test_without_a_split_patients_stay_together(tmp_path: Path) -> None:
     rows = [row(f"{p}-{k}", patient=f"p{p}", images="a.png") for p in range(60) for k in (1, 2)]
     for one in rows:
@@ -243,7 +253,9 @@ def test_rows_without_ids_are_named_by_their_number(tmp_path: Path) -> None:
     ("changes", "told"),
     [
         ({"id": " "}, "has id ' '; wanted a name"),
-        ({"report": "  "}, "has an empty report; write one or drop the row"),
+        ({"report": "  "}, "has an empty report, '  '; write one or drop the row"),
+        ({"report": " NaN "}, "has an empty report, ' NaN '; write one or drop the row"),
+        ({"split": "none"}, "has split 'none'; wanted one of train, val, test"),
         ({"report": "a\0b"}, "has a NUL or no Unicode as report"),
         ({"split": "trane"}, "has split 'trane'; wanted one of train, val, test"),
         ({"images": ""}, "has no image; name one"),
