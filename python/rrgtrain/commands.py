@@ -29,7 +29,7 @@ from rrgtrain.plan import (
     require_fit,
     stage_of,
 )
-from rrgtrain.policy.remembered import FILE, as_trained
+from rrgtrain.policy.remembered import FILE, KEYS, OF_GENERATE, as_trained
 from rrgtrain.report.compare import write_comparison
 from rrgtrain.report.names import phase_name
 from rrgtrain.report.page import require_page
@@ -104,6 +104,7 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
         lambda kept: load_config(
             Recipe, options.recipe, options.overrides, defaults=kept, origin=origin
         ),
+        OF_GENERATE if options.verb == "generate" else KEYS,
     )
     recipe.policy.path = start
     return recipe

@@ -11,7 +11,7 @@ import operator
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ KEYS = (
     *(f"data.{name}" for name in _OF_DATA.split()),
     *(key for key in key_names(Recipe) if key.startswith(PHANTOM)),
 )
+OF_GENERATE = ("policy.prompt", "reward.blocks", "data.images")
 
 
 def remember(recipe: Recipe, directory: Path) -> None:
@@ -101,15 +102,18 @@ def _read(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def as_trained(checkpoint: str, load: Callable[[Mapping[str, Any]], Recipe]) -> Recipe:
-    """Make the recipe by `load`, with settings that nobody wrote as `checkpoint` has them.
+def as_trained(
+    checkpoint: str, load: Callable[[Mapping[str, Any]], Recipe], keys: Sequence[str] = KEYS
+) -> Recipe:
+    """Make the recipe by `load`, with those of `keys` that nobody wrote as `checkpoint` has them.
 
     `load` takes defaults that anything written in a recipe or override goes before. One line on
     standard error names what was taken over, a warning what differs.
     """
-    plain, kept = load({}), remembered(checkpoint)
+    plain, known = load({}), remembered(checkpoint)
+    kept = {key: known[key] for key in keys if key in known}
     recipe = load(kept)
-    if kept and recipe.data.source != kept.get("data.source"):
+    if recipe.data.source != kept.get("data.source", recipe.data.source):
         # what is said of another data set means nothing
         kept = {k: v for k, v in kept.items() if k == "data.source" or not k.startswith("data.")}
         recipe = load({k: v for k, v in kept.items() if k != "data.source"})

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ AHEAD = 8
 
 @dataclass(frozen=True)
 class Decoded:
-    """Images of a study, and what `describe_images` says of their files."""
+    """The images that are shown of a study, and what `describe_images` says of all its files."""
 
     images: list[Image.Image]
     described: list[dict[str, Any]]
@@ -115,6 +115,8 @@ def _look(recipe: Recipe, wish: Wish) -> tuple[Folder, Sequence[Study], dict[str
         studies, told = with_context(folder, wish.context)
     _check(recipe, studies)
     _say(WARNING)
+    if recipe.data.images == "none":
+        _say("data.images=none: the policy sees no image, and writes of the --context alone")
     if folder.left_out:
         listed = ", ".join(f"{count} {kind}" for kind, count in folder.left_out.items())
         _say(f"left out below {folder.root}: {listed}")
@@ -148,7 +150,7 @@ def _check(recipe: Recipe, studies: Sequence[Study]) -> None:
         raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
     check_prompt(recipe.policy.prompt, PROMPT_STYLES)
     config = check_start(recipe)
-    if not sees_images(config):
+    if recipe.data.images != "none" and not sees_images(config):
         refuse_images(studies, ARCHITECTURES[config.model_type])
 
 
@@ -170,6 +172,8 @@ def _origin(recipe: Recipe, wish: Wish) -> dict[str, Any]:
         "eval.max_new_tokens": recipe.eval.max_new_tokens,
         "generate.temperature": draw.temperature,
     }
+    if recipe.data.images == "none":
+        settings |= {"data.images": "none"}
     if draw.temperature:
         settings |= {"generate.top_p": draw.top_p, "seed": recipe.seed}
     local = Path(policy.path).expanduser()
@@ -209,7 +213,7 @@ def _write(
     bar: Bar[int] = progress(total, "generate", done=total - len(studies))
     sampler = sampler_of(recipe, _served(out))
     try:
-        decoded = closing(_decoded(own, root))
+        decoded = closing(_decoded(own, root, shown=recipe.data.images != "none"))
         with closing(sampler), decoded as ahead, sampler.weights(policy) as sample, bar:
             for outcomes in in_rounds(
                 chunks,
@@ -240,7 +244,8 @@ def _encoded(
     if isinstance(decoded, UserError):
         return decoded
     try:
-        return encode_prompt(policy, study, decoded.images, style=style)
+        seen = study if decoded.images else replace(study, images=())
+        return encode_prompt(policy, seen, decoded.images, style=style)
     except UserError:
         raise  # nothing of this study alone
     except ValueError as error:
@@ -248,12 +253,14 @@ def _encoded(
         return UserError(f"{study.images[0].path}: {error}; crop or scale it first")
 
 
-def _decoded(studies: Sequence[Study], root: Path) -> Generator[tuple[Study, Decoded | UserError]]:
+def _decoded(
+    studies: Sequence[Study], root: Path, *, shown: bool
+) -> Generator[tuple[Study, Decoded | UserError]]:
     """Decode the images of each study in threads, a few studies ahead; or the reason against it."""
 
     def read(study: Study) -> Decoded | UserError:
         try:
-            images = [read_image(image.path) for image in study.images]
+            images = [read_image(image.path) for image in study.images] if shown else []
             return Decoded(images, describe_images(study, root))
         except UserError as error:
             return error

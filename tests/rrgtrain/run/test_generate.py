@@ -175,6 +175,26 @@ def test_what_cannot_be_is_one_line_and_leaves_nothing(
     assert not out.exists()
 
 
+def test_a_policy_trained_without_images_is_shown_none(
+    checkpoint: Path, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its data set is of no concern here; an image that cannot be read is none either."""
+    own, out = tmp_path / "trained", tmp_path / "reports.jsonl"
+    tiny_policy().save(own)
+    trained = {"data.source": "table", "data.root": "/mine.csv", "data.images": "none"}
+    (own / FILE).write_text(json.dumps(trained))
+    words = ["generate", str(own), str(folder), "--out", str(out), *SMALL]
+    assert main(words) == 0
+    err = capsys.readouterr().err
+    assert f"as {own} was trained: data.images=none\n" in err and "mine.csv" not in err
+    assert "the policy sees no image" in err
+    assert len(rows(out)) == 6 and len({row["report"] for row in rows(out)}) == 1
+    assert all(row["images"][0]["sha256"] for row in rows(out))
+    assert "was written with data.images=none" in refused(capsys, *words[1:], "data.images=all")
+    text = [str(text_directory()), str(folder), "data.images=none", *SMALL]
+    assert main(["generate", *text, "--out", str(tmp_path / "text.jsonl")]) == 0
+
+
 def test_what_the_checkpoint_remembers_holds_and_blocks_are_cut(
     checkpoint: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
