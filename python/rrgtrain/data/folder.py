@@ -7,15 +7,16 @@ them. Hidden files are none, links to directories are not followed; everything l
 
 from __future__ import annotations
 
-import csv
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rrgtrain.data.catalogue import Catalogue
 from rrgtrain.data.dicom import is_dicom, view_of
+from rrgtrain.data.own_rows import read_header, read_rows
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 
@@ -96,15 +97,14 @@ def with_context(folder: Folder, table: str | Path) -> tuple[list[Study], int]:
         UserError: a file that is no such CSV, a row for no study, or two for one study.
     """
     places = _places(folder)
-    sections: dict[int, Mapping[str, Any]] = {}
-    for line, key, row in _rows(Path(table).expanduser()):
-        place = places.get(key)
+    sections: dict[int, dict[str, Any]] = {}
+    for number, key, row in _rows(Path(table).expanduser()):
+        place, where = places.get(key), f"{table}: row {number}"
         if place is None:
-            raise UserError(
-                f"{table}:{line}: {key!r} is no study or image below {folder.root}; delete the row"
-            )
+            seen = f"{key!r} is no study or image below {folder.root}"
+            raise UserError(f"{where}: {seen}; delete the row")
         if place in sections:
-            raise UserError(f"{table}:{line}: a second row for {key!r}; leave one of them")
+            raise UserError(f"{where}: a second row for {key!r}; leave one of them")
         sections[place] = row
     studies = [replace(s, **sections.get(i, {})) for i, s in enumerate(folder.studies)]
     return studies, len(sections)
@@ -120,31 +120,17 @@ def _places(folder: Folder) -> dict[str, int]:
     return places
 
 
-def _rows(table: Path) -> Sequence[tuple[int, str, Mapping[str, str]]]:
-    """Line, id or path, and sections of each row."""
-    try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.DictReader(file, strict=True)
-            columns = reader.fieldnames or []
-            key = next((name for name in ("id", "path") if name in columns), "")
-            known = [name for name in CONTEXT if name in columns]
-            if not key or not known:
-                raise UserError(
-                    f"{table}: the columns are {', '.join(columns) or 'none'}; wanted id or path, "
-                    f"and any of {', '.join(CONTEXT)}"
-                )
-            twice = next((name for name in columns if name and columns.count(name) > 1), None)
-            if twice is not None:
-                raise UserError(f"{table}: two columns are called {twice!r}; leave one of them")
-            rows = []
-            for row in reader:
-                # the reader keeps surplus cells under None, and makes None of missing ones
-                if None in row or None in row.values():
-                    raise UserError(
-                        f"{table}:{reader.line_num}: not {len(columns)} cells as in the header; "
-                        "put text that has a comma in double quotes"
-                    )
-                rows.append((reader.line_num, row[key], {name: row[name] for name in known}))
-            return rows
-    except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"{table} cannot be read ({error}); wanted a CSV in UTF-8") from error
+def _rows(table: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Number, id or path, and sections of each row."""
+    columns, broken = read_header(table), Catalogue()
+    key = next((name for name in ("id", "path") if name in columns), "")
+    known = [name for name in CONTEXT if name in columns]
+    if not key or not known:
+        raise UserError(
+            f"{table}: the columns are {', '.join(columns)}; wanted id or path, and any of "
+            f"{', '.join(CONTEXT)}"
+        )
+    for number, row in read_rows(table, broken):
+        yield number, str(row.get(key, "")), {name: str(row.get(name) or "") for name in known}
+    if broken.broken:
+        raise UserError(f"{table.parent / broken.broken[0].where} {broken.broken[0].why}")

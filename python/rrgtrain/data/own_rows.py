@@ -37,7 +37,7 @@ def read_header(path: Path) -> list[str]:
 
     UserError for a name that stands twice, and where there is none.
     """
-    if path.suffix.lower() in CSV_SUFFIXES:
+    if path.suffix.lower() not in JSONL_SUFFIXES:
         header = next(_csv(path))
     else:
         header = list(dict.fromkeys(key for _, row in _json_lines(path) for key in row))

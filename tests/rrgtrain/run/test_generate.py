@@ -222,18 +222,21 @@ def test_images_of_one_folder_are_one_study_with_its_context(folder: Path, tmp_p
     studies, told = with_context(found, table)
     assert told == 1 and [s.indication for s in studies] == ["", "Cough"]
     by_id = read_folder(folder)
-    table.write_text(f"id,comparison\nd.tif,none\n{folder.absolute() / 'a.png'},2019\n")
+    table.write_text(f"id;comparison\nd.tif;none\n{folder.absolute() / 'a.png'};2019\n")
     studies, told = with_context(by_id, table)
     assert told == 2 and [s.comparison for s in studies if s.comparison] == ["2019", "none"]
     for text, words in (
         ("name,indication\na,b\n", "the columns are name, indication; wanted id or path"),
         ("id,age\na.png,61\n", "wanted id or path, and any of indication"),
-        ("id,indication\nx.png,b\n", "context.csv:2: 'x.png' is no study or image"),
-        ("id,indication\na.png,b\na.png,c\n", "context.csv:3: a second row for 'a.png'"),
-        ("", "the columns are none"),
-        ("id,indication\na.png,Cough, fever\n", "context.csv:2: not 2 cells"),
-        ("id,indication,comparison\na.png,Cough\n", "context.csv:2: not 3 cells"),
-        ("id,indication,indication\na.png,b,c\n", "two columns are called 'indication'"),
+        ("id,indication\nx.png,b\n", "context.csv: row 2: 'x.png' is no study or image"),
+        ("id,indication\na.png,b\na.png,c\n", "context.csv: row 3: a second row for 'a.png'"),
+        ("", "no rows; wanted a header"),
+        ("id,indication\na.png,Cough, fever\n", "context.csv: row 2 has 3 cells; wanted 2 as in"),
+        (
+            "id,indication,comparison\na.png,Cough\n",
+            "context.csv: row 2 has 2 cells; wanted 3 as in",
+        ),
+        ("id,indication,indication\na.png,b,c\n", "the column 'indication' stands twice"),
     ):
         table.write_text(text)
         with pytest.raises(UserError, match=r"context\.csv") as caught:
