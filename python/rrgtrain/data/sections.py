@@ -4,12 +4,12 @@ The headings are those that MIT-LCP/mimic-cxr lists in txt/section_parser.py. Th
 
 1. A heading begins a line and ends in a colon: capitals of which a word is known (`NAMES`), or a
    known name in any case ("Findings:"). A known name in capitals is a heading alone on its line
-   too, and behind a full stop or two blanks within a line. FINDINGS: and IMPRESSION: cut behind
-   any blank, and need none after the colon: missed, they would leave the answer in the prompt.
-   Slips of the pen ("FINDINDGS") are known by their nearness. Capitals of which no word is known,
-   as "LUNGS:", cut nothing.
-2. A heading that names views ("CHEST, TWO VIEWS:") stands for FINDINGS in a report that has none;
-   within findings or impression it cuts nothing.
+   too, and, as are Findings: and Impression:, behind a full stop or two blanks within a line.
+   FINDINGS: and IMPRESSION: cut behind any blank, and need none after the colon: missed, they would
+   leave the answer in the prompt. Slips of the pen ("FINDINDGS") are known by their nearness.
+   Capitals of which no word is known, as "LUNGS:", cut nothing.
+2. A heading that names views ("CHEST, TWO VIEWS:"), or REPORT:, stands for FINDINGS in a report
+   that has none; within findings or impression it cuts nothing.
 3. A line of underscores, FINAL REPORT and FINAL ADDENDUM begin anew. All of a final addendum is
    addendum. Addenda, wet and provisional reads, notifications and recommendations are no part.
 4. Several sections of one name are joined in their order, one that says the same left out.
@@ -51,7 +51,7 @@ NAMES: tuple[tuple[str, str], ...] = (
     (
         "views",
         r"CHEST|PORTABLE|VIEWS?|FRONTAL|LATERAL|RIBS?|RADIOGRAPHS?|BONE WINDOWS?|UPRIGHT"
-        r"|PA AND LAT",
+        r"|PA AND LAT|^REPORT$",
     ),
 )
 CONTEXT = ("examination", "indication", "technique", "comparison", "date", "comment")
@@ -74,7 +74,8 @@ _HEADING = re.compile(
     r"|(?P<head>[A-Z][^\na-z:]{1,80}"
     rf"|[A-Za-z](?:(?![ \t](?:{_ANSWER}):)[^\n:]){{1,80}}):(?=\s|\Z)"
     rf"|(?P<alone>{_MAIN})[ \t]*$)"
-    rf"|(?:(?<=[.?!)])[ \t]|(?<=[ \t])[ \t])[ \t]*(?P<inline>{_MAIN}):(?=\s|\Z)"
+    r"|(?:(?<=[.?!)])[ \t]|(?<=[ \t])[ \t])[ \t]*"
+    rf"(?P<inline>{_MAIN}|Findings?|Impression):(?=\s|\Z)"
     rf"|(?:^|(?<=[ \t]))(?P<answer>{_ANSWER}):",
     re.M,
 )

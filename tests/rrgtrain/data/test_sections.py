@@ -64,6 +64,21 @@ CASES: list[tuple[str, str, dict[str, str]]] = [
         "FINDINGS\n Clear.\nIMPRESSION\n Normal.",
         dict(findings="Clear.", impression="Normal."),
     ),
+    (
+        "mixed case within a line",
+        "Indication: Cough. Findings: Clear. Impression: Normal.",
+        dict(indication="Cough.", findings="Clear.", impression="Normal."),
+    ),
+    (
+        "the report has its heading",
+        "INDICATION: Cough.\n\nREPORT:\nClear. No effusion.\n\nIMPRESSION: Normal.",
+        dict(indication="Cough.", findings="Clear. No effusion.", impression="Normal."),
+    ),
+    (
+        "the word report within a heading, and beside findings",
+        "REPORT: Of today.\nFINDINGS: Clear.\nREPORT DICTATED BY: ___",
+        dict(findings="Clear. REPORT DICTATED BY: ___"),
+    ),
     ("no blank line", "FINDINGS: A.\n IMPRESSION: B.", dict(findings="A.", impression="B.")),
     ("text on the next line", " FINDINGS:\n\n\n  A b\n  c.", {"findings": "A b c."}),
     ("a slip of the pen", "FINDINDGS: A.\n IMPRESSON: B.", dict(findings="A.", impression="B.")),
