@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rrgtrain.data.catalogue import Catalogue
 from rrgtrain.data.problems import kind_of, parse_json
-from rrgtrain.data.tables import long_cells
+from rrgtrain.data.tables import csv_rows, not_utf8
 from rrgtrain.errors import UserError
 
 Row = Mapping[str, Any]
 
 CSV_SUFFIXES, JSONL_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
+DELIMITERS = ",;\t"
 
 
 def table_file(root: Path) -> Path:
@@ -38,7 +38,7 @@ def read_header(path: Path) -> list[str]:
     UserError for a name that stands twice, and where there is none.
     """
     if path.suffix.lower() not in JSONL_SUFFIXES:
-        header = next(_csv(path))
+        header = next(csv_rows(path, delimiters=DELIMITERS))
     else:
         header = list(dict.fromkeys(key for _, row in _json_lines(path) for key in row))
     twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
@@ -57,7 +57,7 @@ def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
     if path.suffix.lower() in JSONL_SUFFIXES:
         yield from enumerate((row for _, row in _json_lines(path)), 2)
         return
-    rows = _csv(path)
+    rows = csv_rows(path, delimiters=DELIMITERS)
     header = next(rows)
     for number, cells in enumerate(rows, 2):
         if len(cells) == len(header):
@@ -68,28 +68,6 @@ def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
                 f"has {len(cells)} cells; wanted {len(header)} as in the header, and quotes around "
                 "text with separators",
             )
-
-
-def _csv(path: Path) -> Iterator[list[str]]:
-    number = 0
-    try:
-        with long_cells(), path.open(encoding="utf-8-sig", newline="") as lines:
-            first = lines.readline()
-            delimiter = max(",;\t", key=first.count)
-            lines.seek(0)
-            rows = csv.reader(lines, strict=True, delimiter=delimiter)
-            header = next(rows, [])
-            number = rows.line_num
-            yield [name.strip() for name in header]
-            for row in rows:
-                number = rows.line_num
-                yield row
-    except csv.Error as error:
-        raise UserError(f"{path}: not CSV after line {number} ({error}); export it again") from None
-    except UnicodeDecodeError:
-        raise _not_utf8(path) from None
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
 
 
 def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -105,17 +83,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                         )
                     yield number, row
     except UnicodeDecodeError:
-        raise _not_utf8(path) from None
+        with path.open("rb") as lines:
+            raise not_utf8(path, lines) from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
-
-
-def _not_utf8(path: Path) -> UserError:
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as error:
-                byte = f"byte 0x{line[error.start]:02x} in line {number}"
-                return UserError(f"{path}: {byte} is not UTF-8; re-save it as UTF-8")
-    return UserError(f"{path}: changed while it was read; read it again")

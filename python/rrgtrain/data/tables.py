@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import gzip
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -38,56 +38,72 @@ def text_of(cell: str) -> str:
     return "" if text.lower() in NOTHING else text
 
 
-@contextmanager
-def long_cells() -> Iterator[None]:
-    """Allow cells of LONGEST_CELL; the limit is the process's, and is put back."""
-    usual = csv.field_size_limit(LONGEST_CELL)
+def csv_rows(path: Path, *, delimiters: str = ",") -> Generator[list[str]]:
+    """Yield the header, its names stripped, and the rows of a CSV, gzipped or not.
+
+    Of `delimiters` the one that the first line has most of counts. UserError: a file that cannot be
+    read, is not UTF-8 or not CSV.
+    """
+    number, limit = 0, csv.field_size_limit(LONGEST_CELL)
+    opened = gzip.open if path.suffix == ".gz" else open
     try:
-        yield
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
+            delimiter = max(delimiters, key=lines.readline().count)
+            lines.seek(0)
+            rows = csv.reader(lines, strict=True, delimiter=delimiter)
+            header, number = next(rows, []), rows.line_num
+            yield [name.strip() for name in header]
+            for row in rows:
+                number = rows.line_num
+                yield row
+    except csv.Error as error:
+        raise UserError(f"{path}: not CSV after line {number} ({error}); export it again") from None
+    except UnicodeDecodeError:
+        with opened(path, "rb") as lines:
+            raise not_utf8(path, lines) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise UserError(f"{path}: breaks off, or is no gzip file; download it again") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
     finally:
-        csv.field_size_limit(usual)
+        csv.field_size_limit(limit)
+
+
+def not_utf8(path: Path, lines: Iterable[bytes]) -> UserError:
+    """Tell the first line that is not UTF-8."""
+    for number, line in enumerate(lines, 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            byte = f"byte 0x{line[error.start]:02x} in line {number}"
+            return UserError(f"{path}: {byte} is not UTF-8; re-save it as UTF-8")
+    return UserError(f"{path}: changed while it was read; read it again")
 
 
 def read_csv(
     path: Path, columns: Sequence[str], catalogue: Catalogue, *, optional: Sequence[str] = ()
 ) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield the place and the named cells of each row.
+    """Yield the place and the named cells of each row; the header is row 1.
 
-    The file is gzipped or not; the header is row 1.
-
-    A row with more or fewer cells than the header is broken. UserError: a file that cannot be
-    read, is not UTF-8 or not CSV, lacks one of `columns`, or has no rows.
+    A row with more or fewer cells than the header is broken. UserError: a file that `csv_rows`
+    refuses, that lacks one of `columns`, or has no rows.
     """
     number = 1
-    try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with long_cells(), opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
-            rows = csv.reader(lines, strict=True)
-            header = next(rows, [])
-            lacking = [name for name in columns if name not in header]
-            if lacking:
-                have = ", ".join(header) or "nothing"
-                raise UserError(f"{path}: no column {lacking[0]!r}; it has {have}")
-            cells = [(name, header.index(name)) for name in (*columns, *optional) if name in header]
-            for number, row in enumerate(rows, 2):
-                where = f"{path.name}: row {number}"
-                if len(row) == len(header):
-                    yield where, {name: row[index] for name, index in cells}
-                elif row:
-                    catalogue.add_broken(
-                        where, f"has {len(row)} cells; wanted {len(header)} as in the header"
-                    )
-    except csv.Error as error:
-        raise UserError(f"{path}: not CSV after row {number} ({error}); export it again") from None
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise UserError(
-            f"{path}: byte 0x{byte:02x} after row {number} is not UTF-8; re-save it as UTF-8"
-        ) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise UserError(f"{path}: breaks off, or is no gzip file; download it again") from None
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
+    with closing(csv_rows(path)) as rows:
+        header = next(rows)
+        lacking = [name for name in columns if name not in header]
+        if lacking:
+            have = ", ".join(header) or "nothing"
+            raise UserError(f"{path}: no column {lacking[0]!r}; it has {have}")
+        cells = [(name, header.index(name)) for name in (*columns, *optional) if name in header]
+        for number, row in enumerate(rows, 2):
+            where = f"{path.name}: row {number}"
+            if len(row) == len(header):
+                yield where, {name: row[index] for name, index in cells}
+            elif row:
+                catalogue.add_broken(
+                    where, f"has {len(row)} cells; wanted {len(header)} as in the header"
+                )
     if number == 1:
         raise UserError(f"{path}: no rows beneath the header; download it again")
 
