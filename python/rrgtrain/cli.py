@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import warnings
@@ -32,6 +33,10 @@ TRAINING_ON_GPUS = f"{ON_GPUS} scale.mode=fsdp2"
 GENERATE_RECIPE = "editgrpo"
 # Two words, and a command of its own: it has a root and no recipe.
 CHECK = "data check"
+# A word that is FILE or NAME=FILE, as --predictions takes them, and no setting.
+REPORTS = re.compile(r"([^.=]+=)?[^=]+\.(csv|jsonl?)")
+# A path from home that the shell has left as it is, as in --out=~/run; settings expand their own.
+FROM_HOME = re.compile(r"^((?:[^.=]*=)?)~(?=/)")
 
 
 class Parser(argparse.ArgumentParser):
@@ -186,9 +191,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
-    0 on success; 1 where `data check` found broken studies; one line on standard error and 2 on
-    bad input,
-    75 where the run was stopped and can be resumed, 130 after an interrupt from the keyboard.
+    0 on success; 1 where `data check` found broken studies; 2 and one line on standard error on bad
+    input; 75 where the run was stopped and can be resumed; 130 after an interrupt by the keyboard.
     """
     return reported(lambda: _run(_understood(arguments)), ends_process=arguments is None)
 
@@ -254,6 +258,7 @@ def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
     """Parse the options; every key=value is an override wherever it stands."""
     top = parser()
     words = sys.argv[1:] if arguments is None else arguments
+    words = [FROM_HOME.sub(rf"\1{os.path.expanduser('~')}", word) for word in words]
     if words[:1] == ["replicate"]:
         raise UserError("replicate is no command any more: say `make replicate` in a checkout")
     if " ".join(words[:2]) == CHECK:
@@ -296,6 +301,9 @@ def _complete(options: argparse.Namespace) -> None:
     if given.get("predictions") or given.get("references"):
         if options.start is not None:
             raise UserError(f"a checkpoint or files are scored: leave out --from; {help_}")
+        more = next(filter(REPORTS.fullmatch, [options.recipe or "", *options.overrides]), None)
+        if more is not None:
+            raise UserError(f"{more} is no setting; say --predictions before each file; {help_}")
         wanted = {"predictions": "--predictions", "references": "--references"}
     missing = [w for k, w in wanted.items() if k in given and given[k] is None]
     if missing:

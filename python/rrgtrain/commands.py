@@ -145,12 +145,13 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
         raise UserError(f"no run in {path} to resume; drop --resume to start one there")
     if found.report.is_file():
         raise UserError(f"the run in {path} has ended; its report is {found.report}")
+    recipe = load_config(Recipe, found.config, overrides, of_run=True)
     fixed = [o for o in overrides if is_fixed(o.partition("=")[0])]
     if fixed:
         raise UserError(
             f"{fixed[0]!r} would make another experiment of the run in {path}; start a new one"
         )
-    return load_config(Recipe, found.config, overrides, of_run=True)
+    return recipe
 
 
 def _how_to_go_on(verb: str, out: Path) -> str:
@@ -295,7 +296,7 @@ def data_check(options: argparse.Namespace) -> int:
     data = load_config(Recipe, None, options.overrides).data
     named = any(override.startswith("data.source=") for override in options.overrides)
     return check_data_set(
-        options.root.expanduser(),
+        options.root,
         data,
         source=data.source if named else None,
         out=options.out,
@@ -307,6 +308,8 @@ def plan(options: argparse.Namespace) -> int:
     """Print what a recipe needs on a machine; UserError where it cannot fit."""
     machine = machine_of(options.gpu, options.gpu_memory)
     recipe = load_config(Recipe, options.recipe, options.overrides)
+    if options.gpus > 1 and "scale.mode=none" in options.overrides:
+        raise UserError(f"scale.mode=none is one process, --gpus {options.gpus} several; drop one")
     host = Host.of_gib(options.host_memory, options.disk)
     setup = Setup.of(recipe, machine, options.gpus)
     planned = plan_stage(setup, options.stage or stage_of(options.recipe, recipe))

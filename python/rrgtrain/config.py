@@ -56,10 +56,10 @@ def load_config(
     stand, for messages.
 
     `recipe` is a name under `recipes/`, a path, several of them joined by `+` (the last one wins),
-    or None for the defaults alone. Schema fields
-    may declare `metadata={"choices": [...]}`, `{"min": ...}`, `{"max": ...}`, and in "gone" what
-    is used now for values of old. `of_run`: the file was written by a run, perhaps an older one,
-    whose values of old are taken so; of a recipe they are refused.
+    or None for the defaults alone. Schema fields may declare `metadata={"choices": [...]}`,
+    `{"min": ...}`, `{"max": ...}`, and in "gone" what is used now for values of old. `of_run`: the
+    file was written by a run, perhaps an older one, whose values of old are taken so; of a recipe
+    they are refused.
 
     Raises `UserError` for an unknown recipe, broken YAML, an unknown key, a value of the wrong
     type, outside its choices or outside its bounds.

@@ -208,7 +208,9 @@ def _refuse_missing(name: str) -> None:
     looks_local = looks_local or path.parent.is_dir() or name.startswith("runs/")
     if path.is_dir():
         if not any((path / f).is_file() for f in ("config.json", "adapter_config.json")):
-            raise UserError(f"{name} holds no config.json; name a checkpoint directory")
+            own = sorted({str(f.parent) for f in path.glob("checkpoints/*/*config.json")})
+            such = f" such as {' or '.join(own)}" if own else ""
+            raise UserError(f"{name} holds no config.json; name a checkpoint directory{such}")
     elif path.exists():
         raise UserError(f"{name} is a file; name the checkpoint directory it lies in")
     elif looks_local:

@@ -67,6 +67,11 @@ class RunSummary:
             seconds = _number(fields.pop("seconds"))
             return cls(systems=systems, seconds=seconds, **fields)
         except FileNotFoundError as error:
+            page = Path(path).with_name("report.html")
+            if page.with_name("metrics.json").is_file():
+                raise UserError(
+                    f"{page.parent} holds scored files; their page is {page}"
+                ) from error
             raise UserError(f"{path} does not exist; let the run finish first") from error
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path} is not a run's summary ({error}); run it again") from error

@@ -115,10 +115,8 @@ def write_batch(
 ) -> list[tuple[str, bool]]:
     """Write the one report a study that `request` asks for.
 
-    They are in the order of the studies.
-
-    Each report stands beside whether it came to its end; one that did not was cut at
-    `max_new_tokens`. Raises NotFinite, naming the study.
+    They are in the order of the studies, each beside whether it came to its end; one that did not
+    was cut at `max_new_tokens`. Raises NotFinite, naming the study.
     """
     written = []
     for study, (rollout,) in zip(studies, sample(request), strict=True):

@@ -146,7 +146,12 @@ def test_a_user_reads_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     assert "no such directory" in told(tmp_path / "nowhere")
     assert "no such directory: ./here" in told("./here")
-    assert "holds no config.json" in told(tmp_path)
+    assert told(tmp_path).endswith("holds no config.json; name a checkpoint directory")
+    for name in ("rl", "sft"):
+        (tmp_path / f"run/checkpoints/{name}").mkdir(parents=True)
+        (tmp_path / f"run/checkpoints/{name}/adapter_config.json").write_text("{}")
+    inner = f"{tmp_path}/run/checkpoints"
+    assert told(tmp_path / "run").endswith(f"directory such as {inner}/rl or {inner}/sft")
     file = tmp_path / "model.bin"
     file.write_text("")
     assert "is a file" in told(file)

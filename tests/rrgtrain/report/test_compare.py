@@ -226,6 +226,11 @@ def test_what_is_no_finished_run_is_one_line(
     assert "is given twice" in refused("a", "./a")
     (runs[1] / "summary.json").rename(tmp_path / "kept")
     assert "let the run finish first" in refused("a", "b")
+    scored = tmp_path / "scored"
+    scored.mkdir()
+    for name in ("metrics.json", "predictions.jsonl", "report.html"):
+        (scored / name).write_text("{}")
+    assert "scored holds scored files; their page is scored/report.html" in refused("scored")
     (tmp_path / "kept").rename(runs[1] / "summary.json")
     (tmp_path / "mine.html").write_text("<html>mine</html>")
     for words in (("a", "b"), ("a",)):

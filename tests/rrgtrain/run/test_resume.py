@@ -296,6 +296,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (["sft", "--resume", "run", "policy.width=64"], "would make another experiment"),
         (["sft", "--resume", "run", "rl.reference=base"], "would make another experiment"),
         (["sft", "--resume", "run", "sft.lrr=1"], "did you mean sft.lr?"),
+        (["sft", "--resume", "run", "data.rot=d"], "did you mean data.root?"),
         (["sft", "--resume", "nowhere"], "no run in nowhere to resume"),
     ],
     ids=str,
