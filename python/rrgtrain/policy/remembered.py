@@ -105,7 +105,7 @@ def _read(path: Path) -> dict[str, Any]:
 def as_trained(
     checkpoint: str, load: Callable[[Mapping[str, Any]], Recipe], keys: Sequence[str] = KEYS
 ) -> Recipe:
-    """Make the recipe by `load`, with those of `keys` that nobody wrote as `checkpoint` has them.
+    """Make the recipe by `load`; those of `keys` that nobody wrote are as in `checkpoint`.
 
     `load` takes defaults that anything written in a recipe or override goes before. One line on
     standard error names what was taken over, a warning what differs.

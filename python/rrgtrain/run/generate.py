@@ -52,7 +52,7 @@ AHEAD = 8
 
 @dataclass(frozen=True)
 class Decoded:
-    """The images that are shown of a study, and what `describe_images` says of all its files."""
+    """The images shown of a study, and what `describe_images` says of all its files."""
 
     images: list[Image.Image]
     described: list[dict[str, Any]]

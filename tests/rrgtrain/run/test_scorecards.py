@@ -122,20 +122,17 @@ def test_two_systems_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert "B - A" in text and f"{TEMPLATE} - A" in text and "(3 pairs of systems, " in text
     assert len(Path("two/predictions.jsonl").read_text().splitlines()) == 8
-    line = refused(
-        capsys,
-        *("--predictions", "b.csv", "--predictions", "b.csv", "--references", "truth.json"),
-    )
+    twice = ["--predictions", "b.csv", "--predictions", "b.csv"]
+    line = refused(capsys, *twice, "--references", "truth.json")
     assert "two systems are called 'b'; name one NAME=b.csv" in line
 
 
 def test_files_of_the_same_systems_are_scored_together(capsys: pytest.CaptureFixture[str]) -> None:
     """Two runs each have a start and an end; NAME=FILE tells them apart."""
-    two = ["--predictions", "start=mine.json", "--predictions", "EditGRPO=truth.json"]
+    two = ["--predictions=start=mine.json", "--predictions=EditGRPO=truth.json"]
     assert scored(*two, "--out", "one") == 0
-    kept = "one/predictions.jsonl"
-    again = ["--predictions", f"s1={kept}", "--predictions", f"s2={kept}"]
-    assert scored(*again, "--predictions", f"EditGRPO={kept}", "--out", "both") == 0
+    again = [f"--predictions={name}=one/predictions.jsonl" for name in ("s1", "s2", "EditGRPO")]
+    assert scored(*again, "--out", "both") == 0
     table = list(csv.DictReader(io.StringIO(Path("both/table.csv").read_text())))
     named = ["s1: start", "s1: EditGRPO", "s2: start", "s2: EditGRPO", "EditGRPO", TEMPLATE]
     assert list(dict.fromkeys(row["system"] for row in table)) == named
