@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
     if resume is not None:
         out, recipe = resume, resumed_recipe(resume, options.overrides)
     else:
-        recipe = recipe_of(options)
+        recipe = recipe_of(options, OF_GENERATE if options.verb == "generate" else KEYS)
     if options.verb != "generate":
         require_trackers(recipe.log)
     cuda = recipe.policy.device == "cuda" or (
@@ -93,8 +93,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def recipe_of(options: argparse.Namespace) -> Recipe:
-    """Load the recipe with its overrides; `--from` gives defaults from the checkpoint."""
+def recipe_of(options: argparse.Namespace, remembered: Sequence[str] = KEYS) -> Recipe:
+    """Load the recipe with its overrides; `--from` gives `remembered` keys their defaults."""
     start = getattr(options, "start", None)
     if not start:
         return load_config(Recipe, options.recipe, options.overrides)
@@ -104,7 +104,7 @@ def recipe_of(options: argparse.Namespace) -> Recipe:
         lambda kept: load_config(
             Recipe, options.recipe, options.overrides, defaults=kept, origin=origin
         ),
-        OF_GENERATE if options.verb == "generate" else KEYS,
+        remembered,
     )
     recipe.policy.path = start
     return recipe
