@@ -72,6 +72,15 @@ The previously seen {} has completely resolved.
 {} has been excluded.
 {} was ruled out.
 {} is not suspected.
+{} is considered unlikely.
+{} is felt to be unlikely.
+{} thought to be unlikely.
+{} is not felt to be present.
+Low suspicion for {}.
+There is little suspicion of {}.
+Not to be mistaken for {}.
+Stable exam w/o {}.
+Neg for {}.
 """
 DOUBTED = """
 Possible {}.
@@ -96,6 +105,28 @@ This may represent {}.
 {} could not be excluded.
 {} is not ruled out.
 {} would be hard to exclude.
+{} cannot definitely be excluded.
+{} could not reliably be excluded.
+{} is not unlikely.
+{} is suggested.
+{} is suggested on the lateral view.
+{} favored.
+{} presumed.
+{} is thought to be present.
+{} is probably present.
+{} remains a possibility.
+{} remains in the differential.
+{} is of concern.
+{} would be a concern.
+{} is another consideration.
+{} is a strong consideration.
+{} is the leading consideration.
+{} could have this appearance.
+{} may have a similar appearance.
+{} can look like this.
+Could be seen with {}.
+Conceivably {}.
+High suspicion for {}.
 """
 STATED = """
 {}.
@@ -108,6 +139,9 @@ Incomplete clearing of {}.
 {} partially resolved.
 {} has nearly resolved.
 {} has not resolved.
+Compared with the 2-year-old study there is new {}.
+{}, for which CT is suggested.
+{}, clinical correlation is suggested.
 {} not seen on the prior study.
 {} which was not previously seen.
 No change in {}.
@@ -129,6 +163,18 @@ If there is {}, decubitus views may help.
 Overlying structures could mask {}.
 Clinical suspicion for {}.
 History of {}.
+{} may be radiographically occult.
+{} can be missed on portable films.
+{} may not be visible.
+Chest wall fat simulates {}.
+Status post resection of {}.
+Follow up to ensure clearance of {}.
+Indication: Cough, possible {}.
+History: Fever with {}, known {}; question of {}.
+55-year-old with {}, probable {}.
+A 60-year-old man with {}.
+CT is suggested to exclude {}.
+Clinical correlation is suggested to exclude {}.
 """
 FAMILIES = {
     ClassId.NEGATIVE: DENIED,
@@ -209,6 +255,26 @@ def test_only_the_second_is_denied(template):
             {FINDINGS[first]: ClassId.POSITIVE, FINDINGS[second]: ClassId.NEGATIVE},
         )
         for first, second in PAIRS
+    )
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{} cannot be distinguished from {}.",
+        "{} could not be separated from {}.",
+        "{} is difficult to differentiate from {}.",
+        "{} is indistinguishable from {}.",
+        "{} and {} cannot be differentiated.",
+        "Cannot distinguish {} from {}.",
+        "It is difficult to distinguish {} from {}.",
+        "Unable to differentiate {} and {}.",
+    ],
+)
+def test_what_nothing_tells_apart_is_doubted(template):
+    assert not misread(
+        (template.format(*pair), {FINDINGS[name]: ClassId.UNCERTAIN for name in pair})
+        for pair in PAIRS
     )
 
 

@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.anatomy import Subject
+from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.headings import settle
 from rrgclinical.rules.lexicon import Event, Role, find_events
@@ -50,7 +51,8 @@ class _Reader(Scopes):
                     handler(self, index, event, role)
         self._flush()
         drafts = settle(self.headings, self.drafts, self.events)
-        return tuple(draft.close() for draft in sorted(drafts, key=lambda d: d.start))
+        told = (d for d in drafts if d.status != ClassId.BLANK or CONCEPTS[d.concept].anatomy)
+        return tuple(draft.close() for draft in sorted(told, key=lambda d: d.start))
 
     def _finding(self, index: int, event: Event, role: Role) -> None:
         if self.named and event.first == self.named[-1].last:  # "left lung nodule"
@@ -191,6 +193,8 @@ _HANDLERS = {
     Cue.REMOVED: _Reader._removed,
     Cue.TIP: _Reader._tip,
     Cue.DASH: _Reader._dash,
+    Cue.HISTORY: _Reader._history,
+    Cue.OVERLOOKED: _Reader._overlooked,
 }
 
 

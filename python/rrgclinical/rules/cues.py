@@ -1,4 +1,4 @@
-"""Words that assert, deny, locate or grade a finding.
+"""Words that assert or deny a finding, doubt it, or say nothing of it.
 
 Phrases are in the notation of `PhraseTable`. After NegEx and ConText (Chapman et al., 2001;
 Harkema et al., 2009): a trigger, its direction, and what ends its scope.
@@ -52,7 +52,15 @@ class Cue(IntEnum):
     REMOVED = 35
     TIP = 36
     DASH = 37
+    HISTORY = 38
+    OVERLOOKED = 39
 
+
+# Two findings told apart by nothing: one before these words and one behind.
+_INSEPARABLE = """
+    cannot|not be? distinguished|differentiated|separated from?, is|are? indistinguishable from?,
+    is|are difficult|hard|impossible to distinguish|differentiate|separate from?,
+"""
 
 CUES: dict[Cue, str] = {
     # A verb that can make a clause of its own after a comma, and ends a denial within the clause's
@@ -87,7 +95,8 @@ CUES: dict[Cue, str] = {
         unable to see|identify|appreciate|find|detect,
         argue|arguing|argued|evidence against, against a? diagnosis of?, no abnormality,
         which|that rule out, ruling out, no indication of|for?,
-        not be? mistaken|misinterpreted|misread for|as
+        not to? be? mistaken|misinterpreted|misread for|as, low|little|no suspicion for|of,
+        w / o, neg for
     """,
     # Deny a finding or predicate a few words ahead.
     Cue.NEGATE_NEXT: "not",
@@ -95,16 +104,17 @@ CUES: dict[Cue, str] = {
     Cue.NEGATE_EITHER: "now? resolved, now? cleared, absent, unlikely",
     # Doubt in the same two directions.
     Cue.DOUBT_EITHER: """
-        possible, probable, suspected, questionable, questioned, equivocal, doubtful,
-        if present|any|real
+        possible, probable, suspected, questionable, questioned, equivocal, doubtful, conceivable,
+        poss, prob, if present|any|real
     """,
     # Doubt what follows.
-    Cue.DOUBT: """
+    Cue.DOUBT: _INSEPARABLE
+    + """
         possibly, probably, may, might, could, question, may represent|reflect|indicate,
-        question of, suspect, suspicious for|of?, suspicion of|for?, concern for|of,
+        question of, suspect, suspicious for|of?, suspicion of|for?, concern for|of, conceivably,
         concerning for?, worrisome for, suggest, suggesting, suggested, suggestion of,
-        suggestive of, potential, potentially, presumed, presumably, perhaps, consider,
-        considered, favor, favored, favoring, cannot exclude, can not exclude, cannot rule out,
+        suggestive of, potential, potentially, presumably, perhaps, consider,
+        considered, favor, favoring, cannot exclude, can not exclude, cannot rule out,
         cannot completely|entirely|definitely|absolutely exclude, difficult|hard to exclude|rule,
         not exclude, not excluded, apparent, maybe, possibility|likelihood of,
         raise|raises|raising the? question|possibility|suspicion|concern of|for,
@@ -115,7 +125,11 @@ CUES: dict[Cue, str] = {
         presumed to represent|be|reflect, more|less likely than,
         is|are? favored over, doubt,
         differential diagnosis? includes|considerations?, would be, versus less likely,
-        can be seen with|in, either, likely|probably|possibly represent|reflect|indicate
+        can be seen with|in, may|might|could be seen with, either,
+        cannot|unable|impossible|difficult|hard to? distinguish|differentiate|separate,
+        it is difficult|hard|impossible to distinguish|differentiate|separate,
+        can not distinguish|differentiate|separate,
+        likely|probably|possibly represent|reflect|indicate
     """,
     # Deny what precedes.
     Cue.NEGATED_BEFORE: """
@@ -130,7 +144,10 @@ CUES: dict[Cue, str] = {
         has|have completely|since|now|essentially|fully|subsequently resolved|cleared, ruled out,
         complete? interval? resolution, none,
         has|have not developed|occurred|recurred|accumulated|reaccumulated, is|are absent,
-        is|are unlikely, is|are excluded, is|are resolved, felt|thought|considered unlikely,
+        is|are unlikely, is|are excluded, is|are resolved,
+        is|are? felt|thought|believed|considered|deemed unlikely|improbable,
+        is|are? felt|thought|believed|considered|deemed to be unlikely|improbable,
+        is|are? not felt|thought|believed|considered to be present|there,
         is|are less|not likely, has|have disappeared,
         is|are likely|probably|essentially resolved|cleared, is|are gone, not suspected,
         not apparent, is|are ruled out, not observed|found|suggested, resolved since,
@@ -143,7 +160,8 @@ CUES: dict[Cue, str] = {
     # "The tip is not seen" denies no device.
     Cue.TIP: "tip, side port, distal end|aspect|portion",
     # Doubt what precedes.
-    Cue.DOUBTED_BEFORE: """
+    Cue.DOUBTED_BEFORE: _INSEPARABLE
+    + """
         cannot be excluded|ruled, can not be excluded|ruled, not excluded, not ruled out,
         cannot be completely|entirely|totally|definitely|confidently|reliably|fully excluded|ruled,
         cannot be absolutely|certainly|definitively|radiographically excluded|ruled,
@@ -155,18 +173,27 @@ CUES: dict[Cue, str] = {
         not entirely|completely|clearly|definitely|definitively|fully excluded|ruled,
         is|are not excluded, is|are possible, is|are suspected,
         is|are questioned, is|are questionable, is|are probable,
-        is|are? likely present|there,
+        is|are? likely|probably|possibly|presumably present|there,
+        is|are? felt|thought|believed|considered|suspected to be present|there,
+        may|might|could|can|would have this|a|the similar|same? appearance,
+        may|might|could|can look like this, may|might|could|can look|appear similar|identical,
+        cannot|not definitely|definitively|confidently|completely be excluded|ruled,
+        cannot|not entirely|totally|fully|reliably|absolutely be excluded|ruled, is|are suggested,
+        is|are not unlikely, is|are|remain|be of concern, remain possible|suspected|probable,
         may|might|could be present|seen|considered, is|are considered,
         should|must be considered|excluded,
         difficult|hard to exclude|rule,
         difficult|hard to entirely|completely exclude, impossible|unable to exclude,
-        is|are in the differential, is|are a possibility|consideration, would be difficult,
-        is|are the? most likely|probable diagnosis|consideration|etiology|explanation,
-        would be a? possibility|consideration
+        is|are|remain in the differential, would be difficult,
+        is|are|remain the? most likely|probable diagnosis|consideration|etiology|explanation,
+        is|are|remain the? leading|primary|main|top diagnosis|consideration|concern|possibility,
+        is|are|remain a|another|also? strong|distinct|real? possibility|consideration|concern,
+        would be of|a|another|the? possibility|consideration|concern
     """,
     # Doubt what precedes where nothing follows ("effusion is likely."), what follows elsewhere.
     Cue.DOUBTED_AT_END: """
-        likely, is|are very|most|more|felt|thought|considered? likely, less likely
+        likely, is|are very|most|more|felt|thought|considered? likely, less likely,
+        favored, presumed
     """,
     # Doubt what follows, and the diagnoses that precede.
     Cue.SETTING: "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
@@ -174,7 +201,10 @@ CUES: dict[Cue, str] = {
     Cue.ADVICE: """
         recommend, recommended, recommendation, recommending, advise, advised, advisable, helpful,
         useful, beneficial, repeat, may|might|would|could help, ct, mri, ultrasound, fluoroscopy,
-        imaging, followup, follow up
+        imaging, followup, follow up, scan|evaluation|examination|exam|view|film is|are suggested,
+        ct|mri|ultrasound|imaging|followup|radiograph|study|workup is|are suggested,
+        follow up is|are suggested,
+        correlation|comparison|attention|biopsy|bronchoscopy is|are suggested,
     """,
     # The purpose of an examination where one is asked for, a doubt elsewhere.
     Cue.PURPOSE: "exclude, to exclude, rule out, to rule out, for exclusion of",
@@ -183,21 +213,37 @@ CUES: dict[Cue, str] = {
         history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
         indication, clinical concern for, if there is|are, if clinical, screening for,
         rule out history, risk of, risk for, treated for, known history of, workup for|of,
-        symptom of, suspicion for, sensitive|insensitive|sensitivity|specific in|for|to|than,
+        symptom of, clinical suspicion for|of,
+        sensitive|insensitive|sensitivity|specific in|for|to|than,
         better|best|superior|preferred|suited for, modality|study|test of choice for,
         detection of, detect, detecting, to evaluate|assess|detect,
         in|for evaluating|assessing|characterizing, if,
-        in case of, whether, document|ensure|confirm|assure|show|until|to resolution|clearing of?,
-        follow to? resolution of?, documenting|ensuring resolution|clearing of?,
-        please note, may|could|can|might mask|simulate|mimic, mimic, mimicking, simulating, r / o,
+        in case of, whether,
+        document|ensure|confirm|assure|show|until|to resolution|clearing|clearance of?,
+        follow to? resolution of?, documenting|ensuring resolution|clearing|clearance of?,
+        please note, may|could|can|might mask|simulate|mimic, mimic, mimicking, simulate,
+        simulating,
+        r / o,
         h / o,
+        resection|excision|ablation of,
         surgery|resection|lobectomy|pneumonectomy|radiation|therapy|chemotherapy|treatment for,
         if concern for, treatment of|for, if clinically|there, sequela|sequelae of prior|old?,
         surveillance for, correlate for, monitoring for, assessment for|of, reason for,
         correlate|correlation clinically? for|with, clinical correlation for, may|could obscure,
         recommended|advised|suggested|obtained|performed to exclude|rule,
-        clinically correlate for, indication|history|hx|information :,
-        reason for exam|examination|study :
+        clinically correlate for
+    """,
+    # The same to the end of the statement, whatever comes between: the patient and the question.
+    Cue.HISTORY: """
+        indication|history|hx|information :, reason for exam|examination|study :,
+        year|yr|y old|o man|woman|male|female|patient|boy|girl|m|f|with|who|presenting,
+        yo man|woman|male|female|patient|m|f|with|who
+    """,
+    # Nothing is asserted of what precedes ("fractures may be occult").
+    Cue.OVERLOOKED: """
+        may|might|could|can be missed|occult|overlooked|inapparent|undetected|invisible|hidden,
+        may|might|can not be seen|visible|evident|apparent|demonstrated|detected|visualized,
+        may|might|could|can be radiographically|easily occult|missed|overlooked
     """,
     # Nothing is asserted where it opens the sentence ("signs of infection should be sought").
     Cue.SIGN: "sign of",
@@ -269,47 +315,4 @@ PUNCTUATION: dict[str, tuple[Cue, ...]] = {
     **dict.fromkeys(("-", "--", "\u2013", "\u2014", "|"), (Cue.DASH,)),
     **dict.fromkeys(("*", "\u2022"), (Cue.BREAK,)),
     "?": (Cue.DOUBT, Cue.DOUBTED_BEFORE),
-}
-
-SIDES = ("", "left", "right", "bilateral")
-ZONES = ("", "upper", "middle", "lower")
-SEVERITIES = ("", "small", "moderate", "large")
-
-ATTRIBUTES: dict[Cue, dict[str, str]] = {
-    Cue.SIDE: {
-        "left": "left, left sided, lt, lll, lul",
-        "right": "right, right sided, rt, rll, rul, rml",
-        "bilateral": """
-            bilateral, bilaterally, both, bibasilar, bibasal, biapical, left and right,
-            right and left, right greater than left, left greater than right,
-            bilateral left|right greater than left|right
-        """,
-    },
-    Cue.ZONE: {
-        "upper": """
-            upper, upper lobe|lung|zone, lung? apex|apices, apical, superior, upper lung zone|field,
-            suprahilar, rul, lul
-        """,
-        "middle": """
-            middle, middle lobe|lung, midlung, mid lung? zone?, lingula, lingular, perihilar,
-            midzone, hilar, central, parahilar, rml
-        """,
-        "lower": """
-            lower, lower lobe|lung, base, basilar, basal, retrocardiac, inferior, infrahilar,
-            lung base, costophrenic angle|sulcus, lower lung zone|field, bibasilar, bibasal,
-            posterior basal, subpulmonic, rll, lll
-        """,
-    },
-    Cue.SEVERITY: {
-        "small": """
-            small, mild, minimal, minimally, mildly, tiny, trace, minor, mild to moderate,
-            small to moderate, slight, slightly, subtle, minute, minimal amount of,
-            small amount of
-        """,
-        "moderate": "moderate, moderately, moderate sized, medium",
-        "large": """
-            large, severe, severely, marked, markedly, massive, extensive, significant,
-            significantly, moderate to large|severe, huge, gross
-        """,
-    },
 }

@@ -11,8 +11,8 @@ from rrgclinical.backends import check_reports
 from rrgclinical.entities import KINDS, Entities, EntityRow
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.assertion import read_sentence
+from rrgclinical.rules.attributes import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPTS, LUNG, PLAIN
-from rrgclinical.rules.cues import SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.geometry import dimension, embed
 from rrgclinical.rules.mention import Mention
 from rrgclinical.rules.sentences import split_sentences

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rrgclinical.labels import SUPPORT_DEVICES
+from rrgclinical.rules.attributes import SEVERITIES, SIDES
 from rrgclinical.rules.concepts import CONCEPTS
-from rrgclinical.rules.cues import SEVERITIES, SIDES, Cue
+from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
 
 _LARGE = SEVERITIES.index("large")

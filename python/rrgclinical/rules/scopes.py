@@ -25,7 +25,8 @@ class Scopes:
     """Scopes open at an event of a sentence; cues open and end them.
 
     `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
-    token; `doubted` is where the doubt began, `advice` says that an examination is asked for.
+    token; `doubted` is where the doubt began, `advice` says that an examination is asked for,
+    `history` that the whole statement tells of the patient.
     `clause`, `comma`, `before` (the comma before that) and `split` (an "and" behind a verb, a
     subordinate clause) are where, among the drafts, a cue that looks back stops; `joined` says that
     an "and" or "or" carries it past the comma, `aside` that nothing was named between the last two.
@@ -40,7 +41,7 @@ class Scopes:
     def __init__(self, events: list[Event]) -> None:
         self.events = events
         self.drafts: list[Draft] = []
-        self.negate = self.doubt = self.unasserted = self.advice = False
+        self.negate = self.doubt = self.unasserted = self.advice = self.history = False
         self.negate_until = self.doubted = -1
         self.finding = self.verb = self.parted = self.joint = -1
         self.denial = self.last_or = self.tip = -1
@@ -110,6 +111,13 @@ class Scopes:
     def _unasserted(self, index: int, event: Event, role: Role) -> None:
         self.unasserted = True
 
+    def _history(self, index: int, event: Event, role: Role) -> None:
+        self.unasserted = self.history = True
+
+    def _overlooked(self, index: int, event: Event, role: Role) -> None:
+        for draft in self._reach_back():
+            draft.status = ClassId.BLANK
+
     def _sign(self, index: int, event: Event, role: Role) -> None:
         if index == 0:
             self.unasserted = True
@@ -158,7 +166,8 @@ class Scopes:
         return [draft for draft in self.drafts[low:] if draft.status != ClassId.BLANK]
 
     def _reset(self, index: int, event: Event, role: Role) -> None:
-        self.negate = self.doubt = self.unasserted = False
+        self.negate = self.doubt = False
+        self.unasserted = self.history
         self.versus = None
         self.parted = event.first
 
@@ -172,7 +181,8 @@ class Scopes:
         self.aside = self.comma == len(self.drafts)
 
     def _cause(self, index: int, event: Event, role: Role) -> None:
-        self.negate = self.unasserted = False
+        self.negate = False
+        self.unasserted = self.history
 
     def _break(self, index: int, event: Event, role: Role) -> None:
         self._reset(index, event, role)
@@ -235,7 +245,8 @@ class Scopes:
         listed = self.negate or (self.doubt and grades(self.events[index + 1]))
         if listed and or_follows(self.events, index + 1):
             return
-        self.negate = self.doubt = self.unasserted = False
+        self.negate = self.doubt = False
+        self.unasserted = self.history
 
     # Attributes.
 
@@ -264,6 +275,7 @@ class Scopes:
         self.after = False
 
     def _colon(self, index: int, event: Event, role: Role) -> None:
+        self.history = False
         self._reset(index, event, role)
         if heading := find_heading(self.events, index):
             self.headings.append(heading)
