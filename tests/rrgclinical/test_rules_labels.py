@@ -10,11 +10,12 @@ from rrgclinical.labels import SUPPORT_DEVICES
 from rrgclinical.rules.__main__ import main
 from tests.rrgclinical.cases import cases
 from tests.rrgclinical.cases_of_clauses import clause_cases
+from tests.rrgclinical.cases_of_dictation import dictation_cases
 from tests.rrgclinical.cases_of_scope import scope_cases
 from tests.rrgclinical.cases_of_wording import wording_cases
 
 LABELLER = build_labeller("rules")
-SENTENCES = [*cases(), *scope_cases(), *clause_cases(), *wording_cases()]
+SENTENCES = [*cases(), *scope_cases(), *clause_cases(), *wording_cases(), *dictation_cases()]
 
 
 def label(text: str) -> dict[int, int]:

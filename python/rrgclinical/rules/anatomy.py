@@ -35,7 +35,9 @@ SUBJECTS: tuple[Subject, ...] = (
         "heart",
         {"normal": "-cardiomegaly", "large": "+cardiomegaly", "borderline": "+cardiomegaly"},
         """
-        heart, heart size|silhouette|shadow|contour|border, cardiac, size of the? heart,
+        heart, heart size|silhouette|shadow|contour|border, cardiac,
+        size|contour|border|silhouette|outline|diameter of the? heart, heart|cardiac diameter,
+        size|contour|border|diameter of the? cardiac silhouette?,
         cardiac size|silhouette|shadow|contour|border|outline|configuration,
         cardiopericardial silhouette, heart silhouette size, cardiac silhouette size,
         cardiac and? heart? size, cardiothoracic ratio, ventricle, left|right ventricle|atrium,
@@ -48,6 +50,7 @@ SUBJECTS: tuple[Subject, ...] = (
         """
         mediastinum, mediastinal,
         mediastinal contour|silhouette|size|structure|border|shadow|width,
+        contour|width|size|border of the? mediastinum,
         upper|superior mediastinum
         """,
     ),
@@ -70,7 +73,7 @@ SUBJECTS: tuple[Subject, ...] = (
         {"normal": "-opacity", "expanded": "-low lung volumes", "hazy": "+opacity"},
         """
         lung, lung field|parenchyma|base|apex|apices|zone, pulmonary parenchyma, airspaces,
-        remainder of the? lung, remaining lung,
+        remainder|rest|portion|part|aspect of the? left|right? lung, remaining lung,
         lung fields and bases, hemithorax
         """,
     ),
@@ -149,7 +152,8 @@ SUBJECTS: tuple[Subject, ...] = (
             "calcified": "+aortic calcification",
         },
         """
-        aorta, thoracic|descending|ascending aorta, aortic arch|knob|contour, aortic
+        aorta, thoracic|descending|ascending aorta, aortic arch|knob|contour, aortic,
+        great vessel
         """,
     ),
     _subject(
@@ -187,13 +191,15 @@ PREDICATES: dict[str, str] = {
         not enlarged, non enlarged, nonenlarged, intact, sharp, midline, negative,
         upper limit of? normal size?, top normal limit?, upper|high normal limit?,
         top limit of? normal, wnl, normal in? size|contour|appearance|caliber, preserved,
-        upper? within normal limits, no abnormality, normal and stable|unchanged,
+        upper? within normal limits, no abnormality, normalized, normal and stable|unchanged,
         stable|unchanged and normal, normal size|contour|shape|configuration of the?,
         normal size and configuration|contour|shape of the?
     """,
     "large": """
         enlarged, enlargement, large, widen, widened, widening, wide, dilated, dilatation,
         dilation, big,
+        above|beyond|outside|exceed|exceeding the? upper? limit|range? of? normal limit|range?,
+        greater|larger|bigger than normal limit?,
         increased, prominence, slightly|mildly|minimally|moderately|markedly|severely increased,
         grossly|massively enlarged
     """,

@@ -1,4 +1,4 @@
-"""Words that say where a finding is and how severe. Phrases are in the notation of `PhraseTable`."""
+"""Words that locate or grade a finding, in the notation of `PhraseTable`."""
 
 from __future__ import annotations
 

@@ -29,11 +29,12 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             cardiomegaly, cardiac enlargement, heart enlargement, cardiac dilation|dilatation,
             enlarged heart|cardiac, megalocardia, enlarged heart|cardiac size|silhouette|shadow,
             increase|increased in? heart|cardiac size|silhouette,
-            interval? increase in size of the? heart|cardiac silhouette?,
+            interval? increase|enlargement in the? size|diameter of the? heart|cardiac silhouette?,
             slight|mild|moderate|marked|significant interval? increase in heart|cardiac size,
             slight|mild|moderate|marked interval? increase in size of the? heart|cardiac,
             ventricular|atrial|biventricular|biatrial enlargement|hypertrophy|dilation|dilatation,
-            left|right ventricular|atrial enlargement|hypertrophy, cardiomyopathy
+            left|right ventricular|atrial enlargement|hypertrophy, cardiomyopathy,
+            cardiac hypertrophy
         """,
     ),
     finding(
@@ -196,7 +197,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         PLAIN,
         states="Support Devices",
         phrases="""
-            endotracheal|et|tracheostomy tube, ett, tracheostomy, endotracheal tube tip
+            endotracheal|et|tracheostomy tube, ett, trach, tracheostomy, endotracheal tube tip
         """,
     ),
     finding(
@@ -205,6 +206,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         PLAIN,
         states="Support Devices",
         phrases="""
+            ngt, ogt, dht,
             nasogastric|orogastric|enteric|feeding|gastric|ng|og|gastrostomy|nasoenteric tube,
             dobhoff tube?, dobbhoff tube?, enteric catheter, peg tube?
         """,
@@ -226,7 +228,8 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             central venous? line|catheter, picc line|catheter?, port, mediport, port a cath,
             portacath, infusion|chest port, port catheter, dialysis|hemodialysis catheter|line,
-            internal? jugular|subclavian|ij|venous line|catheter, swan ganz catheter?,
+            cvc, cvl, rij, lij, internal? jugular|subclavian|ij|venous line|catheter,
+            swan ganz catheter?,
             infusion catheter, right|left picc|ij, catheter
         """,
     ),
@@ -236,7 +239,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         SIDED,
         states="Support Devices",
         phrases="""
-            pacemaker device|lead|generator?, pacer lead|wire?, pacing device|lead|wire,
+            ppm, pacemaker device|lead|generator?, pacer lead|wire?, pacing device|lead|wire,
             icd lead?, aicd, defibrillator lead?, dual|single chamber? lead, lead of pacemaker
         """,
     ),
@@ -252,7 +255,8 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             tube and line, fixation|orthopedic|spinal hardware|plate|device|screw|rod,
             spinal|cervical|lumbar|thoracic fusion, anterior cervical fusion, arthroplasty,
             cardiac|implanted|support|monitoring device|apparatus|equipment|line, stimulator,
-            cannula, vagal nerve stimulator, anchor, shunt catheter|tubing, embolization coil,
+            tavr, tavi, impella, fusion|harrington rod, cannula, vagal nerve stimulator, anchor,
+            shunt catheter|tubing, embolization coil,
             ekg|ecg lead, loop recorder, external? cardiac? monitor|monitoring|telemetry lead,
             cardiac monitor,
             bone anchor, surgical|metallic? screw, surgical|metallic plate, plate and screw,

@@ -156,7 +156,10 @@ CUES: dict[Cue, str] = {
         has|have been excluded|resected|evacuated|drained, has|have regressed|vanished
     """,
     # Deny the devices that precede.
-    Cue.REMOVED: "has|have been removed, was|were removed, removal, removed",
+    Cue.REMOVED: """
+        has|have been removed|pulled|discontinued, was|were removed|pulled|discontinued, removal,
+        removed
+    """,
     # "The tip is not seen" denies no device.
     Cue.TIP: "tip, side port, distal end|aspect|portion",
     # Doubt what precedes.
@@ -246,7 +249,7 @@ CUES: dict[Cue, str] = {
         may|might|could|can be radiographically|easily occult|missed|overlooked
     """,
     # Nothing is asserted where it opens the sentence ("signs of infection should be sought").
-    Cue.SIGN: "sign of",
+    Cue.SIGN: "sign of, follow up for, followup for",
     # A new statement begins.
     Cue.BREAK: """
         but, however, although, though, except, except for, aside from, apart from, other than,
@@ -258,7 +261,7 @@ CUES: dict[Cue, str] = {
     """,
     # The same, and what ends a finding behind it says nothing of the statement before.
     Cue.SUBORDINATE: """
-        after, since, where, because, once, now that, as the, even as
+        after, since, where, because, once, now that, as the, even as, status post, s / p
     """,
     # The same, speaking of what came before its comma ("effusion, which has resolved").
     Cue.WHICH: "which",
@@ -286,7 +289,9 @@ CUES: dict[Cue, str] = {
         no interval? significant? worsening|improvement|increase|decrease in|of,
         no relevant change, no not? only, not only, no further change|increase|decrease,
         no further? interval? progression|regression|resolution|worsening of|in,
-        no evidence of progression|worsening|improvement of|in, been no resolution|change of|in,
+        no evidence of|for interval? progression|worsening|improvement|resolution|clearing of|in,
+        no evidence of|for interval? change|increase|decrease|growth|enlargement of|in,
+        been no resolution|change of|in,
         unchanged in, resolving, slightly, tortuous, calcified, prominent
     """,
     Cue.AND: "and, as well as, plus, along with",

@@ -32,7 +32,14 @@ IDLE = """
     not definitely|clearly|well? seen|present on|in the? earlier, not clearly seen previously,
     not definitely|clearly|well? seen|visualized|identified|appreciated on the? lateral|frontal,
     not previously seen|present|identified|visualized|noted|evident|described,
-    respiratory|renal|hepatic|hardware|treatment failure, joint|knee effusion,
+    respiratory|renal|hepatic|hardware|treatment failure, joint|knee|shoulder|hip|elbow effusion,
+    difficult|hard to assess|evaluate|determine|appreciate|measure|see|gauge,
+    edema of|in|within the? chest|abdominal|body wall, edema of|in|within the? soft tissue,
+    edema of|in|within the? left|right? neck|arm|leg|extremity, chest|abdominal|body wall edema,
+    bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver|brain metastasis,
+    bone|bony|osseous|skeletal|vertebral|rib|hepatic|liver metastatic disease|lesion|focus,
+    metastatic disease|metastasis of|to|in the? bone|spine|rib|liver|brain,
+    post pneumonia|infectious|infection|tuberculous|aspiration,
     non specific, accounting|allowing|adjusting for technical? factors?,
     without a|any? comparison|prior|previous|contrast,
     absence of prior|previous|comparison,
@@ -50,5 +57,6 @@ IDLE = """
     lung cancer screening, port of entry,
     not well seen|visualized|evaluated|assessed|included,
     not optimally|fully|completely|adequately seen|visualized|evaluated|included|assessed,
-    limit|limited evaluation of, right|left chest port, iv line
+    has|have been pulled back|out, was|were pulled back, limit|limited evaluation of,
+    right|left chest port, iv line
 """

@@ -128,6 +128,18 @@ def names_finding(events: Sequence[Event], index: int) -> bool:
     return False
 
 
+def names_unknown(events: Sequence[Event], index: int) -> bool:
+    """True when a word of no table stands between the last comma and the event at `index`."""
+    behind = events[index]
+    for event in reversed(events[:index]):
+        if event.last < behind.first:
+            return True
+        if Cue.COMMA in _cues(event):
+            return False
+        behind = event
+    return False
+
+
 def _subject_has_verb(events: Sequence[Event], index: int) -> bool:
     ahead = [_cues(event) for event in events[index + 1 : index + 6]]
     for cues, then in zip(ahead[:4], [*ahead[1:], frozenset()], strict=False):

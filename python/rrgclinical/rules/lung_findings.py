@@ -21,7 +21,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             increased density,
             airspace|airspaces disease|process|opacity|opacification|abnormality|filling,
             air space disease|process|opacity|opacification|abnormality|filling, haziness,
-            alveolar disease|process|opacity|filling, ground glass opacity?, groundglass opacity?,
+            alveolar disease|process|opacity|filling, haze, ground glass opacity?,
+            groundglass opacity?,
             opacified, ggo, infiltrate, infiltration, infiltrative process|change,
             lung|pulmonary shadow|shadowing, decreased translucency, whiteout, white out,
             bronchovascular|parenchymal opacity,
@@ -87,7 +88,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             tumour, carcinoma, malignancy, metastasis, metastatic disease|lesion|focus|process,
             lump, bronchogenic carcinoma, lung cancer, coin lesion, cavitation, cavity,
             neoplastic process|disease|lesion, cancer, lung|pulmonary cyst, micronodule,
-            calcified|calcific lung|pulmonary? nodule, granulomatous nodule
+            calcified|calcific lung|pulmonary? nodule, granulomatous nodule,
+            lung|pulmonary and|or|plus osseous|bony|bone|hepatic|liver|nodal metastasis
         """,
     ),
     finding(
@@ -142,7 +144,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             edema, oedema, lung|pulmonary|interstitial|alveolar edema|oedema, chf, heart failure,
             congestive heart failure, cardiac failure|decompensation, congestive failure|change,
-            fluid overload, volume overload, cardiogenic edema, acute|early|mild|overt? failure
+            fluid overload, volume overload, decompensation, cardiogenic edema,
+            acute|early|mild|overt? failure
         """,
     ),
     finding(
@@ -168,7 +171,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         phrases="""
             consolidation, consolidating airspace? disease|process|opacity|opacification|infiltrate,
             consolidative opacity|process|change|disease|density|airspace,
-            airspace consolidation, air space consolidation, consolidated, consolidate
+            airspace consolidation, air space consolidation, consolidated, consolidate,
+            pneumonic consolidation
         """,
     ),
     finding(
@@ -179,6 +183,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         disease=True,
         phrases="""
             pneumonia, pna, bronchopneumonia, pneumonitis, infection, infectious process|etiology,
+            pneumonic consolidation,
             infectious infiltrate|consolidation|disease|change, pneumonic infiltrate|process,
             lung|pulmonary|respiratory infection, lobar|aspiration|bacterial|viral pneumonia,
             multifocal|atypical pneumonia, aspiration, infectious
@@ -195,7 +200,9 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             subsegmental|discoid|platelike|linear|streaky|bandlike atelectasis,
             plate like atelectasis, platelike|discoid opacity|density, microatelectasis,
             upper|middle|lower lobe volume loss,
-            volume loss in|of|within the? left|right? upper|middle|lower lobe
+            volume loss in|of|within the? left|right? upper|middle|lower lobe,
+            loss of volume in|of|within the? left|right? upper|middle|lower lobe,
+            plate|disc|disk|band like atelectasis, plate|disc|disk like opacity|density
         """,
     ),
     finding(
@@ -244,11 +251,13 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             effusion, pleural effusion|fluid, pleural effusion or|and|nor thickening,
             pleural fluid collection?, hydrothorax, hemothorax,
             haemothorax, empyema, parapneumonic|subpulmonic|loculated effusion|fluid,
-            effusion layering, fissural|loculated fluid, pleural collection,
-            fluid in|within the? minor|major|right|left|oblique|horizontal? fissure,
-            fluid in|within the? left|right? pleural space|cavity, pleural space fluid,
+            pleural based? fluid collection,
+            effusion layering, fissural|interlobar|loculated fluid, pleural collection,
+            fluid in|within|along the|both? left|right? minor|major|oblique|horizontal? fissure,
+            fluid is|are? present|seen|noted|identified? in|within the|both? left|right?
+            pleural space|cavity, pleural space fluid,
             fluid in|within|at the? posterior|lateral|left|right? costophrenic angle|sulcus|recess,
-            fluid is? seen|noted|present|tracking|extending in|within|along the?
+            fluid is? seen|noted|present? tracking|extending|layering? in|within|along the|both?
             left|right? minor|major? fissure,
             fluid track|extend|layer in|into|within|along the? left|right? minor|major? fissure,
             fluid layer|layering in|within|at the? posterior|lateral|left|right? costophrenic sulcus

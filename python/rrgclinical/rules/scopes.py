@@ -12,6 +12,7 @@ from rrgclinical.rules.lookaround import (
     grades,
     looks_back,
     names_finding,
+    names_unknown,
     opens_statement,
     or_follows,
 )
@@ -221,6 +222,8 @@ class Scopes:
         self.versus = event.last
         if self.doubt and self.doubted > self.finding:
             return  # "opacity, may be a shadow versus a nodule": the opacity is no alternative
+        if self.finding < self.parted and names_unknown(self.events, index):
+            return  # "opacity, artifact versus nodule"
         for draft in reversed(self.drafts[self.clause :]):
             if draft.status == ClassId.BLANK:
                 continue

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 _END = ""
+_LATIN = (("us", "i"), ("um", "a"), ("ex", "ices"), ("oma", "omata"), ("la", "lae"))
 
 Node = dict[str, Any]
 
@@ -15,7 +16,7 @@ class PhraseTable:
     """Phrases with the roles they play: a tuple of values, in order of addition.
 
     A phrase is words separated by spaces: `a|b` stands for either word, a closing `?` makes a
-    word optional. Regular plurals of every word match too. Text words are lower case.
+    word optional. Regular and Latin plurals of every word match too. Text words are lower case.
     """
 
     def __init__(self) -> None:
@@ -104,6 +105,9 @@ def _plurals(word: str) -> Iterable[str]:
         return (word[:-1] + "ies",)
     if word.endswith("is"):
         return (word[:-2] + "es",)
+    for ending, plural in _LATIN:
+        if word.endswith(ending) and len(word) > 4:
+            return (word + ("es" if ending == "us" else "s"), word[: -len(ending)] + plural)
     if word.endswith(("s", "x", "ch", "sh")):
         return (word + "es",)
     return (word + "s",)

@@ -1,0 +1,76 @@
+"""More sentences as in `cases`: rarer words of dictated reports, each in several settings."""
+
+from __future__ import annotations
+
+from tests.rrgclinical.cases import parse
+
+_TEXT = """
+Heart size is above normal limits. | CM+
+Heart size exceeds normal limits. | CM+
+Cardiac silhouette is larger than normal. | CM+
+The heart is slightly above the upper limits of normal. | CM+
+The heart is greater than normal in size. | CM+
+The aorta is larger than normal, the heart is not. |
+Heart size has normalized. | CM-
+The contours of the heart are normal. | CM-
+The contour of the heart is enlarged. | CM+
+Size of the cardiac silhouette is enlarged. | CM+
+The width of the mediastinum is normal. | EC-
+The transverse diameter of the heart is increased. | CM+
+Interval increase in the size of the cardiac silhouette. | CM+
+Interval enlargement in the diameter of the heart. | CM+
+The heart, though difficult to evaluate, is enlarged. | CM+
+The heart size, which is hard to assess, is probably normal. | CM-
+The heart, great vessels, and mediastinum are normal. | CM- EC-
+Visualized portions of the lungs are clear. | LO-
+The rest of the left lung is clear. | LO-
+The imaged part of the lungs shows consolidation. | CO+
+Fluid in the left minor fissure. | PE+
+Fluid within both major fissures. | PE+
+Fluid is present in the right pleural space. | PE+
+Fluid is seen tracking along the fissure. | PE+
+There is interlobar fluid. | PE+
+Fluid in the posterior costophrenic sulci. | PE+
+No fluid within the major fissures or the pleural spaces. | PE-
+No pleural-based fluid collection. | PE-
+Loss of volume in the right upper lobe. | AT+
+No loss of volume within the lower lobe. | AT-
+Plate-like opacities at both bases. | AT+
+Disc-like atelectasis in the lingula. | AT+
+Perihilar haze. | LO+
+Pneumonic consolidation in the lingula. | PN+ CO+
+No evidence of decompensation. | ED-
+Edema of the chest wall. |
+Edema in the left arm, no pulmonary edema. | ED-
+Small elbow effusion. |
+Osseous metastases. |
+Hepatic metastasis, no pulmonary nodule. | LL-
+Metastatic disease of the spine. |
+Pulmonary and osseous metastases. | LL+
+Post-infectious scarring. |
+Scarring post pneumonia. |
+NGT and ETT in place. | SD+
+CVC tip in the right atrium. | SD+
+The OGT has been removed. | SD-
+Harrington rods and prior TAVR. | SD+
+The chest tube has been pulled. | SD-
+Left chest tube was discontinued, no pneumothorax. | SD- PX-
+The PICC has been pulled back. | SD+
+No pneumothorax status post right IJ placement. | PX- SD+
+No pneumothorax s/p chest tube placement. | PX- SD+
+Small effusion status post thoracentesis has resolved. | PE-
+No evidence of interval resolution of the consolidation. | CO+
+No evidence for clearing of the edema. | ED+
+No evidence of interval growth of the nodule. | LL+
+Follow-up for pleural effusion. |
+Peribronchial thickening, viral process versus reactive airways disease. | LO+
+Left base opacity, vascular structure versus nodule. | LO+ LL?
+Left base opacity, scar versus atelectasis. | LO+ AT?
+Atelectasis, left base, versus pneumonia. | AT? PN?
+Atelectasis, left base versus pneumonia. | AT? PN?
+""".strip()
+
+
+def dictation_cases() -> list[tuple[str, dict[int, int]]]:
+    """(sentence, {column: class id}) of every case."""
+    return parse(_TEXT)
