@@ -3,7 +3,8 @@
 Rollouts and validations by transformers read the copy; the masters, or each rank's part of them,
 stay as they are, so a checkpoint may be written meanwhile. It is made once for the weights of a
 step and stands until `drop`, which whoever changes weights calls first. A policy that computes with
-the very tensors it trains is its own copy.
+the very tensors it trains is its own copy. An engine with weights of its own reads a copy of the
+vision tower alone.
 """
 
 from __future__ import annotations
@@ -26,22 +27,30 @@ class Holder(Protocol):
     @property
     def model(self) -> Any: ...
     @property
+    def visual(self) -> Any: ...
+    @property
     def dtype(self) -> torch.dtype: ...
 
 
 @torch.no_grad()
-def gathered(policy: Holder) -> nn.Module:
-    """Make the copy, or return the one that stands; all ranks call it at once."""
-    model = policy.model
-    if _COPY not in model.__dict__:
-        object.__setattr__(model, _COPY, _copy(policy))
-    found: nn.Module = model.__dict__[_COPY]
-    return found
+def gathered(policy: Holder, *, tower: bool = False) -> nn.Module:
+    """Make the copy, or return the one that stands; all ranks call it at once.
+
+    tower: the vision tower's weights are enough.
+    """
+    found, whole = policy.model.__dict__.get(_COPY, (None, False))
+    if found is None or not (whole or tower):
+        drop(policy)
+        part = policy.visual if tower else policy.model
+        found = _copy(policy, set() if part is None else set(part.parameters()))
+        object.__setattr__(policy.model, _COPY, (found, not tower))
+    copied: nn.Module = found
+    return copied
 
 
 def drop(policy: Holder) -> None:
     """Free the copy: weights are about to change, or its memory is wanted."""
-    before: nn.Module | None = policy.model.__dict__.pop(_COPY, None)
+    before, _ = policy.model.__dict__.pop(_COPY, (None, False))
     if before is not None and before is not policy.model:
         for module, name in places(before):
             setattr(module, name, None)
@@ -65,9 +74,13 @@ def unread_copy(policy: Holder) -> nn.Module:
     return model.eval()
 
 
-def _copy(policy: Holder) -> nn.Module:
+def _copy(policy: Holder, wanted: set[nn.Parameter]) -> nn.Module:
     model: nn.Module = policy.model
-    weights = dict(model.named_parameters(remove_duplicate=False))
+    weights = {
+        name: parameter
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if parameter in wanted
+    }
     plain: nn.Module | None = model.__dict__.get(_PLAIN)
     if plain is None:
         if all(p.dtype == policy.dtype for p in weights.values()):

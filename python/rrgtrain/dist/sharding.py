@@ -13,7 +13,7 @@ vision tower) another, the root, which stays gathered during an update. Text of 
 allowed, but every rank runs as many forwards as the others (`pad_to_lockstep`), and none of a
 vision tower of its own: ranks whose groups have no images would wait for ever. Rollouts read
 whole weights in `policy.dtype`, since sequences of unequal length decode in unequal numbers of
-steps: a copy (`gathered.py`), or, for a push to vLLM, the policy's own inside `summon_full`.
+steps: a copy (`gathered.py`), or, for a push to vLLM, a part after the other (`gather_in_turn`).
 
 What never trains keeps the dtype it was loaded in. In a world of one `fully_shard` leaves it
 alone, so that no second copy is made.
@@ -167,34 +167,6 @@ def drop_unused_gradients(policy: Shardable, *, images: bool) -> None:
     if not any(ranks.gather(images)):
         for parameter in _trained(policy.visual):
             parameter.grad = None
-
-
-@contextmanager
-def summon_full(policy: Shardable, *, layers: bool = True) -> Iterator[None]:
-    """Whole weights in `policy.dtype` inside, which nothing may change.
-
-    Each rank may run as many forwards as it likes, without gradients, and read the weights. They
-    are gathered once, on entering. layers=False leaves out the decoder layers, for a rank that
-    only runs the vision tower.
-    """
-    root = _root(policy)
-    if root is None:
-        with _cast(policy):
-            yield
-        return
-    units = _units(root) if layers else [root]
-    ranks.barrier()
-    with ranks.inseparable():
-        for unit in units:
-            unit.unshard()
-    for unit in units:
-        unit.set_reshard_after_forward(False, recurse=False)
-    try:
-        yield
-    finally:
-        for unit in units:
-            unit.set_reshard_after_forward(unit is not root, recurse=False)
-            unit.reshard()
 
 
 def gather_in_turn(policy: Shardable) -> Iterator[frozenset[str]]:

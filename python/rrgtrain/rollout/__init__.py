@@ -1,7 +1,13 @@
 """Sampling reports from the policy."""
 
 from rrgtrain.rollout.build import build_engine, require_engine
-from rrgtrain.rollout.engine import Rollout, RolloutEngine, SamplingRequest, sampling
+from rrgtrain.rollout.engine import (
+    Rollout,
+    RolloutEngine,
+    SamplingRequest,
+    sampling,
+    whole_policy,
+)
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.transformers_engine import TransformersEngine, generate
 from rrgtrain.rollout.vllm_engine import VllmEngine
@@ -24,4 +30,5 @@ __all__ = [
     "require_taken",
     "sampling",
     "serve_command",
+    "whole_policy",
 ]

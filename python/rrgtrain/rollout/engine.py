@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
-from rrgtrain.dist import sharding
+from rrgtrain.dist import gathered
 from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
@@ -95,8 +95,8 @@ class RolloutEngine(Protocol):
 
     Loops use an engine through `sampling`, which all ranks enter and leave together:
 
-        with sampling(engine, policy, step):
-            groups = engine.generate(policy, request)    # as often as a rank likes
+        with sampling(engine, policy, step) as gathered:
+            groups = engine.generate(gathered, request)    # as often as a rank likes
     """
 
     own_kernels: bool
@@ -130,22 +130,26 @@ class RolloutEngine(Protocol):
 @contextmanager
 def sampling(
     engine: RolloutEngine, policy: Policy, step: int | None = None, *, keep: bool = False
-) -> Iterator[None]:
-    """Let `engine.generate` be called inside, with the policy's weights of `step`.
+) -> Iterator[Policy]:
+    """Yield the policy that `engine.generate` samples with, of the weights of `step`.
 
-    All ranks enter and leave together. Inside, the policy is in evaluation mode, without
-    gradients, and its weights are gathered: all of them, or what the vision tower needs where the
-    engine has weights of its own. Afterwards the engine has given its memory back, unless `keep`
-    says that more will be sampled from these weights.
+    All ranks enter and leave together. Its weights are the gathered copy: all of them, or the
+    vision tower's where the engine has weights of its own. Afterwards copy and engine have given
+    their memory back, unless `keep` says that more will be sampled from these weights.
     """
-    was_training = policy.model.training
-    policy.model.eval()
-    try:
-        with torch.no_grad():
-            engine.update(policy, step)
-            with sharding.summon_full(policy, layers=not engine.own_kernels):
-                yield
-        if not keep:
-            engine.release()
-    finally:
-        policy.model.train(was_training)
+    with torch.no_grad():
+        engine.update(policy, step)
+        yield whole_policy(policy, tower=engine.own_kernels)
+    if not keep:
+        engine.release()
+        gathered.drop(policy)
+
+
+def whole_policy(policy: Policy, *, tower: bool = False) -> Policy:
+    """Return the policy with the gathered copy of its weights; see `gathered.gathered`."""
+    model = gathered.gathered(policy, tower=tower)
+    if model is policy.model:
+        return policy
+    found = replace(policy, model=model, compute_dtype=policy.dtype)
+    found.__dict__["codec"] = policy.codec
+    return found

@@ -242,7 +242,7 @@ def _merged(layer: LoraLayer) -> dict[str, Tensor]:
 
 
 def _state(module: torch.nn.Module) -> dict[str, Tensor]:
-    """The state dict of weights that `sharding.summon_full` holds.
+    """The state dict of weights that are gathered.
 
     The hooks of `state_dict` itself would shard them again.
     """

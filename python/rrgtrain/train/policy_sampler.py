@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-
-import torch
 
 from rrgtrain.dist import gathered
 from rrgtrain.policy.policy import Policy
@@ -44,13 +41,8 @@ class PolicySampler:
         Each rank samples what it likes, and asks the engine nothing by a request without prompts.
         """
         engine = self._engine = self._engine or self._start(policy)
-        if engine.own_kernels:
-            with sampling(engine, policy, self.step, keep=True):
-                yield self._sample(engine, policy)
-            return
-        with torch.no_grad():
-            engine.update(policy, self.step)
-            yield self._sample(engine, _view(policy, gathered.gathered(policy)))
+        with sampling(engine, policy, self.step, keep=True) as whole:
+            yield self._sample(engine, whole)
 
     def _sample(self, engine: RolloutEngine, policy: Policy) -> Sample:
         return lambda request: engine.generate(policy, request) if request.prompts else []
@@ -66,11 +58,3 @@ class PolicySampler:
         if self._engine is not None:
             self._engine.close()
         self._engine = None
-
-
-def _view(policy: Policy, model: torch.nn.Module) -> Policy:
-    if model is policy.model:
-        return policy
-    whole = replace(policy, model=model)
-    whole.__dict__["codec"] = policy.codec
-    return whole

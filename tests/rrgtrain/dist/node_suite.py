@@ -9,16 +9,15 @@ from __future__ import annotations
 import os
 import pickle
 import sys
-from contextlib import contextmanager
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from rrgtrain.dist import nodes, ranks, sharding
+from rrgtrain.dist import gathered, nodes, ranks, sharding
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import LoraSettings
@@ -137,22 +136,17 @@ def read(path: Path, mode: str, shard: int | None) -> dict[str, torch.Tensor]:
     return whole_state(policy, optimizer)
 
 
-@contextmanager
-def gathers() -> Iterator[set[int]]:
+class Gathers(TorchDispatchMode):
     """Sizes of the groups that gather tensors inside."""
-    sizes: set[int] = set()
-    name = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
-    real = getattr(dist, name)
 
-    def noted(*args: Any, group: Any = None, **options: Any) -> Any:
-        sizes.add(dist.get_world_size(group))
-        return real(*args, group=group, **options)
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: set[int] = set()
 
-    setattr(dist, name, noted)
-    try:
-        yield sizes
-    finally:
-        setattr(dist, name, real)
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops._c10d_functional.all_gather_into_tensor.default:
+            self.sizes.add(args[1])
+        return func(*args, **(kwargs or {}))
 
 
 def layout() -> dict[str, Any]:
@@ -162,14 +156,14 @@ def layout() -> dict[str, Any]:
     sharding.setup("fsdp2", policy)
     weight: Any = next(policy.model.parameters())
     own = sum(p.to_local().numel() for p in policy.model.parameters())
-    with gathers() as sizes, sharding.summon_full(policy):
-        pass
+    with Gathers() as gathers:
+        gathered.gathered(policy)
     values = {
         "mesh": tuple(weight.device_mesh.shape),
         "nodes": nodes.count(),
         "ranks": weight.device_mesh.mesh.tolist(),
         "share": own / total,
-        "gathers": sizes,
+        "gathers": gathers.sizes,
     }
     return {"of ranks": ranks.gather(values)}
 

@@ -36,7 +36,7 @@ from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
-from rrgtrain.rollout import SamplingRequest, generate
+from rrgtrain.rollout import SamplingRequest, generate, whole_policy
 from rrgtrain.schema import LoraSettings, PolicySettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.sft import sft_gradients
@@ -214,13 +214,8 @@ def measured(name: str) -> Measured:
     )
     # no report ends early, and the images are not embedded yet
     policy.eos_ids, policy.vision_cache = (10**9,), None
-    with (
-        counter() as flops,
-        live.measured(),
-        torch.no_grad(),
-        sharding.summon_full(policy),
-    ):
-        generate(policy, request)
+    with counter() as flops, live.measured(), torch.no_grad():
+        generate(whole_policy(policy), request)
     return Measured(
         weights=held[0],
         moments=held[1] - held[0],

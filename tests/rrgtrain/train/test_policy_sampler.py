@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ import torch
 from rrgtrain.dist import gathered, sharding
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import SamplingRequest, TransformersEngine
+from rrgtrain.rollout import Rollout, SamplingRequest, TransformersEngine
 from rrgtrain.schema import EvalSettings, RewardSettings
 from rrgtrain.train.evaluate import write_reports
 from rrgtrain.train.loader import PromptLoader
@@ -29,11 +30,18 @@ class Pushed(TransformersEngine):
 
     def __init__(self) -> None:
         self.steps: list[int | None] = []
+        self.policy = tiny_policy(dtype=BF16)
 
     def update(self, policy: Policy, step: int | None = None) -> None:
         """As the others: the weights of a step once."""
         if step is None or step not in self.steps[-1:]:
             self.steps.append(step)
+
+    def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
+        """By weights of its own; of the policy's the vision tower alone is there."""
+        assert policy.model.get_submodule("model.visual.blocks.0.attn.qkv").weight.dtype == BF16
+        assert [n for n, _ in policy.model.named_parameters() if ".visual." not in n] == []
+        return super().generate(self.policy, request)
 
 
 @pytest.fixture
@@ -41,9 +49,9 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A 1 for every copy that is made."""
     real, made = gathered._copy, []
 
-    def counted(policy: Policy) -> torch.nn.Module:
+    def counted(*of: Any) -> torch.nn.Module:
         made.append(1)
-        return real(policy)
+        return real(*of)
 
     monkeypatch.setattr(gathered, "_copy", counted)
     return made
@@ -72,10 +80,15 @@ def test_validation_and_rollouts_share_the_copy_of_a_step(
     assert len(copies) == 4
 
 
-def test_validation_and_rollouts_share_the_push_of_a_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resample", [0, 2])
+def test_validation_and_rollouts_share_the_push_of_a_step(
+    resample: int, tmp_path: Path, copies: list[int]
+) -> None:
     engine = Pushed()
-    trained(PolicySampler(lambda _: engine), tmp_path, "rollout.max_gap=9")
+    overrides = ["rollout.max_gap=9", f"rl.resample={resample}"]
+    trained(PolicySampler(lambda _: engine), tmp_path, *overrides)
     assert engine.steps == [0, 1, 2, 3]
+    assert len(copies) == 4, "the vision tower, which embeds what the engine is sent"
 
 
 def greedy(sampler: PolicySampler, policy: Policy) -> list[float]:

@@ -16,13 +16,13 @@ from torch.distributed.tensor import DTensor
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
-from rrgtrain.dist import sharding
+from rrgtrain.dist import gathered, sharding
 from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import checkpoint_tensors
+from rrgtrain.rollout import checkpoint_tensors, whole_policy
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train import save_policy
@@ -110,13 +110,13 @@ def test_gathered_weights_are_the_masters_in_bf16_and_leave_them(placed: bool) -
         sharding.setup("none", policy)
     before = whole(policy)
     for _ in range(2):
-        with sharding.summon_full(policy):
-            tensors = checkpoint_tensors(policy)
-            assert tensors.keys() == before.keys()
-            # reading them has not taken them apart
-            for name, parameter in policy.model.named_parameters():
-                assert parameter.dtype == BF16 and torch.equal(parameter, before[name].to(BF16))
-                assert torch.equal(tensors[name], parameter), name
+        gathered.drop(policy)
+        copy = whole_policy(policy)
+        tensors = checkpoint_tensors(copy)
+        assert tensors.keys() == before.keys()
+        for name, parameter in copy.model.named_parameters():
+            assert parameter.dtype == BF16 and torch.equal(parameter, before[name].to(BF16))
+            assert torch.equal(tensors[name], parameter), name
     after = whole(policy)
     assert all(torch.equal(after[n], v) and v.dtype == torch.float32 for n, v in before.items())
 
@@ -132,13 +132,13 @@ def test_an_adapter_is_merged_from_gathered_weights() -> None:
                     parameter.copy_((torch.arange(parameter.numel()) % 7).view_as(parameter) / 64)
         if placed:
             sharding.setup("none", policy)
-        with sharding.summon_full(policy):
-            found.append({n: t.clone() for n, t in checkpoint_tensors(policy).items()})
-            assert not any(map(sharding._is_dtensor, policy.model.parameters()))
-    plain, gathered = found
-    assert plain.keys() == gathered.keys()
+        copy = whole_policy(policy)
+        found.append({n: t.clone() for n, t in checkpoint_tensors(copy).items()})
+        assert not any(map(sharding._is_dtensor, copy.model.parameters()))
+    plain, sharded = found
+    assert plain.keys() == sharded.keys()
     # the adapter is rounded to bf16 in one and not in the other
-    assert all(torch.allclose(t, gathered[n], rtol=2**-6, atol=1e-3) for n, t in plain.items())
+    assert all(torch.allclose(t, sharded[n], rtol=2**-6, atol=1e-3) for n, t in plain.items())
 
 
 def test_a_rollout_gathers_once_however_long_its_reports(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.dist import sharding
+from rrgtrain.dist import gathered, sharding
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.policy.lora import add_lora
@@ -30,6 +30,7 @@ from rrgtrain.rollout import (
     TransformersEngine,
     checkpoint_tensors,
     generate,
+    whole_policy,
 )
 from rrgtrain.schema import LoraSettings, Recipe
 from rrgtrain.state.rundir import RunDir
@@ -74,11 +75,11 @@ class Elsewhere(TransformersEngine):
 
     def update(self, policy: Policy, step: int | None = None) -> None:
         if step is None or step < self.frozen:
-            with sharding.summon_full(policy):
-                given = checkpoint_tensors(policy)
-                if not self.adapters:
-                    given = {n: t for n, t in given.items() if "_proj" not in n}
-                self.policy.backbone.load_state_dict(given, strict=False)
+            given = checkpoint_tensors(whole_policy(policy))
+            if not self.adapters:
+                given = {n: t for n, t in given.items() if "_proj" not in n}
+            self.policy.backbone.load_state_dict(given, strict=False)
+            gathered.drop(policy)
 
     def generate(self, policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
         self.policy.eos_ids = policy.eos_ids
