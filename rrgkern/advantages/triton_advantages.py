@@ -15,6 +15,9 @@ STD_POPULATION = tl.constexpr(1)
 STD_SAMPLE = tl.constexpr(2)
 STD_CODES = {"none": 0, "population": 1, "sample": 2}
 
+# A number a sequence or group. Slices of a larger batch share one compilation.
+ARGUMENT_POINTERS = ("rewards_ptr", "offsets_ptr", "valid_ptr")
+
 
 @triton.jit
 def _load_member(rewards_ptr, valid_ptr, member, inside):
@@ -25,7 +28,7 @@ def _load_member(rewards_ptr, valid_ptr, member, inside):
     return tl.load(rewards_ptr + member, mask=keep, other=0.0).to(tl.float64), keep
 
 
-@triton.jit(do_not_specialize=["n_groups"])
+@triton.jit(do_not_specialize=["n_groups"], do_not_specialize_on_alignment=ARGUMENT_POINTERS)
 def group_advantages_kernel(
     rewards_ptr,
     offsets_ptr,

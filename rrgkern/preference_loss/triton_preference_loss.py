@@ -19,8 +19,14 @@ TOKENS_PER_STEP = 256
 PAIRS_PER_STEP = 128
 NUM_WARPS = 4
 
+# A number a token, sequence or pair. Slices of a larger batch share one compilation.
+ARGUMENT_POINTERS = (
+    *("logps_ptr", "ref_ptr", "offsets_ptr", "mask_ptr"),
+    *("positive_ptr", "negative_ptr", "weight_ptr"),
+)
 
-@triton.jit
+
+@triton.jit(do_not_specialize_on_alignment=ARGUMENT_POINTERS)
 def preference_rewards_kernel(
     logps_ptr,
     ref_ptr,
@@ -74,7 +80,7 @@ def _load_pairs(positive_ptr, negative_ptr, weight_ptr, reward_ptr, pair, n_pair
     return positive, negative, weight, upper, lower, live
 
 
-@triton.jit(do_not_specialize=["n_pairs"])
+@triton.jit(do_not_specialize=["n_pairs"], do_not_specialize_on_alignment=ARGUMENT_POINTERS)
 def preference_coef_kernel(
     offsets_ptr,
     mask_ptr,
@@ -125,7 +131,7 @@ def preference_coef_kernel(
         token += BLOCK
 
 
-@triton.jit(do_not_specialize=["n_pairs"])
+@triton.jit(do_not_specialize=["n_pairs"], do_not_specialize_on_alignment=ARGUMENT_POINTERS)
 def preference_finish_kernel(
     positive_ptr,
     negative_ptr,

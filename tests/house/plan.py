@@ -92,6 +92,7 @@ INNER: set[tuple[str, str]] = set()
 OPENED = {
     "rrgclinical.radgraph": "pieces",
     "rrgclinical.rules": "geometry lexicon",
+    "rrgkern.advantages": "triton_advantages",
     "rrgkern.edit_plan": "pair places released splicing",
     "rrgkern.logps": "triton_from_logits",
     "rrgkern.policy_loss": (

@@ -294,7 +294,10 @@ def grpo_loss_kernel(
                 )
 
 
-@triton.jit(do_not_specialize=["rows", "rows_per_batch"])
+# The upstream gradient of one loss of a stack begins anywhere.
+@triton.jit(
+    do_not_specialize=["rows", "rows_per_batch"], do_not_specialize_on_alignment=["factor_ptr"]
+)
 def grpo_loss_scale_kernel(
     gradient_ptr,
     active_ptr,

@@ -60,7 +60,7 @@ def direction_kernel(
     tl.store(out_ptr + row * out_stride + columns, rows.to(out_ptr.dtype.element_ty), inside)
 
 
-@triton.jit(do_not_specialize=["size"])
+@triton.jit(do_not_specialize=["size"], do_not_specialize_on_alignment=["factor_ptr"])
 def scale_kernel(
     values_ptr, factor_ptr, out_ptr, size, IN_PLACE: tl.constexpr, BLOCK: tl.constexpr
 ):

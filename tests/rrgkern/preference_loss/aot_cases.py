@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from rrgkern.preference_loss.triton_preference_loss import launch
-from tests.rrgkern.aot.harness import Case
+from tests.rrgkern.aot.harness import Case, per_row
 
 
 def step(
@@ -18,17 +17,14 @@ def step(
     tokens: int = 5400,
     tau: float = 0.1,
 ) -> None:
-    def empty(size: int, dtype: torch.dtype) -> Tensor:
-        return torch.empty(size, dtype=dtype, device="meta")
-
     launch(
-        empty(tokens, dtype),
-        empty(tokens, dtype),
-        empty(sequences + 1, torch.int64),
-        empty(sequences, torch.int64),
-        empty(sequences, torch.int64),
-        empty(sequences, dtype),
-        empty(tokens, torch.bool) if masked else None,
+        per_row(tokens, dtype),
+        per_row(tokens, dtype),
+        per_row(sequences + 1, torch.int64),
+        per_row(sequences, torch.int64),
+        per_row(sequences, torch.int64),
+        per_row(sequences, dtype),
+        per_row(tokens, torch.bool) if masked else None,
         tau,
         length_normalized,
     )

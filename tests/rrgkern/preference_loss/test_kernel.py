@@ -233,18 +233,21 @@ COUNT = """
 from tests.rrgkern.aot.harness import distinct_kernels
 from tests.rrgkern.preference_loss.aot_cases import step
 
-sizes = [1, 2, 16, 17, 36, *range(100, 1000, 50)]
-print(distinct_kernels([
-    lambda n=n: step(sequences=n, tokens=151 * n, tau=0.05 + n / 700) for n in sizes
-]))
+# Each argument begins at an element of its size, so these are slices from 0, 1 and 3 among others.
+sizes = [1, 2, 3, 16, 17, 19, 36, *range(100, 1000, 50)]
+for masked in (False, True):
+    print(distinct_kernels([
+        lambda n=n: step(sequences=n, tokens=151 * n, tau=0.05 + n / 700, masked=masked)
+        for n in sizes
+    ]))
 print(distinct_kernels([lambda m=m: step(masked=m) for m in (False, True)]))
 """
 
 
 @pytest.mark.slow
-def test_sizes_and_temperatures_share_one_compilation() -> None:
+def test_sizes_slices_and_temperatures_share_one_compilation() -> None:
     # Three kernels, two of which read the mask.
-    assert in_compiling_process("-c", COUNT).split() == ["3", "5"]
+    assert in_compiling_process("-c", COUNT).split() == ["3", "3", "5"]
 
 
 @pytest.mark.gpu

@@ -43,8 +43,9 @@ def sweep(
 
 def factor(vocabulary: int, dtype: torch.dtype, rows: int = ROWS) -> None:
     gradient = torch.empty(rows, vocabulary, dtype=dtype, device="meta")
-    one = torch.empty((), dtype=torch.float32, device="meta")
-    grpo_loss_scale_(gradient, torch.empty(rows, dtype=torch.bool, device="meta"), one)
+    # The gradient of one loss of a stack, which lies where a slice may.
+    upstream = per_row(rows, torch.float32)[0]
+    grpo_loss_scale_(gradient, torch.empty(rows, dtype=torch.bool, device="meta"), upstream)
 
 
 # Rows of an odd vocabulary are not aligned; fp64 is there to be exact.

@@ -32,14 +32,19 @@ def directing(width: int, dtype: torch.dtype, rows: int = 8192) -> None:
     direction(found, targets, head, per_row(rows, wide), out)
 
 
+def upstream_gradient(dtype: torch.dtype, begin: int) -> torch.Tensor:
+    """The gradient of one loss of a stack, 0-d, which lies where a slice may."""
+    return per_row(begin, stats_dtype(dtype))[0]
+
+
 def scaling(width: int, dtype: torch.dtype, rows: int = VOCABULARY) -> None:
     values = meta(rows, width, dtype=dtype)
-    scale(values, meta(dtype=stats_dtype(dtype)), values)
+    scale(values, upstream_gradient(dtype, rows), values)
 
 
 def scaling_a_copy(width: int, dtype: torch.dtype, rows: int = VOCABULARY) -> None:
     values = meta(rows, width, dtype=dtype)
-    scale(values, meta(dtype=stats_dtype(dtype)), torch.empty_like(values))
+    scale(values, upstream_gradient(dtype, rows), torch.empty_like(values))
 
 
 BF16, FP64 = torch.bfloat16, torch.float64
