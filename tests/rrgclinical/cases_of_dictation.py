@@ -66,6 +66,19 @@ Follow-up for pleural effusion. |
 Peribronchial thickening, viral process versus reactive airways disease. | LO+
 Left base opacity, vascular structure versus nodule. | LO+ LL?
 Left base opacity, scar versus atelectasis. | LO+ AT?
+Increased interstitial markings, chronic versus mild edema. | LO+ ED?
+Nodular opacity in the right base, nipple shadow versus nodule. | LO+ LL?
+Vertebral collapse at T12, no lobar collapse. | AT-
+Collapse of the vertebral body. |
+Opacity in the left midlung which was not present in 2009. | LO+
+A nodule that was not seen two years ago. | LL+
+A pneumothorax, which is not seen on this exam. | PX-
+The findings are not incompatible with pneumonia. | PN?
+Whether this is pneumonia or atelectasis is uncertain. | PN? AT?
+If this is pneumonia, it is mild. |
+Small effusion with or without consolidation. | PE+ CO?
+The study is nondiagnostic for pneumothorax. |
+The apices are not well evaluated for nodules. |
 Atelectasis, left base, versus pneumonia. | AT? PN?
 Atelectasis, left base versus pneumonia. | AT? PN?
 """.strip()

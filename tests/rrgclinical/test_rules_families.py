@@ -74,10 +74,8 @@ The previously seen {} has completely resolved.
 {} is not suspected.
 {} is considered unlikely.
 {} is felt to be unlikely.
-{} thought to be unlikely.
 {} is not felt to be present.
 Low suspicion for {}.
-There is little suspicion of {}.
 Not to be mistaken for {}.
 Stable exam w/o {}.
 Neg for {}.
@@ -106,10 +104,8 @@ This may represent {}.
 {} is not ruled out.
 {} would be hard to exclude.
 {} cannot definitely be excluded.
-{} could not reliably be excluded.
 {} is not unlikely.
 {} is suggested.
-{} is suggested on the lateral view.
 {} favored.
 {} presumed.
 {} is thought to be present.
@@ -117,7 +113,6 @@ This may represent {}.
 {} remains a possibility.
 {} remains in the differential.
 {} is of concern.
-{} would be a concern.
 {} is another consideration.
 {} is a strong consideration.
 {} is the leading consideration.

@@ -128,7 +128,9 @@ CUES: dict[Cue, str] = {
         can be seen with|in, may|might|could be seen with, either,
         cannot|unable|impossible|difficult|hard to? distinguish|differentiate|separate,
         it is difficult|hard|impossible to distinguish|differentiate|separate,
-        can not distinguish|differentiate|separate,
+        can not distinguish|differentiate|separate, with or without,
+        not incompatible|inconsistent with,
+        whether this|these|it is|are|represent|reflect,
         likely|probably|possibly represent|reflect|indicate
     """,
     # Deny what precedes.
@@ -234,7 +236,10 @@ CUES: dict[Cue, str] = {
         surveillance for, correlate for, monitoring for, assessment for|of, reason for,
         correlate|correlation clinically? for|with, clinical correlation for, may|could obscure,
         recommended|advised|suggested|obtained|performed to exclude|rule,
-        clinically correlate for
+        clinically correlate for,
+        evaluated|assessed|nondiagnostic|inadequate|suboptimal|limited for,
+        if this|these|it is|are|represent,
+        not well|adequately|optimally|fully evaluated|assessed|seen for
     """,
     # The same to the end of the statement, whatever comes between: the patient and the question.
     Cue.HISTORY: """

@@ -57,6 +57,9 @@ IDLE = """
     lung cancer screening, port of entry,
     not well seen|visualized|evaluated|assessed|included,
     not optimally|fully|completely|adequately seen|visualized|evaluated|included|assessed,
+    vertebral|tracheal|bronchial body? collapse, collapsed|collapsing vertebral body?|vertebra,
+    collapse of the? vertebra|trachea, collapse of the? vertebral body,
+    which|that was|were not seen|present|identified|visualized|noted|evident|there,
     has|have been pulled back|out, was|were pulled back, limit|limited evaluation of,
     right|left chest port, iv line
 """

@@ -128,14 +128,17 @@ def names_finding(events: Sequence[Event], index: int) -> bool:
     return False
 
 
-def names_unknown(events: Sequence[Event], index: int) -> bool:
-    """True when a word of no table stands between the last comma and the event at `index`."""
+def names_other(events: Sequence[Event], index: int) -> bool:
+    """True when the words from the last comma to `index` name more than a place."""
     behind = events[index]
     for event in reversed(events[:index]):
+        cues = _cues(event)
         if event.last < behind.first:
-            return True
-        if Cue.COMMA in _cues(event):
+            return True  # a word of no table
+        if Cue.COMMA in cues:
             return False
+        if not cues & _PLACES and Cue.PREPOSITION not in cues:
+            return True
         behind = event
     return False
 

@@ -12,7 +12,7 @@ from rrgclinical.rules.lookaround import (
     grades,
     looks_back,
     names_finding,
-    names_unknown,
+    names_other,
     opens_statement,
     or_follows,
 )
@@ -222,7 +222,7 @@ class Scopes:
         self.versus = event.last
         if self.doubt and self.doubted > self.finding:
             return  # "opacity, may be a shadow versus a nodule": the opacity is no alternative
-        if self.finding < self.parted and names_unknown(self.events, index):
+        if self.finding < self.parted and names_other(self.events, index):
             return  # "opacity, artifact versus nodule"
         for draft in reversed(self.drafts[self.clause :]):
             if draft.status == ClassId.BLANK:
