@@ -43,6 +43,13 @@ No evidence of decompensation. | ED-
 Edema of the chest wall. |
 Edema in the left arm, no pulmonary edema. | ED-
 Small elbow effusion. |
+LV enlargement. | CM+
+There is a lesion in the left lung. | LL+
+Right upper lobe lesion. | LL+
+Cavitary right upper lobe lesion. | LL+
+No lesion within the right lower lobe. | LL-
+A lesion of the left rib. |
+Cystic lesion in the right lung. |
 Osseous metastases. |
 Hepatic metastasis, no pulmonary nodule. | LL-
 Metastatic disease of the spine. |

@@ -34,7 +34,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
             slight|mild|moderate|marked interval? increase in size of the? heart|cardiac,
             ventricular|atrial|biventricular|biatrial enlargement|hypertrophy|dilation|dilatation,
             left|right ventricular|atrial enlargement|hypertrophy, cardiomyopathy,
-            cardiac hypertrophy
+            cardiac hypertrophy, lv|rv|la|ra enlargement
         """,
     ),
     finding(

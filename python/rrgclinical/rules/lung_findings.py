@@ -89,6 +89,9 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             lump, bronchogenic carcinoma, lung cancer, coin lesion, cavitation, cavity,
             neoplastic process|disease|lesion, cancer, lung|pulmonary cyst, micronodule,
             calcified|calcific lung|pulmonary? nodule, granulomatous nodule,
+            upper|middle|lower lobe lesion|tumor|cavity, lesion in|within|of the? left|right lung,
+            lesion in|within|of the? left|right? lung|upper|middle|lower lobe?,
+            cavitary|spiculated left|right? upper|middle|lower lobe lesion|mass|nodule,
             lung|pulmonary and|or|plus osseous|bony|bone|hepatic|liver|nodal metastasis
         """,
     ),
@@ -209,7 +212,7 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         "lucency",
         "lucency",
         LUNG,
-        phrases="lucency, lucent area|focus|lesion",
+        phrases="lucency, lucent area|focus|lesion, cystic lesion|change|area|space",
     ),
     finding(
         "volume loss",
