@@ -17,6 +17,7 @@ from rrgkern import (
     shared_prefix_block_mask,
     shared_prefix_flex_attention,
 )
+from rrgtrain.dist import sharding
 from rrgtrain.policy.attention import Attend, require_attention
 from rrgtrain.policy.network import Network
 from rrgtrain.policy.prompt import EncodedPrompt
@@ -70,6 +71,11 @@ def hidden_states(
     embeddings = embed(
         network, batch.input_ids, image_places, vision_embeddings(network, prompts, vision_cache)
     )
+    idle = torch.is_grad_enabled() and not embeddings.requires_grad and not network.vision_frozen
+    if idle and sharding.is_sharded(network):
+        # The tower trains alone and saw no image here. Sharded layers are gathered for a backward
+        # on all ranks or on none, so this rank goes through it too.
+        embeddings.requires_grad_()
     output = network.language_model(
         inputs_embeds=embeddings,
         # [3, R, L] with images; a decoder of text alone takes its one axis as [R, L]

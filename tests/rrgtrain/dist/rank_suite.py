@@ -28,9 +28,10 @@ from rrgtrain.train.sft import own_share, read_losses, sft_gradients
 from tests.rrgtrain.common import accumulate, rollout_logps
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.trainable import training_only
 from rrgtrain.schema import LoraSettings, RlSettings
 from tests.rrgtrain.common import groups_of, recipe, studies
-from tests.rrgtrain.policy.common import REPORTS, tiny_directory, tiny_policy
+from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_directory, tiny_policy
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
 
@@ -177,10 +178,27 @@ def tuning(mode: str) -> dict[str, Found]:
     return found
 
 
+def towers(mode: str) -> dict[str, Found]:
+    """Fine-tuning of the vision tower alone, where ranks differ in who has an image to read."""
+    found = {}
+    for name, views in (("a rank idles", (1, 1, 1)), ("a rank without images", (1, 0, 1, 0))):
+        policy = tiny_policy(dtype=torch.float64)
+        with training_only(policy, "vision"):
+            sharding.setup(mode, policy)
+            batch = studies(len(views))
+            prompts = [prompt(policy, study.id, n) for study, n in zip(batch, views, strict=True)]
+            settings = replace(recipe("sft.train=vision").sft, token_budget=1)
+            losses, tokens = sft_gradients(policy, ranks.shard(prompts), batch, settings)
+            loss, _ = read_losses(losses, torch.zeros(()), 0)
+            found[name] = Found(loss, {"tokens": tokens}, taken(policy))
+    return found
+
+
 SUITES: dict[str, Callable[[str], dict[str, Found]]] = {
     "updates": updates,
     "variants": variants,
     "tuning": tuning,
+    "towers": towers,
 }
 
 

@@ -20,6 +20,7 @@ VARIANTS = (
     *("checkpointing", "LoRA", "LoRA, head and loss in one", "frozen tower"),
 )
 TUNING = ("sft, whole", "sft, micro-batches", "sft, one study")
+TOWERS = ("a rank idles", "a rank without images")
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +78,11 @@ def test_the_suite_tells_its_cases_apart(suites: Suites) -> None:
     }
     assert len({round(total, 9) for total in sums.values()}) == len(sums) - 3
     assert all(torch.isfinite(torch.tensor(total)) for total in sums.values())
+
+
+@pytest.mark.parametrize("tower", TOWERS)
+def test_a_tower_that_trains_alone_keeps_ranks_without_images_in_step(
+    suites: Suites, tower: str
+) -> None:
+    alone, both = suites["towers"]
+    compared(alone[tower], both[tower], 1e-9)
