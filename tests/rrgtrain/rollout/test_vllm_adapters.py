@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +21,7 @@ from rrgtrain.schema import LoraSettings
 from rrgtrain.train.reference import reference_of
 from tests.rrgtrain.policy.common import prompt, tiny_directory
 from tests.rrgtrain.rollout import stub_vllm
-from tests.rrgtrain.rollout.served import CHAT, LOAD, WORKERS, Served
+from tests.rrgtrain.rollout.served import CHAT, LOAD, WORKERS, Served, Worker
 
 
 @pytest.fixture
@@ -198,3 +200,49 @@ def test_an_adapter_that_has_changed_the_base_is_sent_with_that_base(
     written = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
     assert written["init_lora_weights"] is True
     assert ids(engine, policy) == ids(None, policy)
+
+
+class Lost(Worker):
+    """Keeps the first adapter that it is given, and says that it has taken each."""
+
+    def _load_adapter(self, tensors: dict[str, torch.Tensor], config: dict[str, Any]) -> None:
+        if not hasattr(self.policy.backbone, "lora_a_stacked"):
+            super()._load_adapter(tensors, config)
+
+
+class LostServed(Served):
+    """A server that does so."""
+
+    def _change_adapters(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        first = getattr(self.policy.backbone, "lora_a_stacked", None)
+        answer = super()._change_adapters(path, body)
+        if first is not None:
+            self.policy.backbone.lora_a_stacked = first  # type: ignore[assignment]
+        return answer
+
+
+@contextmanager
+def in_process(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
+    stub_vllm.install(monkeypatch)
+    monkeypatch.setattr(stub_vllm, "Worker", Lost)
+    yield VllmEngine(policy, work, max_model_len=512)
+
+
+@contextmanager
+def over_http(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
+    served = LostServed(tiny_directory())
+    served.adapters = True
+    with served:
+        yield VllmServerEngine(served.url, work, wait=20.0)
+
+
+@pytest.mark.parametrize("engine_of", [in_process, over_http])
+def test_an_adapter_that_never_arrives_stops_the_push(
+    engine_of: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = adapted()
+    with engine_of(policy, tmp_path, monkeypatch) as engine:
+        engine.update(policy, 0)
+        grow(policy)
+        with pytest.raises(UserError, match="weights of step 1 and computes with those of step 0"):
+            engine.update(policy, 1)

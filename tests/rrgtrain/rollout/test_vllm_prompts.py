@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
+from peft.tuners.lora import LoraLayer
 
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
@@ -33,15 +34,21 @@ PUSHES = 50
 
 
 @contextmanager
-def in_process(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
+def in_process(
+    policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch, *, adapter: bool
+) -> Iterator:
     stub_vllm.install(monkeypatch)
-    yield VllmEngine(policy, work, max_model_len=512)
+    yield VllmEngine(policy, work, max_model_len=512, adapter=adapter)
 
 
 @contextmanager
-def over_http(policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator:
-    with Served(tiny_directory()) as served:
-        yield VllmServerEngine(served.url, work)
+def over_http(
+    policy: Policy, work: Path, monkeypatch: pytest.MonkeyPatch, *, adapter: bool
+) -> Iterator:
+    served = Served(tiny_directory())
+    served.adapters = adapter
+    with served:
+        yield VllmServerEngine(served.url, work, adapter=adapter)
 
 
 def grow(policy: Policy, step: int) -> None:
@@ -53,27 +60,56 @@ def grow(policy: Policy, step: int) -> None:
                 parameter.add_(0.003 * torch.randn(parameter.shape, generator=generator))
 
 
+@pytest.mark.parametrize("adapter", [False, True], ids=["merged", "as_an_adapter"])
 @pytest.mark.parametrize("engine_of", [in_process, over_http])
 def test_fifty_pushes_leave_the_base_and_the_reference_as_their_file(
+    engine_of: Callable, adapter: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaves_no_trace(engine_of, tmp_path, monkeypatch, adapter=adapter, pushes=PUSHES)
+
+
+@pytest.mark.parametrize("engine_of", [in_process, over_http])
+def test_a_merge_that_is_undone_leaves_a_trace(
     engine_of: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def in_place(layer: LoraLayer) -> dict[str, torch.Tensor]:
+        layer.merge()
+        base: torch.nn.Module = layer.get_base_layer()
+        found = {name: value.detach().clone() for name, value in base.named_parameters()}
+        layer.unmerge()
+        return found
+
+    monkeypatch.setattr("rrgtrain.rollout.weights._merged", in_place)
+    with pytest.raises(AssertionError, match="weight"):
+        leaves_no_trace(engine_of, tmp_path, monkeypatch, adapter=False, pushes=4)
+
+
+def leaves_no_trace(
+    engine_of: Callable,
+    work: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    adapter: bool,
+    pushes: int,
+) -> None:
+    """Push, and compare base, adapter and reference with what they were."""
     policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
     add_lora(policy, LoraSettings(rank=4, alpha=8.0), seed=0)
     reference = reference_of(policy)
     engine: RolloutEngine
-    with engine_of(policy, tmp_path, monkeypatch) as engine:
-        for step in range(PUSHES):
+    with engine_of(policy, work, monkeypatch, adapter=adapter) as engine:
+        for step in range(pushes):
             grow(policy, step)
-            adapter = {n: p.clone() for n, p in policy.model.named_parameters() if "lora_" in n}
+            own = {n: p.clone() for n, p in policy.model.named_parameters() if "lora_" in n}
             engine.update(policy)
     now = policy.backbone.state_dict()
     start = load_policy(tiny_directory(), dtype=torch.bfloat16)
     for name, value in start.backbone.state_dict().items():
         layer, _, last = name.rpartition(".")
-        own = now[name] if name in now else now[f"{layer}.base_layer.{last}"]
-        assert torch.equal(own, value), name
+        kept = now[name] if name in now else now[f"{layer}.base_layer.{last}"]
+        assert torch.equal(kept, value), name
     parameters = dict(policy.model.named_parameters())
-    assert all(torch.equal(parameters[name], value) for name, value in adapter.items())
+    assert all(torch.equal(parameters[name], value) for name, value in own.items())
     assert torch.equal(reference_logps(reference), logps(start))
     assert not torch.equal(logps(policy), logps(start)), "the adapter has learned something"
 

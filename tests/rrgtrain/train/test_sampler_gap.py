@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,8 +27,10 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, bound_images
 from rrgtrain.rollout import (
     Rollout,
+    RolloutEngine,
     SamplingRequest,
     TransformersEngine,
+    VllmServerEngine,
     checkpoint_tensors,
     generate,
     whole_policy,
@@ -41,7 +44,8 @@ from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlRun
 from rrgtrain.train.sampler_gap import Compared
 from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, studies
-from tests.rrgtrain.policy.common import tiny_policy
+from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
+from tests.rrgtrain.rollout.served import Served
 from tests.rrgtrain.train.test_rl import Length
 
 CHAOS = ["rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=9", "rl.lr=0.003", "rl.prompts=3"]
@@ -106,7 +110,7 @@ def run(
     out: Path,
     policy: Policy,
     cfg: Recipe,
-    engine: TransformersEngine | None,
+    engine: RolloutEngine | None,
     given: list[Study],
     rewards: Length,
 ) -> list[dict]:
@@ -219,6 +223,42 @@ def test_a_fault_stops_the_run_before_it_learns(
     assert all(torch.equal(now[n], p) for n, p in noting.seen[-1].items()), "nothing was learned"
     for one, two in itertools.pairwise(noting.seen):
         assert any(not torch.equal(two[n], p) for n, p in one.items())
+
+
+class Cooler(Served):
+    """Samples at another temperature than it is asked for."""
+
+    def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        return super()._complete({**body, "temperature": 0.7 * body["temperature"]})
+
+
+class Blurred(Served):
+    """Sees other images than it is sent."""
+
+    def _prompt(self, messages: list[dict[str, Any]]) -> tuple[EncodedPrompt, dict[str, Any]]:
+        prompt, images = super()._prompt(messages)
+        return prompt, {key: value.roll(1, 0) / 2 for key, value in images.items()}
+
+
+@pytest.mark.parametrize(
+    ("server", "cause"),
+    [
+        (Cooler, r"at (0\.69|0\.7)\d* in the place of rl\.temperature=1 "),
+        (Blurred, "images of another size or preprocessing"),
+    ],
+)
+def test_a_server_at_fault_stops_the_run_too(
+    server: type[Served], cause: str, tmp_path: Path
+) -> None:
+    policy = tiny_policy()
+    with server(tiny_directory()) as served:
+        engine = VllmServerEngine(served.url, tmp_path / "work", wait=20.0)
+        with pytest.raises(UserError, match=cause):
+            run(
+                *(tmp_path / "run", policy, recipe(*CHAOS), engine),
+                *(pictured(tmp_path / "images"), Length()),
+            )
+    assert run.rows == []  # type: ignore[attr-defined]
 
 
 def drawn(policy: Policy, cfg: Recipe, shift: float = 0.0) -> list[Group]:
