@@ -91,7 +91,7 @@ def edit_reports(
 ) -> list[Edited]:
     """Each report edited towards its reference (EditGRPO, rules a to e).
 
-    `seeds` [R] decide every free choice, one per report.
+    `seeds` [R] decide every free choice, one per report. No white space trails an edited report.
     """
     x, y = extractor.extract(reports), _of_references(extractor, references)
     if settings.match == "exact":
@@ -111,5 +111,6 @@ def edit_reports(
     for r, (report, reference) in enumerate(zip(reports, references, strict=True)):
         done = splice(report, x.sentences[r], reference, y.sentences[r], script.of(r))
         steps = tuple((RULE_LETTERS[rule], removed, added) for rule, removed, added in done.steps)
-        edited.append(Edited(done.text, done.first_changed, steps))
+        text = done.text.rstrip() if steps else done.text
+        edited.append(Edited(text, min(done.first_changed, len(text)), steps))
     return edited

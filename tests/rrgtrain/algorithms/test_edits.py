@@ -61,6 +61,7 @@ SHAPES: dict[str, Callable[[list[str]], str]] = {
     "numbered lines without stops": lambda all_: in_places([*map(bare, all_)], "{}. ", "\n"),
     "one bracket": lambda all_: in_places(all_, "{}) ", " "),
     "two brackets": lambda all_: in_places([*map(bare, all_)], "({}) ", "\n  "),
+    "trailing line break": lambda all_: " ".join(all_) + " \n",
     "cut off": lambda all_: in_places([*all_, ""], "{}. ", " ").rstrip(),
     "bullets": lambda all_: in_places(all_, "- ", "\n"),
 }
