@@ -233,7 +233,7 @@ EPOCHS = [
     ("editgrpo_iu_xray", 2365, "EditGRPO, table 3"),
     ("editgrpo_padchest", 3640, "EditGRPO, table 3"),
     ("mrg_r1", 2 * 2069, "MRG-R1, section IV.A: 70 % of 2,955 studies, two images each"),
-    ("mrg_r1_mimic", 222_800, "MRG-R1, section IV.A"),
+    ("mrg_r1_mimic", 222_800, "MRG-R1, section IV.A: studies, 369 thousand images"),
     ("deer", 270_790, "DEER, section 4.1, rows 100 %"),
     ("deer_grpo", 270_790, "DEER, section 4.1, rows 100 %"),
     ("deer_tfidf", 270_790, "DEER, table 4"),
@@ -243,7 +243,7 @@ EPOCHS = [
 
 
 @pytest.mark.parametrize(("name", "samples", "source"), EPOCHS)
-def test_one_pass_over_the_data(name: str, samples: int, source: str) -> None:
+def test_as_many_samples_as_the_paper_counts(name: str, samples: int, source: str) -> None:
     rl = load_config(Recipe, f"paper/{name}", []).rl
     assert (rl.steps - 1) * rl.prompts < samples <= rl.steps * rl.prompts, source
 
