@@ -28,6 +28,23 @@ def _global_state_stays() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="module")
+def _global_state_stays_over_the_module() -> Iterator[None]:
+    """Fails the last test of a module whose fixtures leave a setting changed.
+
+    Such a fixture changes it before the first look of the test; this one is set up before it.
+    """
+    with unchanged("the module"):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _global_state_stays_over_the_session() -> Iterator[None]:
+    """Fails the last test where a fixture of a folder or session leaves a setting changed."""
+    with unchanged("the session"):
+        yield
+
+
+@pytest.fixture(autouse=True, scope="module")
 def _no_process_group_stays() -> Iterator[None]:
     """Fails the last test of a module that leaves a process group to those of the next one."""
     yield

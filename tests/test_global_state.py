@@ -1,4 +1,4 @@
-"""A test that leaves a global setting changed fails, whichever setting it is."""
+"""A test or fixture that leaves a global setting changed fails, whichever setting it is."""
 
 from __future__ import annotations
 
@@ -6,12 +6,32 @@ import csv
 import locale
 import os
 import signal
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch._dynamo.config
+from torch.backends import cuda, cudnn
+from torch.utils import deterministic
 
-from tests.global_state import unchanged
+from tests.global_state import DYNAMO, unchanged
+
+pytest_plugins = ["pytester"]
+
+
+def turned(owner: Any, name: str, value: object) -> tuple[Callable[[], None], Callable[[], None]]:
+    """Make the change of an attribute, and what puts it back."""
+    before = getattr(owner, name)
+    assert before != value, f"{name} is {value} already"
+    return lambda: setattr(owner, name, value), lambda: setattr(owner, name, before)
+
+
+def switched(turn: Callable[[bool], None], on: bool = True) -> tuple[Callable[[], None], ...]:
+    """Make the change of a switch that is `on`, or off, and what puts it back."""
+    return lambda: turn(not on), lambda: turn(on)
+
 
 CHANGES = {
     "torch default dtype": (
@@ -38,6 +58,27 @@ CHANGES = {
         lambda: torch.use_deterministic_algorithms(True),
         lambda: torch.use_deterministic_algorithms(False),
     ),
+    "torch autocast dtypes": (
+        lambda: torch.set_autocast_dtype("cpu", torch.float16),
+        lambda: torch.set_autocast_dtype("cpu", torch.bfloat16),
+    ),
+    "torch autocast cache": switched(torch.set_autocast_cache_enabled),
+    "torch fill of uninitialized memory": turned(deterministic, "fill_uninitialized_memory", False),
+    "torch bf16 reductions": turned(cuda.matmul, "allow_bf16_reduced_precision_reduction", False),
+    "torch fp16 reductions": turned(cuda.matmul, "allow_fp16_reduced_precision_reduction", False),
+    "torch fp16 sums": turned(cuda.matmul, "allow_fp16_accumulation", True),
+    "torch flash SDP": switched(cuda.enable_flash_sdp),
+    "torch math SDP": switched(cuda.enable_math_sdp),
+    "torch memory-efficient SDP": switched(cuda.enable_mem_efficient_sdp),
+    "torch cuDNN SDP": switched(cuda.enable_cudnn_sdp),
+    "torch reductions of math SDP": switched(cuda.allow_fp16_bf16_reduction_math_sdp, on=False),
+    "torch cuDNN": turned(cudnn, "enabled", False),
+    "torch cuDNN benchmark": turned(cudnn, "benchmark", True),
+    "torch cuDNN deterministic": turned(cudnn, "deterministic", True),
+    **{
+        f"torch._dynamo.config.{name}": turned(torch._dynamo.config, name, value)
+        for name, value in zip(DYNAMO, (3, True, True, False, True), strict=True)
+    },
     "torch matmul precision": (
         lambda: torch.set_float32_matmul_precision("medium"),
         lambda: torch.set_float32_matmul_precision("highest"),
@@ -114,5 +155,43 @@ def test_what_is_put_back_passes(monkeypatch):
         patch.chdir("/")
 
 
-def test_every_test_is_watched(request):
-    assert "_global_state_stays" in request.fixturenames
+def test_every_test_module_and_session_is_watched(request):
+    watching = [name for name in request.fixturenames if name.startswith("_global_state_stays")]
+    assert len(watching) == 3
+
+
+LEAK = """
+import pytest
+import torch
+
+@pytest.fixture(scope="{scope}")
+def wide():
+    torch.set_default_dtype(torch.float64)
+    yield
+    {teardown}
+
+def test_that_changes_nothing(wide):
+    pass
+"""
+
+
+def outcome_of(pytester, scope, teardown):
+    pytester.makepyfile(LEAK.format(scope=scope, teardown=teardown))
+    try:
+        return pytester.runpytest_inprocess("-p", "tests.conftest")
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("scope", ["function", "module", "session"])
+def test_a_fixture_that_leaves_a_change_is_named(pytester, scope):
+    run = outcome_of(pytester, scope, "pass")
+    run.assert_outcomes(passed=1, errors=1)
+    who = "test" if scope == "function" else scope
+    run.stdout.fnmatch_lines(f"*the {who} leaves global state changed: torch default dtype was*")
+
+
+@pytest.mark.parametrize("scope", ["function", "module", "session"])
+def test_a_fixture_that_puts_its_change_back_passes(pytester, scope):
+    run = outcome_of(pytester, scope, "torch.set_default_dtype(torch.float32)")
+    run.assert_outcomes(passed=1)

