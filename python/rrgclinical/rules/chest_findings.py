@@ -64,7 +64,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "degenerative change",
         "degeneration",
-        PLAIN,
+        SIDED,
         phrases="""
             degenerative change|disease|disc|spurring|osteophyte|joint|spondylosis|spine|arthritis,
             spondylosis, osteophyte, osteophytosis, osteoarthritis, arthritis, arthrosis,
@@ -266,7 +266,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
     finding(
         "surgical change",
         "surgery",
-        PLAIN,
+        SIDED,
         phrases="""
             sternotomy, sternotomy wire|change, median sternotomy, cabg,
             surgical clip|staple|change, postsurgical|postoperative change, cholecystectomy clip?,

@@ -127,7 +127,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             calcified left|right|bilateral hilar|mediastinal adenopathy, nodal calcification,
             left|right|bilateral hilar|mediastinal|paratracheal|perihilar calcification,
             hilar|mediastinal|paratracheal|perihilar|subcarinal lymph? node? calcification,
-            lymph node calcification
+            lymph node calcification,
+            calcified? granulomatous left|right|bilateral? hilar|mediastinal lymph? node
         """,
     ),
     finding(
