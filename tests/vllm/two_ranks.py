@@ -34,9 +34,9 @@ def sampled(engine: RolloutEngine, policy: Policy, step: int) -> list[list[list[
     """Rank 0 asks twice, rank 1 once and for other prompts."""
     batches = [["s", "ss"], ["sss"]] if ranks.rank() == 0 else [["ssss", "s"]]
     found = []
-    with sampling(engine, policy, step):
+    with sampling(engine, policy, step) as whole:
         for names in batches:
-            for group in engine.generate(policy, request(policy, names)):
+            for group in engine.generate(whole, request(policy, names)):
                 found.append([rollout.ids.tolist() for rollout in group])
     return found
 
