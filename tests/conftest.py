@@ -53,6 +53,7 @@ def _no_process_group_stays() -> Iterator[None]:
 
 # As the command line sets it; in a test that calls it, a change of the environment.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -203,6 +203,9 @@ def reported(command: Callable[[], int], *, ends_process: bool) -> int:
     Signals stop it between two steps. `ends_process`: interrupts are ignored from its end on.
     """
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # Torch's OpenMP spins for 300,000 turns before a thread sleeps, in which runs block each other.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     if "WORLD_SIZE" in os.environ:
         # of a connection that another rank has closed PyTorch would print a page of its stack
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
@@ -259,8 +262,6 @@ def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
     top = parser()
     words = sys.argv[1:] if arguments is None else arguments
     words = [FROM_HOME.sub(rf"\1{os.path.expanduser('~')}", word) for word in words]
-    if words[:1] == ["replicate"]:
-        raise UserError("replicate is no command any more: say `make replicate` in a checkout")
     if " ".join(words[:2]) == CHECK:
         words = [CHECK, *words[2:]]
     options, rest = top.parse_known_args(words)
@@ -327,11 +328,10 @@ def _run(options: argparse.Namespace) -> int:
     if options.verb in ("recipes", "keys"):
         from rrgtrain.listing import list_keys, list_recipes
 
-        as_json = options.json
-        keys = options.verb == "keys"
-        listed = (
-            list_keys(options.prefix, as_json=as_json) if keys else list_recipes(as_json=as_json)
-        )
+        if options.verb == "keys":
+            listed = list_keys(options.prefix, as_json=options.json)
+        else:
+            listed = list_recipes(as_json=options.json)
         try:
             print(listed, flush=True)
         except BrokenPipeError:

@@ -1,0 +1,40 @@
+"""Idle threads of a run leave the cores to other processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.rrgtrain.common import OF_PHANTOM
+
+
+@pytest.mark.parametrize(
+    ("variables", "spins"),
+    [
+        ({}, "1000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, "30000000000"),
+    ],
+)
+def test_threads_spin_as_long_as_a_run_or_its_user_says(
+    tmp_path: Path, variables: dict[str, str], spins: str
+) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "OMP_DISPLAY_ENV": "VERBOSE"}
+    environment.pop("GOMP_SPINCOUNT", None)
+    words = ["plan", *OF_PHANTOM, "data.source=phantom"]
+    done = subprocess.run(
+        [sys.executable, "-m", "rrgtrain", *words],
+        env=environment | variables,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    if "GOMP_SPINCOUNT" not in done.stderr:
+        pytest.skip("torch's threads are not those of GNU's OpenMP")
+    assert done.returncode == 0 and f"GOMP_SPINCOUNT = '{spins}'" in done.stderr
