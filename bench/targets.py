@@ -1,7 +1,9 @@
-"""Judge the fused losses on the rows of one run: targets for an H200.
+"""Judge the fused losses on the rows of one run.
 
 N = 8192 positions, V = 151,936, H = 2048, bf16, forward and backward; memory is the peak above the
 inputs, gradients included. A target whose row is missing is unmeasured, which is not a pass.
+Milliseconds are an H200's: another card's are printed and not judged, since the bytes that a loss
+moves alone take it longer (an H100's memory is 0.7 times as fast). Memory and ratios hold on any.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Any
 HEAD, LOGITS = "linear_grpo_loss", "grpo_loss"
 Row = dict[str, Any]
 GB = 1e9 / 2**20  # in MiB
+TIMED_ON = "h200"
 
 DROP_MASKED_ROWS = ("trl-head", "cce-exact")
 KEEP_MASKED_ROWS = ("liger-chunked", "liger-scaled-ce", "verl-head")
@@ -20,7 +23,7 @@ KEEP_MASKED_ROWS = ("liger-chunked", "liger-scaled-ce", "verl-head")
 
 @dataclass(frozen=True)
 class Target:
-    """`provider` in `case` of `room` takes at most `ms`, and `mib` above its inputs.
+    """`provider` in `case` of `room` takes at most `ms` on an H200, and `mib` above its inputs.
 
     With `rivals` the figures are taken against the best of them: at least `faster` times as fast,
     at most `memory` times the peak.
@@ -123,7 +126,9 @@ def _judge(target: Target, rows: Sequence[Row]) -> Verdict:
 
     checks: list[tuple[bool, str]] = []
     if target.ms is not None:
-        checks.append((ours["p50_ms"] <= target.ms, f"{ours['p50_ms']:.2f} of {target.ms:g} ms"))
+        timed_here = TIMED_ON in ours["device"]
+        text = f"{ours['p50_ms']:.2f} of {target.ms:g} ms" + ("" if timed_here else " (an H200's)")
+        checks.append((ours["p50_ms"] <= target.ms or not timed_here, text))
     if target.mib is not None:
         peak = ours["peak_mib"]
         checks.append((peak <= target.mib, f"{peak:.0f} of {target.mib:.0f} MiB"))

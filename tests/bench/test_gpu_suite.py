@@ -148,7 +148,8 @@ def test_without_a_gpu_and_with_unknown_rooms_it_says_so(capsys, monkeypatch):
 
 
 def row(case: str, provider: str, ms: float, mib: float, room: str = targets.HEAD) -> dict:
-    return {"room": room, "case": case, "provider": provider, "p50_ms": ms, "peak_mib": mib}
+    timed = {"device": "nvidia-h200", "p50_ms": ms, "peak_mib": mib}
+    return {"room": room, "case": case, "provider": provider} | timed
 
 
 DOMAIN = "domain, trainable head, forward+backward"
@@ -199,6 +200,16 @@ def test_the_best_rival_counts_and_an_inexact_one_does_not():
     assert "1.60 of 1.7 times as fast as cce-exact" in failed.figures
     filtered = [*FAST, row(DOMAIN, "cce-filtered", 1.0, 1.0)]
     assert states(filtered) == ["pass"] * len(targets.TARGETS)
+
+
+def test_milliseconds_of_another_card_are_shown_and_not_judged():
+    slower = [{**r, "p50_ms": r["p50_ms"] * 2} for r in FAST]
+    assert "fail" in states(slower)
+    on_another = [{**r, "device": "nvidia-h100-80gb-hbm3"} for r in slower]
+    assert states(on_another) == ["pass"] * len(targets.TARGETS)
+    assert "2.80 of 1.5 ms (an H200's)" in targets.table(targets.judge(on_another))
+    fatter = [{**r, "peak_mib": r["peak_mib"] * 2} for r in on_another]
+    assert states(fatter)[:6].count("fail") == 5
 
 
 def test_what_was_not_measured_on_a_gpu_is_no_pass():
