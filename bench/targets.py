@@ -23,8 +23,9 @@ KEEP_MASKED_ROWS = ("liger-chunked", "liger-scaled-ce", "verl-head")
 
 @dataclass(frozen=True)
 class Target:
-    """`provider` in `case` of `room` takes at most `ms` on an H200, and `mib` above its inputs.
+    """`provider` in `case` of `room` takes at most `ms`, and `mib` above its inputs.
 
+    ms: on an H200.
     With `rivals` the figures are taken against the best of them: at least `faster` times as fast,
     at most `memory` times the peak.
     """
