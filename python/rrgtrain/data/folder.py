@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rrgtrain.data.catalogue import Catalogue
 from rrgtrain.data.dicom import is_dicom, view_of
 from rrgtrain.data.own_rows import read_header, read_rows
 from rrgtrain.data.study import ImageRef, Study
+from rrgtrain.data.tables import text_of
 from rrgtrain.errors import UserError
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
@@ -87,6 +88,15 @@ def _is_image(path: Path) -> bool:
         return True  # its reason is given where images are read
 
 
+def frontal_alone(studies: Sequence[Study], root: Path) -> list[Study]:
+    """Return the studies without their lateral images; UserError where none is left."""
+    seen = [replace(s, images=tuple(i for i in s.images if i.view != "lateral")) for s in studies]
+    left = [study for study in seen if study.images]
+    if not left:
+        raise UserError(f"every image below {root} is lateral; say data.images=all to show them")
+    return left
+
+
 def with_context(folder: Folder, table: str | Path) -> tuple[list[Study], int]:
     """Give studies the sections of a CSV; return them and the CSV's count.
 
@@ -131,6 +141,7 @@ def _rows(table: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
             f"{', '.join(CONTEXT)}"
         )
     for number, row in read_rows(table, broken):
-        yield number, str(row.get(key, "")), {name: str(row.get(name) or "") for name in known}
+        told = {name: text_of(str(row.get(name) or "")) for name in known}
+        yield number, str(row.get(key, "")), told
     if broken.broken:
         raise UserError(f"{table.parent / broken.broken[0].where} {broken.broken[0].why}")

@@ -14,7 +14,7 @@ import torch
 from rrgclinical import Extractor, Labeller
 from rrgclinical.backends import check_reports
 from rrgtrain.data.study import Study
-from rrgtrain.dist import nodes, ranks
+from rrgtrain.dist import ranks
 from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError, cause_line
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of
@@ -185,9 +185,10 @@ class RewardService:
     def _later(self, call: Callable[..., T], *arguments: Any) -> Future[T]:
         with self._lock:
             if self._worker is None:
-                own = nodes.own_device("auto")
-                # of its own accord a thread is on the first GPU
-                begin = None if own == "cpu" else partial(torch.cuda.set_device, own)
+                begin = None
+                if torch.cuda.is_initialized():
+                    # of its own accord a thread is on the first GPU
+                    begin = partial(torch.cuda.set_device, torch.cuda.current_device())
                 self._worker = ThreadPoolExecutor(1, "rewards", begin)
             return self._worker.submit(call, *arguments)
 

@@ -1,13 +1,7 @@
 """Sampling reports from the policy."""
 
 from rrgtrain.rollout.build import build_engine, require_engine
-from rrgtrain.rollout.engine import (
-    Rollout,
-    RolloutEngine,
-    SamplingRequest,
-    sampling,
-    whole_policy,
-)
+from rrgtrain.rollout.engine import Rollout, RolloutEngine, SamplingRequest, sampling, whole_policy
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.transformers_engine import TransformersEngine, generate
 from rrgtrain.rollout.vllm_engine import VllmEngine

@@ -11,7 +11,7 @@ import hashlib
 import json
 import shutil
 import sys
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
@@ -22,7 +22,7 @@ from typing import Any
 
 from PIL import Image
 
-from rrgtrain.data.folder import Folder, read_folder, with_context
+from rrgtrain.data.folder import Folder, frontal_alone, read_folder, with_context
 from rrgtrain.data.images import read_image
 from rrgtrain.data.study import Study
 from rrgtrain.dist import ranks
@@ -113,6 +113,11 @@ def _look(recipe: Recipe, wish: Wish) -> tuple[Folder, Sequence[Study], dict[str
     studies, told = folder.studies, 0
     if wish.context is not None:
         studies, told = with_context(folder, wish.context)
+    if recipe.data.images == "frontal":
+        views = Counter(image.view for study in studies for image in study.images)
+        studies = frontal_alone(studies, folder.root)
+        left_out = f"{views['lateral']} lateral images are left out"
+        _say(f"data.images=frontal: {left_out}, {views['']} that tell no view are shown")
     _check(recipe, studies)
     _say(WARNING)
     if recipe.data.images == "none":
@@ -172,8 +177,8 @@ def _origin(recipe: Recipe, wish: Wish) -> dict[str, Any]:
         "eval.max_new_tokens": recipe.eval.max_new_tokens,
         "generate.temperature": draw.temperature,
     }
-    if recipe.data.images == "none":
-        settings |= {"data.images": "none"}
+    if recipe.data.images != "all":
+        settings |= {"data.images": recipe.data.images}
     if draw.temperature:
         settings |= {"generate.top_p": draw.top_p, "seed": recipe.seed}
     local = Path(policy.path).expanduser()

@@ -34,6 +34,7 @@ from rrgtrain.run.preflight import held_back, require_sampling, split_of
 from rrgtrain.run.session import (
     SERVED,
     broken_images,
+    check_start,
     open_data,
     remembered_root,
     sampler_of,
@@ -69,6 +70,8 @@ def select(recipe: Recipe, out: Path) -> Subset:
             "select.method=diversity samples from a fine-tuned policy; name one by --from, "
             "or use select.method=random"
         )
+    if recipe.select.method == "diversity":
+        check_start(recipe)
     rewards = RewardService(recipe.reward)
     with ranks.main_first():
         run = RunDir(out)

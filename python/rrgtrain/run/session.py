@@ -200,8 +200,12 @@ def check_start(recipe: Recipe, *, rl: bool = False) -> Any:
 
     Returns transformers' configuration of the checkpoint, None where the policy is built. Raises
     UserError for model files that are missing, a device that is not there or lacks the dtype, a
-    size that cannot be, and as `read_config` does.
+    size that cannot be, and as `read_config` does. From here on `deterministic` holds.
     """
+    if recipe.deterministic:
+        # cuBLAS reads it when it is first used, perhaps for the labels of the studies
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
     edits = [recipe.edit.extractor] if "editgrpo" in recipe.rl.algorithm else []
     check_model_files(recipe.reward, [name for name in edits if name])
     if recipe.policy.device == "cuda" and not torch.cuda.is_available():
@@ -265,10 +269,6 @@ def open_session(
     """
     plan = plan or TrainingPlan()
     sft, algorithm = plan.sft, plan.algorithm
-    if recipe.deterministic:
-        # cuBLAS reads it when it is first used, perhaps for the labels of the studies
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
     check_prompt(recipe.policy.prompt, PROMPT_STYLES)
     config = check_start(recipe)
     built = config is None

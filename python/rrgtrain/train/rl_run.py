@@ -288,7 +288,7 @@ class RlRun:
             self.out,
             self._best.value,
             self._best.step,
-            self.recipe.rl.steps,
+            self.state.step,
             self._clock.total,
             dict(self._clock.seconds),
             self.state.flat_groups / self.state.all_groups,

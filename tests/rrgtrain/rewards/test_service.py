@@ -372,9 +372,21 @@ def test_references_are_read_ahead_on_the_gpu_of_the_rank(monkeypatch: pytest.Mo
         return np.zeros(len(batch.reports))
 
     plant(monkeypatch, mine=reads)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: here.device)
-    chosen = lambda device: setattr(here, "device", torch.device(device).index)  # noqa: E731
+    chosen = lambda device: setattr(here, "device", device)  # noqa: E731
     monkeypatch.setattr(torch.cuda, "set_device", chosen)
     RewardService(RewardSettings(terms={"mine": 1.0})).prefetch(STUDIES).result()
     assert seen == [3]
+
+
+def test_a_gpu_that_nobody_uses_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be another's, who has it for himself."""
+
+    def busy() -> int:
+        raise RuntimeError("CUDA-capable device(s) is/are busy or unavailable")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", busy)
+    plant(monkeypatch, mine=lambda batch: np.zeros(len(batch.reports)))
+    RewardService(RewardSettings(terms={"mine": 1.0}, device="cpu")).prefetch(STUDIES).result()

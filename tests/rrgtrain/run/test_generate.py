@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from rrgtrain.cli import main
-from rrgtrain.data.folder import read_folder, with_context
+from rrgtrain.data.folder import frontal_alone, read_folder, with_context
 from rrgtrain.errors import UserError
 from rrgtrain.policy.remembered import FILE
 from tests.rrgtrain.data.test_dicom import write
@@ -195,6 +196,44 @@ def test_a_policy_trained_without_images_is_shown_none(
     assert main(["generate", *text, "--out", str(tmp_path / "text.jsonl")]) == 0
 
 
+def test_a_policy_of_frontal_images_is_shown_no_lateral_one(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, out = tmp_path / "trained", tmp_path / "reports.jsonl"
+    tiny_policy().save(own)
+    (own / FILE).write_text('{"policy.prompt": "short", "data.images": "frontal"}')
+    (folder / "broken.png").unlink()
+    for name, view in (("c.dcm", "PA"), ("IM0001", "LL")):
+        image = pixels(2).astype(np.uint16)
+        write(folder / "b" / name, image, Modality="DX", ViewPosition=view)
+    words = ["generate", str(own), str(folder), "--out", str(out), *SMALL]
+    assert main([*words, "--study=folder"]) == 0
+    err = capsys.readouterr().err
+    assert f"as {own} was trained: data.images=frontal\n" in err
+    assert "1 lateral images are left out, 3 that tell no view are shown" in err
+    shown = [[image["path"] for image in row["images"]] for row in rows(out)]
+    assert shown == [["a.png", "d.tif"], ["b/b.JPEG", "b/c.dcm"]]
+    assert "was written with data.images=frontal" in refused(
+        capsys, *words[1:], "--study=folder", "data.images=all"
+    )
+    words[4] = str(tmp_path / "files.jsonl")
+    assert main(words) == 0
+    assert [row["id"] for row in rows(tmp_path / "files.jsonl")] == sorted({*IDS} - {"b/IM0001"})
+    lateral = read_folder(folder / "b").studies[:1]
+    with pytest.raises(UserError, match=r"b is lateral; say data\.images=all to show them"):
+        frontal_alone(lateral, folder / "b")
+
+
+def test_generation_keeps_to_determinism(
+    checkpoint: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    asked: list[bool] = []
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
+    words = ["generate", str(checkpoint), str(folder), "--out", str(tmp_path / "a.jsonl"), *SMALL]
+    assert main([*words, "deterministic=true"]) == 2 and asked == [True]
+
+
 def test_what_the_checkpoint_remembers_holds_and_blocks_are_cut(
     checkpoint: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,7 +263,8 @@ def test_images_of_one_folder_are_one_study_with_its_context(folder: Path, tmp_p
     by_id = read_folder(folder)
     table.write_text(f"id;comparison\nd.tif;none\n{folder.absolute() / 'a.png'};2019\n")
     studies, told = with_context(by_id, table)
-    assert told == 2 and [s.comparison for s in studies if s.comparison] == ["2019", "none"]
+    # a cell that says none is empty, as in the tables that are trained on
+    assert told == 2 and [s.comparison for s in studies if s.comparison] == ["2019"]
     for text, words in (
         ("name,indication\na,b\n", "the columns are name, indication; wanted id or path"),
         ("id,age\na.png,61\n", "wanted id or path, and any of indication"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
@@ -65,6 +66,23 @@ def test_a_broken_off_draw_goes_on_to_the_same_result(
     assert len(calls) == sampled, "nothing is sampled twice"
     with pytest.raises(UserError, match="holds another selection or run; name another directory"):
         select(settings("select.share=0.25"), tmp_path / "broken")
+
+
+def test_what_the_machine_lacks_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UserError, match=r"policy\.device=cuda, but PyTorch .* finds no GPU"):
+        select(settings("policy.device=cuda"), tmp_path / "none")
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_draw_keeps_to_determinism(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    asked: list[bool] = []
+    monkeypatch.setattr(torch, "use_deterministic_algorithms", asked.append)
+    select(settings("deterministic=true"), tmp_path / "one")
+    assert asked == [True]
 
 
 def test_a_draw_that_never_began_stands_in_the_way_of_no_other(tmp_path: Path) -> None:

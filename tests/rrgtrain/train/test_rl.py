@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.spending import Spending
 from rrgtrain.schema import Recipe
+from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
 from rrgtrain.train import rl_run as run_module
@@ -109,6 +110,19 @@ def state(policy: Policy) -> dict[str, torch.Tensor]:
 def without_time(rows: list[dict]) -> list[dict]:
     measured = ("time", "seconds/", "speed/", "memory/", "reward_seconds/", "texts/")
     return [{k: v for k, v in row.items() if not k.startswith(measured)} for row in rows]
+
+
+class Later(NullCheckpointer):
+    """Puts back a run that has made three steps."""
+
+    def begin(self, stage: str, state: Callable[[], State]) -> State:
+        return {**state(), "step": 3, "all_groups": 9}
+
+
+def test_a_resume_with_fewer_steps_than_were_made_says_how_many_they_were(tmp_path: Path) -> None:
+    cfg = recipe("rl.steps=2")
+    result, _, _, seen = trained(tmp_path / "run", cfg, rewards=Length(), checkpointer=Later())
+    assert len(seen) == 1 and (result.best_step, result.steps) == (3, 3)
 
 
 @pytest.mark.parametrize("algorithm", ["editgrpo", "dr_grpo"])
