@@ -118,7 +118,7 @@ Cannot exclude pneumonia in the left lower lobe, but no effusion. | PN? PE-
 No definite pneumonia, but early infection cannot be excluded. | PN?
 No pneumothorax, though a small effusion cannot be excluded. | PX- PE?
 No large effusion, small effusion cannot be excluded. | PE?
-No obvious pneumothorax, but tiny one cannot be excluded. | PX-
+No obvious pneumothorax, but tiny one cannot be excluded. | PX?
 Pneumonia cannot be excluded but is unlikely. | PN?
 Mild edema cannot be excluded. | ED?
 Atelectasis is most likely. | AT?

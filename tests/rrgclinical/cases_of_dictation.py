@@ -88,6 +88,46 @@ The study is nondiagnostic for pneumothorax. |
 The apices are not well evaluated for nodules. |
 Atelectasis, left base, versus pneumonia. | AT? PN?
 Atelectasis, left base versus pneumonia. | AT? PN?
+This 80-year-old woman has bilateral effusions. | PE+
+54-year-old man with cough; there is a left effusion. | PE+
+54 year old man with cough, there is now a left effusion. | PE+
+65-year-old man with pneumonia and pleural effusion. |
+Consolidation with air bronchograms versus mass. | LL? CO?
+Opacity with indistinct margins versus nodule. | LO? LL?
+Pleural effusion with loculation versus pleural thickening. | PE? PO?
+Right PICC with tip in the right atrium versus SVC. | SD+
+Hepatic decompensation. |
+Respiratory decompensation with clear lungs. | LO-
+A right chest port terminates in the right atrium. | SD+
+Left chest port tip in SVC. | SD+
+The chest tube on the left has been taken out. | SD-
+Previously noted nodule is a nipple shadow. | LL-
+No large effusion, but a small one cannot be ruled out. | PE?
+The right-sided effusion is gone, and the left one is smaller. | PE+
+Effusion is absent on the right but present on the left. | PE+
+Airspace opacities in the right lung have cleared, those on the left persist. | LO+
+Right effusion has resolved but the left persists. | PE+
+Right effusion has resolved and the left is unchanged. | PE+
+Left effusion has resolved, while the right has increased. | PE+
+No effusion on the right but a small one on the left. | PE+
+No right effusion; a small one on the left. | PE+
+No large pneumothorax, but a small one is present. | PX+
+Edema has cleared on the right but persists on the left. | ED+
+The pneumothorax has resolved on the right and is stable on the left. | PX+
+The consolidation on the right has resolved, but the one on the left has not. | CO+
+No new opacities, and the old ones are stable. | LO+
+No effusion, left or right. | PE-
+No pneumothorax on the right and left is seen. | PX-
+No effusion on the right and none on the left. | PE-
+No effusion seen on the right, and on the left it is not seen either. | PE-
+Pneumothorax has resolved and the left hilum is unchanged. | PX-
+Effusion has resolved and the left shoulder is unchanged. | PE-
+Effusion has resolved and hardware is seen on the left. | PE- SD+
+No effusion, but the left costophrenic angle is blunted. | PE-
+No pneumothorax, but one view is not enough. | PX-
+No pneumothorax, and stable left hilar calcification. | PX-
+No fractures except those seen previously. | FX-
+The effusions have resolved, the left is clear. | PE-
 """.strip()
 
 

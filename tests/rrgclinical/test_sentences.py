@@ -74,6 +74,23 @@ CASES = {
     "no list": ("Effusion on the right 2. Edema.", ["Effusion on the right 2.", "Edema."]),
     "nothing follows": ("1. Seen on the left 2.", ["1. Seen on the left 2."]),
     "two numbers": ("1. Measures 3 2. Edema.", ["1. Measures 3 2.", "Edema."]),
+    "hepatitis B": ("No hepatitis B. Edema.", ["No hepatitis B.", "Edema."]),
+    "vitamin D": ("Low vitamin D. Left effusion.", ["Low vitamin D.", "Left effusion."]),
+    "a doctor": ("Told to J. Smith at noon. Edema.", ["Told to J. Smith at noon.", "Edema."]),
+    "a nurse": ("Told nurse J. Smith. Edema.", ["Told nurse J. Smith.", "Edema."]),
+    "a vertebra": ("Fracture of vertebra T. 5.", ["Fracture of vertebra T. 5."]),
+    "a list behind its heading": (
+        "IMPRESSION: 1. No effusion 2. Edema 3. Hernia",
+        ["IMPRESSION:", "1. No effusion", "2. Edema", "3. Hernia"],
+    ),
+    "a heading and stops": (
+        "IMPRESSION: 1. Edema. 2. Mass.",
+        ["IMPRESSION:", "1. Edema.", "2. Mass."],
+    ),
+    "a number of no list": ("Grade: 1. No effusion.", ["Grade: 1.", "No effusion."]),
+    "the next number twice": ("1. Grade 2.\n2. Edema.", ["1. Grade 2.", "2. Edema."]),
+    "a size before a place": ("1. Nodule 2.\n2. Edema.", ["1. Nodule 2.", "2. Edema."]),
+    "an accent apart": ("Normal che\u0301st. Edema.", ["Normal che\u0301st.", "Edema."]),
     "time": ("Called at 5 p.m. today. Stable.", ["Called at 5 p.m. today.", "Stable."]),
 }
 

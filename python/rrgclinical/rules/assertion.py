@@ -26,7 +26,7 @@ _LOCATIVE = 3
 @lru_cache(maxsize=_CACHE_SENTENCES)
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
     """The mentions of `sentence`, by position."""
-    return _Reader(find_events(sentence)).read()
+    return _Reader(find_events(sentence), sentence).read()
 
 
 class _Reader(Scopes):
@@ -36,8 +36,8 @@ class _Reader(Scopes):
     the end of the last structure that the pending predicates took.
     """
 
-    def __init__(self, events: list[Event]) -> None:
-        super().__init__(events)
+    def __init__(self, events: list[Event], sentence: str) -> None:
+        super().__init__(events, sentence)
         self.named: list[Named] = []
         self.told = False
         self.bound_last = -1
@@ -195,6 +195,8 @@ _HANDLERS = {
     Cue.DASH: _Reader._dash,
     Cue.HISTORY: _Reader._history,
     Cue.OVERLOOKED: _Reader._overlooked,
+    Cue.THERE: _Reader._there,
+    Cue.PRONOUN: _Reader._pronoun,
 }
 
 

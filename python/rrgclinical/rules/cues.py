@@ -54,6 +54,8 @@ class Cue(IntEnum):
     DASH = 37
     HISTORY = 38
     OVERLOOKED = 39
+    THERE = 40
+    PRONOUN = 41
 
 
 # Two findings told apart by nothing: one before these words and one behind.
@@ -141,6 +143,7 @@ CUES: dict[Cue, str] = {
         cannot be seen|identified|visualized|appreciated|detected|demonstrated|found,
         can|could not be seen|identified|visualized|appreciated|detected|demonstrated|found,
         no longer seen|identified|visualized|appreciated|evident|present|visible, not visible,
+        is|are a? nipple shadow,
         no longer apparent|noted|demonstrated|detected|appreciable|shown|found,
         has|have resolved|cleared, has|have been resolved, can be excluded,
         has|have completely|since|now|essentially|fully|subsequently resolved|cleared, ruled out,
@@ -160,7 +163,7 @@ CUES: dict[Cue, str] = {
     # Deny the devices that precede.
     Cue.REMOVED: """
         has|have been removed|pulled|discontinued, was|were removed|pulled|discontinued, removal,
-        removed
+        removed, taken out
     """,
     # "The tip is not seen" denies no device.
     Cue.TIP: "tip, side port, distal end|aspect|portion",
@@ -260,6 +263,8 @@ CUES: dict[Cue, str] = {
         but, however, although, though, except, except for, aside from, apart from, other than,
         whereas, while, yet, despite, there is|are|has|have|was|were
     """,
+    # What is seen, not what the patient is said to have.
+    Cue.THERE: "there is|are|has|have|was|were",
     # Denial and doubt end, and what follows may still speak of what came before.
     Cue.RESET: """
         with, otherwise, in addition, additionally, besides, associated with, given, following
@@ -299,6 +304,8 @@ CUES: dict[Cue, str] = {
         been no resolution|change of|in,
         unchanged in, resolving, slightly, tortuous, calcified, prominent
     """,
+    # Speaks of the finding before it ("no large effusion, but a small one").
+    Cue.PRONOUN: "one, ones, those",
     Cue.AND: "and, as well as, plus, along with",
     Cue.OR: "or, and or",
     Cue.VERSUS: "versus, vs",

@@ -61,5 +61,5 @@ IDLE = """
     collapse of the? vertebra|trachea, collapse of the? vertebral body,
     which|that was|were not seen|present|identified|visualized|noted|evident|there,
     has|have been pulled back|out, was|were pulled back, limit|limited evaluation of,
-    right|left chest port, iv line
+    hepatic|respiratory|ventilatory decompensation, iv line
 """

@@ -23,6 +23,7 @@ _SEGMENT_ENDS = frozenset(
 _BETWEEN = frozenset(
     {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, Cue.WHICH, *_ATTRIBUTES}
 )
+_ELLIPSIS = frozenset({Cue.FINITE, Cue.VERB, Cue.ASSERT, Cue.PREPOSITION, *_ATTRIBUTES})
 _TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *_DOUBTS})
 
 
@@ -129,17 +130,58 @@ def names_finding(events: Sequence[Event], index: int) -> bool:
 
 
 def names_other(events: Sequence[Event], index: int) -> bool:
-    """True when the words from the last comma to `index` name more than a place."""
-    behind = events[index]
+    """True when the words from the last comma to `index` name more than a place.
+
+    Not so where a finding stands among them: that one is meant ("mass with a shadow versus ..."),
+    unless it is a device, of which its place is told.
+    """
+    behind, other = events[index], False
     for event in reversed(events[:index]):
         cues = _cues(event)
-        if event.last < behind.first:
-            return True  # a word of no table
+        if Cue.FINDING in cues:
+            return _is_device(event)
+        other |= event.last < behind.first  # a word of no table
         if Cue.COMMA in cues:
-            return False
-        if not cues & _PLACES and Cue.PREPOSITION not in cues:
-            return True
+            break
+        other |= not cues & _PLACES and Cue.PREPOSITION not in cues
         behind = event
+    return other
+
+
+def stands_for_finding(events: Sequence[Event], index: int) -> bool:
+    """True for a pronoun beside an attribute or place: "a small one", "those in"."""
+    event, behind = events[index], events[index + 1]
+    if behind.first == event.last and Cue.PREPOSITION in _cues(behind):
+        return True
+    if index == 0 or events[index - 1].last != event.first:
+        return False
+    return bool(_cues(events[index - 1]) & {Cue.ASSERT, *_ATTRIBUTES})
+
+
+def leaves_out_finding(events: Sequence[Event], index: int, sentence: str) -> bool:
+    """True where the words behind an "and" say that one side is there.
+
+    Or behind a "but" or a comma. The finding is the one before: "has cleared on the right but
+    persists on the left", "has resolved and the left is unchanged". Any other word may be another
+    finding's ("stable left hilum"), so none but "the" stands between these.
+    """
+    sided = there = placed = False
+    before = events[index]
+    for event in events[index + 1 :]:
+        cues = _cues(event)
+        between = sentence[before.end : event.start].strip(" .").lower()
+        if between and not (between == "the" and cues & _PLACES):
+            return False
+        if cues & {Cue.END, *_SEGMENT_ENDS}:
+            return sided and there
+        if not (Cue.ASSERT in cues or cues <= _ELLIPSIS):
+            return False
+        if Cue.SIDE in cues and there and not placed:
+            return False  # "stable left ..."
+        sided |= Cue.SIDE in cues
+        placed |= Cue.PREPOSITION in cues
+        there |= Cue.ASSERT in cues or (Cue.VERB in cues and Cue.FINITE not in cues)
+        before = event
     return False
 
 
@@ -185,6 +227,11 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
         if cues & {Cue.FINDING, Cue.NEGATED_BEFORE, Cue.VERB}:
             return False
     return False
+
+
+def _is_device(event: Event) -> bool:
+    named = (CONCEPTS[role.value] for role in event.roles if role.cue == Cue.FINDING)
+    return any(SUPPORT_DEVICES in concept.states for concept in named)
 
 
 def _severity(event: Event) -> int | None:

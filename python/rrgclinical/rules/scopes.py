@@ -10,11 +10,13 @@ from rrgclinical.rules.lexicon import Event, Role
 from rrgclinical.rules.lookaround import (
     ends_segment,
     grades,
+    leaves_out_finding,
     looks_back,
     names_finding,
     names_other,
     opens_statement,
     or_follows,
+    stands_for_finding,
 )
 from rrgclinical.rules.mention import Draft
 
@@ -27,7 +29,7 @@ class Scopes:
 
     `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
     token; `doubted` is where the doubt began, `advice` says that an examination is asked for,
-    `history` that the whole statement tells of the patient.
+    `history` that the whole statement tells of the patient, whom words up to `person` name.
     `clause`, `comma`, `before` (the comma before that) and `split` (an "and" behind a verb, a
     subordinate clause) are where, among the drafts, a cue that looks back stops; `joined` says that
     an "and" or "or" carries it past the comma, `aside` that nothing was named between the last two.
@@ -39,13 +41,13 @@ class Scopes:
     `after` a preposition, to the `anchor` before it.
     """
 
-    def __init__(self, events: list[Event]) -> None:
-        self.events = events
+    def __init__(self, events: list[Event], sentence: str) -> None:
+        self.events, self.sentence = events, sentence
         self.drafts: list[Draft] = []
         self.negate = self.doubt = self.unasserted = self.advice = self.history = False
         self.negate_until = self.doubted = -1
         self.finding = self.verb = self.parted = self.joint = -1
-        self.denial = self.last_or = self.tip = -1
+        self.denial = self.last_or = self.tip = self.person = -1
         self.within = False
         self.kept = 0
         self.headings: list[Heading] = []
@@ -75,6 +77,8 @@ class Scopes:
     def _finite(self, index: int, event: Event, role: Role) -> None:
         if self.within:  # "opacity without effusion suggests ..."
             self.negate = False
+        if event.first == self.person:  # "this 60-year-old woman has ..."
+            self.unasserted = self.history = False
 
     def _negate_next(self, index: int, event: Event, role: Role) -> None:
         self.negate_until = event.last + _NEXT
@@ -114,6 +118,10 @@ class Scopes:
 
     def _history(self, index: int, event: Event, role: Role) -> None:
         self.unasserted = self.history = True
+        self.person = event.last
+
+    def _there(self, index: int, event: Event, role: Role) -> None:
+        self.unasserted = self.history = False
 
     def _overlooked(self, index: int, event: Event, role: Role) -> None:
         for draft in self._reach_back():
@@ -192,9 +200,11 @@ class Scopes:
         self.clause = self.comma = self.before = len(self.drafts)
         self.joined = self.advice = False
         self.negate_until = -1
+        self._elided(index)
 
     def _comma(self, index: int, event: Event, role: Role) -> None:
         # "no effusion seen, ...", "no effusion or mass, ...": the list of what is denied is over
+        denies = self.negate
         closed = self.negate and (self.verb > self.finding >= 0 or self.finding > self.last_or >= 0)
         self._end_statement(index, closed)
         self._place()
@@ -203,14 +213,37 @@ class Scopes:
             self.before, self.comma = self.comma, len(self.drafts)
         self.parted = event.first
         self.joined = False
+        if not denies:
+            self._elided(index)
 
     def _and(self, index: int, event: Event, role: Role) -> None:
+        denies = self.negate
         self._end_statement(index, False)
         self._place()
         if self.verb > self.finding >= 0:  # "the effusion has increased and ..."
             self.split = len(self.drafts)
         self.joint = event.first
         self.joined = True
+        if not denies:
+            self._elided(index)
+
+    def _elided(self, index: int) -> None:
+        if leaves_out_finding(self.events, index, self.sentence):
+            self._again(self.events[index + 1])
+
+    def _pronoun(self, index: int, event: Event, role: Role) -> None:
+        if stands_for_finding(self.events, index):
+            self._again(event)
+
+    def _again(self, event: Event) -> None:
+        """Name the finding that was denied before once more: another side or size of it."""
+        told = self._told_since(0)
+        if self.unasserted or not told or told[-1].status != ClassId.NEGATIVE:
+            return
+        status = self._status(event)
+        self.anchor = Draft(told[-1].concept, status, event.start, event.end, self.pool)
+        self.finding, self.pool, self.after = event.first, [], False
+        self.drafts.append(self.anchor)
 
     def _or(self, index: int, event: Event, role: Role) -> None:
         self._place()

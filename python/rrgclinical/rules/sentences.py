@@ -12,7 +12,8 @@ _NEEDS_DIGIT = frozenset({"no", "nos", "fig", "figs", "ca"})
 _TITLES = frozenset({"dr", "mr", "mrs", "ms", "prof", "st"})
 _LATIN = frozenset({"vs", "cf", "eg", "ie", "e.g", "i.e", "approx", "incl"})
 _ABBREVIATIONS = _NEEDS_DIGIT | _TITLES | _LATIN
-_LAST_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
+_LETTERS = r"(?:[^\W_]|[\u0300-\u036f])+"  # an accent may be a character of its own
+_LAST_WORD = re.compile(rf"{_LETTERS}(?:\.{_LETTERS})*$")
 _LOOK_BACK = 24
 """Characters before a stop that can tell what it is: longer than any abbreviation."""
 _LIST_MARKER = re.compile(r"\(?\d{1,2}[.)]?|[-*\u2022]")
@@ -27,6 +28,8 @@ _LEADS_ON = frozenset(
     {"least", "and", "or", "to", "of", "than", "through", "with", "in", "at", "by", "for", "is"}
     | {"are", "was", "about", "approximately", "over", "under", "within", "every", "day", "days"}
 )
+# A capital behind one of these is a name's: "discussed with J. Smith", but "hepatitis B. Edema".
+_NAMES = _LEADS_ON | {"from", "per", "physician", "nurse", "resident", "surgeon", "doctor"}
 _TAKES_NUMBER = _NEEDS_DIGIT | _COUNTED | _PICTURED | _LEADS_ON
 _ORDINAL = re.compile(r"\d(?:st|nd|rd|th)\b[^.,;]*$")
 
@@ -73,9 +76,15 @@ def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> No
 def _next_place(text: str, spans: list[tuple[int, int]], start: int, low: int) -> int:
     """Where the next place of the running list begins whose number ends at `low`; else 0."""
     match = _NUMBER.search(text, max(start, low - 4), low + 1)
-    if match is None or not text[low + 1 :].strip() or text[low + 1].isdigit():
+    if match is None:
+        return 0
+    rest = text[low + 1 :]
+    following = rest.lstrip()
+    if not following or rest[0].isdigit() or following.startswith(match[1]):
         return 0
     begun = text[start : match.start()].strip()
+    if begun.endswith(":") and "1" in match[1] and f" {match[1].replace('1', '2')} " in rest:
+        return match.start(1)  # "IMPRESSION: 1. Edema 2. Hernia"
     place = _PLACE.match(begun)
     running = place or _latest(text, spans)
     if running is None:
@@ -88,11 +97,10 @@ def _next_place(text: str, spans: list[tuple[int, int]], start: int, low: int) -
     if before is None or before[0].isdigit():
         return 0
     takes_number = before[0].lower() in _TAKES_NUMBER and not _ORDINAL.search(said)
-    if takes_number and before[0] != said and not begun.endswith("."):
-        # only where the list would lack this number: the next one follows, and this one does not
-        rest = text[low + 1 :]
-        if f" {match[1]} " in rest or f" {opening}{int(number) + 2}{closing} " not in rest:
-            return 0
+    # then only where the list would lack this number: the next one follows, and this one does not
+    lacks = f" {match[1]} " not in rest and f" {opening}{int(number) + 2}{closing} " in rest
+    if takes_number and before[0] != said and not begun.endswith(".") and not lacks:
+        return 0
     return match.start(1)
 
 
@@ -121,7 +129,10 @@ def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
     word = match.group()
     if len(word) == 1 and word.isupper():
         # An initial ("J. Smith", "T. 5"), unless it closes a phrase such as "vitamin D".
-        return not (low + 2 < len(text) and text[low + 2 : low + 3].isalnum())
+        said = _LAST_WORD.search(before[: match.start()].rstrip())
+        named = said is None or not said[0].islower() or said[0] in _NAMES
+        follower = text[low + 2 : low + 3]
+        return not follower.isdigit() and not (named and follower.isalpha())
     if "." in word and all(len(piece) == 1 for piece in word.split(".")):
         # "5 p.m. today" goes on, "5 p.m. No effusion" does not; "e.g." always does.
         goes_on = text[high:].lstrip()[:1].islower() or word.lower() in _ABBREVIATIONS

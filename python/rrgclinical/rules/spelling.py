@@ -19,6 +19,7 @@ class Spelling:
 
     def __init__(self, lemmas: Mapping[str, str]) -> None:
         self._lemmas = lemmas
+        self._longest = 1 + max(map(len, lemmas))
         self._near: dict[str, list[str]] = {}
         for word, lemma in lemmas.items():
             if not _is_long(word) or (word != lemma and lemma.endswith(("d", "s"))):
@@ -28,7 +29,7 @@ class Spelling:
 
     def lemma(self, word: str) -> str | None:
         """The one lemma a slip away from `word`; None where there is none, or several."""
-        if not _is_long(word):
+        if len(word) > self._longest or not _is_long(word):
             return None
         candidates = {
             known

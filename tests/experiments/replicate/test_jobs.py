@@ -13,7 +13,6 @@ from experiments.replicate.claims import CLAIMS, MEASURES, chosen_claims
 from experiments.replicate.cost import clock, seconds_of, wall_seconds
 from experiments.replicate.jobs import HEADLINE, JOBS, Task, changes, digest, identity, with_needs
 from experiments.replicate.results import Result, begin, stale
-from rrgtrain import cli as rrgtrain
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.errors import UserError
 from tests.experiments.replicate.common import leave, task
@@ -177,12 +176,6 @@ def test_bad_input_is_one_line(
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and told in lines[0]
     assert not list(tmp_path.iterdir())
-
-
-def test_the_trainer_points_to_the_make_target(capsys: pytest.CaptureFixture[str]) -> None:
-    assert rrgtrain.main(["replicate", "--list"]) == 2
-    assert "say `make replicate` in a checkout" in capsys.readouterr().err
-    assert "replicate" not in rrgtrain.parser().format_help()
 
 
 def test_the_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
