@@ -83,8 +83,10 @@ def _next_place(text: str, spans: list[tuple[int, int]], start: int, low: int) -
     if not following or rest[0].isdigit() or following.startswith(match[1]):
         return 0
     begun = text[start : match.start()].strip()
-    if begun.endswith(":") and "1" in match[1] and f" {match[1].replace('1', '2')} " in rest:
-        return match.start(1)  # "IMPRESSION: 1. Edema 2. Hernia"
+    if begun.endswith(":") and match[1].strip("(.)") == "1":
+        heading = _LAST_WORD.search(begun[:-1])  # "IMPRESSION: 1. Edema", but "grade: 1. No edema"
+        counts = heading is None or heading[0].lower() in _TAKES_NUMBER
+        return 0 if counts else match.start(1)
     place = _PLACE.match(begun)
     running = place or _latest(text, spans)
     if running is None:
@@ -131,8 +133,8 @@ def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
         # An initial ("J. Smith", "T. 5"), unless it closes a phrase such as "vitamin D".
         said = _LAST_WORD.search(before[: match.start()].rstrip())
         named = said is None or not said[0].islower() or said[0] in _NAMES
-        follower = text[low + 2 : low + 3]
-        return not follower.isdigit() and not (named and follower.isalpha())
+        named |= text[low + 2 : low + 3].isdigit() and word in "CTLS"
+        return not (named and text[low + 2 : low + 3].isalnum())
     if "." in word and all(len(piece) == 1 for piece in word.split(".")):
         # "5 p.m. today" goes on, "5 p.m. No effusion" does not; "e.g." always does.
         goes_on = text[high:].lstrip()[:1].islower() or word.lower() in _ABBREVIATIONS

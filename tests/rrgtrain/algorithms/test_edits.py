@@ -40,6 +40,8 @@ SENTENCES = [
     "Scarring vs. atelectasis.",
     "Is there emphysema?",
     "bibasilar atelectasis.",
+    "No evidence of hepatitis B.",
+    "No large right effusion, but a small one on the left.",
 ]
 
 
@@ -109,6 +111,16 @@ def test_every_fixed_point_stays_and_splits_into_its_own_sentences() -> None:
     assert (result.idempotent, result.resplit) == (COUNT, COUNT)
     assert result.edited > 0.9 * COUNT
     assert {rule for edit in edited(None) for rule, _, _ in edit.steps} >= set("acde")
+
+
+def test_reports_behind_headings_split_into_their_own_sentences_too() -> None:
+    drawn = random.Random(1)
+    headed = [
+        [drawn.choice(["IMPRESSION: ", "Findings: ", "IMPRESSION:\n"]) + text for text in texts]
+        for texts in pairs()
+    ]
+    result = as_text(*headed)
+    assert (result.failed, result.idempotent, result.resplit) == ([], COUNT, COUNT)
 
 
 def test_at_a_fixed_point_nothing_is_spurious_and_nothing_missing() -> None:
