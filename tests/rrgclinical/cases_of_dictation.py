@@ -92,6 +92,11 @@ This 80-year-old woman has bilateral effusions. | PE+
 54-year-old man with cough; there is a left effusion. | PE+
 54 year old man with cough, there is now a left effusion. | PE+
 65-year-old man with pneumonia and pleural effusion. |
+60 year old man was found with pneumonia. |
+History: has pneumonia and effusion. |
+History: cough, there is concern for pneumonia. |
+Indication: is there pneumonia? |
+Reason for exam: was there a pneumothorax? |
 Consolidation with air bronchograms versus mass. | LL? CO?
 Opacity with indistinct margins versus nodule. | LO? LL?
 Pleural effusion with loculation versus pleural thickening. | PE? PO?

@@ -264,7 +264,9 @@ CUES: dict[Cue, str] = {
         whereas, while, yet, despite, there is|are|has|have|was|were
     """,
     # What is seen, not what the patient is said to have.
-    Cue.THERE: "there is|are|has|have|was|were",
+    Cue.THERE: """
+        there is|are|has|have|was|were, year|yr|y old|o man|woman|male|female|patient has|have
+    """,
     # Denial and doubt end, and what follows may still speak of what came before.
     Cue.RESET: """
         with, otherwise, in addition, additionally, besides, associated with, given, following

@@ -29,7 +29,7 @@ class Scopes:
 
     `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
     token; `doubted` is where the doubt began, `advice` says that an examination is asked for,
-    `history` that the whole statement tells of the patient, whom words up to `person` name.
+    `history` that the whole statement tells of the patient, `asked` that a heading says so.
     `clause`, `comma`, `before` (the comma before that) and `split` (an "and" behind a verb, a
     subordinate clause) are where, among the drafts, a cue that looks back stops; `joined` says that
     an "and" or "or" carries it past the comma, `aside` that nothing was named between the last two.
@@ -44,10 +44,11 @@ class Scopes:
     def __init__(self, events: list[Event], sentence: str) -> None:
         self.events, self.sentence = events, sentence
         self.drafts: list[Draft] = []
-        self.negate = self.doubt = self.unasserted = self.advice = self.history = False
+        self.negate = self.doubt = self.unasserted = False
+        self.advice = self.history = self.asked = False
         self.negate_until = self.doubted = -1
         self.finding = self.verb = self.parted = self.joint = -1
-        self.denial = self.last_or = self.tip = self.person = -1
+        self.denial = self.last_or = self.tip = -1
         self.within = False
         self.kept = 0
         self.headings: list[Heading] = []
@@ -77,8 +78,6 @@ class Scopes:
     def _finite(self, index: int, event: Event, role: Role) -> None:
         if self.within:  # "opacity without effusion suggests ..."
             self.negate = False
-        if event.first == self.person:  # "this 60-year-old woman has ..."
-            self.unasserted = self.history = False
 
     def _negate_next(self, index: int, event: Event, role: Role) -> None:
         self.negate_until = event.last + _NEXT
@@ -118,10 +117,11 @@ class Scopes:
 
     def _history(self, index: int, event: Event, role: Role) -> None:
         self.unasserted = self.history = True
-        self.person = event.last
+        self.asked = self.asked or self.sentence[event.end - 1] == ":"
 
     def _there(self, index: int, event: Event, role: Role) -> None:
-        self.unasserted = self.history = False
+        self.history = self.history and self.asked
+        self.unasserted = self.unasserted and self.asked
 
     def _overlooked(self, index: int, event: Event, role: Role) -> None:
         for draft in self._reach_back():
