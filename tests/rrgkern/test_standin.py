@@ -21,7 +21,9 @@ ROOMS = sorted(
 
 
 def on_standin(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"RRGKERN_TEST_DEVICE": "standin", "RRGKERN_STANDIN_CASES": "first"}
+    environment = (
+        {"RRGKERN_STANDIN_CASES": "first"} | os.environ | {"RRGKERN_TEST_DEVICE": "standin"}
+    )
     paths = [str(ROOT), str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     options = ["-q", "-p", "tests.rrgkern.standin", "-p", "no:cacheprovider", "--tb=short"]
