@@ -125,11 +125,11 @@ def _judge(target: Target, rows: Sequence[Row]) -> Verdict:
     if target.rivals and not rivals:
         return Verdict(target, "unmeasured", f"no row of {' or '.join(target.rivals)}")
 
-    checks: list[tuple[bool, str]] = []
+    checks: list[tuple[bool | None, str]] = []  # None: shown, not judged
     if target.ms is not None:
         timed_here = TIMED_ON in ours["device"]
         text = f"{ours['p50_ms']:.2f} of {target.ms:g} ms" + ("" if timed_here else " (an H200's)")
-        checks.append((ours["p50_ms"] <= target.ms or not timed_here, text))
+        checks.append((ours["p50_ms"] <= target.ms if timed_here else None, text))
     if target.mib is not None:
         peak = ours["peak_mib"]
         checks.append((peak <= target.mib, f"{peak:.0f} of {target.mib:.0f} MiB"))
@@ -143,7 +143,8 @@ def _judge(target: Target, rows: Sequence[Row]) -> Verdict:
         share = ours["peak_mib"] / leanest["peak_mib"]
         text = f"{share:.2f} of {target.memory:g} times the memory of {leanest['provider']}"
         checks.append((share <= target.memory, text))
-    state = "pass" if all(passed for passed, _ in checks) else "fail"
+    judged = [passed for passed, _ in checks if passed is not None]
+    state = ("pass" if all(judged) else "fail") if judged else "unmeasured"
     return Verdict(target, state, "; ".join(text for _, text in checks))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,8 @@ def test_milliseconds_of_another_card_are_shown_and_not_judged():
     on_another = [{**r, "device": "nvidia-h100-80gb-hbm3"} for r in slower]
     assert states(on_another) == ["pass"] * len(targets.TARGETS)
     assert "2.80 of 1.5 ms (an H200's)" in targets.table(targets.judge(on_another))
+    by_time_alone = [replace(targets.TARGETS[0], mib=None)]
+    assert [v.state for v in targets.judge(on_another, by_time_alone)] == ["unmeasured"]
     fatter = [{**r, "peak_mib": r["peak_mib"] * 2} for r in on_another]
     assert states(fatter)[:6].count("fail") == 5
 

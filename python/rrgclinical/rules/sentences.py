@@ -99,11 +99,11 @@ def _next_place(text: str, spans: list[tuple[int, int]], start: int, low: int) -
     if before is None or before[0].isdigit():
         return 0
     takes_number = before[0].lower() in _TAKES_NUMBER and not _ORDINAL.search(said)
-    # then only where the list would lack this number: the next one follows, and this one does not
+    if not takes_number or before[0] == said or begun.endswith("."):
+        return match.start(1)
+    # only where the list would lack this number: the next one follows, and this one does not
     lacks = f" {match[1]} " not in rest and f" {opening}{int(number) + 2}{closing} " in rest
-    if takes_number and before[0] != said and not begun.endswith(".") and not lacks:
-        return 0
-    return match.start(1)
+    return match.start(1) if lacks else 0
 
 
 def _latest(text: str, spans: list[tuple[int, int]]) -> re.Match[str] | None:

@@ -65,12 +65,12 @@ def select(recipe: Recipe, out: Path) -> Subset:
     same result. Raises UserError for bad input, or a selection in `out` of another recipe or
     checkpoint.
     """
-    if recipe.select.method == "diversity" and recipe.policy.path == "tiny":
-        raise UserError(
-            "select.method=diversity samples from a fine-tuned policy; name one by --from, "
-            "or use select.method=random"
-        )
     if recipe.select.method == "diversity":
+        if recipe.policy.path == "tiny":
+            raise UserError(
+                "select.method=diversity samples from a fine-tuned policy; name one by --from, "
+                "or use select.method=random"
+            )
         check_start(recipe)
     rewards = RewardService(recipe.reward)
     with ranks.main_first():

@@ -24,7 +24,8 @@ def test_threads_spin_as_long_as_a_run_or_its_user_says(
     tmp_path: Path, variables: dict[str, str], spins: str
 ) -> None:
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "OMP_DISPLAY_ENV": "VERBOSE"}
-    environment.pop("GOMP_SPINCOUNT", None)
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        environment.pop(name, None)
     words = ["plan", *OF_PHANTOM, "data.source=phantom"]
     done = subprocess.run(
         [sys.executable, "-m", "rrgtrain", *words],
