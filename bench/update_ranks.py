@@ -53,9 +53,9 @@ from bench.update_step import (
 )
 from rrgkern import PolicyLoss, group_advantages
 from rrgtrain.algorithms.group import Group, Member, group_offsets
-from rrgtrain.dist import ranks, sharding
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.prompt import encode_prompt
+from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 

@@ -24,8 +24,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.rrgtrain.dist.test_scale_runs import RUN
 from tests.rrgtrain.nodes import on_nodes
+from tests.rrgtrain.ranks.test_scale_runs import RUN
 from tests.rrgtrain.runs import Done, differences
 
 KINDS = ("killed", "stopped", "worker")

@@ -245,7 +245,7 @@ def _told(command: Callable[[], int]) -> int:
 
 def _ranks() -> Any:
     """Return the module of that name, where a command has imported it."""
-    return sys.modules.get("rrgtrain.dist.ranks")
+    return sys.modules.get("rrgtrain.ranks.ranks")
 
 
 def _tell(line: str, error: BaseException) -> None:

@@ -16,7 +16,6 @@ from rrgclinical.scorecard import as_text
 from rrgclinical.shown import one_line
 from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.config import load_config
-from rrgtrain.dist import ranks
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
 from rrgtrain.plan import (
@@ -30,6 +29,7 @@ from rrgtrain.plan import (
     stage_of,
 )
 from rrgtrain.policy.remembered import FILE, KEYS, OF_GENERATE, as_trained
+from rrgtrain.ranks import ranks
 from rrgtrain.report.compare import write_comparison
 from rrgtrain.report.names import phase_name
 from rrgtrain.report.page import require_page

@@ -17,12 +17,12 @@ MAY_IMPORT = {
 # The floors of rrgtrain, the lowest first: a room, or a module beside the rooms, imports from its
 # own floor and those beneath. DESIGN's way down is
 # commands -> run -> train -> {rollout, algorithms, rewards, select} -> policy, data; `log`,
-# `state`, `dist` and `util` at the ground. Step records and speed know groups and policies: they
+# `state`, `ranks` and `util` at the ground. Step records and speed know groups and policies: they
 # are in `train`.
 TRAINER_FLOORS = (
     ("errors", "vllm_worker"),
     ("util", "recipe_files"),
-    ("dist",),
+    ("ranks",),
     ("schema", "config"),
     ("state", "data"),
     ("log",),
@@ -58,7 +58,7 @@ DOORS = {
     "rrgclinical.rules": "assertion concepts sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
     "rrgtrain.data": ("arrange check_images folder guess image_memory images load published study"),
-    "rrgtrain.dist": "gathered nodes ranks sharding unread",
+    "rrgtrain.ranks": "gathered nodes ranks sharding unread",
     "rrgtrain.integrations": "trl trl_rewards",
     "rrgtrain.log": "logs trackers",
     "rrgtrain.plan": "machine",
@@ -103,7 +103,7 @@ OPENED = {
     "rrgkern.shared_prefix": "flex gather",
     "rrgtrain.algorithms": "saliency",
     "rrgtrain.data": "index nih",
-    "rrgtrain.dist": "lost",
+    "rrgtrain.ranks": "lost",
     "rrgtrain.plan": "memory",
     "rrgtrain.policy": "packed_windows vision_attention",
     "rrgtrain.report": "cases facts figures heat redline rollouts",

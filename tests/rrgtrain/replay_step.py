@@ -23,7 +23,7 @@ from rrgtrain.algorithms import Algorithm, Context, Group, Member, build_algorit
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.dist.sharding import load_weights
+from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.session import Session, TrainingPlan, open_session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from rrgtrain.dist import ranks, sharding
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import ranks, sharding
 from rrgtrain.rollout import (
     RolloutEngine,
     SamplingRequest,

@@ -26,8 +26,8 @@ from rrgtrain.algorithms.base import (
 from rrgtrain.algorithms.edits import edit_reports
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.ranks import ranks
 from rrgtrain.rewards.labellers import open_extractor
 from rrgtrain.schema import Recipe
 

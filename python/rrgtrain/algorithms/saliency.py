@@ -12,9 +12,9 @@ from rrgclinical.chexbert.distilled import distil
 from rrgtrain.algorithms.base import Context
 from rrgtrain.algorithms.group import Group, members, token_offsets
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
+from rrgtrain.ranks import ranks
 from rrgtrain.rewards.labellers import open_labeller
 from rrgtrain.schema import Recipe
 from rrgtrain.util.progress import Bar, progress

@@ -19,8 +19,8 @@ from rrgtrain.data.arrange import (
     one_image_each,
 )
 from rrgtrain.data.catalogue import Catalogue, Wanted
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.ranks import ranks
 from rrgtrain.schema import DataSettings
 from rrgtrain.util.files import atomic_write
 from rrgtrain.util.resolve import nearest, resolve

@@ -17,10 +17,10 @@ from rrgkern import (
     shared_prefix_block_mask,
     shared_prefix_flex_attention,
 )
-from rrgtrain.dist import sharding
 from rrgtrain.policy.attention import Attend, require_attention
 from rrgtrain.policy.network import Network
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.ranks import sharding
 
 VisionCache = MutableMapping[str, Tensor]
 

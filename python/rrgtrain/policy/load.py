@@ -60,7 +60,7 @@ def load_policy(
         attn: how a shared prefix is attended, see `Network`.
         vision_attn: that of the vision tower, see `vision_attention`.
         masters: parameters that may train are loaded in fp32 (or `dtype`, if that is wider), for
-            training by `dist.sharding`; a frozen tower and the base of an adapter keep `dtype`.
+            training by `ranks.sharding`; a frozen tower and the base of an adapter keep `dtype`.
         unread: weights stay in their files until `sharding.setup` reads each rank's part of them.
             An adapter and its base are read here all the same: PEFT builds on whole layers.
 

@@ -20,8 +20,8 @@ from transformers import GenerationConfig
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
 from transformers.utils.hub import get_checkpoint_shard_files
 
-from rrgtrain.dist import gathered, unread
 from rrgtrain.policy.whole import check_finite, fetch, load_model
+from rrgtrain.ranks import gathered, unread
 
 BLOCK_BYTES = 1 << 26
 """A tensor is read in rows of about as much, so that none stands in memory in two dtypes."""

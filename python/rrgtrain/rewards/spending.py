@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.chat import Chat, ChatSettings
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.ranks import ranks
 from rrgtrain.schema import RewardSettings
 from rrgtrain.util.files import atomic_write
 

@@ -10,10 +10,10 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from rrgtrain.dist import gathered
 from rrgtrain.policy.forward import VisionCache
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.ranks import gathered
 from rrgtrain.rollout.pushed import Pushed
 
 T = TypeVar("T")

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 
 from rrgclinical.shown import shown_url
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import ranks
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.vllm_engine import EXTENSION, save_adapter, save_configuration, write_tensors

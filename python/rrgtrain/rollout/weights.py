@@ -14,9 +14,9 @@ from peft.tuners.lora import LoraLayer
 from peft.utils import ModulesToSaveWrapper
 from torch import Tensor
 
-from rrgtrain.dist import sharding
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import sharding
 from rrgtrain.vllm_worker import Digest, adapter_bytes
 
 # vLLM's own `MaxLoRARanks` (vllm/config/lora.py of 0.32), but for 1

@@ -20,9 +20,9 @@ import rrgclinical
 import rrgkern
 import rrgtrain
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import start_files
+from rrgtrain.ranks import ranks
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import MOVABLE, digest_of, leaves
 

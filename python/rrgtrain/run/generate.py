@@ -25,7 +25,6 @@ from PIL import Image
 from rrgtrain.data.folder import Folder, frontal_alone, read_folder, with_context
 from rrgtrain.data.images import read_image
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import file_digest, file_digests
 from rrgtrain.policy.network import ARCHITECTURES, sees_images
@@ -33,6 +32,7 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, encode_prompt, refuse_images
 from rrgtrain.policy.remembered import TINY
 from rrgtrain.policy.template import check_prompt
+from rrgtrain.ranks import ranks
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rollout import SamplingRequest
 from rrgtrain.run.generated import GeneratedFile, describe_images

@@ -17,8 +17,8 @@ from rrgclinical.metrics import bootstrap_intervals, per_label_f1
 from rrgclinical.scorecard import SystemReading, report_rows
 from rrgclinical.shown import redacted
 from rrgtrain.data.images import read_image
-from rrgtrain.dist import ranks
 from rrgtrain.log.logs import read_metrics
+from rrgtrain.ranks import ranks
 from rrgtrain.report.html import write_report
 from rrgtrain.report.names import METRICS
 from rrgtrain.report.provenance import commit, versions

@@ -13,9 +13,9 @@ from PIL import Image
 from rrgtrain.algorithms import Algorithm
 from rrgtrain.data.arrange import longest_text
 from rrgtrain.data.study import Study
-from rrgtrain.dist import nodes, ranks
 from rrgtrain.errors import UserError
 from rrgtrain.plan import check_fit
+from rrgtrain.ranks import nodes, ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import require_engine
 from rrgtrain.schema import Recipe

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from rrgkern import linear_token_logps
 from rrgtrain.config import load_config
-from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.session import Session, open_session
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir

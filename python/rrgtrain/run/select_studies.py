@@ -23,10 +23,10 @@ from rrgkern import diagnostic_diversity, philox_seed
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.data.check_images import check_images
 from rrgtrain.data.study import Study
-from rrgtrain.dist import nodes, ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import start_files
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.ranks import nodes, ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest
 from rrgtrain.run.alike import require_same_data

@@ -19,7 +19,6 @@ from rrgtrain.data.check_images import check_images
 from rrgtrain.data.image_memory import ImageMemory
 from rrgtrain.data.load import open_studies
 from rrgtrain.data.study import Study
-from rrgtrain.dist import nodes, ranks, sharding
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy, read_config, require_dtype
 from rrgtrain.policy.lora import add_lora
@@ -30,6 +29,7 @@ from rrgtrain.policy.remembered import INIT
 from rrgtrain.policy.template import check_prompt
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
 from rrgtrain.policy.vision_cache import VisionCache
+from rrgtrain.ranks import nodes, ranks, sharding
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.labellers import SpreadLabeller
 from rrgtrain.rewards.model_files import check_model_files

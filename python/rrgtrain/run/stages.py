@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
 from rrgtrain.data.study import Study
-from rrgtrain.dist import nodes, ranks, sharding
-from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.policy.files import start_files
 from rrgtrain.policy.trainable import training_only
+from rrgtrain.ranks import nodes, ranks, sharding
+from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.preflight import require_sampling
 from rrgtrain.run.session import SERVED, Session, TrainingPlan, check_start, load_for, open_session
 from rrgtrain.schema import Recipe

@@ -22,9 +22,9 @@ from typing import Protocol
 
 import torch
 
-from rrgtrain.dist import ranks
-from rrgtrain.dist.sharding import Shardable, load_weights
 from rrgtrain.errors import NotFinite, Stopped, UserError
+from rrgtrain.ranks import ranks
+from rrgtrain.ranks.sharding import Shardable, load_weights
 from rrgtrain.schema import CheckpointSettings, StateSettings
 from rrgtrain.state.failure import first_line, keep_batch, keep_trace
 from rrgtrain.state.grace import refusal

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rrgtrain.dist import ranks
+from rrgtrain.ranks import ranks
 from rrgtrain.state.write import write_checkpoint
 from rrgtrain.util.files import atomic_write
 

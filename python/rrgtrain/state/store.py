@@ -33,8 +33,8 @@ from safetensors.torch import load_file
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata
 
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError, unreadable
+from rrgtrain.ranks import ranks
 from rrgtrain.state.tree import put_back
 from rrgtrain.state.write import (
     FORMAT,

@@ -34,7 +34,7 @@ from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
-from rrgtrain.dist import ranks
+from rrgtrain.ranks import ranks
 from rrgtrain.state.tree import take_out
 from rrgtrain.util.files import atomic_directory, atomic_write
 

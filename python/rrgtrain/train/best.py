@@ -8,8 +8,8 @@ import operator
 import warnings
 from typing import Any
 
-from rrgtrain.dist.sharding import load_weights
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.schema import Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
 

@@ -14,9 +14,9 @@ import torch
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import label_report
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest
 from rrgtrain.schema import EvalSettings, RewardSettings

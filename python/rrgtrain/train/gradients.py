@@ -26,10 +26,10 @@ from rrgkern import (
 )
 from rrgtrain.algorithms.group import Group
 from rrgtrain.algorithms.objective import Objective
-from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.gradient_ratio import measured_apart, ratio_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rrgtrain.dist import gathered
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import gathered
 from rrgtrain.rollout import Rollout, RolloutEngine, SamplingRequest, TransformersEngine, sampling
 
 Sample = Callable[[SamplingRequest], list[list[Rollout]]]

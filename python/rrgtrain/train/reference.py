@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from peft import PeftModel
 
-from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy, read_config
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.remembered import TINY, base_of
+from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import Recipe
 
 START = "rrgtrain_start"

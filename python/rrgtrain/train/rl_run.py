@@ -17,11 +17,11 @@ import torch
 from rrgtrain.algorithms import Algorithm, Context, Group
 from rrgtrain.algorithms.group import members
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.ranks import ranks, sharding
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State

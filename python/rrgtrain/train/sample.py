@@ -9,9 +9,9 @@ import torch
 
 from rrgkern import philox_seed
 from rrgtrain.algorithms import Group, Member
-from rrgtrain.dist import ranks
 from rrgtrain.errors import NotFinite
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.ranks import ranks
 from rrgtrain.rollout import Rollout, SamplingRequest
 from rrgtrain.train.rl_run import RlRun
 

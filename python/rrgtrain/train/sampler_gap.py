@@ -16,9 +16,9 @@ from torch import Tensor
 
 from rrgtrain.algorithms import Algorithm, Group
 from rrgtrain.algorithms.group import Member, members
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import ranks
 from rrgtrain.schema import Recipe
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.gradients import Computed, with_rollout_logps

@@ -7,10 +7,10 @@ from pathlib import Path
 from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
 
-from rrgtrain.dist import ranks
-from rrgtrain.dist.sharding import full_state_dict, is_sharded
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.remembered import remember
+from rrgtrain.ranks import ranks
+from rrgtrain.ranks.sharding import full_state_dict, is_sharded
 from rrgtrain.schema import Recipe
 from rrgtrain.util.files import atomic_directory
 

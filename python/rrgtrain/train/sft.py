@@ -14,12 +14,12 @@ import torch
 
 from rrgkern import linear_token_logps
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks, sharding
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
+from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import Recipe, SftSettings
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.train.batch_order import batch_indices, order_of

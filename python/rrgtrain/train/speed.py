@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import torch
 
-from rrgtrain.dist import ranks
 from rrgtrain.plan.machine import PEAKS
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import ranks
 
 
 def peak_flops(policy: Policy) -> float | None:

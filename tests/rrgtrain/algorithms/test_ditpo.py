@@ -10,8 +10,8 @@ import torch
 from rrgtrain.algorithms import Context, Group, Objective, build_algorithm
 from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.ranks import ranks
 from tests.rrgtrain.common import groups_of, member, recipe, studies
 from tests.rrgtrain.policy.common import REPORTS, tiny_policy
 

@@ -15,7 +15,6 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, 
 
 from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.algorithms.base import loss_of
-from rrgtrain.dist import sharding
 from rrgtrain.plan import (
     Mode,
     Packed,
@@ -36,6 +35,7 @@ from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.tiny import TinyConfig, build_tiny
+from rrgtrain.ranks import sharding
 from rrgtrain.rollout import SamplingRequest, generate, whole_policy
 from rrgtrain.schema import LoraSettings, PolicySettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients

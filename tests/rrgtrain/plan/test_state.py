@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from rrgtrain.algorithms.base import loss_of
-from rrgtrain.dist import gathered, sharding
 from rrgtrain.plan import StateBytes, Weight, state_bytes
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import gathered, sharding
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from tests.rrgtrain.common import accumulate, groups_of, recipe

@@ -15,8 +15,8 @@ import numpy as np
 
 from rrgclinical import Entities, build_extractor, build_labeller
 from rrgtrain.data.study import Study
-from rrgtrain.dist import ranks
 from rrgtrain.errors import RewardError
+from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
 from tests.rrgtrain.policy.common import REPORTS

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from rrgtrain.dist import ranks
 from rrgtrain.errors import RewardError, UserError
 from rrgtrain.log.logs import read_metrics
+from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService, spending
 from rrgtrain.rewards.spending import COUNTS, Spending, share_of_rank
 from rrgtrain.schema import RewardSettings

@@ -6,8 +6,8 @@ import sys
 import time
 
 from rrgtrain import commands
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.ranks import ranks
 
 TIMEOUT = 4.0
 

@@ -10,8 +10,8 @@ import pytest
 
 from rrgclinical import build_labeller
 from rrgclinical.labels import OBSERVATIONS
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.ranks import ranks
 from rrgtrain.select import training_subset
 from rrgtrain.select.subset import Subset
 from tests.rrgtrain.common import recipe, studies

@@ -18,10 +18,10 @@ import torch
 from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.tensor import DTensor
 
-from rrgtrain.dist import ranks
-from rrgtrain.dist.sharding import full_state_dict
 from rrgtrain.errors import Stopped
 from rrgtrain.log.logs import NoLog, RunLog
+from rrgtrain.ranks import ranks
+from rrgtrain.ranks.sharding import full_state_dict
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.checkpointer import Checkpointer
 from rrgtrain.state.rundir import RunDir

@@ -21,8 +21,8 @@ import pytest
 import torch
 from torch.distributed.checkpoint import filesystem
 
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.ranks import ranks
 from rrgtrain.state import store
 from rrgtrain.state.store import MANIFEST, STATE, load_checkpoint
 from rrgtrain.util import files

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from rrgtrain.dist import gathered, sharding
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import gathered, sharding
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import Rollout, SamplingRequest, TransformersEngine
 from rrgtrain.schema import EvalSettings, RewardSettings

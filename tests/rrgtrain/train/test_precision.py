@@ -16,12 +16,12 @@ from torch.distributed.tensor import DTensor
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
-from rrgtrain.dist import gathered, sharding
-from rrgtrain.dist.sharding import load_weights
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import gathered, sharding
+from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.rollout import checkpoint_tensors, whole_policy
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.store import load_checkpoint, write_checkpoint

@@ -13,9 +13,9 @@ from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.dist import sharding
 from rrgtrain.log.logs import read_metrics
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import sharding
 from rrgtrain.recipe_files import recipe_names
 from rrgtrain.schema import Recipe
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients

@@ -19,12 +19,12 @@ from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.dist import gathered, sharding
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, bound_images
+from rrgtrain.ranks import gathered, sharding
 from rrgtrain.rollout import (
     Rollout,
     RolloutEngine,

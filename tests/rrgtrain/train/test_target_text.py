@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from rrgclinical import build_labeller
-from rrgtrain.dist.sharding import load_optimizer, load_weights
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks.sharding import load_optimizer, load_weights
 from rrgtrain.rewards.blocks import parse_blocks
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.loader import PromptLoader

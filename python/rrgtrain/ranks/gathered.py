@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from rrgtrain.dist import ranks
+from rrgtrain.ranks import ranks
 
 _PLAIN, _COPY = "_rrgtrain_plain", "_rrgtrain_copy"
 

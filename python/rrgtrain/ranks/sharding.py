@@ -29,8 +29,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rrgtrain.dist import gathered, nodes, ranks, unread
 from rrgtrain.errors import UserError
+from rrgtrain.ranks import gathered, nodes, ranks, unread
 
 T = TypeVar("T")
 
@@ -67,8 +67,8 @@ class _Root(nn.Module):
 class _Touched(torch.autograd.Function):
     """A copy of its first argument; the parameters behind it get a gradient of 0.
 
-    FSDP2 reduces what has a gradient, and ranks must reduce the same. The module's result must not be
-    a view: a change in place would lose its hook.
+    FSDP2 reduces what has a gradient, and ranks must reduce the same. The module's result must not
+    be a view: a change in place would lose its hook.
     """
 
     @staticmethod

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-from rrgtrain.dist import nodes, ranks
 from rrgtrain.errors import UserError
-from tests.rrgtrain.dist.node_suite import CHOSEN, LAYOUTS
-from tests.rrgtrain.dist.test_scale_gradients import compared
+from rrgtrain.ranks import nodes, ranks
 from tests.rrgtrain.nodes import on_nodes
+from tests.rrgtrain.ranks.node_suite import CHOSEN, LAYOUTS
+from tests.rrgtrain.ranks.test_scale_gradients import compared
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     home = tmp_path_factory.mktemp("nodes")
-    done = on_nodes(str(home), cwd=home, main="tests.rrgtrain.dist.node_suite")
+    done = on_nodes(str(home), cwd=home, main="tests.rrgtrain.ranks.node_suite")
     reports = [(home / f"node{k}" / "err.txt").read_text()[-3000:] for k in range(2)]
     assert [d.status for d in done] == [0] * 4, [d.err[-3000:] for d in done] + reports
     values: dict[str, Any] = pickle.loads((home / "found").read_bytes())

@@ -3,8 +3,8 @@
     unread.mark(model, fill)            its parameters are on the meta device
     sharding.setup(mode, policy)        shards them, then `fill(name, shard)` for each
 
-`from_main` makes such a `fill` of what rank 0 reads: a rank holds its shards and one whole tensor at
-a time, and one rank reads the files.
+`from_main` makes such a `fill` of what rank 0 reads: a rank holds its shards and one whole tensor
+at a time, and one rank reads the files.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rrgtrain.dist import gathered, ranks
+from rrgtrain.ranks import gathered, ranks
 
 Fill = Callable[[str, Any], None]
 """Write the values of the parameter of this name into its empty DTensor."""

@@ -14,19 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from rrgtrain.dist import gathered, nodes, ranks, sharding
+from rrgtrain.algorithms.base import loss_of
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
+from rrgtrain.ranks import gathered, nodes, ranks, sharding
 from rrgtrain.schema import LoraSettings
 from rrgtrain.state.store import load_checkpoint, write_checkpoint
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.sft import own_share, sft_gradients
 from tests.rrgtrain.common import groups_of, recipe, rollout_logps, studies
-from tests.rrgtrain.dist.rank_suite import (
+from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
+from tests.rrgtrain.ranks.rank_suite import (
     CASES,
     THREE,
     Case,
@@ -36,8 +37,6 @@ from tests.rrgtrain.dist.rank_suite import (
     objective_of,
     pair,
 )
-from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
-from rrgtrain.algorithms.base import loss_of
 
 CHOSEN = ("one group for two ranks", "KL to a reference")
 LAYOUTS = {"2x2": 2, "4x1": 4}

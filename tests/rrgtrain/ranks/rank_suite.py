@@ -19,18 +19,16 @@ from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.algorithms.objective import Objective, Preference
-from rrgtrain.dist import sharding
-from rrgtrain.dist import ranks
+from rrgtrain.policy.lora import add_lora
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.trainable import training_only
+from rrgtrain.ranks import ranks, sharding
+from rrgtrain.schema import LoraSettings, RlSettings
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of
 from rrgtrain.train.sft import own_share, read_losses, sft_gradients
-from tests.rrgtrain.common import accumulate, rollout_logps
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.trainable import training_only
-from rrgtrain.schema import LoraSettings, RlSettings
-from tests.rrgtrain.common import groups_of, recipe, studies
+from tests.rrgtrain.common import accumulate, groups_of, recipe, rollout_logps, studies
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_directory, tiny_policy
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
@@ -95,7 +93,9 @@ def computed(policy: Policy, reference: Policy | None, groups: list[Group], case
 def taken(policy: Policy) -> dict[str, torch.Tensor]:
     """The gradients, which are cleared; whole on rank 0."""
     parameters = dict(policy.model.named_parameters())
-    found = sharding.full_state_dict({n: p.grad for n, p in parameters.items() if p.grad is not None})
+    found = sharding.full_state_dict(
+        {n: p.grad for n, p in parameters.items() if p.grad is not None}
+    )
     policy.model.zero_grad(set_to_none=True)
     return {name: value.clone() for name, value in found.items()} if ranks.is_main() else {}
 

@@ -15,14 +15,14 @@ import pytest
 from torch.distributed import HashStore
 
 from rrgtrain.data.study import Study
-from rrgtrain.dist import lost, nodes, ranks
-from rrgtrain.dist.lost import Watch, own_peer
 from rrgtrain.errors import UserError
+from rrgtrain.ranks import lost, nodes, ranks
+from rrgtrain.ranks.lost import Watch, own_peer
 from rrgtrain.run import alike
 from rrgtrain.util.processes import how_it_ended
 from tests.rrgtrain.common import recipe, studies
-from tests.rrgtrain.dist.test_scale_runs import RUN
 from tests.rrgtrain.nodes import on_nodes
+from tests.rrgtrain.ranks.test_scale_runs import RUN
 from tests.rrgtrain.runs import At
 
 HOST = re.escape(socket.gethostname())
@@ -142,7 +142,7 @@ def test_a_rank_lets_those_before_it_speak(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_restart_by_torchrun_hears_nothing_of_the_attempt_before(tmp_path: Path) -> None:
-    main = "tests.rrgtrain.dist.restart_suite"
+    main = "tests.rrgtrain.ranks.restart_suite"
     done = on_nodes(cwd=tmp_path, nodes=1, main=main, restarts=1, patience=60.0)
     assert [(d.status, d.out) for d in done] == [(0, "[{}, {}]\n")] * 2, done[0].err
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 import torch
 
-from rrgtrain.dist import unread
 from rrgtrain.plan import Setup, machine_of, plan_stage
 from rrgtrain.policy.load import load_policy
+from rrgtrain.ranks import unread
 from rrgtrain.rollout import checkpoint_tensors
 from tests.rrgtrain.common import recipe
-from tests.rrgtrain.dist.loading_suite import OPTIONS
 from tests.rrgtrain.policy.common import text_directory, tiny_directory
 from tests.rrgtrain.policy.test_whole import IN_FILE, SPOILT, tensors, told
+from tests.rrgtrain.ranks.loading_suite import OPTIONS
+from tests.rrgtrain.ranks.test_scale_runs import RUN
 from tests.rrgtrain.runs import on_ranks
-from tests.rrgtrain.dist.test_scale_runs import RUN
 
 GOOD = ("tiny", "in parts", "text")
 BAD = ("missing", "nan", "shape", "truncated", "another layer")
@@ -52,7 +52,7 @@ def found(home: Path) -> Found:
         SPOILT[name][0](spoilt[-1])
     out = home / "found"
     words = [*map(str, good), "--", *map(str, spoilt)]
-    done = on_ranks(str(out), *words, cwd=home, main="tests.rrgtrain.dist.loading_suite")
+    done = on_ranks(str(out), *words, cwd=home, main="tests.rrgtrain.ranks.loading_suite")
     assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
     return [pickle.loads(Path(f"{out}-{rank}").read_bytes()) for rank in range(2)]
 

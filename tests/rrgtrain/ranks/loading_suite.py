@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 import torch
 
-from rrgtrain.dist import ranks, sharding, unread
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import Policy, load_policy
+from rrgtrain.ranks import ranks, sharding, unread
 from rrgtrain.train.reference import reference_of
 from tests.rrgtrain.plan.tracker import LiveBytes
 
@@ -135,7 +135,7 @@ def refused(path: str) -> str:
 
 
 def main(words: list[str]) -> int:
-    """words: out; then paths of good checkpoints, "--", and of spoilt ones. A file for each rank."""
+    """words: out; paths of good checkpoints, "--", and of spoilt ones. A file for each rank."""
     out, *paths = words
     good, spoilt = paths[: paths.index("--")], paths[paths.index("--") + 1 :]
     found: dict[str, Any] = {}

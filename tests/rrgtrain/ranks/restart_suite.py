@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rrgtrain.dist import ranks
+from rrgtrain.ranks import ranks
 
 
 def main(words: list[str]) -> int:

@@ -93,7 +93,11 @@ class Watch:
         """
         before, until = range(self.rank), time.monotonic() + ROLL_CALL
         while not any(self._hear(f"here/{r}") for r in before):
-            if all(r in self.ended for r in before) or time.monotonic() > until or self.store is None:
+            if (
+                all(r in self.ended for r in before)
+                or time.monotonic() > until
+                or self.store is None
+            ):
                 return True
             time.sleep(0.02)
             self._learn()

@@ -10,7 +10,7 @@ import pickle
 import pytest
 import torch
 
-from tests.rrgtrain.dist.rank_suite import CASES, Found
+from tests.rrgtrain.ranks.rank_suite import CASES, Found
 from tests.rrgtrain.runs import on_ranks
 
 Suites = dict[str, tuple[dict[str, Found], dict[str, Found]]]
@@ -27,7 +27,7 @@ TOWERS = ("a rank idles", "a rank without images")
 def suites(tmp_path_factory: pytest.TempPathFactory) -> Suites:
     home = tmp_path_factory.mktemp("fsdp2")
     out = home / "found"
-    done = on_ranks("fsdp2", str(out), cwd=home, main="tests.rrgtrain.dist.rank_suite")
+    done = on_ranks("fsdp2", str(out), cwd=home, main="tests.rrgtrain.ranks.rank_suite")
     assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
     return pickle.loads(out.read_bytes())
 

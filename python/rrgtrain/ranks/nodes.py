@@ -23,8 +23,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from rrgtrain.dist import ranks
 from rrgtrain.errors import UserError
+from rrgtrain.ranks import ranks
 
 # A name that nobody has asked for before is looked up on the server, also by NFS.
 SEEN_WITHIN = 3.0
@@ -85,7 +85,8 @@ def shard_size(asked: int | None) -> int:
 def mesh(device: str, shard: int) -> Any:
     """Make the DeviceMesh of weights that are sharded over `shard` ranks.
 
-    It has two dimensions if that is not all. device: its type. Policies of one layout share a mesh. All ranks ask at once.
+    It has two dimensions if that is not all. device: its type. Policies of one layout share a
+    mesh. All ranks ask at once.
     """
     return _mesh(dist.group.WORLD, device, shard, ranks.size())
 
@@ -143,8 +144,8 @@ def require_shared(directory: Path) -> None:
     blind += [there for there, lacks in unseen if lacks]
     if blind:
         raise UserError(
-            f"{directory} is not shared by the nodes: {blind[0]} does not see there what the others "
-            "write; name a directory on a file system that all of them mount"
+            f"{directory} is not shared by the nodes: {blind[0]} does not see there what the "
+            "others write; name a directory on a file system that all of them mount"
         )
 
 

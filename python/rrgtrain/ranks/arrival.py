@@ -57,7 +57,7 @@ def await_all(store: Any, size: int, timeout: float) -> None:
         if time.monotonic() > until:
             raise UserError(
                 f"{come} of {size} processes have started within {timeout:.0f} s (scale.timeout); "
-                "look at the other nodes' output, and start as many on each as --nproc-per-node says"
+                "look at the other nodes' output, and start --nproc-per-node processes on each"
             )
         time.sleep(0.05)
 

@@ -20,17 +20,17 @@ import datetime
 import os
 import pickle
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from rrgtrain.dist import arrival, lost
+from rrgtrain.errors import Stopped, UserError
+from rrgtrain.ranks import arrival, lost
 from rrgtrain.util.progress import silenced
 from rrgtrain.util.stop import stopping
-from rrgtrain.errors import Stopped, UserError
 
 T = TypeVar("T")
 

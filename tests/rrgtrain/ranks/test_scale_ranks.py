@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import pickle
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from rrgtrain.rollout import VllmServerEngine
 from rrgtrain.commands import _started
-from rrgtrain.dist import ranks
 from rrgtrain.errors import RewardError
-from rrgtrain.rollout import Pushed
+from rrgtrain.ranks import ranks
+from rrgtrain.rollout import Pushed, VllmServerEngine
 from tests.rrgtrain.policy.common import tiny_policy
 
 
