@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from tests.house import plan
+from tests.house.planted_tools import MAKEFILE, PYPROJECT, TOOLS
 
 SOUND = {
+    "pyproject.toml": PYPROJECT,
+    "Makefile": MAKEFILE,
+    ".ci/run": "for target in lint test; do\n  make $target\ndone\n",
     "README.md": (
         "# Name\n\n## A map\n\n```\n"
         "README.md        what it is\n"
@@ -17,6 +21,7 @@ SOUND = {
         "python/rrgclinical/\n"
         "python/rrgphantom/  flat\n"
         "tests/           mirrors\n"
+        "Makefile pyproject.toml\n"
         "```\n"
     ),
     "rrgkern/__init__.py": (
@@ -269,6 +274,7 @@ VIOLATIONS = [
         SOUND["README.md"].replace("tests/  ", "tests/ recipes/  "),
         "names recipes, which does not exist",
     ),
+    *TOOLS,
 ]
 
 

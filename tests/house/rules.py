@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.house import figures, plan, tree
+from tests.house import figures, plan, tools, tree
 from tests.house.tree import LIBRARY, PYTHON, Import, files, packages
 
 LIBRARY_IMPORTS = {"torch", "numpy", "tvm_ffi", "triton"}
@@ -333,4 +333,5 @@ RULES: tuple[Rule, ...] = (
     named_files_exist,
     no_paths_of_a_machine,
     readme_map_equals_the_disk,
+    *tools.RULES,
 )

@@ -27,7 +27,8 @@ def test_a_killed_rank_is_named_on_both_nodes_and_the_run_ends_where_one_process
     wanted = (
         # torchrun may have taken it away before anybody has read how it ended
         rf"rrgtrain: another rank is gone \(rank 3, process \d+ on {host}, (?:killed by SIGKILL, "
-        r"as the kernel does where memory runs out|ended)\) after 2 steps of editgrpo; .* go on with: "
+        r"as the kernel does where memory runs out|ended)\) after 2 steps of editgrpo; .* "
+        r"go on with: "
         r"torchrun --nnodes 2 \.\.\. --nproc-per-node 2 -m rrgtrain rl --resume run"
     )
     assert re.fullmatch(wanted, lost[0].last), lost[0].err
