@@ -10,6 +10,9 @@ import torch
 from hypothesis import settings
 
 from tests.global_state import unchanged
+from tests.skips import pytest_sessionfinish, pytest_terminal_summary
+
+__all__ = ["pytest_sessionfinish", "pytest_terminal_summary"]
 
 # Time limits per example fail on a busy machine, and nowhere else.
 same_cases = os.environ.get("RRGKERN_SAME_CASES") == "1"

@@ -15,6 +15,7 @@ import torch
 from tests.ptx import test_csrc as c
 from tests.ptx.csrc import built
 from tests.ptx.parse import PtxError
+from tests.skips import no_case
 
 pytestmark = pytest.mark.skipif(os.environ.get("RRGKERN_PTX") != "all", reason="make ptx")
 
@@ -49,7 +50,7 @@ SIZES: dict[str, Callable[[], Any]] = {
 def test_sizes(name: str, in_slabs: bool, most_blocks: int) -> None:
     """`in_slabs`: edit plans work in global memory, as those do that shared memory cannot hold."""
     if in_slabs and "edit_plan" not in name:
-        pytest.skip("has no slabs")
+        no_case("has no slabs")
     wanted = SIZES[name]()
     limit = 0 if in_slabs else 48 << 10
     with mock.patch("rrgkern.edit_plan.op._SHARED_MEMORY", limit), c.executed("", most_blocks):

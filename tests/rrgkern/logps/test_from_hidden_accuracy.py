@@ -18,6 +18,7 @@ from rrgkern.logps.head import (
 from rrgkern.logps.online_softmax import Coefficients
 from tests.rrgkern.logps.from_hidden_oracle import check, ours, problem
 from tests.rrgkern.logps.tile_oracle import check_tile
+from tests.skips import no_case
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 @pytest.mark.parametrize("options", [{}, {"temperature": 0.6, "softcap": 4.0}])
 def test_dtypes_and_options(kernel, dtype, bias, options):
     if kernel == "triton" and (dtype.itemsize == 2 or bool(options) != bias):
-        pytest.skip("to the kernels a tile is fp32 or fp64: two dtypes, with all options and none")
+        no_case("to the kernels a tile is fp32 or fp64: two dtypes, with all options and none")
     given = problem(11, 16, 301, dtype, bias, **options)
     check(ours(given), given)
 
@@ -38,7 +39,7 @@ def test_dtypes_and_options(kernel, dtype, bias, options):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_vocabularies(kernel, rows, vocabulary, dtype):
     if vocabulary == 32001 and dtype == torch.float32:
-        pytest.skip("32001 columns take long in the interpreter: once")
+        no_case("32001 columns take long in the interpreter: once")
     given = problem(rows, 8, vocabulary, dtype, temperature=0.8)
     check(ours(given), given)
 
@@ -79,7 +80,7 @@ def test_collapsed_softmax_keeps_its_digits(kernel, margin):
 )
 def test_tile_borders_do_not_matter(kernels, tiling, dtype):
     if kernels is triton_from_hidden.TILES and (dtype != torch.float64 or tiling.elements == 64):
-        pytest.skip("tile by tile in the interpreter: the other tilings show it")
+        no_case("tile by tile in the interpreter: the other tilings show it")
     given = problem(11, 16, 700, dtype, bias=True, temperature=0.7, softcap=5.0)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     head = Head(given.weight, given.bias, given.temperature, given.softcap, operands=wide)

@@ -7,6 +7,7 @@ import torch
 
 from rrgkern import PolicyLoss
 from tests.rrgkern.policy_loss.linear.cases import LENGTHS, Outcome, check, ours, problem
+from tests.skips import no_case
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning:triton")
 
@@ -60,9 +61,9 @@ def test_modes_in_fp64(kernel, name, mode):
 @pytest.mark.parametrize("name", ["ppo", "capped, biased"])
 def test_modes_in_training_dtypes(kernel, name, mode, dtype):
     if kernel == "triton" and (dtype.itemsize == 2 or name == "ppo"):
-        pytest.skip("to the kernels a tile is fp32 either way, and its loss a coefficient")
+        no_case("to the kernels a tile is fp32 either way, and its loss a coefficient")
     if dtype == torch.float16 and mode == "grad_in_forward":
-        pytest.skip("refused: test_rule.py")
+        no_case("refused: test_rule.py")
     given, frozen = case(name, dtype), mode == "frozen_head"
     check(ours(given, mode, frozen=frozen, upstream=0.3), given, frozen=frozen, upstream=0.3)
 
@@ -97,7 +98,7 @@ def test_vocabularies_and_unaligned_widths(torch_kernel, vocabulary, mode):
 @pytest.mark.parametrize("mode", ["frozen_head", "grad_in_forward"])
 def test_a_softmax_that_has_collapsed(kernel, mode):
     if kernel == "triton" and mode == "grad_in_forward":
-        pytest.skip("tests/rrgkern/linear_token_logps has it for these kernels")
+        no_case("tests/rrgkern/logps has it for these kernels")
     # Margins of 20 and 40 nats: 1 - p is 0 in fp32, the gradient is not.
     given = problem(PolicyLoss(surrogate="reinforce"), given="", temperature=1.0)
     hidden = torch.nn.functional.normalize(given.hidden, dim=1)
