@@ -32,6 +32,14 @@ The lungs are by no means free of {}.
 The patient is not lacking {}.
 The presence of {} cannot be denied.
 There is no doubt about the {}.
+The chest is by no means clear of {}.
+The lungs are far from free of {}.
+There is not a lack of {}.
+No improvement is seen in the {}.
+The {} has shown no resolution.
+Neither lung is free of {}.
+No denial of {}.
+No further clearing of the {}.
 """
 
 UNCERTAIN_TWICE_DENIED = """
@@ -56,6 +64,12 @@ The study fails to exclude {}.
 This does not rule out {}.
 It is by no means unlikely that this is {}.
 Not impossible is {}.
+It is not improbable that this represents {}.
+{} is not at all unlikely.
+{} is hardly excluded.
+{} cannot be dismissed.
+{} would not be unlikely.
+It is possible that there is {}.
 """
 
 LIMITED = """
@@ -84,6 +98,11 @@ The {} is no larger than before.
 The {} is no more than mild.
 The {} is not larger than before.
 No more extensive than mild {}.
+No bigger than small {}.
+Not larger than small {}.
+At most, small {}.
+{} not exceeding mild.
+No scoliosis; no more than mild {}.
 """
 
 NO_MORE = """
@@ -123,6 +142,11 @@ No {} except for a little on the left.
 Except on the left, no {}.
 Apart from a trace on the left, there is no {}.
 Other than a small one on the left, no {}.
+No {} except on the right where it is small.
+No {} bar a small one on the left.
+No {} excluding the left.
+No {}, other than a trace on the right.
+With the exception of the left base, there is no {}.
 """
 
 EXCEPTED_POSSIBLY = """
@@ -138,6 +162,8 @@ Aside from mild rotation, no {}.
 No {} except for a small left hiatal hernia.
 Apart from scoliosis, no {}.
 No {} except as stated.
+No {} other than the pacemaker.
+No {} apart from an enlarged heart.
 """
 
 DENIED_FIRST = """
@@ -172,127 +198,13 @@ Completely resolved is the {}.
 There is scoliosis, but gone is the {}.
 The scoliosis is unchanged and no longer seen is the {}.
 The scoliosis is unchanged; not seen is the {}.
-"""
-
-FAILURES = """
-Failure to thrive.
-Multi-organ failure.
-Multiorgan failure.
-Liver failure.
-Acute renal failure.
-Kidney failure.
-Hepatic failure.
-Chronic respiratory failure.
-Acute hypoxic respiratory failure.
-Ventilatory failure.
-Treatment failure.
-Failure of treatment.
-Hardware failure.
-Graft failure.
-Pacemaker failure.
-Device failure.
-Technical failure.
-Equipment failure.
-Failure of the hardware.
-Failure to wean.
-Extubation failure.
-Failure to progress.
-Antibiotic failure.
-Failure of conservative therapy.
-Bone marrow failure.
-Adrenal failure.
-Pulmonary failure.
-Valve failure.
-Implant failure.
-Fixation failure.
-Organ failure.
-Transplant failure.
-Shunt failure.
-Wound failure.
-Intestinal failure.
-Septic shock with multisystem failure.
-Leg edema.
-Foot edema.
-Hand edema.
-Ankle edema.
-Lower extremity edema.
-Pedal edema.
-Pitting edema.
-Brain edema.
-Cerebral edema.
-Laryngeal edema.
-Edema of the larynx.
-Edema of the foot.
-Edema in both legs.
-Edema of the soft tissues.
-Edema of the lower extremities.
-Edema of the left upper arm.
-Soft tissue edema.
-Subcutaneous edema.
-Scrotal edema.
-Periorbital edema.
-Facial edema.
-Bone marrow edema.
-Marrow edema.
-Limb edema.
-Arm edema.
-Neck edema.
-Chest wall edema.
-Bowel wall edema.
-Skin edema.
-Epiglottic edema.
-Airway edema.
-Vasogenic edema.
-Macular edema.
-Edema around the knee.
-Edema in her ankles.
-Leg and foot edema.
-Gallbladder wall edema.
-Edema of the brain.
-Muscle edema.
-Bilateral leg edema.
-Sacral edema.
-Patient with leg edema.
-Respiratory decompensation.
-Hepatic decompensation.
-"""
-
-HEART_FAILURES = """
-Congestive heart failure.
-Heart failure.
-Cardiac failure.
-Right heart failure.
-Left ventricular failure.
-Biventricular failure.
-Congestive failure.
-Acute failure.
-Mild failure.
-Failure.
-The patient is in failure.
-There are signs of failure.
-Findings of frank failure.
-Decompensated heart failure.
-Diastolic heart failure.
-CHF.
-Edema.
-Mild edema.
-Pulmonary edema.
-Interstitial edema.
-Alveolar edema.
-Interstitial pulmonary edema.
-Perihilar edema.
-Edema of the lungs.
-Edema in the right lung.
-Dependent pulmonary edema.
-Flash pulmonary edema.
-Asymmetric edema.
-Bilateral edema.
-Edema in the lower lobes.
-Cardiac decompensation.
-Failure is present.
-Left sided failure.
-Failure of the heart.
-Renal and heart failure.
+Gone now is the {}.
+Gone from the left base is the {}.
+Cleared since yesterday is the {}.
+Not there is the {}.
+Not to be seen is the {}.
+Missing today is the {}.
+No longer can the {} be seen.
 """
 
 SOUGHT = """
@@ -335,6 +247,12 @@ Chest CT for exclusion of {}.
 Follow up imaging to verify {}.
 {} should be sought by CT.
 {} could be looked for by CT.
+CT might be helpful in excluding {}.
+A chest CT could help identify {}.
+Attention on followup for {}.
+CT to confirm or exclude {}.
+In order to exclude {}, CT could be performed.
+Recommend CT for {}.
 """
 
 STANDING = """
@@ -384,6 +302,12 @@ HEDGED = """
 {}, indeterminate.
 Borderline {}.
 Borderline mild {}.
+{} -- possible.
+{}, suggested.
+{}, potential.
+{}, ?
+{}: possible.
+Left {}, likely.
 """
 
 EARLIER = """
@@ -392,80 +316,12 @@ The {} was on a prior CT.
 The {} was on an earlier film.
 The right {} was on the previous study.
 The {} was only on the prior radiograph.
+The {} was there on the previous CT.
+The {} of the right base was seen on an earlier CT.
 """
 
 STILL = """
 The {} was seen on the prior CT and is unchanged.
 The {} is unchanged from an earlier CT.
 Stable {} compared to prior CT.
-"""
-
-CALCIFIED = """
-Calcified nodule in the right upper lobe.
-Calcified granuloma in the right upper lobe.
-Calcified nodules.
-Densely calcified nodule.
-Calcified right upper lobe nodule.
-Calcified pulmonary nodule.
-8 mm calcified nodule in the left midlung.
-Calcified 5 mm nodule.
-Small calcified right upper lobe nodule.
-Scattered bilateral calcified pulmonary nodules.
-The nodule is calcified.
-There is a nodule, calcified.
-The nodule appears calcified.
-Right upper lobe nodule which is calcified.
-There is a calcified nodular density.
-Calcified nodular opacity.
-Calcified lung nodule.
-Calcified hilar nodule.
-Calcific nodule.
-A calcified, stable nodule.
-Granulomatous nodule.
-Nodule with central calcification.
-The left lower lobe nodule is densely calcified.
-Calcified 5-mm left apical nodule.
-Calcified tiny nodule.
-"""
-
-NOT_CALCIFIED = """
-Noncalcified nodule.
-Non calcified nodule.
-Nodule that is not calcified.
-The nodule is not calcified.
-The nodule is not definitively calcified.
-Uncalcified nodule.
-Nodule.
-Calcified aorta and a nodule.
-Calcified granuloma and a nodule.
-Nodule near the calcified granuloma.
-The aorta is calcified, nodule in the left lung.
-Nodule; the aorta is calcified.
-"""
-
-HILAR_MASSES = """
-There is a hilar mass.
-Hilar mass, probably malignant.
-Right hilar mass.
-Bilateral hilar masses.
-Left perihilar mass.
-Left hilar soft tissue mass.
-Mass at the left hilum.
-A mass projects over the hilum.
-Mass in the right hilum.
-Hilar neoplasm.
-Hilar nodule.
-Perihilar nodule.
-Hilar tumor.
-Hilar carcinoma.
-Suprahilar mass.
-Infrahilar mass.
-Hilar lesion.
-Left hilum mass.
-Nodule of the right hilum.
-Neoplasm of the left hilum.
-Mass overlying the right hilum.
-Lesion of the left hilum.
-Lesion in the right hilum.
-Hilar malignancy.
 """

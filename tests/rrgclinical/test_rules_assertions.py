@@ -10,7 +10,7 @@ from rrgclinical import OBSERVATIONS, ClassId, build_labeller
 from rrgclinical.rules.assertion import read_sentence
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.sentences import split_sentences
-from tests.rrgclinical import cases_of_assertion as kinds
+from tests.rrgclinical import cases_of_assertion, cases_of_naming
 
 LABELLER = build_labeller("rules")
 TERMS = {
@@ -73,7 +73,8 @@ ENDLESS = (
 
 
 def lines(name: str) -> list[str]:
-    return getattr(kinds, name).strip().splitlines()
+    module = cases_of_assertion if name in TEMPLATES else cases_of_naming
+    return getattr(module, name).strip().splitlines()
 
 
 def status(text: str, concept: int) -> int:

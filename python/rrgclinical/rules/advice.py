@@ -19,13 +19,14 @@ ADVICE = """
 """
 
 PURPOSE = """
-    exclude, to exclude, rule out, to rule out, for? exclusion of,
+    in|for excluding, exclude, to exclude, rule out, to rule out, for? exclusion of,
     may|might|could better? show|reveal|demonstrate|detect|find|identify|disclose|uncover
 """
 
 AIM = """
     to find|identify|see|confirm|verify|establish|determine|document|demonstrate|show|reveal,
     to visualize|diagnose|uncover|discern|clarify|prove|depict,
+    could|may|might|would help to? identify|find|detect|show|reveal|confirm|see|determine,
     for confirmation|identification|diagnosis|visualization|demonstration of,
     can|would better? show|reveal|demonstrate|detect|find|identify|disclose|uncover|depict
 """
@@ -34,6 +35,7 @@ EXAMINE = "to further|better? evaluate|assess|characterize|examine"
 
 SOUGHT = """
     look|looking|looked|search|searching|check|checking|hunt|hunting|screen|watch for,
-    in search of, seek, seeking, ensure|sure|certain|confirm|show that? there is|are|was no?,
+    attention on|at followup for, in search of, seek, seeking,
+    ensure|sure|certain|confirm|show that? there is|are|was no?,
     whether|if there is|are|was|were, see|determine if, ct|mri|ultrasound for any|a|an?
 """

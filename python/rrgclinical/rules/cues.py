@@ -9,7 +9,15 @@ from __future__ import annotations
 from enum import IntEnum
 
 from rrgclinical.rules.advice import ADVICE, AIM, EXAMINE, PURPOSE, SOUGHT
-from rrgclinical.rules.denials import AFFIRM, CHANGE, EXCEPT, LACK, NOT_EXCLUDED, NOT_UNLIKELY
+from rrgclinical.rules.denials import (
+    AFFIRM,
+    ALONE,
+    CHANGE,
+    EXCEPT,
+    LACK,
+    NOT_EXCLUDED,
+    NOT_UNLIKELY,
+)
 from rrgclinical.rules.idle import IDLE
 
 
@@ -61,7 +69,7 @@ class Cue(IntEnum):
     LACK = 42
     AFFIRM = 43
     EXCEPT = 44
-    HEDGE = 45
+    GONE = 45
     AIM = 46
     EXAMINE = 47
     EARLIER = 48
@@ -76,7 +84,7 @@ _INSEPARABLE = """
 """
 
 CUES: dict[Cue, str] = {
-    Cue.LACK: f"{LACK}, {CHANGE}",
+    Cue.LACK: f"{LACK}, {ALONE}, {CHANGE}",
     # Denials of a denial, and of more than a grade: what follows is there.
     Cue.AFFIRM: AFFIRM,
     # A verb that can make a clause of its own after a comma, and ends a denial within the clause's
@@ -111,12 +119,12 @@ CUES: dict[Cue, str] = {
         argue|arguing|argued|evidence against, against a? diagnosis of?, no abnormality,
         which|that rule out, ruling out, no indication of|for?,
         not to? be? mistaken|misinterpreted|misread for|as, low|little|no suspicion for|of,
-        nowhere, gone|vanished|disappeared|missing|excluded is|are|has|have|was|were
+        nowhere
     """
     + ","
     + LACK,
     # Deny a finding or predicate a few words ahead.
-    Cue.NEGATE_NEXT: "not, by no means, in no way, hardly, scarcely",
+    Cue.NEGATE_NEXT: "not, by no means, in no way, hardly, scarcely, far from, anything but",
     # Deny what follows where a finding follows in the segment, what precedes where none does.
     Cue.NEGATE_EITHER: "now? resolved, now? cleared, absent, unlikely",
     # Doubt in the same two directions.
@@ -125,10 +133,12 @@ CUES: dict[Cue, str] = {
         possible, probable, suspected, questionable, questioned, equivocal, doubtful, conceivable,
         poss, prob, if present|any|real
     """,
-    # Doubt what follows.
+    # Doubt what follows, or what precedes where they stand alone behind a comma.
     Cue.DOUBT: _INSEPARABLE
     + """
-        not improbably|impossibly, not out of the question, may, might, could, question,
+        possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
+        questionably, supposedly, tentatively, not improbably|impossibly, not out of the question,
+        may, might, could, question,
         may represent|reflect|indicate, not definitely|entirely|completely? rule,
         by no means rule|exclude, question of, suspect, suspicious for|of?, suspicion of|for?,
         concern for|of,
@@ -152,11 +162,6 @@ CUES: dict[Cue, str] = {
         not incompatible|inconsistent with,
         whether this|these|it is|are|represent|reflect,
         likely|probably|possibly represent|reflect|indicate
-    """,
-    # Doubt what precedes where it stands alone behind a comma, what follows elsewhere.
-    Cue.HEDGE: """
-        possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
-        questionably, supposedly, tentatively
     """,
     # Doubt what precedes where it stands alone behind a comma, nothing elsewhere.
     Cue.HEDGED: "uncertain, indeterminate, query, unclear, in doubt|question, tentative",
@@ -185,6 +190,11 @@ CUES: dict[Cue, str] = {
         is|are felt|thought|considered less likely, is|are felt|thought to be less likely|unlikely,
         not shown|confirmed|revealed|discernible|appreciable, is|are very|highly unlikely,
         has|have been excluded|resected|evacuated|drained, has|have regressed|vanished
+    """,
+    # Deny the finding that a verb puts behind them ("gone is the effusion").
+    Cue.GONE: """
+        gone, vanished, disappeared, missing, undetected, unseen, excluded, not there,
+        not to be seen|found, not anymore, not any more seen|visible|present
     """,
     # Deny the devices that precede.
     Cue.REMOVED: """
@@ -286,7 +296,8 @@ CUES: dict[Cue, str] = {
     # The same where nothing more is said of it, for it may be gone since.
     Cue.EARLIER: """
         was|were only|just? on an|the|a? earlier|prior|previous|preceding|old|older|outside,
-        was|were seen|noted|present|identified|visible|described on an|the|a? earlier|prior|previous
+        was|were seen|noted|present|visible|there on an|the|a? earlier|prior|previous,
+        was|were identified|described on an|the|a? earlier|prior|previous
     """,
     # Nothing is asserted where it opens the sentence ("signs of infection should be sought").
     Cue.SIGN: "sign of, follow up for, followup for",

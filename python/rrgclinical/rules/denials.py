@@ -18,6 +18,8 @@ LACK = """
     without, free of|from, clear of, absence of, lack of, lacking, devoid of, negative for, neg for,
     w / o
 """
+# The same, denying nothing or what precedes where they stand alone.
+ALONE = "denial of, complete? interval? resolution"
 
 # A change for the better, whose denial says that the finding is there: "no clearing of".
 CHANGE = f"{_CHANGE} of|in"
@@ -32,24 +34,31 @@ AFFIRM = f"""
     no|without marked|significant|substantial|considerable interval? resolution|clearing of|in,
     no|without partial|incomplete|further|gradual|continued interval? resolution|clearing of|in,
     hardly|barely|scarcely more than, nothing beyond|above|but, nothing else than,
-    not exceed|exceeding|beyond|above, not in excess of
+    no {_CHANGE} is|was? seen|noted|evident|identified in|of,
+    no disputing|denying|mistaking|escaping|ignoring, not exceed|exceeding|beyond|above,
+    not in excess of
 """
 
 NOT_UNLIKELY = f"""
     not|never|hardly|scarcely {_ADVERB}? {_UNLIKELY}, not at all {_UNLIKELY},
-    by no means {_UNLIKELY}, in no way {_UNLIKELY}, not|hardly out of the question
+    not be {_UNLIKELY}, by no means {_UNLIKELY}, in no way {_UNLIKELY},
+    not|hardly out of the question
 """
 
 NOT_EXCLUDED = """
     not|never yet? been definitely|definitively|entirely|completely|fully? excluded|ruled,
     by no means be|been? excluded|ruled, in no way be|been? excluded|ruled,
     not|never yet|safely|reliably|confidently|totally|wholly|absolutely excluded|ruled,
-    cannot yet be excluded|ruled, far from be|being? excluded|ruled
+    never|hardly|scarcely excluded|ruled, not to be excluded|ruled,
+    cannot be dismissed|discounted|disregarded|eliminated, cannot yet be excluded|ruled,
+    far from be|being? excluded|ruled
 """
 
 # A new statement, of what the words before leave out.
 EXCEPT = """
     except, except for|in|on|at?, aside from, apart from, other than, save, save for, excepting,
-    with the? sole|only|single|possible|notable? exception of, but for, barring, besides, excluding,
+    with the? sole|only|single|possible|notable? exception of, but for, barring, bar a|an|the|for,
+    besides,
+    excluding,
     the? sole|only? exception is|being, not counting|including
 """

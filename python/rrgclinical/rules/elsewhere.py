@@ -52,7 +52,7 @@ _LOOK_BACK = 40
 
 
 def is_elsewhere(events: Sequence[Event], index: int, role: Role, sentence: str) -> bool:
-    """True for "liver failure", "failure to thrive", "edema of the foot": no edema of the lung."""
+    """True for "liver failure", "failure to thrive" and "edema of the foot"."""
     if role.value != _EDEMA:
         return False
     event = events[index]

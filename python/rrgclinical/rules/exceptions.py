@@ -1,4 +1,4 @@
-"""Read what an exception leaves out: "no effusion except on the left" has one on the left."""
+"""Read what an exception leaves out: "no effusion except on the left"."""
 
 from __future__ import annotations
 
@@ -10,8 +10,20 @@ from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
 
 _ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
-_DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END, Cue.HEDGE})
-_ENDS = frozenset({Cue.END, Cue.COMMA, Cue.BREAK, Cue.DASH, Cue.COLON, Cue.AND, Cue.RESET})
+_DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END})
+_ENDS = frozenset(
+    {
+        Cue.END,
+        Cue.COMMA,
+        Cue.BREAK,
+        Cue.DASH,
+        Cue.COLON,
+        Cue.AND,
+        Cue.RESET,
+        Cue.WHICH,
+        Cue.SUBORDINATE,
+    }
+)
 _TOLD = frozenset({Cue.ASSERT, Cue.PREPOSITION, Cue.PRONOUN, Cue.SUBJECT, Cue.VERB, Cue.FINITE})
 # An amount, and words that name nothing; another word may be another finding's.
 _AMOUNTS = (

@@ -45,6 +45,8 @@ def settle(
     A finding told of again goes ("Effusion: No effusion."); one that is only denied is negative
     ("Effusion: No.", "Consolidation: The lungs are clear.").
     """
+    if not headings:
+        return list(drafts)
     gone: set[int] = set()
     ordered = sorted(range(len(drafts)), key=lambda index: drafts[index].start)
     starts = [drafts[index].start for index in ordered]

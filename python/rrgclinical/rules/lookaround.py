@@ -17,22 +17,32 @@ ONE_SIDE = (SIDES.index("left"), SIDES.index("right"))
 _FAR = 32
 """Events that a cue is looked for behind or before another; no statement holds as many."""
 
-_DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END, Cue.HEDGE, Cue.SETTING})
+_DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END, Cue.SETTING})
 _OPENERS = frozenset({Cue.ASSERT, Cue.AFFIRM, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, *_DOUBTS})
 _ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
 _PLACES = frozenset({Cue.SIDE, Cue.ZONE})
 _SEGMENT_ENDS = frozenset(
     {Cue.COMMA, Cue.DASH, Cue.COLON, Cue.BREAK, Cue.RESET, Cue.SUBORDINATE, Cue.WHICH, Cue.AND}
 )
+_NOT_BETWEEN = frozenset({*_SEGMENT_ENDS, Cue.END, Cue.NEGATE, Cue.PREDICATE})
 _BETWEEN = frozenset(
-    {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, Cue.WHICH, *_ATTRIBUTES}
+    {
+        Cue.PREPOSITION,
+        Cue.VERB,
+        Cue.SUBJECT,
+        Cue.COLON,
+        Cue.COMMA,
+        Cue.DASH,
+        Cue.WHICH,
+        *_ATTRIBUTES,
+    }
 )
 _ELLIPSIS = frozenset({Cue.FINITE, Cue.VERB, Cue.ASSERT, Cue.PREPOSITION, *_ATTRIBUTES})
 _TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *_DOUBTS})
 
 
 class Ahead:
-    """What comes first from an event on.
+    """Answer what comes first from an event on.
 
     A question is a function of events and a place that gives an answer, or None where the next
     event decides. Places are asked about from left to right, so that an answer found holds for
@@ -124,22 +134,25 @@ def _names_more(events: Sequence[Event], index: int) -> bool | None:
     return False if cues & _SEGMENT_ENDS else None
 
 
-def stands_first(events: Sequence[Event], index: int) -> bool:
-    """True where a verb and a finding follow the words of a denial ("not seen is the effusion")."""
-    verb = False
+def verb_of_denied(events: Sequence[Event], index: int) -> int:
+    """The place of the verb between a denial and its finding ("not seen is the effusion"), or -1.
+
+    The denial holds from there on: "cleared since yesterday is the effusion".
+    """
+    verb = -1
     for place in range(index + 1, min(len(events), index + 1 + _FAR)):
         cues = _cues(events[place])
         if Cue.FINDING in cues:
             return verb
-        if not verb and cues & {Cue.FINITE, Cue.VERB}:
-            verb = True
-        elif cues & {*_SEGMENT_ENDS, Cue.END, Cue.NEGATE, Cue.PREDICATE} and not cues & _ATTRIBUTES:
-            return False
-    return False
+        if verb < 0 and Cue.VERB in cues:
+            verb = place
+        elif cues & _NOT_BETWEEN and not cues & _ATTRIBUTES and cues != {Cue.SUBORDINATE}:
+            return -1
+    return -1
 
 
 def ends_sentence(events: Sequence[Event], index: int) -> bool:
-    """True when no event that tells of a finding follows the one at `index` in its clause."""
+    """True when nothing that tells of a finding follows in the clause."""
     for place in range(index + 1, min(len(events), index + 1 + _FAR)):
         cues = _cues(events[place])
         if cues & {Cue.END} or (Cue.BREAK in cues and _is_mark(events[place])):
@@ -150,7 +163,7 @@ def ends_sentence(events: Sequence[Event], index: int) -> bool:
 
 
 def stands_behind_mark(events: Sequence[Event], index: int) -> bool:
-    """True for a cue alone between a comma or dash and the end of its statement."""
+    """True for a cue alone between a comma or dash and a statement's end."""
     follower = events[index + 1]
     if not index or follower.first != events[index].last:
         return False
@@ -160,7 +173,7 @@ def stands_behind_mark(events: Sequence[Event], index: int) -> bool:
 
 
 def is_aside(events: Sequence[Event], index: int) -> bool:
-    """True for a cue between two commas that speaks of what follows ("edema or, likely, X")."""
+    """True for a cue between commas that speaks of what follows ("or, likely, X")."""
     if not index or Cue.COMMA not in _cues(events[index - 1]) & _cues(events[index + 1]):
         return False
     if index < 2 or Cue.FINDING not in _cues(events[index - 2]):

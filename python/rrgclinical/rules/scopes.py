@@ -20,8 +20,8 @@ from rrgclinical.rules.lookaround import (
     opens_statement,
     or_follows,
     stands_behind_mark,
-    stands_first,
     stands_for_finding,
+    verb_of_denied,
 )
 from rrgclinical.rules.mention import Draft
 from rrgclinical.rules.statement import Statement
@@ -33,10 +33,10 @@ _NEAR = 60
 _POOL = 16
 """Attributes that one finding takes at most."""
 _TURNED = re.compile(
-    r"\s*(?:(?:[^\W_]+ly|quite|yet|at\s+all|it|they|is|are|was|were|been?|any|to|said|called"
+    r"\s*(?:(?:[^\W_]+ly|quite|yet|at\s+all|it|they|is|are|was|were|been?|any|to|said|called|a|an|the"
     r"|significant|interval|substantial|appreciable|further|definite|complete|apparent|obvious"
     r"|real|true|major|convincing|radiographic|visible|discernible|additional|marked|great"
-    r"|meaningful|notable|clear|evidence\s+of|sign\s+of)\s+)*",
+    r"|lungs?|chest|side|base|film|study|patient|meaningful|notable|clear|evidence\s+of|sign\s+of)\s+)*",
     re.IGNORECASE,
 )
 """Words between two denials that undo each other ("not entirely free of")."""
@@ -48,7 +48,7 @@ _STANDS = re.compile(
 
 
 class Scopes(Statement):
-    """Scopes of a sentence; cues open and end them, or look back on what was told."""
+    """Scopes of a sentence; cues open and end them, or look back."""
 
     def _negate(self, index: int, event: Event, role: Role) -> None:
         if event.first == self.undone:
@@ -76,6 +76,12 @@ class Scopes(Statement):
         self.negate_until = event.last + _NEXT
         self.turned = event.end
 
+    def _doubt_beside(self, index: int, event: Event, role: Role) -> None:
+        if stands_behind_mark(self.events, index):
+            self._doubted_at_end(index, event, role)
+        else:
+            self._doubt(index, event, role)
+
     def _doubt(self, index: int, event: Event, role: Role) -> None:
         if self.advice and _SOUGHT.search(self.sentence, max(0, event.start - 8), event.start):
             self.unasserted = True  # "CT for possible mass"
@@ -84,6 +90,8 @@ class Scopes(Statement):
             self.doubted = event.first
 
     def _negate_either(self, index: int, event: Event, role: Role) -> None:
+        if self._stands_first(index):
+            return
         if looks_back(self.ahead, index):
             self._deny(self._reach_over_comma())
         else:
@@ -146,7 +154,9 @@ class Scopes(Statement):
             self.unasserted = True
 
     def _negated_before(self, index: int, event: Event, role: Role) -> None:
-        if self._stands_first(index) or self._speaks_of_that(event):
+        if event.first == self.undone or self._stands_first(index):
+            return
+        if self._speaks_of_that(event):
             self._negate(index, event, role)
         elif self.tip > self.parted:
             self.told.deny(self._reach_back(), "out of sight")
@@ -155,14 +165,20 @@ class Scopes(Statement):
             self._deny(self._reach_behind_mark(index))
 
     def _removed(self, index: int, event: Event, role: Role) -> None:
-        if self._stands_first(index):
-            self._negate(index, event, role)
-        else:
+        if not self._stands_first(index):
             self.told.deny(self._reach_back(), "removed")
             self.negate_until = -1
 
+    def _gone(self, index: int, event: Event, role: Role) -> None:
+        self._stands_first(index)
+
     def _stands_first(self, index: int) -> bool:
-        return not self.told.since(self.segment) and stands_first(self.events, index)
+        """Tell whether what is denied follows, behind a verb; the denial then begins with it."""
+        if self.told.since(self.segment):
+            return False
+        verb = verb_of_denied(self.events, index)
+        self.inverted = self.events[verb].first if verb >= 0 else -1
+        return verb >= 0
 
     def _speaks_of_that(self, event: Event) -> bool:
         """True for "it is possible that", with nothing before it that is possible."""
@@ -185,12 +201,6 @@ class Scopes(Statement):
     def _doubted_at_end(self, index: int, event: Event, role: Role) -> None:
         if ends_segment(self.events, index):
             self.told.weaken(self._reach_over_comma())
-        else:
-            self._doubt(index, event, role)
-
-    def _hedge(self, index: int, event: Event, role: Role) -> None:
-        if stands_behind_mark(self.events, index):
-            self._doubted_at_end(index, event, role)
         else:
             self._doubt(index, event, role)
 
@@ -326,6 +336,8 @@ class Scopes(Statement):
 
     def _verb(self, index: int, event: Event, role: Role) -> None:
         self.verb = event.first
+        if event.first == self.inverted:
+            self._negate(index, event, role)
 
     def _colon(self, index: int, event: Event, role: Role) -> None:
         self.history = False

@@ -1,4 +1,4 @@
-"""What a sentence has said up to an event, and how far a cue looks back on it."""
+"""What a sentence has said up to an event, and how far cues look back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rrgclinical.rules.told import Told
 
 
 class Statement:
-    """What is open at an event of a sentence, and the findings told of so far.
+    """What is open at an event of a sentence, and what was told.
 
     `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
     token; `doubted` is where the doubt began, `advice` says that an examination is asked for,
@@ -44,7 +44,7 @@ class Statement:
         self.kept = 0
         self.headings: list[Heading] = []
         self.clause = self.comma = self.before = self.split = self.segment = 0
-        self.turned = self.undone = -1
+        self.turned = self.undone = self.inverted = -1
         self.examined = False
         self.excepted: int = ClassId.BLANK
         self.named_last: Draft | None = None
