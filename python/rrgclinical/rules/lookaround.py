@@ -135,9 +135,9 @@ def _names_more(events: Sequence[Event], index: int) -> bool | None:
 
 
 def verb_of_denied(events: Sequence[Event], index: int) -> int:
-    """The place of the verb between a denial and its finding ("not seen is the effusion"), or -1.
+    """Find the verb between a denial and its finding; -1 where there is none.
 
-    The denial holds from there on: "cleared since yesterday is the effusion".
+    "Not seen is the effusion". The denial holds from the verb on: "cleared since yesterday is".
     """
     verb = -1
     for place in range(index + 1, min(len(events), index + 1 + _FAR)):

@@ -1,4 +1,4 @@
-"""What a sentence has said up to an event, and how far cues look back."""
+"""Keep what a sentence has said so far, and how far cues look back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rrgclinical.rules.told import Told
 
 
 class Statement:
-    """What is open at an event of a sentence, and what was told.
+    """Hold what is open at an event of a sentence, and what was told.
 
     `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
     token; `doubted` is where the doubt began, `advice` says that an examination is asked for,
@@ -20,8 +20,10 @@ class Statement:
     `clause`, `comma`, `before` (the comma before that), `segment` (the last of comma and "and") and
     `split` (an "and" behind a verb, a subordinate clause) are where, among the drafts, a cue that
     looks back stops; `joined` says that an "and" or "or" carries it past the comma, `aside` that
-    nothing was named between the last two. `turned` is where the last denial ended, `excepted` the
-    status that an exception before its denial gives.
+    nothing was named between the last two. `turned` is where the last denial ended, `undone` and
+    `inverted` are tokens of a denial that is undone and of the verb behind which one begins,
+    `excepted` is the status that an exception before its denial gives, `named_last` the last
+    finding named, `examined` says that an examination of something that is there is asked for.
     `finding`, `verb`, `parted` (a comma or "with"), `joint` (an "and"), `tip` (of a device),
     `denial` and `last_or` (an "or" between what it denies) are the tokens where the last of each
     began. `within` says that the denial stands inside the subject of a clause, `kept` how many
