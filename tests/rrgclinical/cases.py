@@ -103,7 +103,7 @@ Left lower lobe consolidation. | CO+
 Right lower lobe pneumonia. | PN+
 Findings are compatible with pneumonia. | PN+
 Pulmonary nodule in the right upper lobe. | LL+
-Calcified nodule in the left lung. | LL+
+Calcified nodule in the left lung. |
 Spiculated mass in the left upper lobe. | LL+
 No pulmonary nodules or masses. | LL-
 Nodular opacity in the right upper lobe. | LO+ LL?

@@ -293,7 +293,7 @@ Mass effect on the trachea. |
 Tracheal deviation to the right due to a thyroid goiter. |
 Right hilar fullness, possibly adenopathy. |
 Bilateral hilar lymphadenopathy consistent with sarcoidosis. |
-No hilar mass. |
+No hilar mass. | LL-
 Large hiatal hernia with adjacent atelectasis. | AT+
 Elevated right hemidiaphragm with adjacent linear atelectasis. | AT+
 Gynecomastia. |

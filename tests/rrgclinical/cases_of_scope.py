@@ -180,10 +180,10 @@ Mild CHF. | ED+
 Mild congestive failure. | ED+
 There is no evidence of mass, nodule, or infiltrate. | LL- LO-
 Solitary pulmonary nodule. | LL+
-Tiny calcified nodule. | LL+
+Tiny calcified nodule. |
 Multiple nodules bilaterally consistent with metastases. | LL+
 There is a 2 cm mass. | LL+
-Right hilar mass. |
+Right hilar mass. | LL+
 No suspicious nodules. | LL-
 There is subsegmental atelectasis. | AT+
 Left basilar discoid atelectasis. | AT+
@@ -518,7 +518,7 @@ Nodules may represent metastases. | LL+
 Nodules, possibly metastases. | LL+
 A 1 cm nodule is seen, which could represent a granuloma. | LL+
 Nodular opacity, possible nodule versus confluence of shadows. | LO+ LL?
-Calcified nodule, likely granuloma. | LL+
+Calcified nodule, likely granuloma. |
 Calcified granuloma, likely benign. |
 Old granulomatous disease, no nodules. | LL-
 Scarring from remote infectious process. |

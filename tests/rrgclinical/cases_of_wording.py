@@ -51,7 +51,7 @@ Mild wedge deformity of T12, unchanged. |
 Deformity of the left clavicle, likely from prior fracture. | FX?
 Calcified granuloma in the right upper lobe is unchanged. |
 Nodular opacities projecting over both lower lungs likely represent nipple shadows. | LO+ LL?
-Large right hilar mass with postobstructive collapse of the right upper lobe. | AT+
+Large right hilar mass with postobstructive collapse of the right upper lobe. | LL+ AT+
 Left upper lobe mass is again demonstrated, better assessed on recent CT. | LL+
 History of lung cancer status post resection. |
 Assess for interval change in pneumothorax. |

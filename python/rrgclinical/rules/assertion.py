@@ -6,11 +6,19 @@ from functools import lru_cache
 
 from rrgclinical.labels import ClassId
 from rrgclinical.rules.anatomy import Subject
+from rrgclinical.rules.calcified import GRANULOMA, is_calcified_nodule
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
+from rrgclinical.rules.elsewhere import is_elsewhere
 from rrgclinical.rules.headings import settle
 from rrgclinical.rules.lexicon import Event, Role, find_events
-from rrgclinical.rules.lookaround import ONE_SIDE, coordinated, modifies_what_follows
+from rrgclinical.rules.lookaround import (
+    ONE_SIDE,
+    coordinated,
+    graded_by,
+    looks_back,
+    modifies_what_follows,
+)
 from rrgclinical.rules.mention import Draft, Mention, Named
 from rrgclinical.rules.scopes import Scopes
 
@@ -19,6 +27,8 @@ _ATTRIBUTIVE = 2
 """Tokens allowed between a predicate and the structure after it ("clear, expanded lungs")."""
 _LIST = 4
 """Tokens allowed between structures that share a predicate ("heart size and the hila")."""
+_SHARED = 16
+"""Structures that one predicate tells of at most, and predicates of one structure."""
 _LOCATIVE = 3
 """Tokens between a preposition and the structure it makes a place ("in the left lung")."""
 
@@ -32,14 +42,14 @@ def read_sentence(sentence: str) -> tuple[Mention, ...]:
 class _Reader(Scopes):
     """One pass over the events of a sentence, left to right: its findings and structures.
 
-    `named` are structures waiting for a predicate, `told` says that they had one; `bound_last` is
-    the end of the last structure that the pending predicates took.
+    `named` are structures waiting for a predicate, `settled` says that they had one; `bound_last`
+    is the end of the last structure that the pending predicates took.
     """
 
     def __init__(self, events: list[Event], sentence: str) -> None:
         super().__init__(events, sentence)
         self.named: list[Named] = []
-        self.told = False
+        self.settled = False
         self.bound_last = -1
 
     def read(self) -> tuple[Mention, ...]:
@@ -55,6 +65,9 @@ class _Reader(Scopes):
         return tuple(draft.close() for draft in sorted(told, key=lambda d: d.start))
 
     def _finding(self, index: int, event: Event, role: Role) -> None:
+        if is_elsewhere(self.events, index, role, self.sentence):
+            self.pool = []
+            return
         if self.named and event.first == self.named[-1].last:  # "left lung nodule"
             self.pool = [*self.named[-1].attributes, *self.pool]
             self.named = []
@@ -68,9 +81,12 @@ class _Reader(Scopes):
             status = ClassId.POSITIVE  # "a small right but no left effusion"
             del self.pool[self.kept :]
         for predicate, source in pending:
-            if source.last == event.first:
+            if graded_by(self.events, index, source):
                 status = _weaken(status, predicate)
-        draft = Draft(role.value, status, event.start, event.end)
+        concept: int = role.value
+        if is_calcified_nodule(self.events, index, concept, self.sentence):
+            concept = GRANULOMA
+        draft = Draft(concept, status, event.start, event.end)
         draft.attributes.extend(role.attributes)
         if self.after and self.pool and self.pool_end < event.first and self.anchor is not None:
             self.anchor.attributes.extend(self.pool)
@@ -80,13 +96,17 @@ class _Reader(Scopes):
         self.after = False
         self.anchor = draft
         self._settle_versus(draft)
-        self.drafts.append(draft)
+        self.told.add(draft)
+        self.named_last = draft
+        excepted, self.excepted = self.excepted, ClassId.BLANK
+        if excepted != ClassId.BLANK:
+            self._again(event, excepted)
 
     def _subject(self, index: int, event: Event, role: Role) -> None:
         subject: Subject = role.value
         if self.unasserted:
             return
-        self.drafts.append(
+        self.told.add(
             Draft(subject.anatomy, ClassId.BLANK, event.start, event.end, list(self.pool))
         )
         named = Named(subject, event.first, event.last, event.start, event.end, list(self.pool))
@@ -105,32 +125,40 @@ class _Reader(Scopes):
             return
         if self.named:
             previous = self.named[-1]
-            if self.told or event.first - previous.last > _LIST or self.verb >= previous.first:
+            if self.settled or event.first - previous.last > _LIST or self.verb >= previous.first:
                 self.named = []
-        self.told = False
+        self.settled = False
         if self.after and self.pool_end < event.first:
             self._place()
-        self.named.append(named)
+        self.named = [*self.named[1 - _SHARED :], named]
         self.pool = []
 
     def _predicate(self, index: int, event: Event, role: Role) -> None:
         predicate: str = role.value
         known = [n for n in self.named if predicate in n.subject.meanings]
-        if known and self._is_parted(known[-1]) and modifies_what_follows(self.events, index):
+        if known and self._is_parted(known[-1]) and modifies_what_follows(self.ahead, index):
             known = []
         if known:
             for named in known:
                 self._bind(predicate, event, named)
             if predicate == "normal" and self.verb > self.finding > self.joint > known[-1].first:
-                self._deny(self.drafts[-len(known) - 1 : -len(known)])  # "heart and X are normal"
-            self.told = True
+                self._deny_beside(len(known))
+            self.settled = True
             self.pool = []
             self.pending = []
+        elif predicate == "borderline" and looks_back(self.ahead, index):
+            self.told.weaken(self._reach_over_comma())  # "cardiomegaly, borderline"
         else:
             if not (self.pending and coordinated(self.events, index)):
                 self.pending = []
-            self.pending.append((predicate, event))
+            self.pending = [*self.pending[1 - _SHARED :], (predicate, event)]
             self.bound_last = -1
+
+    def _deny_beside(self, bound: int) -> None:
+        """Deny the finding named with structures that are normal ("heart and X are normal")."""
+        for draft in self.drafts[-bound - 1 : -bound]:
+            draft.status = ClassId.NEGATIVE
+        self.negate_until = -1
 
     def _is_parted(self, named: Named) -> bool:
         """True when a comma or "with" came after `named`, and no verb since."""
@@ -150,7 +178,7 @@ class _Reader(Scopes):
             start, end = min(named.start, source.start), max(named.end, source.end)
             graded = [pair for role in source.roles for pair in role.attributes]
             draft = Draft(concept, status, start, end, named.attributes + self.pool + graded)
-            self.drafts.append(draft)
+            self.told.add(draft)
             self.anchor = draft
 
 
@@ -160,7 +188,7 @@ _HANDLERS = {
     Cue.PREDICATE: _Reader._predicate,
     Cue.NEGATE: _Reader._negate,
     Cue.NEGATE_NEXT: _Reader._negate_next,
-    Cue.DOUBT: _Reader._doubt,
+    Cue.DOUBT: _Reader._doubt_beside,
     Cue.NEGATED_BEFORE: _Reader._negated_before,
     Cue.DOUBTED_BEFORE: _Reader._doubted_before,
     Cue.UNASSERTED: _Reader._unasserted,
@@ -197,6 +225,15 @@ _HANDLERS = {
     Cue.OVERLOOKED: _Reader._overlooked,
     Cue.THERE: _Reader._there,
     Cue.PRONOUN: _Reader._pronoun,
+    Cue.LACK: _Reader._lack,
+    Cue.AFFIRM: _Reader._affirm,
+    Cue.EXCEPT: _Reader._except,
+    Cue.GONE: _Reader._gone,
+    Cue.HEDGED: _Reader._hedged,
+    Cue.AIM: _Reader._aim,
+    Cue.EXAMINE: _Reader._examine,
+    Cue.EARLIER: _Reader._earlier,
+    Cue.THAT_THERE: _Reader._that_there,
 }
 
 

@@ -134,7 +134,7 @@ CHEST_FINDINGS: tuple[Concept, ...] = (
         SIDED,
         phrases="""
             lymphadenopathy, adenopathy, hilar|mediastinal adenopathy|lymphadenopathy|enlargement,
-            enlarged lymph node, hilar mass|prominence|fullness, prominent|enlarged hila|hilum,
+            enlarged lymph node, hilar prominence|fullness, prominent|enlarged hila|hilum,
             enlarged hilar|mediastinal|paratracheal lymph? node, bihilar prominence|fullness,
             prominence|fullness of the? left|right|bilateral? hilum|hila,
             prominence|fullness of the? left|right|bilateral? hilar region,

@@ -8,6 +8,16 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from rrgclinical.rules.advice import ADVICE, AIM, EXAMINE, PURPOSE, SOUGHT
+from rrgclinical.rules.denials import (
+    AFFIRM,
+    ALONE,
+    CHANGE,
+    EXCEPT,
+    LACK,
+    NOT_EXCLUDED,
+    NOT_UNLIKELY,
+)
 from rrgclinical.rules.idle import IDLE
 
 
@@ -56,6 +66,15 @@ class Cue(IntEnum):
     OVERLOOKED = 39
     THERE = 40
     PRONOUN = 41
+    LACK = 42
+    AFFIRM = 43
+    EXCEPT = 44
+    GONE = 45
+    AIM = 46
+    EXAMINE = 47
+    EARLIER = 48
+    THAT_THERE = 49
+    HEDGED = 50
 
 
 # Two findings told apart by nothing: one before these words and one behind.
@@ -65,6 +84,9 @@ _INSEPARABLE = """
 """
 
 CUES: dict[Cue, str] = {
+    Cue.LACK: f"{LACK}, {ALONE}, {CHANGE}",
+    # Denials of a denial, and of more than a grade: what follows is there.
+    Cue.AFFIRM: AFFIRM,
     # A verb that can make a clause of its own after a comma, and ends a denial within the clause's
     # subject. The first of the table, so that it is read before the doubt of the same words.
     Cue.FINITE: """
@@ -74,8 +96,7 @@ CUES: dict[Cue, str] = {
     """,
     # Deny what follows, until the scope ends.
     Cue.NEGATE: """
-        no, without, no evidence of, no sign of, negative for, free of, free from, clear of,
-        absence of, lack of, devoid of, deny, denied, denying, nor, neither, rather than, nothing,
+        no, no evidence of, no sign of, deny, denied, denying, nor, neither, rather than, nothing,
         clearance|disappearance of, complete? interval? resolution|clearing of, never, none,
         interval? removal of, no definite|convincing|radiographic? evidence of, exclude any,
         fail|failed|failure to demonstrate|show|reveal|identify, instead of, no longer any?,
@@ -98,27 +119,34 @@ CUES: dict[Cue, str] = {
         argue|arguing|argued|evidence against, against a? diagnosis of?, no abnormality,
         which|that rule out, ruling out, no indication of|for?,
         not to? be? mistaken|misinterpreted|misread for|as, low|little|no suspicion for|of,
-        w / o, neg for
-    """,
+        nowhere
+    """
+    + ","
+    + LACK,
     # Deny a finding or predicate a few words ahead.
-    Cue.NEGATE_NEXT: "not",
+    Cue.NEGATE_NEXT: "not, by no means, in no way, hardly, scarcely, far from, anything but",
     # Deny what follows where a finding follows in the segment, what precedes where none does.
     Cue.NEGATE_EITHER: "now? resolved, now? cleared, absent, unlikely",
     # Doubt in the same two directions.
-    Cue.DOUBT_EITHER: """
+    Cue.DOUBT_EITHER: NOT_UNLIKELY
+    + """,
         possible, probable, suspected, questionable, questioned, equivocal, doubtful, conceivable,
         poss, prob, if present|any|real
     """,
-    # Doubt what follows.
+    # Doubt what follows, or what precedes where they stand alone behind a comma.
     Cue.DOUBT: _INSEPARABLE
     + """
-        possibly, probably, may, might, could, question, may represent|reflect|indicate,
-        question of, suspect, suspicious for|of?, suspicion of|for?, concern for|of, conceivably,
+        possibly, probably, conceivably, potentially, presumably, perhaps, maybe, apparently,
+        questionably, supposedly, tentatively, not improbably|impossibly, not out of the question,
+        may, might, could, question,
+        may represent|reflect|indicate, not definitely|entirely|completely? rule,
+        by no means rule|exclude, question of, suspect, suspicious for|of?, suspicion of|for?,
+        concern for|of,
         concerning for?, worrisome for, suggest, suggesting, suggested, suggestion of,
-        suggestive of, potential, potentially, presumably, perhaps, consider,
+        suggestive of, potential, consider,
         considered, favor, favoring, cannot exclude, can not exclude, cannot rule out,
         cannot completely|entirely|definitely|absolutely exclude, difficult|hard to exclude|rule,
-        not exclude, not excluded, apparent, maybe, possibility|likelihood of,
+        not exclude, not excluded, apparent, possibility|likelihood of,
         raise|raises|raising the? question|possibility|suspicion|concern of|for,
         could not exclude, unable|impossible to exclude, not possible to exclude,
         cannot be certain, unclear|uncertain whether|if, indeterminate for, differential,
@@ -135,8 +163,11 @@ CUES: dict[Cue, str] = {
         whether this|these|it is|are|represent|reflect,
         likely|probably|possibly represent|reflect|indicate
     """,
+    # Doubt what precedes where it stands alone behind a comma, nothing elsewhere.
+    Cue.HEDGED: "uncertain, indeterminate, query, unclear, in doubt|question, tentative",
     # Deny what precedes.
     Cue.NEGATED_BEFORE: """
+        nowhere to? be? seen|identified|visible|visualized|evident|found|apparent,
         not seen|identified|visualized|appreciated|evident|present|demonstrated|noted|detected,
         not definitely|clearly|well? seen|identified|visualized|appreciated|evident,
         not definitely|clearly|convincingly demonstrated|detected|noted|present|visible|confirmed,
@@ -160,6 +191,11 @@ CUES: dict[Cue, str] = {
         not shown|confirmed|revealed|discernible|appreciable, is|are very|highly unlikely,
         has|have been excluded|resected|evacuated|drained, has|have regressed|vanished
     """,
+    # Deny the finding that a verb puts behind them ("gone is the effusion").
+    Cue.GONE: """
+        gone, vanished, disappeared, missing, undetected, unseen, excluded, not there,
+        not to be seen|found, not anymore, not any more seen|visible|present
+    """,
     # Deny the devices that precede.
     Cue.REMOVED: """
         has|have been removed|pulled|discontinued, was|were removed|pulled|discontinued, removal,
@@ -169,7 +205,8 @@ CUES: dict[Cue, str] = {
     Cue.TIP: "tip, side port, distal end|aspect|portion",
     # Doubt what precedes.
     Cue.DOUBTED_BEFORE: _INSEPARABLE
-    + """
+    + NOT_EXCLUDED
+    + """,
         cannot be excluded|ruled, can not be excluded|ruled, not excluded, not ruled out,
         cannot be completely|entirely|totally|definitely|confidently|reliably|fully excluded|ruled,
         cannot be absolutely|certainly|definitively|radiographically excluded|ruled,
@@ -187,7 +224,7 @@ CUES: dict[Cue, str] = {
         may|might|could|can look like this, may|might|could|can look|appear similar|identical,
         cannot|not definitely|definitively|confidently|completely be excluded|ruled,
         cannot|not entirely|totally|fully|reliably|absolutely be excluded|ruled, is|are suggested,
-        is|are not unlikely, is|are|remain|be of concern, remain possible|suspected|probable,
+        is|are|remain|be of concern, remain possible|suspected|probable,
         may|might|could be present|seen|considered, is|are considered,
         should|must be considered|excluded,
         difficult|hard to exclude|rule,
@@ -206,28 +243,27 @@ CUES: dict[Cue, str] = {
     # Doubt what follows, and the diagnoses that precede.
     Cue.SETTING: "in the|an? appropriate|correct|right|proper clinical setting|context|scenario",
     # An examination is asked for; "to exclude pneumonia" behind it is its purpose.
-    Cue.ADVICE: """
-        recommend, recommended, recommendation, recommending, advise, advised, advisable, helpful,
-        useful, beneficial, repeat, may|might|would|could help, ct, mri, ultrasound, fluoroscopy,
-        imaging, followup, follow up, scan|evaluation|examination|exam|view|film is|are suggested,
-        ct|mri|ultrasound|imaging|followup|radiograph|study|workup is|are suggested,
-        follow up is|are suggested,
-        correlation|comparison|attention|biopsy|bronchoscopy is|are suggested,
-    """,
+    Cue.ADVICE: ADVICE,
     # The purpose of an examination where one is asked for, a doubt elsewhere.
-    Cue.PURPOSE: "exclude, to exclude, rule out, to rule out, for exclusion of",
+    Cue.PURPOSE: PURPOSE,
+    # The purpose of an examination where one is asked for, nothing elsewhere.
+    Cue.AIM: AIM,
+    # The same wherever it stands, unless what is examined is said to be there: "the nodule".
+    Cue.EXAMINE: EXAMINE,
     # Nothing is asserted of what follows: history, a question, a hypothesis.
-    Cue.UNASSERTED: """
+    Cue.UNASSERTED: SOUGHT
+    + """,
         history of, hx of, h o, status post treatment, evaluate for, evaluation for|of, assess for,
         indication, clinical concern for, if there is|are, if clinical, screening for,
         rule out history, risk of, risk for, treated for, known history of, workup for|of,
         symptom of, clinical suspicion for|of,
         sensitive|insensitive|sensitivity|specific in|for|to|than,
         better|best|superior|preferred|suited for, modality|study|test of choice for,
-        detection of, detect, detecting, to evaluate|assess|detect,
+        detection of, detect, detecting, to detect,
         in|for evaluating|assessing|characterizing, if,
         in case of, whether,
         document|ensure|confirm|assure|show|until|to resolution|clearing|clearance of?,
+        to document|ensure|confirm|assure|show resolution|clearing|clearance of?,
         follow to? resolution of?, documenting|ensuring resolution|clearing|clearance of?,
         please note, may|could|can|might mask|simulate|mimic, mimic, mimicking, simulate,
         simulating,
@@ -254,22 +290,33 @@ CUES: dict[Cue, str] = {
     Cue.OVERLOOKED: """
         may|might|could|can be missed|occult|overlooked|inapparent|undetected|invisible|hidden,
         may|might|can not be seen|visible|evident|apparent|demonstrated|detected|visualized,
-        may|might|could|can be radiographically|easily occult|missed|overlooked
+        may|might|could|can be radiographically|easily occult|missed|overlooked,
+        should|could|can|may|might|must|would be sought|searched|looked|screened|checked for?
+    """,
+    # The same where nothing more is said of it, for it may be gone since.
+    Cue.EARLIER: """
+        was|were only|just? on an|the|a? earlier|prior|previous|preceding|old|older|outside,
+        was|were seen|noted|present|visible|there on an|the|a? earlier|prior|previous,
+        was|were identified|described on an|the|a? earlier|prior|previous
     """,
     # Nothing is asserted where it opens the sentence ("signs of infection should be sought").
     Cue.SIGN: "sign of, follow up for, followup for",
     # A new statement begins.
     Cue.BREAK: """
-        but, however, although, though, except, except for, aside from, apart from, other than,
-        whereas, while, yet, despite, there is|are|has|have|was|were
-    """,
+        but, however, although, though, whereas, while, yet, despite,
+        there is|are|has|have|was|were,
+    """
+    + EXCEPT,
+    Cue.EXCEPT: EXCEPT,
+    # The same, unless a denial or doubt right before means it ("no sign that there is").
+    Cue.THAT_THERE: "that there is|are|has|have|was|were|may|might|could be?",
     # What is seen, not what the patient is said to have.
     Cue.THERE: """
         there is|are|has|have|was|were, year|yr|y old|o man|woman|male|female|patient has|have
     """,
     # Denial and doubt end, and what follows may still speak of what came before.
     Cue.RESET: """
-        with, otherwise, in addition, additionally, besides, associated with, given, following
+        with, otherwise, in addition, additionally, associated with, given, following
     """,
     # The same, and what ends a finding behind it says nothing of the statement before.
     Cue.SUBORDINATE: """
@@ -304,7 +351,8 @@ CUES: dict[Cue, str] = {
         no evidence of|for interval? progression|worsening|improvement|resolution|clearing of|in,
         no evidence of|for interval? change|increase|decrease|growth|enlargement of|in,
         been no resolution|change of|in,
-        unchanged in, resolving, slightly, tortuous, calcified, prominent
+        at the? most|best|worst|least, unchanged in, resolving, slightly, tortuous, calcified,
+        prominent
     """,
     # Speaks of the finding before it ("no large effusion, but a small one").
     Cue.PRONOUN: "one, ones, those",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -44,27 +45,39 @@ def settle(
     A finding told of again goes ("Effusion: No effusion."); one that is only denied is negative
     ("Effusion: No.", "Consolidation: The lungs are clear.").
     """
+    if not headings:
+        return list(drafts)
     gone: set[int] = set()
+    ordered = sorted(range(len(drafts)), key=lambda index: drafts[index].start)
+    starts = [drafts[index].start for index in ordered]
     for number, heading in enumerate(headings):
         ends = headings[number + 1].first if number + 1 < len(headings) else len(events) - 1
         begin, colon, end = (events[at].start for at in (heading.first, heading.colon, ends))
-        told = [d for d in drafts if colon < d.start < end and d.status != ClassId.BLANK]
+        first, parted, last = (bisect_left(starts, at) for at in (begin, colon, end))
+        behind = [drafts[index] for index in ordered[parted:last]]
+        told = [draft for draft in behind if draft.status != ClassId.BLANK]
         denied = all(draft.status == ClassId.NEGATIVE for draft in told) and _denies(
-            events[heading.colon + 1 : ends], bool(told)
+            events, range(heading.colon + 1, ends), bool(told)
         )
-        for index, draft in enumerate(drafts):
-            if not begin <= draft.start < colon or draft.status != ClassId.POSITIVE:
+        named = {draft.concept for draft in told}
+        columns = {column for concept in named for column in CONCEPTS[concept].states}
+        for index in ordered[first:parted]:
+            draft = drafts[index]
+            if draft.status != ClassId.POSITIVE:
                 continue
-            if any(_same_observation(draft, other) for other in told):
+            if draft.concept in named or columns.intersection(CONCEPTS[draft.concept].states):
                 gone.add(index)
             elif denied and not (told and draft.attributes):
                 draft.status = ClassId.NEGATIVE
     return [draft for index, draft in enumerate(drafts) if index not in gone]
 
 
-def _denies(events: Sequence[Event], told: bool) -> bool:
-    """True when `events` open with a denial, or a structure that `told` says something of."""
-    for event in events:
+def _denies(events: Sequence[Event], places: range, told: bool) -> bool:
+    """True when the events at `places` open with a denial.
+
+    Or with a structure, where `told` says that something is said of it.
+    """
+    for event in (events[place] for place in places):
         cues = _cues(event)
         if cues & _DENIALS:
             return True
@@ -75,11 +88,6 @@ def _denies(events: Sequence[Event], told: bool) -> bool:
         if not cues <= _SILENT:
             return False
     return False
-
-
-def _same_observation(one: Draft, other: Draft) -> bool:
-    shared = set(CONCEPTS[one.concept].states) & set(CONCEPTS[other.concept].states)
-    return one.concept == other.concept or bool(shared)
 
 
 def _is_mark(event: Event) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rrgclinical.labels import SUPPORT_DEVICES
 from rrgclinical.rules.attributes import SEVERITIES, SIDES
@@ -10,21 +10,61 @@ from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.lexicon import Event
 
+Question = Callable[[Sequence[Event], int], bool | None]
+
 _LARGE = SEVERITIES.index("large")
 ONE_SIDE = (SIDES.index("left"), SIDES.index("right"))
+_FAR = 32
+"""Events that a cue is looked for behind or before another; no statement holds as many."""
 
 _DOUBTS = frozenset({Cue.DOUBT, Cue.DOUBT_EITHER, Cue.DOUBTED_AT_END, Cue.SETTING})
-_OPENERS = frozenset({Cue.ASSERT, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, *_DOUBTS})
+_OPENERS = frozenset({Cue.ASSERT, Cue.AFFIRM, Cue.NEGATE, Cue.NEGATE_EITHER, Cue.BREAK, *_DOUBTS})
 _ATTRIBUTES = frozenset({Cue.SIDE, Cue.ZONE, Cue.SEVERITY})
 _PLACES = frozenset({Cue.SIDE, Cue.ZONE})
 _SEGMENT_ENDS = frozenset(
     {Cue.COMMA, Cue.DASH, Cue.COLON, Cue.BREAK, Cue.RESET, Cue.SUBORDINATE, Cue.WHICH, Cue.AND}
 )
+_NOT_BETWEEN = frozenset({*_SEGMENT_ENDS, Cue.END, Cue.NEGATE, Cue.PREDICATE})
 _BETWEEN = frozenset(
-    {Cue.PREPOSITION, Cue.VERB, Cue.SUBJECT, Cue.COLON, Cue.COMMA, Cue.WHICH, *_ATTRIBUTES}
+    {
+        Cue.PREPOSITION,
+        Cue.VERB,
+        Cue.SUBJECT,
+        Cue.COLON,
+        Cue.COMMA,
+        Cue.DASH,
+        Cue.WHICH,
+        *_ATTRIBUTES,
+    }
 )
 _ELLIPSIS = frozenset({Cue.FINITE, Cue.VERB, Cue.ASSERT, Cue.PREPOSITION, *_ATTRIBUTES})
 _TOLD_OF = frozenset({Cue.ASSERT, Cue.SEVERITY, Cue.NEGATE, *_DOUBTS})
+
+
+class Ahead:
+    """Answer what comes first from an event on.
+
+    A question is a function of events and a place that gives an answer, or None where the next
+    event decides. Places are asked about from left to right, so that an answer found holds for
+    all places up to the event that gave it, and each event is looked at once per question.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.events = events
+        self._found: dict[Question, tuple[int, bool]] = {}
+
+    def ask(self, question: Question, index: int) -> bool:
+        """Answer `question` from the event at `index` on; False where no event does."""
+        place, answer = self._found.get(question, (-1, False))
+        if place < index:
+            for place in range(index, len(self.events)):
+                if (found := question(self.events, place)) is not None:
+                    answer = found
+                    break
+            else:
+                answer = False
+            self._found[question] = place, answer
+        return answer
 
 
 def opens_statement(events: Sequence[Event], index: int) -> bool:
@@ -49,15 +89,20 @@ def opens_statement(events: Sequence[Event], index: int) -> bool:
     return _finding_stands_alone(events, index)
 
 
-def or_follows(events: Sequence[Event], index: int) -> bool:
-    """True when an "or" comes at `index` or later, before another denial or clause."""
-    for event in events[index:]:
-        for role in event.roles:
-            if role.cue in (Cue.BREAK, Cue.NEGATE):
-                return False
-            if role.cue == Cue.OR:
-                return True
-    return False
+def or_follows(events: Sequence[Event], index: int) -> bool | None:
+    """Ask `Ahead`: does an "or" come before another denial or clause?"""
+    for role in events[index].roles:
+        if role.cue in (Cue.BREAK, Cue.NEGATE):
+            return False
+        if role.cue == Cue.OR:
+            return True
+    return None
+
+
+def advice_follows(events: Sequence[Event], index: int) -> bool | None:
+    """Ask `Ahead`: is an examination asked for before the next clause?"""
+    cues = _cues(events[index])
+    return True if Cue.ADVICE in cues else False if Cue.BREAK in cues else None
 
 
 def grades(event: Event) -> bool:
@@ -65,20 +110,16 @@ def grades(event: Event) -> bool:
     return _cues(event) == {Cue.SEVERITY}
 
 
-def looks_back(events: Sequence[Event], index: int) -> bool:
+def looks_back(ahead: Ahead, index: int) -> bool:
     """Tell whether a cue applies to a finding before it ("effusion suspected").
 
     It does where no finding or structure follows in its segment and one stands before it, with
     nothing but its place, a verb or a comma between.
     """
-    for event in events[index + 1 :]:
-        cues = _cues(event)
-        if cues & {Cue.FINDING, Cue.SUBJECT}:
-            return False
-        if cues & _SEGMENT_ENDS:
-            break
-    for event in reversed(events[:index]):
-        cues = _cues(event)
+    if ahead.ask(_names_more, index + 1):
+        return False
+    for place in range(index - 1, max(-1, index - 1 - _FAR), -1):
+        cues = _cues(ahead.events[place])
         if cues & {Cue.FINDING, Cue.PREDICATE}:
             return True
         if not cues & _BETWEEN:
@@ -86,26 +127,94 @@ def looks_back(events: Sequence[Event], index: int) -> bool:
     return False
 
 
+def _names_more(events: Sequence[Event], index: int) -> bool | None:
+    cues = _cues(events[index])
+    if cues & {Cue.FINDING, Cue.SUBJECT}:
+        return True
+    return False if cues & _SEGMENT_ENDS else None
+
+
+def verb_of_denied(events: Sequence[Event], index: int) -> int:
+    """Find the verb between a denial and its finding; -1 where there is none.
+
+    "Not seen is the effusion". The denial holds from the verb on: "cleared since yesterday is".
+    """
+    verb = -1
+    for place in range(index + 1, min(len(events), index + 1 + _FAR)):
+        cues = _cues(events[place])
+        if Cue.FINDING in cues:
+            return verb
+        if verb < 0 and Cue.VERB in cues:
+            verb = place
+        elif cues & _NOT_BETWEEN and not cues & _ATTRIBUTES and cues != {Cue.SUBORDINATE}:
+            return -1
+    return -1
+
+
+def ends_sentence(events: Sequence[Event], index: int) -> bool:
+    """True when nothing that tells of a finding follows in the clause."""
+    for place in range(index + 1, min(len(events), index + 1 + _FAR)):
+        cues = _cues(events[place])
+        if cues & {Cue.END} or (Cue.BREAK in cues and _is_mark(events[place])):
+            return True
+        if not cues & {Cue.SUBJECT, Cue.ADVICE, Cue.PREPOSITION}:
+            return False
+    return False
+
+
+def stands_behind_mark(events: Sequence[Event], index: int) -> bool:
+    """True for a cue alone between a comma or dash and a statement's end."""
+    follower = events[index + 1]
+    if not index or follower.first != events[index].last:
+        return False
+    if not _cues(events[index - 1]) & {Cue.COMMA, Cue.DASH}:
+        return False
+    return bool(_cues(follower) & {Cue.COMMA, Cue.DASH, Cue.END, Cue.BREAK})
+
+
+def is_aside(events: Sequence[Event], index: int) -> bool:
+    """True for a cue between commas that speaks of what follows ("or, likely, X")."""
+    if not index or Cue.COMMA not in _cues(events[index - 1]) & _cues(events[index + 1]):
+        return False
+    if index < 2 or Cue.FINDING not in _cues(events[index - 2]):
+        return True
+    return bool(_cues(events[min(index + 2, len(events) - 1)]) & {Cue.FINDING, *_ATTRIBUTES})
+
+
+def graded_by(events: Sequence[Event], index: int, source: Event) -> bool:
+    """True when only attributes stand between `source` and the event at `index`."""
+    place = index
+    while place and events[place - 1].last == events[place].first and index - place < _FAR:
+        place -= 1
+        if events[place] is source:
+            return True
+        if not _cues(events[place]) & _ATTRIBUTES:
+            return False
+    return False
+
+
 def ends_segment(events: Sequence[Event], index: int) -> bool:
     """True when the event at `index` closes its segment and is no aside."""
     follower = events[index + 1]
-    cues = _cues(follower)
-    if index and Cue.COMMA in cues & _cues(events[index - 1]):
+    if is_aside(events, index):
         return False  # "edema or, less likely, pneumonia"
-    return follower.first == events[index].last and bool(cues & {*_SEGMENT_ENDS, Cue.END})
+    return follower.first == events[index].last and bool(
+        _cues(follower) & {*_SEGMENT_ENDS, Cue.END}
+    )
 
 
-def modifies_what_follows(events: Sequence[Event], index: int) -> bool:
+def modifies_what_follows(ahead: Ahead, index: int) -> bool:
     """True when the predicate at `index` stands before its noun ("enlarged and tortuous aorta")."""
-    before = index
-    for after, event in enumerate(events[index + 1 :], index + 1):
-        cues = _cues(event)
-        if cues & {Cue.FINDING, Cue.SUBJECT}:
-            return Cue.COMMA not in _cues(events[before])
-        if not cues & {Cue.PREDICATE, Cue.AND, Cue.COMMA, Cue.ASSERT, *_ATTRIBUTES}:
-            return False
-        before = after
-    return False
+    return ahead.ask(_noun_of_predicates, index + 1)
+
+
+def _noun_of_predicates(events: Sequence[Event], index: int) -> bool | None:
+    cues = _cues(events[index])
+    if cues & {Cue.FINDING, Cue.SUBJECT}:
+        return Cue.COMMA not in _cues(events[index - 1])
+    if not cues & {Cue.PREDICATE, Cue.AND, Cue.COMMA, Cue.ASSERT, *_ATTRIBUTES}:
+        return False
+    return None
 
 
 def coordinated(events: Sequence[Event], index: int) -> bool:
@@ -116,17 +225,16 @@ def coordinated(events: Sequence[Event], index: int) -> bool:
     return before.last == joint.first and joint.last == event.first
 
 
-def names_finding(events: Sequence[Event], index: int) -> bool:
-    """True when a finding that counts for an observation, no device, follows in the segment."""
-    for event in events[index:]:
-        if _cues(event) & {Cue.COMMA, Cue.BREAK}:
-            return False
-        for role in event.roles:
-            if role.cue == Cue.FINDING:
-                columns = CONCEPTS[role.value].states + CONCEPTS[role.value].suggests
-                if columns and SUPPORT_DEVICES not in columns:
-                    return True
-    return False
+def names_finding(events: Sequence[Event], index: int) -> bool | None:
+    """Ask `Ahead`: does a finding with an observation, no device, follow in the segment?"""
+    if _cues(events[index]) & {Cue.COMMA, Cue.BREAK}:
+        return False
+    for role in events[index].roles:
+        if role.cue == Cue.FINDING:
+            columns = CONCEPTS[role.value].states + CONCEPTS[role.value].suggests
+            if columns and SUPPORT_DEVICES not in columns:
+                return True
+    return None
 
 
 def names_other(events: Sequence[Event], index: int) -> bool:
@@ -136,7 +244,8 @@ def names_other(events: Sequence[Event], index: int) -> bool:
     unless it is a device, of which its place is told.
     """
     behind, other = events[index], False
-    for event in reversed(events[:index]):
+    for place in range(index - 1, max(-1, index - 1 - _FAR), -1):
+        event = events[place]
         cues = _cues(event)
         if Cue.FINDING in cues:
             return _is_device(event)
@@ -167,7 +276,8 @@ def leaves_out_finding(events: Sequence[Event], index: int, sentence: str) -> bo
     """
     sided = there = placed = False
     before = events[index]
-    for event in events[index + 1 :]:
+    for place in range(index + 1, len(events)):
+        event = events[place]
         cues = _cues(event)
         between = sentence[before.end : event.start].strip(" .").lower()
         if between and not (between == "the" and cues & _PLACES):
@@ -209,8 +319,8 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
         index += 1
     if large and sided:
         return True
-    rest = [_cues(event) for event in events[index + 1 :]]
-    for position, cues in enumerate(rest):
+    for place in range(index + 1, len(events)):
+        cues = _cues(events[place])
         if Cue.COLON in cues:
             return True
         if cues & _SEGMENT_ENDS or cues & {Cue.OR, Cue.VERSUS}:
@@ -221,8 +331,9 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
             # "is seen" closes a list; "is unchanged", "is seen in the left base", "suggests
             # scarring" tell of one finding.
             doubts = bool(cues & _DOUBTS)
-            then, preposition, place = [*rest[position + 1 : position + 4], *[frozenset()] * 3][:3]
-            placed = Cue.VERB in then and Cue.PREPOSITION in preposition and bool(place & _PLACES)
+            rest = [_cues(event) for event in events[place + 1 : place + 4]]
+            then, preposition, where = [*rest, *[frozenset()] * 3][:3]
+            placed = Cue.VERB in then and Cue.PREPOSITION in preposition and bool(where & _PLACES)
             return large or doubts or placed or bool(then & _TOLD_OF)
         if cues & {Cue.FINDING, Cue.NEGATED_BEFORE, Cue.VERB}:
             return False
@@ -232,6 +343,10 @@ def _finding_stands_alone(events: Sequence[Event], index: int) -> bool:
 def _is_device(event: Event) -> bool:
     named = (CONCEPTS[role.value] for role in event.roles if role.cue == Cue.FINDING)
     return any(SUPPORT_DEVICES in concept.states for concept in named)
+
+
+def _is_mark(event: Event) -> bool:
+    return event.end - event.start == 1  # a semicolon, no "but"
 
 
 def _severity(event: Event) -> int | None:

@@ -88,7 +88,10 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             tumour, carcinoma, malignancy, metastasis, metastatic disease|lesion|focus|process,
             lump, bronchogenic carcinoma, lung cancer, coin lesion, cavitation, cavity,
             neoplastic process|disease|lesion, cancer, lung|pulmonary cyst, micronodule,
-            calcified|calcific lung|pulmonary? nodule, granulomatous nodule,
+            hilar|perihilar|parahilar|suprahilar|infrahilar mass|nodule|neoplasm|tumor|tumour,
+            hilar|perihilar|parahilar|suprahilar|infrahilar lesion|malignancy|carcinoma|cancer,
+            hilar|perihilar|parahilar|suprahilar|infrahilar soft tissue mass|nodule|lesion,
+            lesion in|within|of|at|over|overlying the? left|right? hilum,
             upper|middle|lower lobe lesion|tumor|cavity, lesion in|within|of the? left|right lung,
             lesion in|within|of the? left|right? lung|upper|middle|lower lobe?,
             cavitary|spiculated left|right? upper|middle|lower lobe lesion|mass|nodule,
@@ -114,7 +117,8 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
         "granuloma",
         LUNG,
         phrases="""
-            granuloma, granulomata, granulomatous disease|change|infection|process|calcification,
+            granuloma, granulomata, granulomatous nodule,
+            granulomatous disease|change|infection|process|calcification,
             calcified granuloma|granulomata|granulomatous, ghon complex|lesion, ranke complex,
             granulomatous sequela|residual|scar|scarring,
             sequela|sequelae|residual of|to|from prior|old|previous? granulomatous disease,
@@ -149,7 +153,10 @@ LUNG_FINDINGS: tuple[Concept, ...] = (
             edema, oedema, lung|pulmonary|interstitial|alveolar edema|oedema, chf, heart failure,
             congestive heart failure, cardiac failure|decompensation, congestive failure|change,
             fluid overload, volume overload, decompensation, cardiogenic edema,
-            acute|early|mild|overt? failure
+            acute|early|mild|overt? failure, biventricular|myocardial|pump|diastolic failure,
+            systolic failure, left|right sided? ventricular|heart failure,
+            failure of the? left|right? heart|ventricle,
+            cardiac|heart and|or renal|respiratory|liver|hepatic|kidney failure
         """,
     ),
     finding(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from rrgclinical.labels import SUPPORT_DEVICES, ClassId
-from rrgclinical.rules.concepts import CONCEPTS
-from rrgclinical.rules.cues import Cue
-from rrgclinical.rules.headings import Heading, find_heading
+import re
+
+from rrgclinical.labels import ClassId
+from rrgclinical.rules.exceptions import read_exception
+from rrgclinical.rules.headings import find_heading
 from rrgclinical.rules.lexicon import Event, Role
 from rrgclinical.rules.lookaround import (
+    advice_follows,
     ends_segment,
+    ends_sentence,
     grades,
     leaves_out_finding,
     looks_back,
@@ -16,64 +19,54 @@ from rrgclinical.rules.lookaround import (
     names_other,
     opens_statement,
     or_follows,
+    stands_behind_mark,
     stands_for_finding,
+    verb_of_denied,
 )
 from rrgclinical.rules.mention import Draft
+from rrgclinical.rules.statement import Statement
 
 _NEXT = 3
 """Tokens that a denial of the next words ("not") reaches over."""
+_NEAR = 60
+"""Characters between two denials that undo each other."""
+_POOL = 16
+"""Attributes that one finding takes at most."""
+_TURNED = re.compile(
+    r"\s*(?:(?:[^\W_]+ly|quite|yet|at\s+all|it|they|is|are|was|were|been?|any|to|said|called|a|an|the"
+    r"|significant|interval|substantial|appreciable|further|definite|complete|apparent|obvious"
+    r"|real|true|major|convincing|radiographic|visible|discernible|additional|marked|great"
+    r"|lungs?|chest|side|base|film|study|patient|meaningful|notable|clear|evidence\s+of|sign\s+of)\s+)*",
+    re.IGNORECASE,
+)
+"""Words between two denials that undo each other ("not entirely free of")."""
+_THAT = re.compile(r"\s+that\b", re.IGNORECASE)
+_SOUGHT = re.compile(r"\bfor(?:\s+an?|\s+any)?\s+\Z", re.IGNORECASE)
+_STANDS = re.compile(
+    r"\s+(?:the|this|these|that|those)\b(?!\s+(?:presence|possib|likel|exist))", re.IGNORECASE
+)
 
 
-class Scopes:
-    """Scopes open at an event of a sentence; cues open and end them.
-
-    `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
-    token; `doubted` is where the doubt began, `advice` says that an examination is asked for,
-    `history` that the whole statement tells of the patient, `asked` that a heading says so.
-    `clause`, `comma`, `before` (the comma before that) and `split` (an "and" behind a verb, a
-    subordinate clause) are where, among the drafts, a cue that looks back stops; `joined` says that
-    an "and" or "or" carries it past the comma, `aside` that nothing was named between the last two.
-    `finding`, `verb`, `parted` (a comma or "with"), `joint` (an "and"), `tip` (of a device),
-    `denial` and `last_or` (an "or" between what it denies) are the tokens where the last of each
-    began. `within` says that the denial stands inside the subject of a clause, `kept` how many
-    attributes came before it. `headings` are findings before a colon. `pending` are predicates
-    waiting for structures. `pool` are attributes not yet given; they go to the next finding or,
-    `after` a preposition, to the `anchor` before it.
-    """
-
-    def __init__(self, events: list[Event], sentence: str) -> None:
-        self.events, self.sentence = events, sentence
-        self.drafts: list[Draft] = []
-        self.negate = self.doubt = self.unasserted = False
-        self.advice = self.history = self.asked = False
-        self.negate_until = self.doubted = -1
-        self.finding = self.verb = self.parted = self.joint = -1
-        self.denial = self.last_or = self.tip = -1
-        self.within = False
-        self.kept = 0
-        self.headings: list[Heading] = []
-        self.clause = self.comma = self.before = self.split = 0
-        self.joined = self.aside = False
-        self.versus: int | None = None
-        self.pending: list[tuple[str, Event]] = []
-        self.pool: list[tuple[Cue, int]] = []
-        self.pool_end = -1
-        self.anchor: Draft | None = None
-        self.after = False
-        self.preposition = -9
-
-    def _status(self, event: Event) -> int:
-        if self.negate or event.first <= self.negate_until:
-            return ClassId.NEGATIVE
-        return ClassId.UNCERTAIN if self.doubt else ClassId.POSITIVE
+class Scopes(Statement):
+    """Scopes of a sentence; cues open and end them, or look back."""
 
     def _negate(self, index: int, event: Event, role: Role) -> None:
-        self.within = self.finding > self.verb and bool(
-            self._told_since(max(self.clause, self.comma))
-        )
+        if event.first == self.undone:
+            return
+        self.within = self.finding > self.verb and self.told.since(max(self.clause, self.comma))
         self.kept = len(self.pool)
         self.negate, self.doubt = True, False
-        self.denial, self.last_or = event.first, -1
+        self.denial, self.last_or, self.turned = event.first, -1, event.end
+
+    def _lack(self, index: int, event: Event, role: Role) -> None:
+        near = self.turned >= 0 and event.start - self.turned <= _NEAR
+        if near and _TURNED.fullmatch(self.sentence, self.turned, event.start):
+            self._affirm(index, event, role)  # "not free of", "no clearing of"
+            self.undone = event.first
+
+    def _affirm(self, index: int, event: Event, role: Role) -> None:
+        self.negate = False
+        self.negate_until = self.turned = -1
 
     def _finite(self, index: int, event: Event, role: Role) -> None:
         if self.within:  # "opacity without effusion suggests ..."
@@ -81,36 +74,55 @@ class Scopes:
 
     def _negate_next(self, index: int, event: Event, role: Role) -> None:
         self.negate_until = event.last + _NEXT
+        self.turned = event.end
+
+    def _doubt_beside(self, index: int, event: Event, role: Role) -> None:
+        if stands_behind_mark(self.events, index):
+            self._doubted_at_end(index, event, role)
+        else:
+            self._doubt(index, event, role)
 
     def _doubt(self, index: int, event: Event, role: Role) -> None:
-        if not self.negate:
+        if self.advice and _SOUGHT.search(self.sentence, max(0, event.start - 8), event.start):
+            self.unasserted = True  # "CT for possible mass"
+        elif not self.negate:
             self.doubt = True
             self.doubted = event.first
 
     def _negate_either(self, index: int, event: Event, role: Role) -> None:
-        if looks_back(self.events, index):
+        if self._stands_first(index):
+            return
+        if looks_back(self.ahead, index):
             self._deny(self._reach_over_comma())
         else:
             self._negate(index, event, role)
 
     def _doubt_either(self, index: int, event: Event, role: Role) -> None:
-        if looks_back(self.events, index):
-            _weaken_all(self._reach_over_comma())
+        if looks_back(self.ahead, index):
+            self.told.weaken(self._reach_over_comma())
         else:
             self._doubt(index, event, role)
-
-    def _reach_over_comma(self) -> list[Draft]:
-        """What `_reach` finds or, where a comma parts cue and finding, what stands before it."""
-        return self._reach() or self._told_since(max(self.clause, self.before))
 
     def _advice(self, index: int, event: Event, role: Role) -> None:
         self.advice = True
 
     def _purpose(self, index: int, event: Event, role: Role) -> None:
-        if self.advice:
+        if self.advice or self.ahead.ask(advice_follows, index):
             self._unasserted(index, event, role)
         else:
             self._doubt(index, event, role)
+
+    def _aim(self, index: int, event: Event, role: Role) -> None:
+        if self.advice:
+            self._examine(index, event, role)
+
+    def _examine(self, index: int, event: Event, role: Role) -> None:
+        if _STANDS.match(self.sentence, event.end):
+            self.examined = (
+                True  # "to evaluate the nodule", but "to evaluate the lungs for nodules"
+            )
+        else:
+            self.unasserted = True
 
     def _unasserted(self, index: int, event: Event, role: Role) -> None:
         self.unasserted = True
@@ -123,56 +135,82 @@ class Scopes:
         self.history = self.history and self.asked
         self.unasserted = self.unasserted and self.asked
 
+    def _that_there(self, index: int, event: Event, role: Role) -> None:
+        if index and self.events[index - 1].last == event.first and (self.negate or self.doubt):
+            return  # "unlikely that there is"
+        self._break(index, event, role)
+        self._there(index, event, role)
+
     def _overlooked(self, index: int, event: Event, role: Role) -> None:
-        for draft in self._reach_back():
-            draft.status = ClassId.BLANK
+        self.told.forget(self._reach_back())
+
+    def _earlier(self, index: int, event: Event, role: Role) -> None:
+        if self.verb < self.finding and not self.aside and ends_sentence(self.events, index):
+            self.told.forget(self._reach_back())
+        self.verb = event.first
 
     def _sign(self, index: int, event: Event, role: Role) -> None:
         if index == 0:
             self.unasserted = True
 
     def _negated_before(self, index: int, event: Event, role: Role) -> None:
-        drafts = self._reach_back()
-        if self.tip > self.parted:
-            drafts = [draft for draft in drafts if not _is_device(draft)]
-        self._deny(drafts)
+        if event.first == self.undone or self._stands_first(index):
+            return
+        if self._speaks_of_that(event):
+            self._negate(index, event, role)
+        elif self.tip > self.parted:
+            self.told.deny(self._reach_back(), "out of sight")
+            self.negate_until = -1
+        else:
+            self._deny(self._reach_behind_mark(index))
 
     def _removed(self, index: int, event: Event, role: Role) -> None:
-        self._deny([draft for draft in self._reach_back() if _is_device(draft)])
+        if not self._stands_first(index):
+            self.told.deny(self._reach_back(), "removed")
+            self.negate_until = -1
+
+    def _gone(self, index: int, event: Event, role: Role) -> None:
+        self._stands_first(index)
+
+    def _stands_first(self, index: int) -> bool:
+        """Tell whether what is denied follows, behind a verb; the denial then begins with it."""
+        if self.told.since(self.segment):
+            return False
+        verb = verb_of_denied(self.events, index)
+        self.inverted = self.events[verb].first if verb >= 0 else -1
+        return verb >= 0
+
+    def _speaks_of_that(self, event: Event) -> bool:
+        """True for "it is possible that", with nothing before it that is possible."""
+        that = _THAT.match(self.sentence, event.end)
+        return that is not None and not self.told.since(self._reach())
 
     def _tip(self, index: int, event: Event, role: Role) -> None:
         self.tip = event.first
 
-    def _deny(self, drafts: list[Draft]) -> None:
-        for draft in drafts:
-            draft.status = ClassId.NEGATIVE
+    def _deny(self, low: int) -> None:
+        self.told.deny(low)
         self.negate_until = -1
 
     def _doubted_before(self, index: int, event: Event, role: Role) -> None:
-        _weaken_all(self._reach_back())
+        if self._speaks_of_that(event):
+            self._doubt(index, event, role)
+        else:
+            self.told.weaken(self._reach_behind_mark(index))
 
     def _doubted_at_end(self, index: int, event: Event, role: Role) -> None:
         if ends_segment(self.events, index):
-            _weaken_all(self._reach_over_comma())
+            self.told.weaken(self._reach_over_comma())
         else:
             self._doubt(index, event, role)
 
+    def _hedged(self, index: int, event: Event, role: Role) -> None:
+        if stands_behind_mark(self.events, index):
+            self._doubted_at_end(index, event, role)
+
     def _setting(self, index: int, event: Event, role: Role) -> None:
-        reached = self._reach_over_comma()
-        _weaken_all([draft for draft in reached if CONCEPTS[draft.concept].disease])
+        self.told.weaken(self._reach_over_comma(), "diseases weakened")
         self._doubt(index, event, role)
-
-    def _reach(self) -> list[Draft]:
-        low = self.clause if self.joined else max(self.clause, self.comma)
-        return self._told_since(self.split if low < self.split < len(self.drafts) else low)
-
-    def _reach_back(self) -> list[Draft]:
-        """What `_reach` finds, past an aside that names nothing ("X, seen on CT, is gone")."""
-        aside = self.aside and self.comma == len(self.drafts)
-        return self._reach_over_comma() if aside else self._reach()
-
-    def _told_since(self, low: int) -> list[Draft]:
-        return [draft for draft in self.drafts[low:] if draft.status != ClassId.BLANK]
 
     def _reset(self, index: int, event: Event, role: Role) -> None:
         self.negate = self.doubt = False
@@ -182,7 +220,7 @@ class Scopes:
 
     def _subordinate(self, index: int, event: Event, role: Role) -> None:
         self._reset(index, event, role)
-        if names_finding(self.events, index + 1):
+        if self.ahead.ask(names_finding, index + 1):
             self.split = len(self.drafts)
 
     def _which(self, index: int, event: Event, role: Role) -> None:
@@ -197,10 +235,19 @@ class Scopes:
         self._reset(index, event, role)
         self._flush()
         self.anchor = None
-        self.clause = self.comma = self.before = len(self.drafts)
-        self.joined = self.advice = False
+        self.clause = self.comma = self.before = self.segment = len(self.drafts)
+        self.joined = self.advice = self.examined = False
         self.negate_until = -1
         self._elided(index)
+
+    def _except(self, index: int, event: Event, role: Role) -> None:
+        status = read_exception(self.events, index, self.sentence)
+        if status == ClassId.BLANK:
+            return
+        if (told := self.told.last()) is None:
+            self.excepted = status  # "except on the left, no effusion"
+        elif told.status == ClassId.NEGATIVE and told is self.named_last:
+            self._again(event, status)
 
     def _comma(self, index: int, event: Event, role: Role) -> None:
         # "no effusion seen, ...", "no effusion or mass, ...": the list of what is denied is over
@@ -211,6 +258,7 @@ class Scopes:
         self.aside = self.comma == len(self.drafts)
         if not self.aside:
             self.before, self.comma = self.comma, len(self.drafts)
+        self.segment = len(self.drafts)
         self.parted = event.first
         self.joined = False
         if not denies:
@@ -222,6 +270,7 @@ class Scopes:
         self._place()
         if self.verb > self.finding >= 0:  # "the effusion has increased and ..."
             self.split = len(self.drafts)
+        self.segment = len(self.drafts)
         self.joint = event.first
         self.joined = True
         if not denies:
@@ -235,16 +284,6 @@ class Scopes:
         if stands_for_finding(self.events, index):
             self._again(event)
 
-    def _again(self, event: Event) -> None:
-        """Name the finding that was denied before once more: another side or size of it."""
-        told = self._told_since(0)
-        if self.unasserted or not told or told[-1].status != ClassId.NEGATIVE:
-            return
-        status = self._status(event)
-        self.anchor = Draft(told[-1].concept, status, event.start, event.end, self.pool)
-        self.finding, self.pool, self.after = event.first, [], False
-        self.drafts.append(self.anchor)
-
     def _or(self, index: int, event: Event, role: Role) -> None:
         self._place()
         if self.finding > self.denial:
@@ -257,12 +296,9 @@ class Scopes:
             return  # "opacity, may be a shadow versus a nodule": the opacity is no alternative
         if self.finding < self.parted and names_other(self.events, index):
             return  # "opacity, artifact versus nodule"
-        for draft in reversed(self.drafts[self.clause :]):
-            if draft.status == ClassId.BLANK:
-                continue
-            if draft.status == ClassId.POSITIVE:
-                draft.status = ClassId.UNCERTAIN
-            break
+        draft = self.told.last(self.clause)
+        if draft is not None and draft.status == ClassId.POSITIVE:
+            draft.status = ClassId.UNCERTAIN
 
     def _settle_versus(self, draft: Draft) -> None:
         if self.versus is not None and draft.status == ClassId.POSITIVE:
@@ -279,7 +315,7 @@ class Scopes:
             return
         self.pending = []
         listed = self.negate or (self.doubt and grades(self.events[index + 1]))
-        if listed and or_follows(self.events, index + 1):
+        if listed and self.ahead.ask(or_follows, index + 1):
             return
         self.negate = self.doubt = False
         self.unasserted = self.history
@@ -287,28 +323,21 @@ class Scopes:
     # Attributes.
 
     def _attribute(self, index: int, event: Event, role: Role) -> None:
-        self.pool.append((role.cue, role.value))
+        if len(self.pool) < _POOL:
+            self.pool.append((role.cue, role.value))
         self.pool_end = event.last
 
     def _preposition(self, index: int, event: Event, role: Role) -> None:
         self.preposition = event.last
+        if self.examined and self.sentence[event.start : event.end].lower() == "for":
+            self.unasserted = True
         if self.anchor is not None:
             self.after = True
 
     def _verb(self, index: int, event: Event, role: Role) -> None:
         self.verb = event.first
-
-    def _place(self) -> None:
-        if self.after and self.anchor is not None:
-            self.anchor.attributes.extend(self.pool)
-            self.pool = []
-        self.after = False
-
-    def _flush(self) -> None:
-        if self.anchor is not None:
-            self.anchor.attributes.extend(self.pool)
-            self.pool = []
-        self.after = False
+        if event.first == self.inverted:
+            self._negate(index, event, role)
 
     def _colon(self, index: int, event: Event, role: Role) -> None:
         self.history = False
@@ -321,13 +350,3 @@ class Scopes:
             self._colon(index, event, role)
         else:
             self._comma(index, event, role)
-
-
-def _is_device(draft: Draft) -> bool:
-    return SUPPORT_DEVICES in CONCEPTS[draft.concept].states
-
-
-def _weaken_all(drafts: list[Draft]) -> None:
-    for draft in drafts:
-        if draft.status == ClassId.POSITIVE:
-            draft.status = ClassId.UNCERTAIN

@@ -1,0 +1,108 @@
+"""Keep what a sentence has said so far, and how far cues look back."""
+
+from __future__ import annotations
+
+from rrgclinical.labels import ClassId
+from rrgclinical.rules.cues import Cue
+from rrgclinical.rules.headings import Heading
+from rrgclinical.rules.lexicon import Event
+from rrgclinical.rules.lookaround import Ahead, stands_behind_mark
+from rrgclinical.rules.mention import Draft
+from rrgclinical.rules.told import Told
+
+
+class Statement:
+    """Hold what is open at an event of a sentence, and what was told.
+
+    `negate`, `doubt`, `unasserted` hold for findings to come, and `negate_until` for those up to a
+    token; `doubted` is where the doubt began, `advice` says that an examination is asked for,
+    `history` that the whole statement tells of the patient, `asked` that a heading says so.
+    `clause`, `comma`, `before` (the comma before that), `segment` (the last of comma and "and") and
+    `split` (an "and" behind a verb, a subordinate clause) are where, among the drafts, a cue that
+    looks back stops; `joined` says that an "and" or "or" carries it past the comma, `aside` that
+    nothing was named between the last two. `turned` is where the last denial ended, `undone` and
+    `inverted` are tokens of a denial that is undone and of the verb behind which one begins,
+    `excepted` is the status that an exception before its denial gives, `named_last` the last
+    finding named, `examined` says that an examination of something that is there is asked for.
+    `finding`, `verb`, `parted` (a comma or "with"), `joint` (an "and"), `tip` (of a device),
+    `denial` and `last_or` (an "or" between what it denies) are the tokens where the last of each
+    began. `within` says that the denial stands inside the subject of a clause, `kept` how many
+    attributes came before it. `headings` are findings before a colon. `pending` are predicates
+    waiting for structures. `pool` are attributes not yet given; they go to the next finding or,
+    `after` a preposition, to the `anchor` before it.
+    """
+
+    def __init__(self, events: list[Event], sentence: str) -> None:
+        self.events, self.sentence = events, sentence
+        self.ahead = Ahead(events)
+        self.told = Told()
+        self.drafts = self.told.drafts
+        self.negate = self.doubt = self.unasserted = False
+        self.advice = self.history = self.asked = False
+        self.negate_until = self.doubted = -1
+        self.finding = self.verb = self.parted = self.joint = -1
+        self.denial = self.last_or = self.tip = -1
+        self.within = False
+        self.kept = 0
+        self.headings: list[Heading] = []
+        self.clause = self.comma = self.before = self.split = self.segment = 0
+        self.turned = self.undone = self.inverted = -1
+        self.examined = False
+        self.excepted: int = ClassId.BLANK
+        self.named_last: Draft | None = None
+        self.joined = self.aside = False
+        self.versus: int | None = None
+        self.pending: list[tuple[str, Event]] = []
+        self.pool: list[tuple[Cue, int]] = []
+        self.pool_end = -1
+        self.anchor: Draft | None = None
+        self.after = False
+        self.preposition = -9
+
+    def _status(self, event: Event) -> int:
+        if self.negate or event.first <= self.negate_until:
+            return ClassId.NEGATIVE
+        return ClassId.UNCERTAIN if self.doubt else ClassId.POSITIVE
+
+    # How far, among the drafts, a cue looks back.
+
+    def _reach(self) -> int:
+        low = self.clause if self.joined else max(self.clause, self.comma)
+        return self.split if low < self.split < len(self.drafts) else low
+
+    def _reach_back(self) -> int:
+        """What `_reach` finds, past an aside that names nothing ("X, seen on CT, is gone")."""
+        aside = self.aside and self.comma == len(self.drafts)
+        return self._reach_over_comma() if aside else self._reach()
+
+    def _reach_over_comma(self) -> int:
+        """What `_reach` finds or, where a comma parts cue and finding, what stands before it."""
+        low = self._reach()
+        return low if self.told.since(low) else max(self.clause, self.before)
+
+    def _reach_behind_mark(self, index: int) -> int:
+        """What `_reach_back` finds, or what a comma right before the cue parts from it."""
+        behind = stands_behind_mark(self.events, index)
+        return self._reach_over_comma() if behind else self._reach_back()
+
+    def _again(self, event: Event, status: int | None = None) -> None:
+        """Name the finding that was denied before once more: another side or size of it."""
+        told = self.told.last()
+        if self.unasserted or told is None or told.status != ClassId.NEGATIVE:
+            return
+        status = self._status(event) if status is None else status
+        self.anchor = Draft(told.concept, status, event.start, event.end, self.pool)
+        self.finding, self.pool, self.after = event.first, [], False
+        self.told.add(self.anchor)
+
+    def _place(self) -> None:
+        if self.after and self.anchor is not None:
+            self.anchor.attributes.extend(self.pool)
+            self.pool = []
+        self.after = False
+
+    def _flush(self) -> None:
+        if self.anchor is not None:
+            self.anchor.attributes.extend(self.pool)
+            self.pool = []
+        self.after = False

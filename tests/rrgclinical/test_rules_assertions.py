@@ -1,0 +1,153 @@
+"""Assertions that were misread, by kind: templates over every finding of the tables."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from rrgclinical import OBSERVATIONS, ClassId, build_labeller
+from rrgclinical.rules.assertion import read_sentence
+from rrgclinical.rules.concepts import CONCEPTS
+from rrgclinical.rules.sentences import split_sentences
+from tests.rrgclinical import cases_of_assertion, cases_of_naming
+
+LABELLER = build_labeller("rules")
+TERMS = {
+    number: " ".join(word.rstrip("?").split("|")[0] for word in concept.phrases[0].split())
+    for number, concept in enumerate(CONCEPTS)
+    if not concept.anatomy
+}
+RANK = {ClassId.BLANK: 0, ClassId.NEGATIVE: 1, ClassId.UNCERTAIN: 2, ClassId.POSITIVE: 3}
+TEMPLATES = {
+    "POSITIVE_TWICE_DENIED": ClassId.POSITIVE,
+    "UNCERTAIN_TWICE_DENIED": ClassId.UNCERTAIN,
+    "LIMITED": ClassId.POSITIVE,
+    "NO_MORE": ClassId.NEGATIVE,
+    "EXCEPTED": ClassId.POSITIVE,
+    "EXCEPTED_POSSIBLY": ClassId.UNCERTAIN,
+    "EXCEPTED_OTHER": ClassId.NEGATIVE,
+    "DENIED_FIRST": ClassId.NEGATIVE,
+    "SOUGHT": ClassId.BLANK,
+    "STANDING": ClassId.POSITIVE,
+    "HEDGED": ClassId.UNCERTAIN,
+    "EARLIER": ClassId.BLANK,
+    "STILL": ClassId.POSITIVE,
+}
+SENTENCES = {
+    "FAILURES": ("Edema", ClassId.BLANK),
+    "HEART_FAILURES": ("Edema", ClassId.POSITIVE),
+    "CALCIFIED": ("Lung Lesion", ClassId.BLANK),
+    "NOT_CALCIFIED": ("Lung Lesion", ClassId.POSITIVE),
+    "HILAR_MASSES": ("Lung Lesion", ClassId.POSITIVE),
+}
+# A piece that is said again and again in one sentence, behind an opening.
+ENDLESS = (
+    ("no ", "effusion, "),
+    ("", "no effusion and "),
+    ("", "effusion or "),
+    ("", "effusion and "),
+    ("", "without "),
+    ("", "no effusion; "),
+    ("", "effusion not seen and "),
+    ("", "effusion, not seen, "),
+    ("", "effusion, possible, and not seen and is excluded, "),
+    ("", "effusion, edema: none, "),
+    ("", "effusion - no "),
+    ("", "possible "),
+    ("effusion, ", "possible edema, "),
+    ("", "lungs normal "),
+    ("", "heart, lungs and "),
+    ("", "enlarged and "),
+    ("", "left in lung "),
+    ("", "since "),
+    ("nodule, left ", "shadow versus "),
+    ("", "except on the left "),
+    ("no effusion ", "except "),
+    ("", "calcified nodule, "),
+    ("", "not seen is "),
+    ("no ", "really "),
+    ("", "to exclude effusion "),
+    ("", "the and "),
+)
+
+
+def lines(name: str) -> list[str]:
+    module = cases_of_assertion if name in TEMPLATES else cases_of_naming
+    return getattr(module, name).strip().splitlines()
+
+
+def status(text: str, concept: int) -> int:
+    """The highest status of a concept over the sentences of a text; BLANK where it is unsaid."""
+    mentions = (m for start, end in split_sentences(text) for m in read_sentence(text[start:end]))
+    found = [ClassId(m.status) for m in mentions if m.concept == concept]
+    return max(found, key=RANK.__getitem__, default=ClassId.BLANK)
+
+
+def filled(template: str, term: str) -> str:
+    text = template.replace("{}", term)
+    return text[0].upper() + text[1:]
+
+
+@pytest.mark.parametrize("kind", TEMPLATES)
+def test_a_kind_of_assertion_is_read_of_every_finding(kind):
+    """A finding that the template names itself is left out; two of the others may clash with it."""
+    misread = {}
+    for template in lines(kind):
+        wrong = [
+            term
+            for concept, term in TERMS.items()
+            if term not in template and status(filled(template, term), concept) != TEMPLATES[kind]
+        ]
+        if len(wrong) > 2:
+            misread[template] = wrong
+    assert not misread
+
+
+@pytest.mark.parametrize("kind", SENTENCES)
+def test_failures_edemas_nodules_and_masses_are_told_apart(kind):
+    observation, wanted = SENTENCES[kind]
+    texts = lines(kind)
+    labels = LABELLER.label(texts)[:, OBSERVATIONS.index(observation)]
+    assert not [text for text, label in zip(texts, labels, strict=True) if label != wanted]
+
+
+def test_a_normal_chest_is_no_hilar_mass():
+    mass, normal = LABELLER.label(["There is a hilar mass. No effusion.", "Normal chest."])
+    assert mass[OBSERVATIONS.index("Lung Lesion")] == ClassId.POSITIVE
+    assert normal[OBSERVATIONS.index("Lung Lesion")] == ClassId.BLANK
+    assert mass[OBSERVATIONS.index("No Finding")] == ClassId.BLANK
+
+
+def test_capitals_and_wraps_change_no_assertion():
+    texts = [filled(line, "pleural effusion") for kind in TEMPLATES for line in lines(kind)]
+    texts += [line for kind in SENTENCES for line in lines(kind)]
+    plain = LABELLER.label(texts)
+    assert (LABELLER.label([text.upper() for text in texts]) == plain).all()
+    assert (LABELLER.label([text.replace(" ", "  ") for text in texts]) == plain).all()
+
+
+@pytest.mark.parametrize(("opening", "piece"), ENDLESS)
+def test_a_sentence_of_any_length_takes_linear_time(opening, piece):
+    """Counted in lines of Python run, which no other work on the machine disturbs."""
+    short, long = (_lines_run(f"{opening}{piece * n}edema") for n in (60, 120))
+    assert long <= 2.6 * short
+
+
+def _lines_run(sentence: str) -> int:
+    count = 0
+
+    def step(frame, event, argument):
+        nonlocal count
+        count += event == "line"
+        return step
+
+    read_sentence(sentence)  # the tables are compiled and the words known
+    read_sentence.cache_clear()
+    before = sys.gettrace()
+    sys.settrace(step)
+    try:
+        read_sentence(sentence)
+    finally:
+        sys.settrace(before)
+    return count
