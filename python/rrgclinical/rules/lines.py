@@ -18,6 +18,7 @@ _ODD = re.compile(
     r"|(?P<hidden>[\xad\u200b-\u200f\u2060\ufeff]+)|(?P<blank>[^\S\n ])",
     re.IGNORECASE,
 )
+_MAY_BE_ODD = re.compile(r"[\t\r\v\f\x1c-\x1f<\x7f-\U0010ffff]")
 JOINER = "\u034f"
 """Stands for a character without a width within a word; an accent to `str` and to patterns."""
 
@@ -86,13 +87,15 @@ _MAY_OPEN = _OPENS | frozenset(
     again left right bilateral bibasilar patient pulmonary pleural mediastinal osseous bony trachea
     cardiomediastinal cardiac redemonstrated otherwise status""".split()
 )
+_ENDING = 24
+"""Characters that hold the last word of a line, where it is one of those listed here."""
 _FULL = 40
 """Characters of a line from which on a narrow column is no longer likely."""
 
 
 def plain(text: str) -> str:
     """`text` in as many characters: line feeds, blanks, and nothing without a width."""
-    return _ODD.sub(_replaced, text) if _ODD.search(text) else text
+    return _ODD.sub(_replaced, text) if _MAY_BE_ODD.search(text) else text
 
 
 def _replaced(match: re.Match[str]) -> str:
@@ -163,7 +166,7 @@ class Lines:
             several = self._kinds["dash"] > 1
             if _COMPOUND.match(rest.lower()) or (leads_on(before) and not several):
                 return False
-        said = _LAST.search(before)
+        said = _LAST.search(before[-_ENDING:])
         if marker["number"] and said and said[0].lower() in _LEADING:
             return False
         if marker["o"] and said and said[0].lower() in ("y", "yr", "year"):
@@ -172,7 +175,7 @@ class Lines:
         lone = self._kinds[marker.lastgroup] == 1 and not before.endswith(":")
         first = line.split(None, 1)[0]
         room = len(before) + 1 + len(first) <= max(self._width, _FULL)
-        return not lone or room or bool(_STOPPED.search(before))
+        return not lone or room or bool(_STOPPED.search(before[-8:]))
 
 
 class _Block:
@@ -198,7 +201,7 @@ class _Shape:
     def __init__(self, lines: list[str], width: int) -> None:
         self.cased = any(_is_title(_first(line)) for line in lines)
         self.inner = any(_INNER_STOP.search(line) for line in lines)
-        self.closed = bool(_STOPPED.search(lines[-1]))
+        self.closed = bool(_STOPPED.search(lines[-1][-8:]))
         pairs = list(zip(lines, lines[1:], strict=False))
         least = min((len(a) + 1 + len(b.split(None, 1)[0]) for a, b in pairs), default=0)
         enough = len(lines) >= 3 or self.inner
@@ -206,7 +209,7 @@ class _Shape:
             least > wide and ((wide >= _FULL and enough) or len(lines) >= 5)
             for wide in (width, max(map(len, lines)))
         )
-        self.bare = not (self.inner or any(_STOPPED.search(line) for line in lines))
+        self.bare = not (self.inner or any(_STOPPED.search(line[-8:]) for line in lines))
         if self.wrapped and self.bare:  # or statements of one length
             self.wrapped = any(leads_on(a) or _continues(b, self.cased) for a, b in pairs)
 
@@ -234,6 +237,7 @@ def leads_on(line: str) -> bool:
     """True when `line` ends in a word or mark that no statement ends in."""
     if line.endswith((",", "-", "/", "(", "&", "+")):
         return True
+    line = line[-_ENDING:]
     said = _LAST.search(line)
     if said is None or said[0].lower() not in _LEADING:
         return False
@@ -243,7 +247,7 @@ def leads_on(line: str) -> bool:
 
 def _modifies(line: str) -> bool:
     """True when the last word of `line` speaks of a noun that does not stand there."""
-    said = _LAST_TWO.search(line.lower())
+    said = _LAST_TWO.search(line[-2 * _ENDING :].lower())
     if said is None or said["before"] in _PREDICATES:
         return False
     word = said["word"]

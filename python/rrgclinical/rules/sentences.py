@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from rrgclinical.rules.lines import Lines, plain
+from rrgclinical.rules.lines import JOINER, Lines, plain
 
 # A stop, with quotes or brackets that close after it; the bracket of a list number; a line break.
 # What a candidate really is depends on its neighbours, decided in `_ends_sentence`, `_next_place`
@@ -72,6 +72,39 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
             start = high
     _append(spans, text, start, len(text))
     return spans
+
+
+def join_lines(text: str) -> str:
+    """Join the wrapped lines of a report; the text splits into the same sentences.
+
+    Tags of line ends, characters without a width and runs of white space become one blank. A line
+    break or blank line stays between sentences only where they could not be told without.
+    """
+    text = plain(text).replace(JOINER, "")
+    joined = " ".join(text.split())
+    if "\n" not in text.strip():
+        return joined
+    spans = split_sentences(text)
+    wanted = _said(text, spans)
+    if not wanted or _said(joined, split_sentences(joined)) == wanted:
+        return joined
+    lines, paragraphs = (_laid_out(text, spans, mark) for mark in ("\n", "\n\n"))
+    return lines if _said(lines, split_sentences(lines)) == wanted else paragraphs
+
+
+def _laid_out(text: str, spans: list[tuple[int, int]], mark: str) -> str:
+    """The sentences, with what stands between them; `mark` is where a line ended between two."""
+    out, before = "", 0
+    for (start, end), said in zip(spans, _said(text, spans), strict=True):
+        gap = text[before:start]
+        for word in (*gap.split(), said):
+            out += (mark if "\n" in gap else " ") + word
+        before = end
+    return " ".join((out.strip(), *text[before:].split()))
+
+
+def _said(text: str, spans: list[tuple[int, int]]) -> list[str]:
+    return [" ".join(text[start:end].split()) for start, end in spans]
 
 
 def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
