@@ -86,7 +86,9 @@ def join_lines(text: str) -> str:
         return joined
     spans = split_sentences(text)
     wanted = _said(text, spans)
-    if not wanted or _said(joined, split_sentences(joined)) == wanted:
+    ends = [n for n, (start, _) in enumerate(spans[1:]) if "\n" in text[spans[n][1] : start]]
+    stopped = all(wanted[n][-1] in ".!?" and wanted[n + 1][0].isalnum() for n in ends)
+    if stopped or _said(joined, split_sentences(joined)) == wanted:
         return joined
     lines, paragraphs = (_laid_out(text, spans, mark) for mark in ("\n", "\n\n"))
     return lines if _said(lines, split_sentences(lines)) == wanted else paragraphs

@@ -187,7 +187,7 @@ def read_sections(report: str) -> ReportSections:
         unheaded = join_lines("\n\n".join(paragraphs))
         if place is not None:
             texts[sections[place].name] = [
-                _paragraphs(s)[0] if n == place else s.text
+                " ".join(_paragraphs(s)[0].split()) if n == place else s.text
                 for n, s in enumerate(sections)
                 if s.name == sections[place].name
             ]
@@ -196,7 +196,8 @@ def read_sections(report: str) -> ReportSections:
         impression=_joined(texts.get("impression", []) + both),
         unheaded=unheaded,
         **{
-            name: _joined(texts.get(name, [])) for name in ("indication", "technique", "comparison")
+            name: " ".join(dict.fromkeys(filter(None, texts.get(name, []))))
+            for name in ("indication", "technique", "comparison")
         },
     )
 
