@@ -182,7 +182,7 @@ def test_these_are_one_sentence():
 
 
 BRITISH = [
-    (r"(?<=[a-z])z(?=(?:e[ds]?|ing|ation)\b)", "s"),
+    (r"(?<=[a-z]{3})z(?=(?:e[ds]?|ing|ation)\b)", "s"),
     (r"(?<=[bcfilmuv])or(?=(?:ed|s|ing|able)?\b)", "our"),
     (r"(?<=\bh)em(?=[ao])", "aem"),
     (r"\bedema", "oedema"),

@@ -47,45 +47,310 @@ _COMPOUND = re.compile(r"[^\W\d_](?: *$|\w*-)|(?:sided|year|old|like|shaped|week
 """Behind a hyphen that a wrap has put at the start of a line."""
 
 _LEADING = frozenset(
-    """no not without nor neither either any a an the this that these those its their his her and or
-    but versus vs of in at on by for from to with within into over under near along through
-    per than as via between behind beneath across around about approximately after since
-    during until toward towards including involving overlying underlying following measuring
-    representing suggesting indicating demonstrating showing is are was were be been being has have
-    had may might can could should would will must does do did cannot appears appear seems seem
-    remain remains shows show demonstrates demonstrate suggests suggest represents represent
-    reflects reflect if when while whether which who because due secondary consistent compatible
-    suspicious concerning very more most less least slightly mildly moderately severely markedly
-    minimally both each other another some several multiple few many""".split()
+    [
+        "no",
+        "not",
+        "without",
+        "nor",
+        "neither",
+        "either",
+        "any",
+        "a",
+        "an",
+        "the",
+        "this",
+        "that",
+        "these",
+        "those",
+        "its",
+        "their",
+        "his",
+        "her",
+        "and",
+        "or",
+        "but",
+        "versus",
+        "vs",
+        "of",
+        "in",
+        "at",
+        "on",
+        "by",
+        "for",
+        "from",
+        "to",
+        "with",
+        "within",
+        "into",
+        "over",
+        "under",
+        "near",
+        "along",
+        "through",
+        "per",
+        "than",
+        "as",
+        "via",
+        "between",
+        "behind",
+        "beneath",
+        "across",
+        "around",
+        "about",
+        "approximately",
+        "after",
+        "since",
+        "during",
+        "until",
+        "toward",
+        "towards",
+        "including",
+        "involving",
+        "overlying",
+        "underlying",
+        "following",
+        "measuring",
+        "representing",
+        "suggesting",
+        "indicating",
+        "demonstrating",
+        "showing",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "being",
+        "has",
+        "have",
+        "had",
+        "may",
+        "might",
+        "can",
+        "could",
+        "should",
+        "would",
+        "will",
+        "must",
+        "does",
+        "do",
+        "did",
+        "cannot",
+        "appears",
+        "appear",
+        "seems",
+        "seem",
+        "remain",
+        "remains",
+        "shows",
+        "show",
+        "demonstrates",
+        "demonstrate",
+        "suggests",
+        "suggest",
+        "represents",
+        "represent",
+        "reflects",
+        "reflect",
+        "if",
+        "when",
+        "while",
+        "whether",
+        "which",
+        "who",
+        "because",
+        "due",
+        "secondary",
+        "consistent",
+        "compatible",
+        "suspicious",
+        "concerning",
+        "very",
+        "more",
+        "most",
+        "less",
+        "least",
+        "slightly",
+        "mildly",
+        "moderately",
+        "severely",
+        "markedly",
+        "minimally",
+        "both",
+        "each",
+        "other",
+        "another",
+        "some",
+        "several",
+        "multiple",
+        "few",
+        "many",
+    ]
 )
 """Words that no statement ends in."""
 _ATTRIBUTIVE = frozenset(
-    """small large mild moderate severe marked trace tiny minimal slight subtle acute new old
-    left right upper lower middle mid diffuse patchy dense definite significant discrete overt frank
-    free soft rib airspace possible probable convincing obvious gross
-    """.split()
+    [
+        "small",
+        "large",
+        "mild",
+        "moderate",
+        "severe",
+        "marked",
+        "trace",
+        "tiny",
+        "minimal",
+        "slight",
+        "subtle",
+        "acute",
+        "new",
+        "old",
+        "left",
+        "right",
+        "upper",
+        "lower",
+        "middle",
+        "mid",
+        "diffuse",
+        "patchy",
+        "dense",
+        "definite",
+        "significant",
+        "discrete",
+        "overt",
+        "frank",
+        "free",
+        "soft",
+        "rib",
+        "airspace",
+        "possible",
+        "probable",
+        "convincing",
+        "obvious",
+        "gross",
+    ]
 )
 _ADJECTIVE = re.compile(r"[^\W\d_]{3,}(?:al|ar|ary|ic|ous)$")
 _NO_ADJECTIVE = frozenset(
-    "normal abnormal bilateral unilateral chronic clear interval removal similar".split()
+    [
+        "normal",
+        "abnormal",
+        "bilateral",
+        "unilateral",
+        "chronic",
+        "clear",
+        "interval",
+        "removal",
+        "similar",
+    ]
 )
 _PREDICATES = frozenset(
-    """is are was were be been appear appears remain remains somewhat size the to than more less
-    """.split()
+    [
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "appear",
+        "appears",
+        "remain",
+        "remains",
+        "somewhat",
+        "size",
+        "the",
+        "to",
+        "than",
+        "more",
+        "less",
+    ]
 )
 """Before these an adjective is the end of what is said: "the heart is large"."""
 _CONTINUES = frozenset(
-    """or and of is are was were be been has have had which that than nor but versus vs""".split()
+    [
+        "or",
+        "and",
+        "of",
+        "is",
+        "are",
+        "was",
+        "were",
+        "be",
+        "been",
+        "has",
+        "have",
+        "had",
+        "which",
+        "that",
+        "than",
+        "nor",
+        "but",
+        "versus",
+        "vs",
+    ]
 )
 _MAY_CONTINUE = frozenset(
-    """seen noted identified visualized visualised present in on at with within without from for by to
-    as may might could can should not""".split()
+    [
+        "seen",
+        "noted",
+        "identified",
+        "visualized",
+        "visualised",
+        "present",
+        "in",
+        "on",
+        "at",
+        "with",
+        "within",
+        "without",
+        "from",
+        "for",
+        "by",
+        "to",
+        "as",
+        "may",
+        "might",
+        "could",
+        "can",
+        "should",
+        "not",
+    ]
 )
-_OPENS = frozenset("no there this these it the heart lungs".split())
+_OPENS = frozenset(["no", "there", "this", "these", "it", "the", "heart", "lungs"])
 _MAY_OPEN = _OPENS | frozenset(
-    """a an small large mild moderate severe minimal trace tiny stable unchanged new persistent
-    again left right bilateral bibasilar patient pulmonary pleural mediastinal osseous bony trachea
-    cardiomediastinal cardiac redemonstrated otherwise status""".split()
+    [
+        "a",
+        "an",
+        "small",
+        "large",
+        "mild",
+        "moderate",
+        "severe",
+        "minimal",
+        "trace",
+        "tiny",
+        "stable",
+        "unchanged",
+        "new",
+        "persistent",
+        "again",
+        "left",
+        "right",
+        "bilateral",
+        "bibasilar",
+        "patient",
+        "pulmonary",
+        "pleural",
+        "mediastinal",
+        "osseous",
+        "bony",
+        "trachea",
+        "cardiomediastinal",
+        "cardiac",
+        "redemonstrated",
+        "otherwise",
+        "status",
+    ]
 )
 _ENDING = 24
 """Characters that hold the last word of a line, where it is one of those listed here."""
@@ -224,7 +489,8 @@ def _ends(line: str, after: str, shape: _Shape) -> bool:
         return not shape.wrapped and not (modifies and shape.inner)
     if shape.cased and first[:1].islower():
         return shape.bare and not (shape.wrapped or modifies) and word in ("no", "there")
-    if word in _CONTINUES or shape.wrapped or shape.inner:
+    letter = len(word) == 1 and word.isalpha() and word != "a"  # "hepatitis / B is ..."
+    if letter or word in _CONTINUES or shape.wrapped or shape.inner:
         return False
     if word in _MAY_CONTINUE and not shape.bare:
         return False

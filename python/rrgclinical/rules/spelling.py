@@ -18,7 +18,7 @@ _VOWELS = frozenset("aeiouy")
 # "sulph". Both a table's words and those of a text are read so, hence either may hold either.
 _BRITISH = (
     (re.compile(r"(?<=..)([iy])s(?=(?:e[drs]?|es|ing|ations?|able)$)"), r"\1z"),
-    (re.compile(r"(?<=.)our(?!c)(?=..|(?<=...our)$)"), "or"),
+    (re.compile(r"(?<=..)our(?!c)"), "or"),
     (re.compile(r"[ao]e(?=.)(?=.*.{3})"), "e"),
     (re.compile(r"(?<=[bt])re(?=[ds]?$)"), "er"),
     (re.compile(r"(?<=[aeiou])ll(?=(?:ed|ing|ers?|ations?)$)"), "l"),

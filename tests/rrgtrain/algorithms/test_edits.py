@@ -200,5 +200,5 @@ def test_a_wrapped_reference_is_one_text():
             for text in (WRAPPED, WRAPPED.replace("\n", " "))
         ]
         assert ways[0] == ways[1]
-        assert report == right and not ways[0].steps or report != right
+        assert (report == right and not ways[0].steps) or report != right
         assert "\n" not in "".join(added for _, _, added in ways[0].steps)
