@@ -1,6 +1,6 @@
 """A report says the same however it is written: wraps, case, bullets, lost blanks, spelling.
 
-300 reports of IU X-Ray, each written in every eighth way; RRG_ALL_REPORTS=1 takes 1,500 in all ways.
+300 reports of IU X-Ray, an eighth of them in each way; RRG_ALL_REPORTS=1: all of 1,500.
 """
 
 from __future__ import annotations

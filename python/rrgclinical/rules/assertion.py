@@ -26,7 +26,7 @@ _LOCATIVE = 3
 
 @lru_cache(maxsize=_CACHE_SENTENCES)
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
-    """The mentions of `sentence`, by position; line ends and characters without a width say none."""
+    """The mentions of `sentence`, by position, whatever its white space."""
     text = plain(sentence).replace("\n", " ")
     if JOINER not in text:
         return _Reader(find_events(text), text).read()

@@ -7,6 +7,7 @@ around them and by the shape of the paragraph: lines filled up to one width are 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 
@@ -46,311 +47,67 @@ _MARKER = re.compile(
 _COMPOUND = re.compile(r"[^\W\d_](?: *$|\w*-)|(?:sided|year|old|like|shaped|week|day|month|type)")
 """Behind a hyphen that a wrap has put at the start of a line."""
 
-_LEADING = frozenset(
-    [
-        "no",
-        "not",
-        "without",
-        "nor",
-        "neither",
-        "either",
-        "any",
-        "a",
-        "an",
-        "the",
-        "this",
-        "that",
-        "these",
-        "those",
-        "its",
-        "their",
-        "his",
-        "her",
-        "and",
-        "or",
-        "but",
-        "versus",
-        "vs",
-        "of",
-        "in",
-        "at",
-        "on",
-        "by",
-        "for",
-        "from",
-        "to",
-        "with",
-        "within",
-        "into",
-        "over",
-        "under",
-        "near",
-        "along",
-        "through",
-        "per",
-        "than",
-        "as",
-        "via",
-        "between",
-        "behind",
-        "beneath",
-        "across",
-        "around",
-        "about",
-        "approximately",
-        "after",
-        "since",
-        "during",
-        "until",
-        "toward",
-        "towards",
-        "including",
-        "involving",
-        "overlying",
-        "underlying",
-        "following",
-        "measuring",
-        "representing",
-        "suggesting",
-        "indicating",
-        "demonstrating",
-        "showing",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "being",
-        "has",
-        "have",
-        "had",
-        "may",
-        "might",
-        "can",
-        "could",
-        "should",
-        "would",
-        "will",
-        "must",
-        "does",
-        "do",
-        "did",
-        "cannot",
-        "appears",
-        "appear",
-        "seems",
-        "seem",
-        "remain",
-        "remains",
-        "shows",
-        "show",
-        "demonstrates",
-        "demonstrate",
-        "suggests",
-        "suggest",
-        "represents",
-        "represent",
-        "reflects",
-        "reflect",
-        "if",
-        "when",
-        "while",
-        "whether",
-        "which",
-        "who",
-        "because",
-        "due",
-        "secondary",
-        "consistent",
-        "compatible",
-        "suspicious",
-        "concerning",
-        "very",
-        "more",
-        "most",
-        "less",
-        "least",
-        "slightly",
-        "mildly",
-        "moderately",
-        "severely",
-        "markedly",
-        "minimally",
-        "both",
-        "each",
-        "other",
-        "another",
-        "some",
-        "several",
-        "multiple",
-        "few",
-        "many",
-    ]
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_LEADING = _words(
+    """
+    no not without nor neither either any a an the this that these those its their his her and or
+    but versus vs of in at on by for from to with within into over under near along through per
+    than as via between behind beneath across around about approximately after since during until
+    toward towards including involving overlying underlying following measuring representing
+    suggesting indicating demonstrating showing is are was were be been being has have had may
+    might can could should would will must does do did cannot appears appear seems seem remain
+    remains shows show demonstrates demonstrate suggests suggest represents represent reflects
+    reflect if when while whether which who because due secondary consistent compatible suspicious
+    concerning very more most less least slightly mildly moderately severely markedly minimally
+    both each other another some several multiple few many
+    """
 )
 """Words that no statement ends in."""
-_ATTRIBUTIVE = frozenset(
-    [
-        "small",
-        "large",
-        "mild",
-        "moderate",
-        "severe",
-        "marked",
-        "trace",
-        "tiny",
-        "minimal",
-        "slight",
-        "subtle",
-        "acute",
-        "new",
-        "old",
-        "left",
-        "right",
-        "upper",
-        "lower",
-        "middle",
-        "mid",
-        "diffuse",
-        "patchy",
-        "dense",
-        "definite",
-        "significant",
-        "discrete",
-        "overt",
-        "frank",
-        "free",
-        "soft",
-        "rib",
-        "airspace",
-        "possible",
-        "probable",
-        "convincing",
-        "obvious",
-        "gross",
-    ]
+_ATTRIBUTIVE = _words(
+    """
+    small large mild moderate severe marked trace tiny minimal slight subtle acute new old left
+    right upper lower middle mid diffuse patchy dense definite significant discrete overt frank
+    free soft rib airspace possible probable convincing obvious gross
+    """
 )
 _ADJECTIVE = re.compile(r"[^\W\d_]{3,}(?:al|ar|ary|ic|ous)$")
-_NO_ADJECTIVE = frozenset(
-    [
-        "normal",
-        "abnormal",
-        "bilateral",
-        "unilateral",
-        "chronic",
-        "clear",
-        "interval",
-        "removal",
-        "similar",
-    ]
+_NO_ADJECTIVE = _words(
+    """
+    normal abnormal bilateral unilateral chronic clear interval removal similar
+    """
 )
-_PREDICATES = frozenset(
-    [
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "appear",
-        "appears",
-        "remain",
-        "remains",
-        "somewhat",
-        "size",
-        "the",
-        "to",
-        "than",
-        "more",
-        "less",
-    ]
+_PREDICATES = _words(
+    """
+    is are was were be been appear appears remain remains somewhat size the to than more less
+    """
 )
 """Before these an adjective is the end of what is said: "the heart is large"."""
-_CONTINUES = frozenset(
-    [
-        "or",
-        "and",
-        "of",
-        "is",
-        "are",
-        "was",
-        "were",
-        "be",
-        "been",
-        "has",
-        "have",
-        "had",
-        "which",
-        "that",
-        "than",
-        "nor",
-        "but",
-        "versus",
-        "vs",
-    ]
+_CONTINUES = _words(
+    """
+    or and of is are was were be been has have had which that than nor but versus vs
+    """
 )
-_MAY_CONTINUE = frozenset(
-    [
-        "seen",
-        "noted",
-        "identified",
-        "visualized",
-        "visualised",
-        "present",
-        "in",
-        "on",
-        "at",
-        "with",
-        "within",
-        "without",
-        "from",
-        "for",
-        "by",
-        "to",
-        "as",
-        "may",
-        "might",
-        "could",
-        "can",
-        "should",
-        "not",
-    ]
+_MAY_CONTINUE = _words(
+    """
+    seen noted identified visualized visualised present in on at with within without from for by to
+    as may might could can should not
+    """
 )
-_OPENS = frozenset(["no", "there", "this", "these", "it", "the", "heart", "lungs"])
-_MAY_OPEN = _OPENS | frozenset(
-    [
-        "a",
-        "an",
-        "small",
-        "large",
-        "mild",
-        "moderate",
-        "severe",
-        "minimal",
-        "trace",
-        "tiny",
-        "stable",
-        "unchanged",
-        "new",
-        "persistent",
-        "again",
-        "left",
-        "right",
-        "bilateral",
-        "bibasilar",
-        "patient",
-        "pulmonary",
-        "pleural",
-        "mediastinal",
-        "osseous",
-        "bony",
-        "trachea",
-        "cardiomediastinal",
-        "cardiac",
-        "redemonstrated",
-        "otherwise",
-        "status",
-    ]
+_OPENS = _words(
+    """
+    no there this these it the heart lungs
+    """
+)
+_MAY_OPEN = _OPENS | _words(
+    """
+    a an small large mild moderate severe minimal trace tiny stable unchanged new persistent again
+    left right bilateral bibasilar patient pulmonary pleural mediastinal osseous bony trachea
+    cardiomediastinal cardiac redemonstrated otherwise status
+    """
 )
 _ENDING = 24
 """Characters that hold the last word of a line, where it is one of those listed here."""
@@ -467,7 +224,7 @@ class _Shape:
         self.cased = any(_is_title(_first(line)) for line in lines)
         self.inner = any(_INNER_STOP.search(line) for line in lines)
         self.closed = bool(_STOPPED.search(lines[-1][-8:]))
-        pairs = list(zip(lines, lines[1:], strict=False))
+        pairs = list(itertools.pairwise(lines))
         least = min((len(a) + 1 + len(b.split(None, 1)[0]) for a, b in pairs), default=0)
         enough = len(lines) >= 3 or self.inner
         self.wrapped = any(

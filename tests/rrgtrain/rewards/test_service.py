@@ -393,9 +393,7 @@ def test_a_gpu_that_nobody_uses_is_left_alone(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_wrapped_reference_earns_as_the_same_text_in_one_line() -> None:
-    text = (
-        "THE LUNGS ARE CLEAR WITHOUT EVIDENCE OF\nCONSOLIDATION, PLEURAL EFFUSION OR\nPNEUMOTHORAX."
-    )
+    text = "THE LUNGS ARE CLEAR WITHOUT \nCONSOLIDATION, PLEURAL EFFUSION OR\nPNEUMOTHORAX."
     right = "The lungs are clear without consolidation, pleural effusion or pneumothorax."
     wrong = "Consolidation, pleural effusion and pneumothorax."
     service = RewardService(RewardSettings(terms={"label_f1": 1, "entity_f1": 1, "match": 1}))
