@@ -10,7 +10,14 @@ import torch
 from torch import nn
 
 # What every reading passes through, besides the folder of its reader.
-_SHARED = ("cached.py", "entities.py", "inference.py", "labels.py", "rules/sentences.py")
+_SHARED = (
+    "cached.py",
+    "entities.py",
+    "inference.py",
+    "labels.py",
+    "rules/lines.py",
+    "rules/sentences.py",
+)
 
 
 def fingerprint(modules: Iterable[nn.Module], *settings: object, reader: str) -> str:

@@ -53,7 +53,7 @@ def _read(text: str) -> FactReading:
     for start, end in split_sentences(text):
         sentence = text[start:end]
         first, spans = len(facts), clauses(sentence)
-        facts.extend(sentence[a:b].strip(" ,.") for a, b in spans)
+        facts.extend(" ".join(sentence[a:b].split()).strip(" ,.") for a, b in spans)
         for mention in read_sentence(sentence):
             concept = CONCEPTS[mention.concept]
             verdict = _OF_STATUS[ClassId(mention.status)]

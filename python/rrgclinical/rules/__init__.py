@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from rrgclinical.rules.extractor import RulesExtractor
 from rrgclinical.rules.labeller import RulesLabeller
-from rrgclinical.rules.sentences import split_sentences
+from rrgclinical.rules.sentences import join_lines, split_sentences
 
-__all__ = ["RulesExtractor", "RulesLabeller", "split_sentences"]
+__all__ = ["RulesExtractor", "RulesLabeller", "join_lines", "split_sentences"]

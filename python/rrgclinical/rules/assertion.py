@@ -12,6 +12,7 @@ from rrgclinical.rules.cues import Cue
 from rrgclinical.rules.elsewhere import is_elsewhere
 from rrgclinical.rules.headings import settle
 from rrgclinical.rules.lexicon import Event, Role, find_events
+from rrgclinical.rules.lines import JOINER, plain
 from rrgclinical.rules.lookaround import (
     ONE_SIDE,
     coordinated,
@@ -35,8 +36,13 @@ _LOCATIVE = 3
 
 @lru_cache(maxsize=_CACHE_SENTENCES)
 def read_sentence(sentence: str) -> tuple[Mention, ...]:
-    """The mentions of `sentence`, by position."""
-    return _Reader(find_events(sentence), sentence).read()
+    """The mentions of `sentence`, by position, whatever its white space."""
+    text = plain(sentence).replace("\n", " ")
+    if JOINER not in text:
+        return _Reader(find_events(text), text).read()
+    kept = [place for place, char in enumerate(text) if char != JOINER]
+    mentions = read_sentence("".join(text[place] for place in kept))
+    return tuple(m._replace(start=kept[m.start], end=kept[m.end - 1] + 1) for m in mentions)
 
 
 class _Reader(Scopes):

@@ -11,7 +11,7 @@ from rrgclinical.rules.anatomy import PREDICATES, SUBJECTS
 from rrgclinical.rules.attributes import ATTRIBUTES, SEVERITIES, SIDES, ZONES
 from rrgclinical.rules.concepts import CONCEPTS
 from rrgclinical.rules.cues import CUES, PUNCTUATION, Cue
-from rrgclinical.rules.spelling import Spelling
+from rrgclinical.rules.spelling import Spelling, plain_spelling
 from rrgclinical.rules.trie import PhraseTable, expand, phrases_of
 
 VALUES: dict[Cue, tuple[str, ...]] = {
@@ -25,7 +25,7 @@ _CACHE_WORDS = 1 << 16
 # Tokenizers put spaces around the hyphen of "right - sided" too, so a spaced hyphen parts
 # statements only before a word that can open one.
 _MARK = (
-    r"[,;:()/?|\u2014]|(?<=\s)(?:--|[\u2013\u2022*])(?=\s)"
+    r"[,;:()/?|\u2014]|(?<!-)--(?!-)|(?<=\s)(?:[\u2013\u2022*])(?=\s)"
     r"|(?<=\s)-(?=\s(?:no|not|none|mild|small|moderate|large|stable|unchanged|likely|new|there)\b)"
 )
 _TOKEN = re.compile(rf"[^\W_]+|{_MARK}")
@@ -108,7 +108,8 @@ def _spelling() -> Spelling:
 
 @lru_cache(maxsize=_CACHE_WORDS)
 def _misspelt(word: str) -> str | None:
-    return _spelling().lemma(word)
+    plain = plain_spelling(word)
+    return phrase_table().spelt.get(plain) or _spelling().lemma(plain)
 
 
 def _attribute_phrases() -> Iterator[tuple[Cue, int, str]]:

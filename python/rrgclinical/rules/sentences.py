@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 
+from rrgclinical.rules.lines import JOINER, Lines, plain
+
 # A stop, with quotes or brackets that close after it; the bracket of a list number; a line break.
 # What a candidate really is depends on its neighbours, decided in `_ends_sentence`, `_next_place`
-# and `_starts_line`.
-_CANDIDATE = re.compile(r"[.!?]+[\"')\]]*|(?<=\d)\)|\n+")
+# and `Lines`.
+_CANDIDATE = re.compile(r"[.!?\u2026]+[\"')\]]*|(?<=\d)\)|\n[\n ]*")
 _NEEDS_DIGIT = frozenset({"no", "nos", "fig", "figs", "ca"})
 _TITLES = frozenset({"dr", "mr", "mrs", "ms", "prof", "st"})
 _LATIN = frozenset({"vs", "cf", "eg", "ie", "e.g", "i.e", "approx", "incl"})
 _ABBREVIATIONS = _NEEDS_DIGIT | _TITLES | _LATIN
+# A stop within one of these parts no statements: "www.x.org", "chest.png", "a@b.org".
+_ADDRESS = re.compile(r"://|www\.|@|\.(?:com|org|net|edu|gov|io|html?|png|jpe?g|dcm|pdf|txt|csv)\b")
 _LETTERS = r"(?:[^\W_]|[\u0300-\u036f])+"  # an accent may be a character of its own
 _LAST_WORD = re.compile(rf"{_LETTERS}(?:\.{_LETTERS})*$")
+_FIRST_WORD = re.compile(r"[(\"']?" + _LETTERS)
 _LOOK_BACK = 24
 """Characters before a stop that can tell what it is: longer than any abbreviation."""
-_LIST_MARKER = re.compile(r"\(?\d{1,2}[.)]?|[-*\u2022]")
+_LIST_MARKER = re.compile(r"\W*(?:\d{1,2}|[a-z]|[ivx]{1,4})?[.)]?", re.IGNORECASE)
 # The place of a list as `rrgkern.edit_plan` knows it, with what stands around its number.
 _PLACE = re.compile(r"(\(?)(\d{1,2})([.)])(?=\s|[^\W\d_]|$)")
 _NUMBER = re.compile(r"\s(\(?\d{1,2}[.)])$")
@@ -43,7 +48,9 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     line, or a line that starts like a sentence, does. A sentence holds at least one letter or
     digit, so text between two sentences may belong to neither.
     """
+    text = plain(text)
     spans: list[tuple[int, int]] = []
+    lines: Lines | None = None
     start = 0
     for match in _CANDIDATE.finditer(text):
         low, high = match.span()
@@ -54,14 +61,52 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
                 start = place
                 continue
         if text[low] == "\n":
-            if _starts_line(text, start, low, high):
-                _append(spans, text, start, low)
-                start = high
+            if match[0].count("\n") == 1 and text[start:low].strip():
+                lines = lines or Lines(text)
+                if not lines.ends_statement(low):
+                    continue
+            _append(spans, text, start, low)
+            start = high
         elif text[low] != ")" and _ends_sentence(text, start, low, high):
             _append(spans, text, start, high)
             start = high
     _append(spans, text, start, len(text))
     return spans
+
+
+def join_lines(text: str) -> str:
+    """Join the wrapped lines of a report; the text splits into the same sentences.
+
+    Tags of line ends, characters without a width and runs of white space become one blank. A line
+    break or blank line stays between sentences only where they could not be told without.
+    """
+    text = plain(text).replace(JOINER, "")
+    joined = " ".join(text.split())
+    if "\n" not in text.strip():
+        return joined
+    spans = split_sentences(text)
+    wanted = _said(text, spans)
+    ends = [n for n, (start, _) in enumerate(spans[1:]) if "\n" in text[spans[n][1] : start]]
+    stopped = all(wanted[n][-1] in ".!?" and wanted[n + 1][0].isalnum() for n in ends)
+    if stopped or _said(joined, split_sentences(joined)) == wanted:
+        return joined
+    lines, paragraphs = (_laid_out(text, spans, mark) for mark in ("\n", "\n\n"))
+    return lines if _said(lines, split_sentences(lines)) == wanted else paragraphs
+
+
+def _laid_out(text: str, spans: list[tuple[int, int]], mark: str) -> str:
+    """The sentences, with what stands between them; `mark` is where a line ended between two."""
+    out, before = "", 0
+    for (start, end), said in zip(spans, _said(text, spans), strict=True):
+        gap = text[before:start]
+        for word in (*gap.split(), said):
+            out += (mark if "\n" in gap else " ") + word
+        before = end
+    return " ".join((out.strip(), *text[before:].split()))
+
+
+def _said(text: str, spans: list[tuple[int, int]]) -> list[str]:
+    return [" ".join(text[start:end].split()) for start, end in spans]
 
 
 def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> None:
@@ -113,15 +158,15 @@ def _latest(text: str, spans: list[tuple[int, int]]) -> re.Match[str] | None:
 
 
 def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
-    following = text[high : high + 2]
-    if text[low] == "?" and not any(map(str.isalnum, text[start:low])):
-        return False  # "? pneumonia" asks before it names
+    following = text[high : high + 1]
+    if text[low] == "?":
+        # "? pneumonia" and "edema ?pneumonia" ask before they name
+        asks = following.isalnum() and not text[low - 1 : low].isalnum()
+        return not asks and any(map(str.isalnum, text[start:low]))
     if text[low] != "." or high - low > 1:
-        return not following or not following[0].isalnum() or following[0].isupper()
-    if following and not following[0].isspace():
-        # "apex.There": a space lost between two sentences; "1.5", "e.g", "U.S" are none.
-        lost_space = following[0].isupper() and following[1:].islower()
-        return lost_space and text[max(start, low - 2) : low].islower()
+        return True
+    if following and not following.isspace():
+        return _lost_blank(text, start, low)
     before = text[max(start, low - _LOOK_BACK) : low]
     if _LIST_MARKER.fullmatch(before.strip()):
         return False
@@ -147,16 +192,26 @@ def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
     return True
 
 
-def _starts_line(text: str, start: int, low: int, high: int) -> bool:
-    """True when the line break at low:high ends the sentence begun at `start`."""
-    if high - low > 1:
-        return True
-    line = text[high : high + 40].lstrip(" \t")
-    if not line or line[0] == "\n":
-        return True
-    if _PLACE.match(line) or re.match(r"[-*\u2022]\s", line):
-        return True
-    before = text[start:low].rstrip()
-    if before.endswith(":"):
-        return before.isupper()
-    return line[0].isupper() and not before.endswith((",", "-"))
+def _lost_blank(text: str, start: int, low: int) -> bool:
+    """True for the stop of "apex.There", "NO PTX.STABLE"; "1.5", "e.g", "U.S" hold none."""
+    before, after = text[max(start, low - _LOOK_BACK) : low], text[low + 1 : low + _LOOK_BACK]
+    word, ahead = _LAST_WORD.search(before.rstrip()), _FIRST_WORD.match(after)
+    if ahead is None or _ADDRESS.search(_around(text, low).lower()):
+        return False
+    if word is None:
+        return before[-1:] in ")\"'%]" and ahead[0][-1].isalpha()
+    said = word[0].rpartition(".")[2].lower()
+    if {word[0].lower(), said} & (_TITLES | _LATIN):
+        return False
+    if ahead[0][0].isdigit():
+        return len(said) > 3 and said.isalpha() and said not in _TAKES_NUMBER
+    if said.isdigit():
+        # "rib 5.No effusion"; "2.No edema" is a list's
+        return len(ahead[0]) > 1 and not _LIST_MARKER.fullmatch(text[start:low].strip())
+    return len(said) > 1
+
+
+def _around(text: str, low: int) -> str:
+    """The characters without a blank around a stop."""
+    before = text[max(0, low - 4 * _LOOK_BACK) : low].rpartition(" ")[2]
+    return before + text[low : low + 4 * _LOOK_BACK].partition(" ")[0]

@@ -1,17 +1,71 @@
-"""Read a misspelt word as the word of the tables that was meant.
+"""Read a word spelt otherwise, British or wrong, as the word of the tables that was meant.
 
-The two are one slip of the keys apart: a letter dropped, added or doubled, two neighbours swapped,
-or one vowel for another (Damerau, 1964). Short words, first letters and endings are left alone,
-since there a slip makes another word: "resolve" is not "resolved", "plural" is not "pleural".
+A misspelt word and the one that was meant are one slip of the keys apart: a letter dropped, added
+or doubled, two neighbours swapped, or one vowel for another (Damerau, 1964). Short words, first
+letters and endings are left alone, since there a slip makes another word: "resolve" is not
+"resolved", "plural" is not "pleural". The commonest slips in short cues and findings are listed.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 _SHORTEST = 8
 """Letters of the shortest word that is read with a slip."""
 _VOWELS = frozenset("aeiouy")
+# British forms, turned into American ones: "-ise", "-yse", "-our", "ae", "oe", "-tre", "-lled",
+# "sulph". Both a table's words and those of a text are read so, hence either may hold either.
+_BRITISH = (
+    (re.compile(r"(?<=..)([iy])s(?=(?:e[drs]?|es|ing|ations?|able)$)"), r"\1z"),
+    (re.compile(r"(?<=..)our(?!c)"), "or"),
+    (re.compile(r"[ao]e(?=.)(?=.*.{3})"), "e"),
+    (re.compile(r"(?<=[bt])re(?=[ds]?$)"), "er"),
+    (re.compile(r"(?<=[aeiou])ll(?=(?:ed|ing|ers?|ations?)$)"), "l"),
+    (re.compile(r"ulph"), "ulf"),
+)
+_ONE_SYLLABLE = re.compile(r"[^aeiouy]*[aeiouy]+ll")
+_LISTED = {
+    wrong: right
+    for right, wrongs in {
+        "absence": "abscence absense abcense absance absenc abcence",
+        "absent": "abscent abset",
+        "without": "withut withot wihout witout withou wthout wihtout withuot withoit",
+        "excluded": "exluded excuded exclued",
+        "exclude": "exlude excude",
+        "resolved": "recolved ressolved reolved resoved resloved",
+        "cleared": "clearred cleard",
+        "negative": "negtive neagtive negaitve",
+        "seen": "seeen seeen sseen",
+        "evident": "evidnet evidant",
+        "evidence": "evidnce evdence eviden evidenc",
+        "visualized": "visulized visualzed",
+        "unlikely": "unlikley unlikly",
+        "likely": "likley liekly",
+        "possible": "possble posible possibel",
+        "probable": "probble probabl",
+        "suspected": "supected suspeced",
+        "effusion": "efusion effsion effusin effuson",
+        "edema": "edma edemia edeema edmea eedema",
+        "cardiomegaly": "cardiogemaly cardiomagely cardiomelagy",
+        "pneumonia": "pnemonia pneumona",
+        "pleural": "pleual pleral plerual plueral pleurla",
+        "opacity": "opacty opcity opactiy",
+        "atelectasis": "atelctasis atlectasis",
+    }.items()
+    for wrong in wrongs.split()
+}
+
+
+def plain_spelling(word: str) -> str:
+    """`word`, in lower case, with its British forms made American."""
+    if len(word) < 5:
+        return word
+    for pattern, american in _BRITISH:
+        if "ll" in pattern.pattern and _ONE_SYLLABLE.match(word):
+            continue  # "filled" is not "filed"
+        word = pattern.sub(american, word)
+    return word
 
 
 class Spelling:
@@ -29,6 +83,9 @@ class Spelling:
 
     def lemma(self, word: str) -> str | None:
         """The one lemma a slip away from `word`; None where there is none, or several."""
+        listed = _LISTED.get(word)
+        if listed is not None:
+            return self._lemmas.get(listed)
         if len(word) > self._longest or not _is_long(word):
             return None
         candidates = {

@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+from rrgclinical.rules.spelling import plain_spelling
+
 _END = ""
 _LATIN = (("us", "i"), ("um", "a"), ("ex", "ices"), ("oma", "omata"), ("la", "lae"))
 
@@ -22,6 +24,7 @@ class PhraseTable:
     def __init__(self) -> None:
         self.root: Node = {}
         self.lemma: dict[str, str] = {}
+        self.spelt: dict[str, str] = {}
         self._phrases: dict[tuple[str, ...], tuple[Any, ...]] = {}
 
     def add(self, phrase: str, role: Any) -> None:
@@ -34,10 +37,11 @@ class PhraseTable:
         self._give((word,), role)
 
     def compile(self) -> PhraseTable:
-        """Freeze the table: build the lemmas and the trie."""
+        """Freeze the table: build the lemmas, by any spelling too, and the trie."""
         words = {word for phrase in self._phrases for word in phrase}
         singular = {form: word for word in sorted(words) for form in _plurals(word)}
         self.lemma = {word: singular.get(word, word) for word in (*singular, *words)}
+        self.spelt = {plain_spelling(form): lemma for form, lemma in self.lemma.items()}
         for phrase, roles in self._phrases.items():
             node = self.root
             for word in phrase:

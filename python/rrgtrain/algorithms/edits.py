@@ -10,6 +10,7 @@ import torch
 
 from rrgclinical import Entities, Extractor
 from rrgclinical.cached import CachedExtractor
+from rrgclinical.rules import join_lines
 from rrgkern import SentenceEntities, edit_plan, sentence_body, splice
 from rrgtrain.schema import EditSettings
 
@@ -48,7 +49,7 @@ def sentence_entities(entities: Entities, sentence_ids: dict[str, int]) -> Sente
     for report, spans in zip(entities.reports, entities.sentences, strict=True):
         counts.append(len(spans))
         for begin, end in spans:
-            body = sentence_body(report[begin:end])
+            body = sentence_body(" ".join(report[begin:end].split()))
             keys.append(sentence_ids.setdefault(body, len(sentence_ids)))
     return SentenceEntities(
         sentence_offsets=torch.tensor(counts, dtype=torch.int64).cumsum(0),
@@ -93,6 +94,8 @@ def edit_reports(
 
     `seeds` [R] decide every free choice, one per report. No white space trails an edited report.
     """
+    # A wrapped sentence of a reference goes into a report as one line.
+    references = [join_lines(reference) for reference in references]
     x, y = extractor.extract(reports), _of_references(extractor, references)
     if settings.match == "exact":
         x, y = by_text(x, y)

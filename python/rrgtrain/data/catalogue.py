@@ -6,9 +6,10 @@ import json
 import os.path
 from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rrgclinical.rules import join_lines
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 
@@ -71,11 +72,16 @@ class Catalogue:
         self._to_look_for = LOOKED_FOR
 
     def add(self, study: Study, where: str) -> None:
-        """Add a study to its split; one whose id is taken already is broken."""
+        """Add a study to its split, its report as `join_lines` writes it.
+
+        One whose id is taken already is broken.
+        """
         first = self._places.setdefault(study.id, where)
         if first != where:
             self.add_broken(where, f"repeats the id {study.id!r} of {first}; ids must be unique")
         else:
+            if study.report is not None:
+                study = replace(study, report=join_lines(study.report))
             self.studies.setdefault(study.split, []).append(study)
 
     def add_broken(self, where: str, why: str) -> None:

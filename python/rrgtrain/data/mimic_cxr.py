@@ -35,6 +35,7 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
 from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.rules import sentences
 from rrgtrain.data import sections
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.index import read_all
@@ -93,7 +94,9 @@ def load_mimic_cxr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             catalogue.leave_out("of patients whose folder is not there", split=exam.split)
     named = [name for name, exam in exams.items() if exam.patient in patients]
     paths = (reports / f"{exams[name].folder(name)}.txt" for name in named)
-    version = hashlib.sha256(Path(sections.__file__).read_bytes()).hexdigest()
+    joins = Path(sentences.__file__)
+    sources = (Path(sections.__file__), joins, joins.with_name("lines.py"))
+    version = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()
     texts = read_all(reports, paths, _read_report, version, total=len(named))
     for name, (_, text) in zip(named, texts, strict=True):
         exam, where = exams[name], f"study {name}"

@@ -33,6 +33,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+from rrgclinical.rules import join_lines
 from rrgtrain.data.annotation import read_split
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.study import ImageRef, Study
@@ -144,7 +145,7 @@ def _parse(path: Path, catalogue: Catalogue) -> ElementTree.Element | None:
 
 
 def _text(element: ElementTree.Element) -> str:
-    return " ".join("".join(element.itertext()).split())
+    return join_lines("".join(element.itertext()))
 
 
 def _images(

@@ -27,6 +27,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.rules import join_lines
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.problems import only_file, parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
@@ -137,5 +138,5 @@ def _sentences(entry: Any, where: str, catalogue: Catalogue) -> str | None:
     if not all(isinstance(sentence, str) for sentence in sentences):
         catalogue.add_broken(where, "has a sentence_en that is no text")
         return None
-    joined = [" ".join(sentence.split()) for sentence in sentences]
+    joined = [join_lines(sentence) for sentence in sentences]
     return " ".join(s if s.endswith((".", "!", "?")) else f"{s}." for s in joined if s)

@@ -68,7 +68,7 @@ def _study(split: str, entry: Any, base: Path, wanted: Wanted, catalogue: Catalo
     refs: tuple[ImageRef, ...] = ()
     if wanted.images != "none":
         refs = (ImageRef(_image(entry.get("image_path"), base, catalogue), ""),)
-    return Study(name, split, " ".join(report.split()), None, refs)
+    return Study(name, split, report, None, refs)
 
 
 def _image(paths: Any, base: Path, catalogue: Catalogue) -> Path:

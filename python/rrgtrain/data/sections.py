@@ -18,8 +18,9 @@ The headings are those that MIT-LCP/mimic-cxr lists in txt/section_parser.py. Th
    (comparison, say) stand under no heading. They are `unheaded`, not context, which would show
    the answer in the prompt; nor are they findings, since published counts go by the heading. A
    report without any heading is unheaded but for its title.
-6. Line wraps and runs of white space become one blank. Nothing else changes: numbering and the
-   ___ of de-identification stay.
+6. Line wraps and runs of white space become one blank, and so do other line breaks unless two
+   sentences could not be told apart without (`join_lines`). Nothing else changes: numbering and
+   the ___ of de-identification stay.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+
+from rrgclinical.rules import join_lines
 
 # A section's name, and words of a heading that give it: the first line that fits. The answer's
 # names stand before those of what is dropped or goes into the prompt.
@@ -54,6 +57,7 @@ NAMES: tuple[tuple[str, str], ...] = (
         r"|PA AND LAT|^REPORT$",
     ),
 )
+ANSWERS = ("findings", "impression", "findings and impression", "views")
 CONTEXT = ("examination", "indication", "technique", "comparison", "date", "comment")
 SLIPS = ("FINDINGS", "IMPRESSION", "INDICATION", "COMPARISON", "TECHNIQUE", "HISTORY", "CONCLUSION")
 NEAR = 0.8
@@ -173,15 +177,17 @@ def read_sections(report: str) -> ReportSections:
     sections = cut_sections(report)
     texts: dict[str, list[str]] = {}
     for section in sections:
-        texts.setdefault(section.name, []).append(section.text)
+        text = section.raw if section.name in ANSWERS else section.text
+        texts.setdefault(section.name, []).append(text)
     both = texts.get("findings and impression", [])
     findings = _joined(texts.get("findings", []) + both) or _joined(texts.get("views", []))
     unheaded = ""
     if not findings:
-        unheaded, place = _unheaded(sections)
+        paragraphs, place = _unheaded(sections)
+        unheaded = join_lines("\n\n".join(paragraphs))
         if place is not None:
             texts[sections[place].name] = [
-                _paragraphs(s)[0] if n == place else s.text
+                " ".join(_paragraphs(s)[0].split()) if n == place else s.text
                 for n, s in enumerate(sections)
                 if s.name == sections[place].name
             ]
@@ -190,30 +196,33 @@ def read_sections(report: str) -> ReportSections:
         impression=_joined(texts.get("impression", []) + both),
         unheaded=unheaded,
         **{
-            name: _joined(texts.get(name, [])) for name in ("indication", "technique", "comparison")
+            name: " ".join(dict.fromkeys(filter(None, texts.get(name, []))))
+            for name in ("indication", "technique", "comparison")
         },
     )
 
 
-def _unheaded(sections: list[Section]) -> tuple[str, int | None]:
+def _unheaded(sections: list[Section]) -> tuple[list[str], int | None]:
     """Return the text under no heading, and the place of the section whose later part it is."""
     headed = [n for n, s in enumerate(sections) if s.name != "preamble"]
     if not headed:
         paragraphs = [text for section in sections for text in _paragraphs(section)]
         if paragraphs and not paragraphs[0].endswith((".", "!", "?")):
             paragraphs = paragraphs[1:]
-        return " ".join(paragraphs), None
+        return paragraphs, None
     for place in reversed(headed):
         if sections[place].name in CONTEXT:
             paragraphs = _paragraphs(sections[place])
-            return " ".join(paragraphs[1:]), place if len(paragraphs) > 1 else None
-    return "", None
+            return paragraphs[1:], place if len(paragraphs) > 1 else None
+    return [], None
 
 
 def _paragraphs(section: Section) -> list[str]:
-    paragraphs = (" ".join(part.split()) for part in _PARAGRAPH.split(section.raw))
-    return [paragraph for paragraph in paragraphs if paragraph]
+    return [part.strip() for part in _PARAGRAPH.split(section.raw) if part.strip()]
 
 
 def _joined(texts: list[str]) -> str:
-    return " ".join(dict.fromkeys(text for text in texts if text))
+    once: dict[str, str] = {}
+    for text in texts:
+        once.setdefault(" ".join(text.split()), text)
+    return join_lines("\n\n".join(text for said, text in once.items() if said))

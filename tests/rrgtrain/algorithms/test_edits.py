@@ -183,3 +183,22 @@ def test_named_examples(name: str) -> None:
             [report], [reference], [seed], extractor(), EditSettings(max_edits=None)
         )
         assert edit.text == wanted
+
+
+WRAPPED = (
+    "THE HEART IS ENLARGED. THERE IS NO EVIDENCE OF PLEURAL\nEFFUSION OR OF\nPNEUMOTHORAX. "
+    "A LARGE HIATAL\nHERNIA."
+)
+
+
+def test_a_wrapped_reference_is_one_text():
+    extractor = build_extractor("rules")
+    right = "The heart is enlarged. No effusion. No pneumothorax. Large hiatal hernia."
+    for report in (right, "No acute findings.", right.replace(" ", "\n", 2)):
+        ways = [
+            edit_reports([report], [text], [3], extractor, EditSettings())[0]
+            for text in (WRAPPED, WRAPPED.replace("\n", " "))
+        ]
+        assert ways[0] == ways[1]
+        assert (report == right and not ways[0].steps) or report != right
+        assert "\n" not in "".join(added for _, _, added in ways[0].steps)

@@ -131,7 +131,7 @@ def test_json_lines(tmp_path: Path) -> None:
 def test_excel_separates_otherwise(tmp_path: Path, delimiter: str) -> None:
     path = write(tmp_path, row(report='Line one.\n"Quoted", größer; two.'), delimiter=delimiter)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert every(path)["a"].report == 'Line one.\n"Quoted", größer; two.'
+    assert every(path)["a"].report == 'Line one. "Quoted", größer; two.'
 
 
 def test_labels_in_fourteen_columns(tmp_path: Path) -> None:

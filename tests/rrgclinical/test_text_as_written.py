@@ -1,0 +1,207 @@
+"""A report says the same however it is written: wraps, case, bullets, lost blanks, spelling.
+
+300 reports of IU X-Ray, an eighth of them in each way; RRG_ALL_REPORTS=1: all of 1,500.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rrgclinical.labels import OBSERVATIONS, ClassId
+from rrgclinical.rules import RulesExtractor, RulesLabeller, join_lines, split_sentences
+from rrgclinical.rules.lexicon import _misspelt, phrase_table
+
+ROOT = Path(__file__).resolve().parents[2]
+IU_XRAY = Path(os.environ.get("RRG_DATA", ROOT.parent / "shared" / "data")) / "iu_xray"
+COUNT, STEP = (1500, 1) if os.environ.get("RRG_ALL_REPORTS") else (300, 8)
+MOST = 0.003
+"""Share of the reports that a way of writing may change."""
+
+LABELLER, EXTRACTOR = RulesLabeller(), RulesExtractor()
+MARK = re.compile(
+    r"^(?:\*\*|[-\u2013\u2014\u2022\u00b7+>#*]|o(?=\s)|\(?(?:\d{1,2}|[a-z]|[ivx]+)[.)])\s*", re.I
+)
+BULLETS = ["- ", "-", "\u2013 ", "\u2014", "\u2022 ", "\u2022", "\u00b7 ", "+ ", "> ", "# ", "o "]
+BULLETS += ["* ", "** ", "{n}. ", "{n}.", "{n}) ", "({n}) ", "{a}. ", "{a}) ", "({a}) "]
+ENDS = ["\n", "\r", "\r\n", "\f", "\v", "\x85", "\u2028", "\u2029", "<br>", "<br/>", "</p>"]
+CASES: tuple[Callable[[str], str], ...] = (str, str.upper, str.lower)
+
+Write = Callable[[str], str]
+
+
+def sentences(text: str) -> list[str]:
+    return [text[start:end] for start, end in split_sentences(text)]
+
+
+def wrapped(width: int, end: str, case: Write) -> Write:
+    return lambda text: end.join(textwrap.wrap(case(text), width, break_on_hyphens=False))
+
+
+def glued(case: Write) -> Write:
+    return lambda text: re.sub(r"(?<=[.!?]) (?=\S)", "", case(text))
+
+
+def a_line_each(bullet: str, case: Write, *, stops: bool = True, end: str = "\n") -> Write:
+    def write(text: str) -> str:
+        lines = []
+        for number, sentence in enumerate(sentences(text)):
+            said = MARK.sub("", sentence)
+            mark = bullet.format(n=number + 1, a=chr(97 + number % 26))
+            lines.append(mark + (said if stops else said.rstrip(". ")))
+        return case(end.join(lines))
+
+    return write
+
+
+def ways() -> dict[str, Write]:
+    found: dict[str, Write] = {}
+    for case in CASES:
+        for width in (60, 70, 80):
+            found[f"wrapped at {width}, {case}"] = wrapped(width, "\n", case)
+        found[f"glued, {case}"] = glued(case)
+        found[f"case, {case}"] = case
+    for end in ENDS:
+        found[f"wrapped by {end!r}"] = wrapped(70, end, str.upper)
+        found[f"a line each by {end!r}"] = a_line_each("", str, end=end)
+    for number, bullet in enumerate(BULLETS):
+        case = CASES[number % 3]
+        found[f"bullet {bullet!r}"] = a_line_each(bullet, case, stops=False)
+    return found
+
+
+def reading(text: str) -> tuple[object, ...]:
+    found = EXTRACTOR.extract([text])
+    for start, end in found.span.tolist():
+        assert text[start:end].strip()
+    said = [MARK.sub("", re.sub(r"</?\w+/?>", " ", s)).lower() for s in sentences(text)]
+    plain = ["".join(filter(str.isalnum, sentence)) for sentence in said]
+    return LABELLER.label([text]).tolist(), found.key.tolist(), found.presence.tolist(), plain
+
+
+def reports() -> list[str]:
+    lines = (IU_XRAY / "sections.jsonl").read_text().splitlines()
+    texts = {" ".join((json.loads(line).get("findings") or "").split()) for line in lines}
+    found = sorted(text for text in texts if text)
+    random.Random(0).shuffle(found)
+    return found[:COUNT]
+
+
+needs_data = pytest.mark.skipif(not IU_XRAY.is_dir(), reason=f"no IU X-Ray at {IU_XRAY}")
+
+
+@pytest.mark.realdata
+@needs_data
+def test_real_reports_say_the_same_however_they_are_written():
+    texts = reports()
+    as_written = [reading(text) for text in texts]
+    wrong, total = {}, 0
+    for number, (name, write) in enumerate(ways().items()):
+        pairs = list(zip(texts, as_written, strict=True))[number % STEP :: STEP]
+        changed = [text for text, told in pairs if reading(write(text)) != told]
+        total += len(changed)
+        if len(changed) > MOST * COUNT:
+            wrong[name] = (len(changed), write(changed[0]))
+    assert not wrong
+    assert total <= MOST * len(texts) * len(ways()) / STEP
+
+
+@pytest.mark.realdata
+@needs_data
+def test_joined_lines_read_as_the_lines():
+    for text in reports()[:100]:
+        for write in (wrapped(60, "\n", str.upper), a_line_each("- ", str.lower, stops=False)):
+            lines = write(text)
+            joined = join_lines(lines)
+            assert reading(joined) == reading(lines)
+            assert join_lines(joined) == joined
+
+
+@pytest.mark.realdata
+@needs_data
+def test_no_word_of_real_reports_is_taken_for_another():
+    table = phrase_table()
+    words = set(re.findall(r"[^\W\d_]+", " ".join(reports()).lower())) - set(table.lemma)
+    read = {word for word in words if _misspelt(word) is not None}
+    assert read <= {"denisities", "emphysemia", "torturous", "verterbroplasty"}
+
+
+SMALL = [
+    ("THERE IS NO\nPNEUMOTHORAX. NO PLEURAL\nEFFUSION OR OF\nEDEMA.", "Pneumothorax", "n"),
+    ("No evidence of acute\nCHF or pneumonia.", "Edema", "n"),
+    ("No sign of\nTB or\nCHF.", "Edema", "n"),
+    ("Without\nEffusion", "Pleural Effusion", "n"),
+    ("IMPRESSION:\nNO PNEUMOTHORAX\nSMALL EFFUSION", "Pleural Effusion", "p"),
+    ("no pneumothorax\nsmall effusion", "Pleural Effusion", "p"),
+    ("No pneumothorax\n3 cm nodule in the left lung.", "Lung Lesion", "p"),
+    ("No PTX.Stable small effusion.", "Pleural Effusion", "p"),
+    ("NO EFFUSION.LARGE PNEUMOTHORAX.", "Pneumothorax", "p"),
+    ("no effusion.3 cm nodule in the left lung.", "Lung Lesion", "p"),
+    ("Effusion: no.Pneumothorax: small.", "Pneumothorax", "p"),
+    ("No effusion\u2026Small pneumothorax", "Pneumothorax", "p"),
+    ("No effusion..small pneumothorax", "Pneumothorax", "p"),
+    ("No effusion-- small pneumothorax", "Pneumothorax", "p"),
+    ("No effusion.\u200bSmall pneumothorax", "Pneumothorax", "p"),
+    ("Small pneumo\u00adthorax.", "Pneumothorax", "p"),
+    ("No effusion</p><p>Small pneumothorax", "Pneumothorax", "p"),
+    ("Pleural effusion:\nNone.", "Pleural Effusion", "n"),
+    ("INDICATION:\nPNEUMONIA", "Pneumonia", "blank"),
+    ("The pneumothorax is not visualised.", "Pneumothorax", "n"),
+    ("PNEUMONIA IS FAVOURED.", "Pneumonia", "u"),
+    ("Abscence of pneumothorax.", "Pneumothorax", "n"),
+    ("Pneumonia cannot be exluded.", "Pneumonia", "u"),
+    ("Pneumothorax has recolved.", "Pneumothorax", "n"),
+    ("Effusion not seeen.", "Pleural Effusion", "n"),
+    ("No efusion.", "Pleural Effusion", "n"),
+    ("Pulmonary edma.", "Edema", "p"),
+    ("Moderate cardiogemaly.", "Cardiomegaly", "p"),
+]
+IDS = {"blank": 0, "p": ClassId.POSITIVE, "n": ClassId.NEGATIVE, "u": ClassId.UNCERTAIN}
+
+
+def test_small_texts():
+    wrong = [
+        (text, name, status)
+        for text, name, status in SMALL
+        if LABELLER.label([text])[0, OBSERVATIONS.index(name)] != IDS[status]
+    ]
+    assert not wrong
+
+
+def test_these_are_one_sentence():
+    texts = ["A 3.5 cm mass", "Dr.Smith", "e.g.pneumonia", "See www.acr.org", "The U.S.exam"]
+    texts += ["A nodule measuring\n3 cm", "A right\n-sided effusion", "hepatitis\nB is known"]
+    assert [text for text in texts if len(split_sentences(text)) != 1] == []
+
+
+BRITISH = [
+    (r"(?<=[a-z]{3})z(?=(?:e[ds]?|ing|ation)\b)", "s"),
+    (r"(?<=[bcfilmuv])or(?=(?:ed|s|ing|able)?\b)", "our"),
+    (r"(?<=\bh)em(?=[ao])", "aem"),
+    (r"\bedema", "oedema"),
+    (r"\besoph", "oesoph"),
+    (r"(?<=t)er\b", "re"),
+    (r"(?<=[a-z]{4})l(?=ed\b)", "ll"),
+    (r"ulf", "ulph"),
+]
+
+
+def test_every_word_is_read_in_british_too():
+    """Forms of the tables' words; one that is a word of the table itself stays it."""
+    table, tried, wrong = phrase_table(), 0, []
+    for word, lemma in table.lemma.items():
+        for american, british in BRITISH:
+            form = re.sub(american, british, word)
+            if form != word and len(word) > 4 and form not in table.lemma:
+                tried += 1
+                if _misspelt(form) != lemma:
+                    wrong.append((word, form, _misspelt(form)))
+    assert tried > 30
+    assert not wrong
