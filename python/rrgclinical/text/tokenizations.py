@@ -1,4 +1,4 @@
-"""Tokenizations by name: R2Gen's, PTB made here, PTB by pycocoevalcap's Java program, white space."""
+"""Tokenizations by name: R2Gen's, PTB made here or by a Java program, white space."""
 
 from __future__ import annotations
 
