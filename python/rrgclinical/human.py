@@ -123,9 +123,9 @@ def agreement(
 
 
 def uncertain_coded(labels: np.ndarray, truth: np.ndarray) -> dict[str, tuple[int, int]]:
-    """Count the uncertain ids `[R, 14]` that codes `[R, 8]` have, and all of them, by observation.
+    """Count uncertain ids that the codes have, and all of them, by observation.
 
-    ValueError where the numbers of reports differ.
+    labels are class ids `[R, 14]`, truth codes `[R, 8]`. ValueError where the numbers of reports differ.
     """
     columns = [OBSERVATIONS.index(name) for name in CODED]
     uncertain = check_labels(labels)[:, columns] == ClassId.UNCERTAIN

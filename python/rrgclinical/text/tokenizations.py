@@ -101,7 +101,7 @@ class Ptb:
 
 @dataclass(frozen=True)
 class Space:
-    """What stands between white space, as it stands: case and stops kept, nothing cleaned."""
+    """Words between white space, as they stand: case and stops kept, nothing cleaned."""
 
     name: str = "space"
 

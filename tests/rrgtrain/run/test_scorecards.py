@@ -366,39 +366,6 @@ def test_rare_words_of_references_are_unknown_as_in_published_rows(
     assert "use eval.tokenization=r2gen with it, not ptb" in line
 
 
-def test_predictions_by_dicom_id_are_joined_with_r2gens_annotation() -> None:
-    rows = [{"id": key, "study_id": 7, "report": text} for key, text in REFERENCES.items()]
-    Path("annotation.json").write_text(json.dumps({"train": rows[:2], "val": [], "test": rows}))
-    cells = [f'{key},"{text}"' for key, text in reversed(REFERENCES.items())]
-    Path("p.csv").write_text("\n".join(["dicom_id,wrote", *cells]) + "\n")
-    words = ["eval.prediction_column=wrote", "eval.training_reports=annotation.json"]
-    for named in (
-        ["eval.prediction_id_column=dicom_id"],
-        ["eval.id_column=dicom_id", "eval.reference_id_column=id"],
-    ):
-        recipe = load_config(Recipe, None, [*FAST, *words, *named])
-        card = evaluate_files(recipe, ["p.csv"], Path("annotation.json"), None)
-        assert card.groups[0].systems["p"]["micro_f1"].value == 1.0
-        assert "Joined by the column 'dicom_id' of p.csv and 'id' of annotation.json." in card.notes
-
-
-def test_the_template_is_left_out_on_request() -> None:
-    Path("null.yaml").write_text("eval: {template: }\n")
-    Path("none.yaml").write_text("eval: {template: none}\n")
-    off = [(None, [f"eval.template={word}"]) for word in ("none", "None", "null", "", "''")]
-    for recipe, words in [*off, ("./null.yaml", []), ("./none.yaml", [])]:
-        settings = load_config(Recipe, recipe, [*FAST, *words])
-        card = evaluate_files(settings, [f"{TEMPLATE}=mine.json"], Path("truth.json"), None)
-        assert card.systems == [TEMPLATE] and card.comparisons == [], (recipe, words)
-        assert not any("for every study" in note for note in card.notes)
-    own = load_config(Recipe, None, [*FAST, "eval.template=Clear."])
-    card = evaluate_files(own, ["mine.json"], Path("truth.json"), None)
-    assert card.systems == ["mine", TEMPLATE]
-    assert f"{TEMPLATE}: 'Clear.' for every study." in card.notes
-    with pytest.raises(UserError, match=r"called 'constant template'.* eval\.template=none"):
-        evaluate_files(own, [f"{TEMPLATE}=mine.json"], Path("truth.json"), None)
-
-
 def test_words_that_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "--predictions", "mine.json")
     assert "the following arguments are required: --references; see `rrgtrain eval" in line
