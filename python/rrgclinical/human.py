@@ -125,7 +125,7 @@ def agreement(
 def uncertain_coded(labels: np.ndarray, truth: np.ndarray) -> dict[str, tuple[int, int]]:
     """Count uncertain ids that the codes have, and all of them, by observation.
 
-    labels are class ids `[R, 14]`, truth codes `[R, 8]`. ValueError where the numbers of reports differ.
+    labels are class ids `[R, 14]`, truth codes `[R, 8]`. ValueError where their rows differ.
     """
     columns = [OBSERVATIONS.index(name) for name in CODED]
     uncertain = check_labels(labels)[:, columns] == ClassId.UNCERTAIN

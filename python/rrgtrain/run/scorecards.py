@@ -140,7 +140,7 @@ class Judge:
         return f"The truth is what the labeller {name} reads in the references."
 
     def truth(self, pairs: Pairs) -> tuple[np.ndarray, str]:
-        """Choose the true labels of pairs, int8 `[R, 14]`; say in a line where they are from.
+        """Choose the true labels of pairs, int8 `[R, 14]`; say where they are from.
 
         UserError where there are none with the references, and a study has no reference report.
         """

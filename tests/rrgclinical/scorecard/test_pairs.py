@@ -77,7 +77,7 @@ def test_ids_that_another_column_denies_are_refused() -> None:
     agree = dataclasses.replace(mine, named={"study_id": {"a": {"s2"}, "c": {"s9"}}})
     assert pair_reports({"A": agree}, truth).ids == ["a", "b", "c"]
     differ = dataclasses.replace(mine, named={"study_id": {"a": {"s2"}, "b": {"s1"}}})
-    line = r"differ in 'study_id' for 1 ids \('b'\) joined by 'id'; name .* eval.pred.* and eval.ref.*id_column"
+    line = r"'study_id' for 1 ids \('b'\) joined by 'id'; name .* eval.pred.* and eval.ref"
     with pytest.raises(UserError, match=line):
         pair_reports({"A": differ}, truth)
 
