@@ -7,13 +7,21 @@ import sys
 import time
 from collections.abc import Sequence
 
+import numpy as np
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from rrgclinical.backends import build_labeller
 from rrgclinical.errors import UserError
-from rrgclinical.human import MENTIONED, STATED, Agreement, agreement, load_coded_reports
+from rrgclinical.human import (
+    MENTIONED,
+    STATED,
+    Agreement,
+    agreement,
+    load_coded_reports,
+    uncertain_coded,
+)
 
 _WIDTH = 100
 
@@ -32,9 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seconds = time.perf_counter() - started
     # a file or a pipe has no width of its own, and the default would break every cell
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    for title, positive in (("stated", STATED), ("stated or uncertain", MENTIONED)):
+    for title, positive in (("stated or uncertain", MENTIONED), ("stated (strict)", STATED)):
         result = agreement(labels, coded.truth, positive=positive, resamples=options.resamples)
         console.print(_table(result, f"{options.labeller}, {options.split}: positive = {title}"))
+    console.print(f"coded of the uncertain ones: {_uncertain(labels, coded.truth)}")
     console.print(
         f"{len(coded.reports)} reports in {seconds:.2f} s "
         f"({len(coded.reports) / seconds:,.0f} a second, first time); "
@@ -75,6 +84,12 @@ def _table(result: Agreement, title: str) -> Table:
         cells = [_cell(*result.scores[metric][name]) for metric in ("precision", "recall", "f1")]
         table.add_row(name, str(count), *cells)
     return table
+
+
+def _uncertain(labels: np.ndarray, truth: np.ndarray) -> str:
+    """Say of each observation how many that are called uncertain have the human code."""
+    counts = uncertain_coded(labels, truth)
+    return ", ".join(f"{name} {coded} of {all_}" for name, (coded, all_) in counts.items() if all_)
 
 
 def _cell(value: float, low: float, high: float) -> str:

@@ -108,11 +108,16 @@ class Green:
 
 
 def parse_judgement(text: str) -> Judgement:
-    """The counts in a model's answer, as the published parser reads them.
+    """Read the counts in a model's answer.
 
-    A section that begins with "No" or "None" counts 0, and so does a category that is left out or
-    has no number: a third of the published model's own answers leave some out. Where no letter
-    names a category, (1) to (6) do.
+    A section that begins with "No", "None", "Not" or "Nothing" counts 0, and so does a category
+    that is left out or has no number: a third of the published model's own answers leave some out.
+    Where no letter names a category, (1) to (6) do.
+
+    Answers in the layout of the prompt are read as the published parser (StanfordAIMI/GREEN) reads
+    them. Of others it loses counts that stand here: one without a stop behind it ("2 things" is 0
+    there, 2 here), one that is not a single blank behind its colon, all behind a blank line within
+    a section, and a section that begins with a word such as "Nodule".
 
     Raises:
         ValueError: a section is missing, errors name no category, or matches begin with no number.

@@ -74,6 +74,21 @@ def test_what_is_left_out_counts_0_as_published(significant: str, errors: list[i
     assert (found.matched, list(found.errors)) == (2, errors)
 
 
+@pytest.mark.parametrize(
+    "significant",
+    [
+        "(a) False: 2 things\n(c) Place: 1, the base",
+        "(a) False:2. Mass.\n(c) Place:  1. Base.",
+        "(a) False: 2. Mass.\n\n(c) Place: 1. Base.",
+        "Nodule and base:\n(a) False: 2. Mass.\n(c) Place: 1. Base.",
+    ],
+)
+def test_counts_that_the_published_parser_loses_stand(significant: str) -> None:
+    """It reads 0 for one of them at least, so that a wrong report scores too well."""
+    found = parse_judgement(sections(significant, "3 findings: heart, lungs, bones"))
+    assert (found.matched, list(found.errors)) == (3, [2, 0, 1, 0, 0, 0])
+
+
 @pytest.mark.parametrize("matched", ["No matched findings.", "None."])
 def test_no_matched_findings_score_0(matched: str) -> None:
     found = parse_judgement(sections("(b) Missing: 1. Edema.", matched))

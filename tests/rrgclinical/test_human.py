@@ -10,9 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rrgclinical import build_labeller
+from rrgclinical import OBSERVATIONS, build_labeller
 from rrgclinical.evaluate import main
-from rrgclinical.human import CODED, MENTIONED, STATED, agreement, load_coded_reports
+from rrgclinical.human import (
+    CODED,
+    MENTIONED,
+    STATED,
+    agreement,
+    load_coded_reports,
+    uncertain_coded,
+)
 from rrgtrain.errors import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +66,16 @@ def test_scores_by_hand(directory):
     assert low <= value <= high
 
 
+def test_uncertain_ones_are_counted_with_their_codes():
+    labels, truth = np.zeros((3, 14), dtype=np.int8), np.zeros((3, 8), dtype=bool)
+    labels[:, OBSERVATIONS.index("Cardiomegaly")] = 3, 3, 1
+    truth[[0, 2], list(CODED).index("Cardiomegaly")] = True
+    counts = uncertain_coded(labels, truth)
+    assert counts == {name: (1, 2) if name == "Cardiomegaly" else (0, 0) for name in CODED}
+    with pytest.raises(ValueError, match=r"\(3, 8\) against codes of \(2, 8\)"):
+        uncertain_coded(labels, truth[:2])
+
+
 def test_uncertain_counts_only_where_asked():
     truth = np.zeros((1, 8), dtype=bool)
     truth[0, 0] = True
@@ -80,7 +97,10 @@ def test_what_is_missing_is_told(directory):
 
 def test_command(directory, capsys):
     assert main(["--data", str(directory), "--split", "val", "--resamples", "20"]) == 0
-    assert "Lung Lesion" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    # as F1 and rewards count them, and the strict figure beside it
+    assert text.index("positive = stated or uncertain") < text.index("positive = stated (strict)")
+    assert "Lung Lesion" in text and "coded of the uncertain ones: " in text
     assert main(["--data", str(directory), "--labeller", "nonesuch"]) == 2
     assert "unknown labeller 'nonesuch'" in capsys.readouterr().err
 

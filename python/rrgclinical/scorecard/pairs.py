@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rrgclinical.errors import UserError
-from rrgclinical.scorecard.read import Reports
+from rrgclinical.scorecard.read import PREDICTION_ID, REFERENCE_ID, Reports
 
 _NAMED = 3
 """Ids that a line names; it counts the others."""
@@ -73,11 +73,11 @@ def pair_reports(
 def _by_id(
     name: str, reports: Reports, references: Reports, missing: str, extra: str, notes: list[str]
 ) -> list[str]:
-    for file in (reports, references):
+    for file, setting in ((reports, PREDICTION_ID), (references, REFERENCE_ID)):
         if file.ids is None:
             raise UserError(
-                f"{file.path} has no ids; name their column with eval.id_column, or join the files "
-                "by their order with eval.join=row"
+                f"{file.path} has no ids; its columns are {file.columns}: name that of the ids "
+                f"with {setting}, or join the files by their order with eval.join=row"
             )
     assert reports.ids is not None and references.ids is not None
     written = {i: text for i, (text,) in zip(reports.ids, reports.texts, strict=True)}
@@ -87,7 +87,7 @@ def _by_id(
     if len(lacking) == len(wanted):
         raise UserError(
             f"no id of {reports.path} is in {references.path}: {_named(reports.ids)} against "
-            f"{_named(references.ids)}; name the columns with eval.id_column"
+            f"{_named(references.ids)}; name the columns with {PREDICTION_ID} and {REFERENCE_ID}"
         )
     if lacking and missing == "stop":
         raise UserError(
@@ -126,8 +126,8 @@ def _check_other_ids(reports: Reports, references: Reports) -> None:
         if differ:
             raise UserError(
                 f"{reports.path} and {references.path} differ in {column!r} for {len(differ)} ids "
-                f"({_named(differ)}) joined by {reports.id_column!r}; name the column that joins "
-                "them with eval.id_column"
+                f"({_named(differ)}) joined by {reports.id_column!r}; name the columns that join "
+                f"them with {PREDICTION_ID} and {REFERENCE_ID}"
             )
 
 

@@ -20,6 +20,8 @@ PREDICTIONS = ("report", "prediction", "generated", "generated_report", "candida
 FINDINGS, IMPRESSION = "findings", "impression"
 REFERENCES = ("reference", "references", "reference_report", "ground_truth", "report", FINDINGS)
 SYSTEM, SPLIT = "system", "split"
+# Settings that name the column of ids, for lines of errors.
+PREDICTION_ID, REFERENCE_ID = "eval.prediction_id_column", "eval.reference_id_column"
 # CheXpert's own files: blank, 1 positive, 0 negative, -1 uncertain.
 _CHEXPERT = {
     "": ClassId.BLANK,
@@ -31,12 +33,17 @@ _CHEXPERT = {
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of a file's columns; "" takes the usual ones (`IDS`, `PREDICTIONS`, `REFERENCES`)."""
+    """Names of a file's columns; "" takes the usual ones (`IDS`, `PREDICTIONS`, `REFERENCES`).
+
+    id is the column of ids in every file; prediction_id and reference_id name it in one kind alone.
+    """
 
     id: str = ""
     prediction: str = ""
     reference: str = ""
     labels: str = ""
+    prediction_id: str = ""
+    reference_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,7 @@ class Reports:
     ids: None where the file names none. labels: int8 `[R, 14]` class ids, None without. notes:
     lines that say what was not taken as it stands. id_column: that of the ids, "" without;
     named: by usual column of ids the values that each id has there, none where one was asked for.
+    columns: those of the file, as a line of an error names them.
     """
 
     path: Path
@@ -55,6 +63,7 @@ class Reports:
     notes: tuple[str, ...] = ()
     id_column: str = ""
     named: Mapping[str, Mapping[str, set[str]]] = field(default_factory=dict)
+    columns: str = ""
 
 
 def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[str, Reports]:
@@ -72,7 +81,7 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
         parts.setdefault(str(row.get(SYSTEM) or path.stem), []).append(row)
     systems = {}
     for name, part in parts.items():
-        ids, column, named = _ids(path, part, columns.id)
+        ids, column, named = _ids(path, part, columns.prediction_id or columns.id, PREDICTION_ID)
         if ids is not None and len(set(ids)) != len(ids):
             twice = Counter(ids).most_common(1)[0][0]
             where = [row.where for row, i in zip(part, ids, strict=True) if i == twice]
@@ -82,7 +91,7 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
                 f"systems apart by a column {SYSTEM!r}"
             )
         texts = [[_text(row, text)] for row in part]
-        systems[name] = Reports(path, ids, texts, None, notes, column, named)
+        systems[name] = Reports(path, ids, texts, None, notes, column, named, _listed(rows))
     return systems
 
 
@@ -124,7 +133,7 @@ def read_references(
                 "eval.reference_column"
             )
         notes += (f"{line}.",)
-    ids, column, named = _ids(path, rows, columns.id)
+    ids, column, named = _ids(path, rows, columns.reference_id or columns.id, REFERENCE_ID)
     found: dict[str, list[str]] = {}
     labels: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
@@ -141,7 +150,7 @@ def read_references(
     if blank := sum(map(_blanks, found.values())):
         notes += (f"{path}: {blank} blank references, of ids that have others, count for none.",)
     keys = None if ids is None else list(found)
-    return Reports(path, keys, kept, array, notes, column, named)
+    return Reports(path, keys, kept, array, notes, column, named, _listed(rows))
 
 
 def _of_split(path: Path, rows: Sequence[Row], split: str | None) -> list[Row]:
@@ -203,13 +212,13 @@ def _column(
 
 
 def _ids(
-    path: Path, rows: Sequence[Row], asked: str
+    path: Path, rows: Sequence[Row], asked: str, setting: str
 ) -> tuple[list[str] | None, str, dict[str, dict[str, set[str]]]]:
     """The ids, their column, and what `Reports.named` holds."""
     usual = _usual(rows, IDS)
     if not asked and not usual:
         return None, "", {}
-    column = _column(path, rows, asked, IDS, "eval.id_column", first=True)
+    column = _column(path, rows, asked, IDS, setting, first=True)
     ids = [_cell(row, column) for row in rows]
     if "" in ids:
         raise UserError(f"{rows[ids.index('')].where} has an empty {column!r}; give it an id")

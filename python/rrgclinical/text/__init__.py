@@ -11,6 +11,7 @@ from rrgclinical.text.tokenizations import (
     TOKENIZATIONS,
     Ptb,
     R2Gen,
+    Space,
     Tokenization,
     build_tokenization,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "JavaError",
     "Ptb",
     "R2Gen",
+    "Space",
     "TextScores",
     "Tokenization",
     "build_tokenization",

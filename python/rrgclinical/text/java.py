@@ -67,7 +67,8 @@ def meteor_statistics(
 ) -> np.ndarray:
     """Compute METEOR 1.5's statistics of each report against its closest reference: [R, 23].
 
-    reports are words, references words of each reference of a report. English, normalised.
+    reports are words, references words of each reference of a report. English, normalised. The
+    one chunk of a pair that matches whole is 0, as the program counts it when it adds pairs up.
     Raises JavaError.
     """
     if not len(reports):
@@ -85,6 +86,8 @@ def meteor_statistics(
         raise JavaError(f"METEOR answered {answers[0]!r}; wanted numbers") from error
     if statistics.shape[1:] != (_STATISTICS,):
         raise JavaError(f"METEOR answered {answers[0]!r}; wanted {_STATISTICS} numbers")
+    words, chunks, matched = statistics[:, 0:2], statistics[:, 20], statistics[:, 21:23]
+    chunks[(chunks == 1) & (matched == words).all(1)] = 0.0
     return statistics
 
 

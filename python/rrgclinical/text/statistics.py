@@ -165,7 +165,8 @@ def meteor_of(sums: np.ndarray) -> np.ndarray:
     The parameters are those of its ranking task, the program's default (Denkowski and Lavie,
     2014): alpha 0.85, beta 0.2, gamma 0.6, delta 0.75, and 1, 0.6, 0.8, 0.6 for exact, stem,
     synonym and paraphrase matches. Columns: words and function words of both, then for each kind
-    of match content and function words of both, then chunks and matched words.
+    of match content and function words of both, then chunks and matched words. A perfect pair has
+    no chunk in them (`meteor_statistics`), so that a corpus of perfect pairs has 1.
     """
     alpha, beta, gamma, delta = 0.85, 0.2, 0.6, 0.75
     kinds = sums[:, 4:20].reshape(-1, 4, 4)
@@ -179,9 +180,7 @@ def meteor_of(sums: np.ndarray) -> np.ndarray:
     precision, recall = sides
     mean = _quotient(precision * recall, alpha * precision + (1 - alpha) * recall)
     chunks, matched = sums[:, 20], (sums[:, 21] + sums[:, 22]) / 2
-    whole = (chunks == 1) & (sums[:, 21] == sums[:, 0]) & (sums[:, 22] == sums[:, 1])
-    scattered = np.where(whole, 0.0, _quotient(chunks, matched))
-    return mean * (1 - gamma * scattered**beta)
+    return mean * (1 - gamma * _quotient(chunks, matched) ** beta)
 
 
 def _sums(index: np.ndarray, values: np.ndarray, size: int) -> np.ndarray:

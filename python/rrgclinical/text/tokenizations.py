@@ -1,7 +1,8 @@
-"""Tokenizations by name: R2Gen's, PTB made here, PTB by pycocoevalcap's Java program."""
+"""Tokenizations by name: R2Gen's, PTB made here or by a Java program, white space."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,7 +18,7 @@ from rrgclinical.text.r2gen import (
 )
 from rrgclinical.text.tokens import tokens
 
-TOKENIZATIONS = ("r2gen", "ptb", "ptb-java")
+TOKENIZATIONS = ("r2gen", "ptb", "ptb-java", "space")
 
 Words = list[tuple[str, ...]]
 
@@ -98,6 +99,19 @@ class Ptb:
     references = reports
 
 
+@dataclass(frozen=True)
+class Space:
+    """Words between white space, as they stand: case and stops kept, nothing cleaned."""
+
+    name: str = "space"
+
+    def reports(self, texts: Sequence[str]) -> Words:
+        """Split predictions; texts are composed (NFC), and nothing else is done to them."""
+        return [tuple(unicodedata.normalize("NFC", text).split()) for text in texts]
+
+    references = reports
+
+
 def build_tokenization(
     name: str,
     *,
@@ -105,7 +119,7 @@ def build_tokenization(
     max_seq_length: int | None = None,
     vocabulary: Container[str] | None = None,
 ) -> Tokenization:
-    """Build a tokenization: "r2gen", "ptb" (made here) or "ptb-java" (pycocoevalcap's program).
+    """Build a tokenization: "r2gen", "ptb" (made here), "ptb-java" (pycocoevalcap's) or "space".
 
     The other arguments are `R2Gen`'s. Raises UserError for another name, and for "ptb-java" where
     the program cannot run, with the reason.
@@ -116,4 +130,4 @@ def build_tokenization(
         raise UserError(f"tokenization ptb-java: {reason}")
     if name not in TOKENIZATIONS:
         raise UserError(f"unknown tokenization {name!r}: choose one of {', '.join(TOKENIZATIONS)}")
-    return Ptb(by_java=name == "ptb-java")
+    return Space() if name == "space" else Ptb(by_java=name == "ptb-java")

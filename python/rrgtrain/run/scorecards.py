@@ -43,7 +43,7 @@ from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
 from rrgtrain.train.evaluate import Evaluation, truth_is_read
 from rrgtrain.util.files import atomic_write
 
-TEMPLATE = "constant template"
+TEMPLATE, NO_TEMPLATE = "constant template", "none"
 FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")
 PAGE, RUN_PAGE = "report.html", "scorecard.html"
 GIVEN_TRUTH = "The truth is the labels that come with the references."
@@ -62,12 +62,8 @@ def evaluate_files(
     if out is not None:
         _check_out(out, (*FILES, PAGE))
     settings = recipe.eval
-    columns = Columns(
-        settings.id_column,
-        settings.prediction_column,
-        settings.reference_column,
-        settings.labels_column,
-    )
+    kinds = [field.name for field in dataclasses.fields(Columns)]
+    columns = Columns(**{kind: getattr(settings, f"{kind}_column") for kind in kinds})
     systems = _systems(predictions, columns)
     want = {"auto": recipe.reward.against == "labels" or None, "report": False, "labels": True}
     truth_file = read_references(
@@ -135,9 +131,7 @@ class Judge:
         named += ["radgraph", "chexbert", "bertscore"] if whole else []
         if lacking := missing_files(rewards.settings, named):
             raise UserError(f"model files are missing: {'; '.join(lacking)}; give their paths")
-        self.radcliq = None
-        if whole:
-            self.radcliq = open_radcliq(rewards.settings, rewards.model("radgraph"))
+        self.radcliq = open_radcliq(rewards.settings, rewards.model("radgraph")) if whole else None
 
     @property
     def read_truth(self) -> str:
@@ -146,9 +140,7 @@ class Judge:
         return f"The truth is what the labeller {name} reads in the references."
 
     def truth(self, pairs: Pairs) -> tuple[np.ndarray, str]:
-        """Choose the true labels of pairs, int8 `[R, 14]`.
-
-        Says in a line where they are from.
+        """Choose the true labels of pairs, int8 `[R, 14]`; say where they are from.
 
         UserError where there are none with the references, and a study has no reference report.
         """
@@ -174,14 +166,17 @@ class Judge:
     def card(
         self, pairs: Pairs, truth: np.ndarray, notes: Iterable[str]
     ) -> tuple[Scorecard, dict[str, SystemReading]]:
-        """Score the systems of pairs and the constant template.
-
-        Also give what was read of each."""
-        if TEMPLATE in pairs.systems:
-            raise UserError(
-                f"a system is called {TEMPLATE!r}, as the baseline is; name it NAME=FILE"
-            )
-        systems = {**pairs.systems, TEMPLATE: [self.settings.template] * len(pairs.ids)}
+        """Score the systems of pairs and the constant template; give what was read of each."""
+        systems, said = dict(pairs.systems), list(notes)
+        template = self.settings.template or ""
+        if template.strip().lower() not in ("", NO_TEMPLATE):
+            if TEMPLATE in systems:
+                raise UserError(
+                    f"a system is called {TEMPLATE!r}, as the baseline is; name it NAME=FILE, or "
+                    f"set eval.template={NO_TEMPLATE}"
+                )
+            systems[TEMPLATE] = [template] * len(pairs.ids)
+            said.append(f"{TEMPLATE}: {template!r} for every study.")
         absent = dict(self.absent)
         whole = all(pairs.references)
         if not whole:
@@ -201,7 +196,6 @@ class Judge:
             extractor=named.extractor,
             tokenization=self.tokenization.name,
         )
-        said = [*notes, f"{TEMPLATE}: {self.settings.template!r} for every study."]
         if named.labeller == "rules":
             said.append("Labels and entities are by rules; they are not CheXbert's or RadGraph's.")
         said += self.rewards.spending.notes()
@@ -261,7 +255,8 @@ def _vocabulary(settings: EvalSettings) -> frozenset[str] | None:
             "eval.training_reports gives the words of R2Gen's vocabulary; use "
             f"eval.tokenization=r2gen with it, not {settings.tokenization}"
         )
-    columns = Columns(settings.id_column, reference=settings.reference_column)
+    ids = settings.reference_id_column or settings.id_column
+    columns = Columns(ids, reference=settings.reference_column)
     path = Path(settings.training_reports).expanduser()
     reports = read_references(path, columns, split="train", split_column=True, want_labels=False)
     return r2gen_vocabulary((t for texts in reports.texts for t in texts), settings.cleaning)

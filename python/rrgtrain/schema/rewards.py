@@ -79,9 +79,10 @@ class EvalSettings:
     """Resamples of the 95 % bootstrap intervals."""
     samples: int = at_least(6, 0)
     """Reports that are kept to be read in report.html."""
-    tokenization: str = one_of("r2gen", "ptb", "ptb-java")
+    tokenization: str = one_of("r2gen", "ptb", "ptb-java", "space")
     """Words that BLEU, ROUGE-L, CIDEr and METEOR compare: R2Gen's, stops kept, which published rows
-    have; PTB's without punctuation; or PTB's by pycocoevalcap's Java program."""
+    have; PTB's without punctuation; PTB's by pycocoevalcap's Java program; or `space`, what stands
+    between white space, nothing cleaned, as RadEval's BLEU."""
     cleaning: str = one_of("mimic_cxr", "iu_xray")
     """Data set by whose rules `eval.tokenization=r2gen` cleans reports."""
     max_seq_length: int | None = at_least(None, 2)
@@ -92,13 +93,13 @@ class EvalSettings:
     become "<unk>", as in published rows; null keeps all words."""
     meteor: bool = True
     """Run METEOR 1.5 where Java is."""
-    template: str = (
+    template: str | None = (
         "The heart size and mediastinal silhouette are within normal limits. The lungs are clear. "
         "There is no focal consolidation, pleural effusion, or pneumothorax. No acute bony "
         "abnormality."
     )
     """Normal report that is scored for every study beside the systems: on IU X-Ray its BLEU-4 is
-    0.17, and its F1 over the 13 findings 0."""
+    0.17, and its F1 over the 13 findings 0. `none` or null leaves the row out."""
     truth: str = one_of("auto", "report", "labels")
     """True labels: read in the references, or those that come with them; `auto` takes the second
     where a file of references has labels, a study has no report, all labels are an expert's, or
@@ -111,6 +112,10 @@ class EvalSettings:
     """Treatment of a prediction without reference: stop, or leave it out and say so."""
     id_column: str = ""
     """Column of ids in files of reports; "" takes `id`, `study_id`, `image_id` or `uid`."""
+    prediction_id_column: str = ""
+    """Column of ids in the predictions, where it is another; "" takes `eval.id_column`."""
+    reference_id_column: str = ""
+    """Column of ids in the references, where it is another; "" takes `eval.id_column`."""
     prediction_column: str = ""
     """Column of predictions; "" takes `report`, `prediction`, `generated` and the like."""
     reference_column: str = ""

@@ -50,8 +50,8 @@ def test_files_of_no_common_id_are_never_all_empty_reports() -> None:
 
 def test_rows_are_joined_by_order_on_request_only() -> None:
     bare = Reports(Path("bare.csv"), None, [["A"], ["B"]])
-    mine = {"mine": reports(None, "a", "b")}
-    with pytest.raises(UserError, match="has no ids; name their column .* eval.join=row"):
+    mine = {"mine": dataclasses.replace(reports(None, "a", "b"), columns="x, y")}
+    with pytest.raises(UserError, match="has no ids; its columns are x, y: .* eval.join=row"):
         pair_reports(mine, bare)
     pairs = pair_reports(mine, bare, by="row")
     assert pairs.ids == ["0", "1"] and pairs.systems == {"mine": ["a", "b"]}
@@ -77,7 +77,7 @@ def test_ids_that_another_column_denies_are_refused() -> None:
     agree = dataclasses.replace(mine, named={"study_id": {"a": {"s2"}, "c": {"s9"}}})
     assert pair_reports({"A": agree}, truth).ids == ["a", "b", "c"]
     differ = dataclasses.replace(mine, named={"study_id": {"a": {"s2"}, "b": {"s1"}}})
-    line = r"differ in 'study_id' for 1 ids \('b'\) joined by 'id'; name .* with eval.id_column"
+    line = r"'study_id' for 1 ids \('b'\) joined by 'id'; name .* eval.pred.* and eval.ref"
     with pytest.raises(UserError, match=line):
         pair_reports({"A": differ}, truth)
 

@@ -153,6 +153,52 @@ def test_the_columns_of_ids_are_kept(tmp_path: Path) -> None:
     assert (found.id_column, found.named) == ("id", {})
 
 
+def test_ids_are_named_apart_in_predictions_and_references(tmp_path: Path) -> None:
+    """In every format; a side that is not named takes the column of both, then the usual one."""
+    row = {"id": "1", "dicom_id": "2", "report": "x"}
+    table = [",".join(row), ",".join(row.values())]
+    texts = {
+        "a.csv": "\n".join(table),
+        "a.tsv": "\n".join(table).replace(",", "\t"),
+        "a.json": json.dumps([row]),
+        "a.jsonl": json.dumps(row),
+    }
+    for name, text in texts.items():
+        path = written(tmp_path / name, text)
+        for columns, wanted in (
+            (Columns(), "11"),
+            (Columns(id="dicom_id"), "22"),
+            (Columns(prediction_id="dicom_id"), "21"),
+            (Columns(reference_id="dicom_id"), "12"),
+            (Columns(id="dicom_id", reference_id="id"), "21"),
+            (Columns(id="dicom_id", prediction_id="id"), "12"),
+        ):
+            (mine,) = read_predictions(path, columns).values()
+            ids = [mine.ids, read_references(path, columns).ids]
+            assert ids == [[key] for key in wanted], (name, columns)
+            used = {"1": "id", "2": "dicom_id"}[wanted[0]]
+            assert (mine.id_column, mine.columns) == (used, "id, dicom_id, report")
+
+
+def test_a_column_that_is_absent_is_told_with_file_columns_and_setting(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", "key,words\n1,x\n")
+    for read, named, setting in (
+        (read_predictions, {"prediction_id": "uid"}, "eval.prediction_id_column"),
+        (read_predictions, {"id": "uid"}, "eval.prediction_id_column"),
+        (read_predictions, {"prediction": "text"}, "eval.prediction_column"),
+        (read_references, {"reference_id": "uid"}, "eval.reference_id_column"),
+        (read_references, {"id": "uid"}, "eval.reference_id_column"),
+        (read_references, {"reference": "text"}, "eval.reference_column"),
+        (read_references, {"labels": "gold"}, "eval.labels_column"),
+    ):
+        columns = Columns(**{"prediction": "words", "reference": "words", **named})
+        (lacking,) = named.values()
+        line = f"{path} has no column {lacking!r}; it has key, words; name it with {setting}"
+        with pytest.raises(UserError) as raised:
+            read(path, columns)
+        assert str(raised.value) == line
+
+
 HEADER = "id," + ",".join(OBSERVATIONS)
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import time
 
+import numpy as np
 import pytest
 
 from rrgclinical.errors import UserError
@@ -62,6 +63,18 @@ def test_one_that_fails_is_told(java, script, text) -> None:
     assert "\n" not in scores.missing["meteor"]
     with pytest.raises(UserError, match=f"METEOR: .*{text}"):
         meteor(["a", "b"], ["a", "b"])
+
+
+def test_a_perfect_pair_has_no_chunk(java) -> None:
+    """Only one whose words all match, of both texts, in one piece."""
+    lengths = [(4, 4), (4, 5), (5, 4), (4, 4), (4, 4), (2, 3)]
+    pieces = [(1, 4, 4), (1, 4, 4), (1, 4, 4), (2, 4, 4), (1, 4, 3), (1, 2, 3)]
+    answers = [[*words, *[0] * 18, *rest] for words, rest in zip(lengths, pieces, strict=True)]
+    lines = "; ".join(f"echo {' '.join(map(str, row))}" for row in answers)
+    java(f"cat > /dev/null; {lines}")
+    found = meteor_statistics([("a",)] * 6, [[("a",)]] * 6)
+    assert found[:, 20].tolist() == [0, 1, 1, 2, 1, 0]
+    assert np.array_equal(np.delete(found, 20, axis=1), np.delete(np.array(answers), 20, axis=1))
 
 
 def test_a_tokenizer_that_fails_is_told(java) -> None:

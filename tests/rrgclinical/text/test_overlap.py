@@ -166,12 +166,10 @@ def test_meteor_is_the_program_of_pycocoevalcap() -> None:
     program = Meteor()
     gts, res = ({i: [text] for i, text in enumerate(texts)} for texts in (TRUE, OURS))
     _, each = program.compute_score(gts, res)
-    np.testing.assert_allclose(meteor(REPORTS, REFERENCES), each, rtol=1e-12)
     program.meteor_p.communicate()
     typed = [unicodedata.normalize(form, "Épanchement à gauche") for form in ("NFC", "NFD")]
-    assert meteor([*typed, "", "."], ["épanchement gauche"] * 4)[[0, 2, 3]].tolist() == [
-        pytest.approx(meteor(typed[1:], ["épanchement gauche"])[0]),
-        0.0,
-        0.0,
-    ]
+    # one start of the program: METEOR reads its paraphrases for seconds
+    found = meteor([*REPORTS, *typed, "", "."], [*REFERENCES, *["épanchement gauche"] * 4])
+    np.testing.assert_allclose(found[:3], each, rtol=1e-12)
+    assert found[3] == found[4] > 0 and found[5:].tolist() == [0.0, 0.0]
     assert meteor([], []).shape == (0,)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from rouge_score.rouge_scorer import RougeScorer
 
 from rrgclinical.errors import UserError
 from rrgclinical.metrics import intervals, paired, subgroup, values
-from rrgclinical.text import meteor_of, text_scores
+from rrgclinical.text import TOKENIZATIONS, meteor_of, text_scores
 
 WORDS = (
     "no",
@@ -31,18 +32,6 @@ WORDS = (
     "胸",
     "-",
 )
-
-
-@dataclass(frozen=True)
-class White:
-    """White-space words, as pycocoevalcap reads them."""
-
-    name: str = "white"
-
-    def reports(self, texts):
-        return [tuple(text.split()) for text in texts]
-
-    references = reports
 
 
 def corpus(seed: int, size: int, references: int = 3) -> tuple[list[str], list[list[str]]]:
@@ -68,7 +57,7 @@ def theirs(reports: list[str], references: list[list[str]]) -> dict[str, float]:
 
 
 def ours(reports, references) -> dict[str, float]:
-    return values(text_scores(reports, references, tokenization=White(), meteor=False))
+    return values(text_scores(reports, references, tokenization="space", meteor=False))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -83,7 +72,7 @@ def test_values_are_pycocoevalcaps(seed) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_every_reports_value_is_pycocoevalcaps(seed) -> None:
     reports, references = corpus(seed, 30)
-    scores = text_scores(reports, references, tokenization=White(), meteor=False)
+    scores = text_scores(reports, references, tokenization="space", meteor=False)
     gts, res = dict(enumerate(references)), {i: [text] for i, text in enumerate(reports)}
     for name, scorer in (("rouge_l", Rouge()), ("cider", Cider())):
         wanted = scorer.compute_score(gts, res)[1]
@@ -155,7 +144,7 @@ def test_corpus_bleu_is_sacrebleus() -> None:
 def test_weights_count_a_report_as_often() -> None:
     """BLEU of drawn reports is BLEU of those reports; document frequencies of CIDEr stay."""
     reports, references = corpus(4, 25)
-    scores = text_scores(reports, references, tokenization=White(), meteor=False)
+    scores = text_scores(reports, references, tokenization="space", meteor=False)
     counts = np.random.default_rng(0).multinomial(25, np.full(25, 1 / 25))
     drawn = np.repeat(np.arange(25), counts)
     found = scores(counts[None] * 1.0)
@@ -167,7 +156,7 @@ def test_weights_count_a_report_as_often() -> None:
 
 def test_subgroups_intervals_and_pairs_of_words() -> None:
     reports, references = corpus(5, 30)
-    scores = text_scores(reports, references, tokenization=White(), meteor=False)
+    scores = text_scores(reports, references, tokenization="space", meteor=False)
     members = np.arange(30) % 3 == 0
     alone = [reports[i] for i in range(0, 30, 3)], [references[i] for i in range(0, 30, 3)]
     assert values(subgroup(scores, members))["bleu_2"] == pytest.approx(theirs(*alone)["bleu_2"])
@@ -186,37 +175,106 @@ def test_meteor_of_the_programs_counts_by_hand() -> None:
     mean = precision * recall / (0.85 * precision + 0.15 * recall)
     wanted = mean * (1 - 0.6 * (2 / 3) ** 0.2)
     assert meteor_of(counts).tolist() == pytest.approx([wanted, 0.0])
-    # one stem match (0.6) of two words in one chunk, the other exact
-    counts[1, [0, 1, 4, 5, 8, 9, 20, 21, 22]] = 2, 2, 1, 1, 1, 1, 1, 2, 2
+    # one stem match (0.6) of two words, the other exact: a perfect pair, whose chunk is left out
+    counts[1, [0, 1, 4, 5, 8, 9, 20, 21, 22]] = 2, 2, 1, 1, 1, 1, 0, 2, 2
     assert meteor_of(counts)[1] == pytest.approx(0.8)
+    # beside the first its words count, and of chunks the first's two alone, over five words
+    content, function = (2 + 1.6) * 0.75, 1 * 0.25
+    precision, recall = ((content + function) / (words + 1.5) for words in (2.5, 2.25))
+    mean = precision * recall / (0.85 * precision + 0.15 * recall)
+    wanted = mean * (1 - 0.6 * (2 / 5) ** 0.2)
+    assert meteor_of(counts.sum(0)[None])[0] == pytest.approx(wanted)
 
 
 java = pytest.mark.skipif(shutil.which("java") is None, reason="METEOR 1.5 is a Java program")
 
 
+def almost_perfect(seed: int, size: int) -> tuple[list[str], list[list[str]]]:
+    """Texts beside themselves, without their end or their begin, in another form or order."""
+    rng = np.random.default_rng(seed)
+    references = [" ".join(rng.choice(WORDS[:7], size=rng.integers(1, 9))) for _ in range(size)]
+    changes = [
+        lambda words: words,
+        lambda words: [word.replace("effusions", "effusion") for word in words],
+        lambda words: words[1:],
+        lambda words: [*words, "heart"],
+        lambda words: words[::-1],
+    ]
+    reports = [" ".join(changes[i % 5](text.split())) for i, text in enumerate(references)]
+    return reports, [
+        [text, "no heart"] if i % 7 == 0 else [text] for i, text in enumerate(references)
+    ]
+
+
 @java
 def test_meteor_is_the_program_of_pycocoevalcap() -> None:
-    """Compare the corpus, each report, and drawn reports."""
-    reports, references = corpus(7, 30)
-    scores = text_scores(reports, references, tokenization=White())
+    """Compare each report, the corpus, and drawn ones: perfect pairs alone, among others, none."""
+    # a separator within a text parts no reference in two, which the package overlooks
+    separated = ["no ||| effusion"], [["no ||| effusion"]]
+    parts = zip(corpus(7, 30), almost_perfect(8, 29), separated, strict=True)
+    reports, references = ([*chain.from_iterable(part)] for part in parts)
+    scores = text_scores(reports, references, tokenization="space")
     assert scores.missing == {}
     program = Meteor()
-    gts, res = dict(enumerate(references)), {i: [text] for i, text in enumerate(reports)}
-    mean, each = program.compute_score(gts, res)
+
+    def wanted(rows: np.ndarray) -> tuple[float, list[float]]:
+        gts = {i: [t.replace("|||", "") for t in references[row]] for i, row in enumerate(rows)}
+        return program.compute_score(gts, {i: [reports[row]] for i, row in enumerate(rows)})
+
+    mean, each = wanted(np.arange(60))
     assert values(scores)["meteor"] == pytest.approx(mean, rel=1e-12)
-    np.testing.assert_allclose(scores(np.eye(30))["meteor"], each, rtol=1e-12, atol=1e-15)
-    twice = [*range(15), *range(15)]
-    gts = {i: references[j] for i, j in enumerate(twice)}
-    mean, _ = program.compute_score(gts, {i: [reports[j]] for i, j in enumerate(twice)})
-    half = scores(np.repeat([[2.0, 0.0]], 15, axis=1))
-    assert half["meteor"][0] == pytest.approx(mean, rel=1e-12)
+    np.testing.assert_allclose(scores(np.eye(60))["meteor"], each, rtol=1e-12, atol=1e-15)
+    perfect = np.flatnonzero(np.array(each) == 1)
+    assert 6 < len(perfect) < 30
+    rng = np.random.default_rng(0)
+    drawn = [perfect, np.setdiff1d(np.arange(60), perfect), np.tile(np.arange(15), 2)]
+    # a share of perfect pairs as papers of a normal template have it, and what a bootstrap draws
+    drawn += [np.concatenate([rng.choice(perfect, 20), rng.choice(60, few)]) for few in (1, 5, 20)]
+    drawn += [rng.choice(60, 60) for _ in range(4)]
+    found = scores(np.array([np.bincount(rows, minlength=60) * 1.0 for rows in drawn]))["meteor"]
+    np.testing.assert_allclose(found, [wanted(rows)[0] for rows in drawn], rtol=1e-12)
+    assert found[0] == pytest.approx(1.0, rel=1e-12)
     program.meteor_p.communicate()
+    # intervals and paired differences are of the same corpora
+    alone = subgroup(scores, np.isin(np.arange(60), perfect))
+    assert intervals(alone, resamples=50)["meteor"] == pytest.approx((1.0, 1.0), rel=1e-12)
+    assert paired(alone, alone, resamples=50)["meteor"].difference == 0
 
 
-@java
-def test_a_separator_in_a_report_is_no_reference() -> None:
-    found = text_scores(["no ||| effusion"], ["no ||| effusion"], tokenization=White())
-    assert values(found)["meteor"] == pytest.approx(1.0)
+def test_perfect_reports_have_the_most_of_every_metric() -> None:
+    """In every tokenization; METEOR is the program's, of corpora with perfect reports, above."""
+    texts = [
+        "The heart is large. No effusion.",
+        "Clear lungs seen today.",
+        "Small left nodule, old!",
+    ]
+    for name in [n for n in TOKENIZATIONS if n != "ptb-java" or shutil.which("java")]:
+        for rows in (texts, texts[::-1], texts * 2):
+            most = values(text_scores(rows, rows, tokenization=name, meteor=False))
+            assert most.pop("cider") == pytest.approx(10.0), name
+            assert most == {key: pytest.approx(1.0, rel=1e-6) for key in most}, name
+            assert {"bleu_1", "rouge_l", "rouge_l_f1"} <= set(most)
+
+
+def test_metrics_of_a_corpus_do_not_depend_on_its_order_nor_on_copies() -> None:
+    reports, references = corpus(11, 24)
+    scores = text_scores(reports, references, tokenization="space", meteor=False)
+    counts = np.random.default_rng(3).integers(0, 9, size=(24, 23)).astype(np.float64)
+    scores = replace(scores, meteor=counts)
+    order = np.random.default_rng(4).permutation(24)
+    shuffled = replace(
+        text_scores(
+            [reports[i] for i in order],
+            [references[i] for i in order],
+            tokenization="space",
+            meteor=False,
+        ),
+        meteor=counts[order],
+    )
+    assert values(shuffled) == pytest.approx(values(scores), rel=1e-12)
+    threefold = {name: float(value[0]) for name, value in scores(np.full((1, 24), 3.0)).items()}
+    # where no n-gram is shared, pycocoevalcap's BLEU has a little more than 0
+    assert threefold == pytest.approx(values(scores), rel=1e-6, abs=1e-5)
 
 
 def test_meteor_that_cannot_run_is_missing_with_the_reason(monkeypatch) -> None:

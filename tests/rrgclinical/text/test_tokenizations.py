@@ -84,6 +84,18 @@ def test_rare_words_of_references_are_unknown() -> None:
     assert words.name == "r2gen (iu_xray, rare words <unk>)"
 
 
+def test_white_space_alone_parts_words() -> None:
+    words = build_tokenization("space")
+    typed = "The  Heart, is\tLARGE.\r\nNo <unk>\u00a0(new) e\u0301dema ."
+    wanted = ("The", "Heart,", "is", "LARGE.", "No", "<unk>", "(new)", "\u00e9dema", ".")
+    assert words.name == "space" and words.references(["", " \n"]) == [(), ()]
+    assert words.reports([typed]) == words.references([typed]) == [wanted]
+    # what R2Gen's family has stored: cut, cleaned, rare words unknown; it is not cleaned anew
+    stored = R2Gen("iu_xray", 9, vocabulary={"the", "is", "."}).references(["The heart 2. is. No"])
+    assert words.reports([" ".join(stored[0])]) == stored
+    assert R2Gen("iu_xray").reports([" ".join(stored[0])]) != stored
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [
