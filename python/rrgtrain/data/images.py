@@ -28,6 +28,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from rrgtrain.data.dicom import is_dicom, read_dicom
+from rrgtrain.data.endings import jpeg_ends, png_ends
 from rrgtrain.data.grey import to_8_bits
 from rrgtrain.errors import PassingError, UserError
 
@@ -37,7 +38,6 @@ INVERTED = re.compile(
     r"photometric[ _]?(interpretation)?[\s:='\"]+(monochrome1|white[ _]?is[ _]?zero)", re.I
 )
 FORMATS = ("PNG", "JPEG", "TIFF")
-PNG_END = b"IEND\xaeB`\x82"
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,10 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, str]:
         deep = any(";16" in str(tile[3]) for tile in image.tile) and len(image.getbands()) > 1
         if deep:
             raise UserError(f"{file}: {image.mode} of 16 bits a channel; save it as 16-bit grey")
-        if image.format == "PNG" and PNG_END not in _tail(file):
-            raise UserError(f"{file}: the PNG is truncated, its end is missing; copy it again")
+        if not _is_whole(file, str(image.format)):
+            raise UserError(
+                f"{file}: the {image.format} is truncated, its end is missing; copy it again"
+            )
         if image.format == "JPEG" and area is not None:
             _decode_smaller(image, area)
         image.load()
@@ -124,6 +126,12 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, str]:
         kind = f"{image.format} {'of more than 8' if _is_deep(image) else '8'} bits"
         upright = _to_rgb(file, ImageOps.exif_transpose(image))
     return (ImageOps.invert(upright) if inverted else upright), kind
+
+
+def _is_whole(file: Path, kind: str) -> bool:
+    if kind == "PNG":
+        return png_ends(file)
+    return kind != "JPEG" or jpeg_ends(file.read_bytes())
 
 
 def _is_deep(image: Image.Image) -> bool:
@@ -138,12 +146,6 @@ def _decode_smaller(image: Image.Image, area: int) -> None:
     if scale <= 0.5:
         # Pillow takes the least of these scales that gives at least this size.
         image.draft(image.mode, (math.ceil(width * scale), math.ceil(height * scale)))
-
-
-def _tail(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - 4096))
-        return stream.read()
 
 
 def _to_rgb(file: Path, image: Image.Image) -> Image.Image:
