@@ -33,7 +33,14 @@ LIBJPEG = (
     uid.JPEGLSLossless,
     uid.JPEGLSNearLossless,
 )
-NEEDED = ("Rows", "Columns", "SamplesPerPixel", "BitsAllocated", "BitsStored", "PixelRepresentation")
+NEEDED = (
+    "Rows",
+    "Columns",
+    "SamplesPerPixel",
+    "BitsAllocated",
+    "BitsStored",
+    "PixelRepresentation",
+)
 
 
 @dataclass(frozen=True)

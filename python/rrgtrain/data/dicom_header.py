@@ -31,11 +31,43 @@ VIEWS = {
 }
 """Views by ViewPosition, of PS3.3 C.8.1.1 and two in use; decubitus and obliques have none."""
 CHEST = (
-    *("CHEST", "THORAX", "THORACIC", "LUNG", "LUNGS", "CXR", "TORAX", "PECHO", "PULMON", "PULMONES"),
+    *(
+        "CHEST",
+        "THORAX",
+        "THORACIC",
+        "LUNG",
+        "LUNGS",
+        "CXR",
+        "TORAX",
+        "PECHO",
+        "PULMON",
+        "PULMONES",
+    ),
     *("POITRINE", "THORACIQUE", "POUMON", "POUMONS", "BRUST", "BRUSTKORB", "LUNGE", "LUNGEN"),
-    *("TORACE", "POLMONE", "POLMONI", "PEITO", "PULMAO", "PULMOES", "BORSTKAS", "LONG", "LONGEN"),
+    *(
+        "TORACE",
+        "POLMONE",
+        "POLMONI",
+        "PEITO",
+        "PULMAO",
+        "PULMOES",
+        "BORSTKAS",
+        "LONGEN",
+        "TORACICA",
+    ),
     *("BROSTKORG", "LUNGOR", "BRYSTKASSE", "TORAKS", "GOGUS", "AKCIGER", "HRUDNIK", "PLICE"),
-    *("KLATKA", "PLUCA", "ΘΩΡΑΚΑΣ", "ΘΩΡΑΚΟΣ", "ГРУДЬ", "ГРУДНАЯ", "ЛЕГКИЕ", "ОГК", "NGUC"),
+    *(
+        "KLATKA",
+        "PLUCA",
+        "ΘΩΡΑΞ",
+        "ΘΩΡΑΚΑΣ",
+        "ΘΩΡΑΚΟΣ",
+        "ГРУДЬ",
+        "ГРУДНАЯ",
+        "ЛЕГКИЕ",
+        "ОГК",
+        "NGUC",
+    ),
 )
 """Words that make a body part the chest, capitals without accents: "Port Chest", "TÓRAX"."""
 CHEST_SIGNS = ("胸部", "胸片", "肺", "흉부", "폐")
@@ -43,11 +75,11 @@ BESIDE = (
     *("PA", "AP", "LAT", "LATERAL", "LL", "RL", "FRONTAL", "FRONT", "VIEW", "VIEWS", "PROJ"),
     *("PORTABLE", "PORT", "MOBILE", "BEDSIDE", "ERECT", "UPRIGHT", "STANDING", "SUPINE", "SITTING"),
     *("XRAY", "XR", "CR", "DX", "DR", "RX", "RTG", "ROUTINE", "ADULT", "PED", "PEDS", "CHILD", "T"),
-    *("DI", "DE", "AND", "UND", "ET", "OSSEA"),
+    *("DI", "DE", "AND", "UND", "ET", "P", "AUFNAHME"),
 )
 """Words that stand glued to the chest's: "PORTABLECHEST", "CHESTPA"."""
-ELSEWHERE = ("ABD", "PELV", "NECK", "SPINE")
-"""What a body part holds that shows more than the chest: CHESTABDOMEN, NECKCHEST."""
+ELSEWHERE = ("ABD", "PELV", "NECK", "SPINE", "VERTEB", "COLUM", "RACHI", "WIRBEL")
+"""Parts of words for more than the chest, or for its spine: CHESTABDOMEN, NECKCHEST."""
 
 _GLUED = re.compile(rf"(?:{'|'.join(BESIDE)})*(?:(?:{'|'.join(CHEST)})(?:{'|'.join(BESIDE)})*)+")
 _MAGIC = b"DICM"
@@ -88,7 +120,7 @@ def open_dicom(file: Path, **options: Any) -> Dataset:
     cut = head[:4] == _MAGIC
     source = io.BytesIO(bytes(128) + file.read_bytes()) if cut else file
     bare = not cut and head[128:] != _MAGIC
-    dataset = pydicom.dcmread(source, **options, **({"force": True} if bare else {}))
+    dataset = pydicom.dcmread(source, force=bare, **options)
     if bare and "SOPClassUID" not in dataset and "PixelData" not in dataset and not options:
         raise UserError(
             "not DICOM, though it begins so (no preamble, SOPClassUID or PixelData); replace it"
