@@ -156,7 +156,7 @@ def check_chest(dataset: Dataset, body_parts: Collection[str] = ()) -> tuple[str
     if readings and not any(_letters(r) in accepted or is_chest(r) for r in readings):
         raise UserError(
             f"the body part is {readings[0].upper()}; wanted the chest ({', '.join(CHEST[:4])}, "
-            f"..., in several languages), or none; data.body_parts=['{readings[0]}'] accepts it"
+            f"..., in several languages), or none; data.body_parts=[{_letters(readings[0])}] accepts it"
         )
     return modality, readings[0].upper() if readings else ""
 
@@ -191,7 +191,7 @@ def _readings(dataset: Dataset) -> list[str]:
     element = dataset.get_item("BodyPartExamined")
     value = b"" if element is None else element.value or b""
     if not isinstance(value, bytes):
-        return [text] if (text := _one_line(str(value))) else []
+        return [text] if _letters(text := _one_line(str(value))) else []
     named = dataset.get("SpecificCharacterSet") or ""
     terms = [named] if isinstance(named, str) else list(named)
     codecs = [str(python_encoding.get(term, "utf-8")) for term in terms if term]
@@ -203,7 +203,7 @@ def _readings(dataset: Dataset) -> list[str]:
             readings.append(_one_line(value.decode(codec)))
         except UnicodeDecodeError:
             continue
-    return [text for text in dict.fromkeys(readings) if text]
+    return [text for text in dict.fromkeys(readings) if _letters(text)]
 
 
 def _one_line(text: str) -> str:
