@@ -87,7 +87,7 @@ def look_at(
 
 
 def header_notes(verdicts: Mapping[Path, Verdict]) -> list[str]:
-    """Count the DICOM files by tag that they lack, and by note on their header, a line each."""
+    """Count DICOM files by tag that they lack and by note, a line each."""
     facts = [v for v in verdicts.values() if isinstance(v, ImageFacts)]
     headers = [f for f in facts if f.kind.startswith("DICOM")]
     lacks = [f"lack {tag}; they pass as chest radiographs" for f in headers for tag in f.absent]

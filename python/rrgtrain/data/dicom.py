@@ -125,6 +125,11 @@ def _check_grey(dataset: Dataset) -> None:
 def _stored(dataset: Dataset) -> np.ndarray:
     """Decode the pixels as they are stored, of any integer type."""
     syntax, bits = dataset.file_meta.TransferSyntaxUID, int(dataset.BitsStored)
+    if not 1 <= bits <= dataset.BitsAllocated:
+        raise UserError(
+            f"the header has {bits} bits stored of {dataset.BitsAllocated} allocated; wanted 1 to "
+            f"{dataset.BitsAllocated}"
+        )
     if not syntax.is_encapsulated or syntax == uid.RLELossless:
         # pydicom takes the low bits whatever HighBit says
         high = dataset.get("HighBit")

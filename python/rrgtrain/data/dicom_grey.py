@@ -108,7 +108,7 @@ def _window(centre: float, width: float, function: str) -> Grey:
     least = 1.0 if function == "LINEAR" else 0.0
     if not (math.isfinite(centre) and least <= width < math.inf) or width == 0:
         raise UserError(
-            f"window centre {centre:g}, width {width:g}; wanted a width of at least 1, or no window"
+            f"window width {width:g}, centre {centre:g}; wanted a width of at least 1, or no window"
         )
     if function == "SIGMOID":
         return lambda values: to_8_bits(
@@ -127,7 +127,10 @@ def _numbers(dataset: Dataset, name: str) -> list[float]:
     value = dataset.get(name)
     if value is None or (isinstance(value, str) and not value.strip()):
         return []
-    return [float(number) for number in np.ravel(value)]
+    try:
+        return [float(number) for number in np.ravel(value)]
+    except ValueError:
+        raise UserError(f"{name} is {str(value)[:40]!r}; wanted a number, or none") from None
 
 
 def _padding(stored: np.ndarray, dataset: Dataset) -> np.ndarray:

@@ -31,64 +31,31 @@ VIEWS = {
 }
 """Views by ViewPosition, of PS3.3 C.8.1.1 and two in use; decubitus and obliques have none."""
 CHEST = (
-    *(
-        "CHEST",
-        "THORAX",
-        "THORACIC",
-        "LUNG",
-        "LUNGS",
-        "CXR",
-        "TORAX",
-        "PECHO",
-        "PULMON",
-        "PULMONES",
-    ),
-    *("POITRINE", "THORACIQUE", "POUMON", "POUMONS", "BRUST", "BRUSTKORB", "LUNGE", "LUNGEN"),
-    *(
-        "TORACE",
-        "POLMONE",
-        "POLMONI",
-        "PEITO",
-        "PULMAO",
-        "PULMOES",
-        "BORSTKAS",
-        "LONGEN",
-        "TORACICA",
-    ),
-    *("BROSTKORG", "LUNGOR", "BRYSTKASSE", "TORAKS", "GOGUS", "AKCIGER", "HRUDNIK", "PLICE"),
-    *(
-        "KLATKA",
-        "PLUCA",
-        "ΘΩΡΑΞ",
-        "ΘΩΡΑΚΑΣ",
-        "ΘΩΡΑΚΟΣ",
-        "ГРУДЬ",
-        "ГРУДНАЯ",
-        "ЛЕГКИЕ",
-        "ОГК",
-        "NGUC",
-    ),
+    "CHEST|THORAX|THORACIC|LUNGS?|CXR|TORAX|TORACICA|PECHO|PULMON|PULMONES|POITRINE|THORACIQUE|"
+    "POUMONS?|BRUST|BRUSTKORB|LUNGEN?|TORACE|POLMON[EI]|PEITO|PULMAO|PULMOES|BORSTKAS|LONGEN|"
+    "BROSTKORG|LUNGOR|BRYSTKASSE|TORAKS|GOGUS|AKCIGER|HRUDNIK|PLICE|KLATKA|PLUCA|NGUC|"
+    "ΘΩΡΑΞ|ΘΩΡΑΚ[ΑΟ]Σ|ГРУДЬ|ГРУДНАЯ|ЛЕГКИЕ|ОГК"
 )
 """Words that make a body part the chest, capitals without accents: "Port Chest", "TÓRAX"."""
 CHEST_SIGNS = ("胸部", "胸片", "肺", "흉부", "폐")
 BESIDE = (
-    *("PA", "AP", "LAT", "LATERAL", "LL", "RL", "FRONTAL", "FRONT", "VIEW", "VIEWS", "PROJ"),
-    *("PORTABLE", "PORT", "MOBILE", "BEDSIDE", "ERECT", "UPRIGHT", "STANDING", "SUPINE", "SITTING"),
-    *("XRAY", "XR", "CR", "DX", "DR", "RX", "RTG", "ROUTINE", "ADULT", "PED", "PEDS", "CHILD", "T"),
-    *("DI", "DE", "AND", "UND", "ET", "P", "AUFNAHME"),
+    "PA|AP|LAT|LATERAL|LL|RL|FRONTAL|FRONT|VIEWS?|PROJ|PORTABLE|PORT|P|MOBILE|BEDSIDE|ERECT|"
+    "UPRIGHT|STANDING|SUPINE|SITTING|XRAY|XR|CR|DX|DR|RX|RTG|ROUTINE|ADULT|PEDS?|CHILD|T|DI|DE|"
+    "AND|UND|ET|AUFNAHME"
 )
 """Words that stand glued to the chest's: "PORTABLECHEST", "CHESTPA"."""
 ELSEWHERE = ("ABD", "PELV", "NECK", "SPINE", "VERTEB", "COLUM", "RACHI", "WIRBEL")
 """Parts of words for more than the chest, or for its spine: CHESTABDOMEN, NECKCHEST."""
 
-_GLUED = re.compile(rf"(?:{'|'.join(BESIDE)})*(?:(?:{'|'.join(CHEST)})(?:{'|'.join(BESIDE)})*)+")
+_GLUED = re.compile(rf"(?:{BESIDE})*(?:(?:{CHEST})(?:{BESIDE})*)+")
 _MAGIC = b"DICM"
+_VRS = {str(kind) for kind in VR}
 _LONGEST_FIRST = 1024
 """Bytes of a first element with implicit VR: a group length, a character set or a UID."""
 
 
 def begins_as_dicom(head: bytes) -> bool:
-    """Tell whether a file's first 132 bytes are those of DICOM, with a preamble or without."""
+    """Tell whether a file's first 132 bytes are those of DICOM, even without preamble."""
     return head[128:132] == _MAGIC or head[:4] == _MAGIC or _begins_bare(head)
 
 
@@ -98,7 +65,7 @@ def _begins_bare(head: bytes) -> bool:
         return False
     for order, groups in (("<", (2, 8)), (">", (8,))):
         group, _, kind = struct.unpack(f"{order}HH2s", head[:6])
-        explicit = kind.decode("latin-1") in set(VR)
+        explicit = kind.decode("latin-1") in _VRS
         implicit = order == "<" and struct.unpack("<L", head[4:8])[0] <= _LONGEST_FIRST
         if group in groups and (explicit or implicit):
             return True
@@ -106,7 +73,7 @@ def _begins_bare(head: bytes) -> bool:
 
 
 def open_dicom(file: Path, **options: Any) -> Dataset:
-    """Read a DICOM file, its transfer syntax filled in where the file does not tell it.
+    """Read a DICOM file, its transfer syntax filled in where none is told.
 
     options: as of `pydicom.dcmread`.
 
@@ -155,8 +122,8 @@ def check_chest(dataset: Dataset, body_parts: Collection[str] = ()) -> tuple[str
     accepted = {_letters(part) for part in body_parts}
     if readings and not any(_letters(r) in accepted or is_chest(r) for r in readings):
         raise UserError(
-            f"the body part is {readings[0].upper()}; wanted the chest ({', '.join(CHEST[:4])}, "
-            f"..., in several languages), or none; data.body_parts=[{_letters(readings[0])}] accepts it"
+            f"the body part is {readings[0].upper()}; wanted the chest (CHEST, THORAX, ... in "
+            f"several languages), or none; data.body_parts=[{_letters(readings[0])}] accepts it"
         )
     return modality, readings[0].upper() if readings else ""
 
@@ -167,10 +134,8 @@ def is_chest(body_part: str) -> bool:
     words, joined = re.findall(r"[^\W\d_]+", plain), _letters(body_part)
     if any(part in joined for part in ELSEWHERE):
         return False
-    signs = [_plain(sign) for sign in CHEST_SIGNS]
-    return any(_GLUED.fullmatch(word) for word in [*words, joined]) or any(
-        sign in joined for sign in signs
-    )
+    signed = any(_plain(sign) in joined for sign in CHEST_SIGNS)
+    return signed or any(_GLUED.fullmatch(word) for word in [*words, joined])
 
 
 def _plain(text: str) -> str:

@@ -41,7 +41,7 @@ class LookupTable:
 def read_tables(
     items: Iterable[Dataset], little: bool, span: Span
 ) -> tuple[list[LookupTable], str]:
-    """Read the tables of a sequence, and say why the first broken one cannot be used, or "".
+    """Read the tables of a sequence; return why one is broken too, or "".
 
     Items without a table are passed over.
 
@@ -50,6 +50,8 @@ def read_tables(
     """
     tables, broken = [], ""
     for item in items:
+        if not isinstance(item, Dataset):
+            return [], "is no sequence of items"
         if item.get("LUTDescriptor") is None and item.get("LUTData") is None:
             continue
         read = _read(item, little, span)

@@ -11,8 +11,13 @@ from pathlib import Path
 PNG_SIGNATURE = 8
 """Bytes before the first chunk."""
 JPEG_END = b"\xff\xd9"
+BEGINNINGS = (b"\xff\xd8", b"\xff\x4f")
+"""Of JPEG and JPEG-LS, and of a JPEG 2000 codestream, which may lie in the boxes of a JP2."""
+CODESTREAM = b"\xff\x4f\xff\x51"
 SCANS = (0xDA, 0x93)
 """Second bytes of the markers behind which the pixels lie: of JPEG and JPEG-LS, of JPEG 2000."""
+ALONE = (0x01, *range(0xD0, 0xD9))
+"""Second bytes of markers without a length."""
 
 
 def png_ends(file: Path) -> bool:
@@ -30,17 +35,20 @@ def png_ends(file: Path) -> bool:
 
 
 def jpeg_ends(data: bytes) -> bool:
-    """Tell whether a JPEG, JPEG-LS or JPEG 2000 stream has its end marker behind its pixels.
+    """Tell whether a JPEG stream has its end marker behind its pixels.
 
-    Thumbnails, which have an end of their own, lie in the segments before.
+    JPEG-LS and JPEG 2000 too. Thumbnails, which have an end of their own, lie before the pixels.
     """
-    place = 2
-    while place + 4 <= len(data):
+    place = 2 if data[:2] in BEGINNINGS else data.find(CODESTREAM) + 2
+    while 2 <= place <= len(data) - 4:
         mark, kind, length = struct.unpack(">BBH", data[place : place + 4])
-        if mark != 0xFF:
-            break
-        if kind in SCANS:
+        if mark != 0xFF or kind == 0:
+            # decoders pass over what stands between segments
+            place = data.find(b"\xff", place + 1)
+        elif kind in SCANS:
             return data.find(JPEG_END, place + 2) >= 0
-        # fill bytes may stand before a marker
-        place += 1 if kind == 0xFF else 2 + length
+        elif kind == 0xFF:
+            place += 1
+        else:
+            place += 2 if kind in ALONE else 2 + length
     return False

@@ -14,7 +14,7 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.encaps import encapsulate
 from pydicom.uid import ExplicitVRLittleEndian, JPEGBaseline8Bit, JPEGLosslessSV1, generate_uid
 
-from rrgtrain.data.images import read_image
+from rrgtrain.data.images import read_image, read_with_facts
 from rrgtrain.errors import UserError
 
 VALUES = np.linspace(0, 4095, 64).round().astype(np.uint16).reshape(8, 8)
@@ -151,6 +151,15 @@ def lossless_jpeg(values: np.ndarray, bits: int) -> bytes:
 
 def read(path: Path) -> np.ndarray:
     return np.asarray(read_image(path))[..., 0].astype(int)
+
+
+NOTHING, CUT_SHORT = "a window or value table that shows nothing", "cannot be read; the window is"
+
+
+def notes_of(path: Path) -> tuple[str, ...]:
+    """Name the notes on a file by their words above."""
+    notes = read_with_facts(path)[1].notes
+    return tuple(next(k for k in (NOTHING, CUT_SHORT) if k in note) for note in notes)
 
 
 def refused(path, *parts):

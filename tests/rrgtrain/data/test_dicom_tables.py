@@ -17,12 +17,13 @@ from pydicom.uid import (
     RLELossless,
 )
 
-from rrgtrain.data.dicom_grey import CUT_SHORT, SHOWS_NOTHING
-from rrgtrain.data.images import read_with_facts
 from tests.rrgtrain.data.dicom_files import (
+    CUT_SHORT,
+    NOTHING,
     VALUES,
     encapsulated,
     lossless_jpeg,
+    notes_of,
     read,
     recoded,
     refused,
@@ -147,16 +148,12 @@ def test_modality_tables_come_before_window_and_value_table(tmp_path):
 WINDOW = {"WindowCenter": 1000, "WindowWidth": 800}
 
 
-def facts_of(path):
-    return read_with_facts(path)[1].notes
-
-
 def test_a_table_that_is_none_leaves_the_window(tmp_path):
     plain, whole = read(write(tmp_path / "w.dcm", **WINDOW)), read(write(tmp_path / "r.dcm"))
     for sequence in ([], [Dataset()], [Dataset(), Dataset()]):
         for name in ("VOILUTSequence", "ModalityLUTSequence"):
             file = write(tmp_path / "a.dcm", **{name: sequence}, **WINDOW)
-            assert (read(file) == plain).all() and facts_of(file) == ()
+            assert (read(file) == plain).all() and notes_of(file) == ()
             assert (read(write(tmp_path / "b.dcm", **{name: sequence})) == whole).all()
 
 
@@ -169,7 +166,7 @@ def test_the_first_usable_of_several_tables_is_used(tmp_path):
     for before in ([], [Dataset()], [cut], [dark], [Dataset(), cut, dark]):
         file = write(tmp_path / "a.dcm", VOILUTSequence=[*before, good, other], **WINDOW)
         assert np.abs(read(file) - wanted).max() <= 0.51
-        assert facts_of(file) == ((SHOWS_NOTHING,) if dark in before else ())
+        assert notes_of(file) == ((NOTHING,) if dark in before else ())
 
 
 def broken_items():
@@ -194,7 +191,7 @@ def test_a_broken_table_leaves_the_window_or_is_refused_in_one_line(tmp_path):
     plain = read(write(tmp_path / "w.dcm", **WINDOW))
     for item in broken_items():
         file = write(tmp_path / "a.dcm", VOILUTSequence=[item], **WINDOW)
-        assert (read(file) == plain).all() and facts_of(file) == (CUT_SHORT,)
+        assert (read(file) == plain).all() and notes_of(file) == (CUT_SHORT,)
         refused(write(tmp_path / "b.dcm", VOILUTSequence=[item]), "value table (VOI LUT)")
         none = {"WindowCenter": 0, "WindowWidth": 1}
         refused(write(tmp_path / "b.dcm", VOILUTSequence=[item], **none), "no window is there")
