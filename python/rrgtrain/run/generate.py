@@ -237,7 +237,7 @@ def _write(
         if ranks.is_main():
             shutil.rmtree(_served(out), ignore_errors=True)
     for note, count in notes.items():
-        _say(f"{count} DICOM files {note}")
+        _say(f"{count} of the DICOM files {note}")
     return errors
 
 
