@@ -226,3 +226,10 @@ def test_a_high_bit_in_rle_is_refused_as_it_is_uncompressed(tmp_path):
     data.BitsStored = 12
     data.save_as(file)
     refused(file, "high bit is 15 with 12 bits stored; wanted 11")
+
+
+def test_unsigned_values_have_an_unsigned_first_value_also_where_they_do_not_reach_it(tmp_path):
+    item = table_item(40000, entries_to(4095, 30000), 12)
+    file = of_item(tmp_path / "a.dcm", "VOILUTSequence", ExplicitVRLittleEndian, VALUES, item)
+    assert notes_of(file) == (NOTHING,)
+    assert (read(file) == read(write(tmp_path / "b.dcm"))).all()
