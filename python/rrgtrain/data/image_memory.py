@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import astuple
 from pathlib import Path
 
@@ -11,17 +11,21 @@ from rrgtrain.data.file_memory import FileMemory, Stamp, stamp_of
 from rrgtrain.data.images import ImageFacts
 
 # To be raised whenever `read_image` refuses more, or less, than before.
-VERSION = "4"
+VERSION = "5"
 
 Verdict = ImageFacts | str
 """Facts of a file that decodes, or the line that says why it does not."""
 
 
 class ImageMemory:
-    """Remember verdicts on the image files of the data set at `root`, see `FileMemory`."""
+    """Remember verdicts on the image files of the data set at `root`, see `FileMemory`.
 
-    def __init__(self, root: Path) -> None:
-        self._files = FileMemory("images", root, VERSION, "the next run checks the images again")
+    body_parts: `data.body_parts`, by which files may pass that are refused without.
+    """
+
+    def __init__(self, root: Path, body_parts: Collection[str] = ()) -> None:
+        rules = f"{VERSION} {sorted(body_parts)}" if body_parts else VERSION
+        self._files = FileMemory("images", root, rules, "the next run checks the images again")
 
     def recall(self, paths: Iterable[Path]) -> dict[Path, Verdict]:
         """Return the verdicts on those of `paths` that have one and are unchanged."""
@@ -44,4 +48,4 @@ def _text(verdict: Verdict) -> str:
 
 def _verdict(text: str) -> Verdict:
     v = json.loads(text)
-    return v if isinstance(v, str) else ImageFacts(v[0], v[1], v[2], tuple(v[3]))
+    return v if isinstance(v, str) else ImageFacts(*v[:3], *map(tuple, v[3:]))

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from rrgtrain.data.dicom import is_dicom, read_dicom
+from rrgtrain.data.endings import jpeg_ends, png_ends
 from rrgtrain.data.grey import to_8_bits
 from rrgtrain.errors import PassingError, UserError
 
@@ -37,7 +39,6 @@ INVERTED = re.compile(
     r"photometric[ _]?(interpretation)?[\s:='\"]+(monochrome1|white[ _]?is[ _]?zero)", re.I
 )
 FORMATS = ("PNG", "JPEG", "TIFF")
-PNG_END = b"IEND\xaeB`\x82"
 
 
 @dataclass(frozen=True)
@@ -52,21 +53,28 @@ class ImageFacts:
     height: int
     absent: tuple[str, ...] = ()
     """Tags that a DICOM header lacks, of Modality and BodyPartExamined."""
+    notes: tuple[str, ...] = ()
+    """What was done about a DICOM header; each goes on from "DICOM files"."""
 
 
-def read_image(path: str | Path, area: int | None = None) -> Image.Image:
+def read_image(
+    path: str | Path, area: int | None = None, body_parts: Collection[str] = ()
+) -> Image.Image:
     """The radiograph at `path`, mode "RGB", 8 bits, upright polarity.
 
     area: pixels to which the caller scales a larger image down. A JPEG of 16 times that area or
         more is decoded at a half, a quarter or an eighth of its sides, at least twice the
         caller's, which saves most of the time.
+    body_parts: further values of a DICOM's BodyPartExamined that pass, `data.body_parts`.
 
     Raises UserError, one line naming the file and the fix, for a file that is not one image.
     """
-    return read_with_facts(path, area)[0]
+    return read_with_facts(path, area, body_parts)[0]
 
 
-def read_with_facts(path: str | Path, area: int | None = None) -> tuple[Image.Image, ImageFacts]:
+def read_with_facts(
+    path: str | Path, area: int | None = None, body_parts: Collection[str] = ()
+) -> tuple[Image.Image, ImageFacts]:
     """Read a radiograph as `read_image` does, and say what its file is.
 
     The size is that of the upright image. Raises PassingError where the file is not at fault.
@@ -78,9 +86,9 @@ def read_with_facts(path: str | Path, area: int | None = None) -> tuple[Image.Im
         if file.stat().st_size == 0:
             raise UserError(f"{file}: the image file is empty; copy it again")
         if is_dicom(file):
-            image, kind, absent = _read_dicom(file)
+            image, facts = _read_dicom(file, body_parts)
         else:
-            (image, kind), absent = _read_pillow(file, area), ()
+            image, facts = _read_pillow(file, area)
     except UnidentifiedImageError:
         raise UserError(
             f"{file}: not an image this reads; wanted PNG, JPEG, TIFF or DICOM"
@@ -95,18 +103,19 @@ def read_with_facts(path: str | Path, area: int | None = None) -> tuple[Image.Im
     pixels = np.asarray(image)
     if (pixels == pixels[0, 0]).all():
         raise UserError(f"{file}: every pixel has the same value; replace the image")
-    return image, ImageFacts(kind, image.width, image.height, absent)
+    return image, facts
 
 
-def _read_dicom(file: Path) -> tuple[Image.Image, str, tuple[str, ...]]:
-    dicom = read_dicom(file)
+def _read_dicom(file: Path, body_parts: Collection[str]) -> tuple[Image.Image, ImageFacts]:
+    dicom = read_dicom(file, body_parts)
     tags = {"Modality": dicom.modality, "BodyPartExamined": dicom.body_part}
     absent = tuple(tag for tag, value in tags.items() if not value)
     kind = f"DICOM {dicom.modality or 'without modality'} {dicom.bits} bits"
-    return Image.fromarray(dicom.pixels).convert("RGB"), kind, absent
+    image = Image.fromarray(dicom.pixels).convert("RGB")
+    return image, ImageFacts(kind, image.width, image.height, absent, dicom.notes)
 
 
-def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, str]:
+def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]:
     # Pillow would try all that it knows, whatever the name: PostScript goes to Ghostscript.
     with Image.open(file, formats=FORMATS) as image:
         frames = getattr(image, "n_frames", 1)
@@ -115,15 +124,24 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, str]:
         deep = any(";16" in str(tile[3]) for tile in image.tile) and len(image.getbands()) > 1
         if deep:
             raise UserError(f"{file}: {image.mode} of 16 bits a channel; save it as 16-bit grey")
-        if image.format == "PNG" and PNG_END not in _tail(file):
-            raise UserError(f"{file}: the PNG is truncated, its end is missing; copy it again")
+        if not _is_whole(file, str(image.format)):
+            raise UserError(
+                f"{file}: the {image.format} is truncated, its end is missing; copy it again"
+            )
         if image.format == "JPEG" and area is not None:
             _decode_smaller(image, area)
         image.load()
         inverted = _says_inverted(image)
         kind = f"{image.format} {'of more than 8' if _is_deep(image) else '8'} bits"
         upright = _to_rgb(file, ImageOps.exif_transpose(image))
-    return (ImageOps.invert(upright) if inverted else upright), kind
+    facts = ImageFacts(kind, upright.width, upright.height)
+    return (ImageOps.invert(upright) if inverted else upright), facts
+
+
+def _is_whole(file: Path, kind: str) -> bool:
+    if kind == "PNG":
+        return png_ends(file)
+    return kind != "JPEG" or jpeg_ends(file.read_bytes())
 
 
 def _is_deep(image: Image.Image) -> bool:
@@ -138,12 +156,6 @@ def _decode_smaller(image: Image.Image, area: int) -> None:
     if scale <= 0.5:
         # Pillow takes the least of these scales that gives at least this size.
         image.draft(image.mode, (math.ceil(width * scale), math.ceil(height * scale)))
-
-
-def _tail(file: Path) -> bytes:
-    with file.open("rb") as stream:
-        stream.seek(max(0, file.stat().st_size - 4096))
-        return stream.read()
 
 
 def _to_rgb(file: Path, image: Image.Image) -> Image.Image:

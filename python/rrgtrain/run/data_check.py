@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os.path
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from statistics import quantiles
@@ -20,7 +20,7 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.shown import one_line
 from rrgtrain.data import Broken, Catalogue, Study, Wanted, load_studies
 from rrgtrain.data.arrange import Splits, leave_out_long
-from rrgtrain.data.check_images import absent_tags, image_paths, look_at
+from rrgtrain.data.check_images import header_notes, image_paths, look_at
 from rrgtrain.data.guess import guess_source
 from rrgtrain.data.image_memory import ImageMemory, Verdict
 from rrgtrain.data.images import ImageFacts
@@ -60,7 +60,7 @@ def check_data_set(
     catalogue = load_studies(layout, root, wanted)
     if data.longest_text is not None:
         catalogue.studies = leave_out_long(catalogue.studies, data.longest_text, catalogue)
-    verdicts = _decoded(catalogue, root) if images else {}
+    verdicts = _decoded(catalogue, root, data.body_parts) if images else {}
     everything = [study for studies in catalogue.studies.values() for study in studies]
     guessed = "" if source else " (guessed from the files; data.source=... names another)"
     print(one_line(f"{layout}{guessed} in {root}"))
@@ -71,23 +71,23 @@ def check_data_set(
     _show_broken(catalogue.broken, out)
     _show_lines("images", _views(everything) + ([] if images else ["not decoded"]))
     _show("", _kinds(verdicts))
-    _show_lines("", absent_tags(verdicts))
+    _show_lines("", header_notes(verdicts))
     _show("report length", _lengths(everything))
     _show("prevalence of the observations", _prevalence(everything))
     return BROKEN if catalogue.broken else 0
 
 
-def _decoded(catalogue: Catalogue, root: Path) -> dict[Path, Verdict]:
+def _decoded(catalogue: Catalogue, root: Path, body_parts: Collection[str]) -> dict[Path, Verdict]:
     """Decode the images that are not known to be good; note the studies whose images are broken."""
     studies = [study for of in catalogue.studies.values() for study in of]
-    paths, memory = image_paths(studies), ImageMemory(root)
+    paths, memory = image_paths(studies), ImageMemory(root, body_parts)
     remembered = memory.recall(paths).items()
     verdicts: dict[Path, Verdict] = {p: v for p, v in remembered if isinstance(v, ImageFacts)}
     unseen = [path for path in paths if path not in verdicts]
     if unseen:
         bar: Bar[int] = progress(len(paths), "decoding images", done=len(verdicts))
         with bar:
-            for path, verdict in look_at(unseen, memory):
+            for path, verdict in look_at(unseen, memory, body_parts):
                 verdicts[path] = verdict
                 bar.advance()
     why = {os.path.abspath(path): v for path, v in verdicts.items() if isinstance(v, str)}

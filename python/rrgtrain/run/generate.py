@@ -23,7 +23,7 @@ from typing import Any
 from PIL import Image
 
 from rrgtrain.data.folder import Folder, frontal_alone, read_folder, with_context
-from rrgtrain.data.images import read_image
+from rrgtrain.data.images import read_with_facts
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import file_digest, file_digests
@@ -38,7 +38,7 @@ from rrgtrain.rollout import SamplingRequest
 from rrgtrain.run.generated import GeneratedFile, describe_images
 from rrgtrain.run.preflight import require_sampling
 from rrgtrain.run.session import check_start, load_for, sampler_of
-from rrgtrain.schema import PROMPT_STYLES, Recipe
+from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
 from rrgtrain.train.evaluate import in_rounds, write_batch
 from rrgtrain.train.policy_sampler import Sample
 from rrgtrain.util.progress import Bar, progress
@@ -56,14 +56,17 @@ class Decoded:
 
     images: list[Image.Image]
     described: list[dict[str, Any]]
+    notes: list[str]
+    """Of their DICOM headers, see `ImageFacts`."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """Images of a study as `describe_images` gives them, and the fields of its line."""
+    """Images of a study as `describe_images` gives them, the fields of its line, and notes."""
 
     images: list[dict[str, Any]]
     fields: dict[str, Any]
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -212,13 +215,13 @@ def _write(
     """
     policy = load_for(recipe, recipe.policy.path, masters=False)
     policy.model.eval()
-    size, errors = recipe.eval.batch, 0
+    size, errors, notes = recipe.eval.batch, 0, Counter[str]()
     chunks = [studies[begin : begin + size] for begin in range(0, len(studies), size)]
     own = [study for chunk in ranks.shard(chunks) for study in chunk]
     bar: Bar[int] = progress(total, "generate", done=total - len(studies))
     sampler = sampler_of(recipe, _served(out))
     try:
-        decoded = closing(_decoded(own, root, shown=recipe.data.images != "none"))
+        decoded = closing(_decoded(own, root, recipe.data))
         with closing(sampler), decoded as ahead, sampler.weights(policy) as sample, bar:
             for outcomes in in_rounds(
                 chunks,
@@ -226,12 +229,15 @@ def _write(
             ):
                 for study, outcome in outcomes:
                     errors += isinstance(outcome, UserError)
+                    notes.update(outcome.notes if isinstance(outcome, Written) else ())
                     if file is not None:
                         _keep(file, study, outcome)
                 bar.advance(len(outcomes))
     finally:
         if ranks.is_main():
             shutil.rmtree(_served(out), ignore_errors=True)
+    for note, count in notes.items():
+        _say(f"{count} of the DICOM files {note}")
     return errors
 
 
@@ -259,14 +265,16 @@ def _encoded(
 
 
 def _decoded(
-    studies: Sequence[Study], root: Path, *, shown: bool
+    studies: Sequence[Study], root: Path, data: DataSettings
 ) -> Generator[tuple[Study, Decoded | UserError]]:
     """Decode the images of each study in threads, a few studies ahead; or the reason against it."""
 
     def read(study: Study) -> Decoded | UserError:
         try:
-            images = [read_image(image.path) for image in study.images] if shown else []
-            return Decoded(images, describe_images(study, root))
+            shown = study.images if data.images != "none" else ()
+            seen = [read_with_facts(image.path, body_parts=data.body_parts) for image in shown]
+            notes = [note for _, facts in seen for note in facts.notes]
+            return Decoded([image for image, _ in seen], describe_images(study, root), notes)
         except UserError as error:
             return error
         except OSError as error:
@@ -311,7 +319,7 @@ def _write_chunk(
     for (study, _, decoded), (text, finished) in zip(ready, reports, strict=True):
         fields = {"report": report_of(text, blocks), "finished": finished}
         fields = fields if blocks == "none" else {**fields, "text": text}
-        found[study.id] = Written(decoded.described, fields)
+        found[study.id] = Written(decoded.described, fields, decoded.notes)
     return [(study, found[study.id]) for study in order]
 
 

@@ -120,7 +120,7 @@ def finish(
         commit=commit(),
         versions=versions(),
     )
-    samples: list[AnySample] = [*_samples(evaluations, recipe.eval.samples)]
+    samples: list[AnySample] = [*_samples(evaluations, recipe)]
     samples += kept.samples() if kept else []
     atomic_write(run.predictions, "".join(_predictions(recipe, evaluations)))
     # In this order: a run with a summary lacks nothing but the page that is drawn from it.
@@ -147,13 +147,14 @@ def draw(run: RunDir, summary: RunSummary, out: Path | None = None) -> None:
     write_report(run, summary, read_metrics(run.metrics), samples, out or run.report)
 
 
-def _samples(evaluations: Evaluated, count: int) -> list[Sample]:
+def _samples(evaluations: Evaluated, recipe: Recipe) -> list[Sample]:
     """The studies whose label errors changed most between the first and the last system."""
     names = list(evaluations)
     first, last = evaluations[names[0]][0], evaluations[names[-1]][0]
     change = (first.predicted != first.truth).sum(1) - (last.predicted != last.truth).sum(1)
     # half of them got better, half got worse: a page of successes alone would mislead
     order = change.argsort(kind="stable")
+    count, accepted = recipe.eval.samples, recipe.data.body_parts
     half = count // 2
     chosen = [*order[::-1][: count - half], *order[:half]]
     samples = []
@@ -162,7 +163,7 @@ def _samples(evaluations: Evaluated, count: int) -> list[Sample]:
         samples.append(
             Sample(
                 study.id,
-                [read_image(image.path) for image in study.images],
+                [read_image(image.path, body_parts=accepted) for image in study.images],
                 study.report or "",
                 {name: evaluation.reports[i] for name, (evaluation, _) in evaluations.items()},
                 indication=study.indication,

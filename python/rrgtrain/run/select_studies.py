@@ -96,7 +96,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
             subset = _random(recipe, train)
         else:
             if ranks.is_main():
-                check_images(train, remembered_root(recipe))
+                check_images(train, remembered_root(recipe), recipe.data.body_parts)
             rewards.fit(train)
             records = Records(out / RECORDS) if ranks.is_main() else None
             _sample(recipe, studies, train, rewards, records, out)

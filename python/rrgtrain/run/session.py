@@ -123,7 +123,9 @@ def broken_images(recipe: Recipe) -> dict[str, str]:
     All ranks call it. Returns why, by absolute path.
     """
     root = remembered_root(recipe)
-    known = ImageMemory(root).broken() if root is not None and ranks.is_main() else {}
+    known = {}
+    if root is not None and ranks.is_main():
+        known = ImageMemory(root, recipe.data.body_parts).broken()
     return ranks.broadcast_from_main(known)
 
 
@@ -289,7 +291,7 @@ def open_session(
         if config is not None and not sees_images(config):
             refuse_images(used, ARCHITECTURES[config.model_type])
         if not fresh and ranks.is_main():
-            check_images(used, remembered_root(recipe))
+            check_images(used, remembered_root(recipe), recipe.data.body_parts)
         stages = [name for name, asked in (("sft", sft), ("rl", algorithm is not None)) if asked]
         needs = check_machine(recipe, stages, chosen or train, work, resume=resume)
     checked()

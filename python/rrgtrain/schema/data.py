@@ -60,6 +60,9 @@ class DataSettings:
     columns: dict[str, str] = field(default_factory=dict)
     """Columns of your own table, by content: `{report: findings_text, images: png}`; the contents
     are in `data/README.md`."""
+    body_parts: list[str] = field(default_factory=list)
+    """Further values of a DICOM header's BodyPartExamined that pass, as `[BUST, RIPPEN]`, beside
+    those that name the chest; case, accents and separators do not count."""
     skip: bool = False
     """Leave broken studies out, listed in the run's `left_out.jsonl`; otherwise they stop it. An
     image is known to be broken from `rrgtrain data check`, or from the sample of 256 that a run

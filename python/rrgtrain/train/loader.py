@@ -43,13 +43,16 @@ class PromptLoader:
         settings = settings or DataSettings()
         self.policy, self.style = policy, style
         self.workers, self.read_ahead = settings.workers, settings.read_ahead
+        self._accepted = (settings.body_parts,) if settings.body_parts else ()
         self._room = settings.cache_mib * MIB
         self._stored: dict[str, EncodedPrompt] = {}
 
     def __call__(self, study: Study) -> EncodedPrompt:
         """Encode the prompt of one study, or return it if it is stored."""
         stored = self._stored.get(study.id)
-        return stored or self._encode(study, _read(self.policy.image_processor, _paths(study)))
+        return stored or self._encode(
+            study, _read(self.policy.image_processor, _paths(study), *self._accepted)
+        )
 
     def batch(self, studies: Sequence[Study]) -> list[EncodedPrompt]:
         """Encode the prompts of a batch, a study that comes twice once."""
@@ -109,7 +112,7 @@ class PromptLoader:
         self, asked: Iterator[tuple[Path, ...]]
     ) -> Generator[Pixels | UserError | None]:
         loader: DataLoader[Any] = DataLoader(
-            _Images(self.policy.image_processor),
+            _Images(self.policy.image_processor, *self._accepted),
             batch_size=None,
             sampler=asked,
             num_workers=self.workers,
@@ -141,12 +144,12 @@ class PromptLoader:
 class _Images(Dataset[Any]):
     """The images of a study, by their paths."""
 
-    def __init__(self, processor: Any) -> None:
-        self.processor = processor
+    def __init__(self, processor: Any, *accepted: Sequence[str]) -> None:
+        self.processor, self.accepted = processor, accepted
 
     def __getitem__(self, paths: Any) -> Pixels | UserError | None:
         try:
-            pixels = _read(self.processor, paths)
+            pixels = _read(self.processor, paths, *self.accepted)
         except UserError as error:
             return error  # raised where the study is used, in one line
         if pixels is None:
@@ -162,11 +165,11 @@ class _Images(Dataset[Any]):
         return pixels
 
 
-def _read(processor: Any, paths: Sequence[Path]) -> Pixels | None:
+def _read(processor: Any, paths: Sequence[Path], *accepted: Sequence[str]) -> Pixels | None:
     if not paths:
         return None
     try:
-        images = [read_image(path, processor.size["longest_edge"]) for path in paths]
+        images = [read_image(path, processor.size["longest_edge"], *accepted) for path in paths]
     except UserError as error:
         # before a run only a sample of the images was looked at
         raise UserError(f"{error}; `rrgtrain data check` finds all broken images") from None

@@ -14,15 +14,15 @@ from pydicom.dataset import Dataset, FileMetaDataset
 from pydicom.encaps import encapsulate
 from pydicom.uid import ExplicitVRLittleEndian, JPEGBaseline8Bit, JPEGLosslessSV1, generate_uid
 
-from rrgtrain.data.images import read_image
+from rrgtrain.data.images import read_image, read_with_facts
 from rrgtrain.errors import UserError
 
 VALUES = np.linspace(0, 4095, 64).round().astype(np.uint16).reshape(8, 8)
 
 
-def write(path, values=VALUES, photometric="MONOCHROME2", **tags):
+def write(path, values=VALUES, photometric="MONOCHROME2", syntax=ExplicitVRLittleEndian, **tags):
     meta = FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
+    meta.TransferSyntaxUID = syntax
     meta.MediaStorageSOPClassUID = "1.2.840.10008.5.1.4.1.1.1.1"
     meta.MediaStorageSOPInstanceUID = generate_uid(entropy_srcs=["test"])
     data = Dataset()
@@ -39,7 +39,8 @@ def write(path, values=VALUES, photometric="MONOCHROME2", **tags):
         data.NumberOfFrames = values.shape[0]
     for name, value in tags.items():
         setattr(data, name, value)
-    data.PixelData = values.astype("<i2" if values.dtype.kind == "i" else "<u2").tobytes()
+    order = "<" if syntax.is_little_endian else ">"
+    data.PixelData = values.astype(f"{order}{values.dtype.kind}2").tobytes()
     data.save_as(path, enforce_file_format=True)
     return path
 
@@ -50,6 +51,37 @@ def stored(path, bits):
     data.BitsStored, data.HighBit = bits, bits - 1
     data.save_as(path)
     return path
+
+
+def recoded(path, syntax):
+    """Compress a file's pixels without loss."""
+    data = pydicom.dcmread(path)
+    data.compress(syntax)
+    data.save_as(path)
+    return path
+
+
+def table_item(first, entries, bits, *, vr="US", data_vr="OW", packed=False, big=False):
+    """Make an item of a VOI or Modality LUT Sequence.
+
+    vr: of the descriptor, whatever the sign of `first`.
+    packed: whether an entry takes a byte, the first one the low byte of its word.
+    big: whether OW bytes are those of a big-endian file.
+    """
+    words = np.asarray(entries, np.uint16)
+    if packed:
+        data = np.append(words, [0] * (len(words) % 2)).astype(np.uint8)
+        words = data.view("<u2")
+    item = Dataset()
+    word = first & 0xFFFF
+    count = len(entries) & 0xFFFF
+    numbers = [count, word, bits]
+    if vr == "SS":
+        numbers = [n - 65536 if n >= 32768 else n for n in numbers]
+    item.add_new("LUTDescriptor", vr, numbers)
+    stored_words = words.astype(">u2" if big else "<u2").tobytes()
+    item.add_new("LUTData", data_vr, stored_words if data_vr == "OW" else words.tolist())
+    return item
 
 
 def encapsulated(path, syntax, frame, **tags):
@@ -119,6 +151,15 @@ def lossless_jpeg(values: np.ndarray, bits: int) -> bytes:
 
 def read(path: Path) -> np.ndarray:
     return np.asarray(read_image(path))[..., 0].astype(int)
+
+
+NOTHING, CUT_SHORT = "a window or value table that shows nothing", "cannot be read; the window is"
+
+
+def notes_of(path: Path) -> tuple[str, ...]:
+    """Name the notes on a file by their words above."""
+    notes = read_with_facts(path)[1].notes
+    return tuple(next(k for k in (NOTHING, CUT_SHORT) if k in note) for note in notes)
 
 
 def refused(path, *parts):

@@ -237,6 +237,31 @@ def test_headers_without_modality_are_counted_once(root: Path, cache: Path) -> N
         ]
 
 
+def test_what_was_done_about_headers_is_counted_once(root: Path, cache: Path) -> None:
+    refs = []
+    chest = {"Modality": "DX", "BodyPartExamined": "CHEST"}
+    off, on = {"WindowCenter": -9000, "WindowWidth": 9}, {"WindowCenter": 900, "WindowWidth": 9}
+    for i, tags in enumerate((off, off, on, {})):
+        refs.append(ImageRef(dicom_files.write(root / f"{i}.dcm", **chest, **tags), ""))
+    for _ in range(2):  # the second time from memory
+        with warnings.catch_warnings(record=True) as caught:
+            check_images([Study("s", "train", "r", None, tuple(refs))], root)
+        (line,) = (str(w.message) for w in caught)
+        assert line.startswith("2 of the 4 DICOM files looked at have a window or value table")
+
+
+def test_accepted_body_parts_are_accepted_and_remembered_apart(root: Path, cache: Path) -> None:
+    path = dicom_files.write(root / "a.dcm", Modality="DX", BodyPartExamined="RIBS")
+    studies = [Study("s", "train", "r", None, (ImageRef(path, ""),))]
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"body part is RIBS.*data.body_parts=\[RIBS\]"):
+            check_images(studies, root)
+        check_images(studies, root, ["ribs"])
+    list(look_at([path], ImageMemory(root)))
+    assert list(ImageMemory(root).broken()) == [str(path)]
+    assert ImageMemory(root, ["ribs"]).broken() == {}
+
+
 def test_one_bad_image_is_not_counted(root: Path, cache: Path) -> None:
     studies = written(root, 2)
     cut(root / "1.png")

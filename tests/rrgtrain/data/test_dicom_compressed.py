@@ -23,6 +23,7 @@ from tests.rrgtrain.data.dicom_files import (
     lossless,
     lossless_jpeg,
     read,
+    recoded,
     refused,
     stored,
     write,
@@ -107,6 +108,23 @@ def test_truncated(tmp_path, syntax, keep):
         frame = next(pydicom.encaps.generate_frames(data.PixelData, number_of_frames=1))
     encapsulated(file, syntax, frame[: int(len(frame) * keep)])
     refused(file)
+
+
+@pytest.mark.parametrize("syntax", [JPEG2000Lossless, JPEGLosslessSV1, JPEGBaseline8Bit])
+def test_padding_behind_a_frame_is_passed_over(tmp_path, syntax):
+    if syntax == JPEGLosslessSV1:
+        pytest.importorskip("libjpeg")
+        file = lossless(tmp_path / "a.dcm", ramp(12), 12)
+    elif syntax == JPEGBaseline8Bit:
+        file = baseline(tmp_path / "a.dcm", np.round(RAMP * 255).astype(np.uint8))
+    else:
+        file = recoded(stored(write(tmp_path / "a.dcm", ramp(12)), 12), syntax)
+    plain, data = read(file), pydicom.dcmread(file)
+    frame = next(pydicom.encaps.generate_frames(data.PixelData, number_of_frames=1))
+    for tail in (b"\0" * 3000, b"\xff\xff\0", b" " * 8):
+        assert (read(encapsulated(file, syntax, frame + tail)) == plain).all()
+        cut = encapsulated(file, syntax, frame[: len(frame) // 2] + tail)
+        refused(cut, "truncated")
 
 
 @pytest.mark.filterwarnings("ignore:End of file reached")

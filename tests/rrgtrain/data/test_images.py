@@ -269,6 +269,37 @@ def test_png_without_its_end(tmp_path):
     refused(tmp_path / "b.png", "truncated")
 
 
+TAILS = (b"\0" * 10_000, b"\xff" * 9, b"\r\n", bytes(range(256)) * 40, b"\0" * 5001)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])
+def test_what_lies_behind_the_end_is_passed_over_and_hides_no_truncation(tmp_path, suffix):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
+    whole, file = tmp_path / f"whole.{suffix}", tmp_path / f"a.{suffix}"
+    more = {"comment": b"\xff\xd9 \xff\xda"} if suffix == "jpg" else {}
+    Image.fromarray(noise).save(whole, **more)
+    raw, pixels = whole.read_bytes(), read(whole)
+    for tail in TAILS:
+        file.write_bytes(raw + tail)
+        assert (read(file) == pixels).all()
+        for keep in (0.3, 0.6, 0.9) if suffix != "tif" else ():
+            # as of a copy into a file made large enough before, which broke off
+            file.write_bytes(raw[: int(len(raw) * keep)] + tail)
+            refused(file)
+
+
+def test_a_jpeg_is_whole_whatever_stands_between_its_segments(tmp_path):
+    Image.fromarray(GREY).save(tmp_path / "a.jpg")
+    raw = (tmp_path / "a.jpg").read_bytes()
+    thumbnail = b"\xff\xe1" + struct.pack(">H", len(raw) + 2) + raw
+    for number, between in enumerate((b"\xff\xff", thumbnail)):
+        file = tmp_path / f"{number}.jpg"
+        file.write_bytes(raw[:2] + between + raw[2:])
+        assert (read(file) == read(tmp_path / "a.jpg")).all()
+        file.write_bytes(raw[:2] + between + raw[2:-20] + b"\0" * 20)
+        refused(file, "truncated")
+
+
 def test_damaged_png(tmp_path):
     Image.fromarray(GREY).save(tmp_path / "a.png")
     raw = bytearray((tmp_path / "a.png").read_bytes())

@@ -152,7 +152,8 @@ def test_dicom_of_other_kinds_and_headers_without_a_kind(
         {"Modality": "DX", "BodyPartExamined": "HAND"},
         {"WindowWidth": 0, "WindowCenter": 9},
     ]
-    tags += [{}, {"Modality": "DX", "BodyPartExamined": "CHEST"}]
+    chest = {"Modality": "DX", "BodyPartExamined": "CHEST"}
+    tags += [{}, {**chest, "WindowCenter": -9000, "WindowWidth": 9}]
     for i, of in enumerate(tags):
         dicom_files.write(tmp_path / "data" / f"{i}.dcm", **of)
     annotate(tmp_path / "data", [f"{i}.dcm" for i in range(5)])
@@ -163,6 +164,11 @@ def test_dicom_of_other_kinds_and_headers_without_a_kind(
         assert why in text
     assert "DICOM without modality 16 bits 1 8 8" in lines and "DICOM DX 16 bits 1 8 8" in lines
     assert "1 of the 2 DICOM files looked at lack Modality" in text
+    assert "1 of the 2 DICOM files looked at have a window or value table that shows" in text
+    for _ in range(2):  # the second time from memory
+        lines = check(capsys, tmp_path / "data", "data.body_parts=[hand]")[1]
+        assert "broken studies: 2" in lines and "body part" not in "\n".join(lines)
+    assert "broken studies: 3" in check(capsys, tmp_path / "data")[1]
 
 
 def test_without_images_none_is_decoded(

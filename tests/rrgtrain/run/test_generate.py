@@ -46,7 +46,8 @@ def folder(tmp_path: Path) -> Path:
     (root / "b").mkdir(parents=True)
     Image.fromarray(pixels(0)).save(root / "a.png")
     Image.fromarray(pixels(1)).save(root / "b" / "b.JPEG")
-    write(root / "b" / "c.dcm", pixels(2).astype(np.uint16), Modality="DX")
+    off = {"WindowCenter": -9000, "WindowWidth": 10}
+    write(root / "b" / "c.dcm", pixels(2).astype(np.uint16), Modality="DX", **off)
     write(root / "b" / "IM0001", pixels(3).astype(np.uint16), Modality="DX")
     Image.fromarray(pixels(4)).save(root / "d.tif")
     (root / "broken.png").write_bytes((root / "a.png").read_bytes()[:200])
@@ -70,6 +71,7 @@ def test_reports_of_all_kinds_of_files_and_the_broken_one_by_name(
     assert main(words) == 2
     err = capsys.readouterr().err
     assert err.count("for research only") == 1
+    assert err.count("1 of the DICOM files have a window or value table that shows nothing") == 1
     assert "left out below" in err and "1 .txt" in err and "1 .png" in err
     assert "1 of 6 studies have no report" in err.splitlines()[-1]
     written = rows(out)

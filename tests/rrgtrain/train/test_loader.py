@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,6 +24,7 @@ from rrgtrain.train import loader as loader_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.sft import SftRun, train_sft
 from tests.rrgtrain.common import phantoms, recipe, studies
+from tests.rrgtrain.data import dicom_files
 from tests.rrgtrain.policy.common import tiny_policy
 
 ORDER = ((0, 1), (2, 2), (1, 3), (4, 0), (5,), (6, 3), (0, 4))
@@ -120,6 +122,23 @@ def test_a_broken_image_is_told_with_its_batch_and_not_before(tmp_path: Path) ->
         with pytest.raises(UserError, match=r"broken\.png: not an image") as error:
             next(prompts)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_accepted_body_parts_reach_whoever_reads(tmp_path: Path, workers: int) -> None:
+    rows = np.arange(64 * 64, dtype=np.uint16).reshape(64, 64)
+    path = dicom_files.write(tmp_path / "a.dcm", rows, Modality="DX", BodyPartExamined="RIBS")
+    study = Study("s", "train", "Normal.", None, (ImageRef(path, ""),))
+    settings = DataSettings(workers=workers, body_parts=["ribs"])
+    given = PromptLoader(tiny_policy(), "short", settings)
+    with closing(given.ahead([[study]])) as prompts:
+        ((prompt,),) = prompts
+    assert same(prompt, given(study))
+    with (
+        closing(loader(workers=workers).ahead([[study]])) as prompts,
+        pytest.raises(UserError, match="body part is RIBS"),
+    ):
+        list(prompts)
 
 
 def kill_itself(path: Path, area: int) -> None:
