@@ -133,7 +133,7 @@ def _sentences(entry: Any, where: str, catalogue: Catalogue) -> str | None:
     if not entry.get("StudyID") or not isinstance(entry.get("ImageID"), str):
         catalogue.add_broken(where, "has no StudyID or ImageID; download the file again")
         return None
-    sentences = [finding.get("sentence_en") or "" for finding in findings]
+    sentences = [catalogue.read(f.get("sentence_en"), "sentence_en", where) for f in findings]
     if not all(isinstance(sentence, str) for sentence in sentences):
         catalogue.add_broken(where, "has a sentence_en that is no text")
         return None
