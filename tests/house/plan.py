@@ -81,7 +81,7 @@ DOORS = {
         "batch_order evaluate loader optim policy_sampler reference rl rl_run sft speed "
         "step_record target_text vision_warmup"
     ),
-    "rrgtrain.util": "files processes progress resolve stop stopwatch",
+    "rrgtrain.util": "files plain_yaml processes progress resolve stop stopwatch",
 }
 # Imports of an inner file all the same: (who, what).
 INNER: set[tuple[str, str]] = set()
