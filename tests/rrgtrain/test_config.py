@@ -242,9 +242,7 @@ def test_every_text_of_the_schema_is_what_was_typed(tmp_path: Path) -> None:
     keys = keys_of("text", "text or null")
     assert len(keys) > 15
     for turn in (0, 13):
-        texts = dict(
-            zip(keys, itertools.islice(itertools.cycle(AWKWARD), turn, None), strict=False)
-        )
+        texts = {key: AWKWARD[(turn + n) % len(AWKWARD)] for n, key in enumerate(keys)}
         overridden = load_config(Recipe, None, [f"{key}={text}" for key, text in texts.items()])
         tree: dict[str, Any] = {}
         for key, text in texts.items():
