@@ -27,6 +27,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.spreadsheets import whole_number
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.problems import only_file, parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
@@ -108,7 +109,8 @@ def _table(root: Path, catalogue: Catalogue) -> tuple[dict[str, tuple[str, str]]
     for where, cells in read_csv(
         path, ("StudyID", "split"), catalogue, optional=("prior_imageID",)
     ):
-        study, split = cells["StudyID"].strip(), cells["split"].strip()
+        study = whole_number(cells["StudyID"]) or cells["StudyID"].strip()
+        split = cells["split"].strip()
         first = table.setdefault(study, (split, cells.get("prior_imageID", "").strip()))
         if first[0] != split and study not in at_odds:
             at_odds.add(study)
