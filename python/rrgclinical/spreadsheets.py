@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 
 _SEPARATOR = re.compile(r'\ufeff?"?sep=([^\r\n"])"?[\r\n]*', re.IGNORECASE)
-_FLOAT = re.compile(r"\d{1,40}(\.\d*)?(e\+?\d{1,2})?", re.IGNORECASE)
+_FLOAT = re.compile(r"[0-9]{1,40}(\.[0-9]*)?(e\+?[0-9]{1,2})?", re.IGNORECASE)
 EXACT = 2**53
 """Least whole number from which on a float may stand for several."""
 

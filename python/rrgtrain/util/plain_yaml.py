@@ -11,9 +11,11 @@ from typing import Any
 import yaml
 
 _MERGE = "tag:yaml.org,2002:merge"
-_WHOLE = re.compile(r"[-+]?(?:0|[1-9]\d*)")
+_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
 _NUMBER = re.compile(
-    r"[-+]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|[-+]?\.?(?:inf|infinity)|\.?nan", re.I
+    r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:e[-+]?[0-9]+)?"
+    r"|[-+]?\.?(?:inf|infinity)|\.?nan",
+    re.I,
 )
 _NULLS = ("", "~", "null", "Null", "NULL")
 _WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
