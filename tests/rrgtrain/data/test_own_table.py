@@ -12,6 +12,7 @@ import pytest
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data import Catalogue, Study
+from rrgtrain.data.tables import read_csv
 from rrgtrain.errors import UserError
 from rrgtrain.run.session import open_data
 from tests.rrgtrain.common import recipe
@@ -335,3 +336,12 @@ def test_a_recipe_names_the_columns(tmp_path: Path) -> None:
         kept = open_data(recipe(*given[:2], "data.skip=true"), tmp_path)
     assert [s.id for s in kept["train"]] == ["a"]
     assert isinstance(catalogue_of("table", path), Catalogue)
+
+
+@pytest.mark.parametrize("head", ["sep=;\n", "\ufeffSEP=;\r\n", '"sep=;"\n'])
+def test_excels_line_above_the_header_names_the_delimiter(tmp_path: Path, head: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{head}id;report,;split\na;x,y,z;train\n", encoding="utf-8", newline="")
+    assert every(path, images="none", columns={"report": "report,"})["a"].report == "x,y,z"
+    rows = list(read_csv(path, ("id", "split"), Catalogue()))
+    assert rows == [("a.csv: row 2", {"id": "a", "split": "train"})]
