@@ -1,4 +1,4 @@
-"""Read as empty what stands in a table to say that nothing is there: nan, NA, null, a dash.
+"""Read as empty the markers that say that nothing is there: nan, NA, a dash.
 
 pandas, NumPy, R, SQL, Excel, JavaScript and Python write such markers, and so do people. One list
 serves the loaders of data sets and the scorecard, so that a missing report is never read as one.

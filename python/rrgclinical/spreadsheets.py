@@ -1,4 +1,4 @@
-"""Undo what spreadsheets and pandas do to a table: a line "sep=;" above it, ids as floats."""
+"""Undo what spreadsheets and pandas do to tables: a first line "sep=;", float ids."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class ImageLabels:
                     catalogue.add_broken(where, f"has other labels for {image[0]} than before")
 
     def of(self, study: str, image: str, images: Sequence[str]) -> tuple[int, ...] | None:
-        """Return the labels of one of a study's images; None, counted, where it has no line.
+        """Return the labels of an image of a study; None, counted, without a line.
 
         image: its name, as "view1_frontal"; "" for none, as of a study without text.
         """

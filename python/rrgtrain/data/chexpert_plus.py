@@ -89,7 +89,7 @@ class _Rows:
     """Hashes of the wanted sections of the images that have one."""
 
     def take(self, image: str, cells: dict[str, str], sections: list[str]) -> None:
-        """Take the text of an image where it is the first that has the sections, or the most."""
+        """Take the text of the first image that has the sections, or has one."""
         texts = tuple(cells[name] for name in sections)
         if any(texts):
             self.texts.add(hash(tuple(" ".join(text.split()) for text in texts)))

@@ -57,7 +57,7 @@ def read_yaml(text: str) -> Any:
 
 
 def value_of(plain: Plain) -> Any:
-    """Return the null, flag or number that an unquoted value says without doubt, else its text.
+    """Return the null, flag or number that an unquoted value says, else its text.
 
     Numbers are decimal: 0123, 1_000, 0x1F and 12:30 are texts.
     """
