@@ -4,8 +4,10 @@ A recipe writes only what differs from the schema's defaults or from the recipes
 `base`; later ones override earlier ones, and a recipe that two of them share counts once, where it
 comes first. Sections merge key by key; a free mapping (`dict[str, float]`) given by a recipe
 replaces the inherited one as a whole, so a term is never left over, and an override
-`reward.terms.match=0.5` sets a single entry. Nothing is guessed: what the schema does not know or
-cannot hold is a `UserError` that names the place and the nearest valid spelling.
+`reward.terms.match=0.5` sets a single entry. A text is the characters typed,
+quotes around it aside: `data.root=12:30` and `id: No` say neither a number nor a flag, and numbers
+are decimal. Nothing is guessed: what the schema does not know or cannot hold is a `UserError` that
+names the place and the nearest valid spelling.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import find_recipe, read_recipe
 from rrgtrain.schema.keys import arms, describe_kind, is_flat, key_names, kind_at
 from rrgtrain.util.files import atomic_write
+from rrgtrain.util.plain_yaml import Plain, read_yaml, value_of
 
 T = TypeVar("T")
 _WRITTEN = "_written"
@@ -148,6 +151,7 @@ def _chain(named: list[Path]) -> list[tuple[Path, dict[str, Any], dict[str, int]
 
 
 def _bases(path: Path, base: Any) -> list[str]:
+    base = _typed(Any, base)
     listed = [base] if isinstance(base, str) else base or []
     if not isinstance(listed, list) or not all(isinstance(name, str) for name in listed):
         raise UserError(
@@ -161,11 +165,55 @@ def _override(schema: type, text: str) -> _Setting:
     place = f"override {text!r}"
     if not equals or not key.strip():
         raise UserError(f"{place} sets nothing; write it as section.key=value")
+    if str in arms(kind_at(schema, key.strip(), place)):
+        return _Setting(key.strip(), _text(value.strip()), place)
     try:
-        parsed = OmegaConf.from_dotlist([f"value={value}"])
-    except yaml.YAMLError as error:
+        return _Setting(key.strip(), read_yaml(value), place)
+    except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{place}: the value is not YAML ({_first_line(error)})") from error
-    return _Setting(key.strip(), OmegaConf.to_container(parsed)["value"], place)  # type: ignore[call-overload, index]
+
+
+def _text(typed: str) -> str:
+    """Take the characters typed as a text, but for quotes around them."""
+    if typed.startswith(("'", '"')):
+        try:
+            quoted = read_yaml(typed)
+        except yaml.YAMLError:
+            return Plain(typed)
+        if type(quoted) is str:
+            return quoted
+    return Plain(typed)
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    """Convert what is written to what it says for this type.
+
+    A text keeps its characters; a number in quotes is one where a number is wanted.
+    """
+    args = typing.get_args(kind)
+    if isinstance(value, Mapping):
+        inner = args[1] if typing.get_origin(kind) is dict else Any
+        return {str(name): _typed(inner, item) for name, item in value.items()}
+    if isinstance(value, list):
+        inner = args[0] if typing.get_origin(kind) in (list, tuple) else Any
+        return [_typed(inner, item) for item in value]
+    if isinstance(value, Plain):
+        said = value_of(value)
+        return str(value) if said is not None and str in arms(kind) else said
+    if isinstance(value, str) and {int, float} & set(arms(kind)):
+        said = value_of(Plain(value))
+        return said if type(said) in (int, float) else value
+    return value
+
+
+def _no_number(kind: Any, value: Any) -> str | None:
+    """Find a text where the type wants a number, which OmegaConf may read as another one."""
+    args = typing.get_args(kind)
+    if isinstance(value, list | dict) and typing.get_origin(kind) in (list, tuple, dict):
+        inner, items = (args[1], value.values()) if isinstance(value, dict) else (args[0], value)
+        return next(filter(None, (_no_number(inner, item) for item in items)), None)
+    number = {int, float} & set(arms(kind))
+    return value if number and isinstance(value, str) and "${" not in value else None
 
 
 def _settings(schema: Any, tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
@@ -191,6 +239,10 @@ def _apply(schema: Any, config: DictConfig, setting: _Setting, places: dict[str,
         for key, value in _settings(kind, setting.value, f"{setting.key}."):
             _apply(schema, config, _Setting(key, value, setting.place), places)
         return
+    setting = dataclasses.replace(setting, value=_typed(kind, setting.value))
+    odd = _no_number(kind, setting.value)
+    if odd is not None:
+        raise _wrong_type(setting, kind, odd)
     if isinstance(setting.value, bool) and bool not in arms(kind) and float in arms(kind):
         # OmegaConf would take true as 1.0.
         raise _wrong_type(setting, kind)
@@ -206,10 +258,18 @@ def _apply(schema: Any, config: DictConfig, setting: _Setting, places: dict[str,
     places[setting.key] = setting.place
 
 
-def _wrong_type(setting: _Setting, kind: Any) -> UserError:
+def _wrong_type(setting: _Setting, kind: Any, odd: str = "") -> UserError:
     name = type(setting.value).__name__
     seen = "null" if setting.value is None else f"{setting.value!r} ({name})"
-    return UserError(f"{setting.place}: {setting.key} is {seen}; wanted {describe_kind(kind)}")
+    mend = ""
+    if any(letter.isdigit() for letter in odd):
+        mend = ", in decimal digits, without leading zeros, underscores or colons"
+    elif setting.value is None and str in arms(kind):
+        mend = f"; write {setting.key}='\"null\"' where the word is meant"
+    elif isinstance(setting.value, list | dict) and str in arms(kind):
+        mend = "; put it in quotes"
+    wanted = describe_kind(kind)
+    return UserError(f"{setting.place}: {setting.key} is {seen}; wanted {wanted}{mend}")
 
 
 def _owner(schema: Any, key: str) -> tuple[str, str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import typing
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
 
 from rrgtrain.errors import UserError
+from rrgtrain.util.plain_yaml import read_yaml
 from rrgtrain.util.resolve import nearest
 
 # An installed wheel carries recipes inside the package; a checkout keeps them beside the packages.
@@ -117,7 +116,7 @@ def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:
 def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     """Read a recipe's mapping and the line of each dotted key.
 
-    The line is 1 for keys that it cannot place."""
+    Unquoted values are `Plain`. The line is 1 for keys that it cannot place."""
     by_rule = _bases_by_rule(path)
     if by_rule is not None:
         return {"base": by_rule}, defaultdict(lambda: 1)
@@ -129,8 +128,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
                 f"{path}: a recipe is a mapping of sections, as in `rl: {{steps: 100}}`; "
                 f"this file holds a {type(nodes).__name__.removesuffix('Node').lower()}"
             )
-        # OmegaConf's loader reads 1e-6 as a number and refuses a key written twice.
-        tree = OmegaConf.create(text) if nodes is not None else OmegaConf.create({})
+        tree = {} if nodes is None else read_yaml(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         line = f":{mark.line + 1}" if mark else ""
@@ -143,7 +141,7 @@ def read_recipe(path: Path) -> tuple[dict[str, Any], dict[str, int]]:
     lines: dict[str, int] = defaultdict(lambda: 1)
     if nodes is not None:
         _place(nodes, "", lines)
-    return typing.cast(dict[str, Any], OmegaConf.to_container(tree)), lines
+    return tree, lines
 
 
 def _place(node: yaml.MappingNode, prefix: str, lines: dict[str, int]) -> None:

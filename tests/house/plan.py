@@ -81,7 +81,7 @@ DOORS = {
         "batch_order evaluate loader optim policy_sampler reference rl rl_run sft speed "
         "step_record target_text vision_warmup"
     ),
-    "rrgtrain.util": "files processes progress resolve stop stopwatch",
+    "rrgtrain.util": "files plain_yaml processes progress resolve stop stopwatch",
 }
 # Imports of an inner file all the same: (who, what).
 INNER: set[tuple[str, str]] = set()
@@ -102,7 +102,7 @@ OPENED = {
     "rrgkern.preference_loss": "triton_preference_loss",
     "rrgkern.shared_prefix": "flex gather",
     "rrgtrain.algorithms": "saliency",
-    "rrgtrain.data": "index nih",
+    "rrgtrain.data": "index nih tables",
     "rrgtrain.ranks": "lost",
     "rrgtrain.plan": "memory",
     "rrgtrain.policy": "packed_windows vision_attention",

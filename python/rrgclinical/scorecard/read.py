@@ -13,7 +13,9 @@ import numpy as np
 
 from rrgclinical.errors import UserError
 from rrgclinical.labels import OBSERVATIONS, ClassId
+from rrgclinical.nothing import NothingRead
 from rrgclinical.scorecard.rows import Row, read_rows
+from rrgclinical.spreadsheets import whole_number
 
 IDS = ("id", "study_id", "image_id", "uid")
 PREDICTIONS = ("report", "prediction", "generated", "generated_report", "candidate", "hypothesis")
@@ -69,7 +71,9 @@ class Reports:
 def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[str, Reports]:
     """Read the reports of each system of a file.
 
-    A column `system` parts the rows; without one there is one system, of the file's name.
+    A column `system` parts the rows; without one there is one system, of the file's name. A report
+    that says that nothing is there, as NA, is an empty one (`rrgclinical.nothing`), and a note
+    counts them.
     Raises UserError for a file that cannot be read, a column that is absent, an id twice, or an
     id in some rows only.
     """
@@ -90,8 +94,10 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
                 f"{len(ids) - len(set(ids))} rows repeat an id; keep one prediction an id, or tell "
                 f"systems apart by a column {SYSTEM!r}"
             )
-        texts = [[_text(row, text)] for row in part]
-        systems[name] = Reports(path, ids, texts, None, notes, column, named, _listed(rows))
+        nothing = NothingRead()
+        texts = [[_text(row, text, nothing)] for row in part]
+        told = (*notes, *(f"{name}: {line}." for line in nothing.lines()))
+        systems[name] = Reports(path, ids, texts, None, told, column, named, _listed(rows))
     return systems
 
 
@@ -106,9 +112,10 @@ def read_references(
     """Read the reference reports of a file, and its labels where it has the columns.
 
     Rows of one id are several references of it; equal ones count once, null is none, and so is a
-    blank one where the id has another (a note counts them). `split` is read of a file of splits, as
-    R2Gen's annotation, and with split_column of a column `split`. want_labels: None takes labels
-    where there are any, False looks for none, True wants them.
+    blank one, or one that says that nothing is there, where the id has another (notes count them).
+    `split` is read of a file of splits, as R2Gen's annotation, and with split_column of a column
+    `split`. want_labels: None takes labels where there are any, False looks for none, True wants
+    them.
 
     Raises UserError as `read_predictions`, and for labels that only some rows have, that differ
     in one id, or that are no class.
@@ -134,11 +141,12 @@ def read_references(
             )
         notes += (f"{line}.",)
     ids, column, named = _ids(path, rows, columns.reference_id or columns.id, REFERENCE_ID)
+    nothing = NothingRead()
     found: dict[str, list[str]] = {}
     labels: dict[str, list[int]] = {}
     for number, row in enumerate(rows):
         key = str(number) if ids is None else ids[number]
-        found.setdefault(key, []).extend(_texts(row, text) if text else [])
+        found.setdefault(key, []).extend(_texts(row, text, nothing) if text else [])
         if labelled:
             mine = _labels(row, columns.labels)
             if labels.setdefault(key, mine) != mine:
@@ -146,6 +154,7 @@ def read_references(
                     f"{row.where}: the labels of id {key!r} differ from its other row's"
                 )
     array = np.array([labels[key] for key in found], dtype=np.int8) if labelled else None
+    notes += tuple(f"references: {line}." for line in nothing.lines())
     kept = [_references(texts) for texts in found.values()]
     if blank := sum(map(_blanks, found.values())):
         notes += (f"{path}: {blank} blank references, of ids that have others, count for none.",)
@@ -219,15 +228,28 @@ def _ids(
     if not asked and not usual:
         return None, "", {}
     column = _column(path, rows, asked, IDS, setting, first=True)
-    ids = [_cell(row, column) for row in rows]
+    ids = _whole([_cell(row, column) for row in rows])
     if "" in ids:
         raise UserError(f"{rows[ids.index('')].where} has an empty {column!r}; give it an id")
     named: dict[str, dict[str, set[str]]] = {name: {} for name in ([] if asked else usual)}
     for name, values in named.items():
-        for key, row in zip(ids, rows, strict=True):
-            if value := _cell(row, name):
+        for key, value in zip(ids, _whole([_cell(row, name) for row in rows]), strict=True):
+            if value:
                 values.setdefault(key, set()).add(value)
     return ids, column, named
+
+
+def _whole(ids: list[str]) -> list[str]:
+    """Write ids that pandas made floats, as "50414267.0", as the whole numbers that they were.
+
+    A column in which one is no whole number, or two would become equal, stays as it is.
+    """
+    if not any(i.endswith(".0") for i in ids):
+        return ids
+    numbers = [whole_number(i) for i in ids if i]
+    if None in numbers or len(set(numbers)) < len({i for i in ids if i}):
+        return ids
+    return [whole_number(i) or "" if i else "" for i in ids]
 
 
 def _cell(row: Row, column: str) -> str:
@@ -235,24 +257,28 @@ def _cell(row: Row, column: str) -> str:
     return "" if value is None else str(value).strip()
 
 
-def _text(row: Row, column: str) -> str:
+def _text(row: Row, column: str, nothing: NothingRead) -> str:
+    """Return a report as written, "" for null, NaN and a marker of nothing, which is counted."""
     value = row[column]
-    if value is None:
-        return ""
-    if not isinstance(value, str):
+    read = nothing.read(value, column, row.where)
+    if not isinstance(read, str):
         raise UserError(f"{row.where}: {column!r} is a {type(value).__name__}; wanted a report")
-    return value
+    return value if read or (isinstance(value, str) and not value.strip()) else ""
 
 
-def _texts(row: Row, column: str) -> list[str]:
+def _texts(row: Row, column: str, nothing: NothingRead) -> list[str]:
     value = row[column]
     if value is None:
         return []
+    if value != value:
+        nothing.read(value, column, row.where)
+        return []
     if not isinstance(value, list):
-        return [_text(row, column)]
+        return [_text(row, column, nothing)]
     if not value:
         raise UserError(f"{row.where}: {column!r} is an empty list; wanted a reference")
-    return [_text(Row({column: t}, row.where), column) for t in value if t is not None]
+    cells = (Row({column: t}, row.where) for t in value if t is not None and t == t)
+    return [_text(cell, column, nothing) for cell in cells]
 
 
 def _has_labels(path: Path, rows: Sequence[Row], asked: str) -> bool:

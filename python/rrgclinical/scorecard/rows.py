@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.errors import UserError
+from rrgclinical.spreadsheets import declared_separator
 
 # JSON's escapes can write half a character, which no file can hold.
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -73,16 +74,21 @@ def _whole(value: Any) -> Any:
 def _csv(path: Path, text: str) -> Iterator[Row]:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     # newline="": a line break or U+2028 in a cell stays
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    lines = io.StringIO(text, newline="")
+    declared = declared_separator(lines.readline())
+    above = int(declared is not None)
+    if declared is None:
+        lines.seek(0)
+    reader = csv.reader(lines, delimiter=declared or delimiter, strict=True)
     try:
         header = [name.strip() for name in next(reader, [])]
         if len(set(header)) != len(header):
             twice = next(name for n, name in enumerate(header) if name in header[:n])
             raise UserError(f"{path} has two columns {twice!r}; rename one")
-        lines = [(reader.line_num, cells) for cells in reader]
-        while lines and not lines[-1][1]:
-            lines.pop()
-        for number, cells in lines:
+        rows = [(reader.line_num + above, cells) for cells in reader]
+        while rows and not rows[-1][1]:
+            rows.pop()
+        for number, cells in rows:
             if not cells and len(header) != 1:
                 continue
             # an empty line among rows of one column is its empty cell
@@ -95,7 +101,7 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
                 )
             yield Row(dict(zip(header, cells, strict=True)), where)
     except csv.Error as error:
-        raise UserError(f"{path}:{reader.line_num} is no CSV ({error})") from error
+        raise UserError(f"{path}:{reader.line_num + above} is no CSV ({error})") from error
 
 
 def _jsonl(path: Path, text: str) -> Iterator[Row]:

@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from rrgclinical.nothing import NothingRead, is_nothing
 from rrgclinical.rules import join_lines
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
@@ -68,14 +70,28 @@ class Catalogue:
         """The same by rule and split, as far as the split is known."""
         self.notes: list[str] = []
         """Lines to print once, such as how many labels were absent."""
+        self.nothing = NothingRead()
+        """Counts the texts that a marker of nothing, as NA, made empty."""
         self._places: dict[str, str] = {}
         self._to_look_for = LOOKED_FOR
+
+    def read(self, value: Any, name: str, where: str, *, context: bool = False) -> Any:
+        """Return a text as `NothingRead.read`; of the context, "None." with its stop stays."""
+        return self.nothing.read(value, name, where, dictated=context)
 
     def add(self, study: Study, where: str) -> None:
         """Add a study to its split, its report as `join_lines` writes it.
 
-        One whose id is taken already is broken.
+        One whose id is taken already is broken. So is one whose report is a marker of nothing, but
+        where it has labels, which stand alone.
         """
+        if study.report is not None and is_nothing(study.report):
+            self.read(study.report, "report", where)
+            if study.labels is None:
+                seen = f"has an empty report; write one or drop the study: it is {study.report!r}"
+                self.add_broken(where, seen)
+                return
+            study = replace(study, report=None)
         first = self._places.setdefault(study.id, where)
         if first != where:
             self.add_broken(where, f"repeats the id {study.id!r} of {first}; ids must be unique")
@@ -139,7 +155,7 @@ class Catalogue:
         for rule, count in self.left_out.items():
             of = ", ".join(f"{split} {n}" for split, n in self.left_out_of.get(rule, {}).items())
             told.append(f"{count} studies {rule} left out" + (f": {of}" if of else ""))
-        return [*told, *self.notes]
+        return [*told, *self.nothing.lines(), *self.notes]
 
     def check(self, root: Path) -> None:
         """Raise UserError where studies are broken: the first three, and how many more."""

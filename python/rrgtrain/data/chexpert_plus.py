@@ -13,7 +13,10 @@ Chambon et al., arXiv 2405.19538. Sources differ on the folders (PNG, PNG/PNG, D
 CheXpert-v1.0), so any folder that holds train or valid is taken, the format with most patients. The
 test set is another download, and may have another format.
 
-Rows with the same patient and study are one study; the first one that has it gives its text. With
+Rows with the same patient and study are one study. Its text, and the labels of a labeller, are
+those of one image: the first that has all the wanted sections, or else the first that has one.
+Studies whose images differ in either are counted, and so are those that have no line of labels for
+that image, and hence no labels: another image's would be of another report. With
 data.prior=last the images of the patient's study before it in `patient_report_date_order` are its
 prior, but for studies that annotation.json puts neither in the same split nor in train; those
 passed over are counted. The paper calls that order chronological; a public workshop that read dates
@@ -43,22 +46,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data.annotation import read_split
 from rrgtrain.data.catalogue import Catalogue, Wanted
-from rrgtrain.data.problems import only_file, parse_json, read_text
+from rrgtrain.data.chexpert_labels import STUDY, ImageLabels, read_human
+from rrgtrain.data.problems import only_file
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.data.tables import add_study, read_csv, text_of
+from rrgtrain.data.tables import add_study, read_csv
 from rrgtrain.errors import UserError
 
 SPLIT_OF = {"train": "train", "valid": "val"}
-LABELS_OF = {
-    "findings": "findings_fixed.json",
-    "impression": "impression_fixed.json",
-    "both": "report_fixed.json",
-}
 FORMATS = (".png", ".jpg", ".dcm")
-CLASS_OF = {1.0: 1, 0.0: 2, -1.0: 3}
 CONTEXT = ("section_clinical_history", "section_history", "section_technique", "section_comparison")
 NEEDED = (
     "path_to_image",
@@ -70,11 +67,7 @@ NEEDED = (
     "split",
 )
 
-_STUDY = re.compile(r"(patient\d+)/(study\d+)")
 _IMAGE = re.compile(r"(?:.*/)?(train|valid)/(patient\d+)/(study\d+)/(\w+)\.\w+")
-
-Labels = dict[str, tuple[int, ...]]
-"""Class ids by "patientN/studyM"."""
 
 
 @dataclass(slots=True)
@@ -90,9 +83,21 @@ class _Rows:
     cells: dict[str, str]
     images: list[tuple[str, str]] = field(default_factory=list)
     """File without suffix, view."""
+    image: str = ""
+    """That of the cells."""
+    texts: set[int] = field(default_factory=set)
+    """Hashes of the wanted sections of the images that have one."""
 
-    def cell(self, name: str) -> str:
-        return text_of(self.cells.get(name, ""))
+    def take(self, image: str, cells: dict[str, str], sections: list[str]) -> None:
+        """Take the text of the first image that has the sections, or has one."""
+        texts = tuple(cells[name] for name in sections)
+        if any(texts):
+            self.texts.add(hash(tuple(" ".join(text.split()) for text in texts)))
+            if not self.cells or (all(texts) and not all(map(self.cells.get, sections))):
+                self.cells, self.image = cells, image
+
+    def context(self, name: str, catalogue: Catalogue) -> str:
+        return str(catalogue.read(self.cells.get(name), name, self.where, context=True))
 
 
 def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
@@ -105,8 +110,8 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
     table = only_file(root, "df_chexpert_plus_*.csv", "; wanted one, CheXpert Plus's table")
     split = read_split(root / "annotation.json", _named, "patient and study in image_path")
     folders, suffix = ({}, "") if wanted.images == "none" else _folders(root, ("train", "valid"))
-    labels = _labels(root, LABELS_OF[wanted.sections], catalogue)
-    human, at_odds = _human(root, ("valid.csv", "val_labels.csv"), catalogue)
+    labels = ImageLabels(root, wanted.sections, catalogue)
+    human, at_odds = read_human(root, ("valid.csv", "val_labels.csv"), catalogue)
     patients: dict[str, list[_Rows]] = {}
     lacking = dict(split or {})
     for rows in _studies(table, wanted.sections, catalogue):
@@ -118,6 +123,7 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
             f"patient of {table.name}; put the images there, or set data.images=none"
         )
     passed_over: set[str] = set()
+    differing = 0
     for folder, studies in patients.items():
         if wanted.images != "none" and folder not in folders:
             for rows in studies:
@@ -135,15 +141,20 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
             if wanted.prior == "last":
                 earlier = _prior(rows, studies, split, passed_over)
                 images += [] if earlier is None else _refs(base, earlier, suffix, prior=True)
+            differing += len(rows.texts) > 1
+            classes = human.get(rows.name)
+            if classes is None:
+                classes = labels.of(rows.name, rows.image, [name for name, _ in rows.images])
             study = Study(
                 id=rows.name.replace("/", "_"),
                 split=rows.split if split is None else split[rows.name],
                 report="",
-                labels=human.get(rows.name, labels.get(rows.name)),
+                labels=classes,
                 images=tuple(images),
-                indication=rows.cell("section_clinical_history") or rows.cell("section_history"),
-                technique=rows.cell("section_technique"),
-                comparison=rows.cell("section_comparison"),
+                indication=rows.context("section_clinical_history", catalogue)
+                or rows.context("section_history", catalogue),
+                technique=rows.context("section_technique", catalogue),
+                comparison=rows.context("section_comparison", catalogue),
                 expert=rows.name in human,
             )
             add_study(
@@ -151,9 +162,14 @@ def load_chexpert_plus(root: Path, wanted: Wanted, catalogue: Catalogue) -> None
                 rows.where,
                 wanted,
                 catalogue,
-                findings=rows.cell("section_findings"),
-                impression=rows.cell("section_impression"),
+                findings=rows.cells.get("section_findings", ""),
+                impression=rows.cells.get("section_impression", ""),
             )
+    if differing:
+        catalogue.notes.append(
+            f"the images of {differing} studies have different reports: the first is taken"
+        )
+    labels.tell(catalogue)
     for name in lacking.values():
         catalogue.leave_out("of annotation.json that have no report here", split=name)
     catalogue.note_passed_over(passed_over)
@@ -168,7 +184,8 @@ def _studies(table: Path, sections: str, catalogue: Catalogue) -> Iterator[_Rows
 
     Texts of a study without the wanted section are let go: they are most of the table.
     """
-    texts = [f"section_{name}" for name in LABELS_OF if sections in (name, "both")]
+    names = ("findings", "impression") if sections == "both" else (sections,)
+    texts = [f"section_{name}" for name in names]
     studies: dict[str, _Rows] = {}
     at_odds: dict[str, str] = {}
     for where, cells in read_csv(table, NEEDED, catalogue, optional=CONTEXT):
@@ -188,9 +205,10 @@ def _studies(table: Path, sections: str, catalogue: Catalogue) -> Iterator[_Rows
             split, folder = SPLIT_OF[cells["split"]], f"{image[1]}/{image[2]}"
             row = _Rows(f"{where} ({name})", folder, name, order, split, {})
             rows = studies.setdefault(name, row)
-            if any(text_of(cells.get(text, "")) for text in texts):
-                rows.cells |= {key: text for key, text in cells.items() if not rows.cell(key)}
             if (image[4], view) not in rows.images:
+                for text in texts:
+                    cells[text] = catalogue.read(cells[text], text, where)
+                rows.take(image[4], cells, texts)
                 rows.images.append((image[4], view))
                 if (rows.folder, rows.split, rows.order) != (folder, split, order):
                     own = f"{folder}, split {split} and order {order:g}"
@@ -264,86 +282,9 @@ def _format(split: Path, patients: list[str]) -> str | None:
     return None
 
 
-def _labels(root: Path, name: str, catalogue: Catalogue) -> Labels:
-    """Read a labeller's classes; the same tuple serves all studies that have the same ones."""
-    files = sorted([*root.glob(name), *root.glob(f"*/{name}"), *root.glob(f"*/*/{name}")])
-    if not files:
-        catalogue.notes.append(f"no {name} under {root}: the studies have no labels of a labeller")
-        return {}
-    labels: Labels = {}
-    same: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for number, line in enumerate(_lines(files[0]), 1):
-        where = f"{files[0].name}: line {number}"
-        entry = _parse(line, f"{files[0]}: line {number}")
-        study = _STUDY.search(str(entry.get("path_to_image", "")))
-        if study is None:
-            catalogue.add_broken(where, "names no patient and study in path_to_image")
-            continue
-        classes = _classes(entry, where, catalogue)
-        if classes is not None:
-            labels[f"{study[1]}/{study[2]}"] = same.setdefault(classes, classes)
-    return labels
-
-
-def _lines(path: Path) -> Iterator[str]:
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            yield from (line for line in lines if line.strip())
-    except UnicodeDecodeError:
-        read_text(path)
-
-
-def _parse(line: str, where: str) -> dict[str, Any]:
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        entry = parse_json(line, where)
-    if not isinstance(entry, dict):
-        raise UserError(f"{where}: not an object; wanted one with path_to_image and 14 labels")
-    return entry
-
-
-def _classes(entry: dict[str, Any], where: str, catalogue: Catalogue) -> tuple[int, ...] | None:
-    """Translate 1, 0, -1 and nothing into class ids; None where one is something else."""
-    classes = []
-    for name in OBSERVATIONS:
-        value = entry.get(name, "absent")
-        if value is None or value in ("", "nan") or value != value:
-            classes.append(0)
-            continue
-        try:
-            class_id = CLASS_OF[float(value)]
-        except (KeyError, TypeError, ValueError):
-            catalogue.add_broken(where, f"has {value!r} for {name}; wanted 1, 0, -1 or nothing")
-            return None
-        classes.append(0 if class_id == 2 and name == "No Finding" else class_id)
-    return tuple(classes)
-
-
-def _human(root: Path, names: tuple[str, ...], catalogue: Catalogue) -> tuple[Labels, set[str]]:
-    """Read radiologists' labels in the first of these files that is there, and whose differ."""
-    folders = [root, *sorted(root.glob("CheXpert*")), *sorted(root.glob("cheXpert*"))]
-    file = next((f / name for name in names for f in folders if (f / name).is_file()), None)
-    labels: Labels = {}
-    at_odds: set[str] = set()
-    if file is None:
-        return labels, at_odds
-    for where, cells in read_csv(file, OBSERVATIONS, catalogue, optional=("Path", "Study")):
-        study = _STUDY.search(cells.get("Study") or cells.get("Path") or "")
-        classes = _classes(dict(cells), where, catalogue)
-        if study is None:
-            catalogue.add_broken(where, "names no patient and study in Path or Study")
-        elif classes is not None:
-            name = f"{study[1]}/{study[2]}"
-            if labels.setdefault(name, classes) != classes:
-                catalogue.add_broken(f"{where} ({name})", "has other labels than the row before it")
-                at_odds.add(name)
-    return {name: of for name, of in labels.items() if name not in at_odds}, at_odds
-
-
 def _add_test_set(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     """Add the studies of CheXpert's test set, labels and images without reports."""
-    labels, _ = _human(root, ("groundtruth.csv", "test_labels.csv"), catalogue)
+    labels, _ = read_human(root, ("groundtruth.csv", "test_labels.csv"), catalogue)
     folders, suffix = ({}, "") if wanted.images == "none" else _folders(root, ("test",))
     for name, classes in labels.items():
         patient, study = name.split("/")
@@ -362,5 +303,5 @@ def _add_test_set(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
 
 def _named(entry: dict[str, Any]) -> str | None:
     """Name the study of an entry of annotation.json by its images."""
-    study = _STUDY.search(json.dumps(entry.get("image_path")))
+    study = STUDY.search(json.dumps(entry.get("image_path")))
     return f"{study[1]}/{study[2]}" if study else None

@@ -8,6 +8,7 @@ them. Hidden files are none, links to directories are not followed; everything l
 from __future__ import annotations
 
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,6 @@ from rrgtrain.data.catalogue import Catalogue
 from rrgtrain.data.dicom import is_dicom, view_of
 from rrgtrain.data.own_rows import read_header, read_rows
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.data.tables import text_of
 from rrgtrain.errors import UserError
 
 PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
@@ -101,7 +101,8 @@ def with_context(folder: Folder, table: str | Path) -> tuple[list[Study], int]:
     """Give studies the sections of a CSV; return them and the CSV's count.
 
     The column `id` or `path` holds a study's id, or the path of one of its images (absolute, or
-    below the folder); `indication`, `technique` and `comparison` are the sections, any of them.
+    below the folder); `indication`, `technique` and `comparison` are the sections, any of them. A
+    warning counts cells that say that nothing is there.
 
     Raises:
         UserError: a file that is no such CSV, a row for no study, or two for one study.
@@ -141,7 +142,10 @@ def _rows(table: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
             f"{', '.join(CONTEXT)}"
         )
     for number, row in read_rows(table, broken):
-        told = {name: text_of(str(row.get(name) or "")) for name in known}
+        where = f"{table.name}: row {number}"
+        told = {name: str(broken.read(row.get(name), name, where, context=True)) for name in known}
         yield number, str(row.get(key, "")), told
+    for line in broken.nothing.lines():
+        warnings.warn(line, stacklevel=2)
     if broken.broken:
         raise UserError(f"{table.parent / broken.broken[0].where} {broken.broken[0].why}")

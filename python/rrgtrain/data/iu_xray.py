@@ -89,7 +89,7 @@ class _Entry:
             self.wrong.append(f"lacks {', '.join(missing)}; it has {', '.join(entry)}")
             return None
         name = self._id(entry["id"])
-        self._report(entry["report"])
+        report = self._report(entry["report"])
         labels = self._labels(entry["labels"]) if entry.get("labels") is not None else None
         refs = () if self.images == "none" else self._images(entry)
         context = self._context(entry, name)
@@ -98,7 +98,7 @@ class _Entry:
         return Study(
             name,
             split,
-            entry["report"],
+            report,
             labels,
             refs,
             indication=context["indication"],
@@ -114,12 +114,13 @@ class _Entry:
         self.where = f"{self.where} ({name})"
         return name
 
-    def _report(self, value: Any) -> None:
-        if not is_text(value):
+    def _report(self, value: Any) -> str:
+        if value == value and not is_text(value):
             what = "a string that is not Unicode" if isinstance(value, str) else kind_of(value)
             self.wrong.append(f"has {what} as report; wanted text")
-        elif not value.strip():
-            self.wrong.append("has an empty report; write one or drop the study")
+        elif not self.catalogue.read(value, "report", self.where):
+            self.wrong.append(f"has an empty report; write one or drop the study: it is {value!r}")
+        return str(value)
 
     def _labels(self, value: Any) -> tuple[int, ...] | None:
         if not isinstance(value, list) or len(value) != len(OBSERVATIONS):
@@ -176,9 +177,10 @@ class _Entry:
         for key in SECTIONS:
             value = entry.get(key)
             value = found.get(key) if value is None else value
-            if value is not None and not is_text(value):
+            value = self.catalogue.read(value, key, self.where, context=True)
+            if not is_text(value):
                 self.wrong.append(f"has {kind_of(value)} as {key}; wanted text")
-            out[key] = (value or "").strip() if is_text(value or "") else ""
+            out[key] = value if is_text(value) else ""
         return out
 
 

@@ -36,6 +36,7 @@ from pathlib import Path
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.rules import sentences
+from rrgclinical.spreadsheets import whole_number
 from rrgtrain.data import sections
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.index import read_all
@@ -132,7 +133,7 @@ def _exams(files: MimicFiles, wanted: Wanted, catalogue: Catalogue) -> dict[str,
     path = files.list_of("split")
     exams: dict[str, _Exam] = {}
     broken: dict[str, str] = {}
-    for _, row in read_csv(path, ("study_id", "subject_id", "split"), catalogue):
+    for _, row in _read_list(path, ("study_id", "subject_id", "split"), catalogue):
         name, patient, split = row.values()
         exam = exams.setdefault(name, _Exam(patient, SPLITS.get(split, "")))
         if split not in SPLITS:
@@ -155,6 +156,23 @@ def _exams(files: MimicFiles, wanted: Wanted, catalogue: Catalogue) -> dict[str,
     return exams
 
 
+def _read_list(
+    path: Path, columns: Sequence[str], catalogue: Catalogue
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the rows of a list, "50414267.0" read as 50414267; one without whole ids is broken."""
+    ids = [name for name in columns if name in ("study_id", "subject_id")]
+    for where, row in read_csv(path, columns, catalogue):
+        for name in ids:
+            number = whole_number(row[name])
+            if number is None:
+                why = f"has {name} {row[name]!r}; wanted a whole number; download the list again"
+                catalogue.add_broken(where, why)
+                break
+            row[name] = number
+        else:
+            yield where, row
+
+
 def _add_images(
     exams: dict[str, _Exam], files: MimicFiles, split: str, dated: bool, catalogue: Catalogue
 ) -> Iterator[tuple[str, str]]:
@@ -162,7 +180,7 @@ def _add_images(
     path = files.list_of("metadata")
     columns = ("dicom_id", "subject_id", "study_id", "ViewPosition", "StudyDate", "StudyTime")
     listed: set[str] = set()
-    for where, row in read_csv(path, columns, catalogue):
+    for where, row in _read_list(path, columns, catalogue):
         image, patient, name, view, date, time = row.values()
         exam = exams.get(name)
         if exam is None:
@@ -209,7 +227,7 @@ def _read_labels(
 ) -> Labels:
     labels: Labels = {}
     same: Labels = {}
-    for where, row in read_csv(path, ("study_id", *columns), catalogue):
+    for where, row in _read_list(path, ("study_id", *columns), catalogue):
         name, *cells = row.values()
         odd = next((cell for cell in cells if cell not in CLASSES), None)
         if odd is None:

@@ -25,6 +25,7 @@ import os
 from pathlib import Path
 
 from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.spreadsheets import whole_number
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.problems import SPLITS, first_of, only_file, read_text
 from rrgtrain.data.study import ImageRef, Study
@@ -77,8 +78,10 @@ def load_nih(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
         elif files is not None and name not in files:
             absent.append(name)
         else:
+            patient = row.get("Patient ID") or name.split("_")[0]
+            patient = whole_number(patient) or patient  # 1.0 has the hash, and split, of 1
             refs = () if files is None else (ImageRef(files[name], "frontal"),)
-            split = _split(name, row.get("Patient ID") or name.split("_")[0], official)
+            split = _split(name, patient, official)
             catalogue.add(Study(name.rsplit(".", 1)[0], split, None, labels, refs), where)
     if absent and len(absent) == total:
         raise UserError(

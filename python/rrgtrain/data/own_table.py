@@ -14,10 +14,11 @@
 
 A column is found by these names, or those of ALSO, or as `data.columns` says. Others are not read;
 one such as `Impression` or `ID`, where its content is wanted, is refused until it is named. A text
-of "nan", "N/A", "None" or "null" alone, as pandas writes them, is empty. Relative paths are
-relative to the file. A CSV has commas, semicolons or tabs between its columns, whichever its header
-has most of. Where there is no split, a tenth of the patients is val and a tenth test; who goes
-where depends on the patient's name alone, or else on the study's.
+that says that nothing is there, as nan, NA or null (`rrgclinical.nothing`), is empty, and counted.
+Relative paths are relative to the file. A CSV has commas, semicolons or tabs between its columns,
+whichever its header has most of, or what a line "sep=;" above it says. Where there is no split, a
+tenth of the patients is val and a tenth test; who goes where depends on the patient's name alone,
+or else on the study's.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.labels import OBSERVATIONS
+from rrgclinical.nothing import is_nothing
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.own_rows import Row, read_header, read_rows, table_file
 from rrgtrain.data.problems import SPLITS, first_of, is_text, kind_of
 from rrgtrain.data.sections import ReportSections
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.data.tables import CLASSES, WITHOUT, text_of
+from rrgtrain.data.tables import CLASSES, WITHOUT
 from rrgtrain.errors import UserError
 from rrgtrain.util.resolve import nearest
 
@@ -67,11 +69,12 @@ def load_table(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
     path = table_file(root)
     header = read_header(path)
     columns = _columns(path, header, wanted)
-    reader = _Reader(path, columns, _label_columns(path, header, columns, catalogue), wanted)
+    labels = _label_columns(path, header, columns, catalogue)
+    reader = _Reader(path, columns, labels, wanted, catalogue)
     reader.check_columns(header)
     number = 1
     for number, row in read_rows(path, catalogue):
-        reader.add(number, row, catalogue)
+        reader.add(number, row)
     if number == 1 and not catalogue.broken:
         raise UserError(f"{path}: no rows; wanted one for each study")
     catalogue.notes += reader.notes()
@@ -148,9 +151,15 @@ class _Reader:
     """Makes studies of rows."""
 
     def __init__(
-        self, path: Path, columns: dict[str, str], labels: tuple[str, ...], wanted: Wanted
+        self,
+        path: Path,
+        columns: dict[str, str],
+        labels: tuple[str, ...],
+        wanted: Wanted,
+        catalogue: Catalogue,
     ) -> None:
         self.path, self.columns, self.labels, self.wanted = path, columns, labels, wanted
+        self.catalogue, self.where = catalogue, ""
         self.splits_of: dict[str, set[str]] = {}
         self.wrong: list[str] = []
 
@@ -183,28 +192,29 @@ class _Reader:
             )
         return notes
 
-    def add(self, number: int, row: Row, catalogue: Catalogue) -> None:
+    def add(self, number: int, row: Row) -> None:
         """Add a row as a study, as a broken one, or to a count."""
         self.wrong = []
         name = self._name(row, "id") if "id" in self.columns else f"row{number}"
         where = f"{self.path.name}: row {number}" + (f" ({name})" if "id" in self.columns else "")
+        self.where = where
         patient = self._name(row, "patient") if "patient" in self.columns else ""
         split = self._split(row, patient or name)
         labels = self._labels(row)
-        images = self._images(row, catalogue) if self.wanted.images != "none" else ()
+        images = self._images(row) if self.wanted.images != "none" else ()
         indication, technique, comparison = (
             self._text(row, key) for key in ("indication", "technique", "comparison")
         )
         report, rule = self._report(row, labels)
         if self.wrong:
-            catalogue.add_broken(where, first_of(self.wrong))
+            self.catalogue.add_broken(where, first_of(self.wrong))
         elif rule:
-            catalogue.leave_out(rule, split=split)
+            self.catalogue.leave_out(rule, split=split)
         elif self.wanted.images == "frontal" and not images:
-            catalogue.leave_out("without a frontal image", split=split)
+            self.catalogue.leave_out("without a frontal image", split=split)
         else:
             study = Study(name, split, report, labels, images, indication, technique, comparison)
-            catalogue.add(study, where)
+            self.catalogue.add(study, where)
             if patient:
                 self.splits_of.setdefault(patient, set()).add(split)
 
@@ -212,18 +222,24 @@ class _Reader:
         value = row.get(self.columns[content]) if content in self.columns else None
         return "" if value is None else value
 
-    def _text(self, row: Row, content: str) -> str:
+    def _optional(self, row: Row, content: str) -> Any:
+        """Return a cell that may be empty, "" for a marker of nothing."""
+        context = content in ("indication", "technique", "comparison")
         value = self._cell(row, content)
+        return self.catalogue.read(value, content, self.where, context=context)
+
+    def _text(self, row: Row, content: str) -> str:
+        value = self._cell(row, content) if content == "split" else self._optional(row, content)
         if not is_text(value) or "\0" in value:
             seen = "a NUL or no Unicode" if isinstance(value, str) else kind_of(value)
             self.wrong.append(f"has {seen} as {content}; wanted text")
             return ""
-        return value.strip() if content == "split" else text_of(value)
+        return value.strip()
 
     def _name(self, row: Row, content: str) -> str:
         value = self._cell(row, content)
         name = str(value) if type(value) is int else value
-        if not is_text(name) or not name.strip():
+        if not is_text(name) or is_nothing(name):
             self.wrong.append(f"has {content} {value!r}; wanted a name")
             return ""
         return name.strip()
@@ -265,7 +281,7 @@ class _Reader:
                     return None
             ids = tuple(CLASSES[cell.strip()] for cell in cells)
             return ids if any(ids) else None
-        value = self._cell(row, "labels")
+        value = self._optional(row, "labels")
         if value == "":
             return None
         if isinstance(value, str):
@@ -282,7 +298,7 @@ class _Reader:
             return None
         return tuple(value)
 
-    def _images(self, row: Row, catalogue: Catalogue) -> tuple[ImageRef, ...]:
+    def _images(self, row: Row) -> tuple[ImageRef, ...]:
         paths = self._list(row, "images")
         if not paths:
             self.wrong.append("has no image; name one, drop the row or set data.images=none")
@@ -298,7 +314,7 @@ class _Reader:
             earlier = self._list(row, "prior")
             refs += [ImageRef(self.path.parent / path, "", True) for path in earlier]
         for ref in refs:
-            defect = catalogue.image_defect(ref.path)
+            defect = self.catalogue.image_defect(ref.path)
             if defect is not None:
                 self.wrong.append(
                     f"has image {str(ref.path)!r}, {defect}; put it there (several are separated "
@@ -319,7 +335,7 @@ class _Reader:
         return [VIEWS.get(name.upper(), "") for name in names]
 
     def _list(self, row: Row, content: str, *, keep_empty: bool = False) -> list[str]:
-        value = self._cell(row, content)
+        value = self._optional(row, content)
         if isinstance(value, str) and value.lstrip().startswith("["):
             try:
                 value = json.loads(value)

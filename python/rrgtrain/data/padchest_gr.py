@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.rules import join_lines
+from rrgclinical.spreadsheets import whole_number
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.problems import only_file, parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
@@ -109,7 +110,8 @@ def _table(root: Path, catalogue: Catalogue) -> tuple[dict[str, tuple[str, str]]
     for where, cells in read_csv(
         path, ("StudyID", "split"), catalogue, optional=("prior_imageID",)
     ):
-        study, split = cells["StudyID"].strip(), cells["split"].strip()
+        study = whole_number(cells["StudyID"]) or cells["StudyID"].strip()
+        split = cells["split"].strip()
         first = table.setdefault(study, (split, cells.get("prior_imageID", "").strip()))
         if first[0] != split and study not in at_odds:
             at_odds.add(study)
@@ -134,7 +136,7 @@ def _sentences(entry: Any, where: str, catalogue: Catalogue) -> str | None:
     if not entry.get("StudyID") or not isinstance(entry.get("ImageID"), str):
         catalogue.add_broken(where, "has no StudyID or ImageID; download the file again")
         return None
-    sentences = [finding.get("sentence_en") or "" for finding in findings]
+    sentences = [catalogue.read(f.get("sentence_en"), "sentence_en", where) for f in findings]
     if not all(isinstance(sentence, str) for sentence in sentences):
         catalogue.add_broken(where, "has a sentence_en that is no text")
         return None

@@ -61,10 +61,11 @@ def _study(split: str, entry: Any, base: Path, wanted: Wanted, catalogue: Catalo
     report: Any = entry.get("report")
     if not is_text(name) or not name.strip():
         raise _Defect(f"has id {name!r}; wanted the name of its image")
-    if not is_text(report):
+    text = catalogue.read(report, "report", f"{split} ({name})")
+    if report is None or not is_text(text):
         raise _Defect("has no text as report; wanted its findings")
-    if not report.strip():
-        raise _Defect("has an empty report; write one or drop the entry")
+    if not text:
+        raise _Defect(f"has an empty report; write one or drop the entry: it is {report!r}")
     refs: tuple[ImageRef, ...] = ()
     if wanted.images != "none":
         refs = (ImageRef(_image(entry.get("image_path"), base, catalogue), ""),)

@@ -26,7 +26,7 @@ from typing import Any
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.problems import parse_json, read_text
 from rrgtrain.data.study import ImageRef, Study
-from rrgtrain.data.tables import add_study, text_of
+from rrgtrain.data.tables import add_study
 from rrgtrain.errors import UserError
 
 FILES = {
@@ -34,9 +34,8 @@ FILES = {
     "val": "valid_metadata_view_position.json",
     "test": "test_metadata_view_position.json",
 }
-KEYS = frozenset(
-    ("ImagePath", "ImageViewPosition", "Indication", "Comparison", "Findings", "Impression")
-)
+CONTEXT = ("Indication", "Comparison")
+KEYS = frozenset(("ImagePath", "ImageViewPosition", *CONTEXT, "Findings", "Impression"))
 UNPACK = "unpack the parts there (cat deid_png.part* | tar -x), or set data.images=none"
 VIEWS = dict.fromkeys(
     ("PA", "AP", "POSTERO_ANTERIOR", "ANTERO_POSTERIOR", "AP AXIAL"), "frontal"
@@ -75,6 +74,10 @@ def load_rexgradient(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
             if wanted.images != "none" and any(r.path.parts[depth] not in patients for r in refs):
                 absent[split] += 1
                 continue
+            texts = {
+                key: str(catalogue.read(entry.get(key), key.lower(), where, context=key in CONTEXT))
+                for key in (*CONTEXT, "Findings", "Impression")
+            }
             add_study(
                 Study(
                     id=name,
@@ -82,14 +85,14 @@ def load_rexgradient(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
                     report="",
                     labels=None,
                     images=refs,
-                    indication=text_of(str(entry.get("Indication") or "")),
-                    comparison=text_of(str(entry.get("Comparison") or "")),
+                    indication=texts["Indication"],
+                    comparison=texts["Comparison"],
                 ),
                 where,
                 wanted,
                 catalogue,
-                findings=text_of(str(entry.get("Findings") or "")),
-                impression=text_of(str(entry.get("Impression") or "")),
+                findings=texts["Findings"],
+                impression=texts["Impression"],
             )
     if absent.total() == total:
         raise UserError(f"{root / 'deid_png'} has a folder for none of the patients; {UNPACK}")

@@ -7,7 +7,10 @@ The headings are those that MIT-LCP/mimic-cxr lists in txt/section_parser.py. Th
    too, and, as are Findings: and Impression:, behind a full stop or two blanks within a line.
    FINDINGS: and IMPRESSION: cut behind any blank, and need none after the colon: missed, they would
    leave the answer in the prompt. Slips of the pen ("FINDINDGS") are known by their nearness.
-   Capitals of which no word is known, as "LUNGS:", cut nothing.
+   Capitals of which no word is known, as "LUNGS:", cut nothing. A number, a letter, a bullet or
+   Markdown's signs before a known name are of the heading ("2. IMPRESSION:", "**Findings:**", and
+   "## Findings" alone); a dash may stand for the colon. "Comparison:" in title case is a heading
+   behind a full stop too, but within the answer.
 2. A heading that names views ("CHEST, TWO VIEWS:"), or REPORT:, stands for FINDINGS in a report
    that has none; within findings or impression it cuts nothing.
 3. A line of underscores, FINAL REPORT and FINAL ADDENDUM begin anew. All of a final addendum is
@@ -67,20 +70,28 @@ _PATTERNS = tuple((name, re.compile(rf"\b(?:{words})(?!\w)")) for name, words in
 _MAIN = r"FINDINGS?|IMPRESSION|INDICATION|COMPARISONS?|TECHNIQUE|HISTORY|EXAMINATION|CONCLUSION"
 _AND = r" ?(?:AND|/|&) ?"
 _ANSWER = rf"(?:(?:{_MAIN}){_AND})?(?:FINDINGS?|IMPRESSION)"
-_IN_ANY_CASE = re.compile(
+_KNOWN = (
     rf"(?:(?:{_MAIN})(?:{_AND}(?:{_MAIN}|RECOMMENDATION(?:S|\(S\))?))?"
     r"|CLINICAL (?:HISTORY|INFORMATION|INDICATION)"
-    r"|REASON FOR EXAM(?:INATION)?|ADDENDUM|WET READ|NOTIFICATION|RECOMMENDATIONS?)",
-    re.I,
+    r"|REASON FOR EXAM(?:INATION)?|ADDENDUM|WET READ|NOTIFICATION|RECOMMENDATIONS?)"
 )
+_IN_ANY_CASE = re.compile(_KNOWN, re.I)
+_STARS = r"(?:\*{1,3}|__)?"
+_NUMBER = r"\(?(?:[0-9]{1,2}|[IVXivx]{1,4}|[A-Za-z])[.)]"
+_MARKS = rf"(?:(?:{_NUMBER}|\#{{1,6}}|\*{{1,3}}|__(?=[A-Za-z])|[-•>])[ \t]*)"
 _HEADING = re.compile(
     r"^[ \t]*(?:(?P<rule>_{10,}|FINAL REPORT|FINAL ADDENDUM)[ \t]*$"
+    rf"|{_MARKS}{{1,3}}(?P<marked>(?i:{_KNOWN}))[ \t]*{_STARS}[ \t]*"
+    rf"(?::{_STARS}|[-–—]{{1,2}}(?=\s)|$)"
+    rf"|(?=[A-Z])(?P<dashed>(?i:{_KNOWN}))[ \t]+[-–—]{{1,2}}(?=\s)"
     r"|(?P<head>[A-Z][^\na-z:]{1,80}"
     rf"|[A-Za-z](?:(?![ \t](?:{_ANSWER}):)[^\n:]){{1,80}}):(?=\s|\Z)"
     rf"|(?P<alone>{_MAIN})[ \t]*$)"
     r"|(?:(?<=[.?!)])[ \t]|(?<=[ \t])[ \t])[ \t]*"
-    rf"(?P<inline>{_MAIN}|Findings?|Impression):(?=\s|\Z)"
-    rf"|(?:^|(?<=[ \t]))(?P<answer>{_ANSWER}):",
+    rf"{_STARS}(?:(?P<inline>{_MAIN}|Findings?|Impression)|(?P<context>(?=[A-Z])(?i:{_MAIN})))"
+    rf"{_STARS}:{_STARS}(?=\s|\Z)"
+    rf"|(?<=[.?!][ \t]){_NUMBER}[ \t]*(?P<numbered>(?=[A-Z])(?i:{_ANSWER})):"
+    rf"|(?:^|(?<=[ \t])){_STARS}(?P<answer>{_ANSWER}){_STARS}:{_STARS}",
     re.M,
 )
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
@@ -146,9 +157,10 @@ def section_name(heading: str) -> str:
 def cut_sections(report: str) -> list[Section]:
     """Cut a report at its headings; headings and texts together are the report, in order.
 
-    Line ends of any kind become line feeds first.
+    Line ends of any kind become line feeds first, and no-break spaces blanks.
     """
     report = re.sub(r"\r\n?", "\n", report)
+    report = re.sub("[\u00a0\u2007\u202f\ufeff]", " ", report)
     sections = []
     name, heading, start = "preamble", "", 0
     final_addendum = False
@@ -158,12 +170,12 @@ def cut_sections(report: str) -> list[Section]:
             final_addendum = rule == "FINAL ADDENDUM"
             new = "addendum" if final_addendum else "preamble"
         else:
-            new = section_name(
-                match["head"] or match["alone"] or match["inline"] or match["answer"]
-            )
+            new = section_name(match[match.lastgroup or 0])
             if not new or final_addendum:
                 continue
             inside = name in ("findings", "impression", "findings and impression")
+            if match["context"] and inside:
+                continue
             if new == "views" and inside and report[start : match.start()].strip():
                 continue
         sections.append(Section(name, heading, report[start : match.start()]))

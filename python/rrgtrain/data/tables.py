@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from rrgclinical.spreadsheets import declared_separator
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.problems import is_text
 from rrgtrain.data.sections import ReportSections
@@ -28,28 +29,21 @@ WITHOUT = {
     "both": "without findings or impression",
 }
 
-NOTHING = ("nan", "n/a", "<na>", "none", "null")
-"""What pandas, or Python, writes into a cell of text that is empty."""
-
-
-def text_of(cell: str) -> str:
-    """Return a cell's text, "" where the whole cell is one of NOTHING."""
-    text = cell.strip()
-    return "" if text.lower() in NOTHING else text
-
 
 def csv_rows(path: Path, *, delimiters: str = ",") -> Generator[list[str]]:
     """Yield the header, its names stripped, and the rows of a CSV, gzipped or not.
 
-    Of `delimiters` the one that the first line has most of counts. UserError: a file that cannot be
-    read, is not UTF-8 or not CSV.
+    Of `delimiters` the one that the first line has most of counts, before them the one of Excel's
+    line "sep=;" above the header. UserError: a file that cannot be read, is not UTF-8 or not CSV.
     """
     number, limit = 0, csv.field_size_limit(LONGEST_CELL)
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
-            delimiter = max(delimiters, key=lines.readline().count)
-            lines.seek(0)
+            first = lines.readline()
+            delimiter = declared_separator(first) or max(delimiters, key=first.count)
+            if not declared_separator(first):
+                lines.seek(0)
             rows = csv.reader(lines, strict=True, delimiter=delimiter)
             header, number = next(rows, []), rows.line_num
             yield [name.strip() for name in header]
@@ -121,9 +115,14 @@ def add_study(
 
     `study.images` are all its images. "frontal" keeps the frontal ones, so that a study whose
     views are not known is left out; "none" drops them. A study that has labels alone is given with
-    `report` None and no sections, any other with "".
+    `report` None and no sections, any other with "". A section that says that nothing is there is
+    empty, and counted.
     """
-    report = ReportSections(findings.strip(), impression.strip()).report(wanted.sections)
+    if wanted.sections in ("findings", "both"):
+        findings = catalogue.read(findings, "findings", where)
+    if wanted.sections in ("impression", "both"):
+        impression = catalogue.read(impression, "impression", where)
+    report = ReportSections(findings, impression).report(wanted.sections)
     images = study.images if wanted.images != "none" else ()
     if wanted.images == "frontal":
         images = tuple(image for image in images if image.view == "frontal")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rrgclinical.errors import UserError
 from rrgclinical.labels import OBSERVATIONS
-from rrgclinical.scorecard import Columns, read_predictions, read_references
+from rrgclinical.scorecard import Columns, pair_reports, read_predictions, read_references
 
 
 def written(path: Path, text: str) -> Path:
@@ -296,3 +297,58 @@ def test_labels_that_are_wanted_or_not(tmp_path: Path) -> None:
     path = written(tmp_path / "c.jsonl", rows)
     with pytest.raises(UserError, match="'Oedema' is none of .*; did you mean 'Edema'"):
         read_references(path, Columns(labels="gold"))
+
+
+MARKED = ("nan", "NaN", "NA", "N/A", "n/a", "<NA>", "#N/A", "null", "NULL", "None", "None.", "NONE")
+MARKED += ("\\N", "-", ".", "--", "NaT", "N/A.")
+TEXTS = ["Normal.", "No.", "Clear."]
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    """The markers, then TEXTS, in each kind of file; JSON has null and NaN too."""
+    cells = [*MARKED, *TEXTS]
+    for suffix, delimiter in ((".csv", ","), (".tsv", "\t")):
+        lines = [f'{n}{delimiter}"{cell}"' for n, cell in enumerate(cells)]
+        text = "\n".join([f"id{delimiter}report", *lines])
+        yield written(folder / f"a{suffix}", text)
+    rows = [{"id": n, "report": r} for n, r in enumerate([None, float("nan"), *cells])]
+    yield written(folder / "a.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    yield written(folder / "a.json", json.dumps(rows))
+    yield written(folder / "b.json", json.dumps({r["id"]: r["report"] for r in rows}))
+
+
+def test_a_report_that_says_that_nothing_is_there_is_an_empty_one(tmp_path: Path) -> None:
+    """The rules label a text without findings No Finding: "nan" would hit a normal study."""
+    for path in files_of(tmp_path):
+        (mine,) = read_predictions(path).values()
+        texts = [text for (text,) in mine.texts]
+        assert texts == [""] * (len(texts) - 3) + TEXTS, path
+        nan = path.suffix in (".jsonl", ".json")
+        assert f": {len(MARKED) + nan} texts say that nothing is there" in mine.notes[-1], path
+        truth = read_references(path)
+        assert truth.texts[-4:] == [[""], *([text] for text in TEXTS)]
+        assert {tuple(texts) for texts in truth.texts[:-3]} <= {("",), ()}
+        assert any(f": {len(MARKED) + nan} texts say" in line for line in truth.notes)
+        mine_scored = pair_reports({"mine": mine}, truth)
+        assert any("reports are empty" in line for line in mine_scored.notes)
+    path = written(tmp_path / "c.csv", "id,reference\n1,NA\n1,Clear.\n2,nan\n")
+    assert read_references(path).texts == [["Clear."], [""]]
+
+
+def test_what_excel_and_pandas_do_to_a_file(tmp_path: Path) -> None:
+    for name, head in (("a.csv", "sep=;\n"), ("b.tsv", "\ufeffSEP=;\r\n"), ("c.csv", '"sep=;"\n')):
+        path = written(tmp_path / name, f"{head}id;report\n1;A, B\n2;C\n")
+        assert only(path) == (["1", "2"], ["A, B", "C"])
+        path = written(tmp_path / name, f"{head}id;report\n1;A;B\n")
+        with pytest.raises(UserError, match=f"{name}:3 has 3 cells"):
+            read_predictions(path)
+    path = written(tmp_path / "d.csv", "sep=\t\nid\treport\n1\tA\n")
+    assert only(path) == (["1"], ["A"])
+    for ids, wanted in (
+        (["50414267.0", "7.0"], ["50414267", "7"]),
+        (["50414267.0", "7.5"], ["50414267.0", "7.5"]),
+        (["7.0", "7"], ["7.0", "7"]),
+        (["v1.0", "7.0"], ["v1.0", "7.0"]),
+    ):
+        path = written(tmp_path / "e.csv", "id,report\n" + "".join(f"{i},A\n" for i in ids))
+        assert only(path)[0] == wanted

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import re
 from pathlib import Path
 
 import pytest
 
+from rrgclinical.spreadsheets import whole_number
 from tests.rrgtrain.data import mimic_tree as tree
 from tests.rrgtrain.data.mimic_tree import FIRST, broken, every, load, refused
 
@@ -158,3 +160,54 @@ def test_a_damaged_list_is_one_line(tmp_path, damage, part):
     path = tree.write_mimic(tmp_path, packed=True) / "mimic-cxr-2.0.0-split.csv.gz"
     path.write_bytes(damage(path.read_bytes()))
     refused(tmp_path, path.name, part)
+
+
+LISTS = ("split", "metadata", "chexpert", "test-set-labeled")
+
+
+def with_labels(root: Path) -> dict[str, Path]:
+    tree.write_mimic(root)
+    for human in (False, True):
+        tree.write_labels(root, {FIRST: {"Edema": "1"}}, human=human)
+    packed = root / "mimic-cxr-2.0.0-chexpert.csv.gz"
+    packed.with_suffix("").write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    return {kind: next(root.glob(f"*-{kind}.csv")) for kind in LISTS}
+
+
+def test_ids_that_pandas_made_floats_are_whole_numbers(tmp_path):
+    lists = with_labels(tmp_path)
+    whole = every(load(tmp_path, prior="last"))
+    assert whole[FIRST].expert
+    texts = {kind: path.read_text() for kind, path in lists.items()}
+    for changed in (*([kind] for kind in LISTS), LISTS):
+        for kind in changed:
+            text = re.sub(r"(?<=,)(1\d{7}|5\d{7})(?=,)", r"\1.0", f",{texts[kind]}")[1:]
+            text = re.sub(r"(?m)^(5\d{7})(?=,)", r"\1.0", text)
+            assert ".0," in text
+            lists[kind].write_text(text)
+        catalogue = load(tmp_path, prior="last")
+        catalogue.check(tmp_path)
+        assert every(catalogue) == whole, changed
+        for kind in changed:
+            lists[kind].write_text(texts[kind])
+
+
+def test_an_id_that_is_no_whole_number_is_named_with_its_place(tmp_path):
+    lists = with_labels(tmp_path)
+    for kind, path in lists.items():
+        for odd in (f"{FIRST}.5", f"s{FIRST}", "nan", ""):
+            text = path.read_text()
+            edit(path, f"{FIRST},", f"{odd},")
+            first = load(tmp_path).broken[0]
+            assert first.where == f"{path.name}: row 2", kind
+            assert first.why.startswith(f"has study_id {odd!r}; wanted a whole number")
+            path.write_text(text)
+
+
+def test_whole_numbers_are_exact() -> None:
+    digits = {"7": "7", " 07 ": "07", "7.": "7", "7.0": "7", "5.0414267e7": FIRST, "5E+0": "5"}
+    assert {text: whole_number(text) for text in digits} == digits
+    for text in ("7.5", "-7", "", "x", "1e99", f"{2**53}.0", "7.0.0", "٧", "inf", "nan", "7,0"):
+        assert whole_number(text) is None, text
+    assert whole_number(str(2**80)) == str(2**80)

@@ -12,6 +12,7 @@ import pytest
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data import Catalogue, Study
+from rrgtrain.data.tables import read_csv
 from rrgtrain.errors import UserError
 from rrgtrain.run.session import open_data
 from tests.rrgtrain.common import recipe
@@ -178,14 +179,21 @@ def test_sections_kept_apart(tmp_path: Path, wanted: str, report: str, rule: str
     assert every(both, columns={"report": "findings"})["a"].report == "Clear."
 
 
-@pytest.mark.parametrize("empty", ["nan", "N/A", "None", "null", " NaN", "<NA>"])
-def test_a_cell_that_stands_for_no_text_is_empty(tmp_path: Path, empty: str) -> None:
-    one = row(findings=empty, impression="None.", indication=empty, comparison="none seen")
+def test_cells_that_say_nothing_beside_others(tmp_path: Path) -> None:
+    one = row(findings="NA", impression="Clear.", indication="nan", comparison="none seen")
+    one |= {"view": "NaN", "prior": "null"}
     del one["report"]
     path = write(tmp_path, one)
     assert catalogue_of("table", path).left_out == {"without a findings section": 1}
     study = every(path, sections="both")["a"]
-    assert (study.report, study.indication, study.comparison) == ("None.", "", "none seen")
+    assert (study.report, study.indication, study.comparison) == ("Clear.", "", "none seen")
+    assert [(i.view, i.prior) for i in study.images] == [("", False)]
+    with_labels = row(report="NA", labels=json.dumps([1] * 14))
+    assert every(write(tmp_path, with_labels))["a"].report is None, "labels stand alone"
+    for content in ("id", "patient"):
+        assert f"has {content} 'NaN'; wanted a name" in refused(
+            write(tmp_path, row() | {"patient": "p", content: "NaN"})
+        )
 
 
 def test_without_a_split_patients_stay_together(tmp_path: Path) -> None:
@@ -223,7 +231,7 @@ def test_a_split_is_not_made_beside_one_of_another_name(
 
 def test_a_column_named_in_capitals_is_not_left_unread(tmp_path: Path) -> None:
     """Unread, `Impression` would leave its studies out, and `ID` name them row2, row3, ..."""
-    one = {"ID": "a", "Images": "a.png", "findings": "Clear.", "Impression": "None."}
+    one = {"ID": "a", "Images": "a.png", "findings": "Clear.", "Impression": "Normal."}
     path = write(tmp_path, one | {"split": "train", "Patient_ID": "p"}, images=False)
     (tmp_path / "a.png").write_bytes(b"not decoded here")
     line = refused(path)
@@ -231,7 +239,7 @@ def test_a_column_named_in_capitals_is_not_left_unread(tmp_path: Path) -> None:
     assert "data.columns={id: ID, images: Images, impression: Impression}, or rename it" in line
     columns = {"id": "ID", "images": "Images", "impression": "Impression"}
     study = every(path, columns=columns, sections="both")["a"]
-    assert (study.report, len(study.images)) == ("Clear. None.", 1)
+    assert (study.report, len(study.images)) == ("Clear. Normal.", 1)
     # nothing reads images, or a section beside the report
     path = write(tmp_path, row() | {"View": "AP", "Prior": "", "Findings": "Clear."})
     assert every(path, images="none")["a"].report == "Report of a."
@@ -320,11 +328,20 @@ def test_a_directory_without_one_table(tmp_path: Path) -> None:
 
 
 def test_a_recipe_names_the_columns(tmp_path: Path) -> None:
-    path = write(tmp_path, row("a", text="Clear."), row("b", text="-", report=""))
+    path = write(tmp_path, row("a", text="Clear."), row("b", text="x", report=""))
     given = ["data.source=table", f"data.root={path}", "data.columns={report: text}"]
     studies = open_data(recipe(*given), tmp_path)
-    assert [s.report for s in studies["train"]] == ["Clear.", "-"]
+    assert [s.report for s in studies["train"]] == ["Clear.", "x"]
     with pytest.warns(UserWarning, match="leaves out 1 broken"):
         kept = open_data(recipe(*given[:2], "data.skip=true"), tmp_path)
     assert [s.id for s in kept["train"]] == ["a"]
     assert isinstance(catalogue_of("table", path), Catalogue)
+
+
+@pytest.mark.parametrize("head", ["sep=;\n", "\ufeffSEP=;\r\n", '"sep=;"\n'])
+def test_excels_line_above_the_header_names_the_delimiter(tmp_path: Path, head: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{head}id;report,;split\na;x,y,z;train\n", encoding="utf-8", newline="")
+    assert every(path, images="none", columns={"report": "report,"})["a"].report == "x,y,z"
+    rows = list(read_csv(path, ("id", "split"), Catalogue()))
+    assert rows == [("a.csv: row 2", {"id": "a", "split": "train"})]

@@ -1,0 +1,75 @@
+"""Read YAML whose unquoted values keep their characters until their type is known.
+
+YAML 1.1 makes 83 of 0123, 750 of 12:30 and False of no; who writes a text means these characters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+_MERGE = "tag:yaml.org,2002:merge"
+_WHOLE = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_NUMBER = re.compile(
+    r"[-+]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:e[-+]?[0-9]+)?"
+    r"|[-+]?\.?(?:inf|infinity)|\.?nan",
+    re.I,
+)
+_NULLS = ("", "~", "null", "Null", "NULL")
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+class Plain(str):
+    """An unquoted value, as typed."""
+
+
+class _Loader(yaml.SafeLoader):
+    # nothing but `<<` is more than its characters
+    yaml_implicit_resolvers = {"<": [(_MERGE, re.compile("<<"))]}  # noqa: RUF012
+
+    def construct_scalar(self, node: Any) -> Any:
+        value = super().construct_scalar(node)
+        return Plain(value) if node.style is None else value
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                if key.value in keys:
+                    raise yaml.constructor.ConstructorError(
+                        "while constructing a mapping",
+                        node.start_mark,
+                        f"found duplicate key {key.value}",
+                        key.start_mark,
+                    )
+                keys.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def read_yaml(text: str) -> Any:
+    """Read a document whose unquoted values are `Plain`; yaml.YAMLError where it is broken.
+
+    A key that stands twice in one mapping is an error.
+    """
+    return yaml.load(text, Loader=_Loader)
+
+
+def value_of(plain: Plain) -> Any:
+    """Return the null, flag or number that an unquoted value says, else its text.
+
+    Numbers are decimal: 0123, 1_000, 0x1F and 12:30 are texts.
+    """
+    if plain in _NULLS:
+        return None
+    if plain.lower() in _WORDS:
+        return _WORDS[plain.lower()]
+    try:
+        if _WHOLE.fullmatch(plain):
+            return int(plain)
+        if _NUMBER.fullmatch(plain):
+            return float(plain.lower().replace(".inf", "inf").replace(".nan", "nan"))
+    except ValueError:
+        pass  # more digits than Python reads
+    return str(plain)
