@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rrgkern.checks import check_no_tangents
 
@@ -35,25 +34,36 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, places: Tensor) -> Tensor:
         ctx.save_for_backward(places)
-        ctx.shape = values.shape
+        ctx.rows = len(values)
         return values.index_select(0, places)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (places,) = ctx.saved_tensors
-        rows = ctx.shape[0]
-        total = gradient.new_zeros(rows, ctx.shape[1:].numel())
-        if not gradient.numel():
-            return total.view(ctx.shape), None
+        return _SumRows.apply(gradient, *ctx.saved_tensors, ctx.rows), None
+
+
+class _SumRows(torch.autograd.Function):
+    """The transpose of `_GatherRows`, and each the other's derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, places: Tensor, rows: int) -> Tensor:
+        ctx.save_for_backward(places)
+        total = values.new_zeros(rows, values.shape[1:].numel())
+        shape = rows, *values.shape[1:]
+        if not values.numel():
+            return total.view(shape)
         named, order = places.sort(stable=True)
         ends = torch.searchsorted(named, torch.arange(rows + 1, device=places.device))
-        wide = torch.float64 if gradient.dtype == torch.float64 else torch.float32
-        flat = gradient.reshape(len(places), -1)
+        wide = torch.float64 if values.dtype == torch.float64 else torch.float32
+        flat = values.reshape(len(places), -1)
         for columns in torch.arange(flat.shape[1]).split(max(1, WIDENED // len(places))):
             block = slice(int(columns[0]), int(columns[-1]) + 1)
             part = flat[:, block].index_select(0, order).to(wide)
             total[:, block] = torch.segment_reduce(
                 part, "sum", lengths=ends.diff(), initial=0, unsafe=True
             )
-        return total.view(ctx.shape), None
+        return total.view(shape)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _GatherRows.apply(gradient, *ctx.saved_tensors), None, None

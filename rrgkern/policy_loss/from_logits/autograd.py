@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.library import CustomOpDef
 
 from rrgkern.dispatch import direct
+from rrgkern.first_order import first_order, link
 from rrgkern.logps.inputs import overwriting
 from rrgkern.logps.op import token_logps_bwd_, token_logps_fwd
 from rrgkern.ops import pack
@@ -30,6 +30,7 @@ class Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inplace: bool, logits: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
         """Loss and metrics; after `inplace` the arguments are the fields of `LogitsInputs`."""
+        ctx.sources = (link(logits),)
         if inplace:
             gradient = logits.detach()
             with overwriting(logits):
@@ -44,7 +45,7 @@ class Fused(torch.autograd.Function):
         return loss, metrics
 
     @staticmethod
-    @once_differentiable
+    @first_order("policy_loss_from_logits")
     def backward(ctx: Any, grad_loss: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         """The gradient of the logits; the upstream gradient is read on the device."""
         if grad_loss is None:
@@ -66,6 +67,7 @@ class ComposedInPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
         """Loss and metrics; the arguments are the fields of `LogitsInputs`."""
+        ctx.sources = (link(logits),)
         _, targets, policy, temperature, entropy = pack(LogitsInputs, (logits, *others))
         stats = token_logps_fwd(logits, targets, temperature, entropy)
         loss, coef, coef_entropy, metrics = loss_of_logps(
@@ -78,7 +80,7 @@ class ComposedInPlace(torch.autograd.Function):
         return loss, metrics
 
     @staticmethod
-    @once_differentiable
+    @first_order("policy_loss_from_logits")
     def backward(ctx: Any, grad_loss: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         """The gradient, in the memory of the logits."""
         if grad_loss is None:
