@@ -150,10 +150,10 @@ class RowSums(NamedTuple):
 
 def _entropy(others: OnlineSoftmax, log_mass: Tensor, log_odds: Tensor) -> Tensor:
     p_target, p_others = torch.sigmoid(-log_odds), torch.sigmoid(log_odds)
-    # 0 log 0 = 0: a side of probability 0 has an infinite or undefined log.
-    from_target = torch.where(p_target > 0, p_target * softplus(log_odds), 0.0)
+    # 0 log 0 = 0: a side of probability 0 has an infinite or undefined log. NaN stays NaN.
+    from_target = torch.where(p_target != 0, p_target * softplus(log_odds), 0.0)
     of_others = softplus(-log_odds) + log_mass + others.weighted / others.sumexp
-    return from_target + torch.where(p_others > 0, p_others * of_others, 0.0)
+    return from_target + torch.where(p_others != 0, p_others * of_others, 0.0)
 
 
 class TokenLogps(NamedTuple):
