@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rrgkern.checks import check_no_tangents, check_tensors
+from rrgkern.checks import check_derivatives, check_tensors
 from rrgkern.logps.inputs import FromHidden, FromLogits, as_rows, check_head, check_logits
 from rrgkern.logps.online_softmax import TokenLogps
 from rrgkern.logps.op import logps_of_hidden, logps_of_logits
@@ -37,13 +37,13 @@ def token_logps(
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
     check_tensors(logits=logits, targets=targets)
-    check_no_tangents(logits=logits)
+    check_derivatives(logits=logits)
     check_logits(logits, targets, temperature)
     logps, entropies = logps_of_logits(
         FromLogits(as_rows(logits), targets.reshape(-1), float(temperature), entropy)
     )
     shape = targets.shape
-    return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else entropies)
+    return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else None)
 
 
 def linear_token_logps(
@@ -84,8 +84,12 @@ def linear_token_logps(
             not positive.
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
-    check_tensors(hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
-    check_no_tangents(hidden=hidden, weight=weight, bias=bias)
+    check_tensors(
+        **{"hidden": hidden, "weight": weight, "targets": targets},
+        optional={"bias": bias},
+        gathered=("weight", "bias"),
+    )
+    check_derivatives(hidden=hidden, weight=weight, bias=bias)
     weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
     logps, entropies = logps_of_hidden(
         FromHidden(
@@ -94,4 +98,4 @@ def linear_token_logps(
         )
     )
     shape = targets.shape
-    return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else entropies)
+    return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else None)

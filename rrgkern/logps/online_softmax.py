@@ -159,9 +159,9 @@ def _entropy(others: OnlineSoftmax, log_mass: Tensor, log_odds: Tensor) -> Tenso
 class TokenLogps(NamedTuple):
     """Log-probability of each target, and entropy of each distribution, in nats.
 
-    Both have the shape of `targets` and are fp32 (fp64 for fp64 inputs). `entropy` has size 0
-    when it was not asked for.
+    Both have the shape of `targets` and are fp32 (fp64 for fp64 inputs). `entropy` is None when it
+    was not asked for.
     """
 
     logps: Tensor
-    entropy: Tensor
+    entropy: Tensor | None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_no_tangents
+from rrgkern.checks import check_derivatives
 from rrgkern.metrics import Metrics
 from rrgkern.policy_loss.inputs import PolicyInputs, check_inputs, check_types
 from rrgkern.policy_loss.op import loss_and_metrics, loss_as_passed
@@ -90,7 +90,7 @@ def policy_loss(
         return PolicyLossOutput.of(*served)
     policy = PolicyInputs(*others, spec=spec.encode())
     check_types(policy, logps=logps, optional={"entropy": entropy})
-    check_no_tangents(logps=logps, entropy=entropy)
+    check_derivatives(logps=logps, entropy=entropy)
     if logps.ndim != 1:
         raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")
     if not logps.is_floating_point():

@@ -114,6 +114,11 @@ def loss_as_passed(
         return None
     if direct(policy_loss_fwd, logps, entropy, *others) is policy_loss_fwd:
         return None
+    # These arguments it would take for constants, and these advantages for those of sequences.
+    if any(x is not None and x.requires_grad for x in others):
+        return None
+    if len(offsets) == len(logps) + 1:
+        return None
     outputs = csrc_launch.as_passed(logps, entropy, others, spec)
     if outputs is None:
         return None

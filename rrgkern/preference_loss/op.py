@@ -95,6 +95,6 @@ def loss_as_passed(call: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor] | No
     if outputs is None:
         return None
     loss, coef, advantages, metrics = outputs
-    if call.logps.requires_grad:
+    if call.logps.requires_grad and torch.is_grad_enabled():
         loss = _Scaled.apply(call.logps, (loss, coef))
     return loss, advantages, metrics

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_no_tangents
+from rrgkern.checks import check_derivatives, check_tensors
 
 # The gradient is widened this many elements at a time: 128 MiB of fp32.
 WIDENED = 1 << 25
@@ -26,7 +26,8 @@ def gather_rows(values: Tensor, places: Tensor) -> Tensor:
     Returns:
         [N, ...] in the dtype of `values`.
     """
-    check_no_tangents(values=values)
+    check_tensors(values=values, places=places)
+    check_derivatives(values=values)
     return _GatherRows.apply(values, places)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_no_tangents
+from rrgkern.checks import check_derivatives, functorch_level
 from rrgkern.logps.inputs import as_rows, check_logits
 from rrgkern.logps.op import token_logps_fwd
 from rrgkern.ops import flatten
@@ -83,7 +83,7 @@ def policy_loss_from_logits(
         spec=spec.encode(),
     )
     check_types(policy, logits=logits, targets=targets)
-    check_no_tangents(logits=logits)
+    check_derivatives(logits=logits)
     check_logits(logits, targets, temperature)
     check_inputs(policy, spec, "targets", targets, targets.numel())
     with_gradient = torch.is_grad_enabled() and logits.requires_grad
@@ -98,7 +98,9 @@ def policy_loss_from_logits(
         float(temperature),
         entropy or spec.entropy_coef != 0,
     )
-    if spec.ties_tokens(sampler is not None):
+    # Under vmap a tensor does not say whether autograd follows, as the one pass has to know.
+    mapped = not torch.compiler.is_compiling() and functorch_level() is not None
+    if mapped or spec.ties_tokens(sampler is not None):
         if mask is not None:
             call = call._replace(targets=torch.where(mask, call.targets, 0))
         if inplace:

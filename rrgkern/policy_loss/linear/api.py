@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_no_tangents
+from rrgkern.checks import check_derivatives, is_sharded
 from rrgkern.logps.head import NeedsGrad
-from rrgkern.logps.inputs import check_head, is_sharded
+from rrgkern.logps.inputs import check_head
 from rrgkern.logps.online_softmax import stats_dtype
 from rrgkern.ops import flatten
 from rrgkern.policy_loss.api import DEFAULT, PolicyLossOutput
@@ -94,7 +94,7 @@ def linear_policy_loss(
         spec=spec.encode(),
     )
     check_types(policy, hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
-    check_no_tangents(hidden=hidden, weight=weight, bias=bias)
+    check_derivatives(hidden=hidden, weight=weight, bias=bias)
     if hidden.ndim != 2:
         raise ValueError(f"hidden is {list(hidden.shape)}, wanted [N, H]: hidden.flatten(0, -2)")
     if metrics not in ("scored", "computed"):

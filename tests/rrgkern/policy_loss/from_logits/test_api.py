@@ -129,15 +129,6 @@ def test_composed_in_new_memory_a_second_backward_works() -> None:
     torch.testing.assert_close(leaf.grad, 2 * once)
 
 
-def test_second_derivatives_are_refused() -> None:
-    given = problem(3)
-    leaf, logits = produced(given.logits)
-    loss = call(given, logits=logits).loss
-    (gradient,) = torch.autograd.grad(loss**2, leaf, create_graph=True)
-    with pytest.raises(RuntimeError):
-        gradient.sum().backward()
-
-
 def test_who_saved_the_logits_before_raises() -> None:
     given = problem(4)
     _, logits = produced(given.logits)
