@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -13,6 +10,7 @@ from torch import Tensor
 
 from rrgkern.checks import check_numbers, is_sharded, values_may_be_read
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats
+from rrgkern.logps.overwritten import check_not_overwritten
 
 
 class FromLogits(NamedTuple):
@@ -249,50 +247,3 @@ def gathered(tensor: Tensor) -> Tensor:
         grad_placements=[Partial("avg")] * ranks
     )
     return whole
-
-
-ATTRIBUTE = "_rrgkern_overwritten"
-
-
-@dataclass
-class _Record:
-    version: int
-    places: set[tuple[int, int]] = field(default_factory=set)
-
-
-@contextmanager
-def overwriting(logits: Tensor) -> Iterator[None]:
-    """The body writes a gradient over `logits` and moves their version on."""
-    owner = _owner(logits)
-    record: _Record | None = getattr(owner, ATTRIBUTE, None)
-    if record is None or record.version != owner._version:
-        record = _Record(owner._version)
-    yield
-    record.version = owner._version
-    record.places.add(_place(logits))
-    setattr(owner, ATTRIBUTE, record)
-
-
-def check_not_overwritten(logits: Tensor) -> None:
-    """Raise ValueError where an earlier call left a gradient in the memory of `logits`."""
-    owner = _owner(logits)
-    record: _Record | None = getattr(owner, ATTRIBUTE, None)
-    if record is None or owner.is_inference() or record.version != owner._version:
-        return
-    first, last = _place(logits)
-    if any(first <= end and begin <= last for begin, end in record.places):
-        raise ValueError(
-            "logits holds the gradient that policy_loss_from_logits(inplace=True) left there; "
-            "compute the logits anew, or pass inplace=False to the earlier call"
-        )
-
-
-def _owner(logits: Tensor) -> Tensor:
-    return logits if logits._base is None else logits._base
-
-
-def _place(logits: Tensor) -> tuple[int, int]:
-    """The first and the last element of the memory that they lie in."""
-    first = int(logits.storage_offset())
-    extents = zip(logits.shape, logits.stride(), strict=True)
-    return first, first + int(sum((size - 1) * stride for size, stride in extents))

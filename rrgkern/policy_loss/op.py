@@ -117,7 +117,7 @@ def loss_as_passed(
     # These arguments it would take for constants, and these advantages for those of sequences.
     if any(x is not None and x.requires_grad for x in others):
         return None
-    if len(offsets) == len(logps) + 1:
+    if offsets.numel() == logps.numel() + 1:
         return None
     outputs = csrc_launch.as_passed(logps, entropy, others, spec)
     if outputs is None:
