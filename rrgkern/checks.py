@@ -32,7 +32,7 @@ def check_tensors(
     gathered: Sequence[str] = (),
     **required: object,
 ) -> None:
-    """Raise TypeError for the first argument that is no plain tensor, and say what to pass.
+    """Raise TypeError for an argument that is no plain tensor, and say what to pass.
 
     Args:
         optional: arguments by name that may be None.
@@ -62,7 +62,7 @@ def is_sharded(tensor: object) -> bool:
 
 
 def check_numbers(row_wise: str, **numbers: object) -> None:
-    """Raise TypeError for the first of `numbers` that is a tensor of several, or is learned.
+    """Raise TypeError for a number that is a tensor of several, or learned.
 
     Args:
         row_wise: what a caller with one number for each row does.

@@ -128,7 +128,8 @@ def direct(op: CustomOpDef, first: Tensor, *others: Tensor | None) -> Callable[.
     The dispatcher costs more than a small kernel, but it is what records, traces and transforms:
     compilation, forward mode, modes, tensor subclasses and torch.vmap get the op; derivatives of
     forward mode and torch.func it has none for, and the public functions refuse them
-    (`check_derivatives`). The launcher knows no autograd. `first` and `others` are the tensors that a caller brings along.
+    (`check_derivatives`). The launcher knows no autograd. `first` and `others` are the tensors that
+    a caller brings along.
     """
     tensors = (first, *others)
     if torch.compiler.is_compiling() or _is_tracing() or forward_ad._current_level >= 0:

@@ -41,9 +41,7 @@ def first_order(name: str) -> Callable[[Backward], Backward]:
                 results = backward(ctx, *upstream)
             places = [at for at, result in enumerate(results) if isinstance(result, Tensor)]
             linked = [x for x in sources if isinstance(x, Tensor) and x.requires_grad]
-            refusing = _Refusing.apply(
-                name, len(places), *(results[at] for at in places), *linked
-            )
+            refusing = _Refusing.apply(name, len(places), *(results[at] for at in places), *linked)
             by_place = dict(zip(places, refusing, strict=True))
             return tuple(by_place.get(at, result) for at, result in enumerate(results))
 
@@ -53,9 +51,9 @@ def first_order(name: str) -> Callable[[Backward], Backward]:
 
 
 def link(tensor: Tensor | None) -> Tensor | None:
-    """Return a tensor of size 0 that leads to `tensor` in the graph and keeps no memory of it.
+    """Return an empty tensor that leads to `tensor` in the graph.
 
-    None where no gradient flows, and under torch.compile.
+    It keeps no memory of it. None where no gradient flows, and under torch.compile.
     """
     if tensor is None or not tensor.requires_grad or torch.compiler.is_compiling():
         return None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rrgkern.checks import check_numbers, is_sharded, values_may_be_read
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats
-from rrgkern.logps.overwritten import check_not_overwritten
+from rrgkern.overwritten import check_not_overwritten
 
 
 class FromLogits(NamedTuple):

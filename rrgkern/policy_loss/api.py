@@ -55,12 +55,17 @@ def policy_loss(
     S sequences hold N tokens, one after the other. An empty sequence contributes 0. Per-token
     tensors take the dtype of `logps`, fp32 or fp64; half precision is computed in fp32.
 
+    First derivatives of `logps` and `entropy` by backward() and torch.autograd.grad are served;
+    differentiating a gradient made with create_graph=True, forward mode, torch.func, and any other
+    argument that requires a gradient raise NotImplementedError.
+
     Args:
         logps: [N] log-probabilities of the policy; differentiable.
-        advantages: [S] or [N]. Where S == N it is read as [S]; a token's own advantages can then
-            go into `token_weight`, with advantages of 1.
+        advantages: [S] or [S, 1], one per sequence, or [N] or [1, N], one per token. Two axes are
+            wanted where S == N and the sequences have not one token each.
         offsets: [S+1] int64, where sequences begin.
-        scale: [S] or [N], from `loss_scale`. Where S == N it is read as [S].
+        scale: [S], from `loss_scale`, or [S, 1], or [N] or [1, N], one per token. One axis is read
+            as [S] where S == N.
         old: [N] log-probabilities of the policy that sampled. None: the policy itself, so every
             ratio is exactly 1.
         ref: [N] log-probabilities of the frozen reference; needed when beta is not 0, and
@@ -79,7 +84,7 @@ def policy_loss(
         "effective_sample_size", "entropy", "active_tokens" and "tokens" (see the README).
 
     Raises:
-        TypeError: a dtype is wrong.
+        TypeError: a dtype is wrong, or a tensor is a DTensor.
         ValueError: a length or device is wrong, a tensor that `spec` needs is missing, or, on CPU
             or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
     """

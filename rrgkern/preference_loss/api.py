@@ -43,6 +43,10 @@ def preference_loss(
     of pairs may name a sequence: its tokens are read once. The loss is exact for margins of any
     size. An empty sequence has reward 0.
 
+    The first derivative of `logps` by autograd is served; differentiating a gradient made with
+    create_graph=True, forward mode, torch.func, and a `ref` or pair weight that requires a gradient
+    raise NotImplementedError.
+
     Args:
         logps: [N] log-probabilities of the policy, floating point; differentiable. fp64 stays
             fp64, everything else is computed from fp32 with sums in fp64.

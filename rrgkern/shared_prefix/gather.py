@@ -18,6 +18,8 @@ def gather_rows(values: Tensor, places: Tensor) -> Tensor:
 
     That of `index_select` adds them in the dtype of `values`, and on a GPU in an order that differs
     from run to run. Here they are added in order, in fp32 (fp64 for fp64), and rounded once.
+    Derivatives of every order by autograd are served; forward mode and torch.func raise
+    NotImplementedError.
 
     Args:
         values: [P, ...], differentiable.

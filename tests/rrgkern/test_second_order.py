@@ -94,9 +94,11 @@ DOORS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...]]] = {
         LOGPS,
     ),
     "preference_loss, strided": (
-        lambda x: rrgkern.preference_loss(
-            x.repeat_interleave(2)[::2], -torch.ones_like(x), OFFSETS, PAIRS
-        ).loss,
+        lambda x: (
+            rrgkern.preference_loss(
+                x.repeat_interleave(2)[::2], -torch.ones_like(x), OFFSETS, PAIRS
+            ).loss
+        ),
         LOGPS,
     ),
 }
@@ -155,7 +157,7 @@ WAYS = (
 )
 
 
-def _said(call: Callable[[], object]) -> str:
+def said_by(call: Callable[[], object]) -> str:
     try:
         return f"returned {call()}"
     except NotImplementedError as error:
@@ -179,7 +181,40 @@ def test_a_gradient_that_is_differentiated_raises(
         for at in range(len(differentiated)):
             for way in ways:
                 inputs = [leaf(*shape) for shape in shapes]
-                said = _said(partial(way, function, inputs, at))
+                said = said_by(partial(way, function, inputs, at))
                 if REFUSED not in said or "\n" in said:
                     wrong[f"{name}, input {at}, {way.__name__}"] = said
     assert not wrong, "\n".join(f"{case}: {said}" for case, said in wrong.items())
+
+
+def test_a_graph_of_the_gradient_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing raises where a loss is scaled and a graph made, until that is differentiated."""
+    if DEVICE == "cpu":
+        serve(monkeypatch, "extension")
+    for name, (function, shapes) in DOORS.items():
+        results = []
+        for create_graph in (False, True):
+            inputs = [leaf(*shape) for shape in shapes]
+            loss = 2 * function(*inputs)
+            wanted = inputs[:1] if "frozen" in name else inputs
+            found = torch.autograd.grad(loss, wanted, create_graph=create_graph)
+            assert all(g.requires_grad == create_graph for g in found), name
+            results.append([g.detach() for g in found])
+        for plain, graphed in zip(*results, strict=True):
+            assert torch.equal(plain, graphed) and plain.any(), name
+
+
+def test_what_is_added_to_a_gradient_has_no_graph() -> None:
+    hidden, weight = leaf(ROWS, WIDTH), leaf(VOCABULARY, WIDTH)
+    out = rrgkern.linear_policy_loss(
+        hidden, weight, TARGETS, **REST, mode="recompute", accumulate_weight_grad=True
+    )
+    with pytest.raises(NotImplementedError, match="added to weight.grad has no graph: leave acc"):
+        out.loss.backward(create_graph=True)
+    assert weight.grad is None
+
+
+def test_gathered_rows_have_every_derivative() -> None:
+    values = drawn(4, 2).double().requires_grad_()
+    places = torch.tensor([3, 0, 3, 3, 2], device=DEVICE)
+    assert torch.autograd.gradgradcheck(lambda x: rrgkern.gather_rows(x, places) ** 3, values)

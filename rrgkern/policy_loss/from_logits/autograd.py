@@ -11,8 +11,8 @@ from torch.library import CustomOpDef
 from rrgkern.dispatch import direct
 from rrgkern.first_order import first_order, link
 from rrgkern.logps.op import token_logps_bwd_, token_logps_fwd
-from rrgkern.logps.overwritten import HeldLogits
 from rrgkern.ops import pack
+from rrgkern.overwritten import HeldLogits
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
 from rrgkern.policy_loss.inputs import LogitsInputs
 from rrgkern.policy_loss.op import loss_of_logps, policy_loss_bwd

@@ -53,7 +53,8 @@ def linear_policy_loss(
 
     Equal to the two functions one after the other, in fewer products: rows that are masked, or
     that no gradient can reach, are never multiplied with the head, and three ways to the gradient
-    are chosen between (README). The ratio is exactly 1 where `old` is None.
+    are chosen between (README). The ratio is exactly 1 where `old` is None. Derivatives are those
+    of `policy_loss`: the first of hidden, weight and bias, by autograd.
 
     Args:
         hidden: [N, H], fp16, bf16, fp32 or fp64; row t predicts targets[t].

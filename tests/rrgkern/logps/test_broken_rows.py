@@ -48,7 +48,7 @@ def test_entropy_of_a_broken_row_is_nan(backend: str, monkeypatch: pytest.Monkey
         z, targets, wrong = broken(vocabulary)
         expected = token_logps_reference(z, targets)[1]
         assert torch.equal(expected.isnan(), wrong)
-        # The hidden states choose rows of logits, but NaN and inf times 0 is NaN: they come as bias.
+        # NaN and inf would spoil a product with the states, so the logits come as bias.
         found = {"token_logps": token_logps(z, targets, entropy=True).entropy}
         by_row = [_from_hidden(z[row], targets[row]) for row in range(ROWS)]
         found["linear_token_logps"] = torch.stack(by_row)
