@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -25,16 +26,27 @@ def values_may_be_read(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" or os.environ.get("RRGKERN_CHECK") == "1"
 
 
-def check_tensors(*, optional: Mapping[str, object] | None = None, **required: object) -> None:
-    """Raise TypeError for the first argument that is no tensor, and say what to pass.
+def check_tensors(
+    *,
+    optional: Mapping[str, object] | None = None,
+    gathered: Sequence[str] = (),
+    **required: object,
+) -> None:
+    """Raise TypeError for an argument that is no plain tensor, and say what to pass.
 
     Args:
         optional: arguments by name that may be None.
+        gathered: names of those that may be a DTensor.
         required: all others.
     """
     present = {name: value for name, value in (optional or {}).items() if value is not None}
     for name, value in (required | present).items():
         if isinstance(value, Tensor):
+            if is_sharded(value) and name not in gathered:
+                raise TypeError(
+                    f"{name} is a DTensor, wanted this rank's own rows: pass {name}.to_local() or "
+                    f"{name}.full_tensor()"
+                )
             continue
         kind = "None" if value is None else f"a {type(value).__name__}"
         fix = f"torch.as_tensor({name})"
@@ -43,19 +55,78 @@ def check_tensors(*, optional: Mapping[str, object] | None = None, **required: o
         raise TypeError(f"{name} is {kind}; wanted a torch.Tensor: pass {fix}")
 
 
-def check_no_tangents(**differentiable: Tensor | None) -> None:
-    """Raise NotImplementedError for the first argument that carries a forward-mode tangent.
+def is_sharded(tensor: object) -> bool:
+    """Recognise a DTensor without importing torch.distributed.tensor."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
 
-    The ops have a backward only; PyTorch would go on with the tangent left out, or with zeros.
+
+def check_numbers(row_wise: str, **numbers: object) -> None:
+    """Raise TypeError for a number that is a tensor of several, or learned.
+
+    Args:
+        row_wise: what a caller with one number for each row does.
     """
-    if forward_ad._current_level < 0:
+    if torch.compiler.is_compiling():
+        return
+    for name, value in numbers.items():
+        if getattr(value, "ndim", 0):
+            shape = list(value.shape)  # type: ignore[attr-defined]
+            raise TypeError(f"{name} has shape {shape}, wanted one number for all: {row_wise}")
+        if getattr(value, "requires_grad", False):
+            raise TypeError(
+                f"{name} requires a gradient, which it is not given: pass {name}.item(), or learn "
+                f"it outside of the call: {row_wise}"
+            )
+
+
+def check_constants(**constants: Tensor | None) -> None:
+    """Raise NotImplementedError for the first argument that requires a gradient it will not get."""
+    if not torch.is_grad_enabled():
+        return
+    for name, value in constants.items():
+        if value is not None and value.requires_grad:
+            raise NotImplementedError(
+                f"{name} requires a gradient, which this function does not give it: pass "
+                f"{name}.detach()"
+            )
+
+
+def check_derivatives(**differentiable: Tensor | None) -> None:
+    """Raise NotImplementedError for the first argument in a derivative that is not served.
+
+    The ops have a backward only. In forward mode PyTorch would go on with the tangent left out, or
+    with zeros; under torch.func it knows no rule for a custom op's backward.
+    """
+    if forward_ad._current_level >= 0:
+        for name, value in differentiable.items():
+            if value is not None and forward_ad.unpack_dual(value).tangent is not None:
+                raise NotImplementedError(
+                    f"{name} carries a tangent of forward-mode differentiation, which rrgkern's "
+                    "losses and log-probabilities lack: use backward() or torch.autograd.grad"
+                )
+    if torch.compiler.is_compiling() or functorch_level() is None:
         return
     for name, value in differentiable.items():
-        if value is not None and forward_ad.unpack_dual(value).tangent is not None:
+        if value is not None and _in_torch_func(value):
             raise NotImplementedError(
-                f"{name} carries a tangent of forward-mode differentiation, which rrgkern's losses "
-                "and log-probabilities lack: use backward() or torch.autograd.grad"
+                f"{name} is differentiated by torch.func, which rrgkern's losses and "
+                "log-probabilities do not serve: use torch.autograd.grad or backward()"
             )
+
+
+# By a name of this module: looking it up takes as long as calling it.
+functorch_level = torch._C._functorch.peek_interpreter_stack
+
+
+def _in_torch_func(tensor: Tensor) -> bool:
+    """True under grad, vjp and what is made of them, also around or within vmap."""
+    functorch = torch._C._functorch
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_gradtrackingtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
 
 
 def check_offsets(name: str, offsets: Tensor, total: int, counted: str) -> None:

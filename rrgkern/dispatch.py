@@ -23,6 +23,7 @@ from torch.autograd import forward_ad
 from torch.library import CustomOpDef
 
 from rrgkern import csrc
+from rrgkern.checks import functorch_level
 
 
 class SlowPathWarning(UserWarning):
@@ -125,8 +126,10 @@ def direct(op: CustomOpDef, first: Tensor, *others: Tensor | None) -> Callable[.
     """Return the CPU launcher of `op` where nobody could tell, else the op.
 
     The dispatcher costs more than a small kernel, but it is what records, traces and transforms:
-    compilation, forward mode, modes, tensor subclasses and functorch get the op. The launcher knows
-    no autograd. `first` and `others` are the tensors that a caller brings along.
+    compilation, forward mode, modes, tensor subclasses and torch.vmap get the op; derivatives of
+    forward mode and torch.func it has none for, and the public functions refuse them
+    (`check_derivatives`). The launcher knows no autograd. `first` and `others` are the tensors that
+    a caller brings along.
     """
     tensors = (first, *others)
     if torch.compiler.is_compiling() or _is_tracing() or forward_ad._current_level >= 0:
@@ -138,7 +141,7 @@ def direct(op: CustomOpDef, first: Tensor, *others: Tensor | None) -> Callable[.
         if x is not None and (not x.is_cpu or _is_negated(x)):
             return op
     # Gradients of autograd's `is_grads_batched` are plain in all but their memory, which they lack.
-    if _modes() or _functorch_level() is not None or not _has_memory(first):
+    if _modes() or functorch_level() is not None or not _has_memory(first):
         return op
     kernel = _kernels.get((op._qualname, "cpu"))
     return op if kernel is None else kernel.direct or op
@@ -150,7 +153,6 @@ _is_negated = Tensor.is_neg
 _is_tracing = torch._C._is_tracing
 _has_memory = torch._C._has_storage
 _modes = torch._C._len_torch_dispatch_stack
-_functorch_level = torch._C._functorch.peek_interpreter_stack
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from rrgkern.checks import check_no_tangents, check_tensors
+from rrgkern.checks import check_derivatives, check_tensors
 from rrgkern.logps.inputs import FromHidden, FromLogits, as_rows, check_head, check_logits
 from rrgkern.logps.online_softmax import TokenLogps
 from rrgkern.logps.op import logps_of_hidden, logps_of_logits
@@ -20,7 +20,7 @@ def token_logps(
             they lie, `logits[:, :-1]` too; other layouts that cannot be viewed so are copied.
         targets: [...] int64, each in [0, V). Ignored tokens (-100) are left out by the caller.
         temperature: T, 1e-30 to 1e30, a run-time value.
-        entropy: also return the entropy, differentiable like `logps`.
+        entropy: also return the entropy, differentiable like `logps`; else it is None.
 
     Returns:
         `TokenLogps(logps, entropy)` in nats, of the shape of `targets`; fp32, fp64 for fp64
@@ -30,20 +30,23 @@ def token_logps(
     The gradient of the logits has their dtype. A row whose incoming gradients (of logps and of
     entropy) are both 0 is not read in the backward, and its gradient is 0 even where it is NaN.
 
+    First derivatives by backward() and torch.autograd.grad are served; differentiating a gradient
+    made with create_graph=True, forward mode and torch.func raise NotImplementedError.
+
     Raises:
-        TypeError: a dtype that is not served.
+        TypeError: a dtype that is not served, a DTensor, or a temperature that is no single number.
         ValueError: shapes that do not fit, a temperature out of range, logits
             that `policy_loss_from_logits` has overwritten.
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
     check_tensors(logits=logits, targets=targets)
-    check_no_tangents(logits=logits)
+    check_derivatives(logits=logits)
     check_logits(logits, targets, temperature)
     logps, entropies = logps_of_logits(
         FromLogits(as_rows(logits), targets.reshape(-1), float(temperature), entropy)
     )
     shape = targets.shape
-    return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else entropies)
+    return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else None)
 
 
 def linear_token_logps(
@@ -69,7 +72,8 @@ def linear_token_logps(
         bias: [V] or None, the dtype of `hidden`.
         temperature: T > 0, a run-time value.
         softcap: cap(z) = softcap * tanh(z / softcap), before the temperature; None for none.
-        entropy: also return the entropy of each distribution, differentiable like `logps`.
+        entropy: also return the entropy of each distribution, differentiable like `logps`; else
+            it is None.
 
     Returns:
         `TokenLogps(logps, entropy)` in nats, of the shape of `targets`; fp32, fp64 for fp64
@@ -78,14 +82,22 @@ def linear_token_logps(
     In the backward a row whose incoming gradients (of logps and of entropy) are both 0 is left
     out of every product; gradients are summed in fp32 across tiles and rounded once.
 
+    First derivatives by backward() and torch.autograd.grad are served; differentiating a gradient
+    made with create_graph=True, forward mode and torch.func raise NotImplementedError.
+
     Raises:
-        TypeError: a dtype that is not served, or dtypes that differ.
+        TypeError: a dtype that is not served, dtypes that differ, a DTensor of rows, or a
+            temperature that is no single number.
         ValueError: shapes that do not fit, devices that differ, a temperature or softcap that is
             not positive.
         IndexError: a target outside [0, V) (on CUDA a device assertion, see RRGKERN_CHECK).
     """
-    check_tensors(hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
-    check_no_tangents(hidden=hidden, weight=weight, bias=bias)
+    check_tensors(
+        **{"hidden": hidden, "weight": weight, "targets": targets},
+        optional={"bias": bias},
+        gathered=("weight", "bias"),
+    )
+    check_derivatives(hidden=hidden, weight=weight, bias=bias)
     weight, bias = check_head(hidden, weight, targets, bias, temperature, softcap)
     logps, entropies = logps_of_hidden(
         FromHidden(
@@ -94,4 +106,4 @@ def linear_token_logps(
         )
     )
     shape = targets.shape
-    return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else entropies)
+    return TokenLogps(logps.view(shape), entropies.view(shape) if entropy else None)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from rrgkern.checks import values_may_be_read
+from rrgkern.checks import check_numbers, is_sharded, values_may_be_read
 from rrgkern.logps.online_softmax import Coefficients, SoftmaxStats
+from rrgkern.overwritten import check_not_overwritten
 
 
 class FromLogits(NamedTuple):
@@ -104,6 +101,9 @@ def check_logits(logits: Tensor, targets: Tensor, temperature: float) -> None:
         raise ValueError(
             f"targets is on {targets.device} and logits on {logits.device}; move them to one device"
         )
+    check_numbers(
+        "divide each row of the logits by its own before the call", temperature=temperature
+    )
     if not COLDEST <= temperature <= HOTTEST:
         raise ValueError(
             f"temperature is {temperature}, wanted a positive number from {COLDEST} to {HOTTEST}"
@@ -127,15 +127,13 @@ def check_head(
         ValueError: shapes that do not fit, devices that differ, a temperature or softcap that is
             not positive.
     """
-    refuse_sharded("hidden", hidden)
-    refuse_sharded("targets", targets)
     if hidden.dtype not in FLOATS:
         raise TypeError(f"hidden is {hidden.dtype}, wanted float16, bfloat16, float32 or float64")
     for name, tensor in (("weight", weight), ("bias", bias)):
         if tensor is not None and tensor.dtype != hidden.dtype:
             raise TypeError(
                 f"{name} is {tensor.dtype} and hidden is {hidden.dtype}, wanted one dtype: "
-                f"pass {name}.to(hidden.dtype)"
+                f"pass {_to_one_dtype(name, tensor, hidden)}"
             )
     if targets.dtype != torch.int64:
         raise TypeError(f"targets is {targets.dtype}, wanted int64")
@@ -159,10 +157,25 @@ def check_head(
                 f"{name} is on {tensor.device} and hidden on {hidden.device}, wanted one device: "
                 f"pass {name}.to(hidden.device)"
             )
+    check_numbers(
+        "divide each row of hidden by its own before the call, where there is no bias and no "
+        "softcap, or compose this of token_logps",
+        temperature=temperature,
+        softcap=softcap,
+    )
     for name, value in (("temperature", temperature), ("softcap", softcap)):
         if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name} is {value}, wanted a positive number")
     return gathered(weight), None if bias is None else gathered(bias)
+
+
+def _to_one_dtype(name: str, part: Tensor, hidden: Tensor) -> str:
+    if part.dtype.itemsize <= hidden.dtype.itemsize:
+        return f"{name}.to(hidden.dtype)"
+    return (
+        f"hidden.to({name}.dtype), which keeps every digit (under torch.autocast too), or "
+        f"{name}.to(hidden.dtype), which is faster and rounds the gradient of {name} as well"
+    )
 
 
 def check_targets(targets: Tensor, vocabulary: int, keep: Tensor | None = None) -> None:
@@ -234,65 +247,3 @@ def gathered(tensor: Tensor) -> Tensor:
         grad_placements=[Partial("avg")] * ranks
     )
     return whole
-
-
-def is_sharded(tensor: Tensor | None) -> bool:
-    """Recognise a DTensor without importing torch.distributed.tensor."""
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(tensor, module.DTensor)
-
-
-def refuse_sharded(name: str, tensor: Tensor | None) -> None:
-    """Raise TypeError for a DTensor where a rank's own rows are wanted."""
-    if is_sharded(tensor):
-        raise TypeError(
-            f"{name} is a DTensor, wanted this rank's own rows: pass {name}.to_local() or "
-            f"{name}.full_tensor()"
-        )
-
-
-ATTRIBUTE = "_rrgkern_overwritten"
-
-
-@dataclass
-class _Record:
-    version: int
-    places: set[tuple[int, int]] = field(default_factory=set)
-
-
-@contextmanager
-def overwriting(logits: Tensor) -> Iterator[None]:
-    """The body writes a gradient over `logits` and moves their version on."""
-    owner = _owner(logits)
-    record: _Record | None = getattr(owner, ATTRIBUTE, None)
-    if record is None or record.version != owner._version:
-        record = _Record(owner._version)
-    yield
-    record.version = owner._version
-    record.places.add(_place(logits))
-    setattr(owner, ATTRIBUTE, record)
-
-
-def check_not_overwritten(logits: Tensor) -> None:
-    """Raise ValueError where an earlier call left a gradient in the memory of `logits`."""
-    owner = _owner(logits)
-    record: _Record | None = getattr(owner, ATTRIBUTE, None)
-    if record is None or owner.is_inference() or record.version != owner._version:
-        return
-    first, last = _place(logits)
-    if any(first <= end and begin <= last for begin, end in record.places):
-        raise ValueError(
-            "logits holds the gradient that policy_loss_from_logits(inplace=True) left there; "
-            "compute the logits anew, or pass inplace=False to the earlier call"
-        )
-
-
-def _owner(logits: Tensor) -> Tensor:
-    return logits if logits._base is None else logits._base
-
-
-def _place(logits: Tensor) -> tuple[int, int]:
-    """The first and the last element of the memory that they lie in."""
-    first = int(logits.storage_offset())
-    extents = zip(logits.shape, logits.stride(), strict=True)
-    return first, first + int(sum((size - 1) * stride for size, stride in extents))

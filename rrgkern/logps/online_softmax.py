@@ -150,18 +150,18 @@ class RowSums(NamedTuple):
 
 def _entropy(others: OnlineSoftmax, log_mass: Tensor, log_odds: Tensor) -> Tensor:
     p_target, p_others = torch.sigmoid(-log_odds), torch.sigmoid(log_odds)
-    # 0 log 0 = 0: a side of probability 0 has an infinite or undefined log.
-    from_target = torch.where(p_target > 0, p_target * softplus(log_odds), 0.0)
+    # 0 log 0 = 0: a side of probability 0 has an infinite or undefined log. NaN stays NaN.
+    from_target = torch.where(p_target != 0, p_target * softplus(log_odds), 0.0)
     of_others = softplus(-log_odds) + log_mass + others.weighted / others.sumexp
-    return from_target + torch.where(p_others > 0, p_others * of_others, 0.0)
+    return from_target + torch.where(p_others != 0, p_others * of_others, 0.0)
 
 
 class TokenLogps(NamedTuple):
     """Log-probability of each target, and entropy of each distribution, in nats.
 
-    Both have the shape of `targets` and are fp32 (fp64 for fp64 inputs). `entropy` has size 0
-    when it was not asked for.
+    Both have the shape of `targets` and are fp32 (fp64 for fp64 inputs). `entropy` is None when it
+    was not asked for.
     """
 
     logps: Tensor
-    entropy: Tensor
+    entropy: Tensor | None

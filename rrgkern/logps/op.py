@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rrgkern.dispatch import direct, register_csrc, register_triton
+from rrgkern.first_order import first_order
 from rrgkern.logps import cpu_from_hidden, csrc_launch
 from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import Gradients
@@ -69,6 +69,7 @@ def _save_logits(ctx: Any, inputs: tuple[Any, ...], output: SoftmaxStats) -> Non
     ctx.set_materialize_grads(False)
 
 
+@first_order("token_logps")
 def _backward_to_logits(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *_: Any) -> Any:
     logits, targets, *stats = ctx.saved_tensors
     coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
@@ -89,7 +90,6 @@ class _Direct(torch.autograd.Function):
         return stats.logps, stats.entropy
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, coef: Tensor | None, entropy: Tensor | None) -> Any:
         return None, *_backward_to_logits(ctx, coef, entropy)
 
@@ -155,12 +155,12 @@ def _save_hidden(ctx: Any, inputs: tuple[Any, ...], output: SoftmaxStats) -> Non
 
 
 def _backward_to_hidden(ctx: Any, coef: Tensor | None, entropy: Tensor | None, *_: Any) -> Any:
-    return _gradients_of_head(ctx, ctx.needs_input_grad[:3], coef, entropy)
+    ctx.needs = ctx.needs_input_grad[:3]
+    return _gradients_of_head(ctx, coef, entropy)
 
 
-def _gradients_of_head(
-    ctx: Any, needs: Sequence[bool], coef: Tensor | None, entropy: Tensor | None
-) -> Any:
+@first_order("linear_token_logps")
+def _gradients_of_head(ctx: Any, coef: Tensor | None, entropy: Tensor | None) -> Any:
     hidden, weight, bias, targets, *stats = ctx.saved_tensors
     coefficients = _coefficients(coef, entropy, SoftmaxStats(*stats))
     if coefficients is None:
@@ -168,10 +168,10 @@ def _gradients_of_head(
     backward = direct(linear_token_logps_bwd, *coefficients, hidden, weight, bias)
     returned = backward(
         *(*coefficients, hidden, weight, bias, targets, *stats),
-        *(ctx.temperature, ctx.softcap, *needs),
+        *(ctx.temperature, ctx.softcap, *ctx.needs),
     )
     d_hidden, d_weight, d_bias = (
-        g if want else None for g, want in zip(returned, needs, strict=True)
+        g if want else None for g, want in zip(returned, ctx.needs, strict=True)
     )
     return gradients(FromHidden, hidden=d_hidden, weight=d_weight, bias=d_bias)
 
@@ -186,9 +186,9 @@ class _DirectHead(torch.autograd.Function):
         return stats.logps, stats.entropy
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, coef: Tensor | None, entropy: Tensor | None) -> Any:
-        return None, *_gradients_of_head(ctx, ctx.needs_input_grad[1:4], coef, entropy)
+        ctx.needs = ctx.needs_input_grad[1:4]
+        return None, *_gradients_of_head(ctx, coef, entropy)
 
 
 def logps_of_hidden(x: FromHidden) -> tuple[Tensor, Tensor]:

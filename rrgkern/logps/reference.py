@@ -17,11 +17,9 @@ def token_logps_reference(
     The target stays out of the logsumexp, see `online_softmax`. fp32, or fp64 for fp64 logits.
     """
     z = _scaled(logits, temperature)
-    column = targets[:, None]
-    z_target = z.gather(1, column)[:, 0]
-    others = z.scatter(1, column, -torch.inf)
-    logps = -softplus(others.logsumexp(1) - z_target)
-    log_p = z - (z_target - logps)[:, None]
+    z_target, others = _target_and_others(z, targets)
+    logps = -softplus(others - z_target)
+    log_p = _log_softmax(z, z_target, others, logps)
     plogp = torch.where(log_p == -torch.inf, 0.0, log_p.exp() * log_p.clamp(min=-FAR))
     return logps, -plogp.sum(1)
 
@@ -42,7 +40,7 @@ def token_logps_reference_backward(
     logps, entropy = token_logps_reference(logits, targets, temperature)
     z = _scaled(logits, temperature)
     column = targets[:, None]
-    log_p = z - (z.gather(1, column)[:, 0] - logps)[:, None]
+    log_p = _log_softmax(z, *_target_and_others(z, targets), logps)
     p = log_p.exp()
     gradient = -coef[:, None] * p
     gradient.scatter_(1, column, (coef * -torch.expm1(logps))[:, None])
@@ -107,6 +105,18 @@ def linear_token_logps_reference_backward(
         (dz.T @ x.hidden.to(wide)).to(x.weight.dtype),
         dz.sum(0).to(x.weight.dtype if x.bias is None else x.bias.dtype),
     )
+
+
+def _target_and_others(z: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Each row's target logit, and the logsumexp of all others."""
+    column = targets[:, None]
+    return z.gather(1, column)[:, 0], z.scatter(1, column, -torch.inf).logsumexp(1)
+
+
+def _log_softmax(z: Tensor, z_target: Tensor, others: Tensor, logps: Tensor) -> Tensor:
+    # From the target, which keeps its digits, unless it has probability 0.
+    log_norm = torch.where(z_target == -torch.inf, others, z_target - logps)
+    return z - log_norm[:, None]
 
 
 def _scaled(logits: Tensor, temperature: float) -> Tensor:

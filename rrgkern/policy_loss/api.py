@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_no_tangents
+from rrgkern.checks import check_derivatives
 from rrgkern.metrics import Metrics
 from rrgkern.policy_loss.inputs import PolicyInputs, check_inputs, check_types
 from rrgkern.policy_loss.op import loss_and_metrics, loss_as_passed
@@ -55,12 +55,17 @@ def policy_loss(
     S sequences hold N tokens, one after the other. An empty sequence contributes 0. Per-token
     tensors take the dtype of `logps`, fp32 or fp64; half precision is computed in fp32.
 
+    First derivatives of `logps` and `entropy` by backward() and torch.autograd.grad are served;
+    differentiating a gradient made with create_graph=True, forward mode, torch.func, and any other
+    argument that requires a gradient raise NotImplementedError.
+
     Args:
         logps: [N] log-probabilities of the policy; differentiable.
-        advantages: [S] or [N]. Where S == N it is read as [S]; a token's own advantages can then
-            go into `token_weight`, with advantages of 1.
+        advantages: [S] or [S, 1], one per sequence, or [N] or [1, N], one per token. Two axes are
+            wanted where S == N and the sequences have not one token each.
         offsets: [S+1] int64, where sequences begin.
-        scale: [S] or [N], from `loss_scale`. Where S == N it is read as [S].
+        scale: [S], from `loss_scale`, or [S, 1], or [N] or [1, N], one per token. One axis is read
+            as [S] where S == N.
         old: [N] log-probabilities of the policy that sampled. None: the policy itself, so every
             ratio is exactly 1.
         ref: [N] log-probabilities of the frozen reference; needed when beta is not 0, and
@@ -79,7 +84,7 @@ def policy_loss(
         "effective_sample_size", "entropy", "active_tokens" and "tokens" (see the README).
 
     Raises:
-        TypeError: a dtype is wrong.
+        TypeError: a dtype is wrong, or a tensor is a DTensor.
         ValueError: a length or device is wrong, a tensor that `spec` needs is missing, or, on CPU
             or with RRGKERN_CHECK=1, offsets do not run from 0 to N.
     """
@@ -90,7 +95,7 @@ def policy_loss(
         return PolicyLossOutput.of(*served)
     policy = PolicyInputs(*others, spec=spec.encode())
     check_types(policy, logps=logps, optional={"entropy": entropy})
-    check_no_tangents(logps=logps, entropy=entropy)
+    check_derivatives(logps=logps, entropy=entropy)
     if logps.ndim != 1:
         raise ValueError(f"logps has shape {tuple(logps.shape)}; wanted [N], one per token")
     if not logps.is_floating_point():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_offsets, check_tensors
+from rrgkern.checks import check_constants, check_offsets, check_tensors, values_may_be_read
 from rrgkern.ops import in_schema
 from rrgkern.policy_loss.spec import PolicyLoss
 
@@ -63,19 +63,22 @@ class PolicyInputs(NamedTuple):
                 return values.contiguous()
             return values.detach().to(dtype).contiguous()
 
+        def flat(values: Tensor) -> Tensor:
+            return values if values.ndim == 1 else values.reshape(-1)
+
         sequences = self.offsets.numel() - 1
         return PolicyInputs(
-            advantages=constant(self.advantages),
+            advantages=constant(flat(self.advantages)),
             offsets=self.offsets.contiguous(),
-            scale=constant(self.scale),
+            scale=constant(flat(self.scale)),
             old=None if self.old is None else constant(self.old),
             ref=None if self.ref is None else constant(self.ref),
             sampler=None if self.sampler is None else constant(self.sampler),
             token_weight=None if self.token_weight is None else constant(self.token_weight),
             on_policy=None if self.on_policy is None else self.on_policy.contiguous(),
             mask=None if self.mask is None else self.mask.contiguous(),
-            advantage_per_token=self.advantages.numel() != sequences,
-            scale_per_token=self.scale.numel() != sequences,
+            advantage_per_token=_is_per_token(self.advantages, sequences),
+            scale_per_token=_is_per_token(self.scale, sequences),
             spec=self.spec,
         )
 
@@ -110,22 +113,27 @@ class LogitsInputsAnew(NamedTuple):
 def check_types(
     policy: PolicyInputs, *, optional: dict[str, Tensor | None] | None = None, **required: Tensor
 ) -> None:
-    """Raise TypeError unless the door's `required` and `optional` and the policy's are tensors."""
+    """Raise TypeError unless the door's `required` and `optional` and the policy's are tensors.
+
+    Raises:
+        NotImplementedError: a tensor of the policy requires a gradient.
+    """
+    constants = {
+        "old": policy.old,
+        "ref": policy.ref,
+        "sampler": policy.sampler,
+        "token_weight": policy.token_weight,
+    }
+    flags = {"on_policy": policy.on_policy, "mask": policy.mask}
     check_tensors(
         **required,
         advantages=policy.advantages,
         offsets=policy.offsets,
         scale=policy.scale,
-        optional={
-            **(optional or {}),
-            "old": policy.old,
-            "ref": policy.ref,
-            "sampler": policy.sampler,
-            "token_weight": policy.token_weight,
-            "on_policy": policy.on_policy,
-            "mask": policy.mask,
-        },
+        optional={**(optional or {}), **constants, **flags},
+        gathered=("weight", "bias"),
     )
+    check_constants(advantages=policy.advantages, scale=policy.scale, **constants)
 
 
 def check_inputs(
@@ -158,7 +166,8 @@ def check_inputs(
     sequences = offsets.numel() - 1
     _check_device("offsets", offsets, anchor, rows)
     for name, values in {"advantages": policy.advantages, "scale": policy.scale}.items():
-        _check_length(name, values, anchor, rows, {"[S]": sequences, "[N]": count})
+        if values.shape not in ((sequences, 1), (1, count)):
+            _check_length(name, values, anchor, rows, {"[S]": sequences, "[N]": count})
         _check_number(name, values, anchor, rows)
     per_token = {
         "old": policy.old,
@@ -184,6 +193,30 @@ def check_inputs(
     if spec.beta and policy.ref is None:
         raise ValueError(f"beta is {spec.beta} and ref is None; pass ref [N] or set beta to 0")
     check_offsets("offsets", offsets, count, "tokens")
+    if policy.advantages.ndim == 1 and sequences == count:
+        _check_one_token_each(offsets, sequences)
+
+
+def _is_per_token(values: Tensor, sequences: int) -> bool:
+    """Read [S] and [S, 1] as one per sequence, [N] and [1, N] as one per token."""
+    if values.ndim == 2:
+        return values.shape != (sequences, 1)
+    return values.numel() != sequences
+
+
+def _check_one_token_each(offsets: Tensor, sequences: int) -> None:
+    """Raise ValueError where S = N advantages could be meant for sequences or for tokens."""
+    one_each = (offsets.diff() == 1).all()
+    if not values_may_be_read(offsets):
+        torch._assert_async(
+            one_each, "as many sequences as tokens: pass advantages[:, None] or advantages[None]"
+        )
+    elif not one_each:
+        raise ValueError(
+            f"advantages has shape ({sequences},), and there are {sequences} sequences and "
+            f"{sequences} tokens: pass advantages[:, None] for one per sequence, or "
+            "advantages[None] for one per token"
+        )
 
 
 def _check_length(

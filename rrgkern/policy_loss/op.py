@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rrgkern.dispatch import direct, register_csrc, register_triton
+from rrgkern.first_order import first_order
 from rrgkern.ops import custom_op, flatten, gradients, pack
 from rrgkern.policy_loss import csrc_launch
 from rrgkern.policy_loss.inputs import LogpsInputs, PolicyInputs
@@ -50,8 +50,11 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     outputs = LossOutputs(*output)
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(outputs.coef, outputs.coef_entropy)
+    call = pack(LogpsInputs, inputs)
+    ctx.sources = call.logps, call.entropy
 
 
+@first_order("policy_loss")
 def _backward(
     ctx: Any, grad_loss: Tensor | None, *others: Tensor | None
 ) -> tuple[Tensor | None, ...]:
@@ -82,24 +85,17 @@ class _Scaled(torch.autograd.Function):
         ctx.materialize_grads = False
         loss, coef, coef_entropy, _ = outputs
         ctx.save_for_backward(coef, coef_entropy)
+        ctx.sources = logps, entropy
         return loss
 
     @staticmethod
+    @first_order("policy_loss")
     def backward(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():  # create_graph
-            return _scaled_once(ctx, grad_loss)
-        return _scaled(ctx, grad_loss)
-
-
-def _scaled(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, ...]:
-    if grad_loss is None:
-        return None, None, None
-    coef, coef_entropy = ctx.saved_tensors
-    entropy = None if coef_entropy is None else coef_entropy * grad_loss
-    return coef * grad_loss, entropy, None
-
-
-_scaled_once = once_differentiable(_scaled)
+        if grad_loss is None:
+            return None, None, None
+        coef, coef_entropy = ctx.saved_tensors
+        entropy = None if coef_entropy is None else coef_entropy * grad_loss
+        return coef * grad_loss, entropy, None
 
 
 # Without the wrapper in Python, which is there for functorch: that gets the op (`direct`).
@@ -117,6 +113,11 @@ def loss_as_passed(
     if logps is None or advantages is None or offsets is None or scale is None:
         return None
     if direct(policy_loss_fwd, logps, entropy, *others) is policy_loss_fwd:
+        return None
+    # These arguments it would take for constants, and these advantages for those of sequences.
+    if any(x is not None and x.requires_grad for x in others):
+        return None
+    if offsets.numel() == logps.numel() + 1:
         return None
     outputs = csrc_launch.as_passed(logps, entropy, others, spec)
     if outputs is None:

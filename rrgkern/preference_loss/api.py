@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_no_tangents, check_tensors
+from rrgkern.checks import check_constants, check_derivatives, check_numbers, check_tensors
 from rrgkern.metrics import Metrics
 from rrgkern.preference_loss.inputs import PreferenceInputs, PreferencePairs
 from rrgkern.preference_loss.op import loss_as_passed, preference_loss_fwd
@@ -43,6 +43,10 @@ def preference_loss(
     of pairs may name a sequence: its tokens are read once. The loss is exact for margins of any
     size. An empty sequence has reward 0.
 
+    The first derivative of `logps` by autograd is served; differentiating a gradient made with
+    create_graph=True, forward mode, torch.func, and a `ref` or pair weight that requires a gradient
+    raise NotImplementedError.
+
     Args:
         logps: [N] log-probabilities of the policy, floating point; differentiable. fp64 stays
             fp64, everything else is computed from fp32 with sums in fp64.
@@ -64,8 +68,6 @@ def preference_loss(
             that do not run from 0 to N, a pair that names no sequence, a weight that is negative
             or not finite.
     """
-    check_tensors(logps=logps, ref=ref, offsets=offsets, optional={"mask": mask})
-    check_no_tangents(logps=logps)
     inputs = PreferenceInputs(logps, ref, offsets, pairs, mask, tau, length_normalized)
     loss, _, metrics = _serve(inputs)
     return PreferenceLossOutput(loss, Metrics(METRICS, metrics))
@@ -94,20 +96,25 @@ def preference_advantages(
     Returns:
         [S] in the dtype of the loss (fp64 for fp64 `logps`, otherwise fp32); no gradient.
     """
-    check_tensors(logps=logps, ref=ref, offsets=offsets, optional={"mask": mask})
-    inputs = PreferenceInputs(logps.detach(), ref, offsets, pairs, mask, tau, length_normalized)
-    _, advantages, _ = _serve(inputs)
+    inputs = PreferenceInputs(logps, ref, offsets, pairs, mask, tau, length_normalized)
+    with torch.no_grad():
+        _, advantages, _ = _serve(inputs)
     return advantages
 
 
 def _serve(inputs: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor]:
     """Check the arguments as passed, and compute loss, advantages and metrics."""
+    logps, ref, offsets, pairs, mask, tau, length_normalized = inputs
+    named = {f"pairs.{name}": tensor for name, tensor in pairs._asdict().items()}
+    check_tensors(logps=logps, ref=ref, offsets=offsets, **named, optional={"mask": mask})
+    check_derivatives(logps=logps)
+    check_constants(**{"ref": ref, "pairs.weight": pairs.weight})
+    check_numbers("weigh pairs by pairs.weight", tau=tau)
     inputs.check_tau()
     served = loss_as_passed(inputs)
     if served is not None:
         return served
     inputs.check()
-    logps, ref, offsets, pairs, mask, tau, length_normalized = inputs
     dtype = logps.dtype if logps.dtype == torch.float64 else torch.float32
     loss, _, advantages, metrics = preference_loss_fwd(
         logps.to(dtype).contiguous(),

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rrgkern.dispatch import direct, register_csrc, register_triton
+from rrgkern.first_order import first_order
 from rrgkern.ops import custom_op, gradients, pack
 from rrgkern.preference_loss import csrc_launch
 from rrgkern.preference_loss.inputs import PreferenceInputs
@@ -46,8 +46,10 @@ def _bwd_fake(grad_loss: Tensor, coef: Tensor) -> Tensor:
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(output[1])
+    ctx.sources = inputs[:1]
 
 
+@first_order("preference_loss")
 def _backward(
     ctx: Any, grad_loss: Tensor | None, *others: Tensor | None
 ) -> tuple[Tensor | None, ...]:
@@ -69,10 +71,11 @@ class _Scaled(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         loss, coef = outputs
         ctx.save_for_backward(coef)
+        ctx.sources = (logps,)
         return loss
 
     @staticmethod
-    @once_differentiable
+    @first_order("preference_loss")
     def backward(ctx: Any, grad_loss: Tensor | None) -> tuple[Tensor | None, None]:
         if grad_loss is None:
             return None, None
@@ -92,6 +95,6 @@ def loss_as_passed(call: PreferenceInputs) -> tuple[Tensor, Tensor, Tensor] | No
     if outputs is None:
         return None
     loss, coef, advantages, metrics = outputs
-    if call.logps.requires_grad:
+    if call.logps.requires_grad and torch.is_grad_enabled():
         loss = _Scaled.apply(call.logps, (loss, coef))
     return loss, advantages, metrics

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from rrgkern.checks import check_no_tangents
+from rrgkern.checks import check_derivatives, check_tensors
 
 # The gradient is widened this many elements at a time: 128 MiB of fp32.
 WIDENED = 1 << 25
@@ -19,6 +18,8 @@ def gather_rows(values: Tensor, places: Tensor) -> Tensor:
 
     That of `index_select` adds them in the dtype of `values`, and on a GPU in an order that differs
     from run to run. Here they are added in order, in fp32 (fp64 for fp64), and rounded once.
+    Derivatives of every order by autograd are served; forward mode and torch.func raise
+    NotImplementedError.
 
     Args:
         values: [P, ...], differentiable.
@@ -27,7 +28,8 @@ def gather_rows(values: Tensor, places: Tensor) -> Tensor:
     Returns:
         [N, ...] in the dtype of `values`.
     """
-    check_no_tangents(values=values)
+    check_tensors(values=values, places=places)
+    check_derivatives(values=values)
     return _GatherRows.apply(values, places)
 
 
@@ -35,25 +37,36 @@ class _GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, places: Tensor) -> Tensor:
         ctx.save_for_backward(places)
-        ctx.shape = values.shape
+        ctx.rows = len(values)
         return values.index_select(0, places)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (places,) = ctx.saved_tensors
-        rows = ctx.shape[0]
-        total = gradient.new_zeros(rows, ctx.shape[1:].numel())
-        if not gradient.numel():
-            return total.view(ctx.shape), None
+        return _SumRows.apply(gradient, *ctx.saved_tensors, ctx.rows), None
+
+
+class _SumRows(torch.autograd.Function):
+    """The transpose of `_GatherRows`, and each the other's derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, places: Tensor, rows: int) -> Tensor:
+        ctx.save_for_backward(places)
+        total = values.new_zeros(rows, values.shape[1:].numel())
+        shape = rows, *values.shape[1:]
+        if not values.numel():
+            return total.view(shape)
         named, order = places.sort(stable=True)
         ends = torch.searchsorted(named, torch.arange(rows + 1, device=places.device))
-        wide = torch.float64 if gradient.dtype == torch.float64 else torch.float32
-        flat = gradient.reshape(len(places), -1)
+        wide = torch.float64 if values.dtype == torch.float64 else torch.float32
+        flat = values.reshape(len(places), -1)
         for columns in torch.arange(flat.shape[1]).split(max(1, WIDENED // len(places))):
             block = slice(int(columns[0]), int(columns[-1]) + 1)
             part = flat[:, block].index_select(0, order).to(wide)
             total[:, block] = torch.segment_reduce(
                 part, "sum", lengths=ends.diff(), initial=0, unsafe=True
             )
-        return total.view(ctx.shape), None
+        return total.view(shape)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _GatherRows.apply(gradient, *ctx.saved_tensors), None, None

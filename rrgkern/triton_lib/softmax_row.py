@@ -122,7 +122,7 @@ def close_row(top, mass, tilt, target_logit, scale, ENTROPY: tl.constexpr):
         spread = in_favour + log_mass + row_tilt * lib.LN2 / row_mass
         from_target = tl.where(p_target > 0, p_target * against, 0.0)
         from_others = tl.where(p_others > 0, p_others * spread, 0.0)
-        entropy = from_target + from_others
+        entropy = tl.where(log_odds == log_odds, from_target + from_others, log_odds)  # NaN stays
     shift = tl.where(leads, target_logit, row_top)
     return -against, shift, tl.where(leads, against, log_mass + in_favour), entropy
 

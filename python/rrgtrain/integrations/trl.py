@@ -85,7 +85,8 @@ class SharedPrefix:
             out = values.new_zeros(rows, logits_to_keep)
             return out.index_put((places[:, 0], places[:, 1]), values[source])
 
-        return padded(found.logps), padded(found.entropy) if compute_entropy else None, None
+        entropy = None if found.entropy is None else padded(found.entropy)
+        return padded(found.logps), entropy, None
 
 
 def _images(

@@ -37,12 +37,12 @@ OF_PROMPT = (
 class SharedPrefixLogps(NamedTuple):
     """Log-probs of N tokens of S completions, in order, on the model's device.
 
-    logps and entropy fp32 [N] (entropy of size 0 unless asked for); targets int64 [N];
+    logps and entropy fp32 [N] (entropy None unless asked for); targets int64 [N];
     offsets int64 [S + 1] and group_offsets int64 [B + 1], as rrgkern's losses take them.
     """
 
     logps: Tensor
-    entropy: Tensor
+    entropy: Tensor | None
     targets: Tensor
     offsets: Tensor
     group_offsets: Tensor

@@ -277,7 +277,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 def _policy_inputs(micro: MicroBatch, like: Tensor) -> dict[str, Any]:
     """The arguments of both doors to the policy loss, in the dtype and on the device of `like`."""
     given = {
-        "advantages": micro.advantages,
+        "advantages": micro.advantages[None],  # one per token, also where there are S tokens
         "scale": micro.scale,
         "old": micro.old,
         "ref": micro.ref,

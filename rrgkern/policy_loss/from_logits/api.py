@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_no_tangents
+from rrgkern.checks import check_derivatives, functorch_level
 from rrgkern.logps.inputs import as_rows, check_logits
 from rrgkern.logps.op import token_logps_fwd
 from rrgkern.ops import flatten
@@ -45,7 +45,7 @@ def policy_loss_from_logits(
     The backward multiplies the gradient by the upstream gradient, which is read on the device and
     costs nothing where it is 1: fold constants (accumulation steps, a loss scale for fp16) into
     `scale`. A gradient made in one pass or in place is given away by the first backward, and a
-    second one raises.
+    second one raises. Derivatives are those of `policy_loss`: the first, by autograd.
 
     Args:
         logits: [..., V] fp16, bf16, fp32 or fp64, any strides; differentiable. N is the number of
@@ -64,13 +64,14 @@ def policy_loss_from_logits(
             which places memory itself. Pass the model's whole logits, with `mask` False and any
             target at the last position: of `logits[:, :-1]` the gradient is as right, but autograd
             allocates zeros of the size of `logits` for it and copies. Whoever saved the logits for
-            a backward of its own raises there (their version counter moves).
+            a backward of its own raises there (their version counter moves). Several calls may
+            overwrite parts of one tensor, each a range of memory of its own.
 
     Returns:
         The loss, 0-d in fp32 (fp64 for fp64 logits), and the metrics of `policy_loss`.
 
     Raises:
-        TypeError: a dtype is wrong.
+        TypeError: a dtype is wrong, a DTensor, or a temperature that is no single number.
         ValueError: a shape or device is wrong, a tensor that `spec` needs is missing, a temperature
             is out of range, `inplace` on a leaf or on rows that share memory, or logits that an
             earlier call has overwritten.
@@ -83,7 +84,7 @@ def policy_loss_from_logits(
         spec=spec.encode(),
     )
     check_types(policy, logits=logits, targets=targets)
-    check_no_tangents(logits=logits)
+    check_derivatives(logits=logits)
     check_logits(logits, targets, temperature)
     check_inputs(policy, spec, "targets", targets, targets.numel())
     with_gradient = torch.is_grad_enabled() and logits.requires_grad
@@ -98,7 +99,9 @@ def policy_loss_from_logits(
         float(temperature),
         entropy or spec.entropy_coef != 0,
     )
-    if spec.ties_tokens(sampler is not None):
+    # Under vmap a tensor does not say whether autograd follows, as the one pass has to know.
+    mapped = not torch.compiler.is_compiling() and functorch_level() is not None
+    if mapped or spec.ties_tokens(sampler is not None):
         if mask is not None:
             call = call._replace(targets=torch.where(mask, call.targets, 0))
         if inplace:

@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.library import CustomOpDef
 
 from rrgkern.dispatch import direct
-from rrgkern.logps.inputs import overwriting
+from rrgkern.first_order import first_order, link
 from rrgkern.logps.op import token_logps_bwd_, token_logps_fwd
 from rrgkern.ops import pack
+from rrgkern.overwritten import HeldLogits
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
 from rrgkern.policy_loss.inputs import LogitsInputs
 from rrgkern.policy_loss.op import loss_of_logps, policy_loss_bwd
@@ -30,33 +30,35 @@ class Fused(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inplace: bool, logits: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
         """Loss and metrics; after `inplace` the arguments are the fields of `LogitsInputs`."""
+        ctx.sources = (link(logits),)
+        ctx.held = HeldLogits(logits) if inplace else None
         if inplace:
-            gradient = logits.detach()
-            with overwriting(logits):
-                loss, active, metrics = _over(grpo_loss_fwd_, gradient, *others)
+            gradient = HeldLogits.memory(logits)
+            with ctx.held.overwriting():
+                loss, active, metrics = direct(grpo_loss_fwd_, gradient)(gradient, *others)
         else:
             loss, gradient, active, metrics = direct(grpo_loss_fwd, logits)(logits, *others, True)
-        ctx.inplace, ctx.spent = inplace, False
-        # The logits themselves where they hold it: saved so, their version is checked.
-        ctx.save_for_backward(logits if inplace else gradient, active)
+        ctx.spent = False
+        ctx.save_for_backward(gradient, active)
         ctx.mark_non_differentiable(metrics)
         ctx.set_materialize_grads(False)
         return loss, metrics
 
     @staticmethod
-    @once_differentiable
+    @first_order("policy_loss_from_logits")
     def backward(ctx: Any, grad_loss: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         """The gradient of the logits; the upstream gradient is read on the device."""
         if grad_loss is None:
             return (None,) * len(ctx.needs_input_grad)
         _spend(ctx)
         gradient, active = ctx.saved_tensors
-        if ctx.inplace:
-            with overwriting(gradient):
-                gradient = gradient.detach()
-                _over(grpo_loss_scale_, gradient, active, grad_loss)
-        else:
+        if ctx.held is None:
             _over(grpo_loss_scale_, gradient, active, grad_loss)
+        else:
+            ctx.held.check()
+            with ctx.held.overwriting():
+                direct(grpo_loss_scale_, gradient)(gradient, active, grad_loss)
+            ctx.held = None  # keeps the logits
         return None, gradient, *(None,) * (len(ctx.needs_input_grad) - 2)
 
 
@@ -66,30 +68,33 @@ class ComposedInPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
         """Loss and metrics; the arguments are the fields of `LogitsInputs`."""
+        ctx.sources = (link(logits),)
         _, targets, policy, temperature, entropy = pack(LogitsInputs, (logits, *others))
         stats = token_logps_fwd(logits, targets, temperature, entropy)
         loss, coef, coef_entropy, metrics = loss_of_logps(
             stats[0], stats[1] if entropy else None, policy
         )
         ctx.temperature, ctx.spent = temperature, False
-        ctx.save_for_backward(logits, targets, *stats, coef, coef_entropy)
+        ctx.held = HeldLogits(logits)
+        ctx.save_for_backward(HeldLogits.memory(logits), targets, *stats, coef, coef_entropy)
         ctx.mark_non_differentiable(metrics)
         ctx.set_materialize_grads(False)
         return loss, metrics
 
     @staticmethod
-    @once_differentiable
+    @first_order("policy_loss_from_logits")
     def backward(ctx: Any, grad_loss: Tensor | None, _: None) -> tuple[Tensor | None, ...]:
         """The gradient, in the memory of the logits."""
         if grad_loss is None:
             return (None,) * len(ctx.needs_input_grad)
         _spend(ctx)
-        logits, targets, *stats, coef, coef_entropy = ctx.saved_tensors
+        gradient, targets, *stats, coef, coef_entropy = ctx.saved_tensors
+        ctx.held.check()
         coef, coef_entropy = policy_loss_bwd(grad_loss, coef, coef_entropy)
-        gradient = logits.detach()
         bonus = coef_entropy if coef_entropy.numel() else None
-        with overwriting(logits):
+        with ctx.held.overwriting():
             token_logps_bwd_(coef, bonus, gradient, targets, *stats, ctx.temperature)
+        ctx.held = None  # keeps the logits
         return gradient, *(None,) * (len(ctx.needs_input_grad) - 1)
 
 

@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from rrgkern.checks import check_no_tangents
+from rrgkern.checks import check_derivatives, is_sharded
 from rrgkern.logps.head import NeedsGrad
-from rrgkern.logps.inputs import check_head, is_sharded
+from rrgkern.logps.inputs import check_head
 from rrgkern.logps.online_softmax import stats_dtype
 from rrgkern.ops import flatten
 from rrgkern.policy_loss.api import DEFAULT, PolicyLossOutput
@@ -53,7 +53,8 @@ def linear_policy_loss(
 
     Equal to the two functions one after the other, in fewer products: rows that are masked, or
     that no gradient can reach, are never multiplied with the head, and three ways to the gradient
-    are chosen between (README). The ratio is exactly 1 where `old` is None.
+    are chosen between (README). The ratio is exactly 1 where `old` is None. Derivatives are those
+    of `policy_loss`: the first of hidden, weight and bias, by autograd.
 
     Args:
         hidden: [N, H], fp16, bf16, fp32 or fp64; row t predicts targets[t].
@@ -94,7 +95,7 @@ def linear_policy_loss(
         spec=spec.encode(),
     )
     check_types(policy, hidden=hidden, weight=weight, targets=targets, optional={"bias": bias})
-    check_no_tangents(hidden=hidden, weight=weight, bias=bias)
+    check_derivatives(hidden=hidden, weight=weight, bias=bias)
     if hidden.ndim != 2:
         raise ValueError(f"hidden is {list(hidden.shape)}, wanted [N, H]: hidden.flatten(0, -2)")
     if metrics not in ("scored", "computed"):

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rrgkern.dispatch import direct
+from rrgkern.first_order import first_order, link
 from rrgkern.logps.head import NeedsGrad
 from rrgkern.logps.op import linear_token_logps_bwd_into
 from rrgkern.ops import gradients, pack
@@ -64,11 +64,12 @@ class LossInPlace(torch.autograd.Function):
         found = Forward(*forward_of(call)(*inputs))
         ctx.save_for_backward(*found.gradients)
         ctx.dtype = call.hidden.dtype
+        ctx.sources = link(call.hidden), link(call.weight), link(call.bias)
         ctx.mark_non_differentiable(found.metrics)
         return found.loss, found.metrics
 
     @staticmethod
-    @once_differentiable
+    @first_order("linear_policy_loss")
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Any:
         """Gradients of hidden, weight and bias."""
         d_hidden, d_weight, d_bias = ctx.saved_tensors
@@ -101,21 +102,24 @@ class LossIntoGrad(torch.autograd.Function):
         return found.loss, found.metrics
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _: Tensor) -> Any:
         """Gradients of hidden and bias; that of the weight is where it belongs already."""
+        if torch.is_grad_enabled():
+            raise NotImplementedError(
+                "accumulate_weight_grad is True and the backward has create_graph=True; what is "
+                f"added to weight.grad has no graph: {HOW}"
+            )
         hidden, weight, bias, targets, coef, coef_entropy, *stats = ctx.saved_tensors
         needs_grad = NeedsGrad(*ctx.needs_input_grad[:3])
         if ctx.parameter.grad is None:
             ctx.parameter.grad = torch.zeros_like(ctx.parameter)
-        with torch.no_grad():
-            d_hidden, d_bias = linear_token_logps_bwd_into(
-                ctx.parameter.grad,
-                coef * grad_loss,
-                coef_entropy * grad_loss if len(coef_entropy) else None,
-                *(hidden, weight, bias, targets, *stats, ctx.temperature, ctx.softcap),
-                *(needs_grad.hidden, bias is not None and needs_grad.bias),
-            )
+        d_hidden, d_bias = linear_token_logps_bwd_into(
+            ctx.parameter.grad,
+            coef * grad_loss,
+            coef_entropy * grad_loss if len(coef_entropy) else None,
+            *(hidden, weight, bias, targets, *stats, ctx.temperature, ctx.softcap),
+            *(needs_grad.hidden, bias is not None and needs_grad.bias),
+        )
         return gradients(
             LinearInputs,
             hidden=d_hidden if needs_grad.hidden else None,

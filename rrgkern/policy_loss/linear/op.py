@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from rrgkern import csrc
 from rrgkern.dispatch import direct, register_csrc, register_triton
+from rrgkern.first_order import first_order
 from rrgkern.logps.cpu_from_hidden import CSRC_TILES, TORCH_TILES
 from rrgkern.logps.head import Head, NeedsGrad
 from rrgkern.logps.online_softmax import stats_dtype
@@ -113,8 +113,10 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
         ctx.save_for_backward(x.hidden, x.weight, x.bias, x.targets, *found.per_row)
     else:
         ctx.save_for_backward(*found.gradients)
+        ctx.sources = x.hidden, x.weight, x.bias
 
 
+@first_order("linear_policy_loss")
 def _backward(ctx: Any, grad_loss: Tensor | None, *others: Tensor | None) -> Any:
     if grad_loss is None:
         return gradients(LinearInputs)
@@ -148,7 +150,6 @@ class _Direct(torch.autograd.Function):
         return found.loss, found.metrics
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor | None, _: None) -> Any:
         return _backward(ctx, grad_loss)
 

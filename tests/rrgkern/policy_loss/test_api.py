@@ -106,23 +106,31 @@ def test_half_precision_is_computed_in_fp32(dtype: torch.dtype) -> None:
     assert logps.grad.dtype == dtype and logps.grad.any()
 
 
-def test_where_sequences_and_tokens_are_equal_in_number_the_sequences_win() -> None:
-    lengths = (2, 0, 1)  # S == N == 3
-    data = batch(3, lengths=lengths, mask=False, on_policy=False)
+def test_as_many_sequences_as_tokens_leave_nothing_to_guess() -> None:
     advantages = torch.tensor([1.0, 5.0, 2.0], dtype=torch.float64, device=DEVICE)
     spec = PolicyLoss(surrogate="reinforce")
-    per_token = {"token_weight": None, "sampler": None, "scale": torch.ones_like(advantages)}
-    got = call(data, spec, advantages=advantages, **per_token)
-    by_hand = -(advantages[[0, 0, 2]] * data.logps).sum()
-    torch.testing.assert_close(got.loss, by_hand)
-    # A token's own advantages go through the weight.
-    own = call(
-        data,
-        spec,
-        advantages=torch.ones_like(advantages),
-        **per_token | {"token_weight": advantages},
-    )
-    torch.testing.assert_close(own.loss, -(advantages * data.logps).sum())
+    rest = {"token_weight": None, "sampler": None}
+    for lengths, of_tokens in (((2, 0, 1), [0, 0, 2]), ((1, 1, 1), [0, 1, 2])):
+        data = batch(3, lengths=lengths, mask=False, on_policy=False)
+        for scale in (torch.ones_like(advantages), torch.ones(1, 3).to(advantages)):
+            each = call(data, spec, advantages=advantages[:, None], scale=scale, **rest)
+            own = call(data, spec, advantages=advantages[None], scale=scale, **rest)
+            torch.testing.assert_close(each.loss, -(advantages[of_tokens] * data.logps).sum())
+            torch.testing.assert_close(own.loss, -(advantages * data.logps).sum())
+        scaled = call(data, spec, advantages=0 * advantages[:, None] + 1, scale=advantages, **rest)
+        assert torch.equal(scaled.loss, each.loss)
+    # One token each: both are the same.
+    rest["scale"] = torch.ones_like(advantages)
+    assert torch.equal(call(data, spec, advantages=advantages, **rest).loss, own.loss)
+
+
+def test_ambiguous_advantages_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RRGKERN_CHECK", "1")
+    for dtype in (torch.float32, torch.float64):
+        data = batch(3, lengths=(2, 0, 1), dtype=dtype)
+        for given in (data.logps[:3].detach(), data.logps[:3].detach().contiguous()):
+            with pytest.raises(ValueError, match=r"3 sequences and 3 tokens: pass .*\[:, None\]"):
+                call(data, advantages=given)
 
 
 @pytest.mark.parametrize("aggregation", ["grpo", "bnpo", "dr_grpo", "sum"])

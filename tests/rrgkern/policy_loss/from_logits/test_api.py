@@ -129,15 +129,6 @@ def test_composed_in_new_memory_a_second_backward_works() -> None:
     torch.testing.assert_close(leaf.grad, 2 * once)
 
 
-def test_second_derivatives_are_refused() -> None:
-    given = problem(3)
-    leaf, logits = produced(given.logits)
-    loss = call(given, logits=logits).loss
-    (gradient,) = torch.autograd.grad(loss**2, leaf, create_graph=True)
-    with pytest.raises(RuntimeError):
-        gradient.sum().backward()
-
-
 def test_who_saved_the_logits_before_raises() -> None:
     given = problem(4)
     _, logits = produced(given.logits)
@@ -172,11 +163,43 @@ def test_parts_of_one_tensor_may_be_overwritten_in_turn() -> None:
     want = from_logits_reference(*arguments(given, EVERYTHING, wide=True))[1]
     torch.testing.assert_close(leaf.grad[0], want.float(), rtol=1e-3, atol=1e-5)
     assert leaf.grad[1].any()
-    # They share one version: written to before the first backward, its gradient is not trusted.
-    _, both = produced(leaf)
-    first, _ = (call(given, logits=both[i], inplace=True).loss for i in range(2))
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-        first.backward()
+
+
+@pytest.mark.parametrize("spec", [PolicyLoss(), COMPOSED["sequence"]])
+def test_parts_of_one_tensor_may_be_overwritten_before_the_first_backward(spec: PolicyLoss) -> None:
+    given = problem(5, lengths=(3, 4), mask=False)
+    leaf, both = produced(torch.stack([given.logits, given.logits.flip(0)]))
+    wanted, halves = (
+        sum(call(given, spec, logits=whole[i], inplace=inplace).loss for i in range(2))
+        for whole, inplace in ((leaf, False), (both, True))
+    )
+    assert torch.equal(wanted, halves)
+    (found,), (expected,) = torch.autograd.grad(halves, leaf), torch.autograd.grad(wanted, leaf)
+    assert torch.equal(found, expected) and found[1].any()
+
+
+@pytest.mark.parametrize("spec", [PolicyLoss(), COMPOSED["sequence"]])
+def test_a_gradient_over_which_others_have_written_is_not_trusted(spec: PolicyLoss) -> None:
+    given = problem(5, lengths=(3, 4), mask=False)
+
+    def held() -> tuple[Tensor, Tensor]:
+        _, both = produced(torch.stack([given.logits, given.logits]))
+        return both, call(given, spec, logits=both[0], inplace=True).loss
+
+    both, loss = held()
+    both[1].detach().mul_(2)
+    others = [loss]
+    both, loss = held()
+    both[0].detach().mul_(2)
+    call(given, spec, logits=both[1], inplace=True)  # begins a record of its own
+    others.append(loss)
+    if spec != PolicyLoss():  # which has not written yet, so that another call may
+        both, loss = held()
+        call(given, logits=both[0], inplace=True)
+        others.append(loss)
+    for loss in others:
+        with pytest.raises(RuntimeError, match="modified by an inplace operation.*inplace=False"):
+            loss.backward()
 
 
 def test_without_gradient_nothing_is_written() -> None:

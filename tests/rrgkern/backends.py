@@ -1,0 +1,52 @@
+"""Let one implementation serve the ops of the losses and log-probabilities on CPUs.
+
+By default that is Triton's interpreter; without it the extension, and without that the reference.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from rrgkern import dispatch
+from rrgkern.logps import cpu_from_hidden
+from rrgkern.logps import csrc_launch as of_logits
+from rrgkern.logps import op as logps
+from rrgkern.policy_loss import csrc_launch as of_logps
+from rrgkern.policy_loss import op as policy
+from rrgkern.policy_loss.from_logits import csrc_launch as one_pass
+from rrgkern.policy_loss.from_logits import op as from_logits
+from rrgkern.policy_loss.linear import op as linear
+from rrgkern.preference_loss import csrc_launch as of_pairs
+from rrgkern.preference_loss import op as preference
+
+TILES = cpu_from_hidden.CSRC_TILES
+EXTENSION = {
+    logps.token_logps_fwd: of_logits.token_logps_fwd,
+    logps.token_logps_bwd: of_logits.token_logps_bwd,
+    logps.token_logps_bwd_: of_logits.token_logps_bwd_,
+    logps.linear_token_logps_fwd: partial(cpu_from_hidden.fwd, TILES),
+    logps.linear_token_logps_bwd: partial(cpu_from_hidden.bwd, TILES),
+    logps.linear_token_logps_bwd_into: partial(cpu_from_hidden.bwd_into, TILES),
+    policy.policy_loss_fwd: of_logps.launch,
+    from_logits.grpo_loss_fwd: one_pass.grpo_loss_fwd,
+    from_logits.grpo_loss_fwd_: one_pass.grpo_loss_fwd_,
+    from_logits.grpo_loss_scale_: one_pass.grpo_loss_scale_,
+    linear.linear_grpo_loss_fwd: partial(linear._forward, linear.CSRC_PLAN),
+    linear.linear_grpo_loss_scale_: linear.scale_in_place,
+    preference.preference_loss_fwd: of_pairs.launch,
+}
+# Their bodies serve everywhere but on a GPU.
+OTHERS = (linear.linear_grpo_loss_scale,)
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    """Let `backend`, one of "as it is", "extension" and "reference", serve CPUs in this test."""
+    if backend == "as it is":
+        return
+    for op in (*EXTENSION, *OTHERS):
+        launch = EXTENSION.get(op) if backend == "extension" else None
+        kernel = dispatch._Kernel(backend, lambda: None, launch)
+        monkeypatch.setitem(dispatch._kernels, (op._qualname, "cpu"), kernel)
+        monkeypatch.setitem(op._backend_fns, "cpu", launch or op._init_fn)

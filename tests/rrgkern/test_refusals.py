@@ -1,0 +1,127 @@
+"""Arguments that would be taken for what they are not are refused in one line by every function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor
+
+import rrgkern
+from tests.rrgkern.backends import serve
+from tests.rrgkern.device import DEVICE
+from tests.rrgkern.test_second_order import (
+    ADVANTAGES,
+    OFFSETS,
+    PAIRS,
+    REST,
+    ROWS,
+    TARGETS,
+    VOCABULARY,
+    WIDTH,
+    drawn,
+    leaf,
+    said_by,
+)
+
+
+def _of_all() -> dict[str, Callable[..., object]]:
+    """Each function of what it takes as a constant, by name."""
+    x, z, h = leaf(ROWS), leaf(ROWS, VOCABULARY), leaf(ROWS, WIDTH)
+    w = drawn(VOCABULARY, WIDTH)
+    return {
+        "policy_loss": lambda **rest: rrgkern.policy_loss(x, **REST | rest),
+        "policy_loss_from_logits": lambda **rest: rrgkern.policy_loss_from_logits(
+            z, TARGETS, **REST | rest
+        ),
+        "linear_policy_loss": lambda **rest: rrgkern.linear_policy_loss(
+            h, w, TARGETS, **REST | rest
+        ),
+    }
+
+
+def test_learned_constants_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    if DEVICE == "cpu":
+        serve(monkeypatch, "extension")
+    wrong = []
+    shapes = {"advantages": 2, "scale": 2, "old": ROWS, "ref": ROWS, "sampler": ROWS}
+    for name, size in {**shapes, "token_weight": ROWS}.items():
+        for door, function in _of_all().items():
+            told = said_by(partial(function, **{name: leaf(size)}))
+            wanted = f"{name} requires a gradient, which this function does not give it: pass "
+            if told != f"{wanted}{name}.detach()":
+                wrong.append((door, name, told))
+            with torch.no_grad():  # where no gradient is lost
+                function(**{name: leaf(size)})
+    weighed = PAIRS._replace(weight=leaf(1))
+    for ref, pairs in ((leaf(ROWS), PAIRS), (-drawn(ROWS), weighed)):
+        told = said_by(partial(rrgkern.preference_loss, leaf(ROWS), ref, OFFSETS, pairs))
+        if "requires a gradient, which this function does not give it" not in told:
+            wrong.append(("preference_loss", told))
+    assert not wrong
+
+
+def test_a_number_for_each_row_is_refused() -> None:
+    z, h, w, several = (
+        leaf(ROWS, VOCABULARY),
+        leaf(ROWS, WIDTH),
+        leaf(VOCABULARY, WIDTH),
+        drawn(ROWS),
+    )
+    doors = {
+        "token_logps": lambda t: rrgkern.token_logps(z, TARGETS, temperature=t),
+        "from logits": lambda t: rrgkern.policy_loss_from_logits(z, TARGETS, **REST, temperature=t),
+        "linear": lambda t: rrgkern.linear_policy_loss(h, w, TARGETS, **REST, temperature=t),
+        "linear_token_logps": lambda t: rrgkern.linear_token_logps(h, w, TARGETS, temperature=t),
+        "softcap": lambda t: rrgkern.linear_token_logps(h, w, TARGETS, softcap=t),
+        "tau": lambda t: rrgkern.preference_loss(several, several, OFFSETS, PAIRS, tau=t),
+    }
+    for name, door in doors.items():
+        with pytest.raises(TypeError, match=r"has shape \[5\], wanted one number for all: "):
+            door(several)
+        with pytest.raises(TypeError, match="requires a gradient, which it is not given"):
+            door(torch.ones((), device=DEVICE, requires_grad=True))
+        door(torch.ones((), device=DEVICE)), name
+
+
+def test_sharded_tensors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tensor of each function; only a head's weight and bias may be sharded."""
+
+    class Sharded(Tensor):
+        pass
+
+    monkeypatch.setattr("torch.distributed.tensor.DTensor", Sharded)
+
+    def sharded(values: Tensor) -> Tensor:
+        return values.detach().as_subclass(Sharded)
+
+    x, z, h, w = drawn(ROWS), drawn(ROWS, VOCABULARY), drawn(ROWS, WIDTH), drawn(VOCABULARY, WIDTH)
+    policy = {**REST, **dict.fromkeys(("old", "ref", "sampler", "token_weight"), x)}
+    policy |= {"mask": x < 9, "on_policy": ADVANTAGES < 9}
+    pairs = PAIRS._asdict()
+
+    def preferred(**given: Tensor) -> object:
+        return rrgkern.preference_loss(
+            *(given["logps"], given["ref"], given["offsets"]),
+            rrgkern.PreferencePairs(*(given[f"pairs.{name}"] for name in pairs)),
+            mask=given["mask"],
+        )
+
+    head = {"hidden": h, "weight": w, "targets": TARGETS}
+    of_pairs = {f"pairs.{name}": value for name, value in pairs.items()}
+    doors = (
+        (rrgkern.token_logps, {"logits": z, "targets": TARGETS}),
+        (rrgkern.linear_token_logps, head),
+        (rrgkern.policy_loss, {"logps": x, "entropy": x, **policy}),
+        (rrgkern.policy_loss_from_logits, {"logits": z, "targets": TARGETS, **policy}),
+        (rrgkern.linear_policy_loss, {**head, **policy}),
+        (preferred, {"logps": x, "ref": x, "offsets": OFFSETS, "mask": x < 9, **of_pairs}),
+        (rrgkern.gather_rows, {"values": z, "places": TARGETS.clamp(max=ROWS - 1)}),
+    )
+    for door, given in doors:
+        door(**given)
+        for name in given.keys() - {"weight"}:
+            with pytest.raises(TypeError, match=f"^{name} is a DTensor, wanted this rank's own"):
+                door(**given | {name: sharded(given[name])})
