@@ -34,8 +34,8 @@ def exact() -> Iterator[None]:
 
 def known(base: str, modifiers: list[str]) -> tuple[Callable[..., Array], int] | None:
     """Find the function of an approximate fp32 opcode, and how many operands it has."""
-    allowed = ALLOWED.get((base, next((m for m in ("approx", "full") if m in modifiers), "")))
-    if allowed is None or set(modifiers) - {"approx", "full", "ftz"}:
+    key = base, next((m for m in ("approx", "full") if m in modifiers), "")
+    if key not in ALLOWED or set(modifiers) - {"approx", "full", "ftz"}:
         return None
     function = TRUE[base]
 
@@ -48,6 +48,7 @@ def known(base: str, modifiers: list[str]) -> tuple[Callable[..., Array], int] |
             numbers = np.isfinite(rounded) & np.isfinite(operands[0])
             usual = numbers & (rounded != 0) & (operands[0] != 0)
             up = _up(*operands)
+            allowed = ALLOWED[key]
             if isinstance(allowed, int):
                 return np.where(usual, _stepped(rounded, np.where(up, allowed, -allowed)), rounded)
             most = allowed(operands[0], true)
@@ -80,7 +81,8 @@ def _farthest(true: Array, rounded: Array, most: Array, up: Array) -> Array:
     return np.where(beyond, np.nextafter(found, rounded), found)
 
 
-def _relative(exponent: float) -> Allowed:
+def relative(exponent: float) -> Allowed:
+    """A share of the true value, 2^exponent."""
     return lambda a, true: np.abs(true) * 2.0**exponent
 
 
@@ -111,11 +113,11 @@ ALLOWED: dict[tuple[str, str], int | Allowed] = {
     ("ex2", "approx"): 2,
     ("lg2", "approx"): _log2,
     ("rcp", "approx"): 1,
-    ("sqrt", "approx"): _relative(-23),
-    ("rsqrt", "approx"): _relative(-22.9),
+    ("sqrt", "approx"): relative(-23),
+    ("rsqrt", "approx"): relative(-22.9),
     ("sin", "approx"): _angle,
     ("cos", "approx"): _angle,
-    ("tanh", "approx"): _relative(-11),
+    ("tanh", "approx"): relative(-11),
     ("div", "approx"): 2,
     ("div", "full"): 2,
 }

@@ -1,4 +1,4 @@
-"""Instructions on the bits of a register: fields, bytes, funnels, three-way logic (PTX ISA 9.7.1, 9.7.8)."""
+"""Instructions on the bits of a register: fields, bytes, funnel shifts, three-way logic."""
 
 from __future__ import annotations
 

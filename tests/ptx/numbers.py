@@ -151,4 +151,3 @@ def rough_reciprocal(x: Array) -> Array:
         return np.where(np.abs(value) < 2.0**-1022, np.copysign(0.0, value), value)
 
     return cut(1.0 / cut(x))
-

@@ -1,4 +1,4 @@
-"""Approximate instructions err by what the PTX ISA allows: not more, nearly all of it, both ways."""
+"""Approximate instructions err by what the PTX ISA allows: no more, nearly all, both ways."""
 
 from __future__ import annotations
 

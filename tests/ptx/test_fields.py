@@ -157,8 +157,9 @@ def wrong(instruction: str) -> list[str]:
                for c, k in zip(zip(*cases, strict=True), kinds, strict=True)]  # fmt: skip
     found = evaluate(instruction, kinds, columns, result).tolist()
     wanted = [definition(*case) % (1 << 8 * size) for case in cases]
+    results = zip(cases, found, wanted, strict=True)
     return [f"{instruction} {case}: {one:#x}, wanted {other:#x}"
-            for case, one, other in zip(cases, found, wanted, strict=True) if one != other]  # fmt: skip
+            for case, one, other in results if one != other]  # fmt: skip
 
 
 def test_bits_are_those_of_the_manual() -> None:
@@ -177,8 +178,8 @@ FAULTS = {
     "the table is read backwards": ("a if place & 4", "c if place & 4", "lop3.b32"),
     "a clamped shift wraps": ('by = np.minimum(count, 32) if mode == "clamp"',
                               'by = np.asarray(count) & 31 if mode == "clamp"', "shf.l.clamp"),
-    "the edge is the other one": ('"3210", "3211", "3222", "3333"', '"3210", "3210", "3210", "3210"',
-                                  "prmt.b32.ecl"),
+    "the edge is the other one": ('"3210", "3211", "3222", "3333"',
+                                  '"3210", "3210", "3210", "3210"', "prmt.b32.ecl"),
 }  # fmt: skip
 
 

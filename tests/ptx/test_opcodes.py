@@ -200,7 +200,8 @@ def test_planted_faults_die(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "instruction",
-    ["tanh.approx.f16 %0, %1", "ex2.f32 %0, %1", "add.sat.s32 %0, %1, %1", "fma.rz.f32 %0, %1, %1, %1",
+    ["tanh.approx.f16 %0, %1", "ex2.f32 %0, %1", "add.sat.s32 %0, %1, %1",
+     "fma.rz.f32 %0, %1, %1, %1",
      "cvt.rz.f32.f64 %0, %1", "mul24.lo.s32 %0, %1, %1", "cvt.sat.s8.s32 %0, %1",
      "bfe.b32 %0, %1, %1, %1", "shf.l.b32 %0, %1, %1, %1", "prmt.b32.e4f %0, %1, %1, %1"],
 )  # fmt: skip

@@ -52,9 +52,7 @@ def _sequence_of(offsets_ptr, row, n_sequences, LANES: tl.constexpr):
 @triton.jit
 def _load_again(logits_ptr, block, lane, column_stride, inside, BLOCK: tl.constexpr):
     """Load a block for the last time."""
-    return load_block(
-        logits_ptr, block, lane, column_stride, inside, BLOCK, EVICTION="evict_first"
-    )
+    return load_block(logits_ptr, block, lane, column_stride, inside, BLOCK, EVICTION="evict_first")
 
 
 @triton.jit
@@ -275,7 +273,7 @@ def grpo_loss_kernel(
             coef_entropy *= per_temperature
             at_target = gradient_at_target(logp, coef, coef_entropy, entropy, BONUS, FAR)
             sides = (coef, coef_entropy, entropy, shift, lognorm, per_temperature)
-            # As in sweep 1, AHEAD loads ahead of the arithmetic; one block alone where they are odd.
+            # AHEAD loads ahead of the arithmetic, as in sweep 1; of an odd number one block alone.
             ahead = _load_again(logits_ptr, FULL - 1, lane, column_stride, FULL > 0, BLOCK)
             after = ahead
             if AHEAD == 2:
