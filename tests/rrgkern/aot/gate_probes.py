@@ -4,16 +4,12 @@ masks each step of its loop, one waits for a single load at a time.
 
 from __future__ import annotations
 
-from unittest import mock
-
 import torch
 import triton
 import triton.language as tl
 
-from rrgkern import PolicyLoss
-from rrgkern.policy_loss.from_logits import triton_launch
 from tests.rrgkern.aot.harness import Case
-from tests.rrgkern.policy_loss.from_logits.aot_cases import UNDER_WAY, sweep
+from tests.rrgkern.policy_loss.from_logits.aot_cases import UNDER_WAY, one_load_ahead
 
 
 @triton.jit
@@ -76,12 +72,6 @@ def _matrix() -> None:
     matrix_kernel[(1,)](x, torch.empty(64, 64, device="meta"), SIDE=64)
 
 
-def _one_load_ahead() -> None:
-    """The one-pass kernel as it was before it kept two loads under way."""
-    with mock.patch.object(triton_launch, "AHEAD", 1):
-        sweep(PolicyLoss(), full=False)
-
-
 CASES = {
     "spill": Case(_spill),
     "narrow": Case(lambda: _narrow(3)),
@@ -90,5 +80,5 @@ CASES = {
     "matrix": Case(_matrix, matrix=True),
     "masked loop": Case(lambda: _loop(True), bare=True),
     "bare loop": Case(lambda: _loop(False), bare=True),
-    "one load ahead": Case(_one_load_ahead, under_way=UNDER_WAY),
+    "one load ahead": Case(one_load_ahead, under_way=UNDER_WAY),
 }
