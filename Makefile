@@ -95,15 +95,26 @@ sanitize: $(VENV)/.installed-dev
 	TSAN_OPTIONS="ignore_noninstrumented_modules=1 die_after_fork=0" OMP_NUM_THREADS=1 setarch -R \
 	$(PY) -m pytest -q $(SANITIZED) -k threads
 
-# The short form runs in `make test`: one size and the mutants of each kernel. Then the rooms' own
-# tests of Triton kernels, which CUDA's launchers serve from PTX.
+# What `make test` executes of compiled kernels is one size and the mutants of each; here are more sizes,
+# architectures and each barrier removed. Then the rooms' own tests of Triton kernels, which CUDA's
+# launchers serve from PTX. SHORT=1: of those, a representative of each phase, and nothing else.
 ON_PTX := advantages preference_loss/test_kernel.py policy_loss/test_kernel.py \
 	policy_loss/from_logits/test_kernel.py policy_loss/linear/test_modes.py \
 	logps/test_from_logits_accuracy.py logps/test_from_hidden_accuracy.py
+PTX_SHORT := not compiled_cpu and not reference and ((test_means_by_hand) or (test_public_function) \
+	or (test_fp32_over_several_blocks) or (test_all_masked) or (test_dtypes and through_op) \
+	or (test_modes_in_fp64 and triton and (biased or cispo)) \
+	or (test_columns_of_minus_infinity) or (test_an_offset_common and through_op) \
+	or (test_a_tile_of_several_blocks) or (test_collapsed_softmax_keeps and triton))
+SERVED_FROM_PTX = OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -p tests.ptx.on_ptx
 ptx: $(VENV)/.installed-dev
+ifeq ($(SHORT),1)
+	$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) -k "$(PTX_SHORT)"
+else
 	RRGKERN_PTX=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/ptx
-	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -p tests.ptx.on_ptx $(ON_PTX:%=tests/rrgkern/%) \
-		-k "not chunked_cpu and not opcheck and not real_vocabularies and not compile"
+	$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) \
+		-k "not chunked_cpu and not compiled_cpu and not opcheck and not real_vocabularies and not compile"
+endif
 
 # Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
 # Then RANK_MOMENTS runs of two nodes that lose a rank, a rank's answers, or its worker; full disks;

@@ -88,6 +88,7 @@ def token_logps_fwd_kernel(
         ENTROPY,
         FAR,
         EVICTION="",
+        AHEAD=1,
     )
 
     # 3. Sums of the threads to one, to log-probability, entropy and what the backward needs.

@@ -28,6 +28,22 @@ def load_block(
 
 
 @triton.jit
+def load_other(
+    row_ptr,
+    number,
+    others,
+    target_block,
+    lane,
+    column_stride,
+    BLOCK: tl.constexpr,
+    EVICTION: tl.constexpr,
+):
+    """Load whole block `number` of those beside the target's; beyond the last of them, -inf."""
+    block = number + (number >= target_block).to(tl.int32)
+    return load_block(row_ptr, block, lane, column_stride, number < others, BLOCK, EVICTION)
+
+
+@triton.jit
 def sum_row(
     row_ptr,
     target,
@@ -40,8 +56,9 @@ def sum_row(
     ENTROPY: tl.constexpr,
     FAR: tl.constexpr,
     EVICTION: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
-    """Sum the columns other than the target lane by lane, in one read."""
+    """Sum the columns other than the target lane by lane, in one read, 1 or 2 loads AHEAD."""
     FULL: tl.constexpr = VOCABULARY // BLOCK
     top = tl.full([LANES], float("-inf"), scale.dtype)
     mass = tl.zeros([LANES], scale.dtype)
@@ -52,16 +69,36 @@ def sum_row(
         apart = target_block < FULL
         z = load_block(row_ptr, target_block, lane, column_stride, apart, BLOCK, EVICTION)
         others = FULL - apart.to(tl.int32)
-        block = (target_block == 0).to(tl.int32)
-        ahead = load_block(row_ptr, block, lane, column_stride, others > 0, BLOCK, EVICTION)
+        ahead = load_other(row_ptr, 0, others, target_block, lane, column_stride, BLOCK, EVICTION)
+        after = ahead
+        if AHEAD == 2:
+            after = load_other(
+                row_ptr, 1, others, target_block, lane, column_stride, BLOCK, EVICTION
+            )
         z = tl.where(target_block * BLOCK + lane == target, float("-inf"), z.to(scale.dtype))
         top, mass, tilt = fold(top, mass, tilt, z, scale, ENTROPY, FAR)
-        # The other whole blocks, one load ahead of the arithmetic.
-        for step in tl.range(1, others + 1):
+        # The first of an odd number of others: in pairs there would be one fold of nothing.
+        ALONE: tl.constexpr = (FULL + 1) % AHEAD
+        if ALONE:
+            top, mass, tilt = fold(top, mass, tilt, ahead.to(scale.dtype), scale, ENTROPY, FAR)
+            ahead = after
+            after = load_other(
+                row_ptr, 2, others, target_block, lane, column_stride, BLOCK, EVICTION
+            )
+        # The other whole blocks, AHEAD loads ahead of the arithmetic. Each load has registers of
+        # its own: a copy of them would wait for it.
+        for step in tl.range(ALONE, others, AHEAD):
             z = ahead.to(scale.dtype)
-            block = step + (step >= target_block).to(tl.int32)
-            ahead = load_block(row_ptr, block, lane, column_stride, step < others, BLOCK, EVICTION)
+            ahead = load_other(
+                row_ptr, step + AHEAD, others, target_block, lane, column_stride, BLOCK, EVICTION
+            )
             top, mass, tilt = fold(top, mass, tilt, z, scale, ENTROPY, FAR)
+            if AHEAD == 2:
+                z = after.to(scale.dtype)
+                after = load_other(
+                    row_ptr, step + 3, others, target_block, lane, column_stride, BLOCK, EVICTION
+                )
+                top, mass, tilt = fold(top, mass, tilt, z, scale, ENTROPY, FAR)
     if VOCABULARY % BLOCK > 0:
         columns = FULL * BLOCK + lane
         inside = columns < VOCABULARY

@@ -1,7 +1,6 @@
 """Arithmetic of PTX that NumPy lacks, on arrays: fused multiply-add, bf16, flushing, conversions.
 
-The approximate instructions return the rounded true value: of their documented errors only the
-truncation of rcp.approx.ftz.f64 is modelled.
+Of fp64, the approximate reciprocal is truncated as the manual says; of fp32, see `approximate.py`.
 """
 
 from __future__ import annotations
@@ -152,16 +151,3 @@ def rough_reciprocal(x: Array) -> Array:
         return np.where(np.abs(value) < 2.0**-1022, np.copysign(0.0, value), value)
 
     return cut(1.0 / cut(x))
-
-
-def permuted(a: Array, b: Array, selector: Array) -> Array:
-    """prmt.b32: four bytes of a and b, each picked by four bits of the selector."""
-    both = a.astype(np.uint64) | (b.astype(np.uint64) << np.uint64(32))
-    result = np.zeros_like(a)
-    for place in range(4):
-        pick = (selector >> np.uint32(4 * place)) & np.uint32(15)
-        byte = (both >> ((pick & 7) * 8).astype(np.uint64)) & np.uint64(0xFF)
-        sign = np.where(byte & np.uint64(0x80), np.uint64(0xFF), np.uint64(0))
-        chosen = np.where(pick & 8, sign, byte).astype(np.uint32)
-        result = result | (chosen << np.uint32(8 * place))
-    return result

@@ -32,9 +32,10 @@ TARGET = int(os.environ.get("RRGKERN_PTX_TARGET", "90"))
 # Of struct, by the type of an argument as Triton names it.
 FORMATS = {"i1": "b", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u1": "B", "u8": "B"}
 FORMATS |= {"u16": "H", "u32": "I", "u64": "Q", "fp32": "f", "f32": "f", "fp64": "d", "f64": "d"}
-# The kernels that ran, and what tests exchange: a change of PTX by kernel.
+# The kernels that ran, and what tests exchange: a change of PTX by kernel, or of what it became.
 launched: list[str] = []
 exchanged: dict[str, Callable[[str], str]] = {}
+altered: dict[str, Callable[[Kernel], Kernel]] = {}
 _kernels: dict[str, tuple[Kernel, int]] = {}
 
 
@@ -68,6 +69,8 @@ def _run(self: JITFunction, *args: Any, grid: Any, warmup: bool, **kwargs: Any) 
         backend, kwargs, bound, specialization, options
     )
     kernel, shared = _compiled(self, signature, constexprs, attrs, dict(options.__dict__))
+    if alter := altered.get(self.__name__):
+        kernel = alter(kernel)
     values = {name: bound[name] for name, kind in signature.items() if kind != "constexpr"}
     memory = Memory([value for value in values.values() if isinstance(value, Tensor)])
     parameters = bytearray(max(v.offset + v.size for v in kernel.parameters.values()))

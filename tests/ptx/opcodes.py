@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.ptx import numbers
+from tests.ptx import approximate, fields, numbers
 from tests.ptx.parse import (
     SIZES,
     Immediate,
@@ -156,19 +156,26 @@ def semantics(at: Instruction) -> tuple[Function, str, list[str]] | None:
         return _comparison(modifiers, len(at.operands))
     if base == "cvt":
         return _conversion(modifiers)
+    if base == "prmt" and len(modifiers) == 2 and modifiers[0] == "b32":
+        return fields.permutation(modifiers[1])
     kind = modifiers.pop() if modifiers else ""
     if kind not in DTYPES:
         return None
     flush = "ftz" in modifiers
     if base == "rcp" and kind == "f64" and modifiers == ["approx", "ftz"]:
         return numbers.rough_reciprocal, kind, [kind]
+    if kind == "f32" and (rough := approximate.known(base, modifiers)):
+        function, count = rough
+        return _flushing(function) if flush else function, kind, [kind] * count
     if kind in ("bf16", "f16"):
         mixed = base in MIXED and modifiers == ["rn", "f32"]
         return (MIXED[base], "f32", [kind, "f32"]) if mixed else None
-    modifiers = [m for m in modifiers if m not in ("rn", "ftz", "approx", "full")]
+    if base == "rsqrt" and kind == "f64" and modifiers == ["approx"]:
+        return FLOAT[base], kind, [kind]
+    modifiers = [m for m in modifiers if m not in ("rn", "ftz")]
     if kind in FLOATS or kind == "f32x2":
-        function = FLOAT.get(base) if not modifiers else None
-        if function is None or (base in ("ex2", "lg2") and kind != "f32"):
+        function = FLOAT.get(base) if not modifiers and base != "rsqrt" else None
+        if function is None:
             return None
         if base == "fma":
             function = numbers.fma64 if kind == "f64" else numbers.fma32
@@ -179,10 +186,13 @@ def semantics(at: Instruction) -> tuple[Function, str, list[str]] | None:
             two = function
             function = lambda a, b, c: two(two(a, b), c)  # noqa: E731
         if flush:
-            inner = function
-            function = lambda *x: numbers.flushed(inner(*map(numbers.flushed, x)))  # noqa: E731
+            function = _flushing(function)
         return function, kind, [kind] * (3 if three else 1 if base in UNARY else 2)
     return _integer(base, modifiers, kind)
+
+
+def _flushing(function: Function) -> Function:
+    return lambda *x: numbers.flushed(function(*map(numbers.flushed, x)))
 
 
 def _integer(base: str, modifiers: list[str], kind: str) -> tuple[Function, str, list[str]] | None:
@@ -203,16 +213,14 @@ def _integer(base: str, modifiers: list[str], kind: str) -> tuple[Function, str,
             lambda a, b: ((_as(a, dtype) * _as(b, dtype)) >> bits).astype(DTYPES[kind]),
             *(kind, [kind] * 2),
         )
-    if name == "bfe" and kind in ("u32", "u64"):
-        return _extracted, kind, [kind, "u32", "u32"]
+    if found := fields.known(base, modifiers, kind):
+        return found
     if name in ("shl", "shr"):
         return _shift(base, kind), kind, [kind, "u32"]
     if name == "selp":
         return lambda a, b, p: np.where(p, a, b), kind, [kind, kind, "pred"]
     if name in ("popc", "clz"):
         return COUNTS[name], "u32", [kind]
-    if name == "prmt" and kind == "b32":
-        return numbers.permuted, kind, [kind] * 3
     function = (LOGIC if kind == "pred" else INTEGER).get(name)
     if function is None or (kind[0] == "b" and name not in LOGIC):
         return None
@@ -236,13 +244,6 @@ def _shift(base: str, kind: str) -> Function:
     return shift
 
 
-def _extracted(a: Array, position: Array, length: Array) -> Array:
-    start, bits = (np.asarray(x & 255).astype(np.uint64) for x in (position, length))
-    wide = np.where(start < 64, _as(a, np.dtype("u8")) >> np.minimum(start, 63), np.uint64(0))
-    mask = (np.uint64(1) << np.minimum(bits, 63)) - np.uint64(1)
-    return np.where(bits < 64, wide & mask, wide).astype(np.asarray(a).dtype)
-
-
 def _popcount(a: Array) -> Array:
     return np.bitwise_count(a).astype(np.uint32)
 
@@ -256,7 +257,7 @@ def _leading_zeros(a: Array) -> Array:
 
 COUNTS = {"popc": _popcount, "clz": _leading_zeros}
 MIXED = {"add": lambda a, c: a + c, "sub": lambda a, c: a - c}
-UNARY = {"neg", "abs", "not", "ex2", "lg2", "rcp", "sqrt", "rsqrt"}
+UNARY = {"neg", "abs", "not", "rcp", "sqrt"}
 LOGIC: dict[str, Function] = {
     "and": lambda a, b: a & b,
     "or": lambda a, b: a | b,
@@ -287,9 +288,7 @@ FLOAT: dict[str, Function] = {
     "abs": np.abs,
     "sqrt": np.sqrt,
     "rcp": lambda a: a.dtype.type(1) / a,
-    "rsqrt": lambda a: (1 / np.sqrt(a.astype(np.float64))).astype(a.dtype),
-    "ex2": lambda a: np.exp2(a.astype(np.float64)).astype(np.float32),
-    "lg2": lambda a: np.log2(a.astype(np.float64)).astype(np.float32),
+    "rsqrt": lambda a: 1 / np.sqrt(a),
     "selp": lambda a, b, p: np.where(p, a, b),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 from tests.ptx import test_csrc as c
-from tests.ptx.csrc import built
 from tests.ptx.parse import PtxError
 from tests.skips import no_case
 
@@ -74,19 +72,9 @@ def barriers() -> list[tuple[str, int]]:
     return [(kernel, number) for kernel, count in counts.items() for number in range(count)]
 
 
-def without(kernel: str, number: int) -> str:
-    text, _ = built()
-    start = next(m.start() for m in re.finditer(r"\.entry (\w+)", text) if kernel in m[1])
-    rest = text.find(".entry", start + 1)
-    rest = len(text) if rest < 0 else rest
-    places = [m.span() for m in re.finditer(r"bar\.sync[^;]*;", text) if start < m.start() < rest]
-    begin, end = places[number]
-    return text[:begin] + text[end:]
-
-
 @pytest.mark.parametrize(("kernel", "number"), barriers())
 def test_every_barrier_is_needed(kernel: str, number: int) -> None:
-    mutant = without(kernel, number)
+    mutant = c.without_barrier(kernel, number)
     found = set()
     for case in BARRIERS[kernel]:
         with c.executed(mutant, 1):

@@ -48,7 +48,7 @@ def test_compiled_kernels_are_right_and_their_mutants_are_not(target: str) -> No
     all_kernels = set(kernels())
     assert len(all_kernels) >= 16
     results = outcomes(target)
-    mutants = ("barrier", "vector", "mask")
+    mutants = ("barrier", "vector", "mask", "rough")
     cases = [result for result in results if not result[1].startswith(mutants)]
     assert {kernel for kernel, _, ended in cases if ended == "equal"} == all_kernels
     assert [result for result in cases if result[2] != "equal"] == []
@@ -69,3 +69,7 @@ def test_compiled_kernels_are_right_and_their_mutants_are_not(target: str) -> No
     assert len({kernel for kernel, *_ in vectors}) >= 6
     for kernel, _, ended in vectors:
         assert ended.startswith("alignment "), (kernel, ended)
+    rough = {kernel: ended for kernel, done, ended in results if done.startswith("rough")}
+    assert len(rough) >= 2
+    for kernel, ended in rough.items():
+        assert "too far from the truth" in ended, (kernel, ended)

@@ -49,6 +49,39 @@ def _sequence_of(offsets_ptr, row, n_sequences, LANES: tl.constexpr):
     return tl.sum(begun).to(tl.int64) - 1
 
 
+@triton.jit
+def _load_again(logits_ptr, block, lane, column_stride, inside, BLOCK: tl.constexpr):
+    """Load a block for the last time."""
+    return load_block(logits_ptr, block, lane, column_stride, inside, BLOCK, EVICTION="evict_first")
+
+
+@triton.jit
+def _write_block(
+    gradient_ptr,
+    block,
+    lane,
+    column_stride,
+    inside,
+    z,
+    sides,
+    WIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BONUS: tl.constexpr,
+    FAR: tl.constexpr,
+):
+    """Store the gradient of the logits z of a block; `sides` are the row's numbers for it."""
+    coef, coef_entropy, entropy, shift, lognorm, per_temperature = sides
+    gradient = gradient_block(
+        z.to(WIDE), coef, coef_entropy, entropy, shift, lognorm, per_temperature, BONUS, FAR
+    )
+    columns = block * BLOCK + lane
+    tl.store(
+        gradient_ptr + columns.to(tl.int64) * column_stride,
+        gradient.to(gradient_ptr.dtype.element_ty),
+        inside,
+    )
+
+
 @triton.jit(
     do_not_specialize=["rows_per_batch", "n_sequences"],
     do_not_specialize_on_alignment=POLICY_POINTERS,
@@ -100,6 +133,7 @@ def grpo_loss_kernel(
     FAR: tl.constexpr,
     LANES: tl.constexpr,
     VECTOR: tl.constexpr,
+    AHEAD: tl.constexpr,
 ):
     """Write, one row per program, its column of partial sums, its `active` and its gradient.
 
@@ -145,6 +179,7 @@ def grpo_loss_kernel(
             ENTROPY,
             FAR,
             EVICTION="evict_last",
+            AHEAD=AHEAD,
         )
         logp, shift, lognorm, entropy = close_row(top, mass, tilt, target_logit, bits, ENTROPY)
 
@@ -237,43 +272,47 @@ def grpo_loss_kernel(
             coef *= per_temperature
             coef_entropy *= per_temperature
             at_target = gradient_at_target(logp, coef, coef_entropy, entropy, BONUS, FAR)
-            ahead = load_block(
-                logits_ptr, FULL - 1, lane, column_stride, FULL > 0, BLOCK, EVICTION="evict_first"
-            )
+            sides = (coef, coef_entropy, entropy, shift, lognorm, per_temperature)
+            # AHEAD loads ahead of the arithmetic, as in sweep 1; of an odd number one block alone.
+            ahead = _load_again(logits_ptr, FULL - 1, lane, column_stride, FULL > 0, BLOCK)
+            after = ahead
+            if AHEAD == 2:
+                after = _load_again(logits_ptr, FULL - 2, lane, column_stride, FULL > 1, BLOCK)
             if TAIL > 0:
-                columns = FULL * BLOCK + lane
-                inside = columns < VOCABULARY
-                z = load_block(
-                    logits_ptr, FULL, lane, column_stride, inside, BLOCK, EVICTION="evict_first"
-                ).to(WIDE)
-                gradient = gradient_block(
-                    z, coef, coef_entropy, entropy, shift, lognorm, per_temperature, BONUS, FAR
-                )
-                tl.store(
-                    gradient_ptr + columns.to(tl.int64) * gradient_column_stride,
-                    gradient.to(gradient_ptr.dtype.element_ty),
-                    inside,
-                )
-            for step in tl.range(FULL):
+                inside = FULL * BLOCK + lane < VOCABULARY
+                z = _load_again(logits_ptr, FULL, lane, column_stride, inside, BLOCK)
+                _write_block(
+                    gradient_ptr, FULL, lane, gradient_column_stride, inside, z, sides,
+                    WIDE, BLOCK, BONUS, FAR,
+                )  # fmt: skip
+            ALONE: tl.constexpr = FULL % AHEAD
+            if ALONE:
+                _write_block(
+                    gradient_ptr, FULL - 1, lane, gradient_column_stride, None, ahead, sides,
+                    WIDE, BLOCK, BONUS, FAR,
+                )  # fmt: skip
+                ahead = after
+                after = _load_again(logits_ptr, FULL - 3, lane, column_stride, FULL > 2, BLOCK)
+            for step in tl.range(ALONE, FULL, AHEAD):
                 block = FULL - 1 - step
-                z = ahead.to(WIDE)
-                ahead = load_block(
-                    logits_ptr,
-                    block - 1,
-                    lane,
-                    column_stride,
-                    block > 0,
-                    BLOCK,
-                    EVICTION="evict_first",
+                z = ahead
+                next_block = block - AHEAD
+                ahead = _load_again(
+                    logits_ptr, next_block, lane, column_stride, next_block >= 0, BLOCK
                 )
-                columns = block * BLOCK + lane
-                gradient = gradient_block(
-                    z, coef, coef_entropy, entropy, shift, lognorm, per_temperature, BONUS, FAR
-                )
-                tl.store(
-                    gradient_ptr + columns.to(tl.int64) * gradient_column_stride,
-                    gradient.to(gradient_ptr.dtype.element_ty),
-                )
+                _write_block(
+                    gradient_ptr, block, lane, gradient_column_stride, None, z, sides,
+                    WIDE, BLOCK, BONUS, FAR,
+                )  # fmt: skip
+                if AHEAD == 2:
+                    z = after
+                    after = _load_again(
+                        logits_ptr, block - 3, lane, column_stride, block >= 3, BLOCK
+                    )
+                    _write_block(
+                        gradient_ptr, block - 1, lane, gradient_column_stride, None, z, sides,
+                        WIDE, BLOCK, BONUS, FAR,
+                    )  # fmt: skip
             # 5. The target's own, over what the sweep left there.
             tl.debug_barrier()
             tl.store(

@@ -1,5 +1,5 @@
 """Kernels that the gates must refuse: one spills, one loads 16 bits at a time, one has no MMA, one
-masks each step of its loop.
+masks each step of its loop, one waits for a single load at a time.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from tests.rrgkern.aot.harness import Case
+from tests.rrgkern.policy_loss.from_logits.aot_cases import UNDER_WAY, one_load_ahead
 
 
 @triton.jit
@@ -79,4 +80,5 @@ CASES = {
     "matrix": Case(_matrix, matrix=True),
     "masked loop": Case(lambda: _loop(True), bare=True),
     "bare loop": Case(lambda: _loop(False), bare=True),
+    "one load ahead": Case(one_load_ahead, under_way=UNDER_WAY),
 }

@@ -48,13 +48,16 @@ class Case:
     `streaming`: every kernel must load 128 bits at a time (False where V, strides or pointers are
     not divisible, or where a kernel handles a few numbers per sequence). `matrix`: every kernel
     must use tensor-core instructions. `bare`: no `for` of a kernel compares integers column by
-    column, be it a mask or the target. `kernels`: how many the launcher is expected to launch.
+    column, be it a mask or the target. `under_way`: bytes that a multiprocessor must wait for at
+    once in each loop that loads 128 bits, with at most 64 registers a thread. `kernels`: how many
+    the launcher is expected to launch.
     """
 
     run: Callable[[], Any]
     streaming: bool = True
     matrix: bool = False
     bare: bool = False
+    under_way: int = 0
     kernels: int = 1
 
 
@@ -106,6 +109,7 @@ class Compiled:
     streaming: bool
     matrix: bool
     bare: bool
+    under_way: int
     compared: int  # comparisons of blocks of integers inside `for`
     assembly: Assembly
 
@@ -211,6 +215,7 @@ def compile_cases(module: str, targets: tuple[int, ...] = TARGETS) -> Iterator[C
                     streaming=case.streaming,
                     matrix=case.matrix,
                     bare=case.bare,
+                    under_way=case.under_way,
                     compared=compared_in_loops(binary.asm["ttgir"]),
                     assembly=assembly,
                 )

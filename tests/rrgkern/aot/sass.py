@@ -1,4 +1,4 @@
-"""Read a kernel's assembly: registers, spills, access widths, matrix instructions."""
+"""Read a kernel's assembly: registers, spills, access widths, matrices, loads under way."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ class Assembly:
     matrix_instructions: int
     load_bits: dict[int, int]
     store_bits: dict[int, int]
+    loads_under_way: int | None = None  # see `loads_under_way`
 
 
 def disassemble(cubin: bytes) -> Assembly:
@@ -73,7 +74,49 @@ def disassemble(cubin: bytes) -> Assembly:
         matrix_instructions=sum(MATRIX.match(name) is not None for name in names),
         load_bits=_widths(names, ("LDG", "LDGSTS")),
         store_bits=_widths(names, ("STG",)),
+        loads_under_way=loads_under_way(code),
     )
+
+
+LINE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?);", re.M)
+BRANCH = re.compile(r"\bBRA\b.*?\b(0x[0-9a-f]+)")
+WIDE_LOAD = re.compile(r"\bLDG\S*\.128\S*\s+R(\d+)")
+
+
+def loads_under_way(code: str) -> int | None:
+    """Count 128-bit loads that a thread waits for at once, in the loop where they are fewest.
+
+    A load is under way from its place to the first instruction, round the loop, that touches what
+    it loads; there the thread waits, for it and for those that are under way still. None without
+    a loop that loads 128 bits.
+    """
+    lines = [(int(address, 16), text) for address, text in LINE.findall(code)]
+    places = {address: place for place, (address, _) in enumerate(lines)}
+    jumps = [(place, BRANCH.search(text)) for place, (_, text) in enumerate(lines)]
+    loops = [(places[int(found[1], 16)], place) for place, found in jumps
+             if found and places.get(int(found[1], 16), place) < place]  # fmt: skip
+    inner = [
+        (first, last)
+        for first, last in loops
+        if not any(first <= a and b <= last and (a, b) != (first, last) for a, b in loops)
+    ]
+    counts = [_most_under_way([text for _, text in lines[a : b + 1]]) for a, b in inner]
+    return min((count for count in counts if count), default=None)
+
+
+def _most_under_way(loop: list[str]) -> int:
+    """The 128-bit loads under way where most are, 0 if there are none."""
+    size, spans = len(loop), []
+    touched = [{int(number) for number in re.findall(r"\bR(\d+)\b", text)} for text in loop]
+    for place, text in enumerate(loop):
+        if found := WIDE_LOAD.search(text):
+            data = set(range(int(found[1]), int(found[1]) + 4))
+            until = next(k for k in range(1, size + 1)
+                         if k == size or touched[(place + k) % size] & data)  # fmt: skip
+            spans.append((place, until))
+    waits = [(place + until) % size for place, until in spans]
+    return max((sum(0 < (wait - place - 1) % size + 1 <= until for place, until in spans)
+                for wait in waits), default=0)  # fmt: skip
 
 
 def _widths(names: list[str], opcodes: tuple[str, ...]) -> dict[int, int]:

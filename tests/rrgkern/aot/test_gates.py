@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from tests.rrgkern.aot.harness import Compiled, compiled, listed_modules
+from tests.rrgkern.aot.sass import MULTIPROCESSORS, loads_under_way
 
 pytest.importorskip("triton")
 
 # A streaming kernel hides the latency of memory with warps; below half of them it stalls.
 LEAST_OCCUPANCY = 0.5
+MOST_REGISTERS = 64
 
 
 def check_spills(kernel: Compiled) -> None:
@@ -38,7 +40,24 @@ def check_loops(kernel: Compiled) -> None:
         assert not kernel.compared, f"{kernel} compares {kernel.compared} times in its loops"
 
 
-CHECKS = [check_spills, check_loads, check_matrix, check_occupancy, check_loops]
+def check_under_way(kernel: Compiled) -> None:
+    if kernel.under_way:
+        loads, registers = kernel.assembly.loads_under_way, kernel.assembly.registers
+        assert registers <= MOST_REGISTERS, f"{kernel} has {registers} registers"
+        assert loads is not None, f"{kernel} has no loop that loads 128 bits"
+        threads = round(kernel.occupancy * MULTIPROCESSORS[kernel.cc].warps) * 32
+        found = loads * 16 * threads
+        assert found >= kernel.under_way, f"{kernel} has {found} bytes under way"
+
+
+CHECKS = [
+    check_spills,
+    check_loads,
+    check_matrix,
+    check_occupancy,
+    check_loops,
+    check_under_way,
+]
 
 
 @pytest.mark.slow
@@ -64,6 +83,7 @@ def test_gate(module, check):
         ("spill", check_occupancy, False),
         ("masked loop", check_loops, False),
         ("bare loop", check_loops, True),
+        ("one load ahead", check_under_way, False),
     ],
 )
 def test_gate_tells_good_from_bad(case, check, passes):
@@ -75,3 +95,33 @@ def test_gate_tells_good_from_bad(case, check, passes):
         else:
             with pytest.raises(AssertionError):
                 check(kernel)
+
+
+LOOP = """
+        /*0100*/  {} ;
+        /*0110*/  FADD R1, R1, R20 ;
+        /*0120*/  {} ;
+        /*0130*/  FADD R1, R1, R{} ;
+        /*0140*/  {} ;
+        /*0150*/  @P0 BRA 0x100 ;
+        /*0160*/  EXIT ;
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "used", "third", "count"),
+    [
+        # Issued where the one before it is used up: one at a time.
+        ("NOP", "LDG.E.128 R20, [R2.64]", 30, "NOP", 1),
+        ("LDG.E.128 R20, [R2.64]", "LDG.E.128 R24, [R2.64]", 26, "NOP", 1),
+        # Both are waited for at the beginning of the next turn, or each half a turn later.
+        ("NOP", "LDG.E.128 R20, [R2.64]", 30, "LDG.E.128 R24, [R2.64]", 2),
+        ("NOP", "LDG.E.EL.128 R20, [R2.64]", 26, "@P1 LDG.E.128 R24, [R2.64]", 2),
+        ("LDG.E.128 R28, [R2.64]", "LDG.E.128 R20, [R2.64]", 26, "LDG.E.128 R24, [R2.64]", 3),
+        # Copied from register to register, a load is waited for.
+        ("MOV R20, R24", "NOP", 30, "LDG.E.128 R24, [R2.64]", 1),
+        ("NOP", "LDG.E.64 R20, [R2.64]", 30, "NOP", None),
+    ],
+)
+def test_loads_under_way_are_counted_round_the_loop(first, second, used, third, count):
+    assert loads_under_way(LOOP.format(first, second, used, third)) == count

@@ -8,7 +8,7 @@ import torch
 from rrgkern import PolicyLoss
 from rrgkern.dispatch import served_by
 from rrgkern.ops import flatten, pack
-from rrgkern.policy_loss.from_logits import csrc_launch
+from rrgkern.policy_loss.from_logits import csrc_launch, triton_launch
 from rrgkern.policy_loss.from_logits.op import grpo_loss_fwd, grpo_loss_fwd_, grpo_loss_scale_
 from rrgkern.policy_loss.inputs import LogitsInputs
 from rrgkern.policy_loss.reference import METRICS
@@ -68,6 +68,23 @@ def test_variants(spec: PolicyLoss, options: dict[str, bool]) -> None:
     for kernel in (through_op, compiled_cpu):
         given = problem(2, dtype=torch.bfloat16, **options)
         check(kernel(given, spec), given, spec)
+
+
+def test_two_loads_ahead_give_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one to five whole blocks, tails or none, and the target in each block in turn."""
+    block, different = 1024, []
+    for vocabulary in (block, 2 * block + 8, 3 * block, 4 * block, 5 * block + 8):
+        rows = -(-vocabulary // block)
+        given = problem(4, vocabulary, lengths=(rows,), mask=False)
+        targets = torch.arange(rows, device=DEVICE) * block + 3
+        given = given._replace(targets=targets)
+        together = {}
+        for ahead in (1, 2):
+            monkeypatch.setattr(triton_launch, "AHEAD", ahead)
+            together[ahead] = (*through_op(given, EVERYTHING), *in_place(given, EVERYTHING))
+        if not all(map(torch.equal, together[1], together[2])):
+            different.append(vocabulary)
+    assert different == []
 
 
 @kernels
