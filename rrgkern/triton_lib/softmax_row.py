@@ -58,7 +58,10 @@ def sum_row(
     EVICTION: tl.constexpr,
     AHEAD: tl.constexpr,
 ):
-    """Sum the columns other than the target lane by lane, in one read, 1 or 2 loads AHEAD."""
+    """Sum the columns other than the target lane by lane, in one read.
+
+    AHEAD: how many blocks are loaded ahead of the arithmetic, 1 or 2.
+    """
     FULL: tl.constexpr = VOCABULARY // BLOCK
     top = tl.full([LANES], float("-inf"), scale.dtype)
     mass = tl.zeros([LANES], scale.dtype)

@@ -1,4 +1,4 @@
-"""Read a word spelt otherwise, British or wrong, as the word of the tables that was meant.
+"""Read a British or misspelt word as the word of the tables.
 
 A misspelt word and the one that was meant are one slip of the keys apart: a letter dropped, added
 or doubled, two neighbours swapped, or one vowel for another (Damerau, 1964). Short words, first

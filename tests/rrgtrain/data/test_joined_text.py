@@ -7,7 +7,6 @@ import pytest
 
 from rrgclinical import build_labeller
 from rrgclinical.rules import join_lines
-from rrgtrain.data.sections import read_sections
 from tests.rrgtrain.data import (
     test_chexpert_plus,
     test_iu_xray,
@@ -72,8 +71,3 @@ def test_a_loader_joins_the_lines(loader, tmp_path):
         reports = {study.report for studies in splits for study in studies}
         assert reports == {join_lines(text)}, name
         np.testing.assert_array_equal(label([join_lines(text)]), label([text]))
-
-
-def test_mimics_sections_join_the_lines():
-    for text in TEXTS.values():
-        assert read_sections(f"FINDINGS:\n{text}\n\nIMPRESSION: None.").findings == join_lines(text)

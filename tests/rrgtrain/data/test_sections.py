@@ -399,3 +399,9 @@ def test_white_space_at_the_ends_of_lines_changes_nothing(report: str) -> None:
 def test_findings_read_again_are_the_same(text: str) -> None:
     findings = read_sections(f"FINDINGS: {text}\n").findings
     assert read_sections(f"FINDINGS: {findings}\n").findings == findings
+
+
+def test_lines_without_stops_stay_apart() -> None:
+    text = "NO PNEUMOTHORAX\nSMALL\nEFFUSION"
+    found = read_sections(f"FINDINGS:\n{text}\n\nIMPRESSION: None.").findings
+    assert found == "NO PNEUMOTHORAX\nSMALL EFFUSION"
