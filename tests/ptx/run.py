@@ -150,6 +150,7 @@ class Machine:
 
     def _run_chunk(self, blocks: int) -> None:
         lanes = self.lanes = blocks * self.threads
+        self.order: Order
         self.registers: dict[int, Array] = {}
         self.owned: set[int] = set()
         self.arguments: dict[str, Array] = {}
