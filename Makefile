@@ -12,6 +12,7 @@
 #   make oracle                the official clinical packages, on random weights
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
 #   make ptx                   compiled kernels executed without a GPU, at more sizes, each barrier removed
+#   make ptx-short             the rooms' own tests served from PTX, one case a phase
 #   make docs                  the documentation's site, into build/docs
 #   make chaos                 kill -9 at 40 moments, lost ranks, full disks; each run resumed to the same bits
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
@@ -28,10 +29,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx chaos oracle parity-full replicate learning masking clean
+.PHONY: help install demo test lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full replicate learning masking clean
 
 help:
-	@sed -n '2,17s/^# \{0,1\}//p' Makefile
+	@sed -n '2,18s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -97,7 +98,7 @@ sanitize: $(VENV)/.installed-dev
 
 # What `make test` executes of compiled kernels is one size and the mutants of each; here are more sizes,
 # architectures and each barrier removed. Then the rooms' own tests of Triton kernels, which CUDA's
-# launchers serve from PTX. SHORT=1: of those, a representative of each phase, and nothing else.
+# launchers serve from PTX; ptx-short has of those one case a phase.
 ON_PTX := advantages preference_loss/test_kernel.py policy_loss/test_kernel.py \
 	policy_loss/from_logits/test_kernel.py policy_loss/linear/test_modes.py \
 	logps/test_from_logits_accuracy.py logps/test_from_hidden_accuracy.py
@@ -107,14 +108,13 @@ PTX_SHORT := not compiled_cpu and not reference and ((test_means_by_hand) or (te
 	or (test_columns_of_minus_infinity) or (test_an_offset_common and through_op) \
 	or (test_a_tile_of_several_blocks) or (test_collapsed_softmax_keeps and triton))
 SERVED_FROM_PTX = OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) -p tests.ptx.on_ptx
-ptx: $(VENV)/.installed-dev
-ifeq ($(SHORT),1)
+ptx-short: $(VENV)/.installed-dev
 	$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) -k "$(PTX_SHORT)"
-else
+
+ptx: $(VENV)/.installed-dev
 	RRGKERN_PTX=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/ptx
 	$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) \
 		-k "not chunked_cpu and not compiled_cpu and not opcheck and not real_vocabularies and not compile"
-endif
 
 # Kill -9 at MOMENTS random moments of a demo, each resumed to the same bits; four run in `make test`.
 # Then RANK_MOMENTS runs of two nodes that lose a rank, a rank's answers, or its worker; full disks;
