@@ -162,7 +162,7 @@ def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
     if text[low] == "?":
         # "? pneumonia" and "edema ?pneumonia" ask before they name
         asks = following.isalnum() and not text[low - 1 : low].isalnum()
-        return not asks and any(map(str.isalnum, text[start:low]))
+        return not asks and any(map(str.isalnum, text[max(start, low - 200) : low]))
     if text[low] != "." or high - low > 1:
         return True
     if following and not following.isspace():
