@@ -35,7 +35,7 @@ def settings(root: Path, *keys: str) -> dict[str, Any]:
     return table
 
 
-def test_files(root: Path) -> list[str]:
+def named_tests(root: Path) -> list[str]:
     """List the files that hold tests by their name, from the root."""
     names = (path.relative_to(root).as_posix() for path in files(root, ".py"))
     return [name for name in names if fnmatch.fnmatch(name.split("/")[-1], "test_*.py")]
@@ -81,7 +81,7 @@ def tests_are_collected(root: Path) -> Iterator[str]:
     ):
         if left_out := LEFT_OUT.search(text):
             yield f"{place} leaves tests out: {left_out[0].strip()}"
-    for name in test_files(root):
+    for name in named_tests(root):
         folders = name.split("/")[:-1]
         if folders[:1] != ["tests"]:
             yield f"{name} lies outside tests/"
