@@ -13,6 +13,7 @@
 #   make test-vllm             rollouts through vLLM, in process and over HTTP
 #   make ptx                   compiled kernels executed without a GPU, at more sizes, each barrier removed
 #   make ptx-short             the rooms' own tests served from PTX, one case a phase
+#   make mutants               planted faults, each seen by the test that is named for it
 #   make docs                  the documentation's site, into build/docs
 #   make chaos                 kill -9 at 40 moments, lost ranks, full disks; each run resumed to the same bits
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
@@ -29,10 +30,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full replicate learning masking clean
+.PHONY: help install demo test lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants replicate learning masking clean
 
 help:
-	@sed -n '2,18s/^# \{0,1\}//p' Makefile
+	@sed -n '2,19s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -127,6 +128,11 @@ chaos: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(PY) -m tests.chaos_disk
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/rrgtrain/util/test_clocks.py \
 		tests/rrgtrain/run/test_resume.py tests/rrgtrain/train/test_loader.py -k "clock or _dies or killed"
+
+# Faults planted in a copy of the tree, one at a time: the tests that tests/planted.yaml names are red
+# with each. ARGS="ranks state" plants those whose file or test holds a word.
+mutants: $(VENV)/.installed-dev
+	$(PY) -m tests.planted --jobs $(JOBS) $(ARGS)
 
 # Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
 replicate learning masking: $(VENV)/.installed

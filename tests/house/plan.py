@@ -165,6 +165,7 @@ NOT_IN_CI = {
     "gpu-wheels": "gathers packages for another machine",
     "ptx": "an hour; `make ptx-short` has one case a phase",
     "parity-full": "encoders of the real size, an hour; `make oracle` has tiny ones",
+    "mutants": "ten minutes of other tests; tests/test_planted.py holds the list to the tree",
     "chaos": "an hour; tests/rrgtrain/run/test_chaos.py has four moments",
     "replicate": "an experiment, hours; tests/experiments runs each job at the size of a test",
     "learning": "an experiment, hours; tests/experiments/test_learning.py runs its parts",
