@@ -50,12 +50,13 @@ def split_sentences(text: str) -> list[tuple[int, int]]:
     """
     text = plain(text)
     spans: list[tuple[int, int]] = []
+    latest = _Latest(text, spans)
     lines: Lines | None = None
     start = 0
     for match in _CANDIDATE.finditer(text):
         low, high = match.span()
         if text[low - 1 : low].isdigit():
-            place = _next_place(text, spans, start, low)
+            place = _next_place(text, latest, start, low)
             if place > start:
                 _append(spans, text, start, place)
                 start = place
@@ -118,7 +119,7 @@ def _append(spans: list[tuple[int, int]], text: str, start: int, end: int) -> No
     spans.append((start, start + len(stripped)))
 
 
-def _next_place(text: str, spans: list[tuple[int, int]], start: int, low: int) -> int:
+def _next_place(text: str, latest: _Latest, start: int, low: int) -> int:
     """Where the next place of the running list begins whose number ends at `low`; else 0."""
     match = _NUMBER.search(text, max(start, low - 4), low + 1)
     if match is None:
@@ -133,7 +134,7 @@ def _next_place(text: str, spans: list[tuple[int, int]], start: int, low: int) -
         counts = heading is None or heading[0].lower() in _TAKES_NUMBER
         return 0 if counts else match.start(1)
     place = _PLACE.match(begun)
-    running = place or _latest(text, spans)
+    running = place or latest.number()
     if running is None:
         return 0
     opening, number, closing = running.groups()
@@ -151,10 +152,19 @@ def _next_place(text: str, spans: list[tuple[int, int]], start: int, low: int) -
     return match.start(1) if lacks else 0
 
 
-def _latest(text: str, spans: list[tuple[int, int]]) -> re.Match[str] | None:
-    """The latest list number among the sentences."""
-    places = (_PLACE.match(text[start:end]) for start, end in reversed(spans))
-    return next(filter(None, places), None)
+class _Latest:
+    """The latest list number among the sentences so far; looks at each of them once."""
+
+    def __init__(self, text: str, spans: list[tuple[int, int]]) -> None:
+        self._text, self._spans = text, spans
+        self._number: re.Match[str] | None = None
+        self._looked_at = 0
+
+    def number(self) -> re.Match[str] | None:
+        for start, end in self._spans[self._looked_at :]:
+            self._number = _PLACE.match(self._text, start, end) or self._number
+        self._looked_at = len(self._spans)
+        return self._number
 
 
 def _ends_sentence(text: str, start: int, low: int, high: int) -> bool:
