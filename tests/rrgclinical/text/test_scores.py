@@ -18,6 +18,7 @@ from rrgclinical.errors import UserError
 from rrgclinical.metrics import intervals, paired, subgroup, values
 from rrgclinical.text import meteor_of, text_scores
 
+pytestmark = pytest.mark.usefixtures("few_paraphrases")
 WORDS = (
     "no",
     "effusion",
