@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -34,9 +33,8 @@ def short_package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def few_paraphrases(short_package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def few_paraphrases(short_package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run METEOR, ours and pycocoevalcap's, with the short table."""
     monkeypatch.setattr("rrgclinical.text.java._package", lambda: short_package)
     jar = short_package / "meteor" / "meteor-1.5.jar"
     monkeypatch.setattr("pycocoevalcap.meteor.meteor.METEOR_JAR", str(jar))
-    yield
