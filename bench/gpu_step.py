@@ -106,19 +106,22 @@ def train(policy: Path, out: Path, options: argparse.Namespace) -> int:
     """Run the recipe in a process of its own; returns its exit status."""
     words = [
         "data.source=phantom",
-        "data.phantom.train=200",
+        f"data.phantom.train={options.steps * options.prompts}",
         "data.phantom.val=4",
         "data.phantom.test=4",
         f"rl.steps={options.steps}",
         f"rl.eval_every={options.steps}",
         f"rl.prompts={options.prompts}",
         f"rl.max_new_tokens={options.tokens}",
+        f"eval.max_new_tokens={options.tokens}",
         "reward.labeller=rules",
         "reward.extractor=rules",
         "reward.terms={entity_f1: 1.0, label_f1: 1.0}",
         "scale.mode=fsdp2",
         "checkpoint.keep=1",
     ]
+    if options.tiny:
+        words += ["policy.min_pixels=3136", "policy.max_pixels=12544"]
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     command = [sys.executable, *torchrun, "-m", "rrgtrain", "rl", "paper/editgrpo", *words]
     paths = [str(ROOT), str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]

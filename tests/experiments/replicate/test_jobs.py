@@ -36,20 +36,17 @@ def _forget() -> None:
 
 
 def test_every_job_is_a_recipe_that_trains_what_its_kind_says(tmp_path: Path) -> None:
+    drawn = Task(JOBS["data"], 2, tmp_path).recipe().data.phantom.train
     for name, job in JOBS.items():
         made = Task(job, 2, tmp_path)
         recipe = made.recipe()
         assert recipe.seed == recipe.policy.seed == recipe.data.phantom.seed == 2
-        assert recipe.data.phantom.train == studies(tmp_path), f"{name} has other phantoms"
+        assert recipe.data.phantom.train == drawn, f"{name} has other phantoms"
         if job.kind == "rl":
             build_algorithm(recipe)
             assert recipe.policy.path == str(made.home / job.start / "checkpoints" / "sft")
             assert JOBS[job.start].kind == "sft"
         assert seconds_of(made) > seconds_of(Task(job, 2, tmp_path, quick=True)), name
-
-
-def studies(out: Path) -> int:
-    return Task(JOBS["data"], 2, out).recipe().data.phantom.train
 
 
 @pytest.mark.parametrize("name", DIFFERENT)

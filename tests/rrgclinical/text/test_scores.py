@@ -19,6 +19,7 @@ from rrgclinical.errors import UserError
 from rrgclinical.metrics import intervals, paired, subgroup, values
 from rrgclinical.text import TOKENIZATIONS, meteor_of, text_scores
 
+pytestmark = pytest.mark.usefixtures("few_paraphrases")
 WORDS = (
     "no",
     "effusion",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -42,6 +43,16 @@ def live() -> int:
     return sum(sizes.values())
 
 
+@pytest.fixture
+def _looks_at_new_objects_alone() -> Iterator[None]:
+    """Spare the collector what was there before: in a whole suite it is millions of objects."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("_looks_at_new_objects_alone")
 @pytest.mark.parametrize(
     "options",
     [

@@ -17,6 +17,7 @@ from rrgtrain.recipe_files import (
     recipe_names,
 )
 from rrgtrain.schema import Recipe
+from tests.rrgtrain.recipes.loaded import loaded
 
 BY_RULE = {
     "editgrpo_common": [
@@ -70,22 +71,21 @@ def test_every_name_of_a_papers_size_is_there() -> None:
     assert len(recipe_names()) == 91 and "papers" not in recipe_names()
 
 
-@pytest.mark.parametrize(("name", "size"), RULED)
-def test_the_rule_is_what_a_file_of_two_bases_says(name: str, size: str, tmp_path: Path) -> None:
-    path = find_recipe(f"paper/{name}")
-    assert not path.exists() and path == recipe_folder() / "paper" / f"{name}.yaml"
-    assert read_recipe(path)[0] == {"base": [size, f"../{name}"]}
+def test_the_rule_is_what_a_file_of_two_bases_says(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
-    file.write_text(f"base: [paper/{size}, {name}]\n")
-    wanted = load_config(Recipe, file, [])
-    assert load_config(Recipe, f"paper/{name}", []) == wanted
+    for name, size in RULED:
+        path = find_recipe(f"paper/{name}")
+        assert not path.exists() and path == recipe_folder() / "paper" / f"{name}.yaml"
+        assert read_recipe(path)[0] == {"base": [size, f"../{name}"]}
+        file.write_text(f"base: [paper/{size}, {name}]\n")
+        wanted = load_config(Recipe, file, [])
+        assert loaded(f"paper/{name}") == wanted != loaded(name), name
     assert load_config(Recipe, path, []) == wanted, "the path that a file would have"
-    assert wanted != load_config(Recipe, name, [])
 
 
 def test_a_file_goes_before_the_rule() -> None:
-    assert load_config(Recipe, "paper/editgrpo_exact", []).edit.extractor == "radgraph"
-    assert load_config(Recipe, "paper/editgrpo_rexgradient", []).rl.prompts == 32, "its base too"
+    assert loaded("paper/editgrpo_exact").edit.extractor == "radgraph"
+    assert loaded("paper/editgrpo_rexgradient").rl.prompts == 32, "its base too"
 
 
 def test_the_rule_is_one_of_the_shipped_recipes_alone(tmp_path: Path) -> None:
@@ -120,9 +120,8 @@ def test_papers_list_recipes_that_exist_once() -> None:
     assert unlisted == none
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in recipe_folder().rglob("*.yaml") if p.name != "papers.yaml"], ids=str
-)
-def test_the_first_line_of_a_recipe_says_what_it_is(path: Path) -> None:
-    first = path.read_text(encoding="utf-8").partition("\n")[0]
-    assert first.startswith("# ") and first.endswith(".") and len(first) <= 92
+def test_the_first_line_of_a_recipe_says_what_it_is() -> None:
+    for path in recipe_folder().rglob("*.yaml"):
+        if path.name != "papers.yaml":
+            first = path.read_text(encoding="utf-8").partition("\n")[0]
+            assert first.startswith("# ") and first.endswith(".") and len(first) <= 92, path

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+import functools
 import json
 import shlex
 from pathlib import Path
@@ -16,6 +18,7 @@ from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.common import phantoms
 from tests.rrgtrain.policy.common import tiny_policy
+from tests.rrgtrain.recipes.loaded import loaded
 from tests.rrgtrain.recipes.test_papers import COMMANDS
 
 # What a laptop has in place of the papers' data and models; everything else is the recipe's.
@@ -34,6 +37,8 @@ HERE = [
     *("eval.samples=0", "scale.mode=none", "policy.gradient_checkpointing=false"),
 ]
 MASKING = 'make masking ARGS="paper/deer --from SFT"'
+# Sections that no evaluation reads.
+OF_TRAINING = ("rl", "sft", "token_weights", "oracle", "select")
 PRINTED = ("micro-F1-14", "macro-recall-14", "sample-precision-14", "BLEU-4, r2gen", "RaTEScore")
 
 
@@ -67,24 +72,48 @@ def test_every_row_has_a_command() -> None:
     assert others == [MASKING]
 
 
-@pytest.mark.parametrize(
-    "command", sorted({c for c in COMMANDS if c.startswith("rrgtrain ") and " RUN" not in c})
-)
-def test_the_recipe_of_a_command_is_read(command: str) -> None:
-    _, (name, *settings), _ = of(command)
-    load_config(Recipe, name, settings)
+def test_the_recipe_of_a_command_is_read() -> None:
+    for command in {c for c in COMMANDS if c.startswith("rrgtrain ") and " RUN" not in c}:
+        _, (name, *settings), _ = of(command)
+        load_config(Recipe, name, settings) if settings else loaded(name)
 
 
-@pytest.mark.parametrize("command", sorted({c for c in COMMANDS if c.startswith("rrgtrain eval")}))
+def unlike_commands() -> list[str]:
+    """Choose one of the commands whose recipes are the same to an evaluation here.
+
+    Others differ in what trainings alone read.
+    """
+    first: dict[str, str] = {}
+    for command in sorted({c for c in COMMANDS if c.startswith("rrgtrain eval")}):
+        _, (name, *settings), options = of(command)
+        recipe = load_config(Recipe, name, settings) if settings else loaded(name)
+        read = dataclasses.asdict(recipe)
+        rl = read["rl"]
+        for key in (*OF_TRAINING, *(setting.partition("=")[0] for setting in HERE)):
+            *sections, last = key.split(".")
+            functools.reduce(dict.__getitem__, sections, read).pop(last)
+        # what the start of any command looks at: models of edits, the files of the reference
+        kind = [rl["algorithm"], rl["reference"], "--from" in options or command]
+        first.setdefault(json.dumps([kind, read], sort_keys=True), command)
+    return list(first.values())
+
+
 def test_a_command_prints_its_row(
-    command: str,
     tiny: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.chdir(tmp_path)
+    commands = unlike_commands()
+    assert len(commands) > 15
+    for i, command in enumerate(commands):
+        (tmp_path / str(i)).mkdir()
+        monkeypatch.chdir(tmp_path / str(i))
+        prints_its_row(command, tiny, capsys)
+
+
+def prints_its_row(command: str, tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, words, options = of(command)
     if "--from" in options:
         more = ["--from", str(tiny), f"data.root={phantoms()}", *HERE]
@@ -95,11 +124,13 @@ def test_a_command_prints_its_row(
         labels = OBSERVATIONS if "eval.truth=labels" in words else ()
         more += ["--references", written("r.csv", column, "reference", *labels)]
         more += [setting for setting in HERE if not setting.startswith("eval.limit")]
-    assert main(["eval", *words, "--out", "out", *more]) == 0, capsys.readouterr().err
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in PRINTED) and "constant template" in printed
+    status, (printed, told) = main(["eval", *words, "--out", "out", *more]), capsys.readouterr()
+    assert status == 0, f"{command}: {told}"
+    lacking = [name for name in (*PRINTED, "constant template") if name not in printed]
+    assert not lacking, f"{command}: {printed}"
     rows = Path("out/predictions.jsonl").read_text().splitlines()
-    assert len(rows) == json.loads(Path("out/metrics.json").read_text())["studies"] == 2
+    studies = json.loads(Path("out/metrics.json").read_text())["studies"]
+    assert len(rows) == studies == 2, command
 
 
 def test_masking_prints_deers_table_6(

@@ -13,6 +13,9 @@ from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
+from tests.rrgclinical.paraphrases import few_paraphrases, short_package
+
+__all__ = ["few_paraphrases", "short_package"]
 
 
 def labels(**classes: int) -> tuple[int, ...]:
@@ -226,6 +229,7 @@ def test_terms_of_words() -> None:
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="METEOR 1.5 is a Java program")
+@pytest.mark.usefixtures("few_paraphrases")
 def test_meteor_counts_words_of_one_stem() -> None:
     reports = ("Small effusions.", "Small effusion.", "Heart is normal.")
     full, stem, none = values("meteor", [(report, "Small effusions.") for report in reports])

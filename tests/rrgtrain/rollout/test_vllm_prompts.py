@@ -30,7 +30,7 @@ from tests.rrgtrain.rollout import stub_vllm
 from tests.rrgtrain.rollout.served import Served
 from tests.rrgtrain.train.test_reference import logps, reference_logps
 
-PUSHES = 50
+PUSHES = 10
 
 
 @contextmanager
@@ -62,7 +62,7 @@ def grow(policy: Policy, step: int) -> None:
 
 @pytest.mark.parametrize("adapter", [False, True], ids=["merged", "as_an_adapter"])
 @pytest.mark.parametrize("engine_of", [in_process, over_http])
-def test_fifty_pushes_leave_the_base_and_the_reference_as_their_file(
+def test_pushes_leave_the_base_and_the_reference_as_their_file(
     engine_of: Callable, adapter: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leaves_no_trace(engine_of, tmp_path, monkeypatch, adapter=adapter, pushes=PUSHES)
@@ -141,7 +141,7 @@ def test_the_merged_copy_samples_as_the_adapter(options: dict, tmp_path: Path) -
 def test_the_merge_rounds_once() -> None:
     policy = load_policy(tiny_directory(), dtype=torch.bfloat16)
     add_lora(policy, LoraSettings(rank=4, alpha=8.0), seed=0)
-    for step in range(100):
+    for step in range(30):
         grow(policy, step)
     layer = policy.language_model.layers[0].mlp.up_proj
     exact = layer.base_layer.weight.double() + layer.get_delta_weight("default").double()
