@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -104,5 +105,6 @@ def _verdict(path: Path) -> tuple[Stamp | None, Verdict]:
 def _raise_broken(verdicts: dict[Path, Verdict], root: Path | None) -> None:
     problems = [verdict for verdict in verdicts.values() if isinstance(verdict, str)]
     if problems:
-        mend = f"; `rrgtrain data check {root}` looks at all images, data.skip=true leaves broken"
+        command = f"rrgtrain data check {shlex.quote(str(root))}"
+        mend = f"; `{command}` looks at all images, data.skip=true leaves broken"
         raise UserError(first_of(problems) + (f"{mend} ones out" if root else ""))
