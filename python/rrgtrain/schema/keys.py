@@ -68,7 +68,7 @@ def kind_at(schema: Any, key: str, place: str) -> Any:
     parts = key.split(".")
     for depth, part in enumerate(parts):
         if dataclasses.is_dataclass(kind):
-            hints = hints_of(kind)
+            hints = hints_of(kind)  # type: ignore[arg-type]
             if part not in hints:
                 raise UserError(f"{place}: {_unknown(schema, kind, parts, depth)}")
             kind = hints[part]
