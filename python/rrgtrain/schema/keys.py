@@ -13,11 +13,12 @@ from typing import Any
 from rrgtrain.errors import UserError
 from rrgtrain.schema.fields import descriptions
 
+_hints = functools.cache(typing.get_type_hints)
 
-@functools.cache
+
 def hints_of(schema: Any) -> dict[str, Any]:
     """Read the declared types of a dataclass, once; not to be changed."""
-    return typing.get_type_hints(schema)
+    return _hints(schema)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +69,7 @@ def kind_at(schema: Any, key: str, place: str) -> Any:
     parts = key.split(".")
     for depth, part in enumerate(parts):
         if dataclasses.is_dataclass(kind):
-            hints = hints_of(kind)  # type: ignore[arg-type]
+            hints = hints_of(kind)
             if part not in hints:
                 raise UserError(f"{place}: {_unknown(schema, kind, parts, depth)}")
             kind = hints[part]
