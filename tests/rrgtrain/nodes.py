@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.ports import free_port
-from tests.rrgtrain.runs import At, Done, start_process, warm
+from tests.rrgtrain.runs import At, Done, as_from_a_shell, start_process, warm
 
 
 def on_nodes(
@@ -83,6 +83,7 @@ def _agent(options: list[str], node: int, task: tuple[Any, ...]) -> None:
     from torch.distributed.launcher.api import elastic_launch
     from torch.distributed.run import config_from_args, parse_args
 
+    as_from_a_shell()
     place = task[2] / f"node{node}"
     place.mkdir(exist_ok=True)
     _print_to(place)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
+import hashlib
 import importlib
 import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import tempfile
 import time
@@ -40,6 +43,12 @@ TINY_RUN = [
     *("rl.lr=0.01", "eval.max_new_tokens=10", "eval.bootstrap=20", "eval.samples=2"),
     *("checkpoint.steps=1", "deterministic=true"),
 ]
+
+
+OF_A_SHELL: dict[int, Any] = {
+    **{signal.SIGHUP: signal.SIG_DFL, signal.SIGTERM: signal.SIG_DFL},
+    signal.SIGINT: signal.default_int_handler,
+}
 
 
 @dataclass(frozen=True)
@@ -226,9 +235,18 @@ def _environment() -> Iterator[None]:
         os.environ.update(before)
 
 
+def as_from_a_shell() -> dict[int, Any]:
+    """Give this process the signals of a command in a terminal, and return those before.
+
+    Under nohup SIGHUP is ignored, in a script's background SIGINT is, and children inherit both.
+    """
+    return {number: signal.signal(number, handler) for number, handler in OF_A_SHELL.items()}
+
+
 def _child(
     words: tuple[str, ...], cwd: Path, at: At | None, world: dict[str, str], main: str
 ) -> None:
+    as_from_a_shell()
     os.chdir(cwd)
     os.environ["XDG_CACHE_HOME"] = str(cwd / "cache")
     os.environ.update(world)
@@ -242,13 +260,36 @@ def _child(
     raise SystemExit(called(list(words)))
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
+def _of_session() -> Path:
+    session = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if session is None:
+        return Path(tempfile.mkdtemp(prefix="rrgtrain-runs-"))
+    return Path(tempfile.gettempdir()) / f"rrgtrain-runs-{session}"
+
+
+@functools.cache
+def finished(*words: str) -> tuple[Path, float]:
+    """The run of a command that nothing happens to, and its CPU seconds; not to be written to.
+
+    The workers of a test session share it. The words name the run `run`.
+    """
+    home = _of_session() / hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        measured = home / "seconds"
+        if not measured.exists():
+            shutil.rmtree(home / "run", ignore_errors=True)  # of a worker that was killed
+            done = command(*words, cwd=home)
+            assert done.status == 0, done.err
+            measured.write_text(repr(done.seconds))
+    return home / "run", float(measured.read_text())
+
+
 def finished_demo() -> tuple[Path, float]:
     """A demo that nothing happens to, and its CPU seconds; not to be written to."""
-    home = Path(tempfile.mkdtemp(prefix="demo-"))
-    done = command("demo", "--out", "run", *TINY_RUN, cwd=home)
-    assert done.status == 0, done.err
-    return home / "run", done.seconds
+    return finished("demo", "--out", "run", *TINY_RUN)
 
 
 def started(*more: str) -> list[str]:

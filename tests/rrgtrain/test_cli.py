@@ -25,6 +25,7 @@ from rrgtrain.data.images import read_image
 from rrgtrain.policy.load import load_policy
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms
+from tests.rrgtrain.runs import command
 
 SMALL = [
     *SMALL_POLICY,
@@ -157,7 +158,7 @@ def test_reinforcement_learning_and_evaluation_of_its_checkpoint(
     assert (kept["data.source"], kept["data.root"]) == ("iu_xray", str(run / "data"))
     assert load_config(Recipe, "runs/rl/config.yaml", []).policy.path == start
     again = [str(run / "config.yaml"), "--from", trained, "--out", "runs/eval"]
-    out = works(capsys, "eval", *again, f"data.root={run / 'data'}")
+    out = works(capsys, "eval", *again, f"data.root={run / 'data'}", "eval.meteor=false")
     assert "evaluation of grpo" in out
     assert not list(Path("runs/eval/checkpoints").iterdir())
     Path("runs/eval/report.html").unlink()
@@ -512,6 +513,10 @@ def test_a_label_nobody_knows(nih: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_bad_input_by_a_process_of_its_own(root: Path, tmp_path: Path) -> None:
     transparent_image(root)
-    done = in_a_shell(*SFT, "--out", "run", *iu_xray(root), cwd=tmp_path)
+    done = command(*SFT, "--out", "run", *iu_xray(root), cwd=tmp_path)
+    assert done.status == 2 and done.out == ""
+    assert len(done.err.splitlines()) == 1 and "transparent pixels" in done.last
+    # a new interpreter, which ends before it has imported what trains
+    done = in_a_shell("sft", "--form", "run", cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1 and "transparent pixels" in done.stderr
+    assert len(done.stderr.splitlines()) == 1 and "--form" in done.stderr

@@ -56,6 +56,13 @@ def refused(recipe: str | Path | None, *overrides: str) -> str:
     return message
 
 
+def test_what_one_recipe_sets_is_not_a_default_of_the_next() -> None:
+    first = load_config(Tiny, None, ["seed=3", "optimiser.lr=1", "terms.match=7"])
+    assert (first.seed, first.optimiser.lr, first.terms["match"]) == (3, 1.0, 7.0)
+    first.terms["label"] = 9.0
+    assert load_config(Tiny, None, []) == Tiny()
+
+
 def test_defaults_alone() -> None:
     assert load_config(Tiny, None, []) == Tiny()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os.path
+import shlex
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -164,7 +165,7 @@ class Catalogue:
             more = len(self.broken) - SHOWN
             rest = f"; and {more} more" if more > 0 else ""
             place = f"{root}: " if root.is_dir() else ""  # a table's rows begin with its name
+            command = f"rrgtrain data check {shlex.quote(str(root))}"
             raise UserError(
-                f"{place}{told}{rest}. `rrgtrain data check {root}` lists all; data.skip=true "
-                "leaves them out"
+                f"{place}{told}{rest}. `{command}` lists all; data.skip=true leaves them out"
             )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import shlex
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -112,5 +113,6 @@ def _verdict(
 def _raise_broken(verdicts: dict[Path, Verdict], root: Path | None) -> None:
     problems = [verdict for verdict in verdicts.values() if isinstance(verdict, str)]
     if problems:
-        mend = f"; `rrgtrain data check {root}` looks at all images, data.skip=true leaves broken"
+        command = f"rrgtrain data check {shlex.quote(str(root))}"
+        mend = f"; `{command}` looks at all images, data.skip=true leaves broken"
         raise UserError(first_of(problems) + (f"{mend} ones out" if root else ""))

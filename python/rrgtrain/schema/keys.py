@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import types
 import typing
 from collections.abc import Iterator
@@ -11,6 +12,13 @@ from typing import Any
 
 from rrgtrain.errors import UserError
 from rrgtrain.schema.fields import descriptions
+
+_hints = functools.cache(typing.get_type_hints)
+
+
+def hints_of(schema: Any) -> dict[str, Any]:
+    """Read the declared types of a dataclass, once; not to be changed."""
+    return _hints(schema)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +38,7 @@ class Setting:
 
 def settings(schema: Any, prefix: str = "") -> Iterator[Setting]:
     """List the settings of a dataclass, sections entered, in the order of their fields."""
-    hints, texts = typing.get_type_hints(schema), descriptions(schema)
+    hints, texts = hints_of(schema), descriptions(schema)
     for field in dataclasses.fields(schema):
         kind, key = hints[field.name], f"{prefix}{field.name}"
         if dataclasses.is_dataclass(kind):
@@ -61,7 +69,7 @@ def kind_at(schema: Any, key: str, place: str) -> Any:
     parts = key.split(".")
     for depth, part in enumerate(parts):
         if dataclasses.is_dataclass(kind):
-            hints = typing.get_type_hints(kind)
+            hints = hints_of(kind)
             if part not in hints:
                 raise UserError(f"{place}: {_unknown(schema, kind, parts, depth)}")
             kind = hints[part]
@@ -85,7 +93,7 @@ def _unknown(schema: Any, section: Any, parts: list[str], depth: int) -> str:
     first `depth` parts of the key are those of `section`.
     """
     key, prefix = ".".join(parts), ".".join(parts[:depth])
-    siblings = list(typing.get_type_hints(section))
+    siblings = list(hints_of(section))
     everything = list(key_names(schema))
     namesakes = [p for p in everything if p.rpartition(".")[2] == parts[-1]]
     misspelt = difflib.get_close_matches(parts[depth], siblings, n=1, cutoff=0.8)
@@ -106,7 +114,7 @@ def _unknown(schema: Any, section: Any, parts: list[str], depth: int) -> str:
 
 def key_names(schema: Any, prefix: str = "") -> Iterator[str]:
     """List the dotted keys of a dataclass, sections entered, each after `prefix`."""
-    for name, kind in typing.get_type_hints(schema).items():
+    for name, kind in hints_of(schema).items():
         path = f"{prefix}.{name}" if prefix else name
         if dataclasses.is_dataclass(kind):
             yield from key_names(kind, path)

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -330,7 +331,7 @@ class Checkpointer(NullCheckpointer):
             section = "sft" if self._stage == "sft" else "rl"
             return NotFinite(
                 f"{line}; with other settings it may go on: rrgtrain {self._verb} --resume "
-                f"{self._run.path} {section}.lr=..."
+                f"{shlex.quote(str(self._run.path))} {section}.lr=..."
             )
         return self._stopped(line, error)
 
@@ -371,7 +372,7 @@ def require_verb(run: RunDir, verb: str) -> None:
     """UserError where the run's checkpoints are those of another command."""
     begun = CheckpointStore(run.resume, 1).about().get("verb", verb)
     if begun != verb:
-        command = f"rrgtrain {begun} --resume {run.path}"
+        command = f"rrgtrain {begun} --resume {shlex.quote(str(run.path))}"
         raise UserError(f"{run.path} was begun by another command; use: {command}")
 
 

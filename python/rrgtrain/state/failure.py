@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -24,7 +25,7 @@ def keep_batch(path: Path, state: Mapping[str, Any]) -> str:
         write_checkpoint(path, dict(state))
     except OSError as full:
         return f"; its batch could not be kept ({full.strerror})"
-    return f"; its batch is kept for: rrgtrain replay {path}"
+    return f"; its batch is kept for: rrgtrain replay {shlex.quote(str(path))}"
 
 
 def keep_trace(path: Path, error: Exception) -> str:

@@ -141,8 +141,9 @@ def test_ids_are_unique_whatever_the_loader(tmp_path: Path) -> None:
     catalogue = Catalogue()
     catalogue.add(Study("a", "train", "x", None, ()), "file: row 1")
     catalogue.add(Study("a", "test", "x", None, ()), "file: row 2")
-    with pytest.raises(UserError, match=r"row 2 repeats the id 'a' of file: row 1"):
-        catalogue.check(tmp_path)
+    told = r"row 2 repeats the id 'a' of file: row 1.*`rrgtrain data check '.*/my data'`"
+    with pytest.raises(UserError, match=told):
+        catalogue.check(tmp_path / "my data")
 
 
 def test_no_more_than_so_many_images_are_looked_for(tmp_path: Path) -> None:

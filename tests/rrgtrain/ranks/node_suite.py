@@ -38,9 +38,11 @@ from tests.rrgtrain.ranks.rank_suite import (
     pair,
 )
 
-CHOSEN = ("one group for two ranks", "KL to a reference")
+CHOSEN = ("one group for two ranks",)
 LAYOUTS = {"2x2": 2, "4x1": 4}
 """Ranks that share one copy, of four."""
+READINGS = (("1", "2x2"), ("2x2", "4x1"), ("4x1", "2x2"), ("2x2", "1"), ("4x1", "1"))
+"""Layout of a checkpoint and of who reads it; whole runs go on from their own."""
 
 
 def updates(mode: str) -> dict[str, Found]:
@@ -196,16 +198,17 @@ def main(words: list[str]) -> int:
             if ranks.is_main():
                 found["states"][name] = state
             write(policy, optimizer, home / name)
-        for source in ("1", *LAYOUTS):
-            for name, shard in LAYOUTS.items():
-                readings[source, name] = read(home / source, "fsdp2", shard)
+        for source, name in READINGS:
+            if name in LAYOUTS:
+                readings[source, name] = read(home / source, "fsdp2", LAYOUTS[name])
     is_main = ranks.is_main()
     ranks.close()
     for name in world:
         os.environ.pop(name)
     if is_main:
-        for source in LAYOUTS:
-            readings[source, "1"] = read(home / source, "none", None)
+        for source, name in READINGS:
+            if name not in LAYOUTS:
+                readings[source, name] = read(home / source, "none", None)
         found["readings"] = readings
         (home / "found").write_bytes(pickle.dumps(found))
     return 0

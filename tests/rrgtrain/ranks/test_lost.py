@@ -115,7 +115,10 @@ def test_other_code_or_data_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             alike.require_same_data({"train": own})
 
 
-def test_a_rank_that_has_noticed_and_left_is_not_the_silent_one() -> None:
+def test_a_rank_that_has_noticed_and_left_is_not_the_silent_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lost, "ROLL_CALL", 1.0)
     store = HashStore()
     for key, state in (("here/1", "1"), ("ended/1", "ended with status 75"), ("ended", "1")):
         store.set(key, state)
@@ -135,15 +138,16 @@ def test_a_rank_lets_those_before_it_speak(monkeypatch: pytest.MonkeyPatch) -> N
     assert not watch.speaks(), "rank 1 notices a moment later"
     late.join()
     gone = Watch(2, [own_peer()] * 4, HashStore(), ended=dict.fromkeys((0, 1), "ended"))
-    began = time.monotonic()
-    assert gone.speaks() and time.monotonic() - began < lost.ROLL_CALL
+    with monkeypatch.context() as at_once:
+        at_once.setattr(lost.time, "sleep", lambda _: pytest.fail("it waits for those that ended"))
+        assert gone.speaks()
     monkeypatch.setattr(lost, "ROLL_CALL", 0.2)
     assert Watch(2, [own_peer()] * 4, HashStore()).speaks(), "nobody before it answers"
 
 
 def test_a_restart_by_torchrun_hears_nothing_of_the_attempt_before(tmp_path: Path) -> None:
     main = "tests.rrgtrain.ranks.restart_suite"
-    done = on_nodes(cwd=tmp_path, nodes=1, main=main, restarts=1, patience=60.0)
+    done = on_nodes(cwd=tmp_path, nodes=1, main=main, restarts=1)
     assert [(d.status, d.out) for d in done] == [(0, "[{}, {}]\n")] * 2, done[0].err
 
 
@@ -155,7 +159,7 @@ def test_how_a_process_ended_is_read_before_its_parent_waits() -> None:
         process = subprocess.Popen(command)
         if "60" in command:
             process.send_signal(signal.SIGTERM)
-        until = time.monotonic() + 10
+        until = time.monotonic() + 300
         while how_it_ended(process.pid) == "ended" and time.monotonic() < until:
             time.sleep(0.01)
         assert how_it_ended(process.pid) == how

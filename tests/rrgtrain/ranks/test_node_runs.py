@@ -8,20 +8,15 @@ from pathlib import Path
 
 from tests.rrgtrain.nodes import on_nodes
 from tests.rrgtrain.ranks.test_scale_runs import RUN, close
-from tests.rrgtrain.runs import At, command
+from tests.rrgtrain.runs import At, finished
 
 
 def test_a_killed_rank_is_named_on_both_nodes_and_the_run_ends_where_one_process_ends(
     tmp_path: Path,
 ) -> None:
-    alone, nodes = tmp_path / "alone", tmp_path / "nodes"
-    for home in (alone, nodes):
-        home.mkdir()
-    done = command(*RUN, cwd=alone)
-    assert done.status == 0, done.err
     # the last rank, on the second node; rank 0 learns of it through torchrun's store
     at = At("rrgtrain.train.batch:Batch.of_all_ranks", 3, "SIGKILL")
-    lost = on_nodes(*RUN, "scale.mode=fsdp2", cwd=nodes, at=at)
+    lost = on_nodes(*RUN, "scale.mode=fsdp2", cwd=tmp_path, at=at)
     assert [d.status for d in lost] == [75, 75, 75, -9], [d.err for d in lost]
     host = re.escape(socket.gethostname())
     wanted = (
@@ -35,6 +30,6 @@ def test_a_killed_rank_is_named_on_both_nodes_and_the_run_ends_where_one_process
     said = [line for d in lost for line in d.err.splitlines() if "is gone" in line]
     assert said == [lost[0].last], "one rank tells it"
     assert not any("Traceback" in d.err for d in lost)
-    ended = on_nodes("rl", "--resume", "run", cwd=nodes)
+    ended = on_nodes("rl", "--resume", "run", cwd=tmp_path)
     assert [d.status for d in ended] == [0] * 4, [d.err for d in ended]
-    close(alone / "run", nodes / "run")
+    close(finished(*RUN)[0], tmp_path / "run")

@@ -12,7 +12,7 @@ from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
-from tests.rrgtrain.runs import At, Done, command, differences, on_ranks, rows, weights
+from tests.rrgtrain.runs import At, Done, command, differences, finished, on_ranks, rows, weights
 
 # Three groups on two ranks: one has two of them, the other one.
 RUN = [
@@ -33,27 +33,9 @@ def started(home: Path, *more: str, at: At | None = None) -> list[Done]:
     return on_ranks(*RUN, "scale.mode=fsdp2", *more, cwd=home, at=at)
 
 
-def resumed(home: Path) -> None:
-    done = on_ranks("rl", "--resume", "run", cwd=home)
-    assert [d.status for d in done] == [0, 0], done[0].err
-
-
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("alone")
-    done = command(*RUN, cwd=home)
-    assert done.status == 0, done.err
-    return home / "run"
-
-
-@pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An undisturbed run on two ranks."""
-    home = tmp_path_factory.mktemp("fsdp2")
-    done = started(home)
-    assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
-    assert done[1].out + done[1].err == ""
-    return home / "run"
+def alone() -> Path:
+    return finished(*RUN)[0]
 
 
 def close(one: Path, two: Path) -> None:
@@ -78,42 +60,38 @@ def close(one: Path, two: Path) -> None:
             assert b[name] == pytest.approx(value, rel=1e-3, abs=1e-4), (a["step"], name)
 
 
-def test_a_run_ends_where_one_process_ends(alone: Path, together: Path) -> None:
-    close(alone, together)
-
-
-def test_a_reward_that_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Path) -> None:
+def test_what_fails_on_one_rank_stops_both_and_they_go_on(tmp_path: Path) -> None:
+    """A reward, then a loss that is NaN, whose batch is kept."""
     undisturbed, failing = tmp_path / "undisturbed", tmp_path / "failing"
     for home in (undisturbed, failing):
         home.mkdir()
-    assert [d.status for d in started(undisturbed, *ADAPTER)] == [0, 0]
+    done = started(undisturbed, *ADAPTER)
+    assert [d.status for d in done] == [0, 0], done[0].err + done[1].err
+    assert done[1].out + done[1].err == ""
     at = At("rrgtrain.train.batch:Batch.of_all_ranks", 2, "reward")
     done = started(failing, *ADAPTER, at=at)
     assert [d.status for d in done] == [75, 75]
     assert "dr_grpo+orapo, step 1, rank 1: reward term facts failed" in done[0].last
     assert "go on with: torchrun --nproc-per-node 2 -m rrgtrain rl --resume run" in done[0].last
     assert done[1].err == ""
-    resumed(failing)
-    assert differences(undisturbed / "run", failing / "run") == []
-
-
-def test_a_nan_on_one_rank_stops_both_with_its_batch_kept(together: Path, tmp_path: Path) -> None:
-    done = started(tmp_path, at=At("rrgtrain.train.gradients:policy_loss", 3, "nan"))
+    at = At("rrgtrain.train.gradients:policy_loss", 1, "nan")
+    done = on_ranks("rl", "--resume", "run", cwd=failing, at=at)
     assert [d.status for d in done] == [2, 2]
     assert "rank 1: the policy loss is nan" in done[0].last
-    assert "rrgtrain replay run/failures/editgrpo-" in done[0].last
+    assert "rrgtrain replay run/failures/dr_grpo.orapo-1" in done[0].last
     assert done[1].err == ""
-    shutil.rmtree(tmp_path / "run" / "failures")
-    resumed(tmp_path)
-    assert differences(together, tmp_path / "run") == []
+    shutil.rmtree(failing / "run" / "failures")
+    done = on_ranks("rl", "--resume", "run", cwd=failing)
+    assert [d.status for d in done] == [0, 0], done[0].err
+    assert differences(undisturbed / "run", failing / "run") == []
 
 
 def test_a_signal_to_one_rank_stops_both_and_one_process_goes_on(
     alone: Path, tmp_path: Path
 ) -> None:
-    done = started(tmp_path, at=At("rrgtrain.train.rl:sample_groups", 2))
+    done = started(tmp_path, at=At("rrgtrain.train.rl:sample_groups", 3))
     assert [d.status for d in done] == [75, 75]
-    assert "stopped by SIGTERM after 1 steps of editgrpo" in done[0].last
+    assert "stopped by SIGTERM after 2 steps of editgrpo" in done[0].last
     more = command("rl", "--resume", "run", "scale.mode=none", cwd=tmp_path)
     assert more.status == 0, more.err
     close(alone, tmp_path / "run")

@@ -70,7 +70,7 @@ def submitted(cluster: Path, **more: str) -> subprocess.Popen[str]:
 
 
 def ended(job: subprocess.Popen[str]) -> int:
-    _, errors = job.communicate(timeout=60)
+    _, errors = job.communicate(timeout=600)
     assert errors == ""
     return job.returncode
 
@@ -133,8 +133,8 @@ def test_an_older_torchrun_is_given_no_option_it_lacks(cluster: Path) -> None:
 def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(
     finished: bool, cluster: Path
 ) -> None:
-    job = submitted(cluster, HOLD="60")
-    until = time.monotonic() + 30
+    job = submitted(cluster, HOLD="600")
+    until = time.monotonic() + 300
     while not (cluster / "torchrun.json").exists() and time.monotonic() < until:
         time.sleep(0.02)
     if finished:  # the report came while the signal was on its way

@@ -9,7 +9,7 @@ from rrgtrain import commands
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
 
-TIMEOUT = 4.0
+TIMEOUT = 8.0
 
 
 def fail() -> None:

@@ -22,7 +22,7 @@ from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Phantoms called IU X-Ray, an image of train_000003 cut short."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    copy = Path(shutil.copytree(phantoms(), tmp_path / "data"))
+    copy = Path(shutil.copytree(phantoms(), tmp_path / "my data"))
     bad = bad_image(copy)
     bad.write_bytes(bad.read_bytes()[:-30])
     return copy
@@ -51,7 +51,7 @@ def test_a_remembered_broken_image_stops_a_run_that_would_not_look(
         open_session(recipe(*words(root)), tmp_path / "run")
     line = str(caught.value)
     assert f"has the image {bad_image(root)}: the PNG is truncated" in line
-    assert f"`rrgtrain data check {root}`" in line and "data.skip=true" in line
+    assert f"`rrgtrain data check '{root}'`" in line and "data.skip=true" in line
     # without images there is nothing wrong
     open_session(recipe(*words(root, "data.images=none")), tmp_path / "text")
 

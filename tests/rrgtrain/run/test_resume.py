@@ -18,6 +18,7 @@ from tests.rrgtrain.runs import (
     At,
     command,
     differences,
+    finished,
     finished_demo,
     rows,
     started,
@@ -109,11 +110,8 @@ GO_ON = ["rl", "--resume", "run"]
 
 
 @pytest.fixture(scope="module")
-def rl_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("rl_alone")
-    done = command(*started(), cwd=home)
-    assert done.status == 0, done.err
-    return home / "run"
+def rl_alone() -> Path:
+    return finished(*started())[0]
 
 
 @pytest.mark.parametrize(

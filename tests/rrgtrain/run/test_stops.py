@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rrgtrain.runs import At, command, differences, started
+from tests.rrgtrain.runs import At, command, differences, finished, started
 
 DISK = "torch.distributed.checkpoint.filesystem:FileSystemWriter.write_data"
 SAMPLE = "rrgtrain.train.rl:sample_groups"
@@ -14,11 +14,8 @@ GO_ON = ["rl", "--resume", "run"]
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("alone")
-    done = command(*started(), cwd=home)
-    assert done.status == 0, done.err
-    return home / "run"
+def alone() -> Path:
+    return finished(*started())[0]
 
 
 def test_a_kill_or_a_second_interrupt_while_one_is_written(alone: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def write_failure(home: Path) -> None:
     gate, real = threading.Event(), FileSystemWriter.write_data
 
     def write_data(*_: Any, **__: Any) -> Any:
-        assert gate.wait(60)
+        assert gate.wait(300)
         raise full("part")
 
     FileSystemWriter.write_data = write_data  # type: ignore[method-assign, assignment]
@@ -137,7 +137,7 @@ def saving(home: Path) -> None:
 
 def main(words: list[str]) -> int:
     """words: a directory, and the names of cases."""
-    timeout = 3.0 if words[1] == "silence" else 20.0
+    timeout = 8.0 if words[1] == "silence" else 300.0
     with stopping.installed(), ranks.opened("fsdp2", timeout, cuda=False):
         for name in words[1:]:
             globals()[name](Path(words[0]))

@@ -66,7 +66,7 @@ def overtake(store: SavingStore) -> None:
     gate, real = threading.Event(), FileSystemWriter.write_data
 
     def write_data(*args: Any, **options: Any) -> Any:
-        assert gate.wait(60)
+        assert gate.wait(300)
         return real(*args, **options)
 
     FileSystemWriter.write_data = write_data  # type: ignore[method-assign, assignment]

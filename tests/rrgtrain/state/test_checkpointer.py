@@ -62,7 +62,7 @@ class Loop:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[RunDir]:
-    with RunDir.create(tmp_path / "run") as made:
+    with RunDir.create(tmp_path / "my run") as made:  # a command names it in quotes
         yield made
 
 
@@ -98,7 +98,8 @@ def test_a_step_that_fails_before_the_change_is_kept_as_it_began(run: RunDir, lo
     state = loop.kept()
     assert (state["stage"], state["step"], state["loop"]) == ("rl", 1, {"at": 1})
     assert any(torch.equal(w, start) for w in state["weights"].values() if w.shape == start.shape)
-    with pytest.raises(NotFinite, match=r"rl, step 1: odd; its batch is kept for: rrgtrain replay"):
+    kept = r"rl, step 1: odd; its batch is kept for: rrgtrain replay '.*/my run/failures/rl-1'; "
+    with pytest.raises(NotFinite, match=kept + r"with .* --resume '.*/my run' rl.lr="):
         loop.step(before=NotFinite("odd"))
 
 
@@ -198,7 +199,7 @@ def test_a_run_of_another_command_or_policy(run: RunDir, log: RunLog) -> None:
     loop.checkpointer.wait()
     require_verb(run, "rl")
     assert CheckpointStore(run.resume, 1).about()["settings"] == {"seed": "0"}
-    with pytest.raises(UserError, match="was begun by another command; use: rrgtrain rl --resume"):
+    with pytest.raises(UserError, match="another command; use: rrgtrain rl --resume '.*/my run'$"):
         require_verb(run, "sft")
     weights = {"model.language_model.norm.weight": torch.zeros(3)}
     with pytest.raises(UserError, match=r"norm.weight \[3\], but the policy has \[64\]; resume"):

@@ -225,76 +225,62 @@ def test_a_checkpoint_runs_no_code(tmp_path: Path) -> None:
     assert not list((tmp_path / "r").iterdir())
 
 
-# Every file that writes a checkpoint: a crash is planted before each of their lines that the
+# Every file that writes a checkpoint: the disk is looked at before each of their lines that the
 # writing thread comes to. The main thread only copies.
 WRITERS = {store.__file__, store.write_checkpoint.__code__.co_filename, files.__file__}
 
+OnDisk = dict[Path, bytes | None]
+"""Content of each file of a directory, None of a folder."""
 
-def at_line(number: int, action: Callable[[], None]) -> Callable:
-    """A trace function that calls `action` before the `number`-th line of the writers."""
-    seen = 0
 
-    def trace(frame: FrameType, event: str, _: object) -> Callable | None:
-        nonlocal seen
+def on_disk(directory: Path) -> OnDisk:
+    found = sorted(directory.rglob("*"))
+    return {p.relative_to(directory): None if p.is_dir() else p.read_bytes() for p in found}
+
+
+def moments_of_a_save(kept: SavingStore, number: int) -> tuple[int, list[OnDisk]]:
+    """The number of lines of a save, and what a kill before any of them leaves, each once."""
+    lines, moments = 0, [on_disk(kept.directory)]
+
+    def look(frame: FrameType, event: str, _: object) -> Callable | None:
+        nonlocal lines
         if frame.f_code.co_filename not in WRITERS:
             return None
         if event == "line":
-            seen += 1
-            if seen == number:
-                action()
-        return trace
+            lines += 1
+            now = on_disk(kept.directory)
+            if now != moments[-1]:
+                moments.append(now)
+        return look
 
-    return trace
-
-
-def lines_of_a_save(directory: Path) -> int:
-    kept, seen = SavingStore(directory, 2), 0
-    for number in (1, 2, 3):
-        kept.save("rl", state(number))
-
-    def count(frame: FrameType, event: str, _: object) -> Callable | None:
-        nonlocal seen
-        if frame.f_code.co_filename not in WRITERS:
-            return None
-        seen += event == "line"
-        return count
-
-    threading.settrace(count)
-    kept.save("rl", state(4))
+    threading.settrace(look)
+    kept.save("rl", state(number))
     threading.settrace(None)  # type: ignore[arg-type]
-    return seen
+    return lines, moments
 
 
-def test_killed_before_any_line_of_a_save_the_old_or_the_new_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # a killed process loses nothing that it has written; waiting for the disk would only take time
-    monkeypatch.setattr(os, "fsync", lambda _: None)
-    total = lines_of_a_save(tmp_path / "count")
-    assert total > 80
+def test_killed_before_any_line_of_a_save_the_old_or_the_new_is_whole(tmp_path: Path) -> None:
+    """As kill -9: nothing is cleaned up, and what was written stays."""
+    kept = SavingStore(tmp_path / "r", 2)
+    for number in (1, 2):
+        kept.save("rl", state(number))
+    lines, moments = moments_of_a_save(kept, 3)
+    assert lines > 80 and len(moments) > 10
     outcomes = []
-    for line in range(1, total + 1):
-        directory = tmp_path / "r"
-        kept = SavingStore(directory, 2)
-        if not kept.names():
-            for number in (1, 2):
-                kept.save("rl", state(number))
-        child = os.fork()
-        if child == 0:
-            # as kill -9: nothing is cleaned up
-            threading.settrace(at_line(line, lambda: os._exit(9)))
-            kept.save("rl", state(3))
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    for number, moment in enumerate(moments):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        for path, content in moment.items():
+            if content is None:
+                (directory / path).mkdir()
+            else:
+                (directory / path).write_bytes(content)
         kept = SavingStore(directory, 2)
         assert not list(directory.glob(".*")), "the next owner removes what was left"
         found = [load_checkpoint(directory / name).state["number"] for name in kept.names()]
-        assert found in ([1, 2], [1, 2, 3], [2, 3]), f"line {line}"
+        assert found in ([1, 2], [1, 2, 3], [2, 3]), [str(path) for path in moment]
         assert same(newest(directory), found[-1])
         outcomes.append(found[-1])
-        if found[-1] == 3:
-            for name in kept.names():
-                files.remove_directory(directory / name)
     assert outcomes == sorted(outcomes) and set(outcomes) == {2, 3}
 
 

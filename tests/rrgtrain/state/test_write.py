@@ -38,7 +38,7 @@ class Gate:
         def write_data(*args: Any, **options: Any) -> Any:
             self.writes += 1
             self.reached.set()
-            assert self._event.wait(60)
+            assert self._event.wait(300)
             then()
             return real(*args, **options)
 
@@ -108,7 +108,7 @@ def test_the_next_one_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         resume = loop.run.resume
         for _ in range(4):  # one is begun before the third step, and nothing waits for it
             loop.step()
-        assert gate.reached.wait(60) and gate.writes == 1
+        assert gate.reached.wait(300) and gate.writes == 1
         assert [p.name[0] for p in resume.iterdir()] == ["."]
         threading.Timer(0.2, gate.open).start()
         loop.step()

@@ -315,14 +315,14 @@ def test_references_are_read_while_reports_are_written(
         def label(self, reports: Sequence[str]) -> np.ndarray:
             if threading.current_thread() is not threading.main_thread():
                 reading.set()
-                met.append(sampling.wait(30))
+                met.append(sampling.wait(300))
             return rules.label(reports)
 
     real = rl_module.sample_groups
 
     def sample(*arguments: object) -> list[Group]:
         sampling.set()
-        met.append(reading.wait(30))
+        met.append(reading.wait(300))
         return real(*arguments)  # type: ignore[arg-type]
 
     cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=1", "reward.terms={label_f1: 1.0}")

@@ -9,7 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.rrgtrain.common import OF_PHANTOM
+# What `main` does with every command, of which importing torch is the least.
+RUN = """
+import sys
+from rrgtrain.cli import reported
+
+def command() -> int:
+    assert "torch" not in sys.modules, "its threads would have been told already"
+    import torch
+    return 0
+
+sys.exit(reported(command, ends_process=True))
+"""
 
 
 @pytest.mark.parametrize(
@@ -26,9 +37,10 @@ def test_threads_spin_as_long_as_a_run_or_its_user_says(
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "OMP_DISPLAY_ENV": "VERBOSE"}
     for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
         environment.pop(name, None)
-    words = ["plan", *OF_PHANTOM, "data.source=phantom"]
+    root = Path(__file__).resolve().parents[3]
+    environment["PYTHONPATH"] = os.pathsep.join([str(root), str(root / "python")])
     done = subprocess.run(
-        [sys.executable, "-m", "rrgtrain", *words],
+        [sys.executable, "-c", RUN],
         env=environment | variables,
         cwd=tmp_path,
         capture_output=True,

@@ -5,11 +5,22 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from rrgtrain.errors import Stopped
 from rrgtrain.util.stop import Stopping
+from tests.rrgtrain.runs import as_from_a_shell
+
+
+@pytest.fixture(autouse=True)
+def _signals_of_a_shell() -> Iterator[None]:
+    """The tests may run under nohup, or in the background of a script."""
+    before = as_from_a_shell()
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def test_a_signal_is_raised_at_once_outside_a_step() -> None:
