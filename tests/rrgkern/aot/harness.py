@@ -14,8 +14,9 @@ storage offset says, the storage itself at a multiple of 16 bytes; a launcher th
 takes CPU tensors (an untouched `torch.empty` costs none).
 
 `test_gates.py` compiles every case of every room for sm_90, and the widest of each kernel for sm_80
-and sm_100 (RRGKERN_AOT=all: every case), and holds them to their marks; `python -m tests.rrgkern.aot [module ...]` prints the table. Cases run in a process of their
-own without TRITON_INTERPRET, under which `@triton.jit` has no compiler behind it.
+and sm_100 (RRGKERN_AOT=all: every case), and holds them to their marks;
+`python -m tests.rrgkern.aot [module ...]` prints the table. Cases run in a process of
+their own without TRITON_INTERPRET, under which `@triton.jit` has no compiler behind it.
 """
 
 from __future__ import annotations
@@ -234,9 +235,9 @@ def compile_cases(
 
 
 def compile_widest(module: str) -> Iterator[Compiled]:
-    """Compile all cases for sm_90; for the other targets, of each kernel the one nearest to a spill.
+    """Compile all cases for sm_90; for the other targets, of each kernel the widest.
 
-    That is the one with most registers on sm_90, among those that are held to the same marks.
+    That is the case with most registers on sm_90, among those that are held to the same marks.
     """
     cases: dict[str, Case] = importlib.import_module(module).CASES
     widest: dict[object, Compiled] = {}

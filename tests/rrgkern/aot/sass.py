@@ -11,7 +11,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", re.M)
 ADDRESSED = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/.*$", re.M)
@@ -59,7 +58,8 @@ def disassemble(cubins: Iterable[bytes], cc: int) -> dict[bytes, Assembly]:
 
 def _code_section(cubin: bytes) -> bytes:
     """The bytes of an ELF's one section `.text.KERNEL`."""
-    table, count, names = *struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<HH", cubin, 60)
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    count, names = struct.unpack_from("<HH", cubin, 60)
     sections = [struct.unpack_from("<IIQQQQ", cubin, table + 64 * k) for k in range(count)]
     strings = sections[names][4]
     codes = [
