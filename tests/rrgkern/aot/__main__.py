@@ -1,6 +1,6 @@
 """Print registers, spills, access widths and occupancy of every kernel, per architecture.
 
-python -m tests.rrgkern.aot [--json] [module ...]
+python -m tests.rrgkern.aot [--json] [--widest] [module ...]
 """
 
 from __future__ import annotations
@@ -8,7 +8,13 @@ from __future__ import annotations
 import os
 import sys
 
-from tests.rrgkern.aot.harness import Compiled, compile_cases, listed_modules, to_json
+from tests.rrgkern.aot.harness import (
+    Compiled,
+    compile_cases,
+    compile_widest,
+    listed_modules,
+    to_json,
+)
 
 HEADER = (
     "| kernel | case | sm | warps | registers | spills | shared B | instructions | loads | stores "
@@ -39,8 +45,9 @@ def main(arguments: list[str]) -> None:
     modules = [a for a in arguments if not a.startswith("--")] or listed_modules()
     if not as_json:
         print(HEADER, "|" + "---|" * (HEADER.count("|") - 1), sep="\n")
+    compile_listed = compile_widest if "--widest" in arguments else compile_cases
     for module in modules:
-        for compiled in compile_cases(module):
+        for compiled in compile_listed(module):
             print(to_json(compiled) if as_json else row(compiled), flush=True)
 
 

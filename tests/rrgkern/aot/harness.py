@@ -13,9 +13,10 @@ argument types can go stale. Tensors on the "meta" device cost no memory and lie
 storage offset says, the storage itself at a multiple of 16 bytes; a launcher that reads values
 takes CPU tensors (an untouched `torch.empty` costs none).
 
-`test_gates.py` compiles every case of every room for sm_80, sm_90 and sm_100 and holds it to its
-marks; `python -m tests.rrgkern.aot [module ...]` prints the table. Cases run in a process of their
-own without TRITON_INTERPRET, under which `@triton.jit` has no compiler behind it.
+`test_gates.py` compiles every case of every room for sm_90, and the widest of each kernel for sm_80
+and sm_100 (RRGKERN_AOT=all: every case), and holds them to their marks;
+`python -m tests.rrgkern.aot [module ...]` prints the table. Cases run in a process of
+their own without TRITON_INTERPRET, under which `@triton.jit` has no compiler behind it.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,10 +189,18 @@ def listed_modules() -> list[str]:
     return [".".join(("tests.rrgkern", *folder, "aot_cases")) for folder in folders]
 
 
-def compile_cases(module: str, targets: tuple[int, ...] = TARGETS) -> Iterator[Compiled]:
-    """Compile what `module` lists in CASES, in this process; see `compiled` for one that can."""
+def compile_cases(
+    module: str,
+    targets: tuple[int, ...] = TARGETS,
+    only: Container[tuple[str, str]] | None = None,
+) -> Iterator[Compiled]:
+    """Compile what `module` lists in CASES, in this process; see `compiled` for one that can.
+
+    `only`: those of these cases and kernels.
+    """
     cases: dict[str, Case] = importlib.import_module(module).CASES
     room = module.split(".")[-2]
+    made: list[tuple[str, int, str, Any]] = []
     for name, case in cases.items():
         for cc in targets:
             with recorded_launches(cc) as launches:
@@ -202,29 +211,58 @@ def compile_cases(module: str, targets: tuple[int, ...] = TARGETS) -> Iterator[C
                     f"{case.kernels}"
                 )
             for launch in launches:
+                kernel = launch.kernel.__name__
+                if only is not None and (name, kernel) not in only:
+                    continue
                 binary = compile_for(
                     launch.kernel,
                     *(launch.signature, launch.constexprs, launch.attrs),
                     *(cc, launch.options),
                 )
-                assembly = disassemble(binary.asm["cubin"])
-                shared, num_warps = binary.metadata.shared, binary.metadata.num_warps
-                yield Compiled(
-                    *(room, name, launch.kernel.__name__, cc, num_warps, shared),
-                    occupancy=occupancy(assembly, shared, num_warps, cc),
-                    streaming=case.streaming,
-                    matrix=case.matrix,
-                    bare=case.bare,
-                    under_way=case.under_way,
-                    compared=compared_in_loops(binary.asm["ttgir"]),
-                    assembly=assembly,
-                )
+                made.append((name, cc, kernel, binary))
+    assemblies = {
+        target: disassemble((b.asm["cubin"] for _, cc, _, b in made if cc == target), target)
+        for target in targets
+    }
+    for name, cc, kernel, binary in made:
+        case, assembly = cases[name], assemblies[cc][binary.asm["cubin"]]
+        shared, num_warps = binary.metadata.shared, binary.metadata.num_warps
+        yield Compiled(
+            *(room, name, kernel, cc, num_warps, shared),
+            occupancy=occupancy(assembly, shared, num_warps, cc),
+            streaming=case.streaming,
+            matrix=case.matrix,
+            bare=case.bare,
+            under_way=case.under_way,
+            compared=compared_in_loops(binary.asm["ttgir"]),
+            assembly=assembly,
+        )
+
+
+def compile_widest(module: str) -> Iterator[Compiled]:
+    """Compile all cases for sm_90; for the other targets, of each kernel the widest.
+
+    That is the case with most registers on sm_90, among those that are held to the same marks.
+    """
+    cases: dict[str, Case] = importlib.import_module(module).CASES
+    widest: dict[object, Compiled] = {}
+    for found in compile_cases(module, (90,)):
+        yield found
+        key = found.kernel, replace(cases[found.case], run=None, kernels=0)
+        if key not in widest or widest[key].assembly.registers < found.assembly.registers:
+            widest[key] = found
+    others = tuple(target for target in TARGETS if target != 90)
+    yield from compile_cases(module, others, {(k.case, k.kernel) for k in widest.values()})
 
 
 @functools.cache
-def compiled(module: str) -> tuple[Compiled, ...]:
-    """`compile_cases` in a process without the interpreter; once per module and test session."""
-    lines = in_compiling_process("-m", "tests.rrgkern.aot", "--json", module).splitlines()
+def compiled(*modules: str, widest: bool = False) -> tuple[Compiled, ...]:
+    """The cases of `modules`, compiled by a process without the interpreter; once a session.
+
+    `widest`: by `compile_widest`.
+    """
+    options = ("--json", "--widest") if widest else ("--json",)
+    lines = in_compiling_process("-m", "tests.rrgkern.aot", *options, *modules).splitlines()
     return tuple(_from_json(line) for line in lines)
 
 

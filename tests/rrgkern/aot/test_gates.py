@@ -1,10 +1,15 @@
-"""Every kernel of every room, compiled for each target: no spill, wide loads, tensor cores."""
+"""Every kernel of every room, compiled for each target: no spill, wide loads, tensor cores.
+
+RRGKERN_AOT=all compiles every case for every target; see `compile_widest` for those else.
+"""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
-from tests.rrgkern.aot.harness import Compiled, compiled, listed_modules
+from tests.rrgkern.aot.harness import TARGETS, Compiled, compiled, listed_modules
 from tests.rrgkern.aot.sass import MULTIPROCESSORS, loads_under_way
 
 pytest.importorskip("triton")
@@ -12,6 +17,8 @@ pytest.importorskip("triton")
 # A streaming kernel hides the latency of memory with warps; below half of them it stalls.
 LEAST_OCCUPANCY = 0.5
 MOST_REGISTERS = 64
+# Not streaming, and still bound by memory.
+LEAST_OCCUPANCY_OF = {"policy_loss_token_kernel": 28 / 64}
 
 
 def check_spills(kernel: Compiled) -> None:
@@ -31,8 +38,8 @@ def check_matrix(kernel: Compiled) -> None:
 
 
 def check_occupancy(kernel: Compiled) -> None:
-    if kernel.streaming:
-        assert kernel.occupancy >= LEAST_OCCUPANCY, f"{kernel} fits {kernel.occupancy:.0%} of warps"
+    least = LEAST_OCCUPANCY_OF.get(kernel.kernel, LEAST_OCCUPANCY if kernel.streaming else 0.0)
+    assert kernel.occupancy >= least, f"{kernel} fits {kernel.occupancy:.0%} of warps"
 
 
 def check_loops(kernel: Compiled) -> None:
@@ -61,13 +68,22 @@ CHECKS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("module", listed_modules())
-def test_gate(module, check):
-    kernels = compiled(module)
-    assert kernels
+def test_gates():
+    modules = listed_modules()
+    kernels = compiled(*modules, widest=os.environ.get("RRGKERN_AOT") != "all")
+    assert {kernel.room for kernel in kernels} == {module.split(".")[-2] for module in modules}
+    # Each kernel is compiled for each target, though not in each case.
+    assert set(LEAST_OCCUPANCY_OF) <= {kernel.kernel for kernel in kernels}
+    targets = {(kernel.room, kernel.kernel, kernel.cc) for kernel in kernels}
+    assert targets == {(room, name, cc) for room, name, _ in targets for cc in TARGETS}
+    refused = []
     for kernel in kernels:
-        check(kernel)
+        for check in CHECKS:
+            try:
+                check(kernel)
+            except AssertionError as error:
+                refused.append(str(error))
+    assert not refused, "\n".join(refused)
 
 
 @pytest.mark.slow
