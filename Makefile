@@ -98,7 +98,7 @@ sanitize: $(VENV)/.installed-dev
 	$(PY) -m pytest -q $(SANITIZED) -k threads
 
 # What `make test` executes of compiled kernels is one size and the mutants of each; here are more sizes,
-# architectures and each barrier removed. Then the rooms' own tests of Triton kernels, which CUDA's
+# architectures and each barrier removed, and every case is compiled for every architecture. Then the rooms' own tests of Triton kernels, which CUDA's
 # launchers serve from PTX; ptx-short has of those one case a phase.
 ON_PTX := advantages preference_loss/test_kernel.py policy_loss/test_kernel.py \
 	policy_loss/from_logits/test_kernel.py policy_loss/linear/test_modes.py \
@@ -114,6 +114,7 @@ ptx-short: $(VENV)/.installed-dev
 
 ptx: $(VENV)/.installed-dev
 	RRGKERN_PTX=all OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) tests/ptx
+	RRGKERN_AOT=all OMP_NUM_THREADS=1 $(PY) -m pytest -q tests/rrgkern/aot
 	$(SERVED_FROM_PTX) $(ON_PTX:%=tests/rrgkern/%) \
 		-k "not chunked_cpu and not compiled_cpu and not opcheck and not real_vocabularies and not compile"
 
