@@ -165,7 +165,8 @@ class Catalogue:
             more = len(self.broken) - SHOWN
             rest = f"; and {more} more" if more > 0 else ""
             place = f"{root}: " if root.is_dir() else ""  # a table's rows begin with its name
-            command = f"rrgtrain data check {shlex.quote(str(root))}"
+            path = shlex.quote(str(root))
             raise UserError(
-                f"{place}{told}{rest}. `{command}` lists all; data.skip=true leaves them out"
+                f"{place}{told}{rest}. `rrgtrain data check {path}` lists all; "
+                "data.skip=true leaves them out"
             )
