@@ -48,7 +48,8 @@ def run(function, given: Problem, *, entropy: bool = True) -> Outcome:
     if entropy:
         total = total + (given.coef_entropy * entropies).sum()
     (gradient,) = torch.autograd.grad(total, logits)
-    return Outcome(logps.detach(), entropies.detach(), gradient)
+    kept = torch.empty(0) if entropies is None else entropies.detach()
+    return Outcome(logps.detach(), kept, gradient)
 
 
 def eager(

@@ -350,7 +350,7 @@ def lose_the_token_weight(monkeypatch: pytest.MonkeyPatch) -> None:
 def weigh_only_what_is_praised(monkeypatch: pytest.MonkeyPatch) -> None:
     def around(real):
         def wrong(logps, advantages, offsets, **options):
-            weight = torch.where(advantages > 0, options["token_weight"], 1.0)
+            weight = torch.where(advantages.flatten() > 0, options["token_weight"], 1.0)
             return real(logps, advantages, offsets, **{**options, "token_weight": weight})
 
         return wrong

@@ -111,7 +111,7 @@ def test_a_mode_that_cannot_serve_is_refused(mode, changes, trainable, words):
         ({"targets": torch.zeros(10, dtype=torch.int32)}, TypeError, "int32, wanted int64"),
         ({"advantages": torch.ones(4)}, ValueError, r"advantages has shape \(4,\).*\(5,\) or"),
         ({"advantages": torch.ones(5, dtype=torch.int64)}, TypeError, "advantages.float()"),
-        ({"scale": torch.ones(5, 1)}, ValueError, r"scale has shape \(5, 1\)"),
+        ({"scale": torch.ones(5, 2)}, ValueError, r"scale has shape \(5, 2\)"),
         ({"old": torch.ones(5)}, ValueError, r"old has shape \(5,\).*\[N\] = \(10,\)"),
         ({"mask": torch.ones(10)}, TypeError, "mask is torch.float32; wanted torch.bool"),
         (
