@@ -1,6 +1,7 @@
 # Every target sets up what it needs: .venv with the pinned packages and the compiled extension.
 #   make demo                  a training run on synthetic radiographs, on this machine
 #   make test                  the whole suite
+#   make gates                 faults that kernels' tests must see, benches rehearsed, bounds on time
 #   make bench ROOM=mccs       one room's tests, then its bench
 #   make bench-ranks           an update on one, two and four ranks of this machine
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
@@ -30,10 +31,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants replicate learning masking clean
+.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants replicate learning masking clean
 
 help:
-	@sed -n '2,19s/^# \{0,1\}//p' Makefile
+	@sed -n '2,20s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -46,6 +47,12 @@ demo: $(VENV)/.installed
 SHUFFLED = --random-order-bucket=module --random-order-seed=$(ORDER)
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal $(if $(ORDER),$(SHUFFLED)) tests
+
+# What holds the tests and benches themselves: faults planted in kernels, the GPU suite's dry run,
+# csrc compiled for every GPU, METEOR's own program.
+gates: $(VENV)/.installed-dev
+	RRGKERN_GATES=1 OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(JOBS) --dist worksteal -m gate \
+		tests/bench tests/rrgkern tests/ptx tests/rrgclinical/text tests/test_build.py
 
 lint: $(VENV)/.installed-dev
 	$(PY) -m ruff check .

@@ -125,7 +125,9 @@ def train(policy: Path, out: Path, options: argparse.Namespace) -> int:
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
     command = [sys.executable, *torchrun, "-m", "rrgtrain", "rl", "paper/editgrpo", *words]
     paths = [str(ROOT), str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    # Triton's interpreter, which the tests set, would serve this process in place of csrc.
+    inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment = inherited | {"PYTHONPATH": os.pathsep.join(paths)}
     command += ["--from", str(policy), "--out", str(out)]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 

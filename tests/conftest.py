@@ -62,3 +62,5 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("gpu") and not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+    if item.get_closest_marker("gate") and os.environ.get("RRGKERN_GATES") != "1":
+        pytest.skip("a gate: make gates")

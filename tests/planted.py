@@ -66,6 +66,7 @@ def run(tree: Path, *tests: str) -> subprocess.CompletedProcess[str]:
         "PYTHONPATH": f"{tree}{os.pathsep}{tree / 'python'}",
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": "1",
+        "RRGKERN_GATES": "1",
         "RRG_DATA": os.environ.get("RRG_DATA", str(ROOT.parent / "shared" / "data")),
     }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]

@@ -59,6 +59,7 @@ def test_cpp_compiles_without_a_warning(tmp_path):
     assert (tmp_path / "rrgkern" / "_C.so").exists()
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(NVCC is None, reason="needs nvcc")
 def test_cuda_compiles_without_a_warning_for_every_target(tmp_path):
     result = build(
@@ -156,6 +157,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ and its sanitizer runtimes")
 def test_sanitizers_find_planted_faults(tree, tmp_path):
     plant(tree, **{name: body for name, (body, _) in FAULTS.items()})

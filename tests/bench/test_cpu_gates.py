@@ -25,6 +25,7 @@ LEAST = {
 }
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(csrc.load().cpu_isa() == "portable", reason="the gates are those of AVX2")
 def test_the_losses_are_faster_than_eager():
     # In a process without Triton's interpreter, which serves the ops in this one.

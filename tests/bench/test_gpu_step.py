@@ -84,6 +84,7 @@ def _only_what_is_carried(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 @pytest.mark.usefixtures("_only_what_is_carried")
 def test_two_steps_leave_a_row(tmp_path, monkeypatch, capfd):

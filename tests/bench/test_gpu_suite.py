@@ -29,6 +29,7 @@ def kept(monkeypatch):
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 def test_a_dry_run_measures_a_few_rows_and_keeps_nothing(kept, capfd, monkeypatch):
     # the provider "compiled" goes through as eager: Inductor's C++ takes the longest of all
@@ -48,6 +49,7 @@ def test_a_dry_run_measures_a_few_rows_and_keeps_nothing(kept, capfd, monkeypatc
         assert target.text in out
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 def test_dry_runs_of_the_other_parts(kept, capfd):
     assert gpu_suite.main(["--dry", "--part", "1", "advantages"]) == 0
@@ -126,6 +128,7 @@ def test_benches_across_rooms_run_where_all_of_theirs_do():
     assert "vision_windows" in gpu_suite.parts_of(["shared_prefix"])[2]
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 def test_rivals_shapes_go_through_on_a_few_rows(suite, capfd, monkeypatch):
     # pytest-benchmark measures nothing in what believes itself a worker of pytest-xdist.

@@ -10,6 +10,7 @@ from bench.update_head import ONE, TWO, compare, head, update
 from bench.update_step import Case
 
 
+@pytest.mark.gate
 def test_an_update_in_one_takes_no_more_memory(tmp_path: Path) -> None:
     found = compare(update(600, Case(1, 2, 8, 56), tmp_path), rounds=1)
     assert found["time"][TWO] == found["memory"][TWO] == 1

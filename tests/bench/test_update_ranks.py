@@ -13,6 +13,7 @@ from bench.update_step import Case
 SMALLEST = Case(groups=8, members=10, length=64, pixels=560)
 
 
+@pytest.mark.gate
 def test_four_ranks_have_the_gradients_and_the_core_seconds_of_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

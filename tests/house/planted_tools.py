@@ -59,6 +59,12 @@ TOOLS = [
         'collect_ignore = ["ops"]',
         "tests/rrgkern/conftest.py leaves tests out: collect_ignore",
     ),
+    (
+        "tests_are_collected",
+        "tests/rrgkern/ops/test_f.py",
+        "@pytest.mark." + "gate\ndef test_f(): ...\n",
+        "test_f.py has a gate, and make gates does not run it",
+    ),
     ("sources_are_linted", "python/rrgtrain/dist/lost.py", "", "dist/lost.py: ruff does not read"),
     ("sources_are_linted", "bench/node_modules/x.py", "", "node_modules/x.py: ruff does not read"),
     (

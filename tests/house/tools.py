@@ -22,6 +22,8 @@ from tests.house.tree import files
 NOT_ENTERED = ("*.egg", ".*", "_darcs", "build", "CVS", "dist", "node_modules", "venv", "{arch}")
 # What leaves tests out, in the Makefile's own call or in a conftest.
 LEFT_OUT = re.compile(r"--ignore|--deselect|\s-[km]\s|collect_ignore")
+# What only `make gates` runs.
+GATE = "@pytest.mark." + "gate"
 # A comment that turns a tool off for a file.
 TURNED_OFF = re.compile(r"^# (?:ruff: noqa|flake8: noqa|mypy: ignore-errors|fmt: off)", re.M)
 
@@ -88,6 +90,12 @@ def tests_are_collected(root: Path) -> Iterator[str]:
         for folder in folders:
             if any(fnmatch.fnmatch(folder, pattern) for pattern in patterns):
                 yield f"{name}: pytest enters no folder called {folder}"
+    paths = re.findall(r"\stests/\S+", recipes(root).get("gates", ""))
+    for name in named_tests(root):
+        if GATE in (root / name).read_text() and not any(
+            name == path.strip() or name.startswith(f"{path.strip()}/") for path in paths
+        ):
+            yield f"{name} has a gate, and make gates does not run it"
 
 
 def sources_are_linted(root: Path) -> Iterator[str]:

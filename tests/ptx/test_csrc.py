@@ -181,6 +181,7 @@ def dies(name: str, mutant: str, kinds: set[str]) -> None:
     assert any(kernel in str(caught.value) for kernel in kernels)
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BOUNDS)
 def test_a_wrong_bound_dies(name: str) -> None:
@@ -188,12 +189,14 @@ def test_a_wrong_bound_dies(name: str) -> None:
     dies(name, mutated_ptx(*sorted(set(BOUNDS.values()))), {"bounds", "race", "uninitialised"})
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BARRIERS)
 def test_a_missing_barrier_dies(name: str) -> None:
     dies(name, without_barrier(f"{name}_kernel", BARRIERS[name]), {"race", "uninitialised"})
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 @pytest.mark.parametrize("name", UNALIGNED)
 def test_a_misplaced_load_dies(name: str) -> None:

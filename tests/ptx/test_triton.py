@@ -42,6 +42,7 @@ def kernels() -> Iterator[str]:
         yield from re.findall(r"@triton\.jit[^@]*?def (\w+_kernel)\(", path.read_text(), re.S)
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 def test_compiled_kernels_are_right_and_their_mutants_are_not(target: str) -> None:

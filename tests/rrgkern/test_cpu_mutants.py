@@ -174,6 +174,7 @@ def library(folder: Path, entries: dict[str, Path], tree: Path, changed: str) ->
     return tvm_ffi.load_module(output)
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(CXX is None, reason="needs a C++ compiler")
 @pytest.mark.parametrize("name", [*MUTANTS, "nothing"])
 def test_a_planted_fault_dies(name, entries, tmp_path, monkeypatch):

@@ -59,10 +59,12 @@ def dies(program: Path) -> bool:
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ and its sanitizer runtimes")
 class TestPool:
+    @pytest.mark.gate
     def test_no_race_is_found(self, tmp_path):
         result = run(build(tmp_path, ROOT / "csrc", "-fsanitize=thread"))
         assert result.returncode == 0 and result.stdout == "sound\n", result.stderr
 
+    @pytest.mark.gate
     @pytest.mark.parametrize("name", RACES)
     def test_a_planted_race_is_found(self, name, tmp_path):
         old, new = RACES[name]

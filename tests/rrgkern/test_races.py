@@ -47,6 +47,7 @@ def built(folder: Path, change: str) -> Path:
     return library
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++ and its sanitizer runtimes")
 def test_thread_sanitizer_reads_a_room_that_python_calls(tmp_path: Path) -> None:
     libraries = [built(tmp_path / str(k), change) for k, change in enumerate(CHANGES)]

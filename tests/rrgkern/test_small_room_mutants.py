@@ -184,6 +184,7 @@ def built(folder: Path) -> dict[str, Renamed]:
     return {name: Renamed(library, f"{tree}_") for tree, name in trees.items()}
 
 
+@pytest.mark.gate
 def test_planted_faults_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     libraries = built(tmp_path)
     monkeypatch.delenv("RRGKERN_CPU", raising=False)

@@ -31,6 +31,7 @@ def on_standin(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 def test_no_room_leaves_its_tensors_on_the_cpu() -> None:
     assert ROOMS == ["advantages", "logps", "policy_loss", "preference_loss"]

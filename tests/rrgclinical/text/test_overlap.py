@@ -161,6 +161,7 @@ def test_cider_of_the_reference_itself_is_10() -> None:
     assert cider(REFERENCES, REFERENCES, counts, 3).tolist() == pytest.approx([10.0] * 3)
 
 
+@pytest.mark.gate
 @pytest.mark.skipif(shutil.which("java") is None, reason="METEOR 1.5 is a Java program")
 def test_meteor_is_the_program_of_pycocoevalcap() -> None:
     program = Meteor()

@@ -25,8 +25,9 @@ import functools
 import importlib
 import json
 import os
-import subprocess
+import runpy
 import sys
+import tempfile
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -37,6 +38,7 @@ import torch
 from torch import Tensor
 
 from tests.rrgkern.aot.sass import Assembly, disassemble, occupancy
+from tests.rrgtrain.runs import start_process
 
 TARGETS = (80, 90, 100)
 ROOMS = Path(__file__).parents[1]
@@ -267,17 +269,34 @@ def compiled(*modules: str, widest: bool = False) -> tuple[Compiled, ...]:
 
 
 def in_compiling_process(*arguments: str) -> str:
-    """Standard output of this Python with `arguments`, run where Triton can compile."""
-    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    root = str(ROOMS.parents[1])
-    paths = [root, os.path.join(root, "python"), *environment.get("PYTHONPATH", "").split(":")]
-    environment["PYTHONPATH"] = ":".join(path for path in paths if path)
-    done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, env=environment, cwd=root
-    )
-    if done.returncode:
-        raise AssertionError(f"{' '.join(arguments)} failed:\n{done.stderr[-4000:]}")
-    return done.stdout
+    """Standard output of this Python with `arguments`, run where Triton can compile.
+
+    The process is forked from the server of whole runs, which has imported torch already and does
+    not run Triton's interpreter.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+        process = start_process(_as_python_would, arguments, environment, folder)
+        process.join()
+        printed, told = (Path(folder, name) for name in ("out", "err"))
+        if process.exitcode:
+            raise AssertionError(f"{' '.join(arguments)} failed:\n{told.read_text()[-4000:]}")
+        return printed.read_text()
+
+
+def _as_python_would(arguments: tuple[str, ...], environment: dict[str, str], folder: str) -> None:
+    """Run `-c TEXT` or `-m MODULE WORDS` in this process, which has just been forked."""
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(Path(folder, name), os.O_WRONLY | os.O_CREAT, 0o600), number)
+    os.chdir(ROOMS.parents[1])
+    os.environ.clear()
+    os.environ.update(environment)
+    kind, named, *words = arguments
+    sys.argv = [named, *words]
+    if kind == "-c":
+        exec(compile(named, "-c", "exec"), {"__name__": "__main__"})
+    else:
+        runpy.run_module(named, run_name="__main__", alter_sys=True)
 
 
 def to_json(compiled: Compiled) -> str:

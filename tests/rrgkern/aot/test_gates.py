@@ -67,6 +67,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 def test_gates():
     modules = listed_modules()

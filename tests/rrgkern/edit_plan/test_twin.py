@@ -152,6 +152,7 @@ def test_the_published_rule_itself_is_right() -> None:
     assert released_right(released_module)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize(
     ("old", "new"),
     [

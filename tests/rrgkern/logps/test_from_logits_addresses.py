@@ -55,6 +55,7 @@ def test_logits_past_two_to_the_31(layout):
     check_far_logits(layout)
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 @pytest.mark.skipif(DEVICE != "cpu", reason="a wild address ends the CUDA context")
 @pytest.mark.parametrize(

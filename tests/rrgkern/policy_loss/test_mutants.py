@@ -84,6 +84,7 @@ def test_the_right_one_passes() -> None:
     check_fp32(SPEC, DATA, serve(DATA))
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS.keys())
 def test_mutant_dies(mutant: Callable[[Batch], Served]) -> None:
     with pytest.raises(AssertionError):

@@ -53,6 +53,7 @@ WIDE_ROW = "row = tl.program_id(0).to(tl.int64)\n    batch ="
 CHECK = f"{__name__}.check_far_rows"
 
 
+@pytest.mark.gate
 @pytest.mark.slow
 @pytest.mark.skipif(DEVICE != "cpu", reason="a wild address ends the CUDA context")
 def test_without_64_bits_the_far_row_is_missed() -> None:

@@ -50,6 +50,7 @@ def test_the_right_one_passes(kernel, given: Problem) -> None:
     check(kernel(given, SPEC), given, SPEC)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("name", GRADIENT_MUTANTS)
 def test_a_wrong_gradient_dies(name: str, given: Problem) -> None:
     right = through_op(given, SPEC)
@@ -58,12 +59,14 @@ def test_a_wrong_gradient_dies(name: str, given: Problem) -> None:
         check(right._replace(gradient=mutant), given, SPEC)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("name", INPUTS)
 def test_a_forgotten_input_dies(name: str, given: Problem) -> None:
     with pytest.raises(AssertionError):
         check(through_op(INPUTS[name](given), SPEC), given, SPEC)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("name", SPECS)
 def test_another_loss_dies(name: str, given: Problem) -> None:
     with pytest.raises(AssertionError):

@@ -110,6 +110,7 @@ def test_the_right_ones_pass(torch_kernel, mode, tied):
     judge(case(mode, tied), mode)
 
 
+@pytest.mark.gate
 @on_cpu
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_noticed(torch_kernel, monkeypatch, name):
@@ -121,6 +122,7 @@ def test_a_planted_fault_is_noticed(torch_kernel, monkeypatch, name):
         judge(case(mode, tied="tied" in name), mode)
 
 
+@pytest.mark.gate
 @on_cpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", GRADIENT_MUTANTS)
@@ -139,6 +141,7 @@ def test_a_wrong_gradient_of_the_logits_is_noticed(torch_kernel, monkeypatch, na
             check(ours(given, mode), given)
 
 
+@pytest.mark.gate
 @pytest.mark.parametrize("left_out", ["token_weight", "on_policy", "mask", "old", "ref"])
 def test_an_argument_that_is_ignored_is_noticed(torch_kernel, left_out):
     given = problem(PolicyLoss(), lengths=(4, 0, 5, 1, 4), given="old mask token_weight on_policy")
