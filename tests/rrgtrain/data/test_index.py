@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import time
 import warnings
@@ -15,7 +16,7 @@ from rrgtrain.data import read_sections
 from rrgtrain.data.index import read_all
 from rrgtrain.errors import PassingError
 
-MANY = 6_000
+MANY, SECONDS = 6_000, 3.0
 REPORT = """                                 FINAL REPORT
  EXAMINATION:  CHEST (PA AND LAT)
 
@@ -183,8 +184,11 @@ def test_6_000_reports_take_seconds_and_little_memory(tmp_path: Path, cache: Pat
     assert len(parsed) == MANY
     timed()
     assert len(parsed) == MANY, "what is remembered is not read again"
-    # 2.9 to 3.6 s were seen on a shared core; joining wrapped lines made it slower.
-    assert cold <= 6.0, f"{MANY} reports took {cold:.1f} s of the processor"
+    for _ in range(4):  # a neighbour on the core only lengthens it
+        if cold > SECONDS:
+            shutil.rmtree(cache)
+            cold = min(cold, timed()[0])
+    assert cold <= SECONDS, f"{MANY} reports took {cold:.1f} s of the processor"
     assert grown <= 48.0, f"memory grew by {grown:.0f} MiB"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.labels import OBSERVATIONS
+from rrgtrain.data import Catalogue
 from rrgtrain.errors import UserError
 from rrgtrain.run.session import open_data
 from tests.rrgtrain.common import recipe
@@ -17,7 +18,7 @@ from tests.rrgtrain.data import mimic_tree as tree
 from tests.rrgtrain.data.common import catalogue_of
 from tests.rrgtrain.data.mimic_tree import FIRST, every, load, refused
 
-MANY = 6_000
+MANY, SECONDS = 6_000, 3.0
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -247,7 +248,7 @@ def test_reports_are_remembered_until_they_change(tmp_path, cache_home):
 
 
 @pytest.mark.slow
-def test_6_000_studies_take_seconds_and_little_memory(tmp_path):
+def test_6_000_studies_take_seconds_and_little_memory(tmp_path, monkeypatch):
     """Two studies a patient and an image each, as large as the reports of MIMIC-CXR."""
     studies = [
         (str(10_000_000 + number // 2 * 700), str(50_000_000 + number), "train", *at, ("AP",))
@@ -259,13 +260,20 @@ def test_6_000_studies_take_seconds_and_little_memory(tmp_path):
         place = tree.folder(tmp_path / "files", patient, study)
         place.mkdir()
         (place / f"{tree.image_name(study, 0)}.jpg").write_bytes(b"jpeg")
-    before, began = resident(), time.process_time()
-    catalogue = load(tmp_path, prior="last")
-    cold, grown = time.process_time() - began, resident() - before
+
+    def timed(cache: str) -> tuple[Catalogue, float]:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / cache))
+        began = time.process_time()
+        return load(tmp_path, prior="last"), time.process_time() - began
+
+    before = resident()
+    catalogue, cold = timed("cache")
+    grown = resident() - before
     assert len(catalogue.studies["train"]) == MANY and not catalogue.broken
     assert sum(len(s.images) == 2 for s in catalogue.studies["train"]) == MANY // 2
-    # 2.9 to 3.6 s were seen on a shared core; joining wrapped lines made it slower.
-    assert cold <= 6.0, f"{MANY} studies took {cold:.1f} s of the processor"
+    for turn in range(4):  # a neighbour on the core only lengthens it
+        cold = min(cold, timed(f"cache{turn}")[1]) if cold > SECONDS else cold
+    assert cold <= SECONDS, f"{MANY} studies took {cold:.1f} s of the processor"
     assert grown <= 48.0, f"memory grew by {grown:.0f} MiB"
 
 
