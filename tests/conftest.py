@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Iterator
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests import interpreter
 from tests.global_state import unchanged
 from tests.skips import pytest_sessionfinish, pytest_terminal_summary
 
@@ -21,6 +23,8 @@ settings.load_profile("project")
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
+    if os.environ["TRITON_INTERPRET"] == "1" and importlib.util.find_spec("triton"):
+        interpreter.patch_once()
 
 
 @pytest.fixture(autouse=True)

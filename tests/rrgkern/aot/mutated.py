@@ -16,6 +16,8 @@ from types import ModuleType
 ROOT = Path(__file__).parents[3]
 RUN = """
 import importlib.util, sys
+from tests import interpreter
+interpreter.patch_once()
 name, path, check, argument = sys.argv[1:]
 spec = importlib.util.spec_from_file_location(name, path)
 module = importlib.util.module_from_spec(spec)
