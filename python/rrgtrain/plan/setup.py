@@ -27,8 +27,6 @@ class Part:
     name: str
     bytes: dict[str, int]
     note: str = ""
-    setting: str = ""
-    """The setting that makes it smaller."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,6 @@ class Setup:
             dropout,
             sharded,
             frozen and policy.vision_cache_mib > 0,
-            apart=stage == "rl" and oracle and recipe.oracle.log_ratio,
             # of an update with dropout they are not those that the sampler is held against
             loss_alone=stage == "rl" and not oracle and self.lora > 0 and dropout,
         )
@@ -132,16 +129,3 @@ def stage_of(name: str, recipe: Recipe) -> str:
     """
     named = all(re.fullmatch(r"(.*_)?sft", Path(part).stem) for part in name.split("+"))
     return "sft" if named and "orapo" not in recipe.rl.algorithm.split("+") else "rl"
-
-
-def lora_hint(setup: Setup) -> str:
-    """Name the setting that makes a loaded model smaller; empty where none does."""
-    if setup.recipe.policy.path == "tiny":
-        return "policy.width"
-    return "" if setup.lora else "policy.lora.rank"
-
-
-def weights_hint(setup: Setup) -> str:
-    """Name the settings that make a rank's part of the weights smaller."""
-    more = "scale.mode=fsdp2 on more GPUs" if setup.machine.cuda else ""
-    return ", ".join(filter(None, (more, lora_hint(setup))))

@@ -12,10 +12,9 @@ from rrgtrain.plan.fit import gib
 from rrgtrain.plan.machine import UNMEASURED, source_of
 from rrgtrain.plan.setup import Part, Setup
 from rrgtrain.plan.sizes import elements
-from rrgtrain.plan.stage import StagePlan
+from rrgtrain.plan.stage import PHASES, StagePlan
 
 WIDTH = 100
-PHASES = ("start", "update", "optimizer", "rollout", "validation")
 
 
 def as_table(setup: Setup, plans: Sequence[StagePlan]) -> str:

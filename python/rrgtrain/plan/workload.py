@@ -86,6 +86,8 @@ class Workload:
     """Images of a prompt."""
     validated: int
     """Prompts that a validation generates for at a time."""
+    prompts: int
+    """Groups of a step, of all ranks."""
     image_share: float = 1.0
     """Area of an image as it lies on disk, over a full-size radiograph's."""
 
@@ -160,6 +162,7 @@ def workload_of(
         longest,
         at.images,
         recipe.eval.batch,
+        batch,
         phantom_pixels(recipe) / RADIOGRAPH_PIXELS if recipe.data.source == "phantom" else 1.0,
     )
 

@@ -20,6 +20,15 @@ class CheckpointSettings:
 
 
 @dataclass
+class PlanSettings:
+    """Compare a run with the machine before it starts."""
+
+    refuse: bool = False
+    """Refuse a run that needs more than there is by the estimate of `rrgtrain plan`; otherwise
+    warn."""
+
+
+@dataclass
 class StateSettings:
     """End a run that a signal stops."""
 

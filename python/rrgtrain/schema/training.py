@@ -112,6 +112,9 @@ class RlSettings:
     """Probability mass of nucleus sampling; 1 samples from all tokens."""
     max_new_tokens: int = at_least(128, 1)
     """Largest length of a sampled report in tokens."""
+    truncated: str = one_of("score", "mask")
+    """Treatment of a report that this cuts: score it as any other, or `mask` it: no reward, no
+    loss, and no place in its group's mean or in the number of reports."""
     epochs: int = at_least(1, 1)
     """Passes over a step's rollouts."""
     minibatch: int | None = at_least(None, 1)

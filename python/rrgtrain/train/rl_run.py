@@ -236,6 +236,8 @@ class RlRun:
             return {}, {}
         scored = [(m.text, group.study) for group in groups for m in group.members if m.scored]
         texts, studies = [text for text, _ in scored], [study for _, study in scored]
+        if not texts:  # all were cut
+            return {name: np.zeros(0) for name in ("total", *self.recipe.reward.terms)}, {}
         scores = self.rewards(texts, studies, step / self.recipe.rl.steps)
         return scores, getattr(scores, "notes", {})
 
@@ -262,7 +264,8 @@ class RlRun:
             if name.startswith("resample/"):
                 continue
             self.state.edits[name] = self.state.edits.get(name, 0.0) + value
-        self._shown = {"reward": float(batch.scores["total"].mean())}
+        total = batch.scores["total"]
+        self._shown = {"reward": float(total.mean())} if len(total) else {}
         speed = self._speed.row(
             self._spent,
             generated=sum(len(m.ids) for m in drawn),

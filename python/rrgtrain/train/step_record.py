@@ -126,10 +126,10 @@ def record_of(member: Member) -> dict[str, Any]:
 
 
 def numbers(values: Tensor | None) -> list[Any] | None:
-    """A vector as plain numbers; of fp32 the shortest that round to the same bits."""
+    """A tensor as plain numbers; of fp32 the shortest that round to the same bits."""
     if values is None:
         return None
-    flat = values.detach().cpu()
+    flat = values.detach().flatten().cpu()
     if flat.dtype == torch.float32:
         return [float(str(v)) for v in flat.numpy()]
     return flat.double().tolist() if flat.is_floating_point() else flat.tolist()
