@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import functools
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -47,7 +47,7 @@ _SAFETY = (
 _ROUNDING = (("rl.optimizer", _to("adamw_8bit")),)
 _EXPERIMENT = (
     ("rl.prompts", _halved(1)),
-    ("rl.beta", _to(0.0)),
+    ("rl.beta", _to(0)),
     ("oracle.loss", _to("sft")),
     ("policy.lora.rank", _to(64, 0)),
 )
@@ -71,8 +71,7 @@ def cheaper(
             if now <= least * (1 - WORTH):
                 setup, least, change = tried, now, value
         if change is not None:
-            shown = str(change).lower() if isinstance(change, bool) else f"{change}"
-            named.append((f"{key}={shown}", least))
+            named.append((f"{key}={json.dumps(change).strip(chr(34))}", least))
     return named
 
 
@@ -93,7 +92,11 @@ def _value(setup: Setup, key: str) -> Any:
 
 
 def _with(setup: Setup, key: str, value: Any) -> Setup:
-    recipe = copy.deepcopy(setup.recipe)
-    *above, name = key.split(".")
-    setattr(functools.reduce(getattr, above, recipe), name, value)
-    return replace(setup, recipe=recipe)
+    return replace(setup, recipe=_replaced(setup.recipe, key.split("."), value))
+
+
+def _replaced(section: Any, path: list[str], value: Any) -> Any:
+    name, *below = path
+    return replace(
+        section, **{name: _replaced(getattr(section, name), below, value) if below else value}
+    )

@@ -25,8 +25,8 @@ from rrgtrain.schema import Recipe
 
 BORDER = 0.10
 """Margin in which a plan is borderline: as far as the formulas may be from a run (unmeasured on a
-GPU). Only with `plan.refuse` is a run refused that needs more than all there is by this share, parts
-that are unmeasured or a limit left aside."""
+GPU). Only with `plan.refuse` is a run refused that needs more than all there is by this share,
+parts that are unmeasured or a limit left aside."""
 SHOWN = 3
 """Changes that a line names."""
 
@@ -180,10 +180,9 @@ def _changes(setup: Setup, plan: StagePlan, room: Room, fits: int) -> str:
     gpus = enough_gpus(setup, plan.stage, room.need, fits)
     if not changes:
         return f"change to {gpus} GPUs" if gpus else "change to a larger machine"
-    if len(changes) > SHOWN:
-        words.append(f"and so on to {changes[-1][0]} ({gib(changes[-1][1])})")
+    more = f", and so on to {changes[-1][0]} ({gib(changes[-1][1])})" * (len(changes) > SHOWN)
     others = f", or take {gpus} GPUs" if gpus else ""
-    return f"change {', then '.join(words)}{others}"
+    return f"change {', then '.join(words)}{more}{others}"
 
 
 def require_fit(setup: Setup, plans: Sequence[StagePlan], host: Host) -> None:

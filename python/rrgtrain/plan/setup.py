@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rrgtrain.errors import UserError
@@ -60,7 +61,7 @@ class Setup:
         """Bytes of a number of `policy.dtype`."""
         return 2 if self.recipe.policy.dtype == "bfloat16" else FP32
 
-    @property
+    @cached_property
     def lora(self) -> int:
         """Rank of the adapter, 0 without one."""
         return lora_rank(self.recipe.policy)

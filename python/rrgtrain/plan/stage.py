@@ -166,9 +166,7 @@ def _device(
         parts.append(Part(VLLM_WEIGHTS, dict.fromkeys(awake, served)))
         rest = dict.fromkeys(awake, max(0, share - served))
         parts.append(Part(VLLM_CACHE, rest))
-    parts.append(
-        Part("KV cache and logits", {"rollout": sampled, "validation": validated})
-    )
+    parts.append(Part("KV cache and logits", {"rollout": sampled, "validation": validated}))
     parts.append(_readers(setup, held))
     if machine.cuda:
         phases = {name for part in parts for name in part.bytes}
@@ -296,7 +294,8 @@ def _disk(
     model = sum(w.elements * w.itemsize for w in weights if w.trained or not setup.lora)
     records = 0
     if stage == "rl" and recipe.log.records:
-        records = steps // recipe.log.records * replace(work.step, groups=work.prompts).scored * RECORD_BYTES
+        scored = replace(work.step, groups=work.prompts).scored
+        records = steps // recipe.log.records * scored * RECORD_BYTES
     studies = recipe.eval.limit or HELD_OUT
     # the server's: all of them, what was trained since, and the file that is written; vLLM in
     # process gets them in memory

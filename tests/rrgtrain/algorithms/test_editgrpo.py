@@ -297,7 +297,8 @@ def test_references_without_any_entity_are_refused_before_the_first_step() -> No
 def test_a_cut_report_is_edited_up_to_its_last_whole_sentence() -> None:
     """At every place where a report may break off: what its edit says, the report or the reference
     says as a whole sentence."""
-    own = "The heart measures 3.5 cm, approx. as before. Small left effusion. There is no pneumothorax."
+    own = "The heart measures 3.5 cm, approx. as before. Small left effusion. "
+    own += "There is no pneumothorax."
     reference = "The heart is enlarged. Right basilar opacity may be pneumonia."
     whole = {"The heart measures 3.5 cm, approx. as before.", "Small left effusion."}
     whole |= {"There is no pneumothorax.", "The heart is enlarged."}

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from rrgtrain.cli import main
+from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.plan import (
+    CHEAPER,
     Host,
     Setup,
     check_fit,
@@ -21,6 +24,7 @@ from rrgtrain.plan import (
     require_fit,
 )
 from rrgtrain.plan.machine import MACHINES, Rates, source_of
+from rrgtrain.schema import Recipe
 from tests.docs.blocks import blocks_of, commands
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.runs import TINY_RUN
@@ -62,13 +66,71 @@ def test_json_says_the_same_with_the_source_of_every_rate(
     assert parts["moments"]["update"] == 2 * parts["gradients"]["update"]
 
 
-def test_what_cannot_fit_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, err = planned(capsys, "paper/editgrpo", "--gpu", "l40s")
-    assert status == 2 and "memory of each GPU" in out, "the table comes all the same"
-    assert err.count("\n") == 1 and "more than its 45.0 GiB" in err
-    assert "rl.optimizer=adamw_8bit" in err
-    status, _, err = planned(capsys, "demo", "--gpu-memory", "0.2", "--gpu", "l40s")
-    assert status == 2 and "0.2 GiB" in err.replace("205 MiB", "0.2 GiB")
+REFUSE = "plan.refuse=true"
+
+
+def test_an_estimate_warns_and_refuses_only_who_asks_for_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, status in (([], 0), ([REFUSE], 2)):
+        done, out, err = planned(capsys, "paper/editgrpo", "--gpu", "l40s", *words)
+        assert done == status and "memory of each GPU" in out, "the table comes all the same"
+        assert err.count("\n") == 1 and "more than its 45.0 GiB" in err
+        assert ("warning: " in err and REFUSE in err) == (status == 0)
+
+
+def test_what_costs_the_user_least_is_named_first(capsys: pytest.CaptureFixture[str]) -> None:
+    """Speed, then rounding, then the experiment; each with what is needed then, less each time."""
+    _, _, err = planned(capsys, "paper/editgrpo", "--gpu", "l40s", "policy.freeze_vision=false")
+    told = err.partition("; change ")[2].partition("; this is")[0]
+    named = re.findall(r"([a-z0-9_.]+)=(\S+) \(([\d.]+) GiB\)", told)
+    order = [key for key, _ in CHEAPER]
+    places = [order.index(key) for key, _, _ in named]
+    needs = [float(need) for *_, need in named]
+    assert len(named) > 2 and places == sorted(places), told
+    assert needs == sorted(needs, reverse=True) and "rl.optimizer" in dict.fromkeys(
+        key for key, _, _ in named
+    )
+    # what is said is so, and a GPU count that is named suffices
+    gpus = re.search(r", or take (\d+) GPUs", told)
+    words = [f"{key}={value}" for key, value, _ in named[:2]]
+    given = "policy.freeze_vision=false"
+    setup = Setup.of(load_config(Recipe, "paper/editgrpo", [given, *words]), MACHINES["l40s"])
+    assert plan_stage(setup, "rl").peak[1] / 2**30 == pytest.approx(needs[1], abs=0.06)
+    assert gpus is not None
+    status, _, err = planned(capsys, "paper/editgrpo", "--gpu", "l40s", given, "--gpus", gpus[1])
+    assert (status, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "useful"),
+    [
+        (["paper/mrg_r1"], 8, "4 GPUs are of use; start 4, or raise rl.prompts"),
+        (["paper/editgrpo", "rl.minibatch=2"], 4, "2 GPUs are of use; start 2, or raise rl.minib"),
+        (
+            ["paper/editgrpo_sft", "sft.batch=3"],
+            8,
+            "3 GPUs are of use; start 3, or raise sft.batch",
+        ),
+        (["paper/mrg_r1"], 4, ""),
+        (["paper/editgrpo"], 8, ""),
+    ],
+)
+def test_idle_gpus_are_told(
+    words: list[str], gpus: int, useful: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = planned(capsys, *words, "--gpus", str(gpus))
+    assert status == 0 and (useful in err if useful else err == "")
+
+
+def test_tokens_are_those_of_the_prompts_there_are() -> None:
+    """However many ranks share them, and those that have none."""
+    for words in (["rl.prompts=4"], ["rl.prompts=6", "rl.minibatch=3"]):
+        plans = [plan_stage(Setup.of(recipe(*words), MACHINES["h100"], n), "rl") for n in (1, 4, 8)]
+        for name in ("prompt", "reports", "sampled", "update"):
+            assert len({plan.tokens[name] for plan in plans}) == 1, name
+        records = [[p.bytes for p in plan.disk if p.name == "step records"] for plan in plans]
+        assert records[0] and records[0] == records[1] == records[2]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +212,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(machine, "memory_of_host", lambda: 1 << 20)
-    assert main([verb, *small(tmp_path, "deterministic=false")]) == 2
+    assert main([verb, *small(tmp_path, "deterministic=false", REFUSE)]) == 2
     out, err = capsys.readouterr()
     assert not (tmp_path / "run" / "config.yaml").exists() and not out
     assert "more than its 1.0 MiB" in err.splitlines()[-1] and "; change " in err
@@ -159,7 +221,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_starts(
 def test_a_full_disk_is_refused_and_a_narrow_one_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cfg = recipe()
+    cfg = recipe(REFUSE)
     setup = Setup.of(cfg, machine_of("h100"))
     plan = plan_stage(setup, "rl")
     need = plan.total("disk", "run")
@@ -175,6 +237,8 @@ def test_a_full_disk_is_refused_and_a_narrow_one_warned_of(
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 10))
     with pytest.raises(UserError, match="disk's free room"):
         check_fit(cfg, ["rl"], tmp_path / "none", ranks=1, cuda=False, resume=False)
+    with pytest.warns(UserWarning, match="disk's free room"):
+        check_fit(recipe(), ["rl"], tmp_path / "none", ranks=1, cuda=False, resume=False)
     lines = check_fit(cfg, ["rl"], tmp_path, ranks=1, cuda=False, resume=True)
     assert len(lines) == 1, "what lies there already needs no room"
 
@@ -200,5 +264,5 @@ def test_a_full_disk_is_refused_and_a_narrow_one_warned_of(
 def test_the_line_names_the_setting_that_is_too_large(
     gpu: str, words: list[str], setting: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status, _, err = planned(capsys, *words, "--gpu", gpu)
+    status, _, err = planned(capsys, *words, "--gpu", gpu, REFUSE)
     assert status == 2 and setting in err.partition("; change ")[2], err
