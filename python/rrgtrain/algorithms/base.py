@@ -162,6 +162,7 @@ def loss_of(recipe: Recipe) -> PolicyLoss:
             eps_low=rl.eps_low,
             eps_high=rl.eps_high,
             kl=rl.kl,
+            kl_ratio_weight=rl.kl_ratio_weight,
             beta=rl.beta,
             sampler_level=recipe.rollout.level,
             sampler_mode="mask" if recipe.rollout.correction == "mask" else "truncate",

@@ -14,6 +14,7 @@ from rrgtrain.plan.stage import StagePlan, plan_stage
 WORTH = 0.02
 """Share of what is needed that a change saves, or it is not named."""
 MOST_GPUS = 64
+ON_GPUS = ("rl.optimizer", "reward.device")
 
 Smaller = Callable[[Any], Any]
 
@@ -64,6 +65,8 @@ def cheaper(
     """
     named, least = [], need(plan_stage(setup, stage))
     for key, smaller in CHEAPER:
+        if key in ON_GPUS and not setup.machine.cuda:
+            continue
         value, change = _value(setup, key), None
         while least > room and (value := smaller(value)) is not None:
             tried = _with(setup, key, value)

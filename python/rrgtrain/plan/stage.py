@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from rrgtrain.plan.machine import GIB, UNMEASURED
 from rrgtrain.plan.memory import (
@@ -20,6 +19,7 @@ from rrgtrain.plan.setup import AT_MOST, Part, Setup, compares
 from rrgtrain.plan.sizes import TOWER, Weight, elements
 from rrgtrain.plan.work import phase_seconds, step_seconds
 from rrgtrain.plan.workload import Lengths, Workload, lengths_of, workload_of
+from rrgtrain.schema import DataSettings
 
 MIB = 1 << 20
 PHASES = ("start", "update", "optimizer", "rollout", "validation")
@@ -222,13 +222,17 @@ def _embeddings(setup: Setup, work: Workload, mode: Mode) -> int:
     """Embeddings of images kept beside a frozen tower: their limit, or those of all phantoms."""
     if not mode.embeddings_kept or not work.images or setup.sizes.vision is None:
         return 0
-    data, limit = setup.recipe.data, setup.recipe.policy.vision_cache_mib * MIB
-    phantom: Any = data.phantom
-    if data.source != "phantom":
-        return limit
-    tokens = work.step.patches // setup.sizes.image_tokens
-    studies = phantom.train + phantom.val + phantom.test
-    return int(min(limit, studies * tokens * setup.sizes.text.width * mode.compute))
+    limit = setup.recipe.policy.vision_cache_mib * MIB
+    size = work.step.patches // setup.sizes.image_tokens * setup.sizes.text.width * mode.compute
+    splits = [most_studies(setup.recipe.data, split) for split in ("train", "val", "test")]
+    known = [studies for studies in splits if studies is not None]
+    return min(limit, sum(known) * size) if len(known) == len(splits) else limit
+
+
+def most_studies(data: DataSettings, split: str) -> int | None:
+    """Return how many studies a split has at most; None where only the data set says."""
+    known = getattr(data.phantom, split) if data.source == "phantom" else None
+    return min((n for n in (known, data.limit) if n is not None), default=None)
 
 
 def _readers(setup: Setup, held: tuple[str, ...]) -> Part:
@@ -272,7 +276,7 @@ def _host(
         Part("processes", dict.fromkeys(phases, here * process), UNMEASURED),
         Part("workers", {"run": here * data.workers * WORKER_BYTES}, UNMEASURED),
         Part("images read ahead", {"run": here * ahead}),
-        Part("prompt cache", {"run": here * data.cache_mib * MIB}, AT_MOST),
+        Part("prompt cache", {"run": here * data.cache_mib * MIB * (pixels > 0)}, AT_MOST),
         Part("weights while loaded", {"start": here * loaded}, note),
         Part("weights for vLLM", {"run": sent}),
         Part("vLLM's weights asleep", {"run": here * served}),
@@ -292,11 +296,10 @@ def _disk(
     steps = recipe.rl.steps if stage == "rl" else recipe.sft.steps
     count = min(recipe.checkpoint.keep + 2, steps + 1)
     model = sum(w.elements * w.itemsize for w in weights if w.trained or not setup.lora)
-    records = 0
-    if stage == "rl" and recipe.log.records:
-        scored = replace(work.step, groups=work.prompts).scored
-        records = steps // recipe.log.records * scored * RECORD_BYTES
-    studies = recipe.eval.limit or HELD_OUT
+    kept = recipe.log.kept(steps) if stage == "rl" else 0
+    records = kept * replace(work.step, groups=work.prompts).scored * RECORD_BYTES
+    most = (recipe.eval.limit, most_studies(recipe.data, recipe.eval.split))
+    studies = min((n for n in most if n is not None), default=HELD_OUT)
     # the server's: all of them, what was trained since, and the file that is written; vLLM in
     # process gets them in memory
     server = recipe.rollout.engine == "vllm_server"
@@ -308,6 +311,6 @@ def _disk(
         Part(
             "predictions and logs", {"run": studies * REPORT_BYTES + steps * LOG_BYTES}, UNMEASURED
         ),
-        Part("step records", {"run": records}, UNMEASURED),
+        Part(f"{kept:,} step records", {"run": records}, UNMEASURED),
     ]
     return [part for part in parts if any(part.bytes.values())]

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 from rrgtrain.schema.fields import at_least, one_of
 
+MOST_STEPS = 10**9
+
 
 @dataclass
 class SftSettings:
     """Fine-tune by cross-entropy on the findings, up to the validation plateau."""
 
-    steps: int = at_least(400, 1)
+    steps: int = at_least(400, 1, MOST_STEPS)
     """Largest number of optimiser steps."""
     batch: int = at_least(32, 1)
     """Studies in a step, of all processes together."""
@@ -59,7 +61,7 @@ class RlSettings:
     algorithm: str = "editgrpo"
     """Algorithm: a name, several joined by `+`, or your own as `module:function`
     (`algorithms/README.md`)."""
-    steps: int = at_least(100, 1)
+    steps: int = at_least(100, 1, MOST_STEPS)
     """Number of steps; each samples, scores and updates."""
     prompts: int = at_least(8, 1)
     """Groups in a step, one study each, of all processes together."""
@@ -102,6 +104,9 @@ class RlSettings:
     """Weight of the KL divergence from `rl.reference`."""
     kl: str = one_of("k3", "k1", "k2")
     """Estimator of that divergence (Schulman)."""
+    kl_ratio_weight: bool = False
+    """Multiply the divergence by the importance ratio, differentiably, where a batch gets several
+    updates (TRL's `use_bias_correction_kl`)."""
     reference: str = "start"
     """Frozen policy that KL and OraPO's preference compare with: `start`, from which this training
     starts; `base`, what that was before fine-tuning, the adapter off where that is it; anything
@@ -123,6 +128,11 @@ class RlSettings:
     """Tokens of a micro-batch; a larger group stands alone."""
     eval_every: int = at_least(25, 1)
     """Steps between validations."""
+    flat_steps: int = at_least(20, 0)
+    """Steps in a row in which no group's reports earn different rewards, so that only KL has a
+    gradient, after which `rl.on_flat` holds; 0 never. Not with OraPO, whose oracle teaches then."""
+    on_flat: str = one_of("warn", "stop")
+    """Warn of that, or stop with a checkpoint."""
 
 
 @dataclass

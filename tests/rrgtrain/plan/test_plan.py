@@ -106,7 +106,7 @@ def test_what_costs_the_user_least_is_named_first(capsys: pytest.CaptureFixture[
     ("words", "gpus", "useful"),
     [
         (["paper/mrg_r1"], 8, "4 GPUs are of use; start 4, or raise rl.prompts"),
-        (["paper/editgrpo", "rl.minibatch=2"], 4, "2 GPUs are of use; start 2, or raise rl.minib"),
+        (["paper/editgrpo", "rl.minibatch=2"], 4, "2 GPUs are of use; start 2, or raise rl.mini"),
         (
             ["paper/editgrpo_sft", "sft.batch=3"],
             8,
@@ -221,7 +221,7 @@ def test_a_run_that_cannot_fit_is_refused_before_it_starts(
 def test_a_full_disk_is_refused_and_a_narrow_one_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cfg = recipe(REFUSE)
+    cfg = recipe(REFUSE, "rl.steps=50")
     setup = Setup.of(cfg, machine_of("h100"))
     plan = plan_stage(setup, "rl")
     need = plan.total("disk", "run")
@@ -266,3 +266,41 @@ def test_the_line_names_the_setting_that_is_too_large(
 ) -> None:
     status, _, err = planned(capsys, *words, "--gpu", gpu, REFUSE)
     assert status == 2 and setting in err.partition("; change ")[2], err
+
+
+def test_images_are_those_that_the_settings_of_the_data_leave() -> None:
+    cases = {
+        ("paper/deer",): 1,
+        ("paper/deer_sft",): 1,
+        ("paper/editgrpo",): 3,
+        ("paper/editgrpo", "data.max_images=2"): 2,
+        ("paper/editgrpo", "data.prior=none"): 2,
+        ("paper/editgrpo", "data.prior=none", "data.max_images=1"): 1,
+        ("paper/editgrpo", "data.images=frontal"): 2,
+        ("paper/editgrpo", "data.images=frontal", "data.max_images=1"): 1,
+        ("paper/editgrpo", "data.images=none"): 0,
+        ("paper/editgrpo", "data.each_image=true"): 1,
+        ("paper/editgrpo_iu_xray", "data.prior=last"): 2,
+        ("editgrpo",): 1,
+        ("editgrpo_prior",): 2,
+        ("editgrpo_prior", "data.phantom.lateral=0.6"): 3,
+        ("editgrpo_prior", "data.phantom.lateral=0.6", "data.images=frontal"): 2,
+        ("editgrpo_prior", "data.phantom.lateral=0.6", "data.max_images=1"): 1,
+    }
+    found = {}
+    for name, *words in cases:
+        setup = Setup.of(load_config(Recipe, name, words), MACHINES["h100"])
+        found[name, *words] = plan_stage(setup, "rl").work.images
+    assert found == cases
+
+
+def test_what_is_kept_of_the_data_is_no_more_than_there_is() -> None:
+    def bytes_of(place: str, part: str, *words: str) -> int:
+        setup = Setup.of(load_config(Recipe, "paper/editgrpo", [*words]), MACHINES["h100"])
+        parts = getattr(plan_stage(setup, "rl"), place)
+        return max((max(p.bytes.values()) for p in parts if p.name == part), default=0)
+
+    assert bytes_of("host", "prompt cache") > 0
+    assert bytes_of("host", "prompt cache", "data.images=none") == 0
+    for place, part in (("device", "image embeddings"), ("disk", "predictions and logs")):
+        assert 0 < bytes_of(place, part, "data.limit=9") < bytes_of(place, part), part

@@ -154,6 +154,7 @@ PRINTED: list[tuple[str, str, Any, str]] = [
     ("orapo", "data.source", "chexpert_plus", "section 4.1"),
     ("orapo", "data.sections", "findings", "section 4.1, no reports with missing sections"),
     ("orapo", "data.balanced", 1000, "section 4.1"),
+    ("orapo", "reward.against", "labels", "section 4.1, labels by the CheXpert labeller"),
     ("orapo", "rl.algorithm", "orapo", "eq. 11"),
     ("orapo", "reward.terms", {"facts": 1.0}, "section 3.3"),
     ("orapo", "rl.group", 8, "table 6"),

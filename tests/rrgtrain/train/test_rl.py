@@ -17,7 +17,7 @@ import torch
 from rrgclinical import build_labeller
 from rrgtrain.algorithms import Algorithm, Group, Member, build_algorithm
 from rrgtrain.data.study import Study
-from rrgtrain.errors import UserError
+from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
@@ -146,7 +146,7 @@ def test_every_step_is_logged_with_names_that_say_what_they_are(tmp_path: Path) 
     _, _, rows, _ = trained(tmp_path, cfg)
     steps = [r for r in rows if r["phase"] == "editgrpo"]
     assert [r["step"] for r in steps] == [0, 1, 2]
-    assert [r["step"] for r in rows if r["phase"] == "editgrpo_val"] == [1, 2]
+    assert [r["step"] for r in rows if r["phase"] == "editgrpo_val"] == [-1, 1, 2]
     row = steps[0]
     assert set(row) >= {
         "reward/total",
@@ -185,7 +185,8 @@ def test_rewards_edits_and_rollouts_are_counted(tmp_path: Path) -> None:
     steps = Counter(f"edits/{rule}" for m in members for rule, _, _ in m.steps)
     assert steps.total() >= made
     assert {k: n for k, n in result.edits.items() if k != "edits/unchanged"} == steps
-    for record, row in zip(records, rows, strict=False):
+    rows = [row for row in rows if row["phase"] == "editgrpo"]
+    for record, row in zip(records, rows, strict=True):
         step, groups, total = record.step, record.batch.groups, record.batch.rewards
         assert row["step"] == step
         assert row["reward/total"] == pytest.approx(float(total.mean()))
@@ -200,18 +201,19 @@ def test_the_metric_of_the_recipe_chooses(tmp_path: Path) -> None:
     """Also one that is negative throughout."""
     for by, value in (("micro_f1", 0.9), ("reward", -2.1)):
         cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=1", f"eval.best_by={by}")
-        scores = [0.2, 0.6, 0.6, 0.1]
+        scores = [0.5, 0.2, 0.6, 0.6, 0.1]
         result, _, _, _ = trained(tmp_path / by, cfg, scores=scores, rewards=Length())
         assert (result.best_step, result.best_value) == (4, pytest.approx(value))
 
 
 def test_the_best_weights_are_restored_and_saved(tmp_path: Path) -> None:
     cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=1", "rl.lr=0.01")
-    result, policy, _, seen = trained(tmp_path, cfg, scores=[0.2, 0.6, 0.6, 0.1], rewards=Length())
+    scores = [0.1, 0.2, 0.6, 0.6, 0.1]
+    result, policy, _, seen = trained(tmp_path, cfg, scores=scores, rewards=Length())
     assert (result.best_step, result.best_value, result.steps) == (2, 0.6, 4)
-    assert any(not torch.equal(seen[1][n], seen[3][n]) for n in seen[1])
+    assert any(not torch.equal(seen[2][n], seen[4][n]) for n in seen[2])
     for found in (policy, load_policy(result.best)):
-        assert all(torch.equal(p, seen[1][n]) for n, p in found.model.named_parameters())
+        assert all(torch.equal(p, seen[2][n]) for n, p in found.model.named_parameters())
 
 
 @pytest.mark.parametrize(
@@ -282,7 +284,7 @@ def test_a_study_that_comes_twice_draws_new_reports() -> None:
 def test_more_prompts_than_studies(tmp_path: Path) -> None:
     cfg = recipe("rl.algorithm=editgrpo", "rl.prompts=4", "rl.steps=1")
     result, _, rows, _ = trained(tmp_path, cfg, given=studies(2))
-    assert result.rollouts == 8 and rows[0]["zero_variance"] <= 1
+    assert result.rollouts == 8 and rows[1]["zero_variance"] <= 1
 
 
 def test_missing_reports_are_refused_before_the_first_step(
@@ -386,3 +388,45 @@ def test_another_engines_log_probs_weigh_the_tokens_they_differ_on():
         told = replace(drawn, sampler_logps=drawn.sampler_logps - gap, corrected=True)
         torch.testing.assert_close(gradient(told) - edit, factor * own, rtol=1e-3, atol=1e-5)
     assert own.abs().max() > 1e-3
+
+
+class Flat(Plain):
+    """A reward that says nothing."""
+
+    def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
+        return {"total": np.zeros(len(reports))}
+
+
+def test_a_run_without_a_group_that_differs_warns_once_or_stops(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    def told() -> list[str]:
+        lines = [str(w.message) for w in recwarn if "rl.flat_steps=2" in str(w.message)]
+        recwarn.clear()
+        return lines
+
+    words = ["rl.algorithm=dr_grpo", "rl.steps=4", "rl.flat_steps=2", "rl.eval_every=9"]
+    trained(tmp_path / "warned", recipe(*words), rewards=Flat())
+    assert len(told()) == 1
+    trained(tmp_path / "learns", recipe(*words), rewards=Length())
+    trained(tmp_path / "never", recipe(*words, "rl.flat_steps=0"), rewards=Flat())
+    trained(tmp_path / "oracle", recipe(*words, "rl.algorithm=orapo"), rewards=Flat())
+    assert not told()
+    with pytest.raises(Stopped, match="rl.flat_steps=2 steps in a row had no group"):
+        trained(tmp_path / "stopped", recipe(*words, "rl.on_flat=stop"), rewards=Flat())
+    steps = [row["step"] for row in read_metrics(tmp_path / "stopped" / "metrics.jsonl")]
+    assert steps == [-1, 0, 1] and not told()
+
+
+def test_the_start_competes_for_the_best(tmp_path: Path) -> None:
+    cfg = recipe("rl.algorithm=dr_grpo", "rl.lr=0.05", "rl.steps=2", "rl.eval_every=1")
+    for scores, best in (((0.9, 0.2, 0.3), 0), ((0.1, 0.2, 0.3), 2), ((0.3, 0.2, 0.3), 2)):
+        result, policy, rows, seen = trained(
+            tmp_path / str(scores), cfg, scores=scores, rewards=Length()
+        )
+        assert (result.best_step, result.best_value) == (best, scores[best])
+        assert [r["step"] for r in rows if r["phase"] == "dr_grpo_val"] == [-1, 0, 1]
+        kept = state(load_policy(result.best))
+        assert all(torch.equal(p, seen[best][n]) for n, p in state(policy).items())
+        assert all(torch.equal(p, seen[best][n]) for n, p in kept.items())
+    assert any(not torch.equal(p, seen[0][n]) for n, p in state(policy).items())
