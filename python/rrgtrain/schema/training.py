@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from rrgtrain.schema.fields import at_least, one_of
 
-MOST_STEPS = 10**9
+# More is a slip of the keys, and would be counted out before anything is said.
+MOST_STEPS, MOST_AT_ONCE = 10**9, 10**6
 
 
 @dataclass
@@ -15,7 +16,7 @@ class SftSettings:
 
     steps: int = at_least(400, 1, MOST_STEPS)
     """Largest number of optimiser steps."""
-    batch: int = at_least(32, 1)
+    batch: int = at_least(32, 1, MOST_AT_ONCE)
     """Studies in a step, of all processes together."""
     lr: float = at_least(1e-3, 0.0)
     """Peak learning rate of AdamW."""
@@ -63,12 +64,12 @@ class RlSettings:
     (`algorithms/README.md`)."""
     steps: int = at_least(100, 1, MOST_STEPS)
     """Number of steps; each samples, scores and updates."""
-    prompts: int = at_least(8, 1)
+    prompts: int = at_least(8, 1, MOST_AT_ONCE)
     """Groups in a step, one study each, of all processes together."""
     resample: int = at_least(0, 0)
     """Rounds of further prompts that a step may draw until `rl.prompts` groups have differing
     rewards, which are then all it trains on (DAPO's dynamic sampling); 0 keeps what is drawn."""
-    group: int = at_least(10, 2)
+    group: int = at_least(10, 2, MOST_AT_ONCE)
     """Reports of a group."""
     lr: float = at_least(1e-4, 0.0)
     """Peak learning rate."""

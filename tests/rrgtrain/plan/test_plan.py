@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -24,7 +25,7 @@ from rrgtrain.plan import (
     require_fit,
 )
 from rrgtrain.plan.machine import MACHINES, Rates, source_of
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import LogSettings, Recipe
 from tests.docs.blocks import blocks_of, commands
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.runs import TINY_RUN
@@ -129,14 +130,16 @@ def test_tokens_are_those_of_the_prompts_there_are() -> None:
         plans = [plan_stage(Setup.of(recipe(*words), MACHINES["h100"], n), "rl") for n in (1, 4, 8)]
         for name in ("prompt", "reports", "sampled", "update"):
             assert len({plan.tokens[name] for plan in plans}) == 1, name
-        records = [[p.bytes for p in plan.disk if p.name == "step records"] for plan in plans]
+        records = [
+            [p.bytes for p in plan.disk if p.name.endswith("step records")] for plan in plans
+        ]
         assert records[0] and records[0] == records[1] == records[2]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--gpu", "h10"], "did you mean h100? use h100, h200, a100-80, a100-40, l40s, cpu"),
+        (["--gpu", "h10"], "did you mean h100? use h100, h200, a100-80, a100-40, l40s, a10, cpu"),
         (["--gpus", "0"], "at least one"),
         (["--gpu-memory", "-3"], "give the memory of one GPU in GiB"),
         (["--disk", "0"], "--disk 0; give it in GiB"),
@@ -304,3 +307,44 @@ def test_what_is_kept_of_the_data_is_no_more_than_there_is() -> None:
     assert bytes_of("host", "prompt cache", "data.images=none") == 0
     for place, part in (("device", "image embeddings"), ("disk", "predictions and logs")):
         assert 0 < bytes_of(place, part, "data.limit=9") < bytes_of(place, part), part
+
+
+def test_an_adapter_fits_gpus_of_24_gb() -> None:
+    """OraPO's four A10, and one for OraPO; an A10 shows 22.5 GiB."""
+    assert MACHINES["a10"].memory / 2**30 == pytest.approx(22.5, abs=0.02)
+    wrong = []
+    for name, gpus in (("orapo", 1), ("orapo", 4), ("editgrpo", 4), ("deer", 4), ("dr_grpo", 4)):
+        settings = load_config(Recipe, f"paper/{name}+paper/lora_24gb", [])
+        setup = Setup.of(settings, MACHINES["a10"], gpus)
+        wrong += [m.line for m in misfits(setup, [plan_stage(setup, "rl")], Host())]
+    assert not wrong
+
+
+def test_a_step_that_mostly_samples_names_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    out = planned(capsys, "paper/editgrpo", "--gpus", "8")[1]
+    share, faster = re.findall(
+        r"sampling is (\d+)% of the step; rollout.engine=vllm makes it (\S+) s", out
+    )[0]
+    served = planned(capsys, "paper/editgrpo", "--gpus", "8", "rollout.engine=vllm")[1]
+    assert int(share) > 80 and f"a step {faster} s" in served and "sampling is" not in served
+    assert "sampling is" not in planned(capsys, "paper/editgrpo_sft")[1]
+    assert "sampling is" not in planned(capsys, "demo", "--gpu", "cpu")[1]
+
+
+def test_records_are_thinned_and_counted(tmp_path: Path) -> None:
+    for every, after, steps in itertools.product((0, 1, 3), (None, 1, 7, 20), (1, 8, 21, 250)):
+        log = LogSettings(records=every, thin_after=after)
+        kept = [step for step in range(steps) if log.keeps(step)]
+        assert log.kept(steps) == len(kept), (every, after, steps)
+    log = LogSettings(records=1, thin_after=10)
+    assert [s for s in range(1200) if log.keeps(s)] == [
+        *range(10),
+        *range(10, 100, 10),
+        *range(100, 1000, 100),
+        1000,
+    ]
+    assert LogSettings().kept(10**9) < 20_000
+    names = [
+        p.name for p in plan_stage(Setup.of(recipe("rl.steps=5000"), MACHINES["h100"]), "rl").disk
+    ]
+    assert "1,400 step records" in names

@@ -6,7 +6,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,22 +14,16 @@ import pytest
 import torch
 
 from rrgclinical import build_labeller
-from rrgtrain.algorithms import Algorithm, Group, Member, build_algorithm
-from rrgtrain.data.study import Study
-from rrgtrain.errors import Stopped, UserError
-from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.algorithms import Group, Member, build_algorithm
+from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.spending import Spending
 from rrgtrain.schema import Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
-from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
 from rrgtrain.train import rl_run as run_module
 from rrgtrain.train import zero_variance
-from rrgtrain.train.rl import train_rl
-from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.step_record import StepRecord
 from tests.rrgtrain.common import (
     Batch,
@@ -43,68 +36,7 @@ from tests.rrgtrain.common import (
     studies,
 )
 from tests.rrgtrain.policy.common import tiny_policy
-
-
-class Plain(RewardService):
-    """A reward that reads no reference and keeps no count."""
-
-    def __init__(self) -> None:
-        self.spending = Spending(None)
-
-    def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
-
-    def statistics(self) -> dict[str, float]:
-        return {}
-
-
-class Length(Plain):
-    """A reward that differs between members whatever an untrained policy writes."""
-
-    def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
-        value = np.array([(len(r) % 7) / 7 for r in reports], dtype=np.float64)
-        return {"total": 2 * value, "length": value}
-
-
-def trained(
-    out: Path,
-    cfg: Recipe,
-    *,
-    scores: Sequence[float] = (0.5,) * 9,
-    rewards: object = None,
-    given: Sequence[Study] | None = None,
-    algorithm: Algorithm | None = None,
-    **options: object,
-) -> tuple[RlResult, Policy, list[dict], list[dict[str, torch.Tensor]]]:
-    policy, prompts = policy_and_prompts()
-    seen: list[dict[str, torch.Tensor]] = []
-
-    def validate() -> dict[str, float]:
-        seen.append({n: p.detach().clone() for n, p in policy.model.named_parameters()})
-        score = scores[len(seen) - 1]
-        return {"micro_f1_13": score, "micro_f1": 1.0 - score, "reward": -2.0 - score}
-
-    with RunDir.create(out) as run, RunLog(run) as log:
-        run_ = RlRun(
-            policy,
-            prompts,
-            given or studies(5),
-            cfg,
-            algorithm or build_algorithm(cfg),
-            rewards or RewardService(cfg.reward),  # type: ignore[arg-type]
-            validate,
-            run.checkpoints / "rl",
-            log,
-            **options,  # type: ignore[arg-type]
-        )
-        result = train_rl(run_)
-    return result, policy, read_metrics(run.metrics), seen
-
-
-def state(policy: Policy) -> dict[str, torch.Tensor]:
-    return dict(policy.model.named_parameters())
+from tests.rrgtrain.train.loops import Length, Plain, state, trained
 
 
 def without_time(rows: list[dict]) -> list[dict]:
@@ -388,45 +320,3 @@ def test_another_engines_log_probs_weigh_the_tokens_they_differ_on():
         told = replace(drawn, sampler_logps=drawn.sampler_logps - gap, corrected=True)
         torch.testing.assert_close(gradient(told) - edit, factor * own, rtol=1e-3, atol=1e-5)
     assert own.abs().max() > 1e-3
-
-
-class Flat(Plain):
-    """A reward that says nothing."""
-
-    def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
-        return {"total": np.zeros(len(reports))}
-
-
-def test_a_run_without_a_group_that_differs_warns_once_or_stops(
-    tmp_path: Path, recwarn: pytest.WarningsRecorder
-) -> None:
-    def told() -> list[str]:
-        lines = [str(w.message) for w in recwarn if "rl.flat_steps=2" in str(w.message)]
-        recwarn.clear()
-        return lines
-
-    words = ["rl.algorithm=dr_grpo", "rl.steps=4", "rl.flat_steps=2", "rl.eval_every=9"]
-    trained(tmp_path / "warned", recipe(*words), rewards=Flat())
-    assert len(told()) == 1
-    trained(tmp_path / "learns", recipe(*words), rewards=Length())
-    trained(tmp_path / "never", recipe(*words, "rl.flat_steps=0"), rewards=Flat())
-    trained(tmp_path / "oracle", recipe(*words, "rl.algorithm=orapo"), rewards=Flat())
-    assert not told()
-    with pytest.raises(Stopped, match="rl.flat_steps=2 steps in a row had no group"):
-        trained(tmp_path / "stopped", recipe(*words, "rl.on_flat=stop"), rewards=Flat())
-    steps = [row["step"] for row in read_metrics(tmp_path / "stopped" / "metrics.jsonl")]
-    assert steps == [-1, 0, 1] and not told()
-
-
-def test_the_start_competes_for_the_best(tmp_path: Path) -> None:
-    cfg = recipe("rl.algorithm=dr_grpo", "rl.lr=0.05", "rl.steps=2", "rl.eval_every=1")
-    for scores, best in (((0.9, 0.2, 0.3), 0), ((0.1, 0.2, 0.3), 2), ((0.3, 0.2, 0.3), 2)):
-        result, policy, rows, seen = trained(
-            tmp_path / str(scores), cfg, scores=scores, rewards=Length()
-        )
-        assert (result.best_step, result.best_value) == (best, scores[best])
-        assert [r["step"] for r in rows if r["phase"] == "dr_grpo_val"] == [-1, 0, 1]
-        kept = state(load_policy(result.best))
-        assert all(torch.equal(p, seen[best][n]) for n, p in state(policy).items())
-        assert all(torch.equal(p, seen[best][n]) for n, p in kept.items())
-    assert any(not torch.equal(p, seen[0][n]) for n, p in state(policy).items())
