@@ -159,8 +159,8 @@ def accumulate_gradients(
     in_one = not read_logps and is_loss_of_frozen_head(policy, batch.objective)
 
     def with_ref(micro: MicroBatch) -> MicroBatch:
-        """Adds the reference's log-probabilities."""
-        if compared is None or batch.ref is not None:
+        """Adds the reference's log-probabilities, once."""
+        if compared is None or batch.ref is not None or micro.ref is not None:
             return micro
         with torch.no_grad(), computing(compared):
             return replace(micro, ref=_forward(compared, micro.groups, settings.temperature)[0])

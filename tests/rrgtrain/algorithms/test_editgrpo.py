@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from rrgclinical.rules import split_sentences
-from rrgtrain.algorithms import Algorithm, Group, build_algorithm
-from rrgtrain.algorithms.edits import whole_sentences
+from rrgtrain.algorithms import Algorithm, Group, build_algorithm, whole_sentences
 from rrgtrain.algorithms.group import Member
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
