@@ -81,7 +81,7 @@ def cheaper(
 def enough_gpus(
     setup: Setup, stage: str, need: Callable[[StagePlan], int], room: int
 ) -> int | None:
-    """Find how many more GPUs make it fit, doubled up to `MOST_GPUS`; None where none do."""
+    """Double the GPUs until it fits, up to `MOST_GPUS`; None where it does not."""
     ranks = setup.ranks
     while setup.machine.cuda and (ranks := 2 * ranks) <= MOST_GPUS:
         more = replace(setup, ranks=ranks, node=None)

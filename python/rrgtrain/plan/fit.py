@@ -36,7 +36,9 @@ Parts = Callable[[StagePlan, str], list[Part]]
 
 @dataclass(frozen=True)
 class Misfit:
-    """A need near or beyond the limit, in one `line`; `refused` where the run must not start."""
+    """A need near or beyond the limit, in one `line`.
+
+    refused: the run must not start."""
 
     line: str
     refused: bool
@@ -44,7 +46,7 @@ class Misfit:
 
 @dataclass(frozen=True)
 class Room:
-    """Memory or disk of `have` bytes, and what a plan puts there in each of its `phases`."""
+    """Memory or disk of `have` bytes, and the parts of a plan there by phase."""
 
     name: str
     have: int
@@ -186,7 +188,7 @@ def _changes(setup: Setup, plan: StagePlan, room: Room, fits: int) -> str:
 
 
 def require_fit(setup: Setup, plans: Sequence[StagePlan], host: Host) -> None:
-    """Warn of what will not fit or fits barely; UserError for the first that is refused."""
+    """Warn of each misfit; raise UserError for the first that is refused."""
     seen = misfits(setup, plans, host)
     for misfit in seen:
         if misfit.refused:

@@ -230,7 +230,7 @@ def _embeddings(setup: Setup, work: Workload, mode: Mode) -> int:
 
 
 def most_studies(data: DataSettings, split: str) -> int | None:
-    """Return how many studies a split has at most; None where only the data set says."""
+    """Bound the studies of a split; None where only the data set says."""
     known = getattr(data.phantom, split) if data.source == "phantom" else None
     return min((n for n in (known, data.limit) if n is not None), default=None)
 

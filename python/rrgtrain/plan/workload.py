@@ -137,7 +137,7 @@ def lengths_of(
 
 
 def images_of(data: DataSettings) -> int:
-    """Assume the images of a study of which none is read: those the settings leave it.
+    """Assume the images that the settings leave a study.
 
     A phantom's are known on average, which is what a run measures.
     """

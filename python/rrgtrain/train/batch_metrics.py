@@ -39,9 +39,10 @@ def sampled_entropy(sampled: list[Group]) -> dict[str, float]:
 
 
 def sampled_rows(groups: list[Group]) -> dict[str, float]:
-    """Share of the sampled reports that have no end, and their mean length; none without any.
+    """Compute the sampled reports' share without an end, and their mean length.
 
-    What an algorithm adds always has an end, and would hide how many are cut."""
+    Nothing where none was sampled. What an algorithm adds always has an end, and would hide how
+    many are cut."""
     drawn = [m for m in members(groups) if m.origin == "sampled"]
     if not drawn:
         return {}
