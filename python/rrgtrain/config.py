@@ -315,6 +315,8 @@ def _check_allowed(key: str, value: Any, allowed: Mapping[str, Any], place: str)
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{place}: {key} is {value!r}; wanted a finite number")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UserError(f"{place}: {key} is {value}; wanted a whole number of at most 64 bits")
     choices = allowed.get("choices")
     own = allowed.get("own", False) and ":" in str(value)
     if choices is not None and value not in choices and not own:

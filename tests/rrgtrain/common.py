@@ -60,6 +60,11 @@ def member(policy: Policy, text: str, origin: str = "sampled", **fields: object)
     return Member(policy.codec.encode(text), text, origin, **fields)  # type: ignore[arg-type]
 
 
+def unscored(of: Member) -> Member:
+    """The report as one that the limit cut and `rl.truncated=mask` masks."""
+    return replace(of, finished=False, scored=False)
+
+
 def groups_of(
     policy: Policy, sampled: Sequence[Sequence[str]], *, edited: bool, images: bool = True
 ) -> list[Group]:

@@ -111,7 +111,7 @@ def test_a_demo_from_nothing_to_a_report(demo: tuple) -> None:
     assert list(summary["systems"]) == ["SFT", "EditGRPO"]
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     phases = [row["phase"] for row in rows]
-    assert phases == ["sft"] * 2 + ["sft_val"] + ["editgrpo"] * 2 + ["editgrpo_val"]
+    assert phases == [*["sft"] * 2, "sft_val", "editgrpo_val", *["editgrpo"] * 2, "editgrpo_val"]
     assert "EditGRPO" in (out / "report.html").read_text()
     assert list((out / "events").glob("*/events.out.tfevents.*"))
     for name in ("sft", "editgrpo"):

@@ -329,3 +329,19 @@ def test_readme_example_loads(tmp_path: Path) -> None:
     example = readme.partition("# mine.yaml\n")[2]
     recipe = load_config(Recipe, write(tmp_path, "mine", textwrap.dedent(example)), [])
     assert recipe.rl.algorithm == "editgrpo" and recipe.rl.lr == 1e-6 and recipe.rl.prompts == 32
+
+
+def test_a_number_that_no_run_could_count_to_is_refused_in_a_line() -> None:
+    """Each would sit in silence; beyond 64 bits none is taken anywhere."""
+    counts = {
+        "rl.steps": 10**9 + 1,
+        "sft.steps": 10**12,
+        "rl.prompts": 10**7,
+        "rl.group": 10**7,
+        "sft.batch": 10**8,
+        **dict.fromkeys(("rl.eval_every", "eval.limit", "checkpoint.keep"), 10**20),
+    }
+    for key, number in counts.items():
+        with pytest.raises(UserError, match=f"{key} is {number}; wanted a ") as told:
+            load_config(Recipe, None, [f"{key}={number}"])
+        assert "\n" not in str(told.value)

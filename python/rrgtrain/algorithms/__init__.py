@@ -1,7 +1,13 @@
 """Algorithms: from rewards to token-level advantages and injected members."""
 
 from rrgtrain.algorithms.base import Algorithm, Context
-from rrgtrain.algorithms.edits import RULE_LETTERS, Edited, edit_reports, sentence_entities
+from rrgtrain.algorithms.edits import (
+    RULE_LETTERS,
+    Edited,
+    edit_reports,
+    sentence_entities,
+    whole_sentences,
+)
 from rrgtrain.algorithms.group import Group, Member, group_offsets
 from rrgtrain.algorithms.objective import Objective, Preference
 from rrgtrain.algorithms.registry import build_algorithm
@@ -19,4 +25,5 @@ __all__ = [
     "edit_reports",
     "group_offsets",
     "sentence_entities",
+    "whole_sentences",
 ]

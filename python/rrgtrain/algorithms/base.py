@@ -25,7 +25,7 @@ Reencode = Callable[[torch.Tensor, str, int], torch.Tensor]
 Completed = tuple[list[Group], dict[str, float]]
 # (groups with sampled members, step, reencode) -> the completed groups
 Complete = Callable[[list[Group], int, Reencode], Completed]
-# (groups, total reward [S], NaN at members that are not scored) -> advantages [S] or [N], or more
+# (groups, total reward [S], NaN at members that are not scored) -> advantages, or an objective
 Advantages = Callable[[list[Group], torch.Tensor], "torch.Tensor | Objective"]
 
 
@@ -162,6 +162,7 @@ def loss_of(recipe: Recipe) -> PolicyLoss:
             eps_low=rl.eps_low,
             eps_high=rl.eps_high,
             kl=rl.kl,
+            kl_ratio_weight=rl.kl_ratio_weight,
             beta=rl.beta,
             sampler_level=recipe.rollout.level,
             sampler_mode="mask" if recipe.rollout.correction == "mask" else "truncate",

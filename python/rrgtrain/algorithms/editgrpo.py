@@ -1,7 +1,8 @@
 """Sample half of each group, and add one edit of each sampled report (EditGRPO).
 
 The edit moves a report one sentence towards the reference (rules a to e of the paper); an edit
-that changes nothing is no member of the group. Advantages are rewards minus the group's mean
+that changes nothing is no member of the group, and of a report without an end only the whole
+sentences are edited. Advantages are rewards minus the group's mean
 over sampled and edited members alike. With `edit.level=paragraph` (the paper's "para") one member
 of each group is the whole reference in place of a sampled report, and nothing else is edited.
 """
@@ -23,7 +24,7 @@ from rrgtrain.algorithms.base import (
     refuse_blocks,
     with_reference,
 )
-from rrgtrain.algorithms.edits import edit_reports
+from rrgtrain.algorithms.edits import edit_reports, whole_sentences
 from rrgtrain.algorithms.group import Group, Member
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
@@ -86,18 +87,19 @@ def edits(recipe: Recipe, extractor: Extractor) -> Complete:
         reports, references, seeds = [], [], []
         for group in groups:
             for k, member in _sampled(group):
-                reports.append(member.text)
+                reports.append(member.text if member.finished else whole_sentences(member.text))
                 references.append(group.study.report or "")
                 seeds.append(philox_seed(recipe.seed, step, group.index, k))
         edited = iter(edit_reports(reports, references, seeds, extractor, recipe.edit))
         completed = []
         counts: Counter[str] = Counter()
+        texts = iter(reports)
         for group in groups:
             extra = []
             for k, member in _sampled(group):
                 edit = next(edited)
                 counts.update(rule for rule, _, _ in edit.steps)
-                if edit.text == member.text:
+                if edit.text == next(texts):
                     counts["unchanged"] += 1
                     continue
                 ids = reencode(member.ids, edit.text, edit.first_changed)

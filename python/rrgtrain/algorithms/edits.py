@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,7 @@ import torch
 
 from rrgclinical import Entities, Extractor
 from rrgclinical.cached import CachedExtractor
-from rrgclinical.rules import join_lines
+from rrgclinical.rules import join_lines, split_sentences
 from rrgkern import SentenceEntities, edit_plan, sentence_body, splice
 from rrgtrain.schema import EditSettings
 
@@ -23,6 +24,7 @@ RULE_LETTERS = {
     "addition": "d",
     "fill": "e",
 }
+_ANOTHER = "Lungs are clear."
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,23 @@ def by_text(x: Entities, y: Entities) -> tuple[Entities, Entities]:
         return replace(entities, embedding=embedding)
 
     return one_hot(x), one_hot(y)
+
+
+def whole_sentences(report: str) -> str:
+    """Cut a report that broke off behind its last whole sentence.
+
+    A sentence is whole where another one would begin behind it: not after half a word, an
+    abbreviation, or a number whose decimals may be missing.
+    """
+    spans, text = split_sentences(report), report.rstrip()
+    if not spans:
+        return ""
+    if spans[-1][1] < len(text):  # a bullet, perhaps, that introduces nothing
+        return whole_sentences(report[: spans[-1][1]])
+    begins_anew = split_sentences(f"{report} {_ANOTHER}")[-1][0] > len(report)
+    if begins_anew and not re.search(r"\d\.$", text):
+        return text
+    return report[: spans[-2][1]] if len(spans) > 1 else ""
 
 
 def _of_references(extractor: Extractor, references: Sequence[str]) -> Entities:

@@ -35,16 +35,16 @@ class Objective:
 
     All are in group order.
 
-    advantages: [S], or [N] one per token; what stands at a member that is not scored is not
-        read.
+    advantages: [S] or [S, 1], one per member, or [N] or [1, N], one per token. Where S == N one
+        axis is read as [S]. What stands at a member that is not scored is not read.
     weight: [N] factor of each token's advantage (DiTPO). None: 1.
     mask: [N] bool, False for a token of a scored member that the policy loss leaves out, also
         when it counts the length of the member. None: all take part.
     group_weight: [B] factor of each group's policy loss, KL included. None: 1.
     preference: adds its loss; needs a reference model.
     likelihood: [S] weight of each member's mean cross-entropy. None: 0.
-    measured_apart: whether the gradient of preference and likelihood is compared with that of the
-        policy loss; see `train.gradient_ratio`.
+    measured_apart: whether ∂loss/∂logp of preference and likelihood is compared with that of the
+        policy loss, for the log.
     metrics: numbers for the log.
     """
 

@@ -96,7 +96,7 @@ def mixed(inner: Advantages, settings: OracleSettings, rates: ZeroRate) -> Advan
 
 def zero_shares(groups: list[Group], rewards: torch.Tensor) -> list[float]:
     """Each group's share of sampled reports whose reward is exactly 0 (eq. 8)."""
-    sampled = torch.tensor([m.origin == "sampled" for m in members(groups)])
+    sampled = torch.tensor([m.origin == "sampled" and m.scored for m in members(groups)])
     zero = sampled & (rewards == 0)
     bounds = group_offsets(groups).tolist()
     return [
@@ -112,7 +112,7 @@ def mixing_weight(rate: float, settings: OracleSettings) -> float:
 
 
 def oracle_against_sampled(groups: list[Group], prompt_weight: torch.Tensor) -> PreferencePairs:
-    """Prefer the oracle to each of its group's K sampled reports.
+    """Prefer the oracle to each of its group's K sampled reports that are scored.
 
     Each pair weighs `prompt_weight` / K.
 
@@ -123,10 +123,11 @@ def oracle_against_sampled(groups: list[Group], prompt_weight: torch.Tensor) -> 
     for group, share in zip(groups, prompt_weight.tolist(), strict=True):
         places = range(first, first + len(group.members))
         origins = [m.origin for m in group.members]
-        worse = [s for s, o in zip(places, origins, strict=True) if o == "sampled"]
+        drawn = zip(places, group.members, strict=True)
+        worse = [s for s, m in drawn if m.origin == "sampled" and m.scored]
         positive += [first + origins.index(ORIGIN)] * len(worse)
         negative += worse
-        weight += [share / len(worse)] * len(worse)
+        weight += [share / len(worse) for _ in worse]
         first += len(group.members)
     return PreferencePairs(
         torch.tensor(positive, dtype=torch.int64),

@@ -1,5 +1,6 @@
 """Plan a run before it starts: memory, disk, tokens and seconds."""
 
+from rrgtrain.plan.cheaper import CHEAPER
 from rrgtrain.plan.fit import check_fit, misfits, require_fit, summary
 from rrgtrain.plan.machine import Host, Rates, machine_of
 from rrgtrain.plan.memory import (
@@ -28,6 +29,7 @@ from rrgtrain.plan.work import rollout_work, update_work
 from rrgtrain.plan.workload import Lengths, Packed, Workload
 
 __all__ = [
+    "CHEAPER",
     "KNOWN",
     "Host",
     "Lengths",

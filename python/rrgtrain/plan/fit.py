@@ -1,75 +1,123 @@
-"""Refuse a run that cannot fit, and warn of one that fits barely."""
+"""Warn of a run that will not fit or fits barely; refuse what cannot be."""
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rrgtrain.errors import UserError
+from rrgtrain.plan.cheaper import cheaper, enough_gpus
 from rrgtrain.plan.machine import GIB, Host, memory_of_others, this_host, this_machine
 from rrgtrain.plan.setup import Part, Setup
-from rrgtrain.plan.stage import CONTEXT_BYTES, VLLM_CACHE, VLLM_WEIGHTS, StagePlan, plan_stage
+from rrgtrain.plan.stage import (
+    CONTEXT_BYTES,
+    PHASES,
+    VLLM_CACHE,
+    VLLM_WEIGHTS,
+    StagePlan,
+    plan_stage,
+)
 from rrgtrain.plan.workload import lengths_of
 from rrgtrain.schema import Recipe
 
 BORDER = 0.10
 """Margin in which a plan is borderline: as far as the formulas may be from a run (unmeasured on a
-GPU). What needs more than all there is by this share is refused, by less only warned of. Parts that
-are unmeasured or a limit count in a warning and never in a refusal."""
+GPU). Only with `plan.refuse` is a run refused that needs more than all there is by this share,
+parts that are unmeasured or a limit left aside."""
+SHOWN = 3
+"""Changes that a line names."""
+
+# The parts of a plan that share one memory in a phase.
+Parts = Callable[[StagePlan, str], list[Part]]
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """A need near or beyond the limit, in one `line`; `refused` where beyond."""
+    """A need near or beyond the limit, in one `line`.
+
+    refused: the run must not start."""
 
     line: str
     refused: bool
+
+
+@dataclass(frozen=True)
+class Room:
+    """Memory or disk of `have` bytes, and the parts of a plan there by phase."""
+
+    name: str
+    have: int
+    phases: tuple[str, ...]
+    parts: Parts
+
+    def need(self, plan: StagePlan, *phases: str, sure: bool = False) -> int:
+        """Bytes of the fullest phase; `sure` leaves out what is unmeasured or a limit."""
+        return max(
+            sum(p.bytes.get(phase, 0) for p in self.parts(plan, phase) if not (sure and p.note))
+            for phase in phases or self.phases
+        )
 
 
 def misfits(setup: Setup, plans: Sequence[StagePlan], host: Host) -> list[Misfit]:
     """Compare the plans with the device's memory, the node's and the disk's."""
     lines: list[Misfit] = []
     for plan in plans:
+        lines += _idle(setup, plan)
+        share: list[Misfit] = []
+        rooms = []
         if not setup.machine.cuda:
-            lines += _on_cpu(setup, plan)
+            rooms.append(Room("the memory that is free", setup.machine.memory, PHASES, _on_cpu))
         elif setup.machine.memory:
             share = _share_of_vllm(setup, plan)
-            lines += share
-            for phase in ("start", "update", "optimizer", "rollout", "validation"):
-                if share and phase in ("rollout", "validation"):
-                    continue
-                parts = [p for p in plan.device if p.bytes.get(phase)]
-                place = f"{setup.machine.name}'s memory"
-                lines += _compare(plan, parts, phase, setup.machine.memory, place)
-        if host.memory and setup.machine.cuda:
-            for phase in ("start", "run"):
-                lines += _compare(plan, plan.host, phase, host.memory, "the host's memory")
+            name = f"{setup.machine.name}'s memory"
+            phases = PHASES[:3] if share else PHASES
+            rooms.append(Room(name, setup.machine.memory, phases, lambda p, _: p.device))
+            if host.memory:
+                parts: Parts = lambda p, _: p.host  # noqa: E731
+                rooms.append(Room("the host's memory", host.memory, ("start", "run"), parts))
         if host.disk is not None:
-            lines += _compare(plan, plan.disk, "run", host.disk, "the disk's free room")
+            rooms.append(Room("the disk's free room", host.disk, ("run",), lambda p, _: p.disk))
+        lines += share
+        for room in rooms:
+            lines += _compare(setup, plan, room) if room.have or room.phases == ("run",) else []
     return lines
 
 
-def _on_cpu(setup: Setup, plan: StagePlan) -> list[Misfit]:
-    """Compare what all processes and the node hold with the one memory they share.
+def _on_cpu(plan: StagePlan, phase: str) -> list[Part]:
+    """List what all processes and the node hold, which is one memory.
 
     The processes are there already, and what they take is not free any more.
     """
-    if not setup.machine.memory:
-        return []
-    phase, _ = plan.peak
-    parts = [replace(p, bytes={phase: setup.here * p.bytes.get(phase, 0)}) for p in plan.device]
+    here = plan.ranks_here
+    parts = [replace(p, bytes={phase: here * p.bytes.get(phase, 0)}) for p in plan.device]
     own = [p for p in plan.host if p.name != "processes"]
-    parts += [replace(p, bytes={phase: p.bytes.get("run", 0)}) for p in own]
-    return _compare(plan, parts, phase, setup.machine.memory, "the memory that is free")
+    return parts + [replace(p, bytes={phase: p.bytes.get("run", 0)}) for p in own]
+
+
+def _idle(setup: Setup, plan: StagePlan) -> list[Misfit]:
+    """Tell where ranks have no group, of a step or of each of its updates."""
+    rl = setup.recipe.rl
+    counts = {"rl.prompts": rl.prompts, "rl.minibatch": rl.minibatch or rl.prompts}
+    if plan.stage == "sft":
+        counts = {"sft.batch": setup.recipe.sft.batch}
+    key, count = min(counts.items(), key=lambda each: each[1])
+    if count >= setup.ranks:
+        return []
+    line = (
+        f"{key}={count} on {setup.ranks} processes leaves {setup.ranks - count} of them idle in "
+        f"{plan.stage}: {count} GPUs are of use; start {count}, or raise {key}"
+    )
+    return [Misfit(line, refused=False)]
 
 
 def _share_of_vllm(setup: Setup, plan: StagePlan) -> list[Misfit]:
     """Hold `rollout.memory` against what vLLM needs at least, and what training leaves of a device.
 
     vLLM looks at the same when it starts: room for one sequence beside the weights, its share free.
+    That a share is too small for the weights is sure, and refused; what training leaves is not.
     """
     served = next((p.bytes for p in plan.device if p.name == VLLM_WEIGHTS), None)
     if served is None:
@@ -96,37 +144,51 @@ def _share_of_vllm(setup: Setup, plan: StagePlan) -> list[Misfit]:
     sure = sum(part.bytes.get(phase, 0) for part in own if not part.note)
     line = f"{gives}, and {plan.stage}'s {phase} leaves {gib(left)}; "
     line += f"change rollout.memory to {fitting:g}"
-    return [Misfit(line, refused=share + sure > have * (1 + BORDER))]
+    beyond = share + sure > have * (1 + BORDER)
+    return [Misfit(line, refused=beyond and setup.recipe.plan.refuse)]
 
 
-def _compare(plan: StagePlan, parts: list[Part], phase: str, have: int, place: str) -> list[Misfit]:
-    need = sum(part.bytes.get(phase, 0) for part in parts)
-    sure = sum(part.bytes.get(phase, 0) for part in parts if not part.note)
-    if need <= have * (1 - BORDER):
+def _compare(setup: Setup, plan: StagePlan, room: Room) -> list[Misfit]:
+    have, fits = room.have, int(room.have * (1 - BORDER))
+    phase = max(room.phases, key=lambda each: room.need(plan, each))
+    need, sure = room.need(plan), room.need(plan, sure=True)
+    if need <= fits:
         return []
-    largest = sorted(parts, key=lambda part: -part.bytes.get(phase, 0))
-    setting = next((part.setting for part in largest if part.setting), "a larger machine")
-    named = largest[0]
+    largest = max(room.parts(plan, phase), key=lambda part: part.bytes.get(phase, 0))
     stage = f"{plan.stage}'s {phase}" if phase != "run" else plan.stage
-    most = f"{named.name} {gib(named.bytes[phase])}"
+    change = _changes(setup, plan, room, fits)
     if sure > have * (1 + BORDER):
+        refused = setup.recipe.plan.refuse
         text = (
-            f"{stage} needs {gib(need)} of {place}, {gib(need - have)} more than its {gib(have)} "
-            f"(most of it {most}); change {setting}"
+            f"{stage} needs {gib(need)} of {room.name}, {gib(need - have)} more than its "
+            f"{gib(have)} (most of it {largest.name} {gib(largest.bytes[phase])}); {change}"
         )
-        return [Misfit(text, refused=True)]
+        text += "" if refused else "; this is an estimate, and only plan.refuse=true stops the run"
+        return [Misfit(text, refused)]
     margin = (have - need) / have
     left = f"{margin:.0%} to spare" if margin >= 0 else f"{-margin:.0%} too much"
     unsure = f" and by {gib(need - sure)} of it that are unmeasured or a limit"
     text = (
-        f"{stage} needs about {gib(need)} of {place}'s {gib(have)}, {left}, and the plan may be "
-        f"off by {BORDER:.0%}{unsure * (need > sure)}; if it fails change {setting}"
+        f"{stage} needs about {gib(need)} of {room.name}'s {gib(have)}, {left}, and the plan may "
+        f"be off by {BORDER:.0%}{unsure * (need > sure)}; if it fails {change}"
     )
     return [Misfit(text, refused=False)]
 
 
+def _changes(setup: Setup, plan: StagePlan, room: Room, fits: int) -> str:
+    """Say what to change, cheapest first, with what is needed then."""
+    changes = cheaper(setup, plan.stage, room.need, fits)
+    words = [f"{change} ({gib(need)})" for change, need in changes[:SHOWN]]
+    gpus = enough_gpus(setup, plan.stage, room.need, fits)
+    if not changes:
+        return f"change to {gpus} GPUs" if gpus else "change to a larger machine"
+    more = f", and so on to {changes[-1][0]} ({gib(changes[-1][1])})" * (len(changes) > SHOWN)
+    others = f", or take {gpus} GPUs" if gpus else ""
+    return f"change {', then '.join(words)}{more}{others}"
+
+
 def require_fit(setup: Setup, plans: Sequence[StagePlan], host: Host) -> None:
-    """Warn of what is borderline; UserError for the first of what cannot fit."""
+    """Warn of each misfit; raise UserError for the first that is refused."""
     seen = misfits(setup, plans, host)
     for misfit in seen:
         if misfit.refused:
@@ -147,7 +209,7 @@ def check_fit(
     images: int | None = None,
     area: int | None = None,
 ) -> list[str]:
-    """Plan the stages of a run here, and refuse as `require_fit` does.
+    """Plan the stages of a run here; warn and refuse as `require_fit` does.
 
     directory: of the run, whose disk must have room; checkpoints lie on it already where it is
         resumed. node: ranks of this node. images, area: of the studies, see `lengths_of`.

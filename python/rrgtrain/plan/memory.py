@@ -90,8 +90,6 @@ class Mode:
     """`fully_shard` makes copies in the dtype of computation."""
     embeddings_kept: bool = False
     """The tower is frozen, and embeddings of images are kept."""
-    apart: bool = False
-    """The gradient of a part of the loss is measured beside that of the rest."""
     loss_alone: bool = False
     """Nobody reads the log-probabilities that go through a frozen head into the policy loss."""
 
@@ -202,15 +200,13 @@ def update_peak(
 ) -> int:
     """Return the most bytes of an update above weights and moments, gradients among them.
 
-    Where one micro-batch is all there are no gradients yet when its backward begins. Those of a
-    part that is measured apart stay meanwhile; at the end those of the rest are a third copy.
+    Where one micro-batch is all there are no gradients yet when its backward begins.
     """
     gradients = sum(w.elements * w.itemsize for w in weights if w.trained) // ranks
     passed = stages(sizes, weights, work.micro, mode, ranks)
     held = copies(weights, sizes.text.layers, mode, ranks)
     walked = activation_peak(passed, gradients, first=work.one_micro) + held.waiting
-    apart = gradients * mode.apart
-    return held.gathered + apart + max(walked, gradients + max(held.last, apart))
+    return held.gathered + max(walked, gradients + held.last)
 
 
 def rollout_peak(sizes: Sizes, work: Workload, mode: Mode, *, validation: bool = False) -> int:

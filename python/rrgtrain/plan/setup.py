@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rrgtrain.errors import UserError
@@ -27,8 +28,6 @@ class Part:
     name: str
     bytes: dict[str, int]
     note: str = ""
-    setting: str = ""
-    """The setting that makes it smaller."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Setup:
         """Bytes of a number of `policy.dtype`."""
         return 2 if self.recipe.policy.dtype == "bfloat16" else FP32
 
-    @property
+    @cached_property
     def lora(self) -> int:
         """Rank of the adapter, 0 without one."""
         return lora_rank(self.recipe.policy)
@@ -114,7 +113,6 @@ class Setup:
             dropout,
             sharded,
             frozen and policy.vision_cache_mib > 0,
-            apart=stage == "rl" and oracle and recipe.oracle.log_ratio,
             # of an update with dropout they are not those that the sampler is held against
             loss_alone=stage == "rl" and not oracle and self.lora > 0 and dropout,
         )
@@ -132,16 +130,3 @@ def stage_of(name: str, recipe: Recipe) -> str:
     """
     named = all(re.fullmatch(r"(.*_)?sft", Path(part).stem) for part in name.split("+"))
     return "sft" if named and "orapo" not in recipe.rl.algorithm.split("+") else "rl"
-
-
-def lora_hint(setup: Setup) -> str:
-    """Name the setting that makes a loaded model smaller; empty where none does."""
-    if setup.recipe.policy.path == "tiny":
-        return "policy.width"
-    return "" if setup.lora else "policy.lora.rank"
-
-
-def weights_hint(setup: Setup) -> str:
-    """Name the settings that make a rank's part of the weights smaller."""
-    more = "scale.mode=fsdp2 on more GPUs" if setup.machine.cuda else ""
-    return ", ".join(filter(None, (more, lora_hint(setup))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from rrgtrain.plan.machine import GIB, UNMEASURED
 from rrgtrain.plan.memory import (
@@ -16,12 +15,15 @@ from rrgtrain.plan.memory import (
     state_bytes,
     update_peak,
 )
-from rrgtrain.plan.setup import AT_MOST, Part, Setup, compares, lora_hint, weights_hint
+from rrgtrain.plan.setup import AT_MOST, Part, Setup, compares
 from rrgtrain.plan.sizes import TOWER, Weight, elements
 from rrgtrain.plan.work import phase_seconds, step_seconds
 from rrgtrain.plan.workload import Lengths, Workload, lengths_of, workload_of
+from rrgtrain.schema import DataSettings
 
 MIB = 1 << 20
+PHASES = ("start", "update", "optimizer", "rollout", "validation")
+"""Phases of a device."""
 VLLM_WEIGHTS, VLLM_CACHE = "vLLM's weights", "vLLM's KV cache"
 # Never measured by this project.
 CONTEXT_BYTES = int(0.8 * GIB)
@@ -66,6 +68,8 @@ class StagePlan:
     step: float
     steps: int
     work: Workload = field(repr=False)
+    ranks_here: int = 1
+    """Processes of a node."""
 
     def total(self, parts: str, phase: str) -> int:
         """Bytes of a phase, over the parts "device", "host" or "disk"."""
@@ -88,12 +92,12 @@ def plan_stage(setup: Setup, stage: str) -> StagePlan:
     state = state_bytes(weights, compute=setup.compute, ranks=shards, optimizer=optimizer)
     reference = stage == "rl" and (recipe.rl.beta > 0 or compares(recipe))
     seconds = phase_seconds(setup, weights, work, mode, reference=reference)
-    everywhere = ranks * work.step.tokens
+    everywhere = replace(work.step, groups=work.prompts)
     tokens = {
-        "prompt": ranks * work.step.groups * work.step.prompt,
-        "reports": ranks * work.step.scored,
-        "sampled": ranks * work.step.groups * work.sampled * work.step.report,
-        "update": everywhere,
+        "prompt": everywhere.groups * everywhere.prompt,
+        "reports": everywhere.scored,
+        "sampled": everywhere.groups * work.sampled * everywhere.report,
+        "update": everywhere.tokens,
         "micro-batch": work.micro.tokens,
         "micro-batches": work.micros,
     }
@@ -107,6 +111,7 @@ def plan_stage(setup: Setup, stage: str) -> StagePlan:
         step_seconds(seconds, ahead=recipe.data.workers > 0),
         recipe.rl.steps if stage == "rl" else recipe.sft.steps,
         work,
+        setup.here,
     )
 
 
@@ -123,39 +128,24 @@ def _device(
     recipe, sizes, machine = setup.recipe, setup.sizes, setup.machine
     optimizer = recipe.rl.optimizer if work.stage == "rl" else "adamw"
     held = ("update", "optimizer", "rollout", "validation")
-    above = update_peak(sizes, weights, work, replace(mode, apart=False), setup.shards)
-    beside = update_peak(sizes, weights, work, mode, setup.shards) - above
+    above = update_peak(sizes, weights, work, mode, setup.shards)
     copied = copies(weights, sizes.text.layers, mode, setup.shards).gathered
     engine = recipe.rollout.engine
-    budget = "sft.token_budget" if work.stage == "sft" else "rl.token_budget"
     own = engine == "transformers"
     # a push to vLLM gathers a layer at a time, and the tower that embeds the images
     whole = state.gathered if own else copied
     sampled = rollout_peak(sizes, work, mode) if own and work.stage == "rl" else 0
     validated = rollout_peak(sizes, work, mode, validation=True) if own else 0
     parts = [
-        Part(
-            "weights as loaded",
-            {"start": _loaded(setup, weights, state)},
-            setting=weights_hint(setup) if setup.by_shards else lora_hint(setup),
-        ),
-        Part("weights", dict.fromkeys(held, state.weights), setting=weights_hint(setup)),
-        Part(
-            "moments",
-            dict.fromkeys(held, state.moments),
-            setting="rl.optimizer=adamw_8bit" * (work.stage == "rl" and optimizer == "adamw"),
-        ),
+        Part("weights as loaded", {"start": _loaded(setup, weights, state)}),
+        Part("weights", dict.fromkeys(held, state.weights)),
+        Part("moments", dict.fromkeys(held, state.moments)),
         Part("gradients", dict.fromkeys(held[:2], state.gradients)),
         Part(
             f"{recipe.policy.dtype} copies",
             {"update": copied, "rollout": whole, "validation": whole},
         ),
-        Part(
-            "activations",
-            {"update": above - state.gradients - copied},
-            setting=f"{budget}, policy.max_pixels, policy.gradient_checkpointing",
-        ),
-        Part("gradients apart", {"update": beside}, setting="oracle.log_ratio=false"),
+        Part("activations", {"update": above - state.gradients - copied}),
         Part(
             "optimiser's step",
             {"optimizer": optimizer_peak(weights, setup.shards, mode, optimizer)},
@@ -164,7 +154,6 @@ def _device(
             "image embeddings",
             dict.fromkeys(held, _embeddings(setup, work, mode)),
             "" if recipe.data.source == "phantom" else AT_MOST,
-            setting="policy.vision_cache_mib",
         ),
     ]
     if reference:
@@ -176,14 +165,8 @@ def _device(
         awake = held[2:] if recipe.rollout.sleep else held
         parts.append(Part(VLLM_WEIGHTS, dict.fromkeys(awake, served)))
         rest = dict.fromkeys(awake, max(0, share - served))
-        parts.append(Part(VLLM_CACHE, rest, setting="rollout.memory"))
-    parts.append(
-        Part(
-            "KV cache and logits",
-            {"rollout": sampled, "validation": validated},
-            setting="rl.prompts or rl.group (rollout), eval.batch (validation)",
-        )
-    )
+        parts.append(Part(VLLM_CACHE, rest))
+    parts.append(Part("KV cache and logits", {"rollout": sampled, "validation": validated}))
     parts.append(_readers(setup, held))
     if machine.cuda:
         phases = {name for part in parts for name in part.bytes}
@@ -232,21 +215,24 @@ def _reference(setup: Setup, weights: list[Weight], mode: Mode) -> Part:
         else:
             copied = setup.compute * elements(w for w in weights if w.trained or named)
     held = ("update", "optimizer", "rollout", "validation")
-    hint = "oracle.loss=sft" if compares(setup.recipe) else "rl.beta=0"
-    return Part("reference policy", dict.fromkeys(held, copied), setting=hint)
+    return Part("reference policy", dict.fromkeys(held, copied))
 
 
 def _embeddings(setup: Setup, work: Workload, mode: Mode) -> int:
     """Embeddings of images kept beside a frozen tower: their limit, or those of all phantoms."""
     if not mode.embeddings_kept or not work.images or setup.sizes.vision is None:
         return 0
-    data, limit = setup.recipe.data, setup.recipe.policy.vision_cache_mib * MIB
-    phantom: Any = data.phantom
-    if data.source != "phantom":
-        return limit
-    tokens = work.step.patches // setup.sizes.image_tokens
-    studies = phantom.train + phantom.val + phantom.test
-    return int(min(limit, studies * tokens * setup.sizes.text.width * mode.compute))
+    limit = setup.recipe.policy.vision_cache_mib * MIB
+    size = work.step.patches // setup.sizes.image_tokens * setup.sizes.text.width * mode.compute
+    splits = [most_studies(setup.recipe.data, split) for split in ("train", "val", "test")]
+    known = [studies for studies in splits if studies is not None]
+    return min(limit, sum(known) * size) if len(known) == len(splits) else limit
+
+
+def most_studies(data: DataSettings, split: str) -> int | None:
+    """Bound the studies of a split; None where only the data set says."""
+    known = getattr(data.phantom, split) if data.source == "phantom" else None
+    return min((n for n in (known, data.limit) if n is not None), default=None)
 
 
 def _readers(setup: Setup, held: tuple[str, ...]) -> Part:
@@ -263,7 +249,7 @@ def _readers(setup: Setup, held: tuple[str, ...]) -> Part:
     names = asked & READER_BYTES.keys()
     size = sum(READER_BYTES[name] for name in names) + READER_WORK * bool(names)
     label = f"reward models ({', '.join(sorted(names))})"
-    return Part(label, dict.fromkeys(held, size), UNMEASURED, "reward.device=cpu")
+    return Part(label, dict.fromkeys(held, size), UNMEASURED)
 
 
 def _host(
@@ -288,13 +274,13 @@ def _host(
     ahead = data.read_ahead * pixels if data.workers else 0
     parts = [
         Part("processes", dict.fromkeys(phases, here * process), UNMEASURED),
-        Part("workers", {"run": here * data.workers * WORKER_BYTES}, UNMEASURED, "data.workers"),
-        Part("images read ahead", {"run": here * ahead}, setting="data.read_ahead"),
-        Part("prompt cache", {"run": here * data.cache_mib * MIB}, AT_MOST, "data.cache_mib"),
-        Part("weights while loaded", {"start": here * loaded}, note, "the number of ranks a node"),
+        Part("workers", {"run": here * data.workers * WORKER_BYTES}, UNMEASURED),
+        Part("images read ahead", {"run": here * ahead}),
+        Part("prompt cache", {"run": here * data.cache_mib * MIB * (pixels > 0)}, AT_MOST),
+        Part("weights while loaded", {"start": here * loaded}, note),
         Part("weights for vLLM", {"run": sent}),
-        Part("vLLM's weights asleep", {"run": here * served}, setting="rollout.sleep=false"),
-        Part("checkpoint's staging", {"run": staged}, setting="the number of ranks a node"),
+        Part("vLLM's weights asleep", {"run": here * served}),
+        Part("checkpoint's staging", {"run": staged}),
     ]
     return [part for part in parts if any(part.bytes.values())]
 
@@ -303,32 +289,28 @@ def _disk(
     setup: Setup, weights: list[Weight], state: StateBytes, work: Workload, stage: str
 ) -> list[Part]:
     """Parts of the run's directory at its fullest."""
-    recipe, ranks = setup.recipe, setup.ranks
+    recipe = setup.recipe
     trained = sum(w.elements * w.itemsize for w in weights if w.trained)
     # the best one is kept by a tag, and one is written while the last ones stay; none comes more
     # than once a step
     steps = recipe.rl.steps if stage == "rl" else recipe.sft.steps
     count = min(recipe.checkpoint.keep + 2, steps + 1)
     model = sum(w.elements * w.itemsize for w in weights if w.trained or not setup.lora)
-    records = 0
-    if stage == "rl" and recipe.log.records:
-        records = steps // recipe.log.records * work.step.scored * ranks * RECORD_BYTES
-    studies = recipe.eval.limit or HELD_OUT
+    kept = recipe.log.kept(steps) if stage == "rl" else 0
+    records = kept * replace(work.step, groups=work.prompts).scored * RECORD_BYTES
+    most = (recipe.eval.limit, most_studies(recipe.data, recipe.eval.split))
+    studies = min((n for n in most if n is not None), default=HELD_OUT)
     # the server's: all of them, what was trained since, and the file that is written; vLLM in
     # process gets them in memory
     server = recipe.rollout.engine == "vllm_server"
     served = 3 * _served(setup, weights) if server else 0
     parts = [
-        Part(
-            f"{count} checkpoints",
-            {"run": count * (trained + setup.shards * state.moments)},
-            setting="checkpoint.keep",
-        ),
+        Part(f"{count} checkpoints", {"run": count * (trained + setup.shards * state.moments)}),
         Part("weights at the end", {"run": model}),
         Part("weights for vLLM", {"run": served if stage == "rl" else 0}),
         Part(
             "predictions and logs", {"run": studies * REPORT_BYTES + steps * LOG_BYTES}, UNMEASURED
         ),
-        Part("step records", {"run": records}, UNMEASURED, "log.records"),
+        Part(f"{kept:,} step records", {"run": records}, UNMEASURED),
     ]
     return [part for part in parts if any(part.bytes.values())]

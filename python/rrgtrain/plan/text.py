@@ -6,16 +6,18 @@ import dataclasses
 import json
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rrgtrain.plan.fit import gib
 from rrgtrain.plan.machine import UNMEASURED, source_of
 from rrgtrain.plan.setup import Part, Setup
 from rrgtrain.plan.sizes import elements
-from rrgtrain.plan.stage import StagePlan
+from rrgtrain.plan.stage import PHASES, StagePlan, plan_stage
 
 WIDTH = 100
-PHASES = ("start", "update", "optimizer", "rollout", "validation")
+MOSTLY = 0.5
+"""Share of a step from which sampling is worth another engine."""
 
 
 def as_table(setup: Setup, plans: Sequence[StagePlan]) -> str:
@@ -33,9 +35,9 @@ def as_table(setup: Setup, plans: Sequence[StagePlan]) -> str:
         work = plan.work
         lines += [
             "",
-            f"{plan.stage}: {plan.steps:,} steps; of each rank {work.step.groups} prompts of "
-            f"{work.step.prompt:,} tokens ({work.images} images), {work.step.members} reports of "
-            f"{work.step.report}",
+            f"{plan.stage}: {plan.steps:,} steps of {work.prompts} prompts; of each rank "
+            f"{work.step.groups} prompts of {work.step.prompt:,} tokens ({work.images} images), "
+            f"{work.step.members} reports of {work.step.report}",
             "",
             *_parts(f"memory of each {'GPU' if machine.cuda else 'process'}", plan.device, PHASES),
             "",
@@ -48,9 +50,24 @@ def as_table(setup: Setup, plans: Sequence[StagePlan]) -> str:
             + ", ".join(f"{k} {v:.2f}" for k, v in plan.seconds.items() if v),
             f"a step {plan.step:.1f} s, {plan.steps:,} steps {_hours(plan.step * plan.steps)}, "
             "validation apart",
+            *_engine(setup, plan),
         ]
     lines += ["", "Lengths of prompts and reports are assumed; rates by name: " + _rates(setup)]
     return "\n".join(_wrapped(line) for line in lines)
+
+
+def _engine(setup: Setup, plan: StagePlan) -> list[str]:
+    """Say what another engine would make of a step that is mostly sampling."""
+    recipe, sampling = setup.recipe, plan.seconds["sampling"]
+    mine = recipe.rollout.engine == "transformers"
+    if not setup.machine.cuda or not mine or sampling < MOSTLY * plan.step:
+        return []
+    recipe = replace(recipe, rollout=replace(recipe.rollout, engine="vllm"))
+    faster = plan_stage(replace(setup, recipe=recipe), plan.stage).step
+    return [
+        f"sampling is {sampling / plan.step:.0%} of the step; rollout.engine=vllm makes it "
+        f"{faster:.1f} s"
+    ]
 
 
 def _wrapped(line: str) -> str:

@@ -153,7 +153,7 @@ def phase_seconds(
     hands = max(1, min(recipe.data.workers or 1, setup.cores // max(1, min(ranks, 8)) or 1))
     seconds["images"] = _over(images * rates.image_seconds, hands)
     if work.stage == "rl":
-        passes = rl.epochs * (1 + mode.apart)
+        passes = rl.epochs
         several = rl.epochs > 1 or (rl.minibatch is not None and rl.minibatch < rl.prompts)
         whole = elements(weights) * mode.compute
         moved = whole * (ranks - 1) / ranks

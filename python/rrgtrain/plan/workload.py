@@ -6,19 +6,22 @@ assumptions with a name here, and `rrgtrain plan` takes others.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from rrgtrain.plan.sizes import Sizes, pixel_bounds
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import DataSettings, Recipe
 
 # Assumed lengths, of MIMIC-CXR where nothing else is said; none was measured by this project.
 PROMPT_TEXT = {"short": 40, "editgrpo": 150, "think": 200}
 """Tokens of a prompt beside its images; a file of one's own counts as `editgrpo`."""
 REPORT_TOKENS = 150
 """Tokens of a report, where the recipe allows as many."""
-IMAGES, IMAGES_WITH_PRIOR = 2, 3
-"""Images of a study with all views, and with those of an earlier one."""
+IMAGES = 2
+"""Images of a study with all views; an earlier one adds one more."""
+WITHOUT_PRIORS = ("iu_xray", "nih", "open_i", "r2gen_mimic", "rexgradient")
+"""Data sets to which `data.prior=last` adds nothing."""
 RADIOGRAPH_PIXELS = 2544 * 3056
 """Area of a radiograph of MIMIC-CXR-JPG at its own size."""
 
@@ -86,6 +89,8 @@ class Workload:
     """Images of a prompt."""
     validated: int
     """Prompts that a validation generates for at a time."""
+    prompts: int
+    """Groups of a step, of all ranks."""
     image_share: float = 1.0
     """Area of an image as it lies on disk, over a full-size radiograph's."""
 
@@ -110,9 +115,7 @@ def lengths_of(
     """
     data, policy = recipe.data, recipe.policy
     if images is None:
-        one = data.each_image or data.images == "frontal" or data.source in ("phantom", "nih")
-        several = IMAGES_WITH_PRIOR if data.prior == "last" else IMAGES
-        images = 1 if one else several
+        images = images_of(data)
     if data.images == "none" or sizes.vision is None:
         images = 0
     patches = 0
@@ -131,6 +134,23 @@ def lengths_of(
         PROMPT_TEXT.get(policy.prompt, PROMPT_TEXT["editgrpo"]) if text is None else text,
         min(REPORT_TOKENS, longest) if report is None else report,
     )
+
+
+def images_of(data: DataSettings) -> int:
+    """Assume the images that the settings leave a study.
+
+    A phantom's are known on average, which is what a run measures.
+    """
+    if data.each_image:
+        return 1
+    frontal, phantom = data.images == "frontal", cast(Any, data.phantom)
+    own, earlier = 1 if frontal or data.source == "nih" else IMAGES, 1
+    if data.source == "phantom":
+        own, earlier = 1 + phantom.lateral * (not frontal), phantom.prior
+    elif data.prior != "last" or data.source in WITHOUT_PRIORS:
+        earlier = 0
+    images = math.ceil(own + earlier)
+    return images if data.max_images is None else min(images, data.max_images)
 
 
 def workload_of(
@@ -160,6 +180,7 @@ def workload_of(
         longest,
         at.images,
         recipe.eval.batch,
+        batch,
         phantom_pixels(recipe) / RADIOGRAPH_PIXELS if recipe.data.source == "phantom" else 1.0,
     )
 

@@ -56,7 +56,9 @@ class SampleCollector:
         flat = members(groups)
         for group in groups:
             for k, member in enumerate(group.members):
-                if member.parent is not None and self._wanted(member.steps, record.step):
+                if member.parent is None or not group.members[member.parent].scored:
+                    continue
+                if self._wanted(member.steps, record.step):
                     parent = begin + member.parent
                     self.kept_edits.append(
                         EditSample(
@@ -96,12 +98,7 @@ def heaviest(record: StepRecord) -> WeightSample | None:
     if not able:
         return None
     best = max(able, key=lambda s: float(weights[s].max()))
-    advantages, member = batch.objective.advantages, flat[best]
-    if len(advantages) != len(flat):
-        advantages = advantages.split(lengths)[best]
-        advantage = float(advantages.mean())
-    else:
-        advantage = float(advantages[best])
+    member, advantage = flat[best], float(batch.advantages.split(lengths)[best].mean())
     spans = record.codec.char_spans(member.ids)
     return WeightSample(
         studies[best].id,

@@ -154,7 +154,9 @@ def check_data(
         algorithm.check(explored)
         if recipe.rl.optimizer == "adamw_8bit":
             require_8bit()
-        seen = batch_indices(len(explored), recipe.rl.steps * recipe.rl.prompts, 0, recipe.seed)
+        # an epoch reaches all of them
+        reads = min(recipe.rl.steps * recipe.rl.prompts, len(explored))
+        seen = batch_indices(len(explored), reads, 0, recipe.seed)
         reached = [explored[i] for i in sorted(set(seen))]
     if tiny and not any(study.report for study in train):
         raise UserError(

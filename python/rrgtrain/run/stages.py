@@ -22,7 +22,7 @@ from rrgtrain.ranks import nodes, ranks, sharding
 from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.run.preflight import require_sampling
 from rrgtrain.run.session import SERVED, Session, TrainingPlan, check_start, load_for, open_session
-from rrgtrain.schema import Recipe
+from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
 from rrgtrain.state.experiment import require_settled, settled
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
@@ -179,7 +179,7 @@ class Stages:
         if self.tuned is not None and sharding.is_sharded(policy):
             # laid out for fine-tuning: what trains now, and the reference, start from a whole model
             policy.model = load_for(recipe, self.tuned, masters=True).model
-        every = recipe.log.records if ranks.is_main() else 0
+        kept_steps = recipe.log if ranks.is_main() else LogSettings(records=0)
         with self.checkpointer.running():
             # the run, optimiser included, is gone before the stage is written
             result = train_rl(
@@ -193,7 +193,7 @@ class Stages:
                     session.validator(),
                     self.run.checkpoints / name.replace(":", "."),
                     self.log,
-                    record=StepRecords(self.run.steps, every, record),
+                    record=StepRecords(self.run.steps, kept_steps, record),
                     checkpointer=self.checkpointer,
                     sampler=session.sampler,
                 )

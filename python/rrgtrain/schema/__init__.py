@@ -18,7 +18,13 @@ from rrgtrain.schema.methods import (
 )
 from rrgtrain.schema.policy import PROMPT_STYLES, LoraSettings, PolicySettings
 from rrgtrain.schema.rewards import EvalSettings, GenerateSettings, RewardSettings
-from rrgtrain.schema.run import CheckpointSettings, LogSettings, ScaleSettings, StateSettings
+from rrgtrain.schema.run import (
+    CheckpointSettings,
+    LogSettings,
+    PlanSettings,
+    ScaleSettings,
+    StateSettings,
+)
 from rrgtrain.schema.training import RlSettings, RolloutSettings, SftSettings
 
 __all__ = [
@@ -31,6 +37,7 @@ __all__ = [
     "LogSettings",
     "LoraSettings",
     "OracleSettings",
+    "PlanSettings",
     "PolicySettings",
     "Recipe",
     "RewardSettings",
@@ -80,6 +87,8 @@ class Recipe:
     """Reports of images without references."""
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     """Checkpoints that `--resume` goes on from; they change nothing in what is learned."""
+    plan: PlanSettings = field(default_factory=PlanSettings)
+    """The estimate that a run begins with."""
     state: StateSettings = field(default_factory=StateSettings)
     """Stops by a signal."""
     scale: ScaleSettings = field(default_factory=ScaleSettings)

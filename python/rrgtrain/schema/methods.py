@@ -78,8 +78,7 @@ class OracleSettings:
     """Divide log-probabilities by the report's length in the preference (LN-DPO, appendix A)."""
     log_ratio: bool = True
     """Log the norm of the oracle's gradient over that of the rest of the loss, w and 1 - w
-    included; takes a second forward and backward pass at each update, and a copy of the
-    gradients."""
+    included, both with respect to the log-probabilities of the tokens."""
 
 
 @dataclass

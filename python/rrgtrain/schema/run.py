@@ -20,6 +20,15 @@ class CheckpointSettings:
 
 
 @dataclass
+class PlanSettings:
+    """Compare a run with the machine before it starts."""
+
+    refuse: bool = False
+    """Refuse a run that needs more than there is by the estimate of `rrgtrain plan`; otherwise
+    warn."""
+
+
+@dataclass
 class StateSettings:
     """End a run that a signal stops."""
 
@@ -52,8 +61,27 @@ class LogSettings:
     records: int = at_least(1, 0)
     """Steps of reinforcement learning between records, which hold all that a step was made of; 0
     keeps none."""
+    thin_after: int | None = at_least(1000, 1)
+    """Steps after which records are ten times as far apart, after ten times as many a hundred
+    times, and so on, so that a long run does not fill its disk; null never thins."""
     wandb: str | None = None
     """Project of Weights & Biases; null logs to metrics.jsonl and TensorBoard alone."""
     trackers: dict[str, str] = field(default_factory=dict)
     """Projects at trackers, by name: wandb, mlflow, trackio, swanlab; an entry that a resume adds
     begins there and then."""
+
+    def keeps(self, step: int) -> bool:
+        """Tell whether a step is recorded."""
+        apart, end = self.records, self.thin_after
+        while end is not None and step >= end:
+            apart, end = 10 * apart, 10 * end
+        return apart > 0 and step % apart == 0
+
+    def kept(self, steps: int) -> int:
+        """Count the records of a run of so many steps."""
+        count, begin, apart, end = 0, 0, self.records, self.thin_after
+        while apart and begin < steps:
+            until = steps if end is None else min(end, steps)
+            count += -(-until // apart) - -(-begin // apart)
+            begin, apart, end = until, 10 * apart, None if end is None else 10 * end
+        return count

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 
 from rrgtrain.schema.fields import at_least, one_of
 
+# More is a slip of the keys, and would be counted out before anything is said.
+MOST_STEPS, MOST_AT_ONCE = 10**9, 10**6
+
 
 @dataclass
 class SftSettings:
     """Fine-tune by cross-entropy on the findings, up to the validation plateau."""
 
-    steps: int = at_least(400, 1)
+    steps: int = at_least(400, 1, MOST_STEPS)
     """Largest number of optimiser steps."""
-    batch: int = at_least(32, 1)
+    batch: int = at_least(32, 1, MOST_AT_ONCE)
     """Studies in a step, of all processes together."""
     lr: float = at_least(1e-3, 0.0)
     """Peak learning rate of AdamW."""
@@ -59,14 +62,14 @@ class RlSettings:
     algorithm: str = "editgrpo"
     """Algorithm: a name, several joined by `+`, or your own as `module:function`
     (`algorithms/README.md`)."""
-    steps: int = at_least(100, 1)
+    steps: int = at_least(100, 1, MOST_STEPS)
     """Number of steps; each samples, scores and updates."""
-    prompts: int = at_least(8, 1)
+    prompts: int = at_least(8, 1, MOST_AT_ONCE)
     """Groups in a step, one study each, of all processes together."""
     resample: int = at_least(0, 0)
     """Rounds of further prompts that a step may draw until `rl.prompts` groups have differing
     rewards, which are then all it trains on (DAPO's dynamic sampling); 0 keeps what is drawn."""
-    group: int = at_least(10, 2)
+    group: int = at_least(10, 2, MOST_AT_ONCE)
     """Reports of a group."""
     lr: float = at_least(1e-4, 0.0)
     """Peak learning rate."""
@@ -102,6 +105,9 @@ class RlSettings:
     """Weight of the KL divergence from `rl.reference`."""
     kl: str = one_of("k3", "k1", "k2")
     """Estimator of that divergence (Schulman)."""
+    kl_ratio_weight: bool = False
+    """Multiply the divergence by the importance ratio, differentiably, where a batch gets several
+    updates (TRL's `use_bias_correction_kl`)."""
     reference: str = "start"
     """Frozen policy that KL and OraPO's preference compare with: `start`, from which this training
     starts; `base`, what that was before fine-tuning, the adapter off where that is it; anything
@@ -112,6 +118,9 @@ class RlSettings:
     """Probability mass of nucleus sampling; 1 samples from all tokens."""
     max_new_tokens: int = at_least(128, 1)
     """Largest length of a sampled report in tokens."""
+    truncated: str = one_of("score", "mask")
+    """Treatment of a report that this cuts: score it as any other, or `mask` it: no reward, no
+    loss, and no place in its group's mean or in the number of reports."""
     epochs: int = at_least(1, 1)
     """Passes over a step's rollouts."""
     minibatch: int | None = at_least(None, 1)
@@ -120,6 +129,11 @@ class RlSettings:
     """Tokens of a micro-batch; a larger group stands alone."""
     eval_every: int = at_least(25, 1)
     """Steps between validations."""
+    flat_steps: int = at_least(20, 0)
+    """Steps in a row in which no group's reports earn different rewards, so that only KL has a
+    gradient, after which `rl.on_flat` holds; 0 never. Not with OraPO, whose oracle teaches then."""
+    on_flat: str = one_of("warn", "stop")
+    """Warn of that, or stop with a checkpoint."""
 
 
 @dataclass

@@ -61,7 +61,7 @@ class Batch:
     def of(cls, groups: list[Group], objective: Tensor | Objective, settings: RlSettings) -> Batch:
         """Make a batch of groups without rewards.
 
-        It has only an objective or advantages [S] or [N]."""
+        It has only an objective, or advantages alone."""
         return cls(groups).with_objective(objective, settings)
 
     def of_all_ranks(self) -> Batch:
@@ -100,19 +100,14 @@ class Batch:
         )
 
     def with_objective(self, objective: Tensor | Objective, settings: RlSettings) -> Batch:
-        """The batch with an objective, or with advantages [S] or [N] alone.
+        """The batch with an objective, or with its advantages alone.
 
         The scale is that of the whole batch (`rl.aggregation`), so the losses of its micro-batches
         add up. Raises UserError for a tensor of another shape.
         """
         objective = as_objective(objective)
         count, tokens = len(self.scored), len(self.member_of_token)
-        given = objective.advantages
-        if len(given) not in (count, tokens):
-            raise UserError(
-                f"the algorithm gave {len(given)} advantages; wanted {count}, one per "
-                f"member, or {tokens}, one per token"
-            )
+        per_token = _is_per_token(objective.advantages, count, tokens)
         _check("weight", objective.weight, tokens, "token")
         _check("mask", objective.mask, tokens, "token")
         _check("group_weight", objective.group_weight, len(self.groups), "group")
@@ -121,7 +116,8 @@ class Batch:
         if not bool(self.scored.all()):
             of_scored = self.scored[self.member_of_token]
             mask = of_scored if mask is None else mask & of_scored
-        advantages = given if len(given) == tokens else given[self.member_of_token]
+        given = objective.advantages.flatten()
+        advantages = given if per_token else given[self.member_of_token]
         if mask is not None:
             advantages = torch.where(mask, advantages, 0.0)
         scale = _scale(self.scored, self.offsets, objective.mask, settings)
@@ -188,11 +184,13 @@ class Batch:
         index = self._tokens(rows.tolist())
         larger = len(self.groups) / len(chosen)
         asked = self.objective
-        per_token = len(asked.advantages) == len(self.member_of_token)
+        per_token = _is_per_token(asked.advantages, len(self.scored), len(self.member_of_token))
+        advantages = asked.advantages.flatten()
         likelihood = _at(asked.likelihood, rows)
         objective = replace(
             asked,
-            advantages=asked.advantages[index if per_token else rows],
+            # the part may have as many tokens as members: two axes say which these are
+            advantages=advantages[index][None] if per_token else advantages[rows],
             weight=_at(asked.weight, index),
             mask=_at(asked.mask, index),
             group_weight=_at(asked.group_weight, torch.tensor(chosen)),
@@ -205,8 +203,8 @@ class Batch:
     def micro_batches(self, token_budget: int, *, keep_all: bool) -> list[MicroBatch]:
         """This rank's groups with the members that are needed, cut at `token_budget` packed tokens.
 
-        A group is never split. Without `keep_all`, members of advantage 0 that neither preference
-        nor likelihood needs are left out.
+        A group is never split. Members that neither preference nor likelihood needs are left out
+        where they are not scored and, without `keep_all`, where their advantage is 0.
         """
         firsts = group_offsets(self.groups).tolist()
         own = [
@@ -228,7 +226,8 @@ class Batch:
             needed = [
                 k
                 for k in range(len(group.members))
-                if keep_all or bool(self.has_gradient[self._tokens([first + k])].any())
+                if (keep_all and group.members[k].scored)
+                or bool(self.has_gradient[self._tokens([first + k])].any())
             ]
             if needed:
                 kept.append(replace(group, members=tuple(group.members[k] for k in needed)))
@@ -290,6 +289,20 @@ def _at(values: Tensor | None, where: Tensor) -> Tensor | None:
     return None if values is None else values[where]
 
 
+def _is_per_token(advantages: Tensor, members: int, tokens: int) -> bool:
+    """Tell [N] or [1, N] from [S] or [S, 1]; one axis of S is one per member, whatever N is."""
+    shape = tuple(advantages.shape)
+    if shape in ((members,), (members, 1)):
+        return False
+    if shape in ((tokens,), (1, tokens)):
+        return True
+    seen = len(advantages) if len(shape) == 1 else f"{shape}"
+    raise UserError(
+        f"the algorithm gave {seen} advantages; wanted {members}, one per member, or {tokens}, "
+        "one per token"
+    )
+
+
 def _check(name: str, given: Tensor | None, wanted: int, each: str) -> None:
     if given is not None and given.shape != (wanted,):
         raise UserError(
@@ -309,7 +322,7 @@ def _scale(scored: Tensor, offsets: Tensor, mask: Tensor | None, settings: RlSet
         settings.aggregation,
         of_scored,
         max_length=settings.max_new_tokens if settings.aggregation == "dr_grpo" else None,
-        total_tokens=total if settings.aggregation == "dapo" else None,
+        total_tokens=max(1, total) if settings.aggregation == "dapo" else None,
         mask=mask,
     )
     return scale.new_zeros(len(scored)).masked_scatter(scored, scale)

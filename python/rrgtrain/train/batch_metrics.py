@@ -16,7 +16,7 @@ def batch_row(batch: Batch) -> dict[str, float]:
         **reward_rows(batch),
         "zero_variance": zero_variance(batch) / len(batch.sampled),
         **sampled_entropy(batch.sampled),
-        "unfinished": truncated_share(batch.groups),
+        **sampled_rows(batch.groups),
     }
 
 
@@ -38,20 +38,30 @@ def sampled_entropy(sampled: list[Group]) -> dict[str, float]:
     return {"entropy": -float(torch.cat(logps).mean())} if logps else {}
 
 
-def truncated_share(groups: list[Group]) -> float:
-    """Share of the scored members that have no end."""
-    ended = [m.finished for m in members(groups) if m.scored]
-    return sum(not e for e in ended) / len(ended)
+def sampled_rows(groups: list[Group]) -> dict[str, float]:
+    """Compute the sampled reports' share without an end, and their mean length.
+
+    Nothing where none was sampled. What an algorithm adds always has an end, and would hide how
+    many are cut."""
+    drawn = [m for m in members(groups) if m.origin == "sampled"]
+    if not drawn:
+        return {}
+    return {
+        "unfinished": sum(not m.finished for m in drawn) / len(drawn),
+        "report_tokens": sum(len(m.ids) for m in drawn) / len(drawn),
+    }
 
 
 def reward_rows(batch: Batch) -> dict[str, float]:
     """Compute the logged rows of rewards.
 
     Means of every reward and of the total by origin, the share of sampled reports that earn nothing
-    at all and that of groups without any that earns something (OraPO, figure 2), and the mean
-    length of a report."""
+    at all and that of groups without any that earns something (OraPO, figure 2). None where no
+    member is scored."""
     groups, scores = batch.groups, batch.scores
     origins = [member.origin for member in members(groups) if member.scored]
+    if not origins:
+        return {}
     rows = {f"reward/{name}": float(value.mean()) for name, value in scores.items()}
     for origin in sorted(set(origins)):
         chosen = [v for v, o in zip(scores["total"], origins, strict=True) if o == origin]
@@ -60,8 +70,6 @@ def reward_rows(batch: Batch) -> dict[str, float]:
     if drawn:
         rows["zero_reward"] = sum(v == 0 for v in drawn) / len(drawn)
         rows["zero_groups"] = _zero_groups(groups, scores["total"])
-    tokens = sum(len(m.ids) for m in members(groups) if m.scored)
-    rows["report_tokens"] = float(tokens / len(origins))
     return rows
 
 

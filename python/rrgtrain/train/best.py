@@ -16,6 +16,8 @@ from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
 Judged = dict[str, Any]
 """What the value of a validation depends on: settings and their values, see `judged_by`."""
 BY = "eval.best_by"
+NEVER = -1
+"""Step of the best validation where there was none."""
 _JUDGED = "eval.limit eval.max_new_tokens eval.truth reward.labeller reward.against reward.blocks"
 _OF_A_REWARD = (
     "reward.terms reward.extractor reward.margin reward.neg_weight reward.both_blank "
@@ -33,12 +35,14 @@ class Best:
     def __init__(self, policy: Policy, judged: Judged, checkpointer: NullCheckpointer) -> None:
         self.policy, self._checkpointer = policy, checkpointer
         self.judged = json.loads(json.dumps(judged))
-        self.value, self.step = -math.inf, 0
+        self.value, self.step = -math.inf, NEVER
         self._copies: dict[int, Weights] = {}
 
     def offer(self, step: int, value: float) -> None:
-        """A validation after `step` steps, which the loop's state holds; ties keep the earlier."""
-        if value > self.value:
+        """A validation after `step` steps, which the loop's state holds.
+
+        Ties keep the earlier, but for the start: what was trained is kept unless it is worse."""
+        if value > self.value or (self.step == 0 and value == self.value):
             self.value, self.step = value, step
             self._keep(step)
 
@@ -59,13 +63,14 @@ class Best:
         before = json.loads(by) if by.startswith("{") else {BY: by}
         changed = [k for k, v in before.items() if self.judged.get(k) != v]
         self.value = state["value"] if "value" in state else state["f1"]
-        self.step = state["step"]
+        # runs of before the start was judged have 0 where nothing was
+        self.step = NEVER if state["step"] == 0 and math.isinf(self.value) else state["step"]
         copies = state["copies"] if "copies" in state else {self.step: state["kept"]}
         self._copies = dict(copies)
         self._require(self.step)
         if changed:
             self.value = -math.inf
-        if changed and self.step:
+        if changed and self.step != NEVER:
             told = ", ".join(f"{k}={before[k]} (now {self.judged.get(k)})" for k in changed)
             warnings.warn(
                 f"the checkpoint chose its best weights by validations with {told}; they are "
@@ -77,11 +82,11 @@ class Best:
         """Put the chosen weights into the policy; nothing where there was no validation."""
         if self.step in self._copies:
             load_weights(self.policy, self._copies[self.step])
-        elif self.step:
+        elif self.step != NEVER:
             self._checkpointer.restore(self.step)
 
     def _require(self, step: int) -> None:
-        if step and step not in self._copies:
+        if step != NEVER and step not in self._copies:
             self._checkpointer.require(step)
 
     def _keep(self, step: int) -> None:

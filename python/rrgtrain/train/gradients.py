@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -32,13 +31,13 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks, sharding
 from rrgtrain.schema import RlSettings
 from rrgtrain.train.batch import Batch
-from rrgtrain.train.gradient_ratio import measured_apart, ratio_of
 from rrgtrain.train.host_read import read_at_once
 from rrgtrain.train.loss_metrics import LossMetrics
 from rrgtrain.train.micro_batch import MicroBatch, idle_micro_batch, with_images
 from rrgtrain.train.reference import computing
 
 Computed = tuple[MicroBatch, Tensor]
+RATIO = "oracle/gradient_ratio"
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,8 @@ class Accumulated:
 
     losses: one of each of this rank's forwards. micros: those that have members, with
     policy_metrics and logps, their log-probabilities (of none, or of all). preferences: losses and
-    metrics of those that have pairs. norms: see `measured_apart`.
+    metrics of those that have pairs. squares: of those that are `measured_apart`, see
+    `_squared_slopes`.
     """
 
     objective: Objective
@@ -73,7 +73,7 @@ class Accumulated:
     logps: list[Tensor] = field(default_factory=list)
     policy_metrics: list[dict[str, Tensor]] = field(default_factory=list)
     preferences: list[dict[str, Tensor]] = field(default_factory=list)
-    norms: list[Tensor] = field(default_factory=list)
+    squares: list[Tensor] = field(default_factory=list)
 
     def add(
         self, micro: MicroBatch, policy: PolicyLossOutput, logps: Tensor | None = None
@@ -94,10 +94,11 @@ class Accumulated:
         norm: that of the gradients. The host waits for the device here and nowhere else. All ranks
         call it. Raises NotFinite.
         """
-        losses, logps, norms, *others = read_at_once(
+        losses, logps, squares, norms, *others = read_at_once(
             self.losses,
             self.logps,
-            [*self.norms, *([] if norm is None else [norm])],
+            self.squares,
+            [] if norm is None else [norm],
             *(list(row.values()) for row in (*self.policy_metrics, *self.preferences)),
         )
         for value in losses:
@@ -115,16 +116,18 @@ class Accumulated:
             metrics.add_preference(row)
         loss = sum((value.item() for value in losses), 0.0)
         tokens = sum(micro.packed_tokens for micro in micros)
-        of_ranks = ranks.gather((loss, tokens, metrics))
+        own = sum(squares, torch.zeros(2, dtype=torch.float64)).tolist()
+        of_ranks = ranks.gather((loss, tokens, metrics, own))
         loss, tokens = sum(part[0] for part in of_ranks), sum(part[1] for part in of_ranks)
         values = LossMetrics.of_all([part[2] for part in of_ranks]).values()
-        apart = ratio_of(norms[: len(self.norms)])
+        injected, of_policy = (sum(part[3][k] for part in of_ranks) for k in (0, 1))
+        apart = {RATIO: math.sqrt(injected / of_policy)} if of_policy > 0 else {}
         return Gradients(
             loss,
             {"loss": loss, **values, **apart, **self.objective.metrics},
             tokens,
             tuple(zip(micros, logps, strict=True)) if logps else (),
-            math.nan if norm is None else norms[-1].item(),
+            math.nan if norm is None else norms[0].item(),
         )
 
 
@@ -153,49 +156,59 @@ def accumulate_gradients(
     images = any(with_images(g.prompt for g in micro.groups) for micro in micros)
     # for all micro-batches or none: the KL that is logged is that of the batch, however it is cut
     compared = reference if keep_all or batch.objective.preference is not None else None
-    ref_logps: dict[int, Tensor] = {}
     in_one = not read_logps and is_loss_of_frozen_head(policy, batch.objective)
 
-    def with_ref(place: int, micro: MicroBatch) -> MicroBatch:
-        """Adds the reference's log-probabilities, made once however often it is computed."""
-        if compared is None or batch.ref is not None:
+    def with_ref(micro: MicroBatch) -> MicroBatch:
+        """Adds the reference's log-probabilities, once."""
+        if compared is None or batch.ref is not None or micro.ref is not None:
             return micro
-        if place not in ref_logps:
-            with torch.no_grad(), computing(compared):
-                ref_logps[place] = _forward(compared, micro.groups, settings.temperature)[0]
-        return replace(micro, ref=ref_logps[place])
+        with torch.no_grad(), computing(compared):
+            return replace(micro, ref=_forward(compared, micro.groups, settings.temperature)[0])
 
-    def add_gradients(*, injected_alone: bool) -> None:
-        """Goes through the micro-batches."""
-        for place, micro in enumerate(_in_step(policy, batch, micros)):
-            losses: list[Tensor] = []
-            if in_one:  # also on a rank that keeps others company: all gather in one order
-                micro = with_ref(place, micro)
-            if in_one and micro.rows:
-                losses.append(done.add(micro, _loss_of_hidden(policy, micro, loss, settings)))
-            else:
-                logps, offsets = _forward(policy, micro.groups, settings.temperature)
-                micro = with_ref(place, micro)
-                if micro.rows and not injected_alone:
-                    inputs = _policy_inputs(micro, logps)
-                    result = policy_loss(logps, offsets=offsets, spec=loss, **inputs)
-                    losses.append(done.add(micro, result, logps))
-                if micro.rows:
-                    preferred, more = _injected_losses(logps, offsets, micro, batch.objective)
-                    losses += more
-                    if preferred and not injected_alone:
-                        done.preferences.append(preferred)
-                losses = losses or [0.0 * logps.sum()]
-            value = sum(losses[1:], losses[0])
-            if not injected_alone:
-                done.losses.append(value.detach())
-            sharding.backward(policy, value)
-        sharding.drop_unused_gradients(policy, images=images)
-
-    alone = partial(add_gradients, injected_alone=True) if batch.objective.measured_apart else None
-    with measured_apart(policy, alone) as done.norms:
-        add_gradients(injected_alone=False)
+    for micro in _in_step(policy, batch, micros):
+        if in_one:  # also on a rank that keeps others company: all gather in one order
+            micro = with_ref(micro)
+        if in_one and micro.rows:
+            value = done.add(micro, _loss_of_hidden(policy, micro, loss, settings))
+        else:
+            logps, offsets = _forward(policy, micro.groups, settings.temperature)
+            micro = with_ref(micro)
+            value = 0.0 * logps.sum()
+            if micro.rows:
+                value = _add_losses(done, micro, logps.view_as(logps), offsets, loss)
+        done.losses.append(value.detach())
+        sharding.backward(policy, value)
+    sharding.drop_unused_gradients(policy, images=images)
     return done
+
+
+def _add_losses(
+    done: Accumulated, micro: MicroBatch, logps: Tensor, offsets: Tensor, loss: PolicyLoss
+) -> Tensor:
+    """Sum the losses of one micro-batch; `done` takes their numbers.
+
+    logps: a view of the model's, so that no hook on those sees what is taken apart here.
+    """
+    inputs = _policy_inputs(micro, logps)
+    own = done.add(micro, policy_loss(logps, offsets=offsets, spec=loss, **inputs), logps)
+    preferred, injected = _injected_losses(logps, offsets, micro, done.objective)
+    if preferred:
+        done.preferences.append(preferred)
+    if done.objective.measured_apart:
+        done.squares.append(torch.stack([_squared_slopes(p, logps) for p in (injected, [own])]))
+    return sum(injected, own)
+
+
+def _squared_slopes(parts: list[Tensor], logps: Tensor) -> Tensor:
+    """Σ_t (∂part/∂logp_t)² in fp64.
+
+    A loss makes its slopes with its value (SPEC 7's closed form), and nothing goes through the
+    model. Over the tokens of all members these squares add up, however a batch is cut.
+    """
+    if not parts:
+        return torch.zeros((), dtype=torch.float64, device=logps.device)
+    (slopes,) = torch.autograd.grad(sum(parts[1:], parts[0]), logps, retain_graph=True)
+    return slopes.double().square().sum()
 
 
 @torch.no_grad()
@@ -241,7 +254,7 @@ def is_loss_of_frozen_head(policy: Policy, objective: Objective) -> bool:
     head = policy.backbone.lm_head
     frozen = not any(p.requires_grad for p in head.parameters())
     alone = objective.preference is None and objective.likelihood is None
-    return frozen and alone and not objective.measured_apart
+    return frozen and alone
 
 
 def _loss_of_hidden(

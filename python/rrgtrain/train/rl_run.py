@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
@@ -17,7 +18,7 @@ import torch
 from rrgtrain.algorithms import Algorithm, Context, Group
 from rrgtrain.algorithms.group import members
 from rrgtrain.data.study import Study
-from rrgtrain.errors import NotFinite, UserError
+from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
@@ -35,6 +36,7 @@ from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import optimizer_of
 from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.reference import Reference, named_reference
+from rrgtrain.train.resample import differing
 from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.save_policy import save_policy
 from rrgtrain.train.speed import Speed
@@ -69,10 +71,12 @@ class RlResult:
 class LoopState:
     """Hold the loop's position.
 
-    Steps done, the step count last validated, and what is counted."""
+    Steps done, the step count last validated, the steps up to here without a group that differs,
+    and what is counted."""
 
     step: int = 0
-    validated: int = 0
+    validated: int = -1
+    flat_row: int = 0
     rollouts: int = 0
     flat_groups: int = 0
     all_groups: int = 0
@@ -161,7 +165,8 @@ class RlRun:
 
     def load_state_dict(self, saved: State) -> None:
         """Puts back what `state_dict` gave."""
-        self.state = LoopState(**{f.name: saved[f.name] for f in dataclasses.fields(LoopState)})
+        known = [f.name for f in dataclasses.fields(LoopState) if f.name in saved]
+        self.state = LoopState(**{name: saved[name] for name in known})
         sharding.load_optimizer(self.optimizer, saved["optimizer"])
         self._best.load_state_dict(saved["best"])
         order_of(self.studies, self.recipe.rl.prompts, saved.get("order"))
@@ -171,7 +176,10 @@ class RlRun:
         self._clock.load(saved["seconds"])
 
     def goes_on(self) -> bool:
-        """Validates where that is due; False when all steps are done."""
+        """Validates where that is due, the start included; False when all steps are done.
+
+        Raises Stopped where `rl.on_flat` stops a run that learns nothing.
+        """
         settings, state, by = self.recipe.rl, self.state, self.recipe.eval.best_by
         last = state.step >= settings.steps  # a resume may ask for fewer
         if (last or state.step % settings.eval_every == 0) and state.validated != state.step:
@@ -187,7 +195,23 @@ class RlRun:
             self._clock.lap("validate")  # it may have written a checkpoint
         if last:
             self.sampler.release(self.policy)
+        elif state.flat_row and state.flat_row == settings.flat_steps:
+            self._tell_flat()
         return not last
+
+    def _tell_flat(self) -> None:
+        settings = self.recipe.rl
+        line = (
+            f"rl.flat_steps={settings.flat_steps} steps in a row had no group whose reports earn "
+            "different rewards, so nothing is learned; look at the terms of the reward, raise "
+            "rl.temperature or rl.group, or fine-tune first"
+        )
+        if settings.on_flat == "stop":
+            self.state.flat_row = 0  # a resume tries as many again
+            with self.checkpointer.interruptible(self.state.step):
+                raise Stopped(line)
+        if ranks.is_main():
+            warnings.warn(line, stacklevel=2)
 
     @contextmanager
     def step(self) -> Iterator[int]:
@@ -236,6 +260,8 @@ class RlRun:
             return {}, {}
         scored = [(m.text, group.study) for group in groups for m in group.members if m.scored]
         texts, studies = [text for text, _ in scored], [study for _, study in scored]
+        if not texts:  # all were cut
+            return {name: np.zeros(0) for name in ("total", *self.recipe.reward.terms)}, {}
         scores = self.rewards(texts, studies, step / self.recipe.rl.steps)
         return scores, getattr(scores, "notes", {})
 
@@ -258,11 +284,14 @@ class RlRun:
         self.state.rollouts += len(drawn)
         self.state.flat_groups += zero_variance(batch)
         self.state.all_groups += len(batch.sampled)
+        taught = batch.objective.preference or batch.objective.likelihood is not None
+        self.state.flat_row = 0 if taught or differing(batch) else self.state.flat_row + 1
         for name, value in batch.counts.items():
             if name.startswith("resample/"):
                 continue
             self.state.edits[name] = self.state.edits.get(name, 0.0) + value
-        self._shown = {"reward": float(batch.scores["total"].mean())}
+        total = batch.scores["total"]
+        self._shown = {"reward": float(total.mean())} if len(total) else {}
         speed = self._speed.row(
             self._spent,
             generated=sum(len(m.ids) for m in drawn),

@@ -70,7 +70,11 @@ def member_seeds(run: RlRun, indices: Sequence[int], step: int, again: int = 0) 
 
 def _member(run: RlRun, rollout: Rollout) -> Member:
     corrected = run.sampler.own_kernels and run.recipe.rollout.correction != "none"
-    text = run.policy.codec.decode(rollout.ids)
     return Member(
-        rollout.ids, text, "sampled", rollout.finished, rollout.logps, corrected=corrected
+        rollout.ids,
+        run.policy.codec.decode(rollout.ids),
+        finished=rollout.finished,
+        sampler_logps=rollout.logps,
+        scored=rollout.finished or run.recipe.rl.truncated == "score",
+        corrected=corrected,
     )

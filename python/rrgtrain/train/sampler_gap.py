@@ -193,8 +193,14 @@ def _by_group(groups: list[Group], out: Tensor) -> list[tuple[Group, Tensor]]:
 
 
 def _few(groups: list[Group]) -> list[Group]:
-    """The first groups of a batch, which is in random order, with what was sampled for them."""
-    drawn = [replace(g, members=tuple(filter(_was_drawn, g.members))) for g in groups]
+    """The first groups of a batch, which is in random order, with what was sampled for them.
+
+    What the loss masks is compared too.
+    """
+    drawn = [
+        replace(g, members=tuple(replace(m, scored=True) for m in g.members if _was_drawn(m)))
+        for g in groups
+    ]
     return [group for group in drawn if group.members][:FEW]
 
 

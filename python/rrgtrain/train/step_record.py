@@ -21,6 +21,7 @@ from torch import Tensor
 from rrgtrain.algorithms import Member
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
+from rrgtrain.schema import LogSettings
 from rrgtrain.train.batch import Batch
 from rrgtrain.util.files import atomic_write
 
@@ -54,16 +55,16 @@ class Recorder(Protocol):
 
 
 class StepRecords:
-    """Writes every `every`-th step to `folder` (0: none), then tells `inner`.
+    """Writes the steps that `log` keeps to `folder`, then tells `inner`.
 
     A step that is taken again after a resume replaces its file.
     """
 
-    def __init__(self, folder: Path, every: int, inner: Recorder | None = None) -> None:
-        self.folder, self.every, self.inner = folder, every, inner
+    def __init__(self, folder: Path, log: LogSettings, inner: Recorder | None = None) -> None:
+        self.folder, self.log, self.inner = folder, log, inner
 
     def __call__(self, record: StepRecord) -> None:
-        if self.every and record.step % self.every == 0:
+        if self.log.keeps(record.step):
             self.folder.mkdir(exist_ok=True)
             atomic_write(self.folder / f"{record.step:06d}.json.gz", packed(recorded(record)))
         if self.inner is not None:
@@ -126,10 +127,10 @@ def record_of(member: Member) -> dict[str, Any]:
 
 
 def numbers(values: Tensor | None) -> list[Any] | None:
-    """A vector as plain numbers; of fp32 the shortest that round to the same bits."""
+    """A tensor as plain numbers; of fp32 the shortest that round to the same bits."""
     if values is None:
         return None
-    flat = values.detach().cpu()
+    flat = values.detach().flatten().cpu()
     if flat.dtype == torch.float32:
         return [float(str(v)) for v in flat.numpy()]
     return flat.double().tolist() if flat.is_floating_point() else flat.tolist()

@@ -12,7 +12,7 @@ import torch
 from rrgkern import PolicyLoss
 from rrgtrain.algorithms import Algorithm, Group, build_algorithm, group_offsets
 from rrgtrain.errors import UserError
-from tests.rrgtrain.common import groups_of, recipe
+from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps
 from tests.rrgtrain.policy.common import tiny_policy
 
 OWN = """
@@ -190,3 +190,27 @@ def test_state_is_saved_and_that_of_another_algorithm_is_refused() -> None:
     assert orapo.state_dict() == {"zero_rate": {"a": 0.25}}
     with pytest.raises(UserError, match="keeps nothing of its algorithm, but .*keeps zero_rate"):
         orapo.load_state_dict(plain.state_dict())
+
+
+@pytest.mark.parametrize("weighed", [False, True])
+def test_the_divergence_is_weighed_by_the_ratio_where_a_recipe_asks(weighed: bool) -> None:
+    """At a later update, where the ratio is not 1; by hand over advantages of 0."""
+    cfg = recipe(
+        *("rl.algorithm=dr_grpo", "rl.beta=0.3", "rl.epochs=2"),
+        f"rl.kl_ratio_weight={str(weighed).lower()}",
+    )
+    policy, reference = (tiny_policy(dtype=torch.float64) for _ in range(2))
+    groups = groups_of(policy, [["Edema.", "Clear lungs."]], edited=False)
+    given = (reference, groups, torch.zeros(2), build_algorithm(cfg).loss, cfg.rl)
+    before = rollout_logps(policy, *given)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.mul_(1.1)
+    now = rollout_logps(policy, *given)
+    assert before.old is not None and before.ref is not None and now.old is not None
+    x, ratio = before.ref - now.old, (now.old - before.old).exp()
+    kl = (x.exp() - x - 1) * (ratio if weighed else 1.0)
+    assert not torch.allclose(ratio, torch.ones_like(ratio))
+    wanted = 0.3 * float(kl.sum()) / (2 * cfg.rl.max_new_tokens)
+    assert accumulate(policy, *given, fixed=before).loss == pytest.approx(wanted, rel=1e-6)
+    gradients(policy)

@@ -10,7 +10,8 @@ from functools import lru_cache
 import pytest
 import torch
 
-from rrgtrain.algorithms import Algorithm, Group, build_algorithm
+from rrgclinical.rules import split_sentences
+from rrgtrain.algorithms import Algorithm, Group, build_algorithm, whole_sentences
 from rrgtrain.algorithms.group import Member
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
@@ -290,3 +291,43 @@ def test_references_without_any_entity_are_refused_before_the_first_step() -> No
         editgrpo().check(studies)
     editgrpo().check([replace(studies[0], report="The heart is enlarged."), *studies])
     editgrpo("edit.level=paragraph").check(studies)
+
+
+def test_a_cut_report_is_edited_up_to_its_last_whole_sentence() -> None:
+    """At every place where a report may break off: what its edit says, the report or the reference
+    says as a whole sentence."""
+    own = "The heart measures 3.5 cm, approx. as before. Small left effusion. "
+    own += "There is no pneumothorax."
+    reference = "The heart is enlarged. Right basilar opacity may be pneumonia."
+    whole = {"The heart measures 3.5 cm, approx. as before.", "Small left effusion."}
+    whole |= {"There is no pneumothorax.", "The heart is enlarged."}
+    whole |= {"Right basilar opacity may be pneumonia."}
+    edited = 0
+    for end in range(1, len(own)):
+        cut = replace(member(policy(), own[:end]), finished=False)
+        groups = [replace(group(end, reference, []), members=(cut,))]
+        (done,), _ = completed(groups)
+        assert done.members[0] == cut, "what was sampled stays"
+        for extra in done.members[1:]:
+            edited += 1
+            said = {extra.text[a:b] for a, b in split_sentences(extra.text)}
+            assert said <= whole, (own[:end], extra.text)
+            assert extra.finished and int(extra.ids[-1]) == policy().end_of_turn
+            assert policy().codec.decode(extra.ids) == extra.text
+            assert len(extra.steps) == 1
+    assert edited > len(own) // 2
+
+
+def test_whole_sentences() -> None:
+    told = {
+        "No effusion. There is no pneumo": "No effusion.",
+        "No effusion.": "No effusion.",
+        "No effusion.\n": "No effusion.",
+        "No effusion. The heart measures 3.": "No effusion.",
+        "No effusion. Seen by Dr.": "No effusion.",
+        "1. No effusion.\n2.": "1. No effusion.",
+        "- No effusion.\n-": "- No effusion.",
+        "There is no pneumo": "",
+        "": "",
+    }
+    assert {text: whole_sentences(text) for text in told} == told

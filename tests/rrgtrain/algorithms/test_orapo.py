@@ -14,10 +14,10 @@ from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import scored_members
 from rrgtrain.algorithms.orapo import ZeroRate, mixing_weight, oracle_against_sampled, zero_shares
 from rrgtrain.errors import UserError
-from rrgtrain.policy.lora import add_lora
-from rrgtrain.schema import LoraSettings
-from rrgtrain.train import Batch, Gradients, zero_variance
-from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe
+from rrgtrain.ranks import sharding
+from rrgtrain.schema import Recipe
+from rrgtrain.train import Batch, zero_variance
+from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps
 from tests.rrgtrain.policy.common import tiny_policy
 from tests.rrgtrain.train.parts import replace_part
 
@@ -103,47 +103,70 @@ def test_the_rate_of_a_batch_is_smoothed_though_no_prompt_comes_twice() -> None:
     assert found.group_weight.tolist() == pytest.approx([1 - wanted] * 2)
 
 
-def norm_of(update: Callable[[], object]) -> float:
-    update()
-    return float(torch.cat([g.double().flatten() for g in gradients(POLICY).values()]).norm())
+def plain_parts(batch: Batch, cfg: Recipe) -> tuple[torch.Tensor, torch.Tensor]:
+    """∂loss/∂logp of the policy loss and of the oracle's, by autograd of their formulas."""
+    assert batch.old is not None and batch.ref is not None
+    logps, objective = batch.old.clone().requires_grad_(), batch.objective
+    lengths, counted = batch.offsets.diff(), batch.scored[batch.member_of_token]
+    group = torch.repeat_interleave(torch.tensor([len(g.members) for g in batch.groups]))
+    outer = objective.group_weight[group][batch.member_of_token]  # type: ignore[index]
+    x = batch.ref - logps
+    each = -batch.advantages * (logps - logps.detach()).exp() + cfg.rl.beta * (x.exp() - x - 1)
+    share = outer / (int(batch.scored.sum()) * cfg.rl.max_new_tokens)
+    policy = (each * share)[counted].sum()
+    means = [part.mean() for part in (logps - batch.ref).split(lengths.tolist())]
+    oracle = torch.zeros((), dtype=torch.float64)
+    if objective.preference is not None:
+        pairs, tau = objective.preference.pairs, objective.preference.tau
+        for y, o, w in zip(*(t.tolist() for t in pairs), strict=True):
+            oracle = oracle - w * torch.nn.functional.logsigmoid(tau * (means[y] - means[o]))
+    if objective.likelihood is not None:
+        for w, part in zip(objective.likelihood, logps.split(lengths.tolist()), strict=True):
+            oracle = oracle - w * part.mean()
+    return tuple(torch.autograd.grad(part, logps)[0] for part in (policy, oracle))  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("loss", ["dpo", "sft"])
 @pytest.mark.parametrize("budget", [1, 16384])
-def test_the_ratio_of_the_gradients_is_that_of_each_part_alone(loss: str, budget: int) -> None:
+def test_the_ratio_is_that_of_the_slopes_of_each_part(loss: str, budget: int) -> None:
     given = "rl.algorithm=orapo", "rl.beta=0.1", f"oracle.loss={loss}", f"rl.token_budget={budget}"
-    cfg = recipe(*given)
-    algorithm, groups, reference = build_algorithm(cfg), completed(), tiny_policy()
+    cfg, policy, reference = recipe(*given), *(tiny_policy(dtype=torch.float64) for _ in range(2))
+    algorithm, groups = build_algorithm(cfg), completed()
     with torch.no_grad():
         for parameter in reference.model.parameters():
             parameter.mul_(1.05)
     rewards = spread(groups, torch.tensor([0.3, 0.0, 0.9, 0.2, 0.7]).numpy())
     whole = as_objective(algorithm.advantages(groups, rewards))
     assert whole.measured_apart
+    calls = (policy, reference, groups, whole, algorithm.loss, cfg.rl)
+    of_policy, of_oracle = plain_parts(rollout_logps(*calls), cfg)
+    found = accumulate(*calls)
+    wanted = float(of_oracle.norm() / of_policy.norm())
+    assert found.metrics["oracle/gradient_ratio"] == pytest.approx(wanted, rel=1e-7)
+    # what is learned is what it was, to the bit
+    measured = gradients(policy)
+    calls = (policy, reference, groups, replace(whole, measured_apart=False), *calls[4:])
+    plain = accumulate(*calls)
+    assert "oracle/gradient_ratio" not in plain.metrics
+    assert (plain.loss, plain.tokens) == (found.loss, found.tokens)
+    assert all(torch.equal(measured[n], g) for n, g in gradients(policy).items())
 
-    def update(objective: Objective) -> Gradients:
-        arguments = POLICY, reference, groups, objective, algorithm.loss, cfg.rl
-        return accumulate(*arguments)
 
-    own = replace(whole, preference=None, likelihood=None, measured_apart=False)
-    policy_part = norm_of(lambda: update(own))
-    assert whole.group_weight is not None
-    alone = replace(whole, group_weight=0 * whole.group_weight, measured_apart=False)
-    oracle_part = norm_of(lambda: update(alone))
-    found = update(whole)
-    measured = gradients(POLICY)
-    assert found.metrics["oracle/gradient_ratio"] == pytest.approx(oracle_part / policy_part, 1e-4)
-    # what is learned is what it was, to the bit, and gradients that were there stay
-    plain = update(replace(whole, measured_apart=False))
-    assert "oracle/gradient_ratio" not in plain.metrics and plain.loss == found.loss
-    assert plain.tokens == found.tokens
-    unmeasured = {
-        n: p.grad.clone() for n, p in POLICY.model.named_parameters() if p.grad is not None
-    }
-    assert all(torch.equal(measured[n], g) for n, g in unmeasured.items())
-    update(whole)
-    for name, gradient in gradients(POLICY).items():
-        torch.testing.assert_close(gradient, 2 * unmeasured[name])
+def test_measuring_takes_one_forward_and_one_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[str] = []
+
+    def counted(name: str) -> Callable[..., Callable[..., object]]:
+        return lambda real: lambda *given, **named: (passes.append(name), real(*given, **named))[1]
+
+    replace_part(monkeypatch, "forward", counted("forward"))
+    monkeypatch.setattr(sharding, "backward", counted("backward")(sharding.backward))
+    cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft")
+    algorithm, groups = build_algorithm(cfg), completed()
+    rewards = spread(groups, torch.tensor([0.3, 0.0, 0.9, 0.2, 0.7]).numpy())
+    objective = algorithm.advantages(groups, rewards)
+    found = accumulate(POLICY, None, groups, objective, algorithm.loss, cfg.rl)
+    gradients(POLICY)
+    assert "oracle/gradient_ratio" in found.metrics and passes == ["forward", "backward"]
 
 
 def test_at_the_start_the_temperature_is_a_factor_of_the_ratio() -> None:
@@ -158,28 +181,6 @@ def test_at_the_start_the_temperature_is_a_factor_of_the_ratio() -> None:
         ratios.append(update.metrics["oracle/gradient_ratio"])
         gradients(POLICY)
     assert ratios[1] == pytest.approx(10 * ratios[0], rel=1e-3)
-
-
-def test_measuring_draws_the_dropout_of_the_update() -> None:
-    """The two passes see the same masks, and the update those that it would have seen."""
-    policy = tiny_policy()
-    add_lora(policy, LoraSettings(rank=2, alpha=8.0, dropout=0.3), 0)
-    policy.model.train()
-    cfg = recipe("rl.algorithm=orapo", "rl.beta=0")
-    algorithm, groups = build_algorithm(cfg), completed()
-    objective = as_objective(
-        algorithm.advantages(groups, spread(groups, torch.tensor([0.3, 0, 0.9, 0.2, 0.7]).numpy()))
-    )
-    found, after = [], []
-    for measure in (True, False):
-        torch.manual_seed(5)
-        asked = replace(objective, measured_apart=measure)
-        accumulate(policy, tiny_policy(), groups, asked, algorithm.loss, cfg.rl)
-        found.append(gradients(policy))
-        after.append(torch.rand(3))
-    assert any(g.any() for g in found[0].values())
-    assert all(torch.equal(g, found[1][n]) for n, g in found[0].items())
-    assert torch.equal(*after)
 
 
 def test_without_any_gradient_of_the_policy_loss_there_is_no_ratio() -> None:
@@ -219,7 +220,7 @@ def test_only_what_the_loss_needs_goes_through_the_policy(monkeypatch: pytest.Mo
         return counted
 
     replace_part(monkeypatch, "forward", around)
-    cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft", "oracle.log_ratio=false")
+    cfg = recipe("rl.algorithm=orapo", "rl.beta=0", "oracle.loss=sft")
     algorithm, groups = build_algorithm(cfg), completed()
     objective = algorithm.advantages(groups, spread(groups, torch.zeros(5).numpy()))
     accumulate(POLICY, None, groups, objective, algorithm.loss, cfg.rl)

@@ -93,7 +93,6 @@ CASES = {
     "rl-large-frozen-tower": Case(LARGE, 2, 6, 40, ("frozen",)),
     "rl-small-adapter": Case(SMALL, 3, 4, 24, ("lora",)),
     "rl-small-adapter-alone": Case(SMALL, 3, 4, 24, ("lora", "alone")),
-    "rl-large-apart": Case(LARGE, 2, 6, 40, ("apart",)),
     "rl-middle-masters": Case(MIDDLE, 3, 4, 24, ("bf16", "checkpointing")),
     "sft-small": Case(SMALL, 6, 1, 40),
     "sft-middle": Case(MIDDLE, 4, 1, 30),
@@ -179,8 +178,6 @@ def measured(name: str) -> Measured:
     policy.model.train()
     objective = Objective(
         torch.tensor(([-1.0, 1.0] * case.members)[: case.members] * case.groups),
-        likelihood=torch.ones(case.groups * case.members) if "apart" in case.options else None,
-        measured_apart="apart" in case.options,
     )
     alone = "alone" in case.options
 
@@ -264,14 +261,13 @@ def planned(name: str) -> Planned:
     return Planned(
         sizes,
         weights,
-        Workload("rl", packed, packed, 1, case.members, case.length, 1, case.groups),
+        Workload("rl", packed, packed, 1, case.members, case.length, 1, *[case.groups] * 2),
         Mode(
             compute=case.compute,
             checkpointing="checkpointing" in case.options,
             lora=case.lora,
             dropout=True,
             sharded=case.compute == 2,
-            apart="apart" in case.options,
             loss_alone="alone" in case.options,
         ),
         state_bytes(weights, compute=case.compute),
@@ -293,8 +289,7 @@ def ratios(name: str) -> dict[str, float]:
         / seen.optimizer,
         "rollout": (plan.state.gathered + rollout_peak(plan.sizes, plan.work, plan.mode))
         / seen.rollout,
-        "update FLOPs": (1 + plan.mode.apart)
-        * update_work(plan.sizes, plan.weights, plan.work.step, plan.mode).total
+        "update FLOPs": update_work(plan.sizes, plan.weights, plan.work.step, plan.mode).total
         / seen.update_flops,
         "rollout FLOPs": rollout_work(plan.sizes, plan.work).total / seen.rollout_flops,
     }

@@ -28,7 +28,14 @@ from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.optim import adamw, apply_step, clip_gradients
 from rrgtrain.train.reference import reference_of
 from rrgtrain.train.sft import own_share, read_losses, sft_gradients
-from tests.rrgtrain.common import accumulate, groups_of, recipe, rollout_logps, studies
+from tests.rrgtrain.common import (
+    accumulate,
+    groups_of,
+    recipe,
+    rollout_logps,
+    studies,
+    unscored,
+)
 from tests.rrgtrain.policy.common import REPORTS, prompt, tiny_directory, tiny_policy
 
 AGGREGATIONS = ("grpo", "bnpo", "dapo", "dr_grpo", "sum")
@@ -45,18 +52,26 @@ class Found:
 
 @dataclass(frozen=True)
 class Case:
-    """`sampled` reports of each group; ranks take the groups in turn."""
+    """`sampled` reports of each group; ranks take the groups in turn.
+
+    `cut`: the first of each group has no end, and is masked.
+    """
 
     sampled: tuple[tuple[str, ...], ...]
     overrides: tuple[str, ...] = ()
     oracle: bool = False
     fixed: bool = False
     in_one: bool = False
+    cut: bool = False
 
 
 THREE = ((REPORTS[0], REPORTS[1], REPORTS[2]), (REPORTS[3], REPORTS[0]), (REPORTS[2], REPORTS[1]))
 CASES = {
     **{f"three groups, {a}": Case(THREE, (f"rl.aggregation={a}",)) for a in AGGREGATIONS},
+    **{
+        f"cut reports, {a}": Case(THREE, (f"rl.aggregation={a}", "rl.token_budget=1"), cut=True)
+        for a in AGGREGATIONS
+    },
     "one group for two ranks": Case(THREE[:1]),
     "a group a micro-batch": Case(THREE, ("rl.token_budget=1", "rl.aggregation=bnpo")),
     "KL to a reference": Case(THREE, ("rl.beta=0.1", "rl.token_budget=1")),
@@ -123,6 +138,8 @@ def updates(mode: str) -> dict[str, Found]:
     found = {}
     for name, case in CASES.items():
         groups = each_group_on_its_rank(groups_of(policy, case.sampled, edited=True))
+        if case.cut:
+            groups = [replace(g, members=(unscored(g.members[0]), *g.members[1:])) for g in groups]
         found[name] = computed(policy, reference, groups, case)
     return found
 

@@ -154,6 +154,7 @@ PRINTED: list[tuple[str, str, Any, str]] = [
     ("orapo", "data.source", "chexpert_plus", "section 4.1"),
     ("orapo", "data.sections", "findings", "section 4.1, no reports with missing sections"),
     ("orapo", "data.balanced", 1000, "section 4.1"),
+    ("orapo", "reward.against", "labels", "section 4.1, labels by the CheXpert labeller"),
     ("orapo", "rl.algorithm", "orapo", "eq. 11"),
     ("orapo", "reward.terms", {"facts": 1.0}, "section 3.3"),
     ("orapo", "rl.group", 8, "table 6"),
@@ -257,7 +258,7 @@ def test_an_image_and_a_micro_batch_are_bounded() -> None:
         pixels = recipe.policy.max_pixels
         assert pixels is not None and pixels // 28**2 <= 512, name
         one_image = recipe.data.each_image or recipe.data.images == "frontal"
-        unbounded = name in ("paper/qwen_3b", "paper/huatuo_7b")
+        unbounded = name in ("paper/qwen_3b", "paper/huatuo_7b", "paper/lora_24gb")
         assert one_image or recipe.data.max_images or unbounded, name
         prompt = (recipe.data.max_images or 1) * pixels // 28**2
         assert recipe.sft.token_budget is not None, name

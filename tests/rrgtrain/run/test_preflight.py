@@ -63,6 +63,20 @@ def test_what_each_command_reads() -> None:
     assert set(checked(recipe(), given, sft=True, rl=True)) == everything
 
 
+def test_a_run_of_many_steps_looks_through_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def counted(count: int, batch: int, *more: int) -> list[int]:
+        asked.append(batch)
+        return batch_indices(count, min(batch, count), *more)
+
+    monkeypatch.setattr("rrgtrain.run.preflight.batch_indices", counted)
+    words = ("rl.steps=1000000000", "rl.prompts=1000000")
+    given = data(train=10, val=4, test=5)
+    assert ids("train", range(10)) <= set(checked(from_checkpoint(*words), given, rl=True))
+    assert asked == [10]
+
+
 def test_reinforcement_learning_reads_the_studies_that_it_reaches() -> None:
     given = data(train=40, val=4, test=5)
     cfg = from_checkpoint("rl.steps=2", "rl.prompts=3", "eval.limit=2")

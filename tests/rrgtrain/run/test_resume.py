@@ -117,14 +117,14 @@ def rl_alone() -> Path:
 @pytest.mark.parametrize(
     ("function", "number", "act", "told"),
     [
-        # the look at the data, the evaluation of the start, step 0, step 1
+        # the look at the data, the evaluation and the validation of the start, step 0, step 1
         (
             REWARD,
-            4,
+            5,
             "reward",
             "editgrpo, step 1: reward term facts failed: no answer from the endpoint;",
         ),
-        (REWARD, 4, "bug", "editgrpo, step 1: ZeroDivisionError: division by zero (traceback in"),
+        (REWARD, 5, "bug", "editgrpo, step 1: ZeroDivisionError: division by zero (traceback in"),
         (AHEAD, 2, "reward", "editgrpo, step 1: reward term facts failed: no answer from"),
         (AHEAD, 2, "SIGTERM", "stopped by SIGTERM after 1 steps of editgrpo; go on with"),
         (f"{RL}:sample_groups", 2, "bug", "editgrpo, step 1: ZeroDivisionError: division by zero"),
@@ -150,8 +150,9 @@ def test_a_dying_reward_or_sampler_stops_the_run_and_it_goes_on(
 
 def test_a_reward_that_dies_in_evaluations(rl_alone: Path, tmp_path: Path) -> None:
     words = started()
-    # the start's evaluation; then, after the look at the data: it again, two steps, a validation
-    for number, told in ((2, "evaluate start: reward term"), (5, "editgrpo, step 2: reward term")):
+    # the start's evaluation; then, after the look at the data: it again, its validation, two steps,
+    # a validation
+    for number, told in ((2, "evaluate start: reward term"), (6, "editgrpo, step 2: reward term")):
         done = command(*words, cwd=tmp_path, at=At(REWARD, number, "reward"))
         assert done.status == 75 and told in done.last, done.err
         words = GO_ON
@@ -329,7 +330,7 @@ def test_fewer_steps_than_were_made_end_the_run(tmp_path: Path) -> None:
     done = command(*GO_ON, "rl.steps=2", cwd=tmp_path)
     assert done.status == 0, done.err
     steps = [r["step"] for r in rows(tmp_path / "run") if r["phase"] == "editgrpo_val"]
-    assert steps == [1, 2] and (tmp_path / "run" / "report.html").is_file()
+    assert steps == [-1, 1, 2] and (tmp_path / "run" / "report.html").is_file()
 
 
 def test_a_resume_from_exchanged_weights_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.data.study import Study
-from rrgtrain.train import Batch, reward_rows, zero_variance
+from rrgtrain.train import Batch, batch_row, reward_rows, zero_variance
 
 
 def group(index: int, *origins: str) -> Group:
@@ -37,7 +37,7 @@ def test_the_zero_reward_rate_is_the_share_of_sampled_reports() -> None:
     assert rows["reward/total"] == pytest.approx(1.5 / 7)
     assert rows["reward/facts"] == pytest.approx(0.75 / 7)
     assert rows["reward_sampled"] == pytest.approx(1.5 / 5) and rows["reward_edited"] == 0.0
-    assert rows["report_tokens"] == 2.0 and "reward_oracle" not in rows
+    assert "reward_oracle" not in rows
 
 
 @pytest.mark.parametrize("value", [1e-9, -1e-9])
@@ -67,3 +67,18 @@ def test_a_group_without_variance_is_one_whose_competing_members_earn_the_same()
     assert zero_variance(Batch(groups, scores={"total": total})) == 2
     alone = [replace(groups[1], members=groups[1].members[:1])]
     assert zero_variance(Batch(alone, scores={"total": np.zeros(1)})) == 1
+
+
+def test_what_is_cut_is_counted_among_the_sampled_reports() -> None:
+    """Edits and oracles always end; masked reports are drawn and cut all the same."""
+    ids = torch.tensor([5, 6, 7, 8])
+    cut = Member(ids, "x", finished=False)
+    for scored in (True, False):
+        whole = group(0, "sampled", "edited", "edited", "oracle")
+        mixed = replace(whole, members=(replace(cut, scored=scored), *whole.members))
+        batch = Batch([mixed], [mixed], scores={"total": np.zeros(3 + scored)})
+        row = batch_row(batch)
+        assert (row["unfinished"], row["report_tokens"]) == (0.5, 3.0), scored
+    alone = replace(whole, members=(replace(cut, scored=False),) * 2)
+    row = batch_row(Batch([alone], [alone], scores={"total": np.zeros(0)}))
+    assert row == {"zero_variance": 1.0, "unfinished": 1.0, "report_tokens": 4.0}

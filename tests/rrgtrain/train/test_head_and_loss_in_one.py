@@ -160,5 +160,4 @@ def test_what_else_reads_log_probabilities_keeps_them() -> None:
     assert alone(policy, Objective(values))
     assert not alone(policy, Objective(values, preference=Preference(pairs)))
     assert not alone(policy, Objective(values, likelihood=torch.ones(2)))
-    assert not alone(policy, Objective(values, measured_apart=True))
     assert not alone(tiny_policy(), Objective(values))

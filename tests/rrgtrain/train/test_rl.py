@@ -6,7 +6,6 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,22 +14,16 @@ import pytest
 import torch
 
 from rrgclinical import build_labeller
-from rrgtrain.algorithms import Algorithm, Group, Member, build_algorithm
-from rrgtrain.data.study import Study
+from rrgtrain.algorithms import Group, Member, build_algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog, read_metrics
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
-from rrgtrain.rewards.spending import Spending
 from rrgtrain.schema import Recipe
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
-from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import rl as rl_module
 from rrgtrain.train import rl_run as run_module
 from rrgtrain.train import zero_variance
-from rrgtrain.train.rl import train_rl
-from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.step_record import StepRecord
 from tests.rrgtrain.common import (
     Batch,
@@ -43,68 +36,7 @@ from tests.rrgtrain.common import (
     studies,
 )
 from tests.rrgtrain.policy.common import tiny_policy
-
-
-class Plain(RewardService):
-    """A reward that reads no reference and keeps no count."""
-
-    def __init__(self) -> None:
-        self.spending = Spending(None)
-
-    def prefetch(self, references: Sequence[Study | str]) -> Future[None]:
-        done: Future[None] = Future()
-        done.set_result(None)
-        return done
-
-    def statistics(self) -> dict[str, float]:
-        return {}
-
-
-class Length(Plain):
-    """A reward that differs between members whatever an untrained policy writes."""
-
-    def __call__(self, reports: Sequence[str], *_: object) -> dict[str, np.ndarray]:
-        value = np.array([(len(r) % 7) / 7 for r in reports], dtype=np.float64)
-        return {"total": 2 * value, "length": value}
-
-
-def trained(
-    out: Path,
-    cfg: Recipe,
-    *,
-    scores: Sequence[float] = (0.5,) * 9,
-    rewards: object = None,
-    given: Sequence[Study] | None = None,
-    algorithm: Algorithm | None = None,
-    **options: object,
-) -> tuple[RlResult, Policy, list[dict], list[dict[str, torch.Tensor]]]:
-    policy, prompts = policy_and_prompts()
-    seen: list[dict[str, torch.Tensor]] = []
-
-    def validate() -> dict[str, float]:
-        seen.append({n: p.detach().clone() for n, p in policy.model.named_parameters()})
-        score = scores[len(seen) - 1]
-        return {"micro_f1_13": score, "micro_f1": 1.0 - score, "reward": -2.0 - score}
-
-    with RunDir.create(out) as run, RunLog(run) as log:
-        run_ = RlRun(
-            policy,
-            prompts,
-            given or studies(5),
-            cfg,
-            algorithm or build_algorithm(cfg),
-            rewards or RewardService(cfg.reward),  # type: ignore[arg-type]
-            validate,
-            run.checkpoints / "rl",
-            log,
-            **options,  # type: ignore[arg-type]
-        )
-        result = train_rl(run_)
-    return result, policy, read_metrics(run.metrics), seen
-
-
-def state(policy: Policy) -> dict[str, torch.Tensor]:
-    return dict(policy.model.named_parameters())
+from tests.rrgtrain.train.loops import Length, Plain, state, trained
 
 
 def without_time(rows: list[dict]) -> list[dict]:
@@ -146,7 +78,7 @@ def test_every_step_is_logged_with_names_that_say_what_they_are(tmp_path: Path) 
     _, _, rows, _ = trained(tmp_path, cfg)
     steps = [r for r in rows if r["phase"] == "editgrpo"]
     assert [r["step"] for r in steps] == [0, 1, 2]
-    assert [r["step"] for r in rows if r["phase"] == "editgrpo_val"] == [1, 2]
+    assert [r["step"] for r in rows if r["phase"] == "editgrpo_val"] == [-1, 1, 2]
     row = steps[0]
     assert set(row) >= {
         "reward/total",
@@ -185,7 +117,8 @@ def test_rewards_edits_and_rollouts_are_counted(tmp_path: Path) -> None:
     steps = Counter(f"edits/{rule}" for m in members for rule, _, _ in m.steps)
     assert steps.total() >= made
     assert {k: n for k, n in result.edits.items() if k != "edits/unchanged"} == steps
-    for record, row in zip(records, rows, strict=False):
+    rows = [row for row in rows if row["phase"] == "editgrpo"]
+    for record, row in zip(records, rows, strict=True):
         step, groups, total = record.step, record.batch.groups, record.batch.rewards
         assert row["step"] == step
         assert row["reward/total"] == pytest.approx(float(total.mean()))
@@ -200,18 +133,19 @@ def test_the_metric_of_the_recipe_chooses(tmp_path: Path) -> None:
     """Also one that is negative throughout."""
     for by, value in (("micro_f1", 0.9), ("reward", -2.1)):
         cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=1", f"eval.best_by={by}")
-        scores = [0.2, 0.6, 0.6, 0.1]
+        scores = [0.5, 0.2, 0.6, 0.6, 0.1]
         result, _, _, _ = trained(tmp_path / by, cfg, scores=scores, rewards=Length())
         assert (result.best_step, result.best_value) == (4, pytest.approx(value))
 
 
 def test_the_best_weights_are_restored_and_saved(tmp_path: Path) -> None:
     cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=1", "rl.lr=0.01")
-    result, policy, _, seen = trained(tmp_path, cfg, scores=[0.2, 0.6, 0.6, 0.1], rewards=Length())
+    scores = [0.1, 0.2, 0.6, 0.6, 0.1]
+    result, policy, _, seen = trained(tmp_path, cfg, scores=scores, rewards=Length())
     assert (result.best_step, result.best_value, result.steps) == (2, 0.6, 4)
-    assert any(not torch.equal(seen[1][n], seen[3][n]) for n in seen[1])
+    assert any(not torch.equal(seen[2][n], seen[4][n]) for n in seen[2])
     for found in (policy, load_policy(result.best)):
-        assert all(torch.equal(p, seen[1][n]) for n, p in found.model.named_parameters())
+        assert all(torch.equal(p, seen[2][n]) for n, p in found.model.named_parameters())
 
 
 @pytest.mark.parametrize(
@@ -282,7 +216,7 @@ def test_a_study_that_comes_twice_draws_new_reports() -> None:
 def test_more_prompts_than_studies(tmp_path: Path) -> None:
     cfg = recipe("rl.algorithm=editgrpo", "rl.prompts=4", "rl.steps=1")
     result, _, rows, _ = trained(tmp_path, cfg, given=studies(2))
-    assert result.rollouts == 8 and rows[0]["zero_variance"] <= 1
+    assert result.rollouts == 8 and rows[1]["zero_variance"] <= 1
 
 
 def test_missing_reports_are_refused_before_the_first_step(

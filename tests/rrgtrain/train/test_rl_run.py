@@ -17,7 +17,7 @@ from rrgtrain.train import rl_run as run_module
 from rrgtrain.train.step_record import StepRecord
 from rrgtrain.util.stopwatch import Stopwatch
 from tests.rrgtrain.common import recipe
-from tests.rrgtrain.train.test_rl import Length, trained
+from tests.rrgtrain.train.loops import Length, trained
 
 
 def test_a_batch_is_gone_before_the_next_is_drawn(tmp_path: Path) -> None:
@@ -64,6 +64,6 @@ def test_what_keeping_the_best_takes_counts_as_validation(
 
     monkeypatch.setattr(run_module, "Stopwatch", Laps)
     cfg = recipe("rl.algorithm=dr_grpo", "rl.steps=2", "rl.eval_every=1")
-    trained(tmp_path / "run", cfg, rewards=Length(), scores=(0.1, 0.2), checkpointer=Keeps())
+    trained(tmp_path / "run", cfg, rewards=Length(), scores=(0.1, 0.2, 0.3), checkpointer=Keeps())
     after = [told[k + 1] for k, what in enumerate(told) if what == "keep"]
-    assert after == ["validate", "validate"]
+    assert after == ["validate"] * 3

@@ -46,7 +46,7 @@ from rrgtrain.train.sampler_gap import Compared
 from tests.rrgtrain.common import Batch, accumulate, groups_of, recipe, studies
 from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
 from tests.rrgtrain.rollout.served import Served
-from tests.rrgtrain.train.test_rl import Length
+from tests.rrgtrain.train.loops import Length
 
 CHAOS = ["rl.algorithm=dr_grpo", "rl.steps=4", "rl.eval_every=9", "rl.lr=0.003", "rl.prompts=3"]
 CHAOS += ["rl.group=3", "rl.max_new_tokens=8"]

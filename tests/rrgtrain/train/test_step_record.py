@@ -74,7 +74,7 @@ def run_and_record(name: str, out: Path, *more: str) -> tuple[Recipe, Path]:
             lambda: {"micro_f1_13": 0.5},
             run.checkpoints / "rl",
             log,
-            record=StepRecords(run.steps, cfg.log.records),
+            record=StepRecords(run.steps, cfg.log),
         )
         train_rl(loop)
     return cfg, out / "steps"
