@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -91,9 +92,9 @@ class Host:
 
     @classmethod
     def of_gib(cls, memory: float | None, disk: float | None) -> Host:
-        """Take the sizes that the command line gives, in GiB; UserError for one below 0."""
+        """Take the sizes that the command line gives, in GiB; UserError for another than a size."""
         for name, value in (("--host-memory", memory), ("--disk", disk)):
-            if value is not None and not value > 0:
+            if value is not None and not 0 < value < math.inf:
                 raise UserError(f"{name} {value:g}; give it in GiB")
         memory_bytes, disk_bytes = (None if v is None else int(v * GIB) for v in (memory, disk))
         return cls(memory_bytes, disk_bytes)

@@ -87,6 +87,8 @@ class Checkpointer(NullCheckpointer):
         self._kept_steps = 0
         self._batch: Callable[[], State] | None = None
         self._clean = True
+        # between two guarded parts: steps done, and whether they are more than in `_before`
+        self._whole: tuple[int, bool] | None = None
 
     def resume(self) -> str:
         """Reads the newest whole checkpoint and takes the log back to it.
@@ -115,7 +117,8 @@ class Checkpointer(NullCheckpointer):
     def running(self) -> Iterator[None]:
         with stopping.deferred():
             try:
-                yield
+                with self._between():
+                    yield
             except Exception as error:
                 self._settle(error)
                 raise
@@ -123,7 +126,20 @@ class Checkpointer(NullCheckpointer):
         stopping.check()
         ranks.barrier()
 
+    @contextmanager
+    def _between(self) -> Iterator[None]:
+        """Let an error between two steps end the run as one within a step does."""
+        try:
+            yield
+        except Exception as error:
+            if self._whole is None or isinstance(error, _NoCheckpoint):
+                raise
+            step, more = self._whole
+            with self._guarded(step, take=more):
+                raise
+
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:
+        self._whole = None
         self._stage, self._state, self._tagged = stage, state, []
         self._steps, self._written, self._kept_steps = 0, self._clock(), 0
         found, self._found, self.within = self._found, None, None
@@ -145,12 +161,13 @@ class Checkpointer(NullCheckpointer):
             if votes[0][0]:
                 self._begin(self._label(step))
             yield
-        self._steps += 1
+        self._steps, self._whole = self._steps + 1, (step + 1, True)
 
     @contextmanager
     def interruptible(self, step: int) -> Iterator[None]:
         with stopping.deferred(), self._guarded(step), stopping.interruptible():
             yield
+        self._whole = step, False
 
     def border(self) -> None:
         # The other ranks hear of an error at their next exchange, and none of them comes from here
@@ -171,6 +188,7 @@ class Checkpointer(NullCheckpointer):
         with ranks.propagate_errors():
             weights = self._kept(step).read("weights", like=self._like())["weights"]
             ranks.barrier()
+        self._whole = None
         load_weights(self._policy, weights)
 
     def require(self, step: int) -> None:
@@ -194,6 +212,7 @@ class Checkpointer(NullCheckpointer):
         self._clean = False
 
     def finish(self, stage: str, result: State) -> None:
+        self._whole = None
         with stopping.deferred():
             self._done[stage] = result
             self._stage, self._state, self._tagged = "", dict, []
@@ -201,9 +220,10 @@ class Checkpointer(NullCheckpointer):
             self._save(_safe(stage))
 
     @contextmanager
-    def _guarded(self, step: int) -> Iterator[None]:
-        self._take(step)
-        self._batch, self._clean = None, True
+    def _guarded(self, step: int, *, take: bool = True) -> Iterator[None]:
+        if take:
+            self._take(step)
+        self._batch, self._clean, self._whole = None, True, None
         try:
             try:
                 with ranks.propagate_errors():
