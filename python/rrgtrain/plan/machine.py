@@ -158,7 +158,7 @@ def machine_of(name: str, gpu_memory: float | None = None) -> Machine:
     machine = cpu() if name == "cpu" else MACHINES[name]
     if gpu_memory is None:
         return machine
-    if not gpu_memory > 0:
+    if not 0 < gpu_memory < math.inf:
         raise UserError(f"--gpu-memory {gpu_memory:g}; give the memory of one GPU in GiB")
     return replace(machine, memory=int(gpu_memory * GIB))
 

@@ -87,7 +87,7 @@ def remembered(checkpoint: str | Path) -> dict[str, Any]:
     UserError for a file that is not JSON with a mapping.
     """
     path = Path(checkpoint).expanduser() / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
     values = _read(path)
     return {key: values[key] for key in KEYS if key in values}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os.path
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -119,7 +120,7 @@ def kept_cases(run: RunDir, samples: Sequence[Sample], systems: Collection[str])
     is no predictions.
     """
     path = run.predictions
-    if not path.is_file():
+    if not os.path.lexists(path):
         return CaseSource(read_by_rules(samples), "the rules labeller")
     pictured = {sample.id: sample for sample in samples}
     cases: dict[str, Case] = {}

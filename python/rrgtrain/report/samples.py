@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os.path
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -121,7 +122,7 @@ def read_samples(path: str | Path) -> list[AnySample]:
     Raises `UserError` with the line that is not a sample.
     """
     path = Path(path)
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     samples: list[AnySample] = []
     # Not splitlines(): reports may hold line separators that JSON leaves as they are.

@@ -103,6 +103,45 @@ def test_a_step_that_fails_before_the_change_is_kept_as_it_began(run: RunDir, lo
         loop.step(before=NotFinite("odd"))
 
 
+def test_an_error_between_two_steps_keeps_the_last_whole_one(run: RunDir, log: RunLog) -> None:
+    """Such as a bar that cannot be drawn, or whatever a loop does outside its steps."""
+    for at, error in ((2, KeyError("x")), (4, UserError("no"))):
+        loop = Loop(run, log, CheckpointSettings(steps=100, keep=9))
+        loop.at = at - 2
+        before = len(loop.names)
+        with pytest.raises(Stopped, match=f"rl, step {at}: "), loop.checkpointer.running():
+            loop.begin()
+            loop.step()
+            loop.step()
+            raise error
+        state = loop.kept()
+        assert (state["step"], state["loop"]) == (at, {"at": at})
+        assert len(loop.names) == before + 1
+        weight = loop.weight.detach()
+        assert any(torch.equal(w, weight) for w in state["weights"].values())
+
+
+def test_an_error_behind_a_validation_keeps_what_was_before_it(run: RunDir, log: RunLog) -> None:
+    loop = Loop(run, log, CheckpointSettings(steps=100))
+    size = 0
+    with pytest.raises(Stopped, match="rl, step 1: "), loop.checkpointer.running():
+        loop.begin()
+        loop.step()
+        size = log.size
+        with loop.checkpointer.interruptible(loop.at):
+            log.write("rl_val", 0, {"reward": 1.0})
+        raise KeyError("x")
+    assert loop.kept()["metrics"] == size, "the validation is done again"
+
+
+def test_before_a_loop_stands_an_error_keeps_nothing(run: RunDir, log: RunLog) -> None:
+    loop = Loop(run, log, CheckpointSettings(steps=100))
+    with pytest.raises(KeyError), loop.checkpointer.running():
+        loop.begin()
+        raise KeyError("half loaded")
+    assert loop.names == []
+
+
 def test_a_step_that_fails_in_the_change_is_not(run: RunDir, log: RunLog) -> None:
     loop = Loop(run, log, CheckpointSettings(steps=1))
     loop.begin()
