@@ -1,4 +1,4 @@
-"""Read JSON that a user, an earlier run or a server wrote; what is wrong is a ValueError."""
+"""Read JSON that others wrote; all that is wrong is a ValueError."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def parse(
     pairs: Callable[[Pairs], Any] | None = None,
     constant: Callable[[str], Any] | None = None,
 ) -> Any:
-    """Parse one JSON value of type `wanted`; bytes are UTF-8, with or without byte order mark.
+    """Parse one JSON value of type `wanted`.
+
+    Bytes are UTF-8, with or without byte order mark.
 
     pairs, constant: `object_pairs_hook` and `parse_constant` of `json.loads`.
 

@@ -96,7 +96,7 @@ _MENDS = {
 
 
 def outside_line(error: BaseException) -> str:
-    """Say in one line that machine or file system ended a command, and the mend; "" of others.
+    """Say in one line what of the machine ended a command; "" of other errors.
 
     Those are files and disks, limits, and memory, that of a GPU included.
     """

@@ -29,7 +29,7 @@ def test_whatever_is_wrong_is_one_line(tmp_path: Path) -> None:
         path.write_bytes(content)
         for read in (
             lambda c=content: json_reader.parse(c, dict),
-            lambda: json_reader.read(path, dict),
+            lambda p=path: json_reader.read(p, dict),
         ):
             with pytest.raises(ValueError, match=told) as caught:
                 read()

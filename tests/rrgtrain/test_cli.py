@@ -286,8 +286,7 @@ def test_an_evaluation_on_a_full_disk(
 
     monkeypatch.setattr("rrgtrain.commands.evaluation", full)
     line = refused(capsys, "eval", "--from", "x", "--out", "r", status=75)
-    assert "r/report.html: No space left on device: make room" in line
-    assert line.endswith("; give the same command again to go on")
+    assert "r/report.html: No space left on device: make room" in line and "same command" in line
 
 
 def test_an_unknown_key_in_a_file_names_the_file_and_line(

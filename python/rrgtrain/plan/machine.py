@@ -92,7 +92,7 @@ class Host:
 
     @classmethod
     def of_gib(cls, memory: float | None, disk: float | None) -> Host:
-        """Take the sizes that the command line gives, in GiB; UserError for another than a size."""
+        """Take the sizes of the command line, in GiB; UserError for no size."""
         for name, value in (("--host-memory", memory), ("--disk", disk)):
             if value is not None and not 0 < value < math.inf:
                 raise UserError(f"{name} {value:g}; give it in GiB")

@@ -38,9 +38,7 @@ from rrgtrain.util.stop import stopping
 
 
 class MetricsLog(Protocol):
-    """Describe the parts of a run's log that a checkpoint needs.
-
-    Its size in bytes, a sync, a way back."""
+    """Describe a run's log to checkpoints: size in bytes, sync, a way back."""
 
     @property
     def size(self) -> int: ...
@@ -87,14 +85,11 @@ class Checkpointer(NullCheckpointer):
         self._kept_steps = 0
         self._batch: Callable[[], State] | None = None
         self._clean = True
-        # between two guarded parts: steps done, and whether they are more than in `_before`
         self._whole: tuple[int, bool] | None = None
+        """Between two guarded parts: steps done, and whether `_before` has fewer."""
 
     def resume(self) -> str:
-        """Reads the newest whole checkpoint and takes the log back to it.
-
-        Returns where the run goes on, for a person.
-        """
+        """Reads the newest whole checkpoint, takes the log back to it, says where the run goes on."""
         found = self._store.newest()
         if found is None:
             self._log.rewind_to(0)
@@ -117,26 +112,23 @@ class Checkpointer(NullCheckpointer):
     def running(self) -> Iterator[None]:
         with stopping.deferred():
             try:
-                with self._between():
-                    yield
+                yield
             except Exception as error:
-                self._settle(error)
-                raise
-        # one that came after the last step
-        stopping.check()
+                ended = self._between(error)
+                self._settle(ended)
+                raise ended from ended.__cause__
+        stopping.check()  # for one that came after the last step
         ranks.barrier()
 
-    @contextmanager
-    def _between(self) -> Iterator[None]:
-        """Let an error between two steps end the run as one within a step does."""
+    def _between(self, error: Exception) -> Exception:
+        """What the run ends with; one between two steps ends it as one within a step does."""
+        if self._whole is None or isinstance(error, _NoCheckpoint):
+            return error
         try:
-            yield
-        except Exception as error:
-            if self._whole is None or isinstance(error, _NoCheckpoint):
-                raise
-            step, more = self._whole
-            with self._guarded(step, take=more):
-                raise
+            with self._guarded(self._whole[0], take=self._whole[1]):
+                raise error
+        except Exception as ended:
+            return ended
 
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:
         self._whole = None

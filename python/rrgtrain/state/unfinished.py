@@ -1,4 +1,4 @@
-"""Mark a directory while an evaluation writes into it, so that the same command begins it again."""
+"""Mark what an evaluation has left unfinished, to be begun again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def is_left_by(out: Path, command: str) -> bool:
 
 
 def mark(out: Path, command: str) -> None:
-    """Say that what `out` will hold is unfinished; command: a digest of all that it asks for."""
+    """Say that what `out` will hold is unfinished.
+
+    command: a digest of all that was asked for.
+    """
     atomic_write(out / _MARK, command)
 
 

@@ -1,4 +1,4 @@
-"""End on SIGTERM, SIGHUP, SIGUSR1, SIGUSR2 and Ctrl-C, in a loop at the end of a phase.
+"""End on a signal or Ctrl-C, in a loop at the end of a phase.
 
 `with stopping.installed():` takes the signals over for a command. From then on a signal raises
 `Stopped`, but not inside `with stopping.deferred():`, where it is only noted and

@@ -10,10 +10,10 @@ from typing import Any, TextIO, cast
 
 
 class Lasting:
-    """A text stream that goes quiet at the first write that fails, as `failure` then says.
+    """A text stream that goes quiet at the first write that fails.
 
-    All else is the stream's own. What is written later by others to the same file descriptor, such
-    as Python's last flush, goes nowhere as well.
+    `failure` then says why. All else is the stream's own. What is written later by others to the
+    same file descriptor, such as Python's last flush, goes nowhere as well.
     """
 
     def __init__(self, stream: TextIO) -> None:
