@@ -232,7 +232,6 @@ def test_the_doctor_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "the following arguments are required: COMMAND; see `rrgtrain --help`"),
         (["ft"], "invalid choice: 'ft'"),
         (["sft"], "the following arguments are required: --out; see `rrgtrain sft --help`"),
         (["rl", "--out", "r"], "required: --from"),
