@@ -104,6 +104,7 @@ def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_p
     monkeypatch.setattr(plan, "UPWARD", {("rrgtrain.data.study", "rrgtrain.train")})
     monkeypatch.setattr(plan, "MUTUAL", {("rrgtrain.data", "rrgtrain.state")})
     monkeypatch.setattr(plan, "INNER", {("rrgkern.other.api", "rrgkern.ops.triton_f")})
+    monkeypatch.setattr(plan, "OWN_JSON", {"rrgtrain.data.study"})
     monkeypatch.setattr(plan, "SAME_NAME", {"rrgtrain:Study"})
     monkeypatch.setattr(plan, "LONG_SIGNATURES", {"rrgkern.ops.reference:h"})
     monkeypatch.setattr(plan, "LONG_FILES", {"csrc/ops/ops.h": 450, "bench/other.py": 500})
@@ -114,6 +115,7 @@ def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_p
         "UPWARD: ('rrgtrain.data.study'",
         "MUTUAL: ('rrgtrain.data'",
         "INNER: ('rrgkern.other.api'",
+        "OWN_JSON: rrgtrain.data.study is mended",
         "SAME_NAME: rrgtrain:Study is mended",
         "LONG_SIGNATURES: rrgkern.ops.reference:h is mended",
         "LONG_FILES: csrc/ops/ops.h has 401 lines",

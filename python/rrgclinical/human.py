@@ -7,12 +7,12 @@ ChestX-ray14 findings. Eight of those have a CheXpert observation and enough stu
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from rrgclinical import json_reader
 from rrgclinical.errors import UserError
 from rrgclinical.labels import OBSERVATIONS, ClassId, check_labels
 
@@ -66,7 +66,7 @@ def load_coded_reports(directory: str | Path, split: str) -> CodedReports:
     for name in ("annotation.json", "sections.jsonl", "mesh_labels_14.csv"):
         if not (root / name).is_file():
             raise UserError(f"{root / name} not found; wanted a directory that holds it")
-    annotation = json.loads((root / "annotation.json").read_text(encoding="utf-8"))
+    annotation = json_reader.read(root / "annotation.json", dict)
     splits = split.split("+")
     for name in splits:
         if name not in annotation:
@@ -74,7 +74,7 @@ def load_coded_reports(directory: str | Path, split: str) -> CodedReports:
     sections = {}
     with (root / "sections.jsonl").open(encoding="utf-8") as lines:
         for line in lines:
-            row = json.loads(line)
+            row = json_reader.parse(line, dict)
             sections[row["id"]] = "\n\n".join(filter(None, (row["findings"], row["impression"])))
     codes = _codes(root / "mesh_labels_14.csv")
     # R2Gen's ids are "<study>_<image>"; the other two files know the study only.

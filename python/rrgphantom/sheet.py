@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
+
+from rrgclinical import json_reader
 
 
 def phantom_sheet(
@@ -18,7 +19,7 @@ def phantom_sheet(
     are laid out in `columns` columns.
     """
     root = Path(directory)
-    entries = json.loads((root / "annotation.json").read_text(encoding="utf-8"))[split][:n]
+    entries = json_reader.read(root / "annotation.json", dict)[split][:n]
     if not entries:
         raise ValueError(f"{root} has no {split} studies; wanted a split with at least one")
     views = max(len(entry["image_path"]) for entry in entries)

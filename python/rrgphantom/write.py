@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgclinical.errors import UserError
 from rrgphantom.case import sample_case
 from rrgphantom.config import PhantomConfig
@@ -80,7 +81,7 @@ def _check_same(target: Path, stamp: dict[str, Any]) -> None:
             "data.source=iu_xray or nih, for phantoms choose an empty directory"
         )
     try:
-        there = json.loads(path.read_text(encoding="utf-8"))
+        there = json_reader.read(path, dict)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path} cannot be read ({reason}); delete {target}") from None

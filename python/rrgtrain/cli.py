@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from rrgclinical.shown import one_line
-from rrgtrain.errors import Stopped, UserError
+from rrgtrain.errors import Stopped, UserError, outside_line
 from rrgtrain.util.stop import INTERRUPTED, stopping
+from rrgtrain.util.streams import lasting_output
 
 DEFAULT_RECIPES = {
     "demo": "demo",
@@ -192,9 +193,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status.
 
     0 on success; 1 where `data check` found broken studies; 2 and one line on standard error on bad
-    input; 75 where the run was stopped and can be resumed; 130 after an interrupt by the keyboard.
+    input, or where files, disk or memory refuse; 75 where the run was stopped and can be resumed;
+    130 after an interrupt by the keyboard. Without words it prints its help to standard error, and
+    the status is 2: a script whose words were lost has done nothing.
     """
-    return reported(lambda: _run(_understood(arguments)), ends_process=arguments is None)
+    words = sys.argv[1:] if arguments is None else list(arguments)
+
+    def command() -> int:
+        if not words:
+            parser().print_help(sys.stderr)
+            return 2
+        return _run(_understood(words))
+
+    return reported(command, ends_process=arguments is None)
 
 
 def reported(command: Callable[[], int], *, ends_process: bool) -> int:
@@ -210,7 +221,7 @@ def reported(command: Callable[[], int], *, ends_process: bool) -> int:
         # of a connection that another rank has closed PyTorch would print a page of its stack
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     try:
-        with warnings.catch_warnings(), stopping.installed():
+        with lasting_output(), warnings.catch_warnings(), stopping.installed():
             warnings.showwarning = _one_line
             return _told(command)
     except KeyboardInterrupt:
@@ -230,10 +241,14 @@ def _told(command: Callable[[], int]) -> int:
     except Stopped as stopped:
         _tell(str(stopped), stopped)
         return stopped.status
-    except UserError as error:
+    except Exception as error:
+        # any other is a bug, whose traceback is wanted
+        line = str(error) if isinstance(error, UserError) else outside_line(error)
+        if not line:
+            raise
         if (ranks := _ranks()) is not None:
-            ranks.refuse(one_line(str(error)))
-        _tell(str(error), error)
+            ranks.refuse(one_line(line))
+        _tell(line, error)
         return 2
     except KeyboardInterrupt as interrupt:
         _tell("interrupted", interrupt)
@@ -257,10 +272,9 @@ def _tell(line: str, error: BaseException) -> None:
         print(f"rrgtrain: rank {ranks.rank()}: {one_line(line)}", file=sys.stderr)
 
 
-def _understood(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _understood(words: Sequence[str]) -> argparse.Namespace:
     """Parse the options; every key=value is an override wherever it stands."""
     top = parser()
-    words = sys.argv[1:] if arguments is None else arguments
     words = [FROM_HOME.sub(rf"\1{os.path.expanduser('~')}", word) for word in words]
     if " ".join(words[:2]) == CHECK:
         words = [CHECK, *words[2:]]
@@ -324,7 +338,7 @@ def _run(options: argparse.Namespace) -> int:
         from rrgkern.__main__ import main as doctor
 
         doctor([])
-        return 0
+        return _printed(0)
     if options.verb in ("recipes", "keys"):
         from rrgtrain.listing import list_keys, list_recipes
 
@@ -332,18 +346,35 @@ def _run(options: argparse.Namespace) -> int:
             listed = list_keys(options.prefix, as_json=options.json)
         else:
             listed = list_recipes(as_json=options.json)
-        try:
-            print(listed, flush=True)
-        except BrokenPipeError:
-            # `| head` has read enough; Python must not write the rest as it ends
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        print(listed)
+        return _printed(0)
     from rrgtrain import commands
 
     # As `python -m` does: an algorithm of one's own may lie in the working directory.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    return commands.run(options)
+    try:
+        here = os.getcwd()
+    except FileNotFoundError as error:
+        raise UserError("the working directory is gone; cd to one that is there") from error
+    if here not in sys.path:
+        sys.path.append(here)
+    return _printed(commands.run(options), leaves_files=options.verb in commands.SPREAD)
+
+
+def _printed(status: int, *, leaves_files: bool = False) -> int:
+    """Return the status, once what was printed has arrived.
+
+    UserError where it cannot be written and was all that the command is for. A reader that is gone
+    (`| head`) has read enough.
+    """
+    sys.stdout.flush()
+    failure = getattr(sys.stdout, "failure", None)
+    if failure is None or isinstance(failure, BrokenPipeError):
+        return status
+    line = f"standard output cannot be written: {failure.strerror}"
+    if not leaves_files:
+        raise UserError(f"{line}; send it elsewhere")
+    warnings.warn(f"{line}; the files of the run are whole", stacklevel=2)
+    return status
 
 
 if __name__ == "__main__":

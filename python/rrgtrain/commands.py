@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import shlex
 import time
@@ -16,7 +15,7 @@ from rrgclinical.scorecard import as_text
 from rrgclinical.shown import one_line
 from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.config import load_config
-from rrgtrain.errors import Stopped, UserError
+from rrgtrain.errors import Stopped, UserError, outside_line
 from rrgtrain.log.trackers import require_trackers
 from rrgtrain.plan import (
     Host,
@@ -47,11 +46,13 @@ from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.state.unfinished import unmark
 from rrgtrain.util.progress import Bar, progress
 from rrgtrain.util.stop import stopping
 
 # Commands that several processes share.
 SPREAD = ("demo", "sft", "rl", "eval", "select", "generate")
+_ANEW = "nothing was saved: start it again with the same command"
 # Commands that `--resume` goes on with.
 RESUMABLE = ("demo", "sft", "rl")
 
@@ -89,8 +90,22 @@ def run(options: argparse.Namespace) -> int:
         with ranks.propagate_errors():
             require_alike(recipe)
         with ranks.propagate_errors():
-            _run(options, recipe, out, resume=resume is not None)
+            again = resume is not None or ranks.from_main(lambda: _is_begun(options, recipe))
+            _run(options, recipe, out, resume=again)
     return 0
+
+
+def _is_begun(options: argparse.Namespace, recipe: Recipe) -> bool:
+    """Tell whether --out holds the beginning of this very training, which then goes on."""
+    if options.verb not in RESUMABLE:
+        return False
+    found = RunDir(options.out)
+    if found.report.is_file() or not found.config.is_file():
+        return False
+    try:
+        return load_config(Recipe, found.config, [], of_run=True) == recipe
+    except UserError:  # a file that is no run's, or of another version
+        return False
 
 
 def recipe_of(options: argparse.Namespace, remembered: Sequence[str] = KEYS) -> Recipe:
@@ -112,7 +127,6 @@ def recipe_of(options: argparse.Namespace, remembered: Sequence[str] = KEYS) -> 
 
 def _run(options: argparse.Namespace, recipe: Recipe, out: Path, *, resume: bool) -> None:
     verb = options.verb
-    keeps = verb in (*RESUMABLE, "generate", "select")
     try:
         if verb in RESUMABLE:
             {"demo": demo, "sft": sft, "rl": rl}[verb](recipe, out, resume=resume)
@@ -122,16 +136,14 @@ def _run(options: argparse.Namespace, recipe: Recipe, out: Path, *, resume: bool
         else:
             {"eval": evaluation, "data": data, "select": select}[verb](recipe, out)
     except Stopped as stopped:
-        if keeps:
-            stopped.args = (f"{stopped}; {_how_to_go_on(verb, out)}",)
+        stopped.args = (f"{stopped}; {_how_to_go_on(verb, out)}",)
         raise
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        line, advice = outside_line(error), _how_to_go_on(verb, out)
+        if not line:
             raise
-        line = f"{error.strerror}: make room for {error.filename or out}"
-        if not keeps:
-            raise UserError(f"{line}, and start again with a new --out") from error
-        raise Stopped(f"{line}; {_how_to_go_on(verb, out)}") from error
+        kind = UserError if advice == _ANEW else Stopped
+        raise kind(f"{line}; {advice}") from error
 
 
 def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
@@ -157,11 +169,11 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
 def _how_to_go_on(verb: str, out: Path) -> str:
     if verb == "generate":
         return "the reports written are kept: give the same command again to go on"
-    if verb == "select":
+    if verb in ("select", "eval"):
         return "give the same command again to go on"
     if verb in RESUMABLE and RunDir(out).config.is_file():
         return f"go on with: {_started()} {verb} --resume {shlex.quote(str(out))}"
-    return "nothing was saved: start it again with the same command"
+    return _ANEW
 
 
 def _started() -> str:
@@ -239,6 +251,7 @@ def evaluation(recipe: Recipe, out: Path) -> None:
             print(f"scorecard: {out / 'scorecard.html'}\n\n{as_text(card)}", end="")
             if summary is not None:
                 add_costs(stages, summary)
+            unmark(out)
 
         # half an hour is soon over where a language model reads every report
         wait_for_main(scored)

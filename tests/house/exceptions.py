@@ -28,6 +28,7 @@ def needless(root: Path) -> Iterator[str]:
         ("UPWARD", plan.UPWARD - arrows),
         ("MUTUAL", plan.MUTUAL - set(figures.mutual(product))),
         ("INNER", plan.INNER - inner),
+        ("OWN_JSON", plan.OWN_JSON - {m.name for m in product if any(figures.json_calls(m))}),
         ("SAME_NAME", plan.SAME_NAME - twice),
         ("LONG_SIGNATURES", plan.LONG_SIGNATURES - wide),
     )

@@ -6,6 +6,7 @@ move can be measured with the same ruler.
 
 from __future__ import annotations
 
+import ast
 import io
 import statistics
 import tokenize
@@ -302,3 +303,11 @@ def container_lines(product: list[Module]) -> Iterator[str]:
     ]
     yield f"{len(found)} of the types listed in tests/house/figures.py"
     yield from found
+
+
+def json_calls(module: Module) -> Iterator[tuple[str, str]]:
+    """Yield place and name of each call of json.load and json.loads."""
+    for node in ast.walk(module.tree):
+        called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+        if isinstance(node, ast.Call) and called in ("json.load", "json.loads"):
+            yield f"{module.where}:{node.lineno}", called

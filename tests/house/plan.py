@@ -76,12 +76,12 @@ DOORS = {
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
-    "rrgtrain.state": "checkpointer experiment null_checkpointer rundir store tree",
+    "rrgtrain.state": "checkpointer experiment null_checkpointer rundir store tree unfinished",
     "rrgtrain.train": (
         "batch_order evaluate loader optim policy_sampler reference rl rl_run sft speed "
         "step_record target_text vision_warmup"
     ),
-    "rrgtrain.util": "files plain_yaml processes progress resolve stop stopwatch",
+    "rrgtrain.util": "files plain_yaml processes progress resolve stop stopwatch streams",
 }
 # Imports of an inner file all the same: (who, what).
 INNER: set[tuple[str, str]] = set()
@@ -116,6 +116,16 @@ OPENED = {
 
 # Folders in tests/ that are not called as the room they test.
 TESTS_OF = {"rrgclinical.official": "oracle"}
+
+# Modules that parse JSON themselves: the reader, what reads back what this process or its store has
+# made, and workers that run beside another package and import nothing of ours.
+OWN_JSON = {
+    *("rrgclinical.json_reader", "rrgclinical.official.worker", "rrgtrain.vllm_worker"),
+    "rrgkern.policy_loss.spec",
+    *("rrgclinical.cached", "rrgtrain.rewards.term_models"),
+    *("rrgtrain.data.image_memory", "rrgtrain.data.index"),
+    *("rrgtrain.policy.tiny", "rrgtrain.run.generated", "rrgtrain.train.best"),
+}
 
 # Public class names that a package has twice.
 SAME_NAME: set[str] = set()

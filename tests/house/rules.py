@@ -261,6 +261,16 @@ def no_paths_of_a_machine(root: Path) -> Iterator[str]:
                 yield f"{path.relative_to(root)}:{number}: a path of one machine, {match[0]}..."
 
 
+def json_has_one_reader(root: Path) -> Iterator[str]:
+    """Check that JSON is parsed by `rrgclinical.json_reader`, whose errors are of one kind."""
+    for module in tree.shipped(tree.modules(root)):
+        yield from (
+            f"{at}: {name}, which raises more than ValueError; use rrgclinical.json_reader"
+            for at, name in figures.json_calls(module)
+            if module.name not in plan.OWN_JSON
+        )
+
+
 def readme_map_equals_the_disk(root: Path) -> Iterator[str]:
     """Check that README's map names what exists, all of the top level, and every room."""
     readme = root / "README.md"
@@ -328,6 +338,7 @@ RULES: tuple[Rule, ...] = (
     long_signatures_are_records,
     files_are_short,
     packages_are_small,
+    json_has_one_reader,
     public_functions_have_docstrings,
     first_lines_are_plain,
     named_files_exist,

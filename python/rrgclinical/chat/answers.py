@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
+
+from rrgclinical import json_reader
 
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 
@@ -16,11 +17,8 @@ def parse_json(text: str) -> Any:
     """
     stripped = text.strip()
     fenced = _FENCE.match(stripped)
-    return json.loads(
-        fenced[1] if fenced else stripped,
-        object_pairs_hook=_unique,
-        parse_constant=_refuse,
-    )
+    answer = fenced[1] if fenced else stripped
+    return json_reader.parse(answer, pairs=_unique, constant=_refuse)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

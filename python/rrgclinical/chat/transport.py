@@ -6,7 +6,6 @@ growing waits. Each attempt is one `send` of its HTTP client, which is bounded h
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import anyio
 import httpx2
 import openai
 
+from rrgclinical import json_reader
 from rrgclinical.chat.settings import ChatSettings
 from rrgclinical.errors import UserError
 
@@ -35,6 +35,9 @@ class Answer:
     prompt_tokens: int
     completion_tokens: int
 
+
+# A server that says more has not counted.
+_MOST_TOKENS = 1 << 40
 
 # (number from 1, seconds, the answer or None, the failure or None) of one request.
 Tell = Callable[[int, float, "Answer | None", "str | None"], None]
@@ -201,8 +204,8 @@ def _answer(response: httpx2.Response) -> Answer:
 
     start = content[:_SHOWN].decode(errors="replace")
     try:
-        reply = json.loads(content)
-    except (ValueError, RecursionError):
+        reply = json_reader.parse(content)
+    except ValueError:
         raise wrong(f"an answer that is not JSON ({len(content)} bytes: {start[:40]!r})") from None
     try:
         text = reply["choices"][0]["message"]["content"]
@@ -217,7 +220,7 @@ def _tokens(reply: dict[str, Any], name: str) -> int:
     """A count of the answer's usage; 0 where the server gives none, or anything but a count."""
     usage = reply.get("usage")
     count = usage.get(name) if isinstance(usage, dict) else None
-    return count if type(count) is int and count > 0 else 0
+    return count if type(count) is int and 0 < count <= _MOST_TOKENS else 0
 
 
 def _number(request: httpx2.Request) -> int:

@@ -9,7 +9,6 @@ and join its neighbours.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from torch import Tensor
 
+from rrgclinical import json_reader
 from rrgclinical.errors import UserError
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -110,7 +110,7 @@ def read_vocabulary(name: str | Path | None, size: int) -> dict[str, int]:
     path = _locate(str(name))
     try:
         vocabulary = _parse(path)
-    except (UnicodeDecodeError, json.JSONDecodeError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} holds no WordPiece vocabulary; wanted {ORIGIN}") from error
     if sorted(vocabulary.values()) != list(range(size)):
         raise UserError(
@@ -149,9 +149,9 @@ def _locate(name: str) -> Path:
 
 
 def _parse(path: Path) -> dict[str, int]:
-    text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":
-        return dict(json.loads(text)["model"]["vocab"])
+        return dict(json_reader.read(path, dict)["model"]["vocab"])
+    text = path.read_text(encoding="utf-8")
     # Not splitlines: a piece may be U+0085 or U+2028.
     lines = text.split("\n")
     return {

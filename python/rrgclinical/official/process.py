@@ -11,6 +11,7 @@ import weakref
 from pathlib import Path
 from typing import IO, Any
 
+from rrgclinical import json_reader
 from rrgclinical.errors import UserError
 
 SETTING = "RRGKERN_ORACLE_PYTHON"
@@ -90,7 +91,7 @@ class Worker:
         line = stdout.readline()
         if not line:
             raise OracleError(self._ended(name))
-        answer = json.loads(line)
+        answer = json_reader.parse(line)
         if "error" in answer:
             raise OracleError(f"{name}: {answer['error']}")
         return answer["result"]

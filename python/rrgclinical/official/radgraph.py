@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgclinical.backends import check_reports
 from rrgclinical.entities import Entities
 from rrgclinical.errors import UserError
@@ -130,7 +131,7 @@ _NOTHING = build_graph((), (), 0, (), ())
 
 def _point_at(config: Path, encoder: Path) -> None:
     """Write the encoder's folder where the package reads the encoder's name."""
-    content = json.loads(config.read_text("utf-8"))
+    content = json_reader.read(config, dict)
     indexer = content["dataset_reader"]["token_indexers"]["bert"]
     embedder = content["model"]["embedder"]["token_embedders"]["bert"]
     indexer["model_name"] = embedder["model_name"] = str(encoder)

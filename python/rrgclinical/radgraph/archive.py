@@ -7,7 +7,6 @@ packed one into memory, and what another model would need is refused by name.
 from __future__ import annotations
 
 import io
-import json
 import pickle
 import re
 import tarfile
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rrgclinical import hub
+from rrgclinical import hub, json_reader
 from rrgclinical.errors import UserError, unreadable
 from rrgclinical.radgraph.words import MODEL_TYPES
 
@@ -176,7 +175,7 @@ def _choose(path: Path, asked: str | None, labels: Labels) -> str:
 
 def _shape(path: Path, content: bytes) -> Shape:
     try:
-        config = json.loads(content)
+        config = json_reader.parse(content, dict)
         reader, model = config["dataset_reader"], config["model"]
         indexer = reader["token_indexers"]["bert"]
         embedder = model["embedder"]["token_embedders"]["bert"]

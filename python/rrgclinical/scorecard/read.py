@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rrgclinical import json_reader
 from rrgclinical.errors import UserError
 from rrgclinical.labels import OBSERVATIONS, ClassId
 from rrgclinical.nothing import NothingRead
@@ -303,7 +303,7 @@ def _labels(row: Row, column: str) -> list[int]:
     value = row[column]
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = json_reader.parse(value)
         except ValueError as error:
             raise UserError(f"{row.where}: {column!r} is no JSON list ({error})") from error
     wanted = "14 class ids (0 blank, 1 positive, 2 negative, 3 uncertain) or names of findings"

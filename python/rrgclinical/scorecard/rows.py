@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgclinical.errors import UserError
 from rrgclinical.spreadsheets import declared_separator
 
@@ -111,7 +111,7 @@ def _jsonl(path: Path, text: str) -> Iterator[Row]:
             continue
         where = f"{path}:{number}"
         try:
-            value = json.loads(line, object_pairs_hook=_Object)
+            value = json_reader.parse(line, pairs=_Object)
         except ValueError as error:
             raise UserError(f"{where} is no JSON ({error})") from error
         yield _object(value, where)
@@ -119,7 +119,7 @@ def _jsonl(path: Path, text: str) -> Iterator[Row]:
 
 def _json(path: Path, text: str, split: str | None) -> Iterator[Row]:
     try:
-        value = json.loads(text, object_pairs_hook=_Object)
+        value = json_reader.parse(text, pairs=_Object)
     except ValueError as error:
         raise UserError(f"{path} is no JSON ({error})") from error
     splits = isinstance(value, dict) and any(value.values())

@@ -10,12 +10,13 @@ from typing import Any
 
 from rrgtrain.algorithms import ditpo, editgrpo, grpo, orapo
 from rrgtrain.algorithms.base import Algorithm, Layer
-from rrgtrain.errors import UserError
+from rrgtrain.errors import UserError, cause_line
 from rrgtrain.schema import Recipe
 from rrgtrain.util.resolve import nearest, resolve
 
 # Packages that offer an algorithm name its function under this group of entry points.
 ENTRY_POINTS = "rrgtrain.algorithms"
+_MEND = "define it as a function of the recipe"
 
 LAYERS: dict[str, Layer] = {
     "grpo": grpo.identity,
@@ -59,8 +60,7 @@ def _layer(name: str, recipe: Recipe) -> Layer:
     if name.lower() == "gspo":
         hint = "GSPO is grpo with rl.ratio_level=sequence; "
     unknown = f"rl.algorithm={name!r} is unknown; {hint}choose {', '.join(known)}"
-    mend = "define it as a function of the recipe"
-    return _checked(name, resolve(name, f"rl.algorithm={name}", unknown, mend))
+    return _checked(name, resolve(name, f"rl.algorithm={name}", unknown, _MEND))
 
 
 def _entry(name: str, point: Any) -> Callable[..., object]:
@@ -82,7 +82,12 @@ def _checked(name: str, function: Callable[..., object]) -> Layer:
     ]
 
     def layer(recipe: Recipe, inner: Algorithm) -> Algorithm:
-        built = function(recipe, inner) if len(positional) > 1 else function(recipe)
+        try:
+            built = function(recipe, inner) if len(positional) > 1 else function(recipe)
+        except UserError:
+            raise
+        except Exception as error:
+            raise UserError(f"rl.algorithm={name} failed: {cause_line(error)}; {_MEND}") from error
         if not isinstance(built, Algorithm):
             raise UserError(
                 f"rl.algorithm={name} returned a {type(built).__name__}; "

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.data.catalogue import Catalogue
 from rrgtrain.data.problems import parse_json, read_text
@@ -92,7 +92,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _parse(line: str, where: str) -> dict[str, Any]:
     try:
-        entry = json.loads(line)
+        entry = json_reader.parse(line)
     except ValueError:
         entry = parse_json(line, where)
     if not isinstance(entry, dict):

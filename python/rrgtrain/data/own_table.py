@@ -25,11 +25,11 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import json
 import re
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.nothing import is_nothing
 from rrgtrain.data.catalogue import Catalogue, Wanted
@@ -286,7 +286,7 @@ class _Reader:
             return None
         if isinstance(value, str):
             try:
-                value = json.loads(value)
+                value = json_reader.parse(value)
             except ValueError:
                 value = None
         good = isinstance(value, list) and len(value) == len(OBSERVATIONS)
@@ -338,7 +338,7 @@ class _Reader:
         value = self._optional(row, content)
         if isinstance(value, str) and value.lstrip().startswith("["):
             try:
-                value = json.loads(value)
+                value = json_reader.parse(value)
             except ValueError:
                 self.wrong.append(f"has {content} {value!r}, a broken JSON list; repair it")
                 return []

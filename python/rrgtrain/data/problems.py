@@ -7,6 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgtrain.errors import UserError
 
 SPLITS = ("train", "val", "test")
@@ -64,17 +65,14 @@ def parse_json(text: str, where: str, *, keep: Collection[str] = ()) -> Any:
         return out
 
     try:
-        return json.loads(text, object_pairs_hook=once)
+        return json_reader.parse(text, pairs=once)
     except json.JSONDecodeError as error:
         raise UserError(
             f"{where}: not JSON at line {error.lineno}, column {error.colno} ({error.msg}); "
             "wanted a complete JSON document"
         ) from None
     except ValueError as error:
-        # Python refuses integers of more digits than this
-        raise UserError(f"{where}: {str(error).partition(':')[0]}; wanted an annotation") from None
-    except RecursionError:
-        raise UserError(f"{where}: JSON nested too deeply; wanted an annotation") from None
+        raise UserError(f"{where}: {error}; wanted an annotation") from None
 
 
 def is_text(value: Any) -> bool:

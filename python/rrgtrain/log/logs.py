@@ -20,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, SupportsFloat
 
+from rrgclinical import json_reader
 from rrgtrain.errors import UserError
 from rrgtrain.log.trackers import Trackers
 from rrgtrain.schema import LogSettings
@@ -156,8 +157,8 @@ def read_metrics(path: str | Path) -> list[dict[str, Any]]:
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    row = json.loads(line)
-    if not isinstance(row, dict) or any(name not in row for name in _RESERVED):
+    row = json_reader.parse(line, dict)
+    if any(name not in row for name in _RESERVED):
         raise ValueError("wanted a JSON object with phase, step and time")
     return {k: float(v) if isinstance(v, str) and k != "phase" else v for k, v in row.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import subprocess
@@ -92,9 +93,9 @@ class Host:
 
     @classmethod
     def of_gib(cls, memory: float | None, disk: float | None) -> Host:
-        """Take the sizes that the command line gives, in GiB; UserError for one below 0."""
+        """Take the sizes of the command line, in GiB; UserError for no size."""
         for name, value in (("--host-memory", memory), ("--disk", disk)):
-            if value is not None and not value > 0:
+            if value is not None and not 0 < value < math.inf:
                 raise UserError(f"{name} {value:g}; give it in GiB")
         memory_bytes, disk_bytes = (None if v is None else int(v * GIB) for v in (memory, disk))
         return cls(memory_bytes, disk_bytes)
@@ -158,7 +159,7 @@ def machine_of(name: str, gpu_memory: float | None = None) -> Machine:
     machine = cpu() if name == "cpu" else MACHINES[name]
     if gpu_memory is None:
         return machine
-    if not gpu_memory > 0:
+    if not 0 < gpu_memory < math.inf:
         raise UserError(f"--gpu-memory {gpu_memory:g}; give the memory of one GPU in GiB")
     return replace(machine, memory=int(gpu_memory * GIB))
 

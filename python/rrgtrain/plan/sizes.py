@@ -6,14 +6,14 @@ compares them with the models' own parameters.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rrgtrain.policy.load import PREPROCESSOR, base_of_adapter, read_config
+from rrgclinical import json_reader
+from rrgtrain.policy.load import PREPROCESSOR, base_of_adapter, fetch, read_config
 from rrgtrain.policy.tiny import MERGE, PATCH, SPECIAL_TOKENS, TinyConfig, model_config
 from rrgtrain.schema import LoraSettings, PolicySettings
 
@@ -245,7 +245,8 @@ def sizes_of(policy: PolicySettings) -> Sizes:
         return tiny_sizes(policy)
     if policy.path in KNOWN:
         return Sizes.of_config(KNOWN[policy.path])
-    return Sizes.of_config(read_config(policy.path).to_dict())
+    config = read_config(policy.path).to_dict()
+    return fetch(policy.path, lambda: Sizes.of_config(config), "the sizes of ")
 
 
 def pixel_bounds(policy: PolicySettings) -> tuple[int, int]:
@@ -257,11 +258,17 @@ def pixel_bounds(policy: PolicySettings) -> tuple[int, int]:
     if policy.path == "tiny":
         low = high = TinyConfig().image_size ** 2
     elif file.is_file():
-        found = json.loads(file.read_text(encoding="utf-8"))
-        size = found.get("size") or {}
-        # the older names, which Qwen's own files have, go before `size` in transformers too
-        low = int(found.get("min_pixels") or size.get("shortest_edge", low))
-        high = int(found.get("max_pixels") or size.get("longest_edge", high))
+
+        def written() -> tuple[int, int]:
+            found = json_reader.read(file, dict)
+            size = found.get("size") or {}
+            # the older names, which Qwen's own files have, go before `size` in transformers too
+            return (
+                int(found.get("min_pixels") or size.get("shortest_edge", low)),
+                int(found.get("max_pixels") or size.get("longest_edge", high)),
+            )
+
+        low, high = fetch(str(file), written)
     return policy.min_pixels or low, policy.max_pixels or high
 
 
@@ -273,7 +280,9 @@ def lora_rank(policy: PolicySettings) -> int:
     if not file.is_file():
         return 0
     base_of_adapter(policy.path)  # refuses one that cannot be read
-    return int(json.loads(file.read_text(encoding="utf-8")).get("r", LoraSettings().rank))
+    return fetch(
+        policy.path, lambda: int(json_reader.read(file, dict).get("r", LoraSettings().rank))
+    )
 
 
 def tiny_sizes(policy: PolicySettings) -> Sizes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, Qwen2VLImageProcessorPil
 
+from rrgclinical import json_reader
 from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
 from rrgtrain.policy.attention import ATTENTION
@@ -29,7 +29,7 @@ from rrgtrain.policy.whole import (
     load_model,
 )
 
-__all__ = ["Policy", "load_policy", "read_config"]
+__all__ = ["Policy", "fetch", "load_policy", "read_config"]
 
 PREPROCESSOR = "preprocessor_config.json"
 
@@ -223,9 +223,14 @@ def _refuse_missing(name: str) -> None:
 def _refuse_foreign(name: str, config: Any) -> None:
     wanted = ARCHITECTURES.get(config.model_type, "")
     seen = getattr(config, "architectures", None) or [wanted or config.model_type]
+    if not isinstance(seen, list) or not all(isinstance(one, str) for one in seen):
+        raise UserError(f"{name}: config.json has architectures {seen!r}; wanted a list of names")
     if wanted not in seen:
+        # a name that is supported, of another type
+        kind = "" if set(seen).isdisjoint(ARCHITECTURES.values()) else "model_type "
+        named = config.model_type if kind else ", ".join(seen)
         raise UserError(
-            f"{name}: {', '.join(seen)} is not supported yet: the shared-prefix forward is only "
+            f"{name}: {kind}{named} is not supported yet: the shared-prefix forward is only "
             f"tested for {' and '.join(ARCHITECTURES.values())}"
         )
     if reason := cannot_share(config):
@@ -234,10 +239,13 @@ def _refuse_foreign(name: str, config: Any) -> None:
 
 def base_of_adapter(adapter: str) -> str:
     """The checkpoint that a directory with an adapter builds on; UserError where it names none."""
-    settings = fetch(
-        adapter, lambda: json.loads((Path(adapter) / "adapter_config.json").read_text())
-    )
-    base = settings.get("base_model_name_or_path") if isinstance(settings, dict) else None
+    file = Path(adapter) / "adapter_config.json"
+    base = fetch(adapter, lambda: json_reader.read(file, dict)).get("base_model_name_or_path")
+    if base and not isinstance(base, str):
+        raise UserError(
+            f"{file}: base_model_name_or_path is {base!r}; wanted a checkpoint directory or a hub "
+            "name"
+        )
     if base and (Path(base) / "adapter_config.json").is_file():
         raise UserError(
             f"the adapter in {adapter} is of {base}, another adapter; merge that one into its "
@@ -259,5 +267,10 @@ def _is_small(name: str) -> bool:
 
 def _eos_ids(model: Any, end_of_turn: int) -> tuple[int, ...]:
     listed = model.generation_config.eos_token_id
-    ids = [] if listed is None else [listed] if isinstance(listed, int) else list(listed)
+    ids = [] if listed is None else listed if isinstance(listed, list) else [listed]
+    if not all(type(token) is int for token in ids):
+        raise UserError(
+            f"{model.name_or_path}: generation_config.json has eos_token_id {listed!r}; wanted a "
+            "token id or a list of them"
+        )
     return tuple(dict.fromkeys([end_of_turn, *ids]))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgclinical.shown import one_line
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import base_of_adapter
@@ -86,7 +87,7 @@ def remembered(checkpoint: str | Path) -> dict[str, Any]:
     UserError for a file that is not JSON with a mapping.
     """
     path = Path(checkpoint).expanduser() / FILE
-    if not path.is_file():
+    if not os.path.lexists(path):
         return {}
     values = _read(path)
     return {key: values[key] for key in KEYS if key in values}
@@ -94,8 +95,8 @@ def remembered(checkpoint: str | Path) -> dict[str, Any]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(path.read_bytes()))
-    except (ValueError, TypeError) as error:
+        return dict(json_reader.read(path, dict))
+    except (ValueError, OSError) as error:
         raise UserError(
             f"{path} cannot be read ({error}); delete it, and set policy.prompt, reward.blocks and "
             "data.source yourself"

@@ -19,6 +19,8 @@ from rrgtrain.errors import UserError, unreadable
 
 T = TypeVar("T")
 
+# More pixels than any radiograph has: a bound of the file, and no image, is wrong.
+_AREA = 1 << 28
 _NAMED = 3
 COPY = "copy the checkpoint again, or name another one"
 # What every tokenizer of a policy must give back; one without its vocabulary gives nothing.
@@ -151,6 +153,12 @@ def check_image_processor(name: str, processor: Any, vision: Any) -> None:
                 f"{name}: {key} of preprocessor_config.json is {seen}, and the vision tower of "
                 f"config.json wants {wanted}; {COPY}"
             )
+    bounds = [processor.size.get(edge) for edge in ("shortest_edge", "longest_edge")]
+    if not all(type(area) is int and 0 < area <= _AREA for area in bounds):
+        raise UserError(
+            f"{name}: preprocessor_config.json bounds the pixels of an image by {bounds}; wanted "
+            f"whole numbers up to {_AREA:,}; {COPY}"
+        )
 
 
 def _refuse(name: str, fault: str, keys: set[str] | list[str]) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import base64
-import json
+import os.path
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from rrgclinical import OBSERVATIONS, ClassId, Extractor, build_labeller
+from rrgclinical import OBSERVATIONS, ClassId, Extractor, build_labeller, json_reader
 from rrgclinical.labels import to_binary
 from rrgtrain.errors import UserError
 from rrgtrain.report.facts import FactsRead, read_facts
@@ -120,15 +120,15 @@ def kept_cases(run: RunDir, samples: Sequence[Sample], systems: Collection[str])
     is no predictions.
     """
     path = run.predictions
-    if not path.is_file():
+    if not os.path.lexists(path):
         return CaseSource(read_by_rules(samples), "the rules labeller")
     pictured = {sample.id: sample for sample in samples}
     cases: dict[str, Case] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if not line:
             continue
         try:
-            row = json.loads(line)
+            row = json_reader.parse(line, dict)
             if row["system"] not in systems:
                 continue
             case = cases.get(row["id"]) or _case(row, pictured.get(row["id"]))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rrgclinical import Extractor, build_extractor
 from rrgclinical.shown import redacted
+from rrgtrain.errors import UserError
 from rrgtrain.report import numbers
 from rrgtrain.report.cases import case_list, kept_cases
 from rrgtrain.report.figures import PHASE_COLOURS, training_figures
@@ -66,11 +68,18 @@ def write_report(
         heat=scale.legend() if weighed else [],
         unrecorded=unrecorded(metrics_rows, samples),
         rules=RULES,
-        config=redacted(run.config.read_text(encoding="utf-8")) if run.config.exists() else "",
+        config=redacted(_config(run.config)) if os.path.lexists(run.config) else "",
     )
     path = Path(out) if out is not None else run.report
     atomic_write(path, page)
     return path
+
+
+def _config(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
 
 
 def _headline(summary: RunSummary) -> str:

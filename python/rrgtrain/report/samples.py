@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os.path
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 from PIL import Image
 
+from rrgclinical import json_reader
 from rrgclinical.labels import OBSERVATIONS
 from rrgtrain.errors import UserError
 from rrgtrain.util.files import atomic_write
@@ -120,16 +122,16 @@ def read_samples(path: str | Path) -> list[AnySample]:
     Raises `UserError` with the line that is not a sample.
     """
     path = Path(path)
-    if not path.exists():
+    if not os.path.lexists(path):
         return []
     samples: list[AnySample] = []
     # Not splitlines(): reports may hold line separators that JSON leaves as they are.
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), start=1):
         if not line:
             continue
         try:
-            samples.append(_sample(json.loads(line)))
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            samples.append(_sample(json_reader.parse(line, dict)))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}:{number}: not a sample ({error}); delete that line") from error
     return samples
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgtrain.errors import UserError
 from rrgtrain.util.files import atomic_write
 
@@ -62,7 +63,7 @@ class RunSummary:
     def load(cls, path: str | Path) -> RunSummary:
         """Raises `UserError` when the file is absent or not a summary."""
         try:
-            fields = json.loads(Path(path).read_text(encoding="utf-8"))
+            fields = json_reader.read(path, dict)
             systems = {name: _system(fields_) for name, fields_ in fields.pop("systems").items()}
             seconds = _number(fields.pop("seconds"))
             return cls(systems=systems, seconds=seconds, **fields)

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgclinical.chat import Chat, ChatSettings
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
@@ -90,7 +91,7 @@ class Spending:
         All ranks call it at once.
         """
         files = directory.glob("*.json") if ranks.is_main() else ()
-        earlier = _sums(json.loads(file.read_text()) for file in files)
+        earlier = _sums(map(_read, files))
         self._earlier = ranks.broadcast_from_main(earlier)
         self._file = directory / f"{uuid.uuid4().hex}.json"
         self.agree()
@@ -159,6 +160,16 @@ def share_of_rank(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
             f"least one conversation ({count}), or use fewer ranks"
         )
     return {**options, "concurrency": total // count + (ranks.rank() < total % count)}
+
+
+def _read(file: Path) -> dict[str, float]:
+    try:
+        sums = json_reader.read(file, dict)
+        return {name: float(sums[name]) for name in COUNTS}
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{file} does not say what a process has spent ({error}); put it back, or delete it"
+        ) from error
 
 
 def _sums(parts: Iterable[Mapping[str, Any]]) -> dict[str, float]:

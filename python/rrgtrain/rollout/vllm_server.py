@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from rrgclinical import json_reader
 from rrgclinical.shown import shown_url
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
@@ -330,7 +331,7 @@ class VllmServerEngine:
         try:
             with urllib.request.urlopen(request, timeout=self._timeout) as answer:
                 text = answer.read()
-            return json.loads(text) if text else None
+            return json_reader.parse(text) if text else None
         except urllib.error.HTTPError as error:
             said = error.read().decode(errors="replace")[:300].replace("\n", " ")
             if error.code == 404:
@@ -346,7 +347,7 @@ class VllmServerEngine:
             raise UserError(
                 f"vLLM refused {request.selector} with status {error.code}: {said}"
             ) from error
-        except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
+        except (OSError, http.client.HTTPException, ValueError) as error:
             raise _Gone(str(error) or type(error).__name__) from error
 
 

@@ -74,6 +74,10 @@ def check_data_set(
     _show_lines("", header_notes(verdicts))
     _show("report length", _lengths(everything))
     _show("prevalence of the observations", _prevalence(everything))
+    if out is not None:
+        # last, so that a check that was cut off can be repeated
+        out.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(out, "".join(b.line() for b in catalogue.broken))
     return BROKEN if catalogue.broken else 0
 
 
@@ -111,8 +115,6 @@ def _sizes(source: str, studies: Splits) -> Rows:
 
 def _show_broken(broken: Sequence[Broken], out: Path | None) -> None:
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(out, "".join(b.line() for b in broken))
         _show_lines("broken studies", [f"{len(broken):,}, listed in {out}"])
         return
     lines = [f"{b.where} {b.why}" for b in broken[:SHOWN]]

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 
@@ -77,7 +78,7 @@ class GeneratedFile:
 
     def _check(self, number: int, line: bytes) -> None:
         try:
-            row = json.loads(line)
+            row = json_reader.parse(line, dict)
             found = {key: row[key] for key in self.origin}
             images = [{key: i[key] for key in ("path", "size", "sha256")} for i in row["images"]]
             self.done[row["id"]] = images

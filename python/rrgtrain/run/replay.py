@@ -36,6 +36,10 @@ def replay_batch(directory: Path) -> Iterator[str]:
         kept = load_checkpoint(directory).state
     except (OSError, ValueError, KeyError) as error:
         raise UserError(f"{directory} cannot be read: {error}") from error
+    if "batch" not in kept:
+        raise UserError(
+            f"{directory} is a checkpoint; name a directory RUN/failures/<stage>-<step>"
+        )
     recipe = load_config(Recipe, run.config, [], of_run=True)
     session = open_session(recipe, run.path, resume=True)
     load_weights(session.policy, kept["weights"])

@@ -40,6 +40,8 @@ from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rewards.model_files import missing_files
 from rrgtrain.rewards.term_models import open_radcliq
 from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
+from rrgtrain.state.experiment import digest_of
+from rrgtrain.state.unfinished import mark, require_free, unmark
 from rrgtrain.train.evaluate import Evaluation, truth_is_read
 from rrgtrain.util.files import atomic_write
 
@@ -59,8 +61,10 @@ def evaluate_files(
     Raises UserError for a file, column or id that does not fit, a model file that is missing, and
     an `out` that holds an evaluation.
     """
+    asked = [dataclasses.asdict(recipe), list(predictions), str(references)]
+    command = digest_of(asked)
     if out is not None:
-        _check_out(out, (*FILES, PAGE))
+        require_free(out, (*FILES, PAGE), command)
     settings = recipe.eval
     kinds = [field.name for field in dataclasses.fields(Columns)]
     columns = Columns(**{kind: getattr(settings, f"{kind}_column") for kind in kinds})
@@ -79,7 +83,9 @@ def evaluate_files(
     card, readings = judge.card(pairs, truth, [note])
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
+        mark(out, command)
         write_card(out / PAGE, card, pairs, truth, readings)
+        unmark(out)
     print(as_text(card), end="")
     return card
 
@@ -335,14 +341,3 @@ def _flat(references: Sequence[Sequence[str]]) -> tuple[list[str], np.ndarray]:
     """All references in a row, and the study of each, int64."""
     owner = np.repeat(np.arange(len(references)), [len(texts) for texts in references])
     return [text for texts in references for text in texts], owner
-
-
-def _check_out(out: Path, files: Iterable[str]) -> None:
-    if out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file; name a directory")
-    held = [name for name in files if (out / name).exists()]
-    if held:
-        raise UserError(
-            f"{out} already holds an evaluation ({', '.join(held)}); name another directory by "
-            "--out"
-        )

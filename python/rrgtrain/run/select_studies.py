@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rrgclinical import json_reader
 from rrgclinical.labels import to_binary
 from rrgkern import diagnostic_diversity, philox_seed
 from rrgtrain.config import dump_config, load_config
@@ -133,9 +134,16 @@ def _keep_start(recipe: Recipe, path: Path, *, begun: bool) -> None:
     """Write what the files of the checkpoint are, or compare: samples are of one policy."""
     files = start_files(recipe)
     if begun and path.is_file():
-        require_same_start(json.loads(path.read_text()), files)
+        require_same_start(_started_from(path), files)
     else:
         atomic_write(path, json.dumps(files, indent=1) + "\n")
+
+
+def _started_from(path: Path) -> dict[str, str]:
+    try:
+        return dict(json_reader.read(path, dict))
+    except ValueError as error:
+        raise UserError(f"{path} is no list of files ({error}); delete {path.parent}") from error
 
 
 def _random(recipe: Recipe, train: Sequence[Study]) -> Subset:

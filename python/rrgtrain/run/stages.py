@@ -24,7 +24,7 @@ from rrgtrain.run.preflight import require_sampling
 from rrgtrain.run.session import SERVED, Session, TrainingPlan, check_start, load_for, open_session
 from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
-from rrgtrain.state.experiment import require_settled, settled
+from rrgtrain.state.experiment import digest_of, require_settled, settled
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
@@ -77,7 +77,8 @@ class Stages:
         `sft` and `rl` say which stages will follow, so that what they cannot do with this recipe
         or this data is refused here. On bad input nothing is left behind, so the same directory
         can be used again. `verb` is the command that resumes the run; without one no checkpoints
-        are kept. `resume` goes on with a run that is there.
+        are kept, and what the same recipe has left unfinished is begun again. `resume` goes on
+        with a run that is there.
         """
         check_start(recipe, rl=rl)
         asked = recipe
@@ -93,7 +94,10 @@ class Stages:
         if rl:
             check_reference(recipe, out)
         with ranks.main_first():
-            run = RunDir.create(out, resume=resume) if ranks.is_main() else RunDir(out)
+            run = RunDir(out)
+            if ranks.is_main():
+                command = None if verb else digest_of(dataclasses.asdict(asked))
+                run = RunDir.create(out, resume=resume, command=command)
         log: RunLog | None = None
         try:
             nodes.require_shared(run.path)

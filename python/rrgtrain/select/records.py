@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rrgclinical import json_reader
 from rrgtrain.errors import UserError
 
 
@@ -35,7 +36,7 @@ class Records:
         whole = content[: content.rfind(b"\n") + 1]
         for number, line in enumerate(whole.splitlines(), start=1):
             try:
-                record = Record(**json.loads(line))
+                record = Record(**json_reader.parse(line, dict))
             except (ValueError, TypeError) as error:
                 raise UserError(
                     f"{path}:{number}: not a record of `rrgtrain select` ({error}); delete that "

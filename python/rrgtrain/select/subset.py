@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
+from rrgclinical import json_reader
 from rrgtrain.errors import UserError
 from rrgtrain.util.files import atomic_write
 
@@ -37,8 +37,7 @@ class Subset:
         if path.is_dir():
             path = path / "subset.json"
         try:
-            found: Any = json.loads(path.read_text(encoding="utf-8"))
-            subset = cls(**found)
+            subset = cls(**json_reader.read(path, dict))
         except OSError as error:
             raise UserError(
                 f"data.subset: no file {path}; make one with `rrgtrain select`"

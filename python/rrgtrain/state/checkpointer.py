@@ -38,9 +38,7 @@ from rrgtrain.util.stop import stopping
 
 
 class MetricsLog(Protocol):
-    """Describe the parts of a run's log that a checkpoint needs.
-
-    Its size in bytes, a sync, a way back."""
+    """Describe a run's log to checkpoints: size in bytes, sync, a way back."""
 
     @property
     def size(self) -> int: ...
@@ -87,12 +85,11 @@ class Checkpointer(NullCheckpointer):
         self._kept_steps = 0
         self._batch: Callable[[], State] | None = None
         self._clean = True
+        self._whole: tuple[int, bool] | None = None
+        """Between two guarded parts: steps done, and whether `_before` has fewer."""
 
     def resume(self) -> str:
-        """Reads the newest whole checkpoint and takes the log back to it.
-
-        Returns where the run goes on, for a person.
-        """
+        """Reads the newest checkpoint, takes the log back to it; says where the run goes on."""
         found = self._store.newest()
         if found is None:
             self._log.rewind_to(0)
@@ -117,13 +114,24 @@ class Checkpointer(NullCheckpointer):
             try:
                 yield
             except Exception as error:
-                self._settle(error)
-                raise
-        # one that came after the last step
-        stopping.check()
+                ended = self._between(error)
+                self._settle(ended)
+                raise ended from ended.__cause__
+        stopping.check()  # for one that came after the last step
         ranks.barrier()
 
+    def _between(self, error: Exception) -> Exception:
+        """What the run ends with; one between two steps ends it as one within a step does."""
+        if self._whole is None or isinstance(error, _NoCheckpoint):
+            return error
+        try:
+            with self._guarded(self._whole[0], take=self._whole[1]):
+                raise error
+        except Exception as ended:
+            return ended
+
     def begin(self, stage: str, state: Callable[[], State]) -> State | None:
+        self._whole = None
         self._stage, self._state, self._tagged = stage, state, []
         self._steps, self._written, self._kept_steps = 0, self._clock(), 0
         found, self._found, self.within = self._found, None, None
@@ -145,12 +153,13 @@ class Checkpointer(NullCheckpointer):
             if votes[0][0]:
                 self._begin(self._label(step))
             yield
-        self._steps += 1
+        self._steps, self._whole = self._steps + 1, (step + 1, True)
 
     @contextmanager
     def interruptible(self, step: int) -> Iterator[None]:
         with stopping.deferred(), self._guarded(step), stopping.interruptible():
             yield
+        self._whole = step, False
 
     def border(self) -> None:
         # The other ranks hear of an error at their next exchange, and none of them comes from here
@@ -171,6 +180,7 @@ class Checkpointer(NullCheckpointer):
         with ranks.propagate_errors():
             weights = self._kept(step).read("weights", like=self._like())["weights"]
             ranks.barrier()
+        self._whole = None
         load_weights(self._policy, weights)
 
     def require(self, step: int) -> None:
@@ -194,6 +204,7 @@ class Checkpointer(NullCheckpointer):
         self._clean = False
 
     def finish(self, stage: str, result: State) -> None:
+        self._whole = None
         with stopping.deferred():
             self._done[stage] = result
             self._stage, self._state, self._tagged = "", dict, []
@@ -201,9 +212,10 @@ class Checkpointer(NullCheckpointer):
             self._save(_safe(stage))
 
     @contextmanager
-    def _guarded(self, step: int) -> Iterator[None]:
-        self._take(step)
-        self._batch, self._clean = None, True
+    def _guarded(self, step: int, *, take: bool = True) -> Iterator[None]:
+        if take:
+            self._take(step)
+        self._batch, self._clean, self._whole = None, True, None
         try:
             try:
                 with ranks.propagate_errors():

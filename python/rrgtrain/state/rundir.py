@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 from rrgtrain.errors import UserError
+from rrgtrain.state.unfinished import is_left_by, mark
 from rrgtrain.util.files import sync_directory
 
 
@@ -36,8 +37,13 @@ class RunDir:
         self._lock_handle: int | None = None
 
     @classmethod
-    def create(cls, path: str | Path, *, resume: bool = False) -> RunDir:
+    def create(
+        cls, path: str | Path, *, resume: bool = False, command: str | None = None
+    ) -> RunDir:
         """A locked run directory: new (or empty of runs), or, with `resume`, an existing run.
+
+        command: the digest of an evaluation, which begins again where it was killed, see
+        `unfinished`. A config.yaml that is no run's is kept as config.before.yaml.
 
         Raises `UserError` when another process is writing there, when a run is already there
         and `resume` is not set, or when it is set and there is nothing to resume.
@@ -47,6 +53,7 @@ class RunDir:
             raise UserError(f"--out {run.path} is a file; name a directory")
         if resume and not run.path.is_dir():
             raise UserError(f"no run in {run.path} to resume; drop --resume to start one there")
+        foreign = run.config.exists() and not run.lock.exists()
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             run._acquire()
@@ -54,14 +61,20 @@ class RunDir:
             raise UserError(f"--out {run.path} cannot be written: {error.strerror}") from error
         # Looked at under the lock only: of two processes that start at once, one sees the other's.
         found = run.contents()
-        if resume != bool(found):
+        if resume and not found:
             run.close()
-            if resume:
-                raise UserError(f"no run in {run.path} to resume; drop --resume to start one there")
+            raise UserError(f"no run in {run.path} to resume; drop --resume to start one there")
+        begun = run.has_progress() and not (command and is_left_by(run.path, command))
+        if begun and not resume:
+            run.close()
             raise UserError(
                 f"{run.path} already holds a run ({', '.join(found)}); "
                 "name another directory by --out"
             )
+        if foreign and not resume:
+            run.config.rename(run.config.with_name("config.before.yaml"))
+        if command:
+            mark(run.path, command)
         run.events.mkdir(exist_ok=True)
         run.checkpoints.mkdir(exist_ok=True)
         sync_directory(run.path)
@@ -86,6 +99,13 @@ class RunDir:
             if folder.is_dir() and any(folder.iterdir()):
                 found.append(f"{folder.name}/")
         return found
+
+    def has_progress(self) -> bool:
+        """Tell whether something would be lost if the run began again."""
+        begun = {self.config.name}
+        if self.metrics.exists() and not self.metrics.stat().st_size:
+            begun.add(self.metrics.name)
+        return bool(set(self.contents()) - begun)
 
     def close(self) -> None:
         if self._lock_handle is not None:

@@ -18,7 +18,6 @@ All ranks call the functions that read or write at once. Checkpoints of format 1
 from __future__ import annotations
 
 import hashlib
-import json
 import pickle
 import re
 import warnings
@@ -33,6 +32,7 @@ from safetensors.torch import load_file
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata
 
+from rrgclinical import json_reader
 from rrgtrain.errors import UserError, unreadable
 from rrgtrain.ranks import ranks
 from rrgtrain.state.tree import put_back
@@ -216,7 +216,7 @@ class CheckpointStore:
             return []  # it cannot be gone on from, so it wants nothing
 
     def _about(self, name: str) -> dict[str, Any]:
-        return dict(json.loads((self.directory / name / MANIFEST).read_bytes())["about"])
+        return dict(json_reader.read(self.directory / name / MANIFEST, dict)["about"])
 
     def about(self) -> dict[str, Any]:
         """Return the newest checkpoint's description; empty where none can be read."""
@@ -264,8 +264,8 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def _checked(path: Path) -> Checkpoint:
-    manifest = json.loads((path / MANIFEST).read_bytes())
-    if not isinstance(manifest, dict) or manifest.get("format") not in (1, FORMAT):
+    manifest = json_reader.read(path / MANIFEST, dict)
+    if manifest.get("format") not in (1, FORMAT):
         raise ValueError(f"{MANIFEST} is not of format {FORMAT}")
     files: Any = manifest.get("files")
     for name in _FILES[manifest["format"]]:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from rrgclinical import json_reader
 from rrgtrain.algorithms import Member
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
@@ -144,12 +145,11 @@ def packed(record: Mapping[str, Any]) -> bytes:
 def read_record(path: Path) -> dict[str, Any]:
     """Read what `packed` wrote. UserError for a file that is no record."""
     try:
-        record = json.loads(gzip.decompress(path.read_bytes()))
-    except (OSError, ValueError, EOFError, zlib.error, RecursionError) as error:
+        record = json_reader.parse(gzip.decompress(path.read_bytes()), dict)
+    except (OSError, ValueError, EOFError, zlib.error) as error:
         raise UserError(
             f"{path} is no record of a step ({error}); name RUN/steps/NUMBER.json.gz"
         ) from error
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        seen = record.get("format") if isinstance(record, dict) else type(record).__name__
-        raise UserError(f"{path} is of format {seen}, this version reads {FORMAT}")
-    return record
+    if record.get("format") != FORMAT:
+        raise UserError(f"{path} is of format {record.get('format')}, this version reads {FORMAT}")
+    return dict(record)

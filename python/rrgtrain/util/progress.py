@@ -17,6 +17,8 @@ from typing import Any, ClassVar, Generic, SupportsFloat, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from rrgtrain.util.streams import lasting
+
 T = TypeVar("T")
 
 LINE_EVERY_SHARE = 0.1
@@ -53,7 +55,9 @@ class Bar(Generic[T]):
         done: int = 0,
     ) -> None:
         self._items, self._console, self._clock = items, console, clock
-        self.total, self.description = total, description
+        # a resume may ask for fewer than were done
+        self.total = None if total is None else max(total, done)
+        self.description = description
         self.values: dict[str, float] = {}
         self.done = self._before = done
         self._task: Any = None
@@ -167,9 +171,10 @@ def progress(
 
     On a terminal a bar with rate, remaining time and live values, on stderr; elsewhere a line
     about every tenth of the work or every 15 seconds. `done` of a number were done before, by a
-    run that is resumed. `quiet` shows nothing.
+    run that is resumed. `quiet` shows nothing. One that cannot be drawn any more goes quiet.
     """
     shown = console or Console(stderr=True, quiet=quiet or _silenced)
+    shown.file = lasting(shown.file)
     if isinstance(work, int):
         return Bar(None, work, description, shown, clock, done)
     total = len(work) if isinstance(work, Sized) else None

@@ -1,4 +1,4 @@
-"""End on SIGTERM, SIGHUP and Ctrl-C, in a loop at the end of a phase.
+"""End on a signal or Ctrl-C, in a loop at the end of a phase.
 
 `with stopping.installed():` takes the signals over for a command. From then on a signal raises
 `Stopped`, but not inside `with stopping.deferred():`, where it is only noted and
@@ -19,6 +19,8 @@ from types import FrameType
 from rrgtrain.errors import Stopped
 
 INTERRUPTED = 130
+# Batch systems send one of them before a time limit: Slurm's --signal names which.
+WARNINGS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stopping:
@@ -34,7 +36,7 @@ class Stopping:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Takes over SIGTERM, SIGHUP and SIGINT, and gives them back. Only in the main thread;
+        """Takes over WARNINGS, SIGHUP and SIGINT, and gives them back. Only in the main thread;
         elsewhere, and inside another `installed`, it does nothing. Under nohup SIGHUP stays
         ignored."""
         if self._installed or threading.current_thread() is not threading.main_thread():
@@ -42,7 +44,7 @@ class Stopping:
             return
         self.requested, self._deferred, self._installed = None, False, True
         self._cut = self._interrupted = False
-        taken = [signal.SIGTERM, signal.SIGINT]
+        taken = [*WARNINGS, signal.SIGINT]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             taken.append(signal.SIGHUP)
         before = {s: signal.signal(s, self._handle) for s in taken}

@@ -16,6 +16,7 @@ from torch.distributed.run import parse_args
 from rrgtrain import cli
 from rrgtrain.config import load_config
 from rrgtrain.schema import Recipe
+from rrgtrain.util.stop import WARNINGS
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "slurm.sbatch"
 STAND_INS = {
@@ -35,13 +36,19 @@ STAND_INS = {
     ),
 }
 WORDS = ["rl", "editgrpo", "run", "--from", "checkpoint", "data.source=mimic_cxr", "rl.lr=1e-6"]
-SHUTDOWN = "--shutdown-timeout"
+SHUTDOWN, SIGNALS = "--shutdown-timeout", "--signals-to-handle"
 
 
 def told_before_the_end() -> int:
     """Seconds between Slurm's signal and the time limit."""
     (line,) = [x for x in SCRIPT.read_text().splitlines() if x.startswith("#SBATCH --signal=")]
     return int(line.rpartition("@")[2])
+
+
+def told_by() -> signal.Signals:
+    """The signal by which Slurm tells the time limit."""
+    (line,) = [x for x in SCRIPT.read_text().splitlines() if x.startswith("#SBATCH --signal=B:")]
+    return signal.Signals[f"SIG{line.partition('B:')[2].partition('@')[0]}"]
 
 
 @pytest.fixture
@@ -57,7 +64,7 @@ def cluster(tmp_path: Path) -> Path:
 def submitted(cluster: Path, **more: str) -> subprocess.Popen[str]:
     job = {"SLURM_JOB_ID": "70123", "SLURM_JOB_NUM_NODES": "2", "SLURM_CPUS_PER_TASK": "64"}
     job |= {"SLURM_JOB_NODELIST": "node-[a-b]", "SLURM_TMPDIR": str(cluster / "scratch")}
-    job |= {"KNOWN": f"[{SHUTDOWN} SECONDS]", "HOLD": "0", "STATUS": "0"}
+    job |= {"KNOWN": f"[{SHUTDOWN} SECONDS] [{SIGNALS} NAMES]", "HOLD": "0", "STATUS": "0"}
     job |= {"PATH": f"{cluster / 'bin'}:{os.environ['PATH']}"}
     (cluster / "torchrun.json").unlink(missing_ok=True)
     return subprocess.Popen(
@@ -84,6 +91,8 @@ def asked(cluster: Path) -> tuple[list[str], dict[str, str]]:
         environment["stopped within"] = words[at + 1]
         del words[at : at + 2]
     options = parse_args(words)
+    if SIGNALS in words:
+        assert {s.name for s in WARNINGS} <= set(options.signals_to_handle.split(","))
     assert (options.nnodes, options.nproc_per_node, options.module) == ("2", "gpu", True)
     assert options.training_script == "rrgtrain"
     assert (options.rdzv_backend, options.rdzv_endpoint) == ("c10d", "node-a:30123")
@@ -129,6 +138,10 @@ def test_an_older_torchrun_is_given_no_option_it_lacks(cluster: Path) -> None:
     assert recipe.state.grace == 25.0 < int(environment["stopped within"]) == 30
 
 
+def test_the_time_limit_is_told_by_a_signal_that_every_rank_takes() -> None:
+    assert told_by() in WARNINGS
+
+
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(
     finished: bool, cluster: Path
@@ -140,7 +153,7 @@ def test_a_time_limit_stops_torchrun_and_asks_for_the_next_attempt(
     if finished:  # the report came while the signal was on its way
         (cluster / "run").mkdir()
         (cluster / "run" / "report.html").write_text("")
-    job.send_signal(signal.SIGTERM)
+    job.send_signal(signal.SIGTERM if finished else told_by())
     assert ended(job) == 1
     requeued = cluster / "scontrol.txt"
     assert finished != requeued.exists()

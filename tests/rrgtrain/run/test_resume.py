@@ -84,6 +84,24 @@ def test_before_the_run_has_begun_nothing_stands_in_the_way(tmp_path: Path) -> N
     assert done.last.endswith("go on with: rrgtrain demo --resume run")
 
 
+def test_the_same_command_goes_on_or_begins_again(tmp_path: Path) -> None:
+    words = ["sft", "--out", "run", *TINY_RUN]
+    assert command(*words, cwd=tmp_path, at=At(f"{SFT}:sft_loss", 4, "SIGKILL")).status < 0
+    other = command(*words, "sft.lr=0.5", cwd=tmp_path)
+    assert other.status == 2 and "run already holds a run (" in other.last
+    done = command(*words, cwd=tmp_path)
+    assert done.status == 0 and "rrgtrain: resuming run at step " in done.err
+    assert command(*words, cwd=tmp_path).status == 2, "a run that has ended is never begun again"
+    score = ["eval", "--from", "run/checkpoints/sft", "--out", "e", *TINY_RUN, "eval.limit=1"]
+    late = At("rrgtrain.commands:score_run", 1, "SIGKILL")
+    for at in (At("rrgtrain.run.session:start_policy", 1, "SIGKILL"), late, late):
+        assert command(*score, cwd=tmp_path, at=at).status < 0
+    assert (tmp_path / "e/predictions.jsonl").is_file()
+    assert command(*score, cwd=tmp_path).status == 0
+    last = command(*score, cwd=tmp_path)
+    assert last.status == 2 and "e already holds a run (" in last.last
+
+
 def test_ctrl_c_finishes_the_step_and_the_second_does_not_wait(tmp_path: Path) -> None:
     at = At(f"{SFT}:sft_loss", 2, "SIGINT")
     done = command("sft", "--out", "run", *TINY_RUN, cwd=tmp_path, at=at)

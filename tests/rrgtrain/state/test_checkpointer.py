@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,62 @@ def test_a_step_that_fails_before_the_change_is_kept_as_it_began(run: RunDir, lo
     kept = r"rl, step 1: odd; its batch is kept for: rrgtrain replay '.*/my run/failures/rl-1'; "
     with pytest.raises(NotFinite, match=kept + r"with .* --resume '.*/my run' rl.lr="):
         loop.step(before=NotFinite("odd"))
+
+
+def ended(loop: Loop, body: Callable[[], None]) -> Exception:
+    """Run a body in a loop; return what it ends with."""
+    with pytest.raises(Exception) as caught, loop.checkpointer.running():
+        body()
+    return caught.value
+
+
+def test_an_error_between_two_steps_keeps_the_last_whole_one(run: RunDir, log: RunLog) -> None:
+    """Such as a bar that cannot be drawn, or whatever a loop does outside its steps."""
+    for at, error in ((2, KeyError("x")), (4, UserError("no"))):
+        loop = Loop(run, log, CheckpointSettings(steps=100, keep=9))
+        loop.at = at - 2
+        before = len(loop.names)
+
+        def body(loop: Loop = loop, error: Exception = error) -> None:
+            loop.begin()
+            loop.step()
+            loop.step()
+            raise error
+
+        end = ended(loop, body)
+        assert isinstance(end, Stopped) and f"rl, step {at}: " in str(end)
+        state = loop.kept()
+        assert (state["step"], state["loop"]) == (at, {"at": at})
+        assert len(loop.names) == before + 1
+        weight = loop.weight.detach()
+        assert any(torch.equal(w, weight) for w in state["weights"].values())
+
+
+def test_an_error_behind_a_validation_keeps_what_was_before_it(run: RunDir, log: RunLog) -> None:
+    loop = Loop(run, log, CheckpointSettings(steps=100))
+    sizes = []
+
+    def body() -> None:
+        loop.begin()
+        loop.step()
+        sizes.append(log.size)
+        with loop.checkpointer.interruptible(loop.at):
+            log.write("rl_val", 0, {"reward": 1.0})
+        raise KeyError("x")
+
+    assert isinstance(ended(loop, body), Stopped)
+    assert loop.kept()["metrics"] == sizes[0], "the validation is done again"
+
+
+def test_before_a_loop_stands_an_error_keeps_nothing(run: RunDir, log: RunLog) -> None:
+    loop = Loop(run, log, CheckpointSettings(steps=100))
+
+    def body() -> None:
+        loop.begin()
+        raise KeyError("half loaded")
+
+    assert isinstance(ended(loop, body), KeyError)
+    assert loop.names == []
 
 
 def test_a_step_that_fails_in_the_change_is_not(run: RunDir, log: RunLog) -> None:

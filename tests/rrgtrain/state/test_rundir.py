@@ -13,6 +13,7 @@ import pytest
 
 from rrgtrain.errors import UserError
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.state.unfinished import unmark
 from rrgtrain.util.files import (
     atomic_directory,
     atomic_write,
@@ -26,7 +27,7 @@ def test_create_then_refuse_then_resume(tmp_path: Path) -> None:
     with RunDir.create(out) as run:
         assert run.events.is_dir() and run.checkpoints.is_dir()
         atomic_write(run.config, "seed: 0\n")
-        run.metrics.write_text("")
+        run.metrics.write_text("{}\n")
     with pytest.raises(UserError, match=r"already holds a run \(config.yaml, metrics.jsonl\)") as e:
         RunDir.create(out)
     assert "another directory by --out" in str(e.value)
@@ -41,6 +42,38 @@ def test_checkpoints_alone_are_a_run(tmp_path: Path) -> None:
     (tmp_path / "checkpoints" / "step-1").mkdir()
     with pytest.raises(UserError, match="checkpoints/"):
         RunDir.create(tmp_path)
+
+
+def test_what_loses_nothing_begins_again(tmp_path: Path) -> None:
+    """As after a kill: a configuration, and metrics without a row, are no progress."""
+    with RunDir.create(tmp_path) as run:
+        run.config.write_text("seed: 0\n")
+        run.metrics.write_text("")
+    RunDir.create(tmp_path).close()
+    RunDir.create(tmp_path, resume=True).close()
+    for name in ("samples.jsonl", "predictions.jsonl", "summary.json", "report.html"):
+        (tmp_path / name).write_text("")
+        with pytest.raises(UserError, match=name):
+            RunDir.create(tmp_path)
+        (tmp_path / name).unlink()
+
+
+def test_a_configuration_that_is_no_run_s_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("somebody's\n")
+    RunDir.create(tmp_path).close()
+    assert (tmp_path / "config.before.yaml").read_text() == "somebody's\n"
+
+
+def test_an_evaluation_begins_again_until_it_is_whole(tmp_path: Path) -> None:
+    with RunDir.create(tmp_path, command="a") as run:
+        run.config.write_text("")
+        run.predictions.write_text("half")
+    with pytest.raises(UserError, match=r"already holds a run \(config.yaml, predictions.jsonl"):
+        RunDir.create(tmp_path, command="another")
+    RunDir.create(tmp_path, command="a").close()
+    unmark(tmp_path)
+    with pytest.raises(UserError, match="already holds a run"):
+        RunDir.create(tmp_path, command="a")
 
 
 def test_states_alone_are_a_run(tmp_path: Path) -> None:
@@ -123,6 +156,7 @@ def test_out_is_a_file_or_below_one(tmp_path: Path) -> None:
 HOLD = """
 import os, sys
 from rrgtrain.state.rundir import RunDir
+from rrgtrain.state.unfinished import unmark
 run = RunDir.create(sys.argv[1], resume=True)
 if sys.argv[2] == "fork" and os.fork() == 0:
     print("ready", flush=True)

@@ -110,3 +110,10 @@ def test_bars_nest_on_a_terminal_and_the_display_ends() -> None:
     before = len(out.getvalue())
     list(progress([1], "after", console=console))
     assert "after" in out.getvalue()[before:] and "outer" not in out.getvalue()[before:]
+
+
+def test_a_resume_with_fewer_steps_is_at_its_end() -> None:
+    out, console = plain()
+    with progress(8, "rl", done=9, console=console):
+        pass
+    assert out.getvalue().startswith("rl  9/9 100%")

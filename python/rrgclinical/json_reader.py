@@ -1,0 +1,67 @@
+"""Read JSON that others wrote; all that is wrong is a ValueError."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# No float holds an integer of more digits, and what reads one as a float would raise OverflowError.
+_DIGITS = 308
+_LONG = re.compile(rf"\d{{{_DIGITS + 1}}}")
+LARGEST = 1 << 30
+"""Bytes of a file that are read; one that is larger was not written by a run."""
+
+Pairs = list[tuple[str, Any]]
+
+
+def parse(
+    content: str | bytes,
+    wanted: type = object,
+    *,
+    pairs: Callable[[Pairs], Any] | None = None,
+    constant: Callable[[str], Any] | None = None,
+) -> Any:
+    """Parse one JSON value of type `wanted`.
+
+    Bytes are UTF-8, with or without byte order mark.
+
+    pairs, constant: `object_pairs_hook` and `parse_constant` of `json.loads`.
+
+    Raises ValueError, in one line, for anything else: also for bytes that are not UTF-8, for
+    nesting that Python cannot follow, and for an integer that no float holds.
+    """
+    try:
+        text = content if isinstance(content, str) else content.decode("utf-8-sig")
+        integer = _short if _LONG.search(text) else None
+        value = json.loads(
+            text, object_pairs_hook=pairs, parse_constant=constant, parse_int=integer
+        )
+    except RecursionError:
+        raise ValueError("JSON nested too deeply") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8") from None
+    if not isinstance(value, wanted):
+        raise ValueError(f"JSON of a {type(value).__name__}, wanted a {wanted.__name__}")
+    return value
+
+
+def read(path: str | Path, wanted: type = object) -> Any:
+    """Parse a file as `parse` does; ValueError as there, OSError where it cannot be read."""
+    path = Path(path)
+    with path.open("rb") as file:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ValueError("it is no regular file")
+        content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise ValueError(f"it has more than {LARGEST >> 20} MiB")
+    return parse(content, wanted)
+
+
+def _short(digits: str) -> int:
+    if len(digits) > _DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)

@@ -1,0 +1,45 @@
+"""Mark what an evaluation has left unfinished, to be begun again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from rrgtrain.errors import UserError
+from rrgtrain.util.files import atomic_write
+
+_MARK = ".unfinished"
+
+
+def is_left_by(out: Path, command: str) -> bool:
+    """Tell whether `out` holds what this command had begun to write when it was killed."""
+    mark = out / _MARK
+    return mark.is_file() and mark.read_bytes() == command.encode()
+
+
+def mark(out: Path, command: str) -> None:
+    """Say that what `out` will hold is unfinished.
+
+    command: a digest of all that was asked for.
+    """
+    atomic_write(out / _MARK, command)
+
+
+def unmark(out: Path) -> None:
+    """Say that what `out` holds is whole."""
+    (out / _MARK).unlink(missing_ok=True)
+
+
+def require_free(out: Path, files: Iterable[str], command: str) -> None:
+    """Raise UserError for a file in the way, or one of `files` in `out`.
+
+    Those that this command had left unfinished pass.
+    """
+    if out.exists() and not out.is_dir():
+        raise UserError(f"--out {out} is a file; name a directory")
+    there = [name for name in files if (out / name).exists()]
+    if there and not is_left_by(out, command):
+        raise UserError(
+            f"{out} already holds an evaluation ({', '.join(there)}); name another directory by "
+            "--out"
+        )
