@@ -62,7 +62,7 @@ class Network:
 
     @property
     def embedding_shape(self) -> tuple[int, int]:
-        """Count the rows V of the embedding, more than there are tokens, and their width H."""
+        """Count the rows V of the embedding (not only of tokens) and their width."""
         embedding = self.language_model.embed_tokens
         if hasattr(embedding, "get_base_layer"):
             embedding = embedding.get_base_layer()
