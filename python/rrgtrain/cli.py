@@ -1,6 +1,6 @@
 """Parse the command line.
 
-`rrgtrain demo | sft | rl | eval | generate | report | keys` ..."""
+`rrgtrain demo | sft | rl | eval | generate | export | report | keys` ..."""
 
 from __future__ import annotations
 
@@ -157,6 +157,13 @@ def parser() -> argparse.ArgumentParser:
     generation.add_argument(
         "--recipe", default=GENERATE_RECIPE, help=f"name or YAML file; default: {GENERATE_RECIPE}"
     )
+    exporting = verb("export", "write a checkpoint for others: bf16, the hub's names, a model card")
+    exporting.add_argument("checkpoint", metavar="CHECKPOINT", help="checkpoint directory")
+    exporting.add_argument("--out", type=Path, required=True, metavar="DIR", help="new directory")
+    exporting.add_argument(
+        "--dtype", choices=("bf16", "fp16", "fp32"), default="bf16", help="default: bf16"
+    )
+    exporting.add_argument("--merge", action="store_true", help="add the adapter to its base")
     data = verb("data", "generate synthetic radiographs")
     data.add_argument("--out", type=Path, required=True, help="directory of the data set")
     check = verb(CHECK, "report what a data set holds and what of it is broken")

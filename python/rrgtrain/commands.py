@@ -37,6 +37,7 @@ from rrgtrain.report.summary import RunSummary
 from rrgtrain.report.table import print_summary
 from rrgtrain.run.alike import require_alike
 from rrgtrain.run.data_check import check_data_set
+from rrgtrain.run.export import Export, export_checkpoint
 from rrgtrain.run.generate import Wish, generate_reports
 from rrgtrain.run.outcome import add_costs, draw, finish
 from rrgtrain.run.replay import replay_batch
@@ -67,6 +68,8 @@ def run(options: argparse.Namespace) -> int:
         return replay(options.batch)
     if options.verb == "data check":
         return data_check(options)
+    if options.verb == "export":
+        return export(options)
     if options.verb == "plan":
         return plan(options)
     if options.verb == "eval" and options.predictions:
@@ -345,6 +348,13 @@ def report(paths: Sequence[Path], out: Path | None = None) -> int:
         draw(run, summary, out)
     print_summary(summary)
     print(f"\nreport: {out}")
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """Write a checkpoint as others load it."""
+    wish = Export(options.checkpoint, options.out, options.dtype, options.merge)
+    print(f"export: {export_checkpoint(wish)}")
     return 0
 
 

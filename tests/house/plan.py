@@ -72,7 +72,7 @@ DOORS = {
     ),
     "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
     "rrgtrain.run": (
-        "alike data_check generate outcome replay scorecards select_studies session stages"
+        "alike data_check export generate outcome replay scorecards select_studies session stages"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",

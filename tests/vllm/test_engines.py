@@ -84,6 +84,8 @@ def both_greedy(engine: RolloutEngine, policy: Policy) -> tuple[list, list]:
 def recomputed(
     policy: Policy, prompts: list[EncodedPrompt], rollouts: list[list[Rollout]], temperature: float
 ) -> torch.Tensor:
+    # of what vLLM draws from
+    policy = replace(policy, left_out=policy.never_sampled)
     with torch.no_grad():
         hidden, batch = hidden_states(policy, prompts, [[r.ids for r in g] for g in rollouts])
         weight, bias = head(policy)

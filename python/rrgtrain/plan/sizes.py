@@ -89,7 +89,8 @@ class Sizes:
         """Read a config.json, flat as Qwen published it or nested as transformers 5 writes it."""
         text = dict(config.get("text_config") or config)
         heads, width = int(text["num_attention_heads"]), int(text["hidden_size"])
-        tied = config.get("tie_word_embeddings", text.get("tie_word_embeddings", False))
+        # transformers ties the head where either part says so
+        tied = config.get("tie_word_embeddings") or text.get("tie_word_embeddings")
         decoder = Text(
             width=width,
             inner=int(text["intermediate_size"]),

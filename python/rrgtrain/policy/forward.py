@@ -66,7 +66,7 @@ def hidden_states(
     image_places = image_index(prompts, packed.start_of_group.tolist())
     batch = packed.to(network.device)
     if batch.targets.numel() == 0:
-        width = network.text_config.hidden_size
+        width = network.embedding_shape[1]
         return torch.zeros(0, width, dtype=network.dtype, device=network.device), batch
     embeddings = embed(
         network, batch.input_ids, image_places, vision_embeddings(network, prompts, vision_cache)
@@ -137,7 +137,12 @@ def head(network: Network) -> tuple[Tensor, Tensor | None]:
             f"the head is a {type(module).__name__}, which is more than one weight matrix: leave "
             "lm_head without adapter and quantisation"
         )
-    return module.weight, module.bias
+    if not network.left_out:
+        return module.weight, module.bias
+    weight = module.weight
+    bias = torch.zeros_like(weight[:, 0]) if module.bias is None else module.bias.detach().clone()
+    bias[list(network.left_out)] = -torch.inf
+    return weight, bias
 
 
 def vision_embeddings(

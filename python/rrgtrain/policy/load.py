@@ -115,10 +115,11 @@ def load_policy(
             model = load_model(name, partial(load, name, device_map=_straight_to(device)))
             model.to(device)
             check_finite(name, dict(model.named_parameters()))
-    if model.lm_head.weight is not model.get_input_embeddings().weight:
-        # the files may hold a head of its own whatever config.json says, which vLLM would believe
-        for part in (model.config, model.config.get_text_config()):
-            part.tie_word_embeddings = False
+    tied = model.lm_head.weight is model.get_input_embeddings().weight
+    # The files may hold a head of their own whatever config.json says, and the hub's flat one says
+    # it once: vLLM would believe either part.
+    for part in (model.config, model.config.get_text_config()):
+        part.tie_word_embeddings = tied
     check_tokenizer(name, tokenizer, model.get_input_embeddings().num_embeddings)
     if tower == PACKED_WINDOWS and sees_images(config):
         model.set_attn_implementation({"vision_config": PACKED_WINDOWS})
@@ -145,6 +146,7 @@ def load_policy(
         attn=attn,
         compute_dtype=dtype,
     )
+    model.generation_config = policy.generation_config
     if freeze_vision and policy.visual is not None:
         policy.visual.requires_grad_(False)
         for parameter in policy.visual.parameters():

@@ -19,7 +19,8 @@ class Network:
 
     pad_id: fills unused places; attn: one of SHARED_ATTENTION; vision_cache: embeddings of images
     by `EncodedPrompt.key`, for a vision tower that is frozen; compute_dtype: that of the forward
-    where the parameters are masters in another, None where it is theirs.
+    where the parameters are masters in another, None where it is theirs; left_out: ids without a
+    share in the softmax, as in what a server draws from.
 
     What `attn` does with a shared prefix: "blocks" computes the visible blocks with SDPA, "flex"
     with FlexAttention (its backward needs a GPU), "dense" all of each row under a mask; "auto" is
@@ -32,6 +33,7 @@ class Network:
     attn: str = "auto"
     vision_cache: MutableMapping[str, Tensor] | None = None
     compute_dtype: torch.dtype | None = None
+    left_out: tuple[int, ...] = ()
 
     @property
     def backbone(self) -> Any:
@@ -57,6 +59,21 @@ class Network:
     @property
     def text_config(self) -> Any:
         return self.config.get_text_config()
+
+    @property
+    def embedding_shape(self) -> tuple[int, int]:
+        """Count the rows V of the embedding (not only of tokens) and their width."""
+        embedding = self.language_model.embed_tokens
+        if hasattr(embedding, "get_base_layer"):
+            embedding = embedding.get_base_layer()
+        # not its weight, which a copy of the policy may have given back
+        return embedding.num_embeddings, embedding.embedding_dim
+
+    @property
+    def ties_head(self) -> bool:
+        """Tell if the head is the embedding, whatever config.json says."""
+        head: Tensor = self.backbone.lm_head.weight
+        return head is self.backbone.get_input_embeddings().weight
 
     @property
     def image_token_id(self) -> int | None:

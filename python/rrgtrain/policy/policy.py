@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from transformers import GenerationConfig
 
 from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.policy.network import Network
+
+# Names of special tokens and of a configuration's ids that stand for what the model is shown.
+_SHOWN = re.compile(r"image|video|vision", re.IGNORECASE)
 
 
 @dataclass(kw_only=True)
@@ -30,8 +35,39 @@ class Policy(Network):
 
     @cached_property
     def codec(self) -> ReportCodec:
-        vocabulary = self.text_config.vocab_size
+        vocabulary = self.embedding_shape[0]
         return ReportCodec(self.tokenizer, self.eos_ids, self.end_of_turn, vocabulary)
+
+    @cached_property
+    def never_sampled(self) -> tuple[int, ...]:
+        """The ids of images, videos and vision, which no report may hold.
+
+        The model's own forward would take one for an image that is not there. They are those that
+        the configuration names, and the tokenizer's special tokens of such names.
+        """
+        named = {k: v for k, v in vars(self.config).items() if k.endswith("_token_id")}
+        found = {v for k, v in named.items() if _SHOWN.search(k) and isinstance(v, int)}
+        tokens = self.tokenizer.added_tokens_decoder.items()
+        found |= {i for i, t in tokens if t.special and _SHOWN.search(t.content)}
+        rows = self.embedding_shape[0]
+        return tuple(sorted(i for i in found - {*self.eos_ids} if 0 <= i < rows))
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        """Configure `generate` to decode as an evaluation: greedy, no penalty, its own ends.
+
+        A checkpoint from the hub brings another (Qwen2.5-VL a repetition penalty), under which it
+        would write other reports than it was trained and judged by.
+        """
+        return GenerationConfig(
+            do_sample=False,
+            temperature=1.0,
+            top_p=1.0,
+            repetition_penalty=1.0,
+            eos_token_id=list(self.eos_ids),
+            pad_token_id=self.pad_id,
+            suppress_tokens=list(self.never_sampled) or None,
+        )
 
     def save(self, directory: str | Path, weights: dict[str, Tensor] | None = None) -> Path:
         """Write a checkpoint directory that `load_policy` takes (for PEFT, the adapter only).
@@ -53,6 +89,7 @@ class Policy(Network):
 
     def save_preprocessing(self, directory: Path) -> None:
         """Writes what a checkpoint directory holds beside the model."""
+        self.generation_config.save_pretrained(directory)
         self.tokenizer.save_pretrained(directory)
         if self.image_processor is not None:
             self.image_processor.save_pretrained(directory)

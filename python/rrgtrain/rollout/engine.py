@@ -79,7 +79,9 @@ class Rollout:
     ids: Tensor
     """int64 [T], the end-of-turn token included if it was sampled."""
     logps: Tensor
-    """fp32 [T], log-probs of `ids` under the distribution that they were drawn from."""
+    """fp32 [T], log-probs of `ids` in the softmax of logits / temperature, renormalised over the
+    nucleus. `Policy.never_sampled` keep their share, as in the trainer's log-probs; of vLLM they
+    are those of what it draws from, in which such ids have none."""
     finished: bool
     """The end of turn was sampled."""
 

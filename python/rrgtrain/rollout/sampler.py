@@ -20,7 +20,12 @@ def uniforms(seeds: Sequence[int], count: int) -> Tensor:
 
 
 def sample(
-    logits: Tensor, draws: Tensor, *, temperature: float, top_p: float = 1.0
+    logits: Tensor,
+    draws: Tensor,
+    *,
+    temperature: float,
+    top_p: float = 1.0,
+    never: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Inverse-CDF sampling.
 
@@ -29,23 +34,53 @@ def sample(
         draws: fp64 [rows] in [0, 1).
         temperature: positive; divides the logits.
         top_p: below 1, only the smallest set of tokens whose probability reaches it takes part.
+        never: int64 [n], ids that take no part.
 
     Returns:
-        ids int64 [rows], and their log-probs fp32 [rows] under the distribution sampled from:
-        with temperature, and renormalised over the kept set if top_p < 1.
+        ids int64 [rows], and their log-probs fp32 [rows] in the softmax of logits / temperature,
+        as a trainer computes them: ids of `never` keep their share of it. With top_p < 1 they are
+        renormalised over the kept set.
     """
     logps = torch.log_softmax(logits.float() / temperature, -1)
     if top_p < 1.0:
-        ranked, order = logps.sort(-1, descending=True)
+        ranked, order = _without(logps, never).sort(-1, descending=True)
         mass_before = _running_sum(ranked.exp()) - ranked.exp()
         ranked = ranked.masked_fill(mass_before >= top_p, -torch.inf)
         logps = torch.log_softmax(torch.empty_like(logps).scatter_(-1, order, ranked), -1)
-    # fp64: with 150,000 tokens the rounding of an fp32 running sum would outweigh rare tokens.
-    mass = _running_sum(logps.double().exp())
-    aim = draws.to(mass)[:, None] * mass[:, -1:]
-    # The first token whose running sum exceeds the aim; one of probability 0 never is.
-    ids = torch.searchsorted(mass, aim, right=True).clamp_(max=logits.shape[-1] - 1)
+    ids, left = _inverted(logps, draws[:, None])
+    if never is not None and top_p == 1.0:
+        # Where it falls on such an id, what is left of a draw is a draw of the others.
+        others, _ = _inverted(_without(logps, never), left)
+        ids = torch.where(torch.isin(ids, never), others, ids)
     return ids.squeeze(-1), logps.gather(-1, ids).squeeze(-1)
+
+
+def _inverted(logps: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the ids [rows, 1] on which draws fp64 [rows, 1] fall, and where within them [0, 1)."""
+    # fp64: with 150,000 tokens the rounding of an fp32 running sum would outweigh rare tokens.
+    shares = logps.double().exp()
+    mass = _running_sum(shares)
+    total = mass[:, -1:]
+    # Below the total, which the product may round to: an id of probability 0 may be the last one.
+    aim = torch.minimum(draws.to(mass) * total, total.nextafter(torch.zeros_like(total)))
+    # The first token whose running sum exceeds the aim; one of probability 0 never is.
+    ids = torch.searchsorted(mass, aim, right=True).clamp_(max=mass.shape[-1] - 1)
+    share = shares.gather(-1, ids)
+    left = (aim - (mass.gather(-1, ids) - share)) / share
+    return ids, left.clamp(0, 1 - 2.0**-53)
+
+
+def likeliest(
+    logits: Tensor, *, temperature: float, never: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Find the likeliest id of each row, the lowest among equals, and its log-prob."""
+    logps = torch.log_softmax(logits.float() / temperature, -1)
+    ids = _without(logits, never).argmax(-1)
+    return ids, logps.gather(-1, ids[:, None]).squeeze(-1)
+
+
+def _without(values: Tensor, never: Tensor | None) -> Tensor:
+    return values if never is None else values.index_fill(-1, never, -torch.inf)
 
 
 def _running_sum(values: Tensor) -> Tensor:
@@ -53,10 +88,3 @@ def _running_sum(values: Tensor) -> Tensor:
     if values.is_cuda and torch.are_deterministic_algorithms_enabled():
         return values.cpu().cumsum(-1).to(values.device)
     return values.cumsum(-1)
-
-
-def likeliest(logits: Tensor, *, temperature: float) -> tuple[Tensor, Tensor]:
-    """The likeliest id of each row (the lowest among equals) and its log-prob."""
-    logps = torch.log_softmax(logits.float() / temperature, -1)
-    ids = logits.argmax(-1)
-    return ids, logps.gather(-1, ids[:, None]).squeeze(-1)

@@ -53,12 +53,15 @@ def generate(policy: Policy, request: SamplingRequest) -> list[list[Rollout]]:
     policy.model.eval()
     try:
         loop = _DecodeLoop(policy, request)
+        never = torch.tensor(policy.never_sampled, dtype=torch.int64, device=policy.device)
         if request.greedy:
-            return loop.run(lambda logits, _rows, _t: likeliest(logits, temperature=temperature))
+            return loop.run(
+                lambda logits, _rows, _t: likeliest(logits, temperature=temperature, never=never)
+            )
         draws = uniforms(request.member_seeds(), request.max_new_tokens).to(policy.device)
         return loop.run(
             lambda logits, rows, t: sample(
-                logits, draws[rows, t], temperature=temperature, top_p=request.top_p
+                logits, draws[rows, t], temperature=temperature, top_p=request.top_p, never=never
             )
         )
     finally:

@@ -15,6 +15,9 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt
 from rrgtrain.rollout.engine import Rollout, SamplingRequest
 
+# The lowest that vLLM takes: e^-100 of its probability is left to an id that is never sampled.
+NEVER_BIAS = -100.0
+
 
 @dataclass(frozen=True)
 class VllmPrompt:
@@ -78,8 +81,9 @@ def _one_placeholder(ids: list[int], image_id: int, sizes: list[int]) -> list[in
 def sampling_arguments(policy: Policy, request: SamplingRequest, seed: int) -> dict[str, Any]:
     """Make the arguments of vLLM's SamplingParams for one member.
 
-    Everything that would change the distribution stays off, so that the log-probs are those of
-    softmax(logits / temperature), renormalised over the nucleus; greedy ones are at temperature 1.
+    Everything that could change the distribution is said, so that no default of a server or of a
+    checkpoint's generation config acts: the log-probs are those of softmax(logits / temperature)
+    without `Policy.never_sampled`, renormalised over the nucleus; greedy ones are at temperature 1.
     """
     return {
         "n": 1,
@@ -87,6 +91,12 @@ def sampling_arguments(policy: Policy, request: SamplingRequest, seed: int) -> d
         "seed": seed % 2**63,
         "temperature": 0.0 if request.greedy else request.temperature,
         "top_p": 1.0 if request.greedy else request.top_p,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "logit_bias": dict.fromkeys(policy.never_sampled, NEVER_BIAS),
         "max_tokens": request.max_new_tokens,
         # only these end a report, whatever the served configuration lists
         "stop_token_ids": list(policy.eos_ids),
@@ -107,8 +117,9 @@ def rollout(
 ) -> Rollout:
     """Check what vLLM sampled: its prompt, one log-prob per token, the end.
 
-    UserError where vLLM expanded the prompt otherwise than the trainer, or where a report ends
-    otherwise than with the first end of turn or at `max_new_tokens`.
+    UserError where vLLM expanded the prompt otherwise than the trainer, where a report ends
+    otherwise than with the first end of turn or at `max_new_tokens`, or holds an id of
+    `Policy.never_sampled`.
     """
     if seen_prompt is not None and list(seen_prompt) != prompt.expanded:
         raise UserError(
@@ -120,6 +131,11 @@ def rollout(
         raise UserError(
             f"vLLM returned {len(ids)} tokens and {len(logps)} log-probs; it needs "
             "logprobs_mode=processed_logprobs and logprobs switched on"
+        )
+    if shown := set(ids) & set(policy.never_sampled):
+        named = policy.tokenizer.convert_ids_to_tokens(min(shown))
+        raise UserError(
+            f"vLLM sampled {named}, which the trainer forbids by logit_bias; use vLLM as tested"
         )
     ends = [k for k, token in enumerate(ids) if token in policy.eos_ids]
     if (ends or [max_new_tokens - 1]) != [len(ids) - 1]:

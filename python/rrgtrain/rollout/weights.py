@@ -111,8 +111,9 @@ def checkpoint_tensors(policy: Policy) -> dict[str, Tensor]:
     the others are the parameters' own storage. A tied head is left out, as in the checkpoint.
     Raises UserError for an adapter that replaces whole modules.
     """
+    own = _state(policy.backbone).keys() - _tied(policy)
     with torch.no_grad():
-        return _tensors(policy, _state(policy.backbone).keys(), merged=True)
+        return _tensors(policy, own, merged=True)
 
 
 def require_pushable(policy: Policy) -> None:
@@ -180,14 +181,16 @@ def lora_room(policy: Policy) -> int:
 def _served(policy: Policy) -> set[str]:
     """Names of all that the sampler computes with."""
     tower = _tower(policy)
-    tied = bool(policy.text_config.tie_word_embeddings)
     return {
         name.replace(".base_layer.", ".")
-        for name in _state(policy.backbone)
-        if ".lora_" not in name
-        and not (tied and name == "lm_head.weight")
-        and not (tower and name.startswith(tower))
+        for name in _state(policy.backbone).keys() - _tied(policy)
+        if ".lora_" not in name and not (tower and name.startswith(tower))
     }
+
+
+def _tied(policy: Policy) -> set[str]:
+    """The name of a head that is the embedding, which no checkpoint holds a second time."""
+    return {"lm_head.weight"} if policy.ties_head else set()
 
 
 def _trained(policy: Policy, *, adapters: bool) -> set[str]:
@@ -224,11 +227,10 @@ def _tensors(policy: Policy, own: Collection[str], *, merged: bool) -> dict[str,
     for name, module in backbone.named_modules():
         if merged and isinstance(module, LoraLayer) and f"{name}.base_layer.weight" in own:
             adapted.update({f"{name}.{key}": value for key, value in _merged(module).items()})
-    tied = bool(policy.text_config.tie_word_embeddings)
     found = {}
     for name, value in _state(backbone).items():
         plain = name.replace(".base_layer.", ".")
-        if name in own and ".lora_" not in name and not (tied and name == "lm_head.weight"):
+        if name in own and ".lora_" not in name:
             found[plain] = adapted.get(plain, value)
     return found
 

@@ -62,7 +62,7 @@ def _computed(session: Session, members: list[dict[str, Any]], temperature: floa
                 "data back its studies"
             )
         place = f"a report of study {m['study']} in the batch"
-        _check_ids(m["ids"], policy.text_config.vocab_size, place)
+        _check_ids(m["ids"], policy.embedding_shape[0], place)
     prompts = [session.prompts(studies[m["study"]]) for m in members]
     policy.model.train()
     with _first_bad_module(policy) as seen:

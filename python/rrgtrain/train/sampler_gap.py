@@ -106,6 +106,9 @@ class SamplerWatch:
         if not len(compared.trainer):
             return {}
         row = compared.row()
+        if not row["sampler/gap_mean"] <= self._limit:
+            without = self._anew_without(groups)
+            row = without.row() if without.mean() <= self._limit else row
         gap = row["sampler/gap_mean"]
         if not gap <= self._limit:
             raise UserError(
@@ -117,6 +120,9 @@ class SamplerWatch:
         return row
 
     def _cause(self, groups: list[Group], compared: Compared) -> str:
+        own = self._settings.temperature
+        if compared.images.all():  # those without carried no gradient
+            compared = self._anew(_drawn(groups), own)
         with_, without = compared.mean(compared.images), compared.mean(~compared.images)
         if without <= self._limit < with_:
             return (
@@ -124,7 +130,7 @@ class SamplerWatch:
                 f"{with_:.2g}, those without by {without:.2g} (policy.max_pixels, "
                 "policy.min_pixels)"
             )
-        few, own = _few(groups), self._settings.temperature
+        few = _few(groups)
         gap = self._anew(few, own).mean()
         best, left = self._temperature(few)
         if left <= (1 - EXPLAINED) * gap:
@@ -142,6 +148,15 @@ class SamplerWatch:
             "template), or other weights or another dtype in the sampler"
         )
 
+    def _anew_without(self, groups: list[Group]) -> Compared:
+        """The same where `Policy.never_sampled` have no share in the trainer's softmax either.
+
+        vLLM's log-probs are those of what it draws from. A trained policy gives such ids nothing, a
+        random one of few tokens does.
+        """
+        policy = replace(self._policy, left_out=self._policy.never_sampled)
+        return self._anew(_drawn(groups), self._settings.temperature, policy)
+
     def _temperature(self, few: list[Group]) -> tuple[float, float]:
         """The temperature at which the trainer is nearest to the sampler, and the gap there."""
         width = math.log(4.0) / 6
@@ -154,11 +169,11 @@ class SamplerWatch:
         best = min(gaps, key=lambda t: gaps[t])
         return best, gaps[best]
 
-    def _anew(self, few: list[Group], temperature: float) -> Compared:
+    def _anew(self, few: list[Group], temperature: float, policy: Policy | None = None) -> Compared:
         settings = replace(self._settings, temperature=temperature)
         batch = Batch.of(few, torch.ones(len(members(few))), settings)
         loss = self._algorithm.loss
-        logps = with_rollout_logps(self._policy, None, batch, loss, settings).old
+        logps = with_rollout_logps(policy or self._policy, None, batch, loss, settings).old
         assert logps is not None
         own = [(group, part) for group, part in _by_group(few, logps) if _is_own(group)]
         return self._of_all_ranks([([group], part) for group, part in own])
@@ -193,15 +208,17 @@ def _by_group(groups: list[Group], out: Tensor) -> list[tuple[Group, Tensor]]:
 
 
 def _few(groups: list[Group]) -> list[Group]:
-    """The first groups of a batch, which is in random order, with what was sampled for them.
+    """The first groups of a batch, which is in random order, with what was sampled for them."""
+    return _drawn(groups)[:FEW]
 
-    What the loss masks is compared too.
-    """
+
+def _drawn(groups: list[Group]) -> list[Group]:
+    """Keep what was sampled, what the loss masks included."""
     drawn = [
         replace(g, members=tuple(replace(m, scored=True) for m in g.members if _was_drawn(m)))
         for g in groups
     ]
-    return [group for group in drawn if group.members][:FEW]
+    return [group for group in drawn if group.members]
 
 
 def _was_drawn(member: Member) -> bool:

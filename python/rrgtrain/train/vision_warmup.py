@@ -44,7 +44,7 @@ def warm_up_vision(
     truth = torch.as_tensor(to_binary(labels)).float().to(policy.device)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        head = torch.nn.Linear(policy.config.text_config.hidden_size, len(OBSERVATIONS))
+        head = torch.nn.Linear(policy.embedding_shape[1], len(OBSERVATIONS))
     head.to(policy.device)
     parameters = [*policy.visual.parameters(), *head.parameters()]
     optimizer = torch.optim.AdamW(parameters, lr=settings.warmup_lr)

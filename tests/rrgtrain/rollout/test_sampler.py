@@ -57,6 +57,35 @@ def test_top_p_keeps_the_smallest_set_and_renormalises() -> None:
     assert (logps == 0).all()
 
 
+@pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
+@pytest.mark.parametrize("top_p", [0.4, 0.9, 1.0])
+@pytest.mark.parametrize("never", [[4], [0, 4], [1, 2, 4]])
+def test_ids_that_are_never_sampled_are_not_however_likely(
+    never: list[int], top_p: float, temperature: float
+) -> None:
+    """The rest keeps its proportions; log-probs stay those of all ids, but for a nucleus."""
+    logits = torch.tensor([1.0, 0.5, -1.0, 0.0, 0.5])
+    logits[never] += 9.0
+    # the last id is one of them, so a draw at the very end must not fall on it
+    draws = torch.cat([uniforms([7], 4000)[0], torch.tensor([0.0, 1 - 2.0**-53]).double()])
+    options = {"temperature": temperature, "never": torch.tensor(never)}
+    rows = logits.expand(len(draws), -1)
+    ids, logps = sample(rows, draws, top_p=top_p, **options)
+    assert not torch.isin(ids, options["never"]).any()
+    whole = torch.log_softmax(logits / temperature, -1)
+    left = whole.exp()
+    left[never] = 0
+    kept = left if top_p == 1 else torch.where(torch.isin(torch.arange(5), ids), left, 0)
+    told = whole if top_p == 1 else (kept / kept.sum()).log()
+    torch.testing.assert_close(logps, told[ids])
+    wanted = kept / kept.sum()
+    seen = torch.bincount(ids, minlength=5) / len(ids)
+    assert ((seen - wanted).abs() <= 6 * (wanted * (1 - wanted) / len(ids)).sqrt() + 1e-3).all()
+    best, logp = likeliest(logits[None], **options)
+    assert best.tolist() == [int(left.argmax())]
+    torch.testing.assert_close(logp, whole[best])
+
+
 def test_likeliest_takes_the_lowest_of_equals() -> None:
     ids, logps = likeliest(torch.tensor([[0.0, 2.0, 2.0]]), temperature=1.0)
     assert ids.tolist() == [1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -17,15 +18,17 @@ from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout import (
     RolloutEngine,
+    SamplingRequest,
     VllmEngine,
     VllmServerEngine,
     build_engine,
     checkpoint_tensors,
 )
+from rrgtrain.rollout.vllm_prompts import VllmPrompt, rollout, sampling_arguments
 from rrgtrain.schema import LoraSettings
 from rrgtrain.train.reference import reference_of
 from tests.rrgtrain.common import recipe
-from tests.rrgtrain.policy.common import tiny_directory, tiny_policy
+from tests.rrgtrain.policy.common import prompt, tiny_directory, tiny_policy
 from tests.rrgtrain.rollout import stub_vllm
 from tests.rrgtrain.rollout.served import Served
 from tests.rrgtrain.train.test_reference import logps, reference_logps
@@ -167,3 +170,47 @@ def test_an_adapter_with_modules_of_its_own_is_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(UserError, match=line):
         build_engine(settings, policy, tmp_path)
+
+
+class Listening(Served):
+    """Keeps what it is asked."""
+
+    def _complete(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.body = body
+        return super()._complete(body)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, {"temperature": 1.0, "top_p": 1.0}),
+        ({"temperature": 0.7, "top_p": 0.9}, {"temperature": 0.7, "top_p": 0.9}),
+        ({"greedy": True, "temperature": 0.7}, {"temperature": 0.0, "top_p": 1.0}),
+    ],
+)
+def test_no_default_of_a_server_or_a_checkpoint_is_left_to_act(
+    options: dict, said: dict, tmp_path: Path
+) -> None:
+    """In process the same arguments go into vLLM's record, as `tests/vllm` has it."""
+    policy = tiny_policy()
+    wanted: dict[str, Any] = {
+        **said,
+        **{"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0},
+        **{"presence_penalty": 0.0, "frequency_penalty": 0.0},
+        "logit_bias": dict.fromkeys(policy.never_sampled, -100.0),
+    }
+    request = SamplingRequest(
+        [prompt(policy, "s", 1)], group=2, max_new_tokens=4, seeds=[[1, 2]], **options
+    )
+    arguments = sampling_arguments(policy, request, 1)
+    assert {name: arguments[name] for name in wanted} == wanted
+    with Listening(tiny_directory()) as served:
+        engine = VllmServerEngine(served.url, tmp_path)
+        engine.update(policy)
+        engine.generate(policy, request)
+    heard = {name: served.body[name] for name in wanted}
+    heard["logit_bias"] = {int(token): value for token, value in heard["logit_bias"].items()}
+    assert heard == wanted
+    ids = [policy.never_sampled[0], policy.end_of_turn]
+    with pytest.raises(UserError, match=r"vLLM sampled <\|.*\|>, which the trainer forbids"):
+        rollout(policy, VllmPrompt([], [], [], torch.zeros(0, 3)), None, ids, [0.0, 0.0], 4)

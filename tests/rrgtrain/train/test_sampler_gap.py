@@ -60,7 +60,8 @@ class Elsewhere(TransformersEngine):
     """Another engine as far as the loop can tell, with weights of its own.
 
     frozen: the first step whose weights do not arrive. adapters: they arrive too. factor: of the
-    temperature. sees: the prompt as it reads it.
+    temperature. sees: the prompt as it reads it. whole: its log-probs are those of all ids, not of
+    what it draws from, as vLLM's.
     """
 
     own_kernels = True
@@ -73,7 +74,9 @@ class Elsewhere(TransformersEngine):
         adapters: bool = True,
         factor: float = 1.0,
         sees: Callable[[EncodedPrompt], EncodedPrompt] = same,
+        whole: bool = True,
     ) -> None:
+        self.whole = whole
         self.frozen, self.adapters, self.factor, self.sees = frozen, adapters, factor, sees
         self.policy = tiny_policy(dtype=policy.dtype)
 
@@ -89,7 +92,10 @@ class Elsewhere(TransformersEngine):
         self.policy.eos_ids = policy.eos_ids
         prompts = [self.sees(prompt) for prompt in request.prompts]
         temperature = request.temperature * self.factor
-        return generate(self.policy, replace(request, prompts=prompts, temperature=temperature))
+        policy = self.policy
+        if not self.whole:
+            policy = replace(policy, left_out=policy.never_sampled)
+        return generate(policy, replace(request, prompts=prompts, temperature=temperature))
 
 
 def pictured(folder: Path) -> list[Study]:
@@ -163,11 +169,11 @@ def test_every_step_of_every_engine_logs_a_gap_of_rounding(
     dropout: float | None, dtype: torch.dtype, tmp_path: Path
 ) -> None:
     given = pictured(tmp_path / "images")
-    for name, other in (("own", False), ("other", True)):
+    for name, other in (("own", False), ("other", True), ("vllm", True)):
         policy = tiny_policy(dtype=dtype)
         if dropout is not None:
             add_lora(policy, LoraSettings(rank=4, alpha=8.0, dropout=dropout), 0)
-        engine = Elsewhere(policy) if other else None
+        engine = Elsewhere(policy, whole=name != "vllm") if other else None
         rows = run(tmp_path / name, policy, recipe(*CHAOS, "rl.steps=2"), engine, given, Length())
         assert len(rows) == 2
         for row in rows:

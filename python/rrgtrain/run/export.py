@@ -1,0 +1,102 @@
+"""Export a checkpoint as others load it, with a card that says what it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft.tuners.lora import LoraLayer
+from safetensors import SafetensorError
+
+from rrgclinical.progress_bars import no_progress_bars
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import load_policy
+from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.remembered import BASE, FILE, PLACES, TINY, known_base, remembered
+from rrgtrain.run.model_card import model_card
+from rrgtrain.util.files import atomic_directory
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+SHARD = "4GB"
+
+
+@dataclass(frozen=True)
+class Export:
+    """The words of the command.
+
+    dtype: one of DTYPES. merge: add the adapter to its base; else it is exported alone.
+    """
+
+    checkpoint: str
+    out: Path
+    dtype: str = "bf16"
+    merge: bool = False
+
+
+def export_checkpoint(wish: Export) -> Path:
+    """Write the checkpoint to `wish.out`, whole or not at all, and return that directory.
+
+    Weights are rounded once, from fp32, and have the hub's names. Beside them lie tokenizer, chat
+    template, image processor, a generation configuration under which nothing but greedy decoding
+    happens unasked, what `eval` needs to know, and the card.
+
+    Raises:
+        UserError: no checkpoint, a directory that is there, nothing to merge, or a disk that
+            does not take it.
+    """
+    if wish.out.exists() or wish.out.is_symlink():
+        raise UserError(f"--out {wish.out} is there already; name a directory that is not")
+    if wish.checkpoint == TINY:
+        raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
+    adapter = (Path(wish.checkpoint).expanduser() / "adapter_config.json").is_file()
+    if wish.merge and not adapter:
+        raise UserError(f"{wish.checkpoint} has no adapter to merge; leave --merge out")
+    start = str(Path(wish.checkpoint).expanduser()) if adapter else wish.checkpoint
+    policy = load_policy(start)
+    if wish.merge:
+        _merge(policy, start)
+    policy.model.to(DTYPES[wish.dtype])
+    try:
+        with atomic_directory(wish.out) as partial:
+            _write(policy, partial)
+            _tell(start, partial)
+            card = model_card(start, policy, wish.dtype, adapter=adapter and not wish.merge)
+            (partial / "README.md").write_text(card, encoding="utf-8")
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"--out {wish.out} cannot be written: {reason}; nothing is left") from error
+    return wish.out
+
+
+def _merge(policy: Policy, name: str) -> None:
+    """Add the adapter to its base, in fp32."""
+    adapted = [n for n, m in policy.backbone.named_modules() if isinstance(m, LoraLayer)]
+    ends = [n for n in adapted if n.endswith(("lm_head", "embed_tokens"))]
+    if ends and policy.ties_head:
+        raise UserError(
+            f"{name} adapts {ends[0]}, and the head of its base is the embedding: merged into one "
+            "it would change the other; leave --merge out"
+        )
+    model: Any = policy.model
+    policy.model = model.merge_and_unload()
+
+
+def _write(policy: Policy, directory: Path) -> None:
+    model: Any = policy.model
+    with no_progress_bars():
+        model.save_pretrained(directory, max_shard_size=SHARD)
+    policy.save_preprocessing(directory)
+
+
+def _tell(checkpoint: str, directory: Path) -> None:
+    """Write what the policy was trained for, without places of this machine."""
+    values = {k: v for k, v in remembered(checkpoint).items() if k not in PLACES}
+    base = known_base(checkpoint)
+    if base is not None and not Path(base).is_absolute():
+        values[BASE] = base
+    if values:
+        text = json.dumps(values, indent=1) + "\n"
+        (directory / FILE).write_text(text, encoding="utf-8")

@@ -1,0 +1,235 @@
+"""A checkpoint in the hub's own files goes through every command, on one rank and on two."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForImageTextToText, AutoTokenizer, Qwen2VLImageProcessorPil
+
+from rrgtrain.cli import main
+from rrgtrain.data.images import read_image
+from rrgtrain.data.load import load_studies
+from rrgtrain.log.logs import read_metrics
+from rrgtrain.policy.prompt import prompt_text
+from rrgtrain.run.export import Export, export_checkpoint
+from tests.rrgtrain.common import ALL_STUDIES, phantoms
+from tests.rrgtrain.hub import hub_directory
+from tests.rrgtrain.policy.common import text_directory, tiny_directory
+from tests.rrgtrain.rollout.served import Served
+from tests.rrgtrain.runs import At, command, on_ranks
+
+DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES, "eval.limit=3"]
+SMALL = [
+    *("policy.prompt=short", "eval.max_new_tokens=10", "eval.bootstrap=20", "eval.samples=1"),
+    *("eval.batch=4", "eval.meteor=false", "sft.steps=2", "sft.batch=2", "sft.eval_every=2"),
+    *("sft.warmup=0", "sft.lr=0.003", "rl.steps=2", "rl.prompts=2", "rl.group=4", "rl.lr=0.01"),
+    *("rl.max_new_tokens=10", "rl.eval_every=2", "checkpoint.steps=1", "select.samples=2"),
+    *("rl.beta=0", "log.records=0"),
+]
+TUNED, ADAPTED = "sft/checkpoints/sft", "rl/checkpoints/editgrpo"
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def ran(*words: str, cwd: Path) -> None:
+    done = command(*words, *DATA, *SMALL, cwd=cwd)
+    assert done.status == 0, done.err
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SFT from the hub's files, RL of an adapter from there, and an evaluation of each."""
+    home = tmp_path_factory.mktemp("hub")
+    ran("sft", "--out", "sft", f"policy.path={hub_directory()}", cwd=home)
+    ran("rl", "--from", TUNED, "--out", "rl", "policy.lora.rank=2", cwd=home)
+    ran("eval", "--from", TUNED, "--out", "eval-sft", cwd=home)
+    ran("eval", "--from", ADAPTED, "--out", "eval-rl", cwd=home)
+    return home
+
+
+def reports(evaluation: Path) -> dict[str, str]:
+    rows = map(json.loads, (evaluation / "predictions.jsonl").open())
+    return {row["id"]: row["report"] for row in rows if row["system"] != "constant template"}
+
+
+def tensors(directory: Path) -> dict[str, torch.Tensor]:
+    found = {}
+    for file in directory.glob("model*.safetensors"):
+        found |= load_file(file)
+    return found
+
+
+def decoded(directory: Path, adapter: Path | None = None) -> dict[str, str]:
+    """The reports that transformers alone writes with what was exported, by its default."""
+    model = AutoModelForImageTextToText.from_pretrained(directory, dtype=torch.float32)
+    if adapter is not None:
+        model = PeftModel.from_pretrained(model, adapter)
+    files = adapter or directory
+    tokenizer = AutoTokenizer.from_pretrained(files)
+    processor = Qwen2VLImageProcessorPil.from_pretrained(files)
+    found = {}
+    for study in load_studies("iu_xray", phantoms()).studies["test"][:3]:
+        pixels = processor([read_image(i.path) for i in study.images], return_tensors="pt")
+        content = [*({"type": "image"} for _ in study.images)]
+        content.append({"type": "text", "text": prompt_text(study, style="short")})
+        turns = [{"role": "user", "content": content}]
+        text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        for grid in pixels["image_grid_thw"]:
+            text = text.replace("<|image_pad|>", "<|x|>" * int(grid.prod() // 4), 1)
+        text = text.replace("<|x|>", "<|image_pad|>")
+        ids = tokenizer(text, return_tensors="pt")["input_ids"]
+        seen = (ids == model.config.image_token_id).int()
+        out = model.generate(input_ids=ids, mm_token_type_ids=seen, max_new_tokens=10, **pixels)
+        found[study.id] = tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True)
+    return found
+
+
+def test_what_is_saved_has_the_hubs_names_and_no_penalty(home: Path) -> None:
+    published = json.loads((hub_directory() / "model.safetensors.index.json").read_text())
+    assert tensors(home / TUNED).keys() == published["weight_map"].keys()
+    for stage in (TUNED, ADAPTED):
+        told = json.loads((home / stage / "generation_config.json").read_text())
+        assert (told["repetition_penalty"], told["temperature"], told["do_sample"]) == (1, 1, False)
+
+
+def test_an_export_decodes_what_the_evaluation_decoded(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(home)  # the adapter names its base from here
+    out = {name: tmp_path / name for name in ("whole", "half", "merged", "alone")}
+    exact = ["--dtype", "fp32"]
+    assert main(["export", TUNED, "--out", str(out["whole"]), *exact]) == 0
+    assert main(["export", TUNED, "--out", str(out["half"])]) == 0
+    assert main(["export", ADAPTED, "--out", str(out["merged"]), "--merge", *exact]) == 0
+    assert main(["export", ADAPTED, "--out", str(out["alone"]), *exact]) == 0
+    tuned, adapted = reports(home / "eval-sft"), reports(home / "eval-rl")
+    assert tuned != adapted and len(tuned) == 3
+    assert decoded(out["whole"]) == tuned
+    assert decoded(out["merged"]) == adapted
+    assert decoded(home / TUNED, out["alone"]) == adapted
+    whole, half = tensors(out["whole"]), tensors(out["half"])
+    assert whole.keys() == half.keys() == tensors(out["merged"]).keys()
+    assert all(torch.equal(half[n], w.bfloat16()) for n, w in whole.items()), "rounded once"
+    assert json.loads((out["half"] / "config.json").read_text())["dtype"] == "bfloat16"
+    assert not list(out["alone"].glob("model*")) and len(list(out["alone"].glob("adapter*"))) == 2
+    for name, directory in out.items():
+        card = (directory / "README.md").read_text()
+        front = yaml.safe_load(card.split("---")[1])
+        assert front["library_name"] == ("peft" if name == "alone" else "transformers")
+        for word in ("Not a medical device", "iu_xray", "micro-F1", "seed: 0", "Apache-2.0"):
+            assert word in card, word
+        kept = card + (directory / "rrgtrain.json").read_text()
+        assert str(home) not in kept and str(phantoms()) not in kept, "no path of this machine"
+    # and the trainer reads it with what it remembers
+    words = ["eval", "--from", str(out["merged"]), "--out", str(tmp_path / "again")]
+    assert main([*words, *DATA, *(w for w in SMALL if "prompt" not in w)]) == 0
+    assert reports(tmp_path / "again") == adapted
+
+
+def test_an_interrupted_export_and_bad_words_leave_nothing(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(home)
+    (tmp_path / "there").mkdir()
+    out = str(tmp_path / "out")
+    cases = {
+        "holds no config.json; name a checkpoint directory such as": ["rl", "--out", out],
+        "no such directory": ["nowhere/at/all", "--out", out],
+        "is there already; name a directory that is not": [TUNED, "--out", str(tmp_path / "there")],
+        "has no adapter to merge; leave --merge out": [TUNED, "--out", out, "--merge"],
+        "invalid choice: 'int8'": [TUNED, "--out", out, "--dtype", "int8"],
+        "the following arguments are required: --out": [TUNED],
+        "unrecognized arguments: eval.batch=2": [TUNED, "--out", out, "eval.batch=2"],
+        "which is built for a run": ["tiny", "--out", out],
+    }
+    for line, words in cases.items():
+        assert main(["export", *words]) == 2, words
+        (told,) = capsys.readouterr().err.splitlines()
+        assert line in told, told
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for act, status, line in (
+        (full, 2, "cannot be written: No space left on device; nothing is left"),
+        (lambda *_: signal.raise_signal(signal.SIGTERM), 75, "stopped by SIGTERM"),
+    ):
+        monkeypatch.setattr("rrgtrain.policy.policy.Policy.save_preprocessing", act)
+        assert main(["export", TUNED, "--out", out]) == status
+        assert line in capsys.readouterr().err
+    left = [p.name for p in tmp_path.iterdir() if p.name != "cache"]
+    assert left == ["there"], "weights had been written"
+
+
+def test_the_card_says_what_is_known(tmp_path: Path) -> None:
+    """Of a tiny policy and its drawings, of a model of text alone, and of somebody's checkpoint."""
+    known = {"base": "/somewhere/run/init", "data.source": "phantom", "policy.prompt": "short"}
+    cards = {}
+    for name, source, told in (
+        ("tiny", tiny_directory(), known),
+        ("text", text_directory(), {"base": "Qwen/Qwen2.5-3B", "data.source": "mimic_cxr"}),
+        ("else", tiny_directory(), None),
+    ):
+        start = tmp_path / name / "checkpoints" / "sft"
+        shutil.copytree(source, start)
+        if told is not None:
+            (start / "rrgtrain.json").write_text(json.dumps(told))
+        out = export_checkpoint(Export(str(start), tmp_path / f"{name}-out"))
+        cards[name] = (out / "README.md").read_text()
+        assert str(tmp_path) not in cards[name] and "/somewhere" not in cards[name]
+        assert "Not a medical device" in cards[name] and "seed" not in cards[name]
+    has = {
+        word: [name for name in cards if word in cards[name]]
+        for word in (
+            *("Random weights", "Trained on drawings", "PhysioNet", "Not known", "frontal"),
+            *("base_model: Qwen/Qwen2.5-3B", "pipeline_tag: text-generation"),
+        )
+    }
+    assert has == {
+        "Random weights": ["tiny"],
+        "Trained on drawings": ["tiny"],
+        "PhysioNet": ["text"],
+        "Not known": ["tiny", "text", "else"],
+        "frontal": ["tiny", "else"],
+        "base_model: Qwen/Qwen2.5-3B": ["text"],
+        "pipeline_tag: text-generation": ["text"],
+    }
+
+
+def test_reports_and_draws_of_the_hubs_files(home: Path, tmp_path: Path) -> None:
+    words = ["--out", str(tmp_path / "reports.jsonl"), *(w for w in SMALL if "select" not in w)]
+    assert main(["generate", str(hub_directory()), str(phantoms()), *words]) == 0
+    written = (tmp_path / "reports.jsonl").read_text().splitlines()
+    assert len(written) == len([*phantoms().rglob("*.png")]) > 0
+    words = ["--from", str(hub_directory()), "--out", str(tmp_path / "s"), *DATA, *SMALL]
+    assert main(["select", *words]) == 0
+    assert len((tmp_path / "s" / "sampled.jsonl").read_text().splitlines()) == 8
+
+
+def test_two_ranks_push_to_a_server_stop_and_go_on(tmp_path: Path) -> None:
+    """The masters are sharded; each step's gap says that the server had the weights."""
+    with Served(hub_directory()) as served:
+        engine = ["rollout.engine=vllm_server", f"rollout.url={served.url}", "scale.mode=fsdp2"]
+        words = ["rl", "--from", str(hub_directory()), "--out", "run", *engine, *DATA, *SMALL]
+        at = At("rrgtrain.train.update:accumulate_gradients", 2)
+        done = on_ranks(*words, "policy.freeze_vision=true", cwd=tmp_path, at=at, rank=0)
+        assert [d.status for d in done] == [75, 75], done[0].err
+        done = on_ranks("rl", "--resume", "run", cwd=tmp_path)
+        assert [d.status for d in done] == [0, 0], done[0].err
+    rows = [r for r in read_metrics(tmp_path / "run/metrics.jsonl") if "sampler/gap_mean" in r]
+    assert [r["step"] for r in rows] == [0, 1]
+    assert all(r["sampler/gap_mean"] < 1e-4 for r in rows)
+    assert tensors(tmp_path / "run/checkpoints/editgrpo").keys() == tensors(hub_directory()).keys()
