@@ -1,4 +1,4 @@
-"""Tell whether rows are as new as the code that they time: pages show no others.
+"""Tell whether rows are as new as their code; pages show no others.
 
     python -m bench.published      every row that is older than its code, and what to run
 
@@ -55,7 +55,7 @@ class Stale:
 
 
 class NoHistory(LookupError):
-    """The commit of a row is not in this clone, which may be shallow, or no clone at all."""
+    """The commit of a row is not here: the clone is shallow, or none."""
 
 
 def newest(path: Path) -> list[dict[str, Any]]:

@@ -19,7 +19,6 @@ from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
-from rrgtrain import cli
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.data.images import read_image
@@ -233,9 +232,6 @@ def test_the_doctor_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["demo", "dr_grpo", "--small"], "--small is the recipe demo_small: leave out dr_grpo"),
-        (["demo", "--resume", "runs/demo", "--small"], "has its own: leave out --small"),
-        (["rl", "--small"], "unrecognized arguments: --small"),
         (["ft"], "invalid choice: 'ft'"),
         (["sft"], "the following arguments are required: --out; see `rrgtrain sft --help`"),
         (["rl", "--out", "r"], "required: --from"),
@@ -518,23 +514,3 @@ def test_bad_input_by_a_process_of_its_own(root: Path, tmp_path: Path) -> None:
     done = in_a_shell(*SFT, "--out", "run", *iu_xray(root), cwd=tmp_path)
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1 and "transparent pixels" in done.stderr
-
-
-def test_no_command_is_helped(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        main([])
-    printed = capsys.readouterr()
-    assert done.value.code == 0 and "COMMAND" in printed.out and not printed.err
-
-
-def test_a_small_demo_is_a_smaller_one_in_a_directory_of_its_own() -> None:
-    options = cli._understood(["demo", "--small", "rl.steps=3"])
-    assert (options.recipe, str(options.out)) == ("demo_small", "runs/demo-small")
-    assert cli._understood(["demo", "--small", "--out", "x"]).out == Path("x")
-    assert cli._understood(["demo"]).recipe == "demo"
-    small, whole = (load_config(Recipe, name, []) for name in ("demo_small", "demo"))
-    sizes = [
-        (r.data.phantom.train, r.data.phantom.test, r.policy.warmup_steps, r.sft.steps, r.rl.steps)
-        for r in (small, whole)
-    ]
-    assert all(3 * a <= b for a, b in zip(*sizes, strict=True)), sizes

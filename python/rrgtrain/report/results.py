@@ -35,8 +35,8 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Scores:
-    """The clinical micro-F1 of each system: the metric's key, and what a sentence says of it.
+class HeadlineScores:
+    """Hold the clinical micro-F1 of each system, and what a sentence says of it.
 
     It is over the 13 findings where that is known, with the one over 14 labels behind it: No
     Finding, which a report that is normal whatever it is given gets right, is among those.
@@ -48,18 +48,18 @@ class Scores:
     texts: dict[str, str]
 
 
-def headline_scores(systems: Mapping[str, System]) -> Scores:
+def headline_scores(systems: Mapping[str, System]) -> HeadlineScores:
     """Find the micro-F1 that a page begins with; empty without any."""
     every, findings = "micro_f1", "micro_f1_13"
     key = findings if any(findings in s.metrics for s in systems.values()) else every
     metrics = {n: s.metrics[key] for n, s in systems.items() if key in s.metrics}
     texts = {name: numbers.metric_text(key, metric) for name, metric in metrics.items()}
     if key == every:
-        return Scores(key, "", metrics, texts)
+        return HeadlineScores(key, "", metrics, texts)
     for name in metrics:
         beside = numbers.metric_text(every, systems[name].metrics.get(every))
         texts[name] += f" [{beside}]"
-    return Scores(key, " over 13 findings [with No Finding, over 14]", metrics, texts)
+    return HeadlineScores(key, " over 13 findings [with No Finding, over 14]", metrics, texts)
 
 
 def table_rows(summary: RunSummary, differing: Collection[str] = ()) -> list[tuple[str, list[Row]]]:

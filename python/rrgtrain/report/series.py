@@ -40,7 +40,7 @@ class Series:
 def with_changes(
     rows: Sequence[Mapping[str, Any]], changes: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Mark each row with how often the reward, and how often the labels, had changed before it.
+    """Mark each row with how often reward and labels had changed before it.
 
     `changes` are those of a run's summary; `curve` reads the marks.
     """
@@ -81,7 +81,7 @@ def _kind(row: Mapping[str, Any], key: str) -> int:
 
 
 def apart(series: Series, work: Callable[[Series], Series]) -> Series:
-    """Do `work` on each part between the cuts; a gap is left where two of them meet."""
+    """Do `work` on each part between the cuts, and leave gaps there."""
     x, y = list[float](), list[float]()
     for begin, end in pairwise((0, *series.cuts, len(series.x))):
         part = work(Series(series.name, series.x[begin:end], series.y[begin:end]))

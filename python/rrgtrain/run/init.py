@@ -1,4 +1,4 @@
-"""Write what a first experiment on one's own data needs: a recipe, a reward, a README."""
+"""Write a recipe, a reward and a README for data of one's own."""
 
 from __future__ import annotations
 

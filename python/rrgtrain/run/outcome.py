@@ -20,7 +20,6 @@ from rrgtrain.data.images import read_image
 from rrgtrain.log.logs import read_metrics
 from rrgtrain.ranks import ranks
 from rrgtrain.report import numbers
-from rrgtrain.report.figures import Rows
 from rrgtrain.report.html import write_report
 from rrgtrain.report.names import METRICS
 from rrgtrain.report.provenance import commit, versions
@@ -208,7 +207,9 @@ def _other_truths(evaluations: Evaluated) -> list[str]:
     ]
 
 
-def _of_checkpoints(stages: Stages, evaluations: Evaluated, rows: Rows) -> list[str]:
+def _of_checkpoints(
+    stages: Stages, evaluations: Evaluated, rows: list[dict[str, Any]]
+) -> list[str]:
     """Say which step each training's checkpoint is of, and how far it had fallen since."""
     notes, by = [], stages.session.recipe.eval.best_by
     for name, (_, result) in evaluations.items():

@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from rrgtrain.config import load_config
-from rrgtrain.report.figures import Figure, training_figures
-from rrgtrain.report.series import with_changes
 from rrgtrain.schema import Recipe
 from rrgtrain.state.history import Change, as_line, changes_of, settings_of
 from tests.rrgtrain.runs import At, command, rows, started
@@ -56,29 +54,6 @@ def test_each_change_is_told_and_kept(changed: tuple[Path, list[str]]) -> None:
 
 def test_the_best_begins_anew_under_another_reward(changed: tuple[Path, list[str]]) -> None:
     assert "with reward.terms=" in changed[1][1] and "chosen anew" in changed[1][1]
-
-
-def test_curves_do_not_cross_a_change_of_what_they_depend_on() -> None:
-    logged = [
-        {"phase": "rl", "step": i, "time": 0.0, "reward/total": 1.0 + 9 * (i > 19), "kl": 0.1 + i}
-        | {"zero_variance": 0.1 + i / 99}
-        for i in range(90)
-    ]
-    change = {"step": 20, "row": 20, "resumed": "x", "old": "a", "new": "b"}
-
-    def drawn(key: str) -> dict[str, Figure]:
-        marked = with_changes(logged, [{**change, "key": key}])
-        return {figure.title: figure for figure in training_figures(marked)}
-
-    cuts = {"reward.terms": True, "reward.labeller": True, "reward.cache": False, "rl.lr": False}
-    variance, kl = "Groups without variance", "KL to the reference"
-    for key, cut in cuts.items():
-        made = drawn(key)
-        found = {title: "there is a gap" in figure.note for title, figure in made.items()}
-        assert found == {"Reward": cut, variance: cut, kl: False}, key
-        # nor does the moving mean: what comes behind the change is flat
-        last = str(made["Reward"].chart).split('points="')[-1].split('"')[0]
-        assert (len({point.split(",")[1] for point in last.split()}) == 1) is cut, key
 
 
 def test_what_a_checkpoint_knows_stands_over_the_file() -> None:
