@@ -2,7 +2,9 @@
 #   make demo                  a training run on synthetic radiographs, on this machine
 #   make test                  the whole suite
 #   make gates                 faults that kernels' tests must see, benches rehearsed, bounds on time
-#   make bench ROOM=mccs       one room's tests, then its bench
+#   make bench ROOM=mccs       one room's bench, in the environment that is there; TESTS=1: its tests first
+#   make bench-peers           the losses against TRL, Liger and verl, on a CPU
+#   make bench-step            a whole update against TRL's
 #   make bench-ranks           an update on one, two and four ranks of this machine
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
 #   make gpu-wheels            what a CUDA machine without a package index needs for it
@@ -34,7 +36,7 @@ COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.c
 .PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants replicate learning masking clean
 
 help:
-	@sed -n '2,20s/^# \{0,1\}//p' Makefile
+	@sed -n '2,22s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -63,10 +65,15 @@ docs: $(VENV)/.installed-dev
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
 	@echo build/docs/index.html
 
-bench: $(VENV)/.installed-dev
-	@test -f bench/$(ROOM).py || { echo "make bench ROOM=...: wanted one of $(ROOMS)"; exit 2; }
-	$(PY) -m pytest -q tests/rrgkern/$(ROOM)
-	$(PY) -m pytest -q --benchmark-quiet $(wildcard bench/*$(ROOM)*.py)
+# In the environment that is there: $(VENV), else the python on PATH; nothing is installed. Each bench
+# compares what it times with the baseline first; TESTS=1 runs the room's tests before it.
+BENCHES := $(patsubst bench/%.py,%,$(shell grep -l 'Bench."' $(filter-out bench/harness.py,$(wildcard bench/*.py))))
+BENCH_PYTHON ?= $(if $(wildcard $(PY)),$(PY),python3)
+bench:
+	@test -n "$(filter $(ROOM),$(BENCHES))" || { echo "make bench ROOM=...: wanted one of $(BENCHES)"; exit 2; }
+	@$(BENCH_PYTHON) -c 'import rrgkern, pytest_benchmark' || { echo "$(BENCH_PYTHON) lacks what stands above: pip install -c constraints.txt '.[bench]' pytest pytest-benchmark, or say make bench BENCH_PYTHON=..."; exit 2; }
+	$(if $(TESTS),$(BENCH_PYTHON) -m pytest -q $(or $(wildcard tests/rrgkern/$(ROOM)),tests/rrgkern/policy_loss))
+	$(BENCH_PYTHON) -m pytest -q --benchmark-quiet bench/$(ROOM).py
 
 # Three parts of nine minutes each; PART=2 runs one. A machine without a package index takes the wheels
 # that `make gpu-wheels` gathered into .whl/ elsewhere, and its own Python with torch for CUDA.

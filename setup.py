@@ -1,9 +1,10 @@
-"""Compiles csrc/ into rrgkern/_C.so: C++ always, CUDA where nvcc is found (no GPU needed).
+"""Compiles csrc/ into rrgkern/_C.so: C++ always, CUDA where nvcc and a GPU are found, or asked for.
 
 A room's simd.cc is compiled once for each instruction set, which is chosen at run time.
 
-RRGKERN_BUILD=auto|cuda|cpu    cuda: fail without nvcc; cpu: leave CUDA out
-RRGKERN_CUDA_ARCHS="80;90"     default 80, 90 and 100 as far as nvcc knows them; the last as PTX too
+RRGKERN_BUILD=auto|cuda|cpu    cuda: also without a GPU, and fail without nvcc; cpu: leave CUDA out
+RRGKERN_CUDA_ARCHS="80;90"     compile CUDA for these, also without a GPU; default 80, 90 and 100 as
+                               far as nvcc knows them; the last as PTX too
 CXX, CUDA_HOME, RRGKERN_CXXFLAGS, RRGKERN_LDFLAGS    compilers, and flags to add (sanitizers)
 """
 
@@ -13,6 +14,7 @@ import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -26,6 +28,33 @@ if platform.machine() in ("x86_64", "AMD64"):
     ISAS |= {"avx2": AVX2, "avx512": AVX512}
 # The kernels of simd.cc meet a tolerance, not the reference's bits: they may contract.
 SIMD = ["-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
+
+
+def _has_gpu() -> bool:
+    """Tell whether the driver shows a GPU: torch cannot be asked, the build is isolated from it.
+
+    A device file is what a process needs to reach one; WSL has none, but its nvidia-smi lists it.
+    """
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        return True
+    smi = shutil.which("nvidia-smi")
+    if smi is None:
+        return False
+    try:
+        listed = subprocess.run(
+            [smi, "-L"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return listed.returncode == 0 and "GPU" in listed.stdout
+
+
+def _say(line: str) -> None:
+    """Print a line, and on the terminal too: pip shows nothing of what a build prints."""
+    print(line, flush=True)
+    if not sys.stdout.isatty():
+        with suppress(OSError), open("/dev/tty", "w", encoding="utf-8") as terminal:
+            terminal.write(f"\n{line}\n")
 
 
 def _compilers() -> tuple[str, str | None]:
@@ -43,7 +72,13 @@ def _compilers() -> tuple[str, str | None]:
         sys.exit("rrgkern: RRGKERN_BUILD=cuda, but no nvcc in CUDA_HOME or on PATH: install the "
                  "CUDA toolkit, or set RRGKERN_BUILD=cpu")  # fmt: skip
     if mode == "auto" and not nvcc:
-        print("rrgkern: no nvcc found, compiling for CPU only")
+        _say("rrgkern: no nvcc found, compiling for CPU only")
+    elif mode == "auto" and not os.environ.get("RRGKERN_CUDA_ARCHS") and not _has_gpu():
+        _say(
+            "rrgkern: no GPU found, compiling for CPU only "
+            "(for a GPU elsewhere: RRGKERN_BUILD=cuda)"
+        )
+        return cxx, None
     return cxx, None if mode == "cpu" else nvcc
 
 

@@ -51,8 +51,8 @@ else:
 
 ROUNDS = 20 if CUDA else 5
 
-trainable, frozen = Bench("linear_grpo_loss"), Bench("linear_grpo_loss")
-logits = Bench("grpo_loss")
+trainable, frozen = Bench("linear_policy_loss"), Bench("linear_policy_loss")
+logits = Bench("policy_loss_from_logits")
 
 
 def head_gradients(loss: Tensor, hidden: Tensor, weight: Tensor) -> tuple[Tensor, ...]:

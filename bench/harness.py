@@ -16,8 +16,9 @@ A bench file registers providers, then compares them at the shapes of the domain
     def test_mccs(benchmark, rows):
         bench.compare(benchmark, make_inputs, shape={"rows": rows}, dtype=torch.int8)
 
-`make bench ROOM=mccs` runs the room's tests, then this file, and prints the table. On a GPU rows
-hold milliseconds from CUDA events; on a CPU only the ratio to the baseline, both taken in one run.
+`make bench ROOM=mccs` runs this file and prints the table; TESTS=1 runs the room's tests first. On
+a GPU rows hold milliseconds from CUDA events; on a CPU only the ratio to the baseline, both taken
+in one run.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from torch import Tensor
 from bench import peers, rows, timing
 from bench.batch import DRY
 from bench.ceilings import floor_ms
+from rrgkern import dispatch
 
 # Filled by compare, printed by bench/conftest.py when the session ends.
 tables: list[tuple[str, list[dict[str, Any]]]] = []
@@ -158,6 +160,9 @@ class Bench:
     ) -> list[dict[str, Any]]:
         """Measure every available provider and append one row for each.
 
+        Where a reference serves an op in the place of a kernel, a provider is called "(reference)"
+        and no row is written.
+
         Args:
             benchmark: pytest-benchmark's fixture; it drives the rounds. With
                 --benchmark-disable every provider runs once and nothing is recorded.
@@ -179,7 +184,7 @@ class Bench:
         first = make_inputs(0)
         device = timing.device_of(first)
         runs, missing = self.available(device)
-        differences = self._check(runs, missing, first, agree)
+        differences, slow = self._check(runs, missing, first, agree)
         fresh = {name: f for name in runs if (f := self._entries[name].fresh)}
         if benchmark.disabled:
             benchmark.pedantic(lambda: None)
@@ -205,10 +210,14 @@ class Bench:
         floor = floor_ms(device, dtype, bytes_moved, flops)
         result = []
         for name in runs:
-            row = common | {"provider": name} | self._figures(measured, name, floor, peaks)
+            label = f"{name} (reference)" if name in slow else name
+            row = common | {"provider": label} | self._figures(measured, name, floor, peaks)
             if name in differences:
                 row["difference"] = differences[name]
-            rows.append(device, row)
+            if not slow:
+                rows.append(device, row)
+            elif name in slow:
+                row["note"] = f"no row: its kernel is missing for {slow[name]}"
             result.append(row)
         title = f"{self.room} {case}".strip() + f", {dict(shape)}, {common['dtype']}, {device.type}"
         tables.append((title, [*result, *({"provider": n, "note": w} for n, w in missing.items())]))
@@ -221,18 +230,25 @@ class Bench:
         missing: dict[str, str],
         inputs: timing.Inputs,
         agree: tuple[int, float] | None,
-    ) -> dict[str, float]:
-        """Run each provider once; moves peers that fail or differ from `runs` to `missing`."""
-        differences: dict[str, float] = {}
+    ) -> tuple[dict[str, float], dict[str, str]]:
+        """Run each provider once; moves peers that fail or differ from `runs` to `missing`.
+
+        Returns differences from the baseline, and the ops that a reference served, by provider.
+        """
+        differences, slow = dict[str, float](), dict[str, str]()
         count, tolerance = agree or (0, 0.0)
-        wanted = _leading(runs[self.baseline](*inputs), count)
+        with dispatch.slow_paths() as ops:
+            wanted = _leading(runs[self.baseline](*inputs), count)
+        slow |= {self.baseline: _names(ops)} if ops else {}
         for name, provider in list(runs.items()):
             if name == self.baseline:
                 continue
             entry = self._entries[name]
             try:
                 given = entry.fresh(*inputs) if entry.fresh else inputs
-                found = _leading(provider(*given), count)
+                with dispatch.slow_paths() as ops:
+                    found = _leading(provider(*given), count)
+                slow |= {name: _names(ops)} if ops else {}
             except Exception as error:
                 if not entry.peer:
                     raise
@@ -249,7 +265,7 @@ class Bench:
                     raise AssertionError(f"{self.room}: {name} {problem}, allowed {tolerance:.2g}")
                 missing[name] = f"{problem}: not timed"
                 del runs[name], differences[name]
-        return differences
+        return differences, slow
 
     def _figures(
         self,
@@ -270,6 +286,10 @@ class Bench:
         if floor is not None:
             figures["share_of_floor"] = floor / times["p50"]
         return figures | {"peak_mib": peaks[name]}
+
+
+def _names(ops: set[tuple[str, str]]) -> str:
+    return ", ".join(sorted(name for name, _ in ops))
 
 
 def _leading(result: Any, count: int) -> list[Tensor]:

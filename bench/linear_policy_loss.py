@@ -28,8 +28,8 @@ SHAPES = (
 )
 SPEC = PolicyLoss()
 
-trainable = Bench("linear_grpo_loss")
-frozen = Bench("linear_grpo_loss")
+trainable = Bench("linear_policy_loss")
+frozen = Bench("linear_policy_loss")
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor | None]
 

@@ -28,7 +28,7 @@ else:
 SPEC = PolicyLoss()
 LOW, HIGH = 1 - 0.2, 1 + 0.2
 
-bench = Bench("grpo_loss")
+bench = Bench("policy_loss_from_logits")
 
 
 def plain(values: Tensor, batch: Batch) -> tuple[Tensor, ...]:

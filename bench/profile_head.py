@@ -40,7 +40,7 @@ def main() -> None:
         print(f"\n{mode}: {total / 1e3:.2f} ms in {sum(e.count for e in spent)} calls")
         for event in spent[:LARGEST]:
             print(f"{getattr(event, own) / total:7.1%} {event.count:6d}  {event.key[:90]}")
-        row = {"room": "linear_grpo_loss", "case": "profile, dense", "provider": mode}
+        row = {"room": "linear_policy_loss", "case": "profile, dense", "provider": mode}
         row |= {"calls": sum(e.count for e in spent), "summed_ms": total / 1e3}
         row |= {"shares": {e.key[:60]: getattr(e, own) / total for e in spent[:LARGEST]}}
         rows.append(torch.device(DEVICE), row | {"versions": rows.versions()})

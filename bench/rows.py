@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from rrgkern import csrc
+
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(os.environ.get("OUT", ROOT / "bench" / "results"))
 _PACKAGES = ("torch", "triton", "apache-tvm-ffi")
@@ -60,8 +62,12 @@ def append(device: torch.device, row: Mapping[str, Any], folder: Path | None = N
     """Append `row`, stamped with device, commit and date, to the device's file in `folder`.
 
     RRGKERN_ROWS names another file of the same folder; RRGKERN_RUN is kept as "run" in each row,
-    which is how a suite finds its own again.
+    which is how a suite finds its own again. Without the compiled extension, whose references would
+    be taken for the kernels, nothing is written, and that is said.
     """
+    if csrc.build_info() is None:
+        print(f"no row is written: the compiled extension is missing; {csrc.HOW_TO_BUILD}")
+        return
     stamp = {
         "device": device_name(device),
         "commit": commit(),

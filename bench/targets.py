@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-HEAD, LOGITS = "linear_grpo_loss", "grpo_loss"
+HEAD, LOGITS = "linear_policy_loss", "policy_loss_from_logits"
 Row = dict[str, Any]
 GB = 1e9 / 2**20  # in MiB
 TIMED_ON = "h200"

@@ -98,20 +98,31 @@ def _settings() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(name: str) -> list[dict[str, Any]]:
-    """Read the rows of `bench/results/NAME.jsonl`, the newest of each measurement."""
-    path = ROOT / "bench" / "results" / f"{name}.jsonl"
-    newest: dict[str, dict[str, Any]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        names = ("room", "case", "bench", "model", "batch", "provider", "members", "pixels")
-        newest[json.dumps([row.get(name) for name in names])] = row
-    return list(newest.values())
+def rows_of(name: str) -> tuple[list[dict[str, Any]], str]:
+    """Read the rows of a table that are as new as their code, and what to say of the others."""
+    sys.path[:0] = [str(ROOT)]
+    from bench.published import NoHistory, command_of, newest, stale
+
+    file = "cpu-clinical" if name == "clinical" else "cpu-peers"
+    wanted = "p50_vs_eager" if name == "peers" else "bench"
+    rows = newest(ROOT / "bench" / "results" / f"{file}.jsonl")
+    rows = [row for row in rows if row.get(wanted)]
+    try:
+        old = [found.row for found in stale(rows)]
+    except NoHistory as error:
+        return rows, f"\n\nWhether these rows are as new as the code is not known here: {error}."
+    fresh = [row for row in rows if row not in old]
+    if not old:
+        return fresh, ""
+    commands = " and ".join(f"`{command}`" for command in dict.fromkeys(map(command_of, old)))
+    return fresh, (
+        f"\n\n{len(old)} rows are not shown: their code has changed since they were measured. "
+        f"{commands} measures them again."
+    )
 
 
-def update_step() -> list[list[str]]:
+def update_step(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Tabulate a whole update beside TRL's."""
-    rows = [row for row in _rows("cpu-peers") if row.get("bench") == "update_step"]
     rows.sort(key=lambda row: (row["pixels"], row["members"]))
     return [["members", "prompt tokens", "time", "memory", "commit"]] + [
         [
@@ -125,9 +136,8 @@ def update_step() -> list[list[str]]:
     ]
 
 
-def peers() -> list[list[str]]:
+def peers(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Tabulate the losses beside eager PyTorch and the peers."""
-    rows = [row for row in _rows("cpu-peers") if row.get("p50_vs_eager")]
     rows.sort(key=lambda row: (row["room"], row["case"], row["p50_vs_eager"]))
     return [["module", "case", "provider", "time", "peak, MiB", "commit"]] + [
         [
@@ -142,7 +152,7 @@ def peers() -> list[list[str]]:
     ]
 
 
-def clinical() -> list[list[str]]:
+def clinical(rows: list[dict[str, Any]]) -> list[list[str]]:
     """Tabulate the clinical models beside the official packages."""
     return [["model", "reports", "computed by", "reports a second", "ratio", "commit"]] + [
         [
@@ -153,7 +163,7 @@ def clinical() -> list[list[str]]:
             f"{row['ratio']:.1f}",
             row["commit"][:7],
         ]
-        for row in _rows("cpu-clinical")
+        for row in rows
     ]
 
 
@@ -161,9 +171,12 @@ TABLES = {"update_step": update_step, "peers": peers, "clinical": clinical}
 
 
 def _drawn(match: re.Match[str]) -> str:
-    head, *rows = TABLES[match[1]]()
+    found, note = rows_of(match[1])
+    if not found:
+        return note.strip()
+    head, *rows = TABLES[match[1]](found)
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + note
 
 
 def _shown(match: re.Match[str]) -> str:

@@ -66,7 +66,10 @@ def why_not(room: str, device: str) -> str | None:
         return f"the compiled extension is missing: {HOW_TO_BUILD}"
     if f"{room}:{device}" not in info.rooms:
         if device == "cuda" and not info.architectures:
-            return f"the extension is CPU only: install the CUDA toolkit and re{HOW_TO_BUILD}"
+            return (
+                f"the extension is CPU only: install the CUDA toolkit and re{HOW_TO_BUILD}, with "
+                "RRGKERN_BUILD=cuda"
+            )
         return f"the compiled extension is older than csrc/{room}: re{HOW_TO_BUILD}"
     if device == "cuda" and torch.cuda.is_available():
         major, minor = torch.cuda.get_device_capability()

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 import torch
 
 from bench import harness, rows, timing
+from rrgkern import csrc, dispatch
+
+ROOT = Path(__file__).parents[1]
 
 
 class Fixture:
@@ -78,6 +83,44 @@ def test_rows_of_a_cpu_hold_ratios_and_no_times(bench, tmp_path):
     notes = {row["provider"]: row.get("note") for row in harness.tables[0][1]}
     assert notes["peer"] == "no_such_package_anywhere is not installed"
     assert notes["device"] == "cuda only"
+
+
+def test_a_reference_is_called_so_and_leaves_no_row(bench, tmp_path, monkeypatch):
+    """As without the extension, or with one that lacks a room; also where that was said before."""
+
+    @bench.provider("slow")
+    def slow(x):
+        dispatch.announce_slow_path("rrgkern::planted", "cpu", "it is gone")
+        return x.sum()
+
+    with pytest.warns(dispatch.SlowPathWarning):
+        dispatch.announce_slow_path("rrgkern::planted", "cpu", "it is gone")
+    with pytest.warns(dispatch.SlowPathWarning):
+        result = compare(bench, Fixture())
+    monkeypatch.undo()
+    assert [row["provider"] for row in result] == ["eager", "ours", "slow (reference)"]
+    assert result[2]["note"] == "no row: its kernel is missing for rrgkern::planted"
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_extension_no_row_is_written(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(csrc, "build_info", lambda: None)
+    rows.append(torch.device("cpu"), {"room": "x"}, tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert "no row is written: the compiled extension is missing" in capsys.readouterr().out
+
+
+def test_make_bench_looks_at_the_room_first_and_installs_nothing():
+    def said(*words: str) -> str:
+        command = ["make", "--no-print-directory", *words]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+
+    for words in (["bench"], ["bench", "ROOM=cake"], ["bench", "ROOM=harness"]):
+        (line,) = said(*words).splitlines()
+        assert line.startswith("make bench ROOM=...: wanted one of advantages ")
+    for room in said("bench").split("wanted one of ")[1].split():
+        planned = said("-n", "bench", f"ROOM={room}")
+        assert f"bench/{room}.py" in planned and "-m pip" not in planned, room
 
 
 def test_rounds_rotate_inputs_and_order(bench):

@@ -119,6 +119,43 @@ def test_without_nvcc_the_build_says_cpu_only(tree, tmp_path):
     assert "no nvcc found, compiling for CPU only" in result.stdout
 
 
+def planted_tool(folder: Path, name: str, script: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+    (folder / name).chmod(0o755)
+
+
+GPU = any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+@pytest.mark.skipif(GPU, reason="no case: this machine has a GPU")
+def test_nothing_is_compiled_for_a_gpu_that_is_not_there_unless_asked(tree, tmp_path):
+    """nvcc alone, as a toolkit or a CI image brings it, is no wish for CUDA code."""
+    called, tools = tmp_path / "called", tmp_path / "tools"
+    planted_tool(tools, "nvcc", f'echo "$@" >> {called}; echo compute_90; exit 0')
+    planted_tool(tools, "g++", "exit 0")  # compiles nothing: who is called is all that counts
+    path = {"PATH": f"{tools}:{os.environ['PATH']}", "CUDA_HOME": "/nowhere", "CXX": "g++"}
+    one = "echo 'GPU 0: NVIDIA H100 (UUID: GPU-1)'"
+    cases = [
+        ("exit 127", {}, False),
+        ("echo no devices were found; exit 6", {}, False),
+        (one, {}, True),
+        (one, {"RRGKERN_BUILD": "cpu"}, False),
+        ("exit 127", {"RRGKERN_BUILD": "cuda"}, True),
+        ("exit 127", {"RRGKERN_CUDA_ARCHS": "90"}, True),
+    ]
+    line = "no GPU found, compiling for CPU only (for a GPU elsewhere: RRGKERN_BUILD=cuda)"
+    wrong = []
+    for script, asked, wanted in cases:
+        planted_tool(tools, "nvidia-smi", script)
+        called.write_text("")
+        result = build(tree, tmp_path / "out", **path, **asked)
+        told = line in result.stdout
+        if bool(called.read_text()) is not wanted or told is not (not wanted and not asked):
+            wrong.append((script, asked, called.read_text(), result.stdout, result.stderr[-300:]))
+    assert not wrong, wrong
+
+
 def test_the_installed_extension_holds_every_room_on_disk():
     info = csrc.build_info()
     assert info is not None, csrc.HOW_TO_BUILD

@@ -45,7 +45,10 @@ def write_phantom(
     target = Path(directory)
     stamp = {"version": VERSION, "digest": config.digest(), **dataclasses.asdict(config)}
     if target.is_file():
-        raise UserError(f"{target} is a file; wanted a directory for the phantom")
+        raise UserError(
+            f"{target} is a file; wanted a directory for the phantom (a CSV or "
+            "JSONL file of your own is data.source=table)"
+        )
     if target.is_dir() and any(target.iterdir()):
         _check_same(target, stamp)
         if progress:

@@ -30,6 +30,8 @@ DEFAULT_RECIPES = {
 }
 ON_GPUS = "On N GPUs: torchrun --nproc-per-node N -m %(prog)s ..."
 TRAINING_ON_GPUS = f"{ON_GPUS} scale.mode=fsdp2"
+# Of `demo --small`.
+SMALL_DEMO = "demo_small"
 # Of a command whose recipe is an option: its words are others.
 GENERATE_RECIPE = "editgrpo"
 # Two words, and a command of its own: it has a root and no recipe.
@@ -86,6 +88,11 @@ def parser() -> argparse.ArgumentParser:
         "demo", "run SFT and RL on synthetic radiographs and compare them", TRAINING_ON_GPUS
     )
     demo.add_argument("--out", type=Path, help="directory of the run; default: runs/demo")
+    demo.add_argument(
+        "--small",
+        action="store_true",
+        help=f"the recipe {SMALL_DEMO}: a minute on two cores, which shows that everything runs",
+    )
     sft = verb("sft", "fine-tune on reports up to the validation plateau", TRAINING_ON_GPUS)
     sft.add_argument("--out", type=Path, help="directory of the run")
     rl = verb("rl", "train a checkpoint by reinforcement learning", TRAINING_ON_GPUS)
@@ -177,6 +184,18 @@ def parser() -> argparse.ArgumentParser:
     )
     check.add_argument("--out", type=Path, help="file for all broken studies, a JSON object a line")
     check.add_argument("--no-images", action="store_true", help="do not decode the images")
+    init = verb("init", "write a recipe, a reward and a README for data of your own")
+    init.add_argument("folder", type=Path, metavar="DIR", help="directory that they go to")
+    init.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="table or directory that `rrgtrain data check` reads",
+    )
+    init.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="settings of data"
+    )
     report = verb("report", "regenerate report.html of a run, or compare several on one page")
     report.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directory of a run")
     report.add_argument(
@@ -294,7 +313,7 @@ def _understood(words: Sequence[str]) -> argparse.Namespace:
     if unknown or (rest and not hasattr(options, "overrides")):
         words = " ".join(unknown or rest)
         top.error(f"unrecognized arguments: {words} (settings are written section.key=value)")
-    if options.verb == CHECK:
+    if options.verb in (CHECK, "init"):
         options.overrides += rest
     elif hasattr(options, "overrides"):
         recipe = options.recipe
@@ -312,13 +331,19 @@ def _complete(options: argparse.Namespace) -> None:
     given = vars(options)
     help_ = f"see `rrgtrain {options.verb} --help`"
     if given.get("resume") is not None:
-        clash = next((w for w in ("recipe", "out", "start") if given.get(w) is not None), None)
-        if clash is not None:
-            word = {"recipe": f"recipe {options.recipe}", "out": "--out", "start": "--from"}[clash]
+        words = {"recipe": f"recipe {options.recipe}", "out": "--out", "start": "--from"}
+        words["small"] = "--small"
+        word = next((w for k, w in words.items() if given.get(k)), None)
+        if word is not None:
             raise UserError(f"a resumed run has its own: leave out {word}; {help_}")
         return
     if options.verb == "demo":
-        options.out = options.out or Path("runs/demo")
+        if options.small and options.recipe is not None:
+            raise UserError(
+                f"--small is the recipe {SMALL_DEMO}: leave out {options.recipe}; {help_}"
+            )
+        options.recipe = SMALL_DEMO if options.small else options.recipe
+        options.out = options.out or Path("runs", "demo-small" if options.small else "demo")
     wanted = {"start": "--from", "out": "--out"}
     if given.get("predictions") or given.get("references"):
         if options.start is not None:

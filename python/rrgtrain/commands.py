@@ -39,6 +39,7 @@ from rrgtrain.run.alike import require_alike
 from rrgtrain.run.data_check import check_data_set
 from rrgtrain.run.export import Export, export_checkpoint
 from rrgtrain.run.generate import Wish, generate_reports
+from rrgtrain.run.init import begin_experiment
 from rrgtrain.run.outcome import add_costs, draw, finish
 from rrgtrain.run.replay import replay_batch
 from rrgtrain.run.scorecards import Judge, evaluate_files, score_run
@@ -72,6 +73,8 @@ def run(options: argparse.Namespace) -> int:
         return export(options)
     if options.verb == "plan":
         return plan(options)
+    if options.verb == "init":
+        return init(options)
     if options.verb == "eval" and options.predictions:
         return evaluation_of_files(options)
     out, resume = options.out, getattr(options, "resume", None)
@@ -318,6 +321,13 @@ def data_check(options: argparse.Namespace) -> int:
         out=options.out,
         images=not options.no_images,
     )
+
+
+def init(options: argparse.Namespace) -> int:
+    """Begin an experiment on data of one's own in a directory, and print its commands."""
+    lines = begin_experiment(options.folder, options.data, options.overrides)
+    print("\n".join([f"cd {shlex.quote(str(options.folder))}", *lines]))
+    return 0
 
 
 def plan(options: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ import difflib
 import functools
 import math
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,14 +109,16 @@ def _defaults_of(schema: Any) -> DictConfig:
     return copy.deepcopy(_structured(schema))
 
 
-def dump_config(cfg: Any, path: str | Path) -> None:
+def dump_config(cfg: Any, path: str | Path, comments: Sequence[str] = ()) -> None:
     """Write every setting of the dataclass instance `cfg` as YAML that `load_config` reads.
 
     A value that was written as `${...}` stays so: what `${oc.env:KEY}` stands for is not written.
+    `comments` are lines that stand on top.
     """
     values = OmegaConf.to_container(OmegaConf.structured(cfg))
     written, resolved = vars(cfg).get(_WRITTEN, (None, None))
-    atomic_write(path, OmegaConf.to_yaml(OmegaConf.create(_as_written(values, written, resolved))))
+    text = OmegaConf.to_yaml(OmegaConf.create(_as_written(values, written, resolved)))
+    atomic_write(path, "".join(f"# {line}\n" for line in comments) + text)
 
 
 def _as_written(value: Any, written: Any, resolved: Any) -> Any:

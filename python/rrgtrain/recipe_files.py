@@ -21,6 +21,8 @@ _FOLDERS = (
 )
 # Lists the papers and their recipes; it lies beside the recipes and is none.
 _PAPERS = "papers.yaml"
+# What a newcomer begins with.
+FIRST = ("demo", "demo_small", "sft", "editgrpo", "table")
 
 
 def recipe_folder() -> Path:
@@ -74,14 +76,16 @@ def _bases_by_rule(path: Path) -> list[str] | None:
 
 
 def recipe_names() -> list[str]:
-    """List the names that `find_recipe` knows, sub-folders included as `folder/name`."""
+    """List the names that `find_recipe` knows, sub-folders included as `folder/name`.
+
+    Those that a newcomer begins with come first, the others by the alphabet.
+    """
     folder = recipe_folder()
     files = [path.relative_to(folder) for path in folder.rglob("*.yaml") if path.name != _PAPERS]
     by_rule = [f"paper/{name}" for paper in papers() for name in paper.recipes]
-    return sorted(
-        {path.with_suffix("").as_posix() for path in files}
-        | {name for name in by_rule if _bases_by_rule(folder / f"{name}.yaml")}
-    )
+    found = {path.with_suffix("").as_posix() for path in files}
+    found |= {name for name in by_rule if _bases_by_rule(folder / f"{name}.yaml")}
+    return [*FIRST, *sorted(found - set(FIRST))]
 
 
 def find_recipe(recipe: str | Path, beside: Path | None = None) -> Path:

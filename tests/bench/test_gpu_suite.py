@@ -39,7 +39,7 @@ def test_a_dry_run_measures_a_few_rows_and_keeps_nothing(kept, capfd, monkeypatc
     assert "== bench: bench/policy_loss.py: green" in out
     assert "== bench: bench/against_peers.py: green" in out
     # What a row is made of came out: ratios to eager, the floor, the memory.
-    assert "linear_grpo_loss domain, frozen head, forward+backward" in out
+    assert "linear_policy_loss domain, frozen head, forward+backward" in out
     assert "p50_vs_eager" in out and "share_of_floor" in out and "peak_mib" in out
     assert "cce-exact" in out and "cuda only" in out
     found = int(out.rsplit(" rows of run", 1)[0].rsplit("\n", 1)[1])

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import ast
 import csv
+import dataclasses
+import importlib
 import importlib.util
+import inspect
 import json
 import re
 import shlex
@@ -18,10 +21,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import yaml
 
 from rrgtrain import cli
+from rrgtrain.algorithms.base import no_check, no_completion, no_preparation
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
 from rrgtrain.listing import list_keys
@@ -37,6 +42,24 @@ NOT_RUN = 10
 _FENCE = re.compile(r"^( *)```([^\n]*)\n(.*?)^\1``` *$", re.DOTALL | re.MULTILINE)
 _TITLE = re.compile(r' title="([\w.-]+)"')
 _NAMED = re.compile(r"^# (\./)?([\w-]+\.(?:py|yaml))\b")
+_SPAN = re.compile(r"(?<!`)(`+)([^`]+)\1(?!`)")
+_COMMANDS = "rrgtrain|make|pip|python|torchrun"
+_SECTIONS = "|".join(field.name for field in dataclasses.fields(Recipe))
+_SPANS = {
+    "command": re.compile(rf"([A-Z_]+=\S* )*({_COMMANDS})( |$)"),
+    "setting": re.compile(rf"({_SECTIONS})\.[a-z][\w.]*(=|$)"),
+    "call": re.compile(r"((rrg\w+\.)[\w.]+|complete|check|prepare)\([^()]*\)$"),
+}
+# What a value stands for that a reader fills in.
+_FILLED_IN = re.compile(r"[A-Z]{3,}|\.\.\.|…|:")
+# The least that makes a verb a whole command.
+_WHOLE = {
+    **dict.fromkeys(("rl", "select"), "--from A --out B"),
+    **{"sft": "--out B", "eval": "--from A --out B", "replay": "B", "report": "B"},
+    **{"generate": "A B --out C", "data": "--out B", "plan": "demo"},
+}
+# Functions of the form that an algorithm's part has.
+ALGORITHM = {"complete": no_completion, "check": no_check, "prepare": no_preparation}
 
 
 @dataclass(frozen=True)
@@ -81,6 +104,20 @@ def blocks_of(page: Path) -> list[Block]:
     return found
 
 
+def spans_of(page: Path) -> list[Block]:
+    """Find the inline code of a page that begins as a command, a setting or a call of ours does."""
+    text = page.read_text(encoding="utf-8")
+    text = _FENCE.sub(lambda block: "\n" * block[0].count("\n"), text)
+    found = []
+    for match in _SPAN.finditer(text):
+        words = " ".join(match[2].split())
+        kind = next((name for name, form in _SPANS.items() if form.match(words)), "")
+        if kind:
+            line = text.count("\n", 0, match.start()) + 1
+            found.append(Block(page, line, kind, "", "", words))
+    return found
+
+
 def commands(text: str) -> list[list[str]]:
     """Split a bash block into the words of its commands; comments and empty lines are left out."""
     lines = text.replace("\\\n", " ").splitlines()
@@ -90,6 +127,12 @@ def commands(text: str) -> list[list[str]]:
 def violations(of_pages: Sequence[Path]) -> Iterator[str]:
     """Yield what is wrong with the blocks of the pages, as far as it shows without running them."""
     blocks = [block for page in of_pages for block in blocks_of(page)]
+    for span in (span for page in of_pages for span in spans_of(page)):
+        try:
+            with TemporaryDirectory() as folder:
+                _check_span(span, blocks, Path(folder))
+        except (UserError, ValueError, ImportError, AttributeError) as error:
+            yield f"{span.at}: `{span.text}`: {error}"
     for block in blocks:
         if block.language not in LANGUAGES or block.flag not in FLAGS:
             info = f"{block.language} {block.flag}".strip()
@@ -113,9 +156,8 @@ def _check(block: Block, blocks: list[Block], folder: Path) -> None:
         path.write_text(block.text)
         load_config(Recipe, path, [])
     elif block.language == "bash":
-        files = {other.file: other for other in blocks if other.page == block.page and other.file}
         for words in commands(block.text):
-            check_command(words, {name: files[name].text for name in files}, folder)
+            check_command(words, _files(block.page, blocks), folder)
     elif block.language == "toml":
         tomllib.loads(block.text)
     elif block.language == "json":
@@ -127,6 +169,41 @@ def _check(block: Block, blocks: list[Block], folder: Path) -> None:
         widths = {len(row) for row in csv.reader(block.text.splitlines())}
         if len(widths) != 1:
             raise ValueError(f"rows of {sorted(widths)} columns")
+
+
+def _files(page: Path, blocks: list[Block]) -> dict[str, str]:
+    """Map the names of the files that blocks of a page are to their texts."""
+    return {block.file: block.text for block in blocks if block.page == page and block.file}
+
+
+def _check_span(span: Block, blocks: list[Block], folder: Path) -> None:
+    """Raise what is wrong with a span: a command is whole, but for one that names a verb alone."""
+    if span.language == "command":
+        words = shlex.split(span.text)
+        if words[0] == "rrgtrain" and len(words) == 2 and not words[1].startswith("-"):
+            cli._understood([words[1], *_WHOLE.get(words[1], "").split()])
+        elif len(words) > 1 and "--help" not in words:
+            check_command(words, _files(span.page, blocks), folder)
+    elif span.language == "setting":
+        key, equals, value = span.text.partition("=")
+        if not equals or _FILLED_IN.search(value):
+            kind_at(Recipe, key, span.text)
+        else:
+            load_config(Recipe, None, [span.text])
+    else:
+        name, _, arguments = span.text.rstrip(")").partition("(")
+        named = [word.strip() for word in arguments.split(",") if word.strip()]
+        wanted = list(inspect.signature(_called(name)).parameters)
+        if named != wanted[: len(named)]:
+            raise ValueError(f"{name} is called with {', '.join(wanted)}")
+
+
+def _called(name: str) -> Any:
+    """Return the function of a dotted name; of an algorithm's part, one of its form."""
+    if name in ALGORITHM:
+        return ALGORITHM[name]
+    module, _, function = name.rpartition(".")
+    return getattr(importlib.import_module(module), function)
 
 
 def _check_imports(tree: ast.Module) -> None:
@@ -155,15 +232,30 @@ def check_command(words: list[str], files: dict[str, str], folder: Path) -> None
         unknown = [w for w in words[1:] if "=" not in w and w not in targets[0].split()]
         if unknown:
             raise ValueError(f"make {unknown[0]} is no target of the Makefile")
+        room = next((w[5:] for w in words if w.startswith("ROOM=")), None)
+        if room is not None and not (ROOT / "bench" / f"{room}.py").is_file():
+            raise ValueError(f"make bench ROOM={room}: there is no bench/{room}.py")
     elif words[0] == "pip":
         project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         extras = re.findall(r"\.\[([\w,]+)\]", " ".join(words))
         unknown = set(",".join(extras).split(",")) - {"", *project["optional-dependencies"]}
         if unknown:
             raise ValueError(f"{', '.join(unknown)} is no extra of pyproject.toml")
-    elif words[:2] == ["python", "-m"]:
-        if importlib.util.find_spec(words[2]) is None:
-            raise ValueError(f"{words[2]} is no module")
+    elif words[0] == "python":
+        module = importlib.util.find_spec(words[2]) if words[1] == "-m" else None
+        if module is not None and module.submodule_search_locations:
+            module = importlib.util.find_spec(f"{words[2]}.__main__")
+        path = (
+            ROOT / words[1] if words[1] != "-m" else Path(module.origin or "") if module else None
+        )
+        if path is None or not path.is_file():
+            raise ValueError(f"{words[1] if words[1] != '-m' else words[2]} is no module")
+        source = path.read_text(encoding="utf-8")
+        unknown = [
+            w for w in words[2:] if w.startswith("--") and f'"{w.partition("=")[0]}"' not in source
+        ]
+        if unknown:
+            raise ValueError(f"{unknown[0]} is no option of {path.name}")
     else:
         raise ValueError(f"{words[0]} is a command that nothing checks; leave it out or check it")
 

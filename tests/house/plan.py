@@ -72,11 +72,14 @@ DOORS = {
     ),
     "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
     "rrgtrain.run": (
-        "alike data_check export generate outcome replay scorecards select_studies session stages"
+        "alike data_check export generate init outcome replay scorecards select_studies session "
+        "stages"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
-    "rrgtrain.state": "checkpointer experiment null_checkpointer rundir store tree unfinished",
+    "rrgtrain.state": (
+        "checkpointer experiment history null_checkpointer rundir store tree unfinished"
+    ),
     "rrgtrain.train": (
         "batch_order evaluate loader optim policy_sampler reference rl rl_run sft speed "
         "step_record target_text vision_warmup"

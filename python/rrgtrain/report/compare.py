@@ -19,27 +19,21 @@ from rrgtrain.report import numbers
 from rrgtrain.report.cases import Case, CaseSource, case_list, kept_cases
 from rrgtrain.report.figures import PART_COLOURS, Rows, compared_figures
 from rrgtrain.report.page import rendered, require_page
-from rrgtrain.report.results import facts, finding_bars, table_rows
+from rrgtrain.report.results import facts, finding_bars, headline_scores, table_rows
 from rrgtrain.report.samples import Sample, read_samples
+from rrgtrain.report.series import with_changes
 from rrgtrain.report.summary import RunSummary, System
+from rrgtrain.schema import changes_labels, changes_reward
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.util.files import atomic_write
 
-# Settings that say what a run is tested on, and by whom it is judged.
+# Settings that say what a run is tested on, and how its text is compared.
 DATA = ("data.",)
 JUDGED = (
-    "eval.split",
-    "eval.limit",
-    "eval.max_new_tokens",
-    "eval.truth",
     "eval.tokenization",
     "eval.cleaning",
     "eval.max_seq_length",
     "eval.training_reports",
-    "reward.labeller",
-    "reward.against",
-    "reward.extractor",
-    "reward.options",
 )
 
 
@@ -87,7 +81,7 @@ def write_comparison(paths: Sequence[Path], out: Path) -> RunSummary:
         "compare.html.j2",
         summary=merged,
         headline=_headline(results),
-        table=table_rows(merged),
+        table=table_rows(merged, _differing(runs)),
         findings=finding_bars(RunSummary("", results)),
         colours=PART_COLOURS,
         figures=compared_figures({run.name: run.rows for run in runs}),
@@ -115,7 +109,8 @@ def _read(name: str, path: Path) -> ComparedRun:
     run = RunDir.open(path)
     summary = RunSummary.load(run.summary)
     samples = [s for s in read_samples(run.samples) if isinstance(s, Sample)]
-    rows = read_metrics(run.metrics) if run.metrics.exists() else []
+    logged = read_metrics(run.metrics) if run.metrics.exists() else []
+    rows = with_changes(logged, summary.changes)
     settings = _settings(run.config) if run.config.exists() else None
     source = kept_cases(run, samples, summary.systems)
     return ComparedRun(name, path, summary, rows, source, settings)
@@ -150,14 +145,16 @@ def _differences(runs: Sequence[ComparedRun]) -> list[tuple[str, list[str]]]:
     ]
 
 
+def _differing(runs: Sequence[ComparedRun]) -> list[str]:
+    return [key for key, _ in _differences(runs)]
+
+
 def _notes(runs: Sequence[ComparedRun]) -> list[str]:
     """Write what the reader must know: what differs, then the notes of the runs."""
     notes = []
-    keys = [key for key, _ in _differences(runs)]
+    keys = _differing(runs)
     data = [key for key in keys if key.startswith(DATA)]
-    judged = [
-        key for key in keys if any(key == name or key.startswith(f"{name}.") for name in JUDGED)
-    ]
+    judged = [k for k in keys if changes_reward(k) or changes_labels(k) or k in JUDGED]
     if data:
         notes.append(f"The runs differ in their data ({', '.join(data)}): compare with care.")
     if judged:
@@ -174,9 +171,9 @@ def _notes(runs: Sequence[ComparedRun]) -> list[str]:
 
 
 def _headline(results: Mapping[str, System]) -> str:
-    scored = {n: s.metrics["micro_f1"] for n, s in results.items() if "micro_f1" in s.metrics}
-    listed = "; ".join(f"{n} {numbers.metric_text('micro_f1', m)}" for n, m in scored.items())
-    return f"Clinical micro-F1 at the end: {listed}." if listed else ""
+    found = headline_scores(results)
+    listed = "; ".join(f"{name} {text}" for name, text in found.texts.items())
+    return f"Clinical micro-F1{found.over} at the end: {listed}." if listed else ""
 
 
 def _joined(runs: Sequence[ComparedRun]) -> tuple[list[Case], int]:

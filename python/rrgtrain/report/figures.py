@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from rrgtrain.report import numbers
 from rrgtrain.report.names import RULES, phase_name
-from rrgtrain.report.series import Series, curve, smoothed, thinned
+from rrgtrain.report.series import CHANGED, Series, apart, curve, smoothed, thinned
 from rrgtrain.report.svg import Line, line_chart, stacked_chart
 
 Rows = Sequence[Mapping[str, Any]]
@@ -137,7 +137,7 @@ def _trained(rows: Rows, stage: str) -> list[str]:
 
 def _keys(rows: Rows, phase: str) -> list[str]:
     found = (k for row in rows if row["phase"] == phase for k in row)
-    return [k for k in dict.fromkeys(found) if k not in ("phase", "step", "time")]
+    return [k for k in dict.fromkeys(found) if k not in ("phase", "step", "time", CHANGED)]
 
 
 def _of(title: str, phase: str, phases: Sequence[str]) -> str:
@@ -237,10 +237,13 @@ def _lines(
     )
     if not drawn:
         return None
+    if any(series.cuts for _, series in drawn):
+        note = f"{note} What it depends on was changed in the run: there is a gap.".strip()
     lines = []
     for colour, series in drawn:
-        thin = thinned(series)
-        lines.append(Line(colour, smoothed(thin), thin) if smooth else Line(colour, thin))
+        thin = apart(series, thinned)
+        strong = apart(series, lambda part: smoothed(thinned(part)))
+        lines.append(Line(colour, strong, thin) if smooth else Line(colour, thin))
     legend = [(colour, s.name, _shown(s.last(), percent)) for colour, s in drawn]
     chart = line_chart(
         lines,

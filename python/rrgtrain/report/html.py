@@ -17,9 +17,10 @@ from rrgtrain.report.heat import HeatScale, heat_scale, heaviest_words, shaded
 from rrgtrain.report.names import METRICS, RULES
 from rrgtrain.report.page import rendered
 from rrgtrain.report.redline import quoted, redline
-from rrgtrain.report.results import facts, finding_bars, table_rows
+from rrgtrain.report.results import facts, finding_bars, headline_scores, table_rows
 from rrgtrain.report.rollouts import last_rollouts
 from rrgtrain.report.samples import AnySample, EditSample, Sample, WeightSample
+from rrgtrain.report.series import with_changes
 from rrgtrain.report.summary import Metric, RunSummary
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.util.files import atomic_write
@@ -48,14 +49,14 @@ def write_report(
     scale = heat_scale(weighed)
     found = build_extractor(extractor) if isinstance(extractor, str) else extractor
     source = kept_cases(run, studies, summary.systems)
-    figures = training_figures(metrics_rows)
+    figures = training_figures(with_changes(metrics_rows, summary.changes))
     page = rendered(
         "rrgtrain.report",
         "report.html.j2",
         summary=summary,
         facts=facts(summary),
         headline=_headline(summary),
-        table=table_rows(summary),
+        table=table_rows(summary, [change["key"] for change in summary.changes]),
         findings=finding_bars(summary),
         colours=PHASE_COLOURS,
         phases=_phases(summary),
@@ -84,19 +85,17 @@ def _config(path: Path) -> str:
 
 def _headline(summary: RunSummary) -> str:
     """The result in a sentence: micro-F1 of the last system against the one before it."""
-    scored = [
-        (n, s.metrics["micro_f1"]) for n, s in summary.systems.items() if "micro_f1" in s.metrics
-    ]
-    if not scored:
+    found = headline_scores(summary.systems)
+    if not found.metrics:
         return ""
-    if len(scored) == 1:
-        name, metric = scored[0]
-        return f"{name} reaches a clinical micro-F1 of {numbers.metric_text('micro_f1', metric)}."
-    (before, old), (after, new) = scored[-2:]
+    *earlier, after = found.metrics
+    if not earlier:
+        return f"{after} reaches a clinical micro-F1{found.over} of {found.texts[after]}."
+    before = earlier[-1]
+    change = numbers.change(found.metrics[before], found.metrics[after], METRICS[found.key])
     return (
-        f"Clinical micro-F1 is {numbers.metric_text('micro_f1', new)} with {after}, against "
-        f"{numbers.metric_text('micro_f1', old)} with {before}: "
-        f"{numbers.change(old, new, METRICS['micro_f1'])}."
+        f"Clinical micro-F1{found.over} is {found.texts[after]} with {after}, against "
+        f"{found.texts[before]} with {before}: a difference of {change}."
     )
 
 

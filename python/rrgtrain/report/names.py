@@ -15,12 +15,14 @@ GROUPS = (CLINICAL, REWARD, TEXT)
 
 @dataclass(frozen=True)
 class MetricName:
-    """`percent` values are shares shown as 12 %; `higher` says which direction is better."""
+    """`percent` values are shares shown as 12 %; `higher` says which direction is better, None
+    neither; `digits` are those behind the point where a value's size does not give them."""
 
     label: str
     group: str
     percent: bool = False
     higher: bool | None = True
+    digits: int | None = None
 
 
 METRICS: dict[str, MetricName] = {
@@ -38,8 +40,8 @@ METRICS: dict[str, MetricName] = {
     "ratescore": MetricName("RaTEScore", CLINICAL),
     "green": MetricName("GREEN", CLINICAL),
     "reward": MetricName("reward", REWARD),
-    "zero_variance": MetricName("zero-variance groups", REWARD, percent=True, higher=False),
-    "words": MetricName("words per report", REWARD, higher=None),
+    "zero_variance": MetricName("zero-variance groups", REWARD, percent=True, higher=None),
+    "words": MetricName("words per report", REWARD, higher=None, digits=1),
     "bleu_1": MetricName("BLEU-1", TEXT),
     "bleu_2": MetricName("BLEU-2", TEXT),
     "bleu_3": MetricName("BLEU-3", TEXT),

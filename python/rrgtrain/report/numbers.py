@@ -18,7 +18,8 @@ def value(number: float | None, name: MetricName | None = None) -> str:
         return {math.inf: "∞", -math.inf: "−∞"}.get(number, "not a number")
     if name is not None and name.percent:
         return f"{100 * number:.0f} %"
-    return _signed(number, _digits(number), plus="")
+    digits = name.digits if name is not None else None
+    return _signed(number, _digits(number) if digits is None else digits, plus="")
 
 
 def interval(metric: Metric, name: MetricName | None = None) -> str:
@@ -35,7 +36,8 @@ def change(before: Metric, after: Metric, name: MetricName) -> str:
         return MISSING
     if name.percent:
         return _signed(100 * difference, 0)
-    return _signed(difference, min(_digits(before.value), _digits(after.value)))
+    digits = min(_digits(before.value), _digits(after.value))
+    return _signed(difference, digits if name.digits is None else name.digits)
 
 
 def _digits(number: float) -> int:

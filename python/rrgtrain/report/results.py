@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rrgclinical import OBSERVATIONS
 from rrgclinical.shown import redacted
 from rrgtrain.report import numbers
 from rrgtrain.report.names import GROUPS, in_order, metric_name
-from rrgtrain.report.summary import Metric, RunSummary
+from rrgtrain.report.summary import Metric, RunSummary, System
+from rrgtrain.schema import changes_labels, changes_reward
 
 
 def facts(summary: RunSummary) -> list[tuple[str, str]]:
@@ -33,15 +34,49 @@ class Row:
     change: str
 
 
-def table_rows(summary: RunSummary) -> list[tuple[str, list[Row]]]:
-    """Rows of metrics by group; a cell is (value, interval, best of the row)."""
+@dataclass(frozen=True)
+class HeadlineScores:
+    """Hold the clinical micro-F1 of each system, and what a sentence says of it.
+
+    It is over the 13 findings where that is known, with the one over 14 labels behind it: No
+    Finding, which a report that is normal whatever it is given gets right, is among those.
+    """
+
+    key: str
+    over: str
+    metrics: dict[str, Metric]
+    texts: dict[str, str]
+
+
+def headline_scores(systems: Mapping[str, System]) -> HeadlineScores:
+    """Find the micro-F1 that a page begins with; empty without any."""
+    every, findings = "micro_f1", "micro_f1_13"
+    key = findings if any(findings in s.metrics for s in systems.values()) else every
+    metrics = {n: s.metrics[key] for n, s in systems.items() if key in s.metrics}
+    texts = {name: numbers.metric_text(key, metric) for name, metric in metrics.items()}
+    if key == every:
+        return HeadlineScores(key, "", metrics, texts)
+    for name in metrics:
+        beside = numbers.metric_text(every, systems[name].metrics.get(every))
+        texts[name] += f" [{beside}]"
+    return HeadlineScores(key, " over 13 findings [with No Finding, over 14]", metrics, texts)
+
+
+def table_rows(summary: RunSummary, differing: Collection[str] = ()) -> list[tuple[str, list[Row]]]:
+    """Rows of metrics by group; a cell is (value, interval, best of the row).
+
+    None is the best of a row whose values depend on one of the settings `differing`.
+    """
+    labels = any(map(changes_labels, differing))
+    reward = labels or any(map(changes_reward, differing))
     systems = list(summary.systems.values())
     keys = in_order(key for system in systems for key in system.metrics)
     groups: dict[str, list[Row]] = {group: [] for group in GROUPS}
     for key in keys:
         name = metric_name(key)
         metrics = [system.metrics.get(key) for system in systems]
-        best = _best(metrics, name.higher)
+        uneven = reward if key.partition("/")[0] == "reward" else labels
+        best = set() if uneven else _best(metrics, name.higher)
         cells = [
             (
                 numbers.value(None if m is None else m.value, name),

@@ -43,6 +43,7 @@ class RunSummary:
     """Systems in the order of the story they tell, the last one being the result.
 
     `notes` are sentences a reader must not miss, such as which data and labeller these are.
+    `changes` are the settings that resumes have changed, see `state.history.Change`.
     """
 
     title: str
@@ -53,6 +54,7 @@ class RunSummary:
     seconds: float | None = None
     commit: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    changes: list[dict[str, Any]] = field(default_factory=list)
 
     def save(self, path: str | Path) -> None:
         """JSON in which NaN and infinities stand as strings."""

@@ -16,6 +16,7 @@ from rrgtrain.report.names import RULES
 from rrgtrain.report.summary import RunSummary, System
 
 _COLUMNS = {
+    "micro_f1_13": "micro-F1, 13",
     "micro_f1": "micro-F1",
     "macro_f1": "macro-F1",
     "radgraph_partial": "RadGraph-F1",
@@ -51,7 +52,7 @@ def print_summary(summary: RunSummary, console: Console | None = None) -> None:
         _draw(summary, rows, console)
         return
     lines = [one_line(summary.title), "", *aligned(rows)]
-    for block in (phase_lines(summary), summary.notes):
+    for block in (rule_lines(summary), phase_lines(summary), summary.notes):
         lines += ["", *block] if block else []
     console.file.write("\n".join(lines) + "\n")
     console.file.flush()
@@ -75,10 +76,17 @@ def _draw(summary: RunSummary, rows: list[list[str]], console: Console) -> None:
     for row in rows[1:]:
         table.add_row(*(Text(cell) for cell in row))
     console.print(table)
-    for line in phase_lines(summary):
+    for line in (*rule_lines(summary), *phase_lines(summary)):
         console.print(Text(line))
     for note in summary.notes:
         console.print(Text(note, style="yellow"))
+
+
+def rule_lines(summary: RunSummary) -> list[str]:
+    """Name the rules that edits are counted by; no line without such edits."""
+    made = {kind for system in summary.systems.values() for kind in system.edits}
+    named = [f"{letter} {name}" for letter, name in RULES.items() if letter in made]
+    return [f"Edits: {', '.join(named)}."] if named else []
 
 
 def phase_lines(summary: RunSummary) -> list[str]:

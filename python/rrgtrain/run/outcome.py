@@ -19,6 +19,7 @@ from rrgclinical.shown import redacted
 from rrgtrain.data.images import read_image
 from rrgtrain.log.logs import read_metrics
 from rrgtrain.ranks import ranks
+from rrgtrain.report import numbers
 from rrgtrain.report.html import write_report
 from rrgtrain.report.names import METRICS
 from rrgtrain.report.provenance import commit, versions
@@ -31,6 +32,7 @@ from rrgtrain.run.preflight import validation_split
 from rrgtrain.run.scorecards import run_pairs
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
+from rrgtrain.state.history import as_line
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
@@ -97,6 +99,7 @@ def finish(
     if not ranks.is_main():
         return None
     recipe, run = stages.session.recipe, stages.run
+    changes = list(stages.checkpointer.changes)
     summary = RunSummary(
         title=title,
         systems={
@@ -112,6 +115,9 @@ def finish(
                 if (cut := sum(evaluation.cut))
             ),
             *_other_truths(evaluations),
+            *_of_checkpoints(stages, evaluations, read_metrics(run.metrics)),
+            *_alike(evaluations),
+            *(f"Changed by a resume: {as_line(change)}." for change in changes),
             *(rewards.spending.notes() if rewards else []),
         ],
         command=redacted(shlex.join(["rrgtrain", *sys.argv[1:]])),
@@ -119,6 +125,7 @@ def finish(
         seconds=None if began is None else time.perf_counter() - began,
         commit=commit(),
         versions=versions(),
+        changes=changes,
     )
     samples: list[AnySample] = [*_samples(evaluations, recipe)]
     samples += kept.samples() if kept else []
@@ -198,6 +205,32 @@ def _other_truths(evaluations: Evaluated) -> list[str]:
         "The systems are judged by different true labels, as settings changed between their "
         "evaluations: compare with care."
     ]
+
+
+def _of_checkpoints(
+    stages: Stages, evaluations: Evaluated, rows: list[dict[str, Any]]
+) -> list[str]:
+    """Say which step each training's checkpoint is of, and how far it had fallen since."""
+    notes, by = [], stages.session.recipe.eval.best_by
+    for name, (_, result) in evaluations.items():
+        if result is None:
+            continue
+        phase = "sft" if isinstance(result, SftResult) else getattr(stages.algorithm, "name", "")
+        notes.append(f"{name}'s checkpoint is that of step {result.best_step} of {result.steps}.")
+        values = [row[by] for row in rows if row["phase"] == f"{phase}_val" and by in row]
+        if values and round(result.best_value - values[-1], 3) > 0:
+            fall = numbers.value(result.best_value - values[-1])
+            notes.append(f"{name}'s last validation is {fall} below its best, {by}.")
+    return notes
+
+
+def _alike(evaluations: Evaluated) -> list[str]:
+    """Say how many reports of the last system are those of the one before it, word for word."""
+    if len(evaluations) < 2:
+        return []
+    (before, (first, _)), (after, (last, _)) = list(evaluations.items())[-2:]
+    equal = sum(one == two for one, two in zip(first.reports, last.reports, strict=True))
+    return [f"{equal} of {len(last.reports)} reports of {after} equal those of {before}."]
 
 
 def _notes(stages: Stages, evaluation: Evaluation) -> list[str]:

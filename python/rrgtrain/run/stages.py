@@ -25,6 +25,7 @@ from rrgtrain.run.session import SERVED, Session, TrainingPlan, check_start, loa
 from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
 from rrgtrain.state.experiment import digest_of, require_settled, settled
+from rrgtrain.state.history import as_line, changes_of, settings_of
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
@@ -107,6 +108,7 @@ class Stages:
                 require_verb(run, verb)
                 if ranks.is_main():
                     require_settled(run, asked, start_files(asked))
+            before = settings_of(run.config) if resume and ranks.is_main() else {}
             session = open_session(
                 recipe,
                 out,
@@ -122,10 +124,13 @@ class Stages:
                 checkpointer = Checkpointer(run, session.policy, log, verb, recipe.checkpoint)
                 checkpointer.settings = settled(asked, start_files(asked))
                 checkpointer.grace = recipe.state.grace
+                if ranks.is_main():
+                    checkpointer.values = settings_of(run.config)
                 if resume:
                     where = checkpointer.resume()
                     if ranks.is_main():
                         print(f"rrgtrain: resuming {out} {where}", file=sys.stderr)
+                        _keep_changes(asked, checkpointer, run, before, where)
                 for line in session.plan if ranks.is_main() and verb != "demo" else ():
                     print(f"rrgtrain: {line}", file=sys.stderr)
         except BaseException as error:
@@ -263,6 +268,24 @@ class Stages:
             if ranks.is_main():
                 stack.callback(shutil.rmtree, self.run.path / SERVED, ignore_errors=True)
             stack.callback(self.session.sampler.close)
+
+
+def _keep_changes(
+    recipe: Recipe, checkpointer: Checkpointer, run: RunDir, before: dict[str, str], where: str
+) -> None:
+    """Say what this resume changes; keep it with what earlier ones changed, for the run's files."""
+    about = checkpointer.resumed_from
+    place = {
+        "step": about.get("step", 0),
+        "resumed": where.partition(":")[0],
+        "row": len(run.metrics.read_bytes().splitlines()),
+    }
+    known = len(about.get("changes", []))
+    checkpointer.changes = changes_of(about, before, checkpointer.values, place)
+    for change in checkpointer.changes[known:]:
+        print(f"rrgtrain: {as_line(change)}", file=sys.stderr)
+    if checkpointer.changes:
+        dump_config(recipe, run.config, [as_line(change) for change in checkpointer.changes])
 
 
 def _clear(run: RunDir) -> None:

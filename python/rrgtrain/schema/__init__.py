@@ -17,7 +17,13 @@ from rrgtrain.schema.methods import (
     TokenWeightSettings,
 )
 from rrgtrain.schema.policy import PROMPT_STYLES, LoraSettings, PolicySettings
-from rrgtrain.schema.rewards import EvalSettings, GenerateSettings, RewardSettings
+from rrgtrain.schema.rewards import (
+    EvalSettings,
+    GenerateSettings,
+    RewardSettings,
+    changes_labels,
+    changes_reward,
+)
 from rrgtrain.schema.run import (
     CheckpointSettings,
     LogSettings,
@@ -48,6 +54,8 @@ __all__ = [
     "SftSettings",
     "StateSettings",
     "TokenWeightSettings",
+    "changes_labels",
+    "changes_reward",
 ]
 
 

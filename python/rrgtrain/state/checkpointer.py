@@ -19,7 +19,7 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -73,6 +73,10 @@ class Checkpointer(NullCheckpointer):
         self.grace = StateSettings().grace
         # What each checkpoint says of the run's settings, see `experiment.settled`.
         self.settings: dict[str, str] = {}
+        # The settings of its steps as config.yaml shows them, see `history.changes_of`.
+        self.values: dict[str, str] = {}
+        # The description of the checkpoint that a resume goes on from.
+        self.resumed_from: dict[str, Any] = {}
         self._done: dict[str, State] = {}
         self._found: Checkpoint | None = None
         self._stage, self._tagged = "", list[str]()
@@ -95,6 +99,7 @@ class Checkpointer(NullCheckpointer):
             self._log.rewind_to(0)
             return "from the beginning: no checkpoint was written yet"
         self._store.remember(found)
+        self.resumed_from = found.about
         state = found.read("metrics", "seconds", "done", "stage", "step")
         self._log.rewind_to(state["metrics"])
         self.earlier = state["seconds"]
@@ -275,7 +280,7 @@ class Checkpointer(NullCheckpointer):
             return
         self.wait()
         about = {name: self._before[name] for name in ("verb", "stage", "step")}
-        about["settings"] = self.settings
+        about |= {"settings": self.settings, "values": self.values, "changes": [*self.changes]}
         with self._told():
             self._log.sync()
             self._store.begin(label, self._before, about, self._tagged)

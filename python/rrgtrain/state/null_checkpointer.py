@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,8 @@ class NullCheckpointer:
     """Seconds that the run had taken before it was resumed."""
     within: str | None = None
     """The stage whose loop goes on from the checkpoint that was read, until it begins."""
+    changes: Sequence[State] = ()
+    """What resumes have changed in the settings, see `history.Change`."""
 
     def result(self, stage: str) -> State | None:
         """Return the result of a stage that had finished before a resume."""

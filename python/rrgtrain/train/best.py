@@ -10,7 +10,8 @@ from typing import Any
 
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks.sharding import load_weights
-from rrgtrain.schema import Recipe, SftSettings
+from rrgtrain.schema import Recipe, SftSettings, changes_reward
+from rrgtrain.state.experiment import digest_of, leaves
 from rrgtrain.state.null_checkpointer import NullCheckpointer, Weights
 
 Judged = dict[str, Any]
@@ -19,10 +20,6 @@ BY = "eval.best_by"
 NEVER = -1
 """Step of the best validation where there was none."""
 _JUDGED = "eval.limit eval.max_new_tokens eval.truth reward.labeller reward.against reward.blocks"
-_OF_A_REWARD = (
-    "reward.terms reward.extractor reward.margin reward.neg_weight reward.both_blank "
-    "reward.fact_beta reward.radgraph_level reward.radgraph_case reward.rate_affinity"
-)
 
 
 class Best:
@@ -150,8 +147,14 @@ class BeforeConvergence(Best):
 
 def judged_by(recipe: Recipe) -> Judged:
     """Read what the values of validations depend on."""
-    more = _OF_A_REWARD if recipe.eval.best_by.startswith("reward") else ""
-    return {k: operator.attrgetter(k)(recipe) for k in f"{BY} {_JUDGED} {more}".split()}
+    keys, options = f"{BY} {_JUDGED}".split(), recipe.reward.options
+    if recipe.eval.best_by.startswith("reward"):
+        keys += [key for key, _ in leaves({"reward": vars(recipe.reward)}) if changes_reward(key)]
+    else:
+        options = {k: v for k, v in options.items() if k == recipe.reward.labeller}
+    judged = {k: operator.attrgetter(k)(recipe) for k in keys}
+    # no values: one may be what `${oc.env:KEY}` stands for
+    return {**judged, "reward.options": digest_of(options)}
 
 
 def chosen_of(

@@ -116,10 +116,10 @@ def test_papers_list_recipes_that_exist_once() -> None:
     own = {name.removeprefix("paper/") for name in recipe_names()}
     assert set(listed) <= own and {paper.size for paper in papers()} <= own
     assert paper_of("paper/deer_tfidf") == paper_of("deer_tfidf") == "DEER"
-    none = {"sft", "learning", "demo", "iu_xray", "nih", "table", "combined", "qwen_3b"}
+    none = {"sft", "learning", "demo", "demo_small", "iu_xray", "nih", "table", "combined"}
     none.add("lora_24gb")
     unlisted = {n for n in own if paper_of(n) is None}
-    assert unlisted == none
+    assert unlisted == none | {"qwen_3b"}
 
 
 def test_the_first_line_of_a_recipe_says_what_it_is() -> None:

@@ -18,7 +18,15 @@ ROWS = [
 ]
 NAMES = recipe_names()
 # What others build on, and what belongs to no paper.
-BASES = {"paper/qwen_3b", "paper/huatuo_7b", "paper/editgrpo_common", "sft", "learning", "demo"}
+BASES = {
+    "paper/qwen_3b",
+    "paper/huatuo_7b",
+    "paper/editgrpo_common",
+    "sft",
+    "learning",
+    "demo",
+    "demo_small",
+}
 
 
 # Rows of the papers have their command last, the others their recipe.
@@ -46,7 +54,7 @@ def test_every_recipe_is_named() -> None:
 
 
 def test_every_demonstration_has_its_papers_size() -> None:
-    of_this_project = {"sft", "learning", "demo", "iu_xray", "nih", "table"}
+    of_this_project = {"sft", "learning", "demo", "demo_small", "iu_xray", "nih", "table"}
     small = {n for n in NAMES if "/" not in n} - of_this_project
     assert {n for n in small if f"paper/{n}" not in NAMES} == set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.report import Metric, RunSummary, Sample, System, write_samples
 from rrgtrain.report.cases import SHOWN, Case, case_list, read_by_rules
 from rrgtrain.report.compare import write_comparison
+from rrgtrain.schema import RewardSettings
 from tests.rrgtrain.report.test_html import EVIL, Page
 
 EFFUSION, EDEMA = (OBSERVATIONS.index(name) for name in ("Pleural Effusion", "Edema"))
@@ -118,15 +120,43 @@ def test_errors_are_counted_against_the_truth_of_the_own_run(
     assert page.tags["img"] == 1 and "Cough." in text and "PA" in text
 
 
-@pytest.mark.parametrize("key", ["eval.truth", "eval.cleaning", "reward.options.radgraph.weights"])
-def test_another_judge_is_noted(key: str, runs: list[Path], tmp_path: Path) -> None:
-    for run, value in zip(runs, "xy", strict=True):
-        settings: Any = value
-        for name in reversed(key.split(".")):
-            settings = {name: settings}
-        (run / "config.yaml").write_text(json.dumps(settings))
-    notes = write_comparison(runs, tmp_path / "c.html").notes
-    assert f"The runs were judged differently ({key}): compare with care." in notes
+SCORED = [
+    f"reward.{field.name}"
+    for field in dataclasses.fields(RewardSettings)
+    if field.name not in ("device", "cache", "cache_texts", "max_cost")
+]
+LABELS_SHOWN = ("micro-F1, 14 findings", "reward", "reward: match", "zero-variance groups")
+OF_LABELS = ("eval.truth", "eval.limit", "reward.labeller", "reward.against", "reward.blocks")
+
+
+def test_another_judge_is_noted_and_nothing_is_the_best_by_two_yardsticks(
+    runs: list[Path], tmp_path: Path
+) -> None:
+    """Of every setting by which a report is judged, and of none that only says where it is read."""
+    for run, value in zip(runs, (0.1, 0.9), strict=True):
+        summary = json.loads((run / "summary.json").read_text())
+        for system in summary["systems"].values():
+            for key in ("reward", "reward/match", "zero_variance"):
+                system["metrics"][key] = {"value": value, "low": None, "high": None}
+        (run / "summary.json").write_text(json.dumps(summary))
+    wrong = []
+    judged = [*SCORED, "reward.terms.match", "reward.options.radgraph.weights", *OF_LABELS]
+    for key in (*judged, "eval.cleaning", "reward.cache", "reward.device", "rl.lr"):
+        for run, value in zip(runs, "xy", strict=True):
+            settings: Any = value
+            for name in reversed(key.split(".")):
+                settings = {name: settings}
+            (run / "config.yaml").write_text(json.dumps(settings))
+        notes = write_comparison(runs, tmp_path / "c.html").notes
+        told = f"The runs were judged differently ({key}): compare with care." in notes
+        page = (tmp_path / "c.html").read_text()
+        shown = [page.partition(f'<th scope="row">{label}</th>')[2] for label in LABELS_SHOWN]
+        bold = ['class="best"' in cells.partition("</tr>")[0] for cells in shown]
+        clinical = key not in (*OF_LABELS, "reward.options", "reward.options.radgraph.weights")
+        wanted = [clinical, key not in judged, key not in judged, False]
+        if told is not (key in judged or key == "eval.cleaning") or bold != wanted:
+            wrong.append((key, told, bold))
+    assert not wrong, wrong
 
 
 def test_a_page_has_so_many_cases_and_says_so() -> None:

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rrgtrain.report.figures import Figure, compared_figures, training_figures
-from rrgtrain.report.series import Series, curve, smoothed, thinned
+from rrgtrain.report.series import Series, curve, smoothed, thinned, with_changes
 from rrgtrain.report.svg import Line, line_chart, stacked_chart, ticks
 
 
@@ -47,6 +47,29 @@ def test_curve_takes_the_last_value_of_a_repeated_step_and_counts_broken_ones() 
     assert made is not None
     assert made.x == [1.0, 2.0] and math.isnan(made.y[0]) and made.y[1] == 4.0 and made.broken == 1
     assert curve(rows, "rl", "entropy", "H") is None
+
+
+def test_curves_do_not_cross_a_change_of_what_they_depend_on() -> None:
+    logged = [
+        {"phase": "rl", "step": i, "time": 0.0, "reward/total": 1.0 + 9 * (i > 19), "kl": 0.1 + i}
+        | {"zero_variance": 0.1 + i / 99}
+        for i in range(90)
+    ]
+    change = {"step": 20, "row": 20, "resumed": "x", "old": "a", "new": "b"}
+
+    def drawn(key: str) -> dict[str, Figure]:
+        marked = with_changes(logged, [{**change, "key": key}])
+        return {figure.title: figure for figure in training_figures(marked)}
+
+    cuts = {"reward.terms": True, "reward.labeller": True, "reward.cache": False, "rl.lr": False}
+    variance, kl = "Groups without variance", "KL to the reference"
+    for key, cut in cuts.items():
+        made = drawn(key)
+        found = {title: "there is a gap" in figure.note for title, figure in made.items()}
+        assert found == {"Reward": cut, variance: cut, kl: False}, key
+        # nor does the moving mean: what comes behind the change is flat
+        last = str(made["Reward"].chart).split('points="')[-1].split('"')[0]
+        assert (len({point.split(",")[1] for point in last.split()}) == 1) is cut, key
 
 
 def test_thinned_and_smoothed_keep_means_gaps_and_ends() -> None:

@@ -115,7 +115,11 @@ def test_whole_page(tmp_path: Path) -> None:
         for i in range(3)
     ]
     page = render(tmp_path, summary(), rows, samples, config="seed: 0\n")
-    assert "0.750 with EditGRPO, against 0.500 (0.400 to 0.600) with SFT: +0.250" in page.text
+    text = " ".join(page.text.split())
+    assert (
+        "0.750 with EditGRPO, against 0.500 (0.400 to 0.600) with SFT: a difference of +0.250"
+        in text
+    )
     assert page.text.index("Clinical") < page.text.index("Text overlap")
     assert page.text.index("micro-F1, 14") < page.text.index("BLEU-4")
     assert (

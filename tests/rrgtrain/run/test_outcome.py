@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rrgtrain.algorithms import build_algorithm
 from rrgtrain.data.study import Study
 from rrgtrain.log.logs import RunLog
 from rrgtrain.report.samples import Sample, read_samples
@@ -129,6 +130,30 @@ def test_notes_say_on_which_studies(split: str, with_val: bool, told: str, tmp_p
     summary, _ = finished(tmp_path, recipe(f"eval.split={split}"), given, splits, ["", ""])
     assert summary.notes[0].startswith(told)
     assert ("checkpoints were chosen on train" in " ".join(summary.notes)) is not with_val
+
+
+def test_notes_say_which_step_was_kept_what_fell_since_and_what_is_alike(tmp_path: Path) -> None:
+    given = studies(3, "test")
+    splits = {"train": studies(1), "val": studies(1, "val"), "test": given}
+    before = evaluated(given, ["Edema.", "", "Clear."])
+    after = replace(before, reports=["Edema.", "", "Pneumonia."])
+    session = Session(recipe("eval.best_by=reward"), splits, None, None, None)  # type: ignore[arg-type]
+    run = RunDir.create(tmp_path / "run")
+    (run.checkpoints / "x").mkdir()
+    result = RlResult(Path("x"), 0.9, 2, 4, 1.0, {}, 0.0, {}, 8)
+    algorithm = build_algorithm(session.recipe)
+    with Stages(session, run, RunLog(run), algorithm) as stages:
+        for step, value in ((1, 0.9), (3, 0.55)):
+            stages.log.write(f"{algorithm.name}_val", step, {"reward": value})
+        notes = finish(stages, "a", {"start": (before, None), "RL": (after, result)}).notes  # type: ignore[union-attr]
+        whole = finish(stages, "a", {"start": (before, None), "RL": (before, result)})
+        stages.log.write(f"{algorithm.name}_val", 5, {"reward": 0.95})
+        later = finish(stages, "a", {"RL": (after, result)})
+    assert "RL's checkpoint is that of step 2 of 4." in notes
+    assert "RL's last validation is 0.350 below its best, reward." in notes
+    assert "2 of 3 reports of RL equal those of start." in notes
+    assert whole is not None and "3 of 3 reports of RL equal those of start." in whole.notes
+    assert later is not None and not any("below its best" in note for note in later.notes)
 
 
 def test_systems_of_different_truths_keep_their_own_and_that_is_said(tmp_path: Path) -> None:

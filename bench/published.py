@@ -1,0 +1,164 @@
+"""Tell whether rows are as new as their code; pages show no others.
+
+    python -m bench.published      every row that is older than its code, and what to run
+
+A row is stale where code of its room, comments and docstrings aside, differs from that of the row's
+commit. The row of a tree with changes (`-dirty`) belongs to no commit: nothing can be said for it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+_LOSSES = ("policy_loss", "logps")
+_MODELS = ("chexbert", "radgraph", "ratescore")
+# The code that a row times, by its room or bench, and the command that measures it again.
+CODE = {
+    "policy_loss": ("policy_loss",),
+    "policy_loss_from_logits": _LOSSES,
+    "linear_policy_loss": _LOSSES,
+    **dict.fromkeys(("grpo_loss", "linear_grpo_loss"), _LOSSES),  # their names before
+    "token_logps": ("logps",),
+    "linear_token_logps": ("logps",),
+    "update_step": (*_LOSSES, "shared_prefix", "python/rrgtrain/policy", "python/rrgtrain/train"),
+    "clinical": tuple(f"python/rrgclinical/{model}" for model in _MODELS),
+}
+COMMANDS = {
+    "update_step": "make bench-step",
+    "clinical": "make oracle && RRGKERN_ROWS=cpu-clinical RRGKERN_BENCH_FULL=1 .venv/bin/python -m "
+    "pytest -q --benchmark-quiet bench/clinical.py",
+}
+_COMMENTS = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Stale:
+    """Hold a row that is not shown any more, and why."""
+
+    row: dict[str, Any]
+    why: str
+
+    def __str__(self) -> str:
+        name = name_of(self.row)
+        what = ", ".join(str(self.row[k]) for k in ("case", "model", "provider") if self.row.get(k))
+        return f"{name} {what} ({self.row['commit']}): {self.why}; {command_of(self.row)}"
+
+
+class NoHistory(LookupError):
+    """The commit of a row is not here: the clone is shallow, or none."""
+
+
+def newest(path: Path) -> list[dict[str, Any]]:
+    """Read the rows of a file, the newest of each measurement."""
+    kept: dict[str, dict[str, Any]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        names = ("room", "case", "bench", "model", "batch", "provider", "members", "pixels")
+        kept[json.dumps([row.get(name) for name in names])] = row
+    return list(kept.values())
+
+
+def name_of(row: dict[str, Any]) -> str:
+    """Return the room or bench that a row is of."""
+    return str(row.get("room") or row["bench"])
+
+
+def command_of(row: dict[str, Any]) -> str:
+    """Return the command that measures a row again."""
+    return COMMANDS.get(name_of(row), "make bench-peers")
+
+
+def stale(rows: Iterable[dict[str, Any]], root: Path = ROOT) -> list[Stale]:
+    """List the rows whose code has changed since; NoHistory where that cannot be told."""
+    return [Stale(row, why) for row in rows if (why := _why(row["commit"], name_of(row), root))]
+
+
+@functools.cache
+def _why(commit: str, name: str, root: Path) -> str:
+    if name not in CODE:
+        return f"bench/published.py does not say which code {name} times"
+    if commit.endswith("-dirty") or commit == "unknown":
+        return "measured on a tree with changes that no commit holds"
+    changed = changed_files(commit, paths_of(name), root)
+    return f"{', '.join(changed[:3])} changed since" if changed else ""
+
+
+def paths_of(name: str) -> list[str]:
+    """List the folders of the code that a room's or bench's rows time."""
+    folders = [part if "/" in part else f"rrgkern/{part}" for part in CODE[name]]
+    return folders + [f"csrc/{part}" for part in CODE[name] if "/" not in part]
+
+
+def changed_files(commit: str, paths: Sequence[str], root: Path = ROOT) -> list[str]:
+    """List the files of code below `paths` that differ from those of `commit`."""
+    try:
+        _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise NoHistory(f"no history of commit {commit}: a shallow clone, or none") from error
+    listed = _git(root, "diff", "--no-renames", "--name-only", "--relative", commit, "--", *paths)
+    files = [
+        file for file in listed.splitlines() if Path(file).suffix in (".py", ".h", ".cc", ".cu")
+    ]
+    return [file for file in files if _before(root, commit, file) != _now(root, file)]
+
+
+def _before(root: Path, commit: str, file: str) -> str:
+    try:
+        return code_of(_git(root, "show", f"{commit}:./{file}"), file)
+    except subprocess.CalledProcessError:
+        return ""  # it is new
+
+
+def _now(root: Path, file: str) -> str:
+    path = root / file
+    return code_of(path.read_text(encoding="utf-8"), file) if path.is_file() else ""
+
+
+def code_of(text: str, file: str) -> str:
+    """Take from a source what no compiler reads: comments, docstrings, layout."""
+    if not file.endswith(".py"):
+        return " ".join(_COMMENTS.sub(" ", text).split())
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            # a text alone does nothing, wherever it stands
+            node.body = [x for x in body if not _is_text(x)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _git(root: Path, *arguments: str) -> str:
+    command = ["git", "-C", str(root), *arguments]
+    return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL)
+
+
+def kept_rows() -> list[dict[str, Any]]:
+    """Read the rows that docs/performance.md draws as long as they are fresh."""
+    results = ROOT / "bench" / "results"
+    return [
+        row for name in ("cpu-peers", "cpu-clinical") for row in newest(results / f"{name}.jsonl")
+    ]
+
+
+if __name__ == "__main__":
+    found = stale(kept_rows())
+    print("\n".join(map(str, found)) or "every row is as new as its code")
+    sys.exit(bool(found))

@@ -1,0 +1,138 @@
+"""Write a recipe, a reward and a README for data of one's own."""
+
+from __future__ import annotations
+
+import os.path
+import shlex
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from rrgtrain.config import load_config
+from rrgtrain.data import Catalogue, Wanted, load_studies
+from rrgtrain.data.guess import guess_source
+from rrgtrain.errors import UserError
+from rrgtrain.schema import DataSettings, Recipe
+from rrgtrain.util.files import atomic_write
+
+RECIPE, REWARD, README = "mine.yaml", "mine.py", "README.md"
+_TERM, _WEIGHT = "mine:brevity", 0.5
+_REWARD_TEXT = '''"""A term of the reward: change it, or add others and name them in mine.yaml."""
+
+
+def brevity(report: str, reference: str) -> float:
+    """1 up to the reference's length, less beyond it."""
+    words, wanted = len(report.split()), len(reference.split())
+    return min(1.0, wanted / max(1, words))
+'''
+
+
+def begin_experiment(folder: Path, root: Path, overrides: list[str]) -> list[str]:
+    """Write mine.yaml, mine.py and README.md into `folder` for the data at `root`.
+
+    overrides: settings of data, which the recipe keeps.
+    Returns the three commands of README.md. Raises UserError for data that is broken or has no
+    training reports, for another setting, and where one of the files is there.
+    """
+    other = next((o for o in overrides if not o.startswith("data.")), None)
+    if other is not None:
+        raise UserError(f"{other!r} is no setting of data; write it into {folder / RECIPE} later")
+    taken = [name for name in (RECIPE, REWARD, README) if (folder / name).exists()]
+    if taken:
+        raise UserError(f"{folder} holds {', '.join(taken)} already; name another directory")
+    asked = load_config(Recipe, None, overrides).data
+    named = any(override.startswith("data.source=") for override in overrides)
+    source = asked.source if named else guess_source(root)
+    images, catalogue = _readable(source, root, asked, overrides)
+    sizes = {split: len(studies) for split, studies in catalogue.studies.items() if studies}
+    data = {"source": source, "root": os.path.abspath(root), "images": images}
+    given = OmegaConf.to_container(OmegaConf.from_dotlist(overrides)) if overrides else {}
+    recipe = _recipe(source, {**data, **given.get("data", {}), "root": data["root"]})  # type: ignore[union-attr]
+    commands = _commands(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write(folder / REWARD, _REWARD_TEXT)
+    atomic_write(folder / RECIPE, recipe)
+    atomic_write(folder / README, _readme(sizes, root, commands))
+    return commands
+
+
+def _readable(
+    source: str, root: Path, asked: DataSettings, overrides: list[str]
+) -> tuple[str, Catalogue]:
+    """Read the data, without images where no row of a table names one.
+
+    UserError where it cannot be used.
+    """
+    settings: dict[str, Any] = {f.name: getattr(asked, f.name) for f in fields(Wanted)}
+    if any(override.startswith("data.images=") for override in overrides):
+        catalogue = load_studies(source, root, Wanted(**settings))
+    else:
+        # the text first: what is wrong with it is no matter of images
+        catalogue = load_studies(source, root, Wanted(**{**settings, "images": "none"}))
+        with_images = _with_images(source, root, Wanted(**settings))
+        if with_images is None:
+            settings["images"] = "none"
+        catalogue = with_images or catalogue
+    check = f"rrgtrain data check {shlex.quote(str(root))}"
+    if catalogue.broken and not asked.skip:
+        first = catalogue.broken[0]
+        raise UserError(
+            f"{len(catalogue.broken)} studies of {root} are broken, first {first.where}, which "
+            f"{first.why}; `{check}` lists them, data.skip=true leaves them out"
+        )
+    if not any(study.report for study in catalogue.studies.get("train", [])):
+        raise UserError(f"{root} has no training study with a report; see `{check}`")
+    return settings["images"], catalogue
+
+
+def _with_images(source: str, root: Path, wanted: Wanted) -> Catalogue | None:
+    """Read the data with images; None for a table without a column of them, or an empty one."""
+    try:
+        catalogue = load_studies(source, root, wanted)
+    except UserError:
+        if source == "table":
+            return None
+        raise
+    bare = catalogue.broken and all(b.why.startswith("has no image;") for b in catalogue.broken)
+    return None if bare and not any(catalogue.studies.values()) else catalogue
+
+
+def _recipe(source: str, data: dict[str, Any]) -> str:
+    base = "table" if source == "table" else "editgrpo"
+    terms = {**load_config(Recipe, base, []).reward.terms, _TERM: _WEIGHT}
+    text = OmegaConf.to_yaml(
+        OmegaConf.create({"base": base, "data": data, "reward": {"terms": terms}})
+    )
+    return f"# EditGRPO on data of one's own, with a reward of one's own ({REWARD}).\n{text}"
+
+
+def _commands(folder: Path) -> list[str]:
+    algorithm = load_config(Recipe, "editgrpo", []).rl.algorithm
+    return [
+        f"rrgtrain sft ./{RECIPE} --out runs/sft",
+        f"rrgtrain rl ./{RECIPE} --from runs/sft/checkpoints/sft --out runs/rl",
+        f"rrgtrain eval ./{RECIPE} --from runs/rl/checkpoints/{algorithm} --out runs/eval",
+    ]
+
+
+def _readme(sizes: dict[str, int], root: Path, commands: list[str]) -> str:
+    studies = ", ".join(f"{count:,} {split}" for split, count in sizes.items())
+    listed = "\n".join(commands)
+    return f"""# An experiment on {root.name}
+
+Studies: {studies}. In this directory:
+
+```bash
+{listed}
+```
+
+The first fine-tunes on the reports, the second trains by EditGRPO from there, the third scores
+the held-out studies; each leaves a `report.html`. They train a policy of 1.5 M parameters, which
+shows that data and reward work, and writes no report worth reading. For a model of a real size set
+`policy.path` in `{RECIPE}` to its directory or name.
+
+`{RECIPE}` is the recipe, `{REWARD}` a term of the reward. `rrgtrain keys` lists every setting,
+`rrgtrain recipes` the other methods, `rrgtrain plan ./{RECIPE}` what a run needs.
+"""

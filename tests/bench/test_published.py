@@ -1,0 +1,130 @@
+"""No page shows a row that is older than the code it times."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bench import published
+from bench.published import CODE, NoHistory, Stale, code_of, kept_rows, stale
+
+ROOT = Path(__file__).parents[2]
+LOSS, CORE = "rrgkern/policy_loss/api.py", "csrc/policy_loss/cpu.cc"
+SOURCES = {
+    LOSS: '"""A loss."""\n\n\ndef loss(x):\n    """Add."""\n    return x + 1\n',
+    CORE: "int f() { return 1; }  // one\n",
+    "rrgkern/mccs/api.py": "x = 1\n",
+    "rrgkern/policy_loss/README.md": "a table\n",
+}
+
+
+def git(tree: Path, *words: str) -> str:
+    command = ["git", "-C", str(tree), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+    return subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL).strip()
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A repository of two rooms, in one commit."""
+    for name, text in SOURCES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    return tmp_path
+
+
+def found(tree: Path, **row: str) -> list[Stale]:
+    published._why.cache_clear()
+    commit = git(tree, "rev-parse", "--short=12", "HEAD~0")
+    return stale([{"room": "policy_loss", "commit": commit, **row}], tree)
+
+
+CHANGES = {
+    "a line of Python": (LOSS, "x + 1", "x + 2", True),
+    "a line of C++": (CORE, "return 1", "return 2", True),
+    "a docstring": (LOSS, "Add.", "Add one.", False),
+    "a comment": (CORE, "// one", "// the first\n/* of\nthem */", False),
+    "its page": ("rrgkern/policy_loss/README.md", "table", "tale", False),
+    "another room": ("rrgkern/mccs/api.py", "1", "2", False),
+}
+
+
+def test_which_changes_make_a_row_stale(tree: Path) -> None:
+    first, wrong = git(tree, "rev-parse", "--short=12", "HEAD"), []
+    for name, (file, old, new, told) in CHANGES.items():
+        (tree / file).write_text(SOURCES[file].replace(old, new))
+        if bool(found(tree, commit=first)) is not told:
+            wrong.append(f"{name}, on the disk")
+        git(tree, "commit", "-q", "-a", "-m", name)
+        if bool(found(tree, commit=first)) is not told or found(tree):
+            wrong.append(f"{name}, in a commit")
+        (tree / file).write_text(SOURCES[file])
+        git(tree, "commit", "-q", "-a", "-m", "back")
+    assert not wrong, wrong
+    (tree / "rrgkern/policy_loss/kernel.py").write_text("x = 1\n")
+    git(tree, "add", ".")
+    (told,) = found(tree, commit=first)
+    assert str(told) == (
+        f"policy_loss  ({first}): rrgkern/policy_loss/kernel.py changed since; make bench-peers"
+    )
+
+
+def test_rows_of_no_commit_and_of_unknown_code_are_stale(tree: Path) -> None:
+    for row in ({"commit": "abc-dirty"}, {"commit": "unknown"}, {"room": "cake"}):
+        assert found(tree, **row), row
+
+
+def test_a_clone_without_the_commit_says_so(
+    tree: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home = tmp_path_factory.mktemp("clones")
+    first = git(tree, "rev-parse", "--short=12", "HEAD")
+    git(tree, "commit", "-q", "--allow-empty", "-m", "second")
+    git(tree, "clone", "-q", "--depth=1", tree.as_uri(), str(home / "shallow"))
+    (home / "archive").mkdir()
+    for clone in ("shallow", "archive"):
+        with pytest.raises(NoHistory, match=f"no history of commit {first}"):
+            stale([{"room": "policy_loss", "commit": first}], home / clone)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("latex2mathml") is None, reason="no MkDocs Material")
+def test_the_page_draws_fresh_rows_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from docs import hooks
+
+    names = re.findall(r"<!-- rows: (\w+) -->", (ROOT / "docs/performance.md").read_text("utf-8"))
+    assert set(names) == set(hooks.TABLES)
+    for name in names:
+        rows, note = hooks.rows_of(name)
+        if "not known here" in note:
+            pytest.skip(f"no history of the rows: {note.strip()}")
+        assert not stale(rows) and ("not shown" in note) is bool(len(rows) < len(every(name)))
+    # a row whose code has changed is left out of a table and named with what to run
+    monkeypatch.setattr(published, "_why", lambda commit, *_: "changed" if commit == "old" else "")
+    row = {"room": "mccs", "case": "x", "provider": "eager", "p50_vs_eager": 1.0}
+    planted = [{**row, "commit": "new"}, {**row, "commit": "old", "provider": "rrgkern"}]
+    monkeypatch.setattr(published, "newest", lambda path: planted)
+    drawn = hooks._ROWS.sub(hooks._drawn, "<!-- rows: peers -->")
+    assert "| eager |" in drawn and "| rrgkern |" not in drawn
+    assert "1 rows are not shown" in drawn and drawn.endswith(
+        "`make bench-peers` measures them again."
+    )
+
+
+def every(name: str) -> list[dict]:
+    wanted = {"update_step": ("bench", "update_step"), "clinical": ("bench", "clinical")}
+    key, value = wanted.get(name, ("room", None))
+    return [r for r in kept_rows() if key in r and value in (None, r[key])]
+
+
+def test_the_code_of_every_row_is_there() -> None:
+    assert {published.name_of(row) for row in kept_rows()} <= set(CODE)
+    missing = [p for name in CODE for p in published.paths_of(name) if not (ROOT / p).is_dir()]
+    assert missing == ["csrc/shared_prefix"], "a room without C++"
+    long, short = "def f():\n    'x'\n    return 1  # y\n", "def f(): return 1"
+    assert code_of(long, "a.py") == code_of(short, "a.py")

@@ -1,0 +1,77 @@
+"""A run that was resumed with other settings says from which step on it had which."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rrgtrain.config import load_config
+from rrgtrain.schema import Recipe
+from rrgtrain.state.history import Change, as_line, changes_of, settings_of
+from tests.rrgtrain.runs import At, command, rows, started
+
+SAMPLE = "rrgtrain.train.rl:sample_groups"
+OTHER = ["rl.lr=0.05", "rl.beta=0.5", "reward.terms={bleu4: 1.0}"]
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A run of four steps, stopped before its third and its fourth, and what was said."""
+    home = tmp_path_factory.mktemp("changed")
+    said = []
+    again = ["rl", "--resume", "run", *OTHER]
+    for words, number in ((started("eval.best_by=reward"), 3), (again, 2)):
+        done = command(*words, cwd=home, at=At(SAMPLE, number))
+        assert done.status == 75, done.err
+        said.append(done.err)
+    done = command("rl", "--resume", "run", "reward.max_cost=9", cwd=home)
+    assert done.status == 0, done.err
+    return home / "run", [*said, done.err]
+
+
+def test_each_change_is_told_and_kept(changed: tuple[Path, list[str]]) -> None:
+    run, said = changed
+    lines = [line for line in said[1].splitlines() if ": from step " in line]
+    assert lines == [
+        "rrgtrain: from step 2: rl.lr 0.01 -> 0.05 (resumed at step 2 of editgrpo)",
+        "rrgtrain: from step 2: rl.beta 0.01 -> 0.5 (resumed at step 2 of editgrpo)",
+        lines[2],
+    ]
+    assert ': reward.terms {"' in lines[2] and '} -> {"bleu4": 1.0} (' in lines[2]
+    assert [text.count(": from step ") for text in said] == [0, 3, 1], "each is told once"
+    changes = json.loads((run / "summary.json").read_text())["changes"]
+    assert [as_line(change) for change in changes[:3]] == [x.partition(" ")[2] for x in lines]
+    assert changes[3]["key"] == "reward.max_cost" and changes[3]["step"] == 3
+    page, config = (run / "report.html").read_text(), (run / "config.yaml").read_text()
+    assert config.splitlines()[:4] == [f"# {as_line(change)}" for change in changes]
+    assert "from step 2: rl.lr 0.01 -&gt; 0.05" in page
+    assert load_config(Recipe, run / "config.yaml", [], of_run=True).rl.lr == 0.05
+    before = [(r["phase"], r["step"]) for r in rows(run)[: changes[0]["row"]]]
+    assert before == [("editgrpo", 0), ("editgrpo", 1), ("editgrpo_val", 1)]
+
+
+def test_the_best_begins_anew_under_another_reward(changed: tuple[Path, list[str]]) -> None:
+    assert "with reward.terms=" in changed[1][1] and "chosen anew" in changed[1][1]
+
+
+def test_what_a_checkpoint_knows_stands_over_the_file() -> None:
+    """config.yaml may be edited between two resumes, or have been written by one without a step."""
+    place: Change = {"step": 4, "resumed": "at step 4 of rl", "row": 7}
+    earlier = {**place, "step": 2, "key": "rl.beta", "old": "0", "new": "1"}
+    about = {"values": {"rl.lr": "1", "gone": "x"}, "changes": [earlier]}
+    now = {"rl.lr": "2", "new.key": "y"}
+    found = changes_of(about, {"rl.lr": "2"}, now, place)
+    assert found == [earlier, {**place, "key": "rl.lr", "old": "1", "new": "2"}]
+    assert changes_of({}, {"rl.lr": "2"}, now, place) == []
+    assert [c["key"] for c in changes_of({}, {"rl.lr": "3"}, now, place)] == ["rl.lr"]
+
+
+def test_a_secret_is_in_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "sk-1")
+    path = tmp_path / "config.yaml"
+    path.write_text("a: ${oc.env:SECRET}\nb: {c: 'http://u:pw@h/v1?api-key=KEY', d: \"x\\ny\"}\n")
+    values = settings_of(path)
+    assert values["a"] == "${oc.env:SECRET}" and "\n" not in values["b.d"]
+    assert not any(word in str(values) for word in ("sk-1", "pw", "KEY"))

@@ -1,0 +1,101 @@
+"""`rrgtrain init` writes an experiment on data of one's own, whose commands run as they stand."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from rrgtrain.cli import main
+from rrgtrain.config import load_config
+from rrgtrain.schema import Recipe
+from tests.rrgtrain.runs import TINY_RUN, command
+
+REPORTS = ("The lungs are clear.", "Small left pleural effusion.", "The heart is enlarged.")
+
+
+def table(path: Path, *, images: bool, split: bool = True) -> Path:
+    """A table of eight studies, its images beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    splits = ["train"] * 4 + ["val"] * 2 + ["test"] * 2
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["id", "images", "report", *(["split"] if split else [])])
+        for i, name in enumerate(splits):
+            if images:
+                Image.effect_noise((64, 64), 60 + i).save(path.parent / f"{i}.png")
+            given = [f"s{i}", f"{i}.png" if images else "", REPORTS[i % 3]]
+            rows.writerow([*given, *([name] if split else [])])
+    return path
+
+
+def commands_of(folder: Path) -> list[list[str]]:
+    (block,) = re.findall(r"```bash\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    return [shlex.split(line)[1:] for line in block.splitlines()]
+
+
+def test_its_three_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = table(tmp_path / "my data" / "mine.csv", images=True)
+    folder = tmp_path / "experiment"
+    assert main(["init", str(folder), "--data", str(data)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    ran = commands_of(folder)
+    assert [words[0] for words in ran] == ["sft", "rl", "eval"]
+    assert printed == [f"cd {folder}", *(f"rrgtrain {shlex.join(words)}" for words in ran)]
+    tiny = [word for word in TINY_RUN if not word.startswith("data.")]
+    for words in ran:
+        kept = [w for w in tiny if "--from" not in words or not w.startswith("policy.")]
+        done = command(*words, *kept, cwd=folder)
+        assert done.status == 0, (words, done.err)
+    page = (folder / "runs" / "rl" / "report.html").read_text()
+    assert "reward: mine:brevity" in page and (folder / "runs/eval/scorecard.html").is_file()
+
+
+def test_what_it_writes_is_of_the_data(tmp_path: Path) -> None:
+    cases = {
+        "no images": (table(tmp_path / "a" / "a.csv", images=False), [], "none"),
+        "images": (table(tmp_path / "b" / "b.csv", images=True), [], "all"),
+        "asked": (tmp_path / "b" / "b.csv", ["data.images=none", "data.skip=true"], "none"),
+    }
+    for name, (data, words, images) in cases.items():
+        folder = tmp_path / name
+        assert main(["init", str(folder), "--data", str(data), *words]) == 0
+        recipe = load_config(Recipe, folder / "mine.yaml", [])
+        assert (recipe.data.source, recipe.data.root) == ("table", str(data)), name
+        assert recipe.data.skip is bool(words), name
+        assert recipe.data.images == images and recipe.reward.terms["mine:brevity"] == 0.5, name
+        assert recipe.reward.terms.items() > load_config(Recipe, "table", []).reward.terms.items()
+        assert "4 train, 2 val, 2 test" in (folder / "README.md").read_text()
+
+
+def test_what_cannot_be_begun_is_one_line_and_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = table(tmp_path / "good.csv", images=False)
+    broken = table(tmp_path / "broken.csv", images=True)
+    (tmp_path / "3.png").unlink()
+    empty = tmp_path / "empty.csv"
+    empty.write_text("id,report,split\na,Clear.,test\n")
+    wordless = tmp_path / "wordless.csv"
+    wordless.write_text("id,text\na,Clear.\n")
+    cases = {
+        "is gone": (tmp_path / "gone.csv", [], "does not exist"),
+        "is broken": (broken, [], "1 studies of"),
+        "has no training": (empty, [], "no training study with a report"),
+        "has no report": (wordless, [], "no column"),
+        "another setting": (good, ["rl.lr=1"], "'rl.lr=1' is no setting of data"),
+    }
+    for name, (data, words, told) in cases.items():
+        assert main(["init", str(tmp_path / "out"), "--data", str(data), *words]) == 2, name
+        err = capsys.readouterr().err
+        assert told in err and len(err.splitlines()) == 1, (name, err)
+        assert not (tmp_path / "out").exists(), name
+    assert main(["init", str(tmp_path / "out"), "--data", str(good)]) == 0
+    before = (tmp_path / "out" / "mine.yaml").read_bytes()
+    assert main(["init", str(tmp_path / "out"), "--data", str(broken), "data.skip=true"]) == 2
+    assert "holds mine.yaml, mine.py, README.md already" in capsys.readouterr().err
+    assert (tmp_path / "out" / "mine.yaml").read_bytes() == before
