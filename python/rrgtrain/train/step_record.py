@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from rrgclinical.inflate import open_gzip
 from rrgtrain.algorithms import Member
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
@@ -143,7 +144,8 @@ def packed(record: Mapping[str, Any]) -> bytes:
 def read_record(path: Path) -> dict[str, Any]:
     """Read what `packed` wrote. UserError for a file that is no record."""
     try:
-        record = json.loads(gzip.decompress(path.read_bytes()))
+        with open_gzip(path) as lines:
+            record = json.load(lines)
     except (OSError, ValueError, EOFError, zlib.error, RecursionError) as error:
         raise UserError(
             f"{path} is no record of a step ({error}); name RUN/steps/NUMBER.json.gz"
