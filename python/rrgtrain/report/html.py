@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical import Extractor, build_extractor
-from rrgclinical.shown import redacted
+from rrgclinical.shown import hidden, redacted
 from rrgtrain.report import numbers
 from rrgtrain.report.cases import case_list, kept_cases
 from rrgtrain.report.figures import PHASE_COLOURS, training_figures
@@ -69,7 +69,7 @@ def write_report(
         config=redacted(run.config.read_text(encoding="utf-8")) if run.config.exists() else "",
     )
     path = Path(out) if out is not None else run.report
-    atomic_write(path, page)
+    atomic_write(path, hidden(page))
     return path
 
 

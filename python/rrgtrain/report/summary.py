@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.shown import hidden
 from rrgtrain.errors import UserError
 from rrgtrain.util.files import atomic_write
 
@@ -56,7 +57,7 @@ class RunSummary:
     def save(self, path: str | Path) -> None:
         """JSON in which NaN and infinities stand as strings."""
         text = json.dumps(_plain(dataclasses.asdict(self)), indent=2, ensure_ascii=False)
-        atomic_write(path, text + "\n")
+        atomic_write(path, hidden(text) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> RunSummary:

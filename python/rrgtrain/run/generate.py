@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.shown import hidden
 from rrgtrain.data.folder import Folder, frontal_alone, read_folder, with_context
 from rrgtrain.data.images import area_of, read_with_facts
 from rrgtrain.data.in_flight import InFlight
@@ -176,7 +177,7 @@ def _origin(recipe: Recipe, wish: Wish) -> dict[str, Any]:
     settings = {
         "folder": str(wish.folder.expanduser().resolve()),
         "study": wish.study,
-        "policy.prompt": policy.prompt,
+        "policy.prompt": hidden(policy.prompt),
         "prompt_file": "" if policy.prompt in PROMPT_STYLES else file_digest(prompt),
         "context": "" if wish.context is None else file_digest(wish.context.expanduser()),
         "policy.dtype": policy.dtype,
