@@ -20,13 +20,17 @@ import math
 import os
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+from omegaconf.errors import (
+    InterpolationValidationError,
+    OmegaConfBaseException,
+    ValidationError,
+)
 
 from rrgclinical.shown import hidden, hide, redacted
 from rrgtrain.errors import UserError
@@ -97,9 +101,8 @@ def load_config(
         place = places.get(key, f"{schema.__name__} (default)")
         _check_allowed(key, value, field.metadata, place, _at(written, key))
     # Not a field: what was written is no setting, and two recipes of equal values are equal.
-    vars(built)[_WRITTEN] = tuple(
-        OmegaConf.to_container(config, resolve=resolve) for resolve in (False, True)
-    )
+    written = OmegaConf.to_container(config) if of_run else written
+    vars(built)[_WRITTEN] = written, OmegaConf.to_container(config, resolve=True)
     _hide_values(*vars(built)[_WRITTEN])
     return typing.cast(T, built)
 
@@ -125,12 +128,12 @@ def dump_config(cfg: Any, path: str | Path) -> None:
     atomic_write(path, text, private=redacted(text) != text)
 
 
-def written_at(cfg: Any, key: str) -> Any:
-    """Return what was written for a dotted key where that is or holds `${...}`, else None."""
+def interpolated(cfg: Any, keys: Iterable[str]) -> dict[str, Any]:
+    """Return what was written for those dotted keys where that is or holds `${...}`."""
     written, resolved = vars(cfg).get(_WRITTEN, (None, None))
-    value = _at(written, key)
-    same = OmegaConf.to_container(OmegaConf.structured(cfg))
-    return value if "${" in str(value) and _at(same, key) == _at(resolved, key) else None
+    values = dataclasses.asdict(cfg)
+    asked = {key: _at(written, key) for key in keys if _at(values, key) == _at(resolved, key)}
+    return {key: value for key, value in asked.items() if "${" in str(value)}
 
 
 def _at(tree: Any, key: str) -> Any:
@@ -163,7 +166,8 @@ def _unresolved(
     """Word what `${...}` came to, without its value."""
     key = error.full_key or "the recipe"
     place, seen = places.get(key, "recipe"), _at(written, key)
-    if isinstance(error, InterpolationResolutionError) or not isinstance(seen, str):
+    wrong = isinstance(error, ValidationError | InterpolationValidationError)
+    if not wrong or not isinstance(seen, str):
         line = hidden(_first_line(error))
         mend = "give it a value, or point ${...} at a key that exists"
         return UserError(f"{place}: {key}: {line}; {mend}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical.shown import one_line
-from rrgtrain.config import written_at
+from rrgtrain.config import interpolated
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import base_of_adapter
 from rrgtrain.schema import PROMPT_STYLES, Recipe
@@ -48,9 +48,8 @@ def remember(recipe: Recipe, directory: Path) -> None:
         values["policy.prompt"] = str(Path(values["policy.prompt"]).expanduser().resolve())
     # the run's own directory is above that of its checkpoints
     values[BASE] = known_base(recipe.policy.path, directory.resolve().parent.parent)
-    for key in KEYS:
-        # its value may be a secret, and the next reader's environment is another one
-        values |= {key: told} if key in values and (told := written_at(recipe, key)) else {}
+    # its value may be a secret, and the next reader's environment is another one
+    values |= interpolated(recipe, values.keys() & set(KEYS))
     (directory / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
 
