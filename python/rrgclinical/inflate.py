@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import io
 from pathlib import Path
+from typing import Any
 
 from rrgclinical.errors import UserError
 
@@ -28,7 +29,7 @@ class _Inflated(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+    def readinto(self, buffer: Any, /) -> int:
         count = self._file.readinto(buffer)
         if self._file.tell() > self._limit:
             raise UserError(

@@ -47,16 +47,17 @@ def hide(value: str, written: str) -> None:
 
 
 def hidden(text: str) -> str:
-    """Put what was written in place of the values that `hide` was told, the longest first."""
+    """Put what was written in place of values that `hide` was told."""
     for value in sorted(_written, key=len, reverse=True):
         text = text.replace(value, _written[value])
     return text
 
 
 def without(text: str, secrets: Iterable[str]) -> str:
-    """Replace secrets in `text` by ***, and any four characters of one that stand in a row.
+    """Replace secrets in `text` by ***, and their parts.
 
-    So is what they are in base64, wherever they begin in what was encoded.
+    A part is any four characters in a row, of a secret or of what it is in base64, wherever it
+    begins in what was encoded.
     """
     covered = [False] * len(text)
     for form in {form for secret in secrets if secret for form in (secret, *_base64(secret))}:
@@ -93,7 +94,7 @@ def shown_url(url: str) -> str:
 
 
 def redacted(text: str) -> str:
-    """Replace what `hide` was told, and the keys of addresses and settings in `text`, by ***."""
+    """Replace the keys of addresses and settings by ***, and what `hide` was told."""
     text = _ADDRESS.sub(lambda found: _PATH.sub("***", found[0]), hidden(text))
     return _SETTING.sub(r"\1***", _QUERY.sub(r"\1***", _USER.sub("***", text)))
 

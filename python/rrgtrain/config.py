@@ -166,11 +166,9 @@ def _unresolved(
     """Word what `${...}` came to, without its value."""
     key = error.full_key or "the recipe"
     place, seen = places.get(key, "recipe"), _at(written, key)
-    wrong = isinstance(error, ValidationError | InterpolationValidationError)
-    if not wrong or not isinstance(seen, str):
-        line = hidden(_first_line(error))
+    if not isinstance(error, ValidationError | InterpolationValidationError):
         mend = "give it a value, or point ${...} at a key that exists"
-        return UserError(f"{place}: {key}: {line}; {mend}")
+        return UserError(f"{place}: {key}: {hidden(_first_line(error))}; {mend}")
     wanted = describe_kind(kind_at(schema, key, place))
     return UserError(f"{place}: {key} is {seen}, which stands for something else than {wanted}")
 
@@ -365,8 +363,8 @@ def _check_allowed(
     if value is None:
         return
     if isinstance(value, list | tuple):
-        own = written if isinstance(written, list) else [written] * len(value)
-        for item, one in zip(value, own, strict=True):
+        each = written if isinstance(written, list) else [written] * len(value)
+        for item, one in zip(value, each, strict=True):
             _check_allowed(key, item, allowed, place, one)
         return
     if isinstance(value, dict):
@@ -382,9 +380,8 @@ def _check_allowed(
     if choices is not None and value not in choices and not own:
         if seen is written:
             # neither the value nor what is near to it
-            raise UserError(
-                f"{place}: {key} is {seen}; wanted one of {', '.join(map(str, choices))}"
-            )
+            listed = ", ".join(map(str, choices))
+            raise UserError(f"{place}: {key} is {seen}; wanted one of {listed}")
         close = difflib.get_close_matches(str(value), [str(c) for c in choices], n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         if value in allowed.get("gone", {}):

@@ -141,7 +141,7 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]
 
 
 def area_of(path: Path) -> int:
-    """Read the pixels that an image file says it has, 0 where none can be read."""
+    """Read how many pixels an image file says it has; 0 where none."""
     try:
         if is_dicom(path):
             return dicom_area(path)

@@ -22,7 +22,7 @@ AT_A_TIME = max(LARGEST, 8_000_000 * (os.cpu_count() or 1))
 
 
 def check_area(width: int, height: int) -> None:
-    """Raise UserError, which does not name the file, for an image of more pixels than LARGEST."""
+    """Raise UserError, without the file's name, for more pixels than LARGEST."""
     if width * height > LARGEST:
         raise UserError(
             f"too large ({width} x {height} pixels are {width * height / 1e6:.1f} MP; wanted at "
@@ -44,7 +44,7 @@ class InFlight:
 
     @contextmanager
     def hold(self, pixels: int) -> Iterator[None]:
-        """Wait for room for this many pixels, and take it up to the end of the block."""
+        """Wait for room for these pixels; take it until the block ends."""
         with self._changed:
             while self._pixels.value and self._pixels.value + pixels > self._limit:
                 self._changed.wait()

@@ -1,4 +1,4 @@
-"""Reads the size that a compressed stream says it has, before anything of it is decoded.
+"""Reads the size that a compressed stream says it has, before decoding.
 
 A decoder makes room for what the stream says, whatever the header of the DICOM around it says.
 """

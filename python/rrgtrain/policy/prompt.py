@@ -102,7 +102,7 @@ def encode_pixels(processor: Any, images: Sequence[Image.Image]) -> Pixels:
 
 
 def join_pixels(each: Sequence[Pixels]) -> Pixels | None:
-    """Join the pixels of images that were encoded one by one; None where there are none."""
+    """Join pixels of images encoded one by one; None for no image."""
     if len(each) < 2:
         return each[0] if each else None
     values, grids = zip(*((p.pixel_values, p.image_grid_thw) for p in each), strict=True)

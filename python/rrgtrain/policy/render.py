@@ -1,4 +1,4 @@
-"""Renders chat templates in a process of its own, whose memory and time the system bounds.
+"""Renders chat templates in a process of bounded memory and time.
 
 A template is a program of a checkpoint from anywhere: `{{ '%1000000000d' | format(1) }}` takes
 gigabytes, three nested loops take for ever, and no list of what is forbidden is complete.

@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import json
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,8 @@ from PIL import Image
 
 from rrgtrain.cli import main
 from rrgtrain.data.folder import frontal_alone, read_folder, with_context
-from rrgtrain.data.in_flight import InFlight
 from rrgtrain.errors import UserError
 from rrgtrain.policy.remembered import FILE
-from rrgtrain.run import generate as generate_module
-from rrgtrain.run.generate import Wish, generate_reports
-from tests.rrgtrain.common import recipe
 from tests.rrgtrain.data.test_dicom import write
 from tests.rrgtrain.policy.common import text_directory, tiny_directory, tiny_policy
 from tests.rrgtrain.rollout.served import CHAT, Served
@@ -102,36 +97,6 @@ def test_reports_of_all_kinds_of_files_and_the_broken_one_by_name(
     after = out.read_bytes()
     assert main(words) == 0 and out.read_bytes() == after
     assert sorted(path.name for path in out.parent.iterdir()) == ["reports.jsonl"]
-
-
-def test_images_are_decoded_while_there_is_room_for_their_pixels(
-    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root, decoding, most = tmp_path / "films", [0], [0]
-    root.mkdir()
-    for number in range(6):
-        Image.fromarray(pixels(number)).save(root / f"{number}.png")
-    read = generate_module.read_with_facts
-
-    def spied(*words: Any, **named: Any) -> Any:
-        decoding[0] += 1
-        most[0] = max(most[0], decoding[0])
-        time.sleep(0.02)
-        done = read(*words, **named)
-        decoding[0] -= 1
-        return done
-
-    monkeypatch.setattr(generate_module, "read_with_facts", spied)
-    monkeypatch.setattr(generate_module, "InFlight", lambda: InFlight(limit=2 * 40 * 40))
-    words = ["generate", str(checkpoint), str(root), "--out", str(tmp_path / "a.jsonl"), *SMALL]
-    assert main(words) == 0 and most[0] == 2
-    # what a CSV tells of a study is bounded as a data set's texts are
-    table = tmp_path / "context.csv"
-    table.write_text("path,indication\n1.png," + "fever " * 4000 + "\n")
-    with pytest.raises(UserError, match="its indication has 23,999 characters, more than"):
-        generate_reports(
-            recipe(f"policy.path={checkpoint}"), Wish(root, tmp_path / "b.jsonl", context=table)
-        )
 
 
 def test_killed_at_any_line_it_goes_on_to_the_same_file(
