@@ -6,12 +6,12 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rrgclinical.inflate import open_gzip
 from rrgclinical.spreadsheets import declared_separator
@@ -42,7 +42,7 @@ def csv_rows(path: Path, *, delimiters: str = ",") -> Generator[list[str]]:
     line "sep=;" above the header. UserError: a file that cannot be read, is not UTF-8 or not CSV.
     """
     number, limit = 0, csv.field_size_limit(LONGEST_CELL)
-    opened = open_gzip if path.suffix == ".gz" else partial(open, mode="rb")
+    opened: Callable[[Path], Any] = open_gzip if path.suffix == ".gz" else partial(open, mode="rb")
     try:
         with io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as stream:
             lines = _Lines(stream)
