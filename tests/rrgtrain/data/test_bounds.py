@@ -303,25 +303,19 @@ def test_a_row_ends_the_count_of_its_characters(tmp_path: Path, monkeypatch) -> 
 
 
 def test_pixels_in_flight_stay_below_the_bound_and_everyone_gets_through() -> None:
-    areas = np.random.default_rng(0).integers(1, 160, 60).tolist()
-    room, held, most, got = InFlight(limit=100), [0], [0], []
-    lock = threading.Lock()
+    room, entered = InFlight(limit=100), {area: threading.Event() for area in (50, 70, 160)}
 
     def take(area: int) -> None:
         with room.hold(area):
-            with lock:
-                held[0] += area
-                most[0] = max(most[0], held[0] if held[0] != area else 0)
-            time.sleep(0.002)
-            with lock:
-                held[0] -= area
-                got.append(area)
+            entered[area].set()
 
-    threads = [threading.Thread(target=take, args=(area,)) for area in areas]
+    threads = [threading.Thread(target=take, args=(area,), daemon=True) for area in (160, 70, 50)]
+    with room.hold(40):
+        for thread in threads:
+            thread.start()
+        assert entered[50].wait(20), "there is room beside 40"
+        assert not entered[70].is_set() and not entered[160].is_set()
+    assert entered[70].wait(20) and entered[160].wait(20), "a larger one is alone"
     for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=20)
-    assert sorted(got) == sorted(areas)
-    assert 50 < most[0] <= 100, "several at once, and no more than the bound"
+        thread.join(20)
     assert LARGEST == 64_000_000
