@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 # Instruction sets of simd.cc, the compiler's flags for each. NEON is in the base of aarch64.
@@ -137,5 +138,13 @@ class _Build(build_ext):
                      + (" (RRGKERN_BUILD=cpu leaves CUDA out)" if nvcc else ""))  # fmt: skip
 
 
+class _Wheel(bdist_wheel):
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", super().get_tag()[2]  # _C.so is of the platform and of no Python
+
+
 sources = sorted(str(p) for name in ("cpu.cc", "cuda.cu") for p in Path("csrc").glob(f"*/{name}"))
-setup(ext_modules=[Extension("rrgkern._C", sources)], cmdclass={"build_ext": _Build})
+setup(
+    ext_modules=[Extension("rrgkern._C", sources)],
+    cmdclass={"build_ext": _Build, "bdist_wheel": _Wheel},
+)

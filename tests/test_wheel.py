@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from tests.rrgtrain.runs import TINY_RUN
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
+
+
+def platform_tag() -> str:
+    return sysconfig.get_platform().replace("-", "_").replace(".", "_")
 
 
 def succeeds(*command: str | Path, cwd: Path, **environment: str) -> str:
@@ -78,3 +83,10 @@ def test_a_wheel_holds_every_recipe_and_template_of_the_checkout(site: Path) -> 
     assert [path for path in wanted if not path.is_file()] == []
     assert (site / "rrgkern" / "_C.so").is_file()
     assert not [*site.rglob("*replicat*")], "experiments stay in the checkout"
+
+
+def test_a_wheel_is_for_its_platform_and_every_python(site: Path) -> None:
+    (about,) = site.glob("rrgkern-*.dist-info/WHEEL")
+    (tag,) = [line for line in about.read_text().splitlines() if line.startswith("Tag: ")]
+    python, abi, platform = tag.removeprefix("Tag: ").split("-")
+    assert (python, abi) == ("py3", "none") and platform == platform_tag()

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from rrgclinical.scorecard import as_text
-from rrgclinical.shown import one_line
+from rrgclinical.shown import hidden, one_line
 from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.config import load_config
 from rrgtrain.errors import Stopped, UserError, outside_line
@@ -339,7 +339,8 @@ def plan(options: argparse.Namespace) -> int:
     host = Host.of_gib(options.host_memory, options.disk)
     setup = Setup.of(recipe, machine, options.gpus)
     planned = plan_stage(setup, options.stage or stage_of(options.recipe, recipe))
-    print(as_json(setup, [planned]) if options.json else as_table(setup, [planned]), flush=True)
+    text = as_json(setup, [planned]) if options.json else as_table(setup, [planned])
+    print(hidden(text), flush=True)
     require_fit(setup, [planned], host)
     return 0
 

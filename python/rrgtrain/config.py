@@ -17,15 +17,22 @@ import dataclasses
 import difflib
 import functools
 import math
+import os
+import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import (
+    InterpolationValidationError,
+    OmegaConfBaseException,
+    ValidationError,
+)
 
+from rrgclinical.shown import hidden, hide, redacted
 from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import find_recipe, read_recipe
 from rrgtrain.schema.keys import arms, describe_kind, hints_of, is_flat, key_names, kind_at
@@ -78,14 +85,12 @@ def load_config(
             _apply(schema, config, setting, places)
     for override in overrides:
         _apply(schema, config, _override(schema, override), places)
+    written = OmegaConf.to_container(config)
+    _hide_variables(written)
     try:
         built = OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
-        key = error.full_key or "the recipe"
-        raise UserError(
-            f"{places.get(key, 'recipe')}: {key}: {_first_line(error)}; "
-            "give it a value, or point ${...} at a key that exists"
-        ) from error
+        raise _unresolved(schema, error, written, places) from None
     for key, value, field in _leaves(built):
         now = field.metadata["gone"].get(value) if field.metadata.get("gone") else None
         if now is not None and of_run and not places[key].startswith("override"):
@@ -93,11 +98,12 @@ def load_config(
             setattr(functools.reduce(getattr, above, built), name, now)
             OmegaConf.update(config, key, now)
             continue
-        _check_allowed(key, value, field.metadata, places.get(key, f"{schema.__name__} (default)"))
+        place = places.get(key, f"{schema.__name__} (default)")
+        _check_allowed(key, value, field.metadata, place, _at(written, key))
     # Not a field: what was written is no setting, and two recipes of equal values are equal.
-    vars(built)[_WRITTEN] = tuple(
-        OmegaConf.to_container(config, resolve=resolve) for resolve in (False, True)
-    )
+    written = OmegaConf.to_container(config) if of_run else written
+    vars(built)[_WRITTEN] = written, OmegaConf.to_container(config, resolve=True)
+    _hide_values(*vars(built)[_WRITTEN])
     return typing.cast(T, built)
 
 
@@ -114,11 +120,59 @@ def dump_config(cfg: Any, path: str | Path, comments: Sequence[str] = ()) -> Non
 
     A value that was written as `${...}` stays so: what `${oc.env:KEY}` stands for is not written.
     `comments` are lines that stand on top.
+    A file with a key that was typed, as in an address, is for its owner alone to read: a resume
+    needs the key, so that it cannot be left out.
     """
     values = OmegaConf.to_container(OmegaConf.structured(cfg))
     written, resolved = vars(cfg).get(_WRITTEN, (None, None))
     text = OmegaConf.to_yaml(OmegaConf.create(_as_written(values, written, resolved)))
-    atomic_write(path, "".join(f"# {line}\n" for line in comments) + text)
+    text = "".join(f"# {line}\n" for line in comments) + text
+    atomic_write(path, text, private=redacted(text) != text)
+
+
+def interpolated(cfg: Any, keys: Iterable[str]) -> dict[str, Any]:
+    """Return what was written for those dotted keys where that is or holds `${...}`."""
+    written, resolved = vars(cfg).get(_WRITTEN, (None, None))
+    values = dataclasses.asdict(cfg)
+    asked = {key: _at(written, key) for key in keys if _at(values, key) == _at(resolved, key)}
+    return {key: value for key, value in asked.items() if "${" in str(value)}
+
+
+def _at(tree: Any, key: str) -> Any:
+    for name in key.split("."):
+        tree = tree.get(name) if isinstance(tree, dict) else None
+    return tree
+
+
+def _hide_variables(written: Any) -> None:
+    """Tell `shown` the values of the environment that a recipe names."""
+    for name in re.findall(r"oc\.env:\s*([A-Za-z_]\w*)", str(written)):
+        hide(os.environ.get(name, ""), f"${{oc.env:{name}}}")
+
+
+def _hide_values(written: Any, resolved: Any) -> None:
+    """Tell `shown` each text that a resolver made, as it was written."""
+    if isinstance(written, str) and isinstance(resolved, str) and "${oc." in written:
+        hide(resolved, written)
+    elif isinstance(written, dict) and isinstance(resolved, dict):
+        for key, value in written.items():
+            _hide_values(value, resolved.get(key))
+    elif isinstance(written, list) and isinstance(resolved, list):
+        for pair in zip(written, resolved, strict=False):
+            _hide_values(*pair)
+
+
+def _unresolved(
+    schema: Any, error: OmegaConfBaseException, written: Any, places: Mapping[str, str]
+) -> UserError:
+    """Word what `${...}` came to, without its value."""
+    key = error.full_key or "the recipe"
+    place, seen = places.get(key, "recipe"), _at(written, key)
+    if not isinstance(error, ValidationError | InterpolationValidationError):
+        mend = "give it a value, or point ${...} at a key that exists"
+        return UserError(f"{place}: {key}: {hidden(_first_line(error))}; {mend}")
+    wanted = describe_kind(kind_at(schema, key, place))
+    return UserError(f"{place}: {key} is {seen}, which stands for something else than {wanted}")
 
 
 def _as_written(value: Any, written: Any, resolved: Any) -> Any:
@@ -173,7 +227,7 @@ def _bases(path: Path, base: Any) -> list[str]:
 
 def _override(schema: type, text: str) -> _Setting:
     key, equals, value = text.partition("=")
-    place = f"override {text!r}"
+    place = f"override {redacted(repr(text))}"
     if not equals or not key.strip():
         raise UserError(f"{place} sets nothing; write it as section.key=value")
     if str in arms(kind_at(schema, key.strip(), place)):
@@ -271,7 +325,7 @@ def _apply(schema: Any, config: DictConfig, setting: _Setting, places: dict[str,
 
 def _wrong_type(setting: _Setting, kind: Any, odd: str = "") -> UserError:
     name = type(setting.value).__name__
-    seen = "null" if setting.value is None else f"{setting.value!r} ({name})"
+    seen = "null" if setting.value is None else f"{redacted(repr(setting.value))} ({name})"
     mend = ""
     if any(letter.isdigit() for letter in odd):
         mend = ", in decimal digits, without leading zeros, underscores or colons"
@@ -304,35 +358,45 @@ def _leaves(built: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasse
             yield f"{prefix}{field.name}", value, field
 
 
-def _check_allowed(key: str, value: Any, allowed: Mapping[str, Any], place: str) -> None:
+def _check_allowed(
+    key: str, value: Any, allowed: Mapping[str, Any], place: str, written: Any
+) -> None:
+    """Raise UserError, which shows what was written, for a value that is not allowed."""
     if value is None:
         return
     if isinstance(value, list | tuple):
-        for item in value:
-            _check_allowed(key, item, allowed, place)
+        each = written if isinstance(written, list) else [written] * len(value)
+        for item, one in zip(value, each, strict=True):
+            _check_allowed(key, item, allowed, place, one)
         return
     if isinstance(value, dict):
         for name, item in value.items():
-            _check_allowed(f"{key}.{name}", item, {}, place)
+            one = written.get(name) if isinstance(written, dict) else written
+            _check_allowed(f"{key}.{name}", item, {}, place, one)
         return
+    seen = written if isinstance(written, str) and "${" in written else redacted(repr(value))
     if isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{place}: {key} is {value!r}; wanted a finite number")
+        raise UserError(f"{place}: {key} is {seen}; wanted a finite number")
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise UserError(f"{place}: {key} is {value}; wanted a whole number of at most 64 bits")
+        raise UserError(f"{place}: {key} is {seen}; wanted a whole number of at most 64 bits")
     choices = allowed.get("choices")
     own = allowed.get("own", False) and ":" in str(value)
     if choices is not None and value not in choices and not own:
+        if seen is written:
+            # neither the value nor what is near to it
+            listed = ", ".join(map(str, choices))
+            raise UserError(f"{place}: {key} is {seen}; wanted one of {listed}")
         close = difflib.get_close_matches(str(value), [str(c) for c in choices], n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
         if value in allowed.get("gone", {}):
             hint = f"; {value} is gone, use {key}={allowed['gone'][value]}"
         raise UserError(
-            f"{place}: {key} is {value!r}; wanted one of {', '.join(map(str, choices))}{hint}"
+            f"{place}: {key} is {seen}; wanted one of {', '.join(map(str, choices))}{hint}"
         )
     low, high = allowed.get("min"), allowed.get("max")
     if (low is not None and value < low) or (high is not None and value > high):
         bounds = [f">= {low}"] * (low is not None) + [f"<= {high}"] * (high is not None)
-        raise UserError(f"{place}: {key} is {value!r}; wanted a value {' and '.join(bounds)}")
+        raise UserError(f"{place}: {key} is {seen}; wanted a value {' and '.join(bounds)}")
 
 
 def _first_line(error: Exception) -> str:

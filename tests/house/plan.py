@@ -57,7 +57,9 @@ DOORS = {
     "rrgclinical.radgraph": "archive extractor graph reward words",
     "rrgclinical.rules": "assertion concepts sentences",
     "rrgtrain.algorithms": "base ditpo group objective orapo",
-    "rrgtrain.data": ("arrange check_images folder guess image_memory images load published study"),
+    "rrgtrain.data": (
+        "arrange check_images folder guess image_memory images in_flight load published study"
+    ),
     "rrgtrain.ranks": "gathered nodes ranks sharding unread",
     "rrgtrain.integrations": "trl trl_rewards",
     "rrgtrain.log": "logs trackers",
@@ -108,7 +110,7 @@ OPENED = {
     "rrgtrain.data": "index nih tables",
     "rrgtrain.ranks": "lost",
     "rrgtrain.plan": "memory",
-    "rrgtrain.policy": "packed_windows vision_attention",
+    "rrgtrain.policy": "chat_template packed_windows vision_attention",
     "rrgtrain.report": "cases facts figures heat redline rollouts",
     "rrgtrain.rollout": "sampler vllm_prompts",
     "rrgtrain.run": "preflight",

@@ -20,6 +20,7 @@ import openai
 from rrgclinical import json_reader
 from rrgclinical.chat.settings import ChatSettings
 from rrgclinical.errors import UserError
+from rrgclinical.shown import path_tokens, without
 
 _LARGEST = 1 << 24
 _SHOWN = 200
@@ -60,6 +61,7 @@ class Endpoint:
         key = _key(settings.key_variable)
         self._url = settings.shown
         held = [key, *query.values(), parts.username, parts.password]
+        held += path_tokens(settings.endpoint)
         self._secrets = [s for h in held if h for s in (h, unquote(h))]
         self._client = openai.AsyncOpenAI(
             api_key=key or "none",
@@ -123,9 +125,7 @@ class Endpoint:
         )
 
     def _hide(self, text: str) -> str:
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text
+        return without(text, self._secrets)
 
 
 class _Bounded(openai.DefaultAsyncHttpxClient):

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from rrgclinical import hub, json_reader
 from rrgclinical.errors import UserError, unreadable
+from rrgclinical.inflate import open_gzip
 from rrgclinical.radgraph.words import MODEL_TYPES
 
 SOURCE = (
@@ -126,7 +127,7 @@ def unpack(place: str | Path, folder: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(file.resolve())
         return
-    with tarfile.open(path, "r:gz") as tar:
+    with open_gzip(path) as inflated, tarfile.open(fileobj=inflated, mode="r:") as tar:
         tar.extractall(folder, filter="data")
 
 
@@ -138,7 +139,7 @@ def _folder(path: Path) -> dict[str, Path | bytes]:
 def _tar(path: Path) -> dict[str, Path | bytes]:
     files: dict[str, Path | bytes] = {}
     try:
-        with tarfile.open(path, "r:gz") as tar:
+        with open_gzip(path) as inflated, tarfile.open(fileobj=inflated, mode="r:") as tar:
             for member in tar:
                 name = member.name.removeprefix("./")
                 if name in _FILES or _VOCABULARY.fullmatch(name):

@@ -83,7 +83,7 @@ def _csv(path: Path, text: str) -> Iterator[Row]:
     try:
         header = [name.strip() for name in next(reader, [])]
         if len(set(header)) != len(header):
-            twice = next(name for n, name in enumerate(header) if name in header[:n])
+            twice = next(name for name, times in Counter(header).items() if times > 1)
             raise UserError(f"{path} has two columns {twice!r}; rename one")
         rows = [(reader.line_num + above, cells) for cells in reader]
         while rows and not rows[-1][1]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from rrgclinical.nothing import NothingRead, is_nothing
 from rrgclinical.rules import join_lines
+from rrgclinical.shown import hidden
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 
@@ -52,7 +53,7 @@ class Broken:
 
     def line(self) -> str:
         """Write it as a line of JSON."""
-        return json.dumps({"where": self.where, "why": self.why}) + "\n"
+        return hidden(json.dumps({"where": self.where, "why": self.why})) + "\n"
 
 
 class Catalogue:

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from rrgtrain.data.file_memory import Stamp, stamp_of
 from rrgtrain.data.image_memory import ImageMemory, Verdict
-from rrgtrain.data.images import ImageFacts, read_with_facts
+from rrgtrain.data.images import ImageFacts, area_of, read_with_facts
+from rrgtrain.data.in_flight import InFlight
 from rrgtrain.data.problems import first_of
 from rrgtrain.data.study import Study
 from rrgtrain.errors import PassingError, UserError
@@ -77,7 +78,7 @@ def look_at(
     A verdict for which the file is not at fault (`PassingError`) is not remembered.
     """
     read = partial(read_with_facts, body_parts=body_parts) if body_parts else read_with_facts
-    verdict_of = partial(_verdict, read)
+    verdict_of = partial(_verdict, read, InFlight())
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for begin in range(0, len(paths), CHUNK):
             chunk = paths[begin : begin + CHUNK]
@@ -98,12 +99,13 @@ def header_notes(verdicts: Mapping[Path, Verdict]) -> list[str]:
 
 
 def _verdict(
-    read: Callable[[Path], tuple[object, ImageFacts]], path: Path
+    read: Callable[[Path], tuple[object, ImageFacts]], in_flight: InFlight, path: Path
 ) -> tuple[Stamp | None, Verdict]:
     """Return the stamp, None where nothing is to be remembered, and the verdict."""
     stamp = stamp_of(path)
     try:
-        return stamp, read(path)[1]
+        with in_flight.hold(area_of(path)):
+            return stamp, read(path)[1]
     except PassingError as error:
         return None, str(error)
     except UserError as error:

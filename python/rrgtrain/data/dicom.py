@@ -21,8 +21,12 @@ from pydicom.pixels import get_decoder
 from rrgtrain.data.dicom_grey import grey_of
 from rrgtrain.data.dicom_header import VIEWS, begins_as_dicom, check_chest, open_dicom
 from rrgtrain.data.endings import jpeg_ends
+from rrgtrain.data.in_flight import check_area
+from rrgtrain.data.stream_sizes import jpeg_sizes, packed_size, rle_segments
 from rrgtrain.errors import PassingError, UserError
 
+RLE_PADDING = 128
+"""Bytes behind the pixels of an RLE segment that pass, one packet."""
 PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2")
 OPENJPEG = (uid.JPEG2000Lossless, uid.JPEG2000)
 LIBJPEG = (
@@ -76,6 +80,13 @@ def view_of(file: Path) -> str:
         return ""
 
 
+def dicom_area(file: Path) -> int:
+    """Read the pixels that a header tells; whatever pydicom meets passes through."""
+    options = {"stop_before_pixels": True, "specific_tags": ["Rows", "Columns"]}
+    dataset = open_dicom(file, **options)
+    return int(dataset.Rows) * int(dataset.Columns)
+
+
 def read_dicom(file: Path, body_parts: Collection[str] = ()) -> DicomImage:
     """Read one grey frame of a chest radiograph, see `grey_of`.
 
@@ -120,6 +131,9 @@ def _check_grey(dataset: Dataset) -> None:
         raise UserError(f"{seen}; wanted one frame, {' or '.join(PHOTOMETRIC)}")
     if lacks := [name for name in NEEDED if dataset.get(name) is None]:
         raise UserError(f"the header lacks {', '.join(lacks)}; export the file again")
+    if dataset.SamplesPerPixel != 1:
+        raise UserError(f"the header has {dataset.SamplesPerPixel} samples a pixel; wanted 1")
+    check_area(int(dataset.Columns), int(dataset.Rows))
 
 
 def _stored(dataset: Dataset) -> np.ndarray:
@@ -138,11 +152,10 @@ def _stored(dataset: Dataset) -> np.ndarray:
                 f"the high bit is {high} with {bits} bits stored; wanted {bits - 1} (PS3.5 8.1.1)"
             )
     needs = "openjpeg" if syntax in OPENJPEG else "libjpeg" if syntax in LIBJPEG else ""
-    decoders = get_decoder(syntax).available_plugins if needs else ()
+    decoders = get_decoder(syntax).available_plugins if syntax.is_encapsulated else ()
     lacks = bool(needs) and "pylibjpeg" not in decoders
-    if decoders and not jpeg_ends(get_frame(dataset.PixelData, 0, number_of_frames=1)):
-        # libjpeg fills up what is missing and says nothing
-        raise UserError(f"{syntax.name} pixels are truncated; copy the file again")
+    if decoders:
+        _check_stream(dataset)
     if needs == "openjpeg" and not lacks:
         # Pillow would be asked first, and scales what has more than 8 bits
         dataset.pixel_array_options(decoding_plugin="pylibjpeg")
@@ -158,3 +171,32 @@ def _stored(dataset: Dataset) -> np.ndarray:
     # a signed type brings the sign back
     unused = max(0, 8 * pixels.itemsize - bits)
     return pixels << unused >> unused
+
+
+def _check_stream(dataset: Dataset) -> None:
+    """Refuse compressed pixels that are truncated, or of another size than the header's."""
+    for table in ("ExtendedOffsetTable", "ExtendedOffsetTableLengths"):
+        # one frame needs none, and it could show the decoder other bytes than these
+        dataset.pop(table, None)
+    frame = get_frame(dataset.PixelData, 0, number_of_frames=1)
+    syntax, rows, columns = dataset.file_meta.TransferSyntaxUID, dataset.Rows, dataset.Columns
+    if syntax == uid.RLELossless:
+        pixels = rows * columns
+        for segment in rle_segments(frame):
+            size = packed_size(segment, pixels + RLE_PADDING)
+            if not pixels <= size <= pixels + RLE_PADDING:
+                more = "more than " * (size > pixels + RLE_PADDING)
+                raise UserError(
+                    f"a segment of the RLE pixels holds {more}{min(size, pixels + RLE_PADDING)} "
+                    f"bytes, and the header has {rows} x {columns} pixels; copy the file again"
+                )
+        return
+    if not jpeg_ends(frame):
+        # libjpeg fills up what is missing and says nothing
+        raise UserError(f"{syntax.name} pixels are truncated; copy the file again")
+    for height, width, components in jpeg_sizes(frame) or {(0, 0, 0)}:
+        if (height, width, components) != (rows, columns, 1):
+            raise UserError(
+                f"the {syntax.name} stream has {height} x {width} pixels of {components} "
+                f"components, and the header {rows} x {columns} of 1; export the file again"
+            )

@@ -14,7 +14,7 @@ import numpy as np
 from pydicom.dataset import Dataset
 
 from rrgtrain.data.dicom_table import Span, read_tables
-from rrgtrain.data.grey import to_8_bits
+from rrgtrain.data.grey import row_blocks, to_8_bits
 from rrgtrain.errors import UserError
 
 SHOWS_NOTHING = (
@@ -39,16 +39,20 @@ def grey_of(stored: np.ndarray, dataset: Dataset) -> tuple[np.ndarray, tuple[str
     little = dataset.original_encoding[1] is not False
     padding = _padding(stored, dataset)
     values, span = _values(stored, dataset, little)
-    kept = values[~padding]
+    kept = values[~padding] if padding.any() else values
     low, high = (kept.min(), kept.max()) if kept.size else (0.0, 0.0)
-    if low == high and kept.size and np.ptp(stored[~padding]):
+    size = kept.size
+    del kept
+    if low == high and size and np.ptp(stored[~padding]):
         raise UserError(
             "the rescale slope or the modality table gives every pixel the same value, though "
             "stored values differ; correct the header"
         )
     notes: list[str] = []
     for grey in _asked(dataset, little, span, notes):
-        shown = grey(values)
+        shown = np.empty(values.shape, dtype=np.uint8)
+        for rows in row_blocks(values):
+            shown[rows] = grey(values[rows])
         if low == high or np.ptp(shown[~padding]):
             break
         notes.append(SHOWS_NOTHING)
@@ -77,7 +81,10 @@ def _values(stored: np.ndarray, dataset: Dataset, little: bool) -> tuple[np.ndar
     slope = (_numbers(dataset, "RescaleSlope") or [1.0])[0]
     intercept = (_numbers(dataset, "RescaleIntercept") or [0.0])[0]
     low, high = sorted(slope * end + intercept for end in ends)
-    return stored.astype(np.float64) * slope + intercept, (low, high)
+    values = stored.astype(np.float64)
+    values *= slope
+    values += intercept
+    return values, (low, high)
 
 
 def _asked(dataset: Dataset, little: bool, span: Span, notes: list[str]) -> Iterator[Grey]:

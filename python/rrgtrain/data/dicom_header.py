@@ -12,7 +12,9 @@ import io
 import re
 import struct
 import unicodedata
+import zlib
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,11 @@ from pydicom.charset import python_encoding
 from pydicom.dataset import Dataset
 from pydicom.valuerep import VR
 
+from rrgtrain.data.in_flight import LARGEST
 from rrgtrain.errors import UserError
 
+INFLATED = 2 * LARGEST + (1 << 24)
+"""Bytes of a deflated data set: the largest image at 16 bits, and a header."""
 MODALITIES = ("CR", "DX", "DR")
 VIEWS = {
     **dict.fromkeys(("PA", "AP"), "frontal"),
@@ -85,15 +90,36 @@ def open_dicom(file: Path, **options: Any) -> Dataset:
     if not begins_as_dicom(head):
         raise UserError("not DICOM, though named so; rename or replace it")
     cut = head[:4] == _MAGIC
-    source = io.BytesIO(bytes(128) + file.read_bytes()) if cut else file
     bare = not cut and head[128:] != _MAGIC
-    dataset = pydicom.dcmread(source, force=bare, **options)
+    source: Any = io.BytesIO(bytes(128) + file.read_bytes()) if cut else io.FileIO(file)
+    with _Source(source) as stream:
+        dataset = pydicom.dcmread(stream, force=bare, **options)
     if bare and "SOPClassUID" not in dataset and "PixelData" not in dataset and not options:
         raise UserError(
             "not DICOM, though it begins so (no preamble, SOPClassUID or PixelData); replace it"
         )
     _fill_in_syntax(dataset)
     return dataset
+
+
+class _Source(io.BufferedReader):
+    """Bound what a file inflates to: pydicom asks for all the rest where that is deflated."""
+
+    name = ""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        rest = super().read(size)
+        if size is None or size < 0:
+            inflating, total = zlib.decompressobj(-zlib.MAX_WBITS), 0
+            with suppress(zlib.error):  # pydicom meets it again
+                for begin in range(0, len(rest), 1 << 16):
+                    total += len(inflating.decompress(rest[begin : begin + (1 << 16)]))
+                    if total > INFLATED:
+                        raise UserError(
+                            f"deflated data of more than {INFLATED} bytes, as no radiograph of "
+                            f"{LARGEST // 1_000_000} MP has; re-export it as uncompressed DICOM"
+                        )
+        return rest
 
 
 def _fill_in_syntax(dataset: Dataset) -> None:

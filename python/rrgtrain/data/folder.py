@@ -18,6 +18,7 @@ from typing import Any
 from rrgtrain.data.catalogue import Catalogue
 from rrgtrain.data.dicom import is_dicom, view_of
 from rrgtrain.data.own_rows import read_header, read_rows
+from rrgtrain.data.problems import names_of
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 
@@ -138,7 +139,7 @@ def _rows(table: Path) -> Iterator[tuple[int, str, dict[str, Any]]]:
     known = [name for name in CONTEXT if name in columns]
     if not key or not known:
         raise UserError(
-            f"{table}: the columns are {', '.join(columns)}; wanted id or path, and any of "
+            f"{table}: the columns are {names_of(columns)}; wanted id or path, and any of "
             f"{', '.join(CONTEXT)}"
         )
     for number, row in read_rows(table, broken):

@@ -11,7 +11,7 @@ from rrgtrain.data.file_memory import FileMemory, Stamp, stamp_of
 from rrgtrain.data.images import ImageFacts
 
 # To be raised whenever `read_image` refuses more, or less, than before.
-VERSION = "5"
+VERSION = "6"
 
 Verdict = ImageFacts | str
 """Facts of a file that decodes, or the line that says why it does not."""

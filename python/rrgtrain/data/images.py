@@ -14,7 +14,8 @@ Upright polarity means bone white, as films are read. What a file may hold, and 
   text says so: an entry PhotometricInterpretation (or "PhotometricInterpretation=..." in the
   description) of MONOCHROME1 or WhiteIsZero.
 
-A file that is missing, empty, truncated, undecodable, of several frames or constant is refused.
+A file that is missing, empty, truncated, undecodable, of several frames or constant is refused, and
+so is one of more than 64 MP, before it is decoded (`in_flight`).
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from rrgtrain.data.dicom import is_dicom, read_dicom
+from rrgtrain.data.dicom import dicom_area, is_dicom, read_dicom
 from rrgtrain.data.endings import jpeg_ends, png_ends
 from rrgtrain.data.grey import to_8_bits
+from rrgtrain.data.in_flight import check_area
 from rrgtrain.errors import PassingError, UserError
 
 PHOTOMETRIC_TAG = 262
+TILE_TAGS = (322, 323)
 DESCRIPTION_TAG = 270
 INVERTED = re.compile(
     r"photometric[ _]?(interpretation)?[\s:='\"]+(monochrome1|white[ _]?is[ _]?zero)", re.I
@@ -118,9 +122,7 @@ def _read_dicom(file: Path, body_parts: Collection[str]) -> tuple[Image.Image, I
 def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]:
     # Pillow would try all that it knows, whatever the name: PostScript goes to Ghostscript.
     with Image.open(file, formats=FORMATS) as image:
-        frames = getattr(image, "n_frames", 1)
-        if frames != 1:
-            raise UserError(f"{file}: {frames} frames; wanted a single image")
+        _check_size(file, image)
         deep = any(";16" in str(tile[3]) for tile in image.tile) and len(image.getbands()) > 1
         if deep:
             raise UserError(f"{file}: {image.mode} of 16 bits a channel; save it as 16-bit grey")
@@ -136,6 +138,35 @@ def _read_pillow(file: Path, area: int | None) -> tuple[Image.Image, ImageFacts]
         upright = _to_rgb(file, ImageOps.exif_transpose(image))
     facts = ImageFacts(kind, upright.width, upright.height)
     return (ImageOps.invert(upright) if inverted else upright), facts
+
+
+def area_of(path: Path) -> int:
+    """Read how many pixels an image file says it has; 0 where none."""
+    try:
+        if is_dicom(path):
+            return dicom_area(path)
+        with Image.open(path, formats=FORMATS) as image:
+            return image.width * image.height
+    except Exception:  # whatever it is, `read_image` meets it again
+        return 0
+
+
+def _check_size(file: Path, image: Image.Image) -> None:
+    frames = getattr(image, "n_frames", 1) if image.format != "TIFF" else 1
+    if image.format == "TIFF":
+        # not counted: every frame of a chain of a million would be looked at
+        with suppress(EOFError):
+            image.seek(1)
+            frames = 2
+    if frames != 1:
+        raise UserError(f"{file}: {frames} frames or more; wanted a single image")
+    tags = getattr(image, "tag_v2", {})
+    tile = [int(tags.get(tag, 1)) for tag in TILE_TAGS]
+    for width, height in (image.size, tile):
+        try:
+            check_area(width, height)
+        except UserError as error:
+            raise UserError(f"{file}: {error}") from None
 
 
 def _is_whole(file: Path, kind: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgtrain.data.catalogue import Catalogue
-from rrgtrain.data.problems import kind_of, parse_json
+from rrgtrain.data.problems import first_twice, kind_of, parse_json
 from rrgtrain.data.tables import csv_rows, not_utf8
 from rrgtrain.errors import UserError
 
@@ -41,9 +41,9 @@ def read_header(path: Path) -> list[str]:
         header = next(csv_rows(path, delimiters=DELIMITERS))
     else:
         header = list(dict.fromkeys(key for _, row in _json_lines(path) for key in row))
-    twice = [name for name in dict.fromkeys(header) if header.count(name) > 1]
-    if twice:
-        raise UserError(f"{path}: the column {twice[0]!r} stands twice; rename one")
+    twice = first_twice(header)
+    if twice is not None:
+        raise UserError(f"{path}: the column {twice!r} stands twice; rename one")
     if not any(header):
         raise UserError(f"{path}: no rows; wanted a header and a row for each study")
     return header

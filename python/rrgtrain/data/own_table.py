@@ -34,7 +34,7 @@ from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.nothing import is_nothing
 from rrgtrain.data.catalogue import Catalogue, Wanted
 from rrgtrain.data.own_rows import Row, read_header, read_rows, table_file
-from rrgtrain.data.problems import SPLITS, first_of, is_text, kind_of
+from rrgtrain.data.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
 from rrgtrain.data.sections import ReportSections
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.data.tables import CLASSES, WITHOUT
@@ -96,7 +96,7 @@ def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
         if name not in header:
             raise UserError(
                 f"data.columns={{{content}: {name}}}: {path} has no such column; the nearest is "
-                f"{_nearest(name, header)!r}, it has {', '.join(header)}"
+                f"{_nearest(name, header)!r}, it has {names_of(header)}"
             )
         columns[content] = name
     if "report" in columns and "report" not in wanted.columns:
@@ -106,7 +106,9 @@ def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
                 f"{path} has columns {columns['report']} and {columns[other[0]]}; say which is the "
                 f"report, as in data.columns={{report: {columns['report']}}}"
             )
-    near = {c: n for c in CONTENTS for n in header if n not in columns.values() and _means(n, c)}
+    read, contents = set(columns.values()), _contents()
+    meant = {contents.get(_plain(name), ""): name for name in header if name not in read}
+    near = {content: meant[content] for content in CONTENTS if content in meant}
     # not needed: a patient beside a split, a section beside the report, what tells of images
     idle = {"patient"} if "split" in columns else set()
     idle |= {"findings", "impression"} if "report" in columns else set()
@@ -121,14 +123,19 @@ def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
     return columns
 
 
-def _means(name: str, content: str) -> bool:
-    """Tell whether a column is named as this content but for capitals, blanks and signs."""
-    plain = [re.sub("[^a-z0-9]", "", n.lower()) for n in (name, content, *ALSO.get(content, ()))]
-    return plain[0] in plain[1:]
+def _plain(name: str) -> str:
+    """Take capitals, blanks and signs from a column's name."""
+    return re.sub("[^a-z0-9]", "", name.lower())
+
+
+def _contents() -> dict[str, str]:
+    """Map the names that a column of each content has, plain, to the content."""
+    return {_plain(name): c for c in CONTENTS for name in (c, *ALSO.get(c, ()))}
 
 
 def _nearest(name: str, header: list[str]) -> str:
-    return difflib.get_close_matches(name, header, n=1, cutoff=0.0)[0]
+    """Find the nearest of the names that a message lists."""
+    return difflib.get_close_matches(name, header[:SHOWN], n=1, cutoff=0.0)[0]
 
 
 def _label_columns(
@@ -165,7 +172,7 @@ class _Reader:
 
     def check_columns(self, header: list[str]) -> None:
         """Raise UserError for a column that the table lacks and the settings need."""
-        have = f"it has {', '.join(header)}"
+        have = f"it has {names_of(header)}"
         texts = {"report", "findings", "impression", "labels"}
         if not texts & set(self.columns) and not self.labels:
             raise UserError(

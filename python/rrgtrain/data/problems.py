@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rrgclinical import json_reader
 from rrgtrain.errors import UserError
 
+SHOWN = 50
 SPLITS = ("train", "val", "test")
 
 
@@ -17,6 +19,17 @@ def first_of(problems: list[str]) -> str:
     """Write the first problem and how many more there are."""
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return problems[0] + more
+
+
+def names_of(names: Sequence[str]) -> str:
+    """Write names of columns, the first 50 of them."""
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def first_twice(names: Iterable[str]) -> str | None:
+    """Return the first name that stands more than once, in linear time."""
+    return next((name for name, times in Counter(names).items() if times > 1), None)
 
 
 def check_file(path: Path, problems: list[str]) -> None:
@@ -57,8 +70,7 @@ def parse_json(text: str, where: str, *, keep: Collection[str] = ()) -> Any:
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         out = dict(pairs)
         if len(out) < len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
+            twice = first_twice(key for key, _ in pairs)
             raise UserError(f"{where}: the key {twice!r} stands twice in one object; keep one")
         if keep:
             return {key: out[key] for key in out if key in keep or isinstance(out[key], dict)}

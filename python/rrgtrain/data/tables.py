@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, TextIO
 
+from rrgclinical.inflate import open_gzip
 from rrgclinical.spreadsheets import declared_separator
 from rrgtrain.data.catalogue import Catalogue, Wanted
-from rrgtrain.data.problems import is_text
+from rrgtrain.data.problems import is_text, names_of
 from rrgtrain.data.sections import ReportSections
 from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
@@ -20,6 +24,7 @@ from rrgtrain.errors import UserError
 LONGEST_CELL = 2**24
 """Characters of a cell; Python's own limit of 131,072 is for tables without reports, and without
 a limit an unclosed quote would read the rest of a file as one cell."""
+LONGEST_ROW = 2 * LONGEST_CELL
 
 CLASSES = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
 """Class ids by a cell of CheXpert's CSV."""
@@ -37,30 +42,55 @@ def csv_rows(path: Path, *, delimiters: str = ",") -> Generator[list[str]]:
     line "sep=;" above the header. UserError: a file that cannot be read, is not UTF-8 or not CSV.
     """
     number, limit = 0, csv.field_size_limit(LONGEST_CELL)
-    opened = gzip.open if path.suffix == ".gz" else open
+    opened: Callable[[Path], Any] = open_gzip if path.suffix == ".gz" else partial(open, mode="rb")
     try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as lines:
-            first = lines.readline()
+        with io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as stream:
+            lines = _Lines(stream)
+            first = next(lines, "")
             delimiter = declared_separator(first) or max(delimiters, key=first.count)
             if not declared_separator(first):
-                lines.seek(0)
+                stream.seek(0)
             rows = csv.reader(lines, strict=True, delimiter=delimiter)
+            lines.left = LONGEST_ROW
             header, number = next(rows, []), rows.line_num
             yield [name.strip() for name in header]
+            lines.left = LONGEST_ROW
             for row in rows:
-                number = rows.line_num
+                number, lines.left = rows.line_num, LONGEST_ROW
                 yield row
     except csv.Error as error:
         raise UserError(f"{path}: not CSV after line {number} ({error}); export it again") from None
     except UnicodeDecodeError:
-        with opened(path, "rb") as lines:
-            raise not_utf8(path, lines) from None
+        with opened(path) as raw:
+            raise not_utf8(path, raw) from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
         raise UserError(f"{path}: breaks off, or is no gzip file; download it again") from None
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
     finally:
         csv.field_size_limit(limit)
+
+
+class _Lines:
+    """Give the lines of a file to csv.reader while no row has more than LONGEST_ROW characters.
+
+    `left` is what the row may still take; whoever has a whole row resets it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.left = stream, LONGEST_ROW
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(self.left + 1)
+        self.left -= len(line)
+        if self.left < 0:
+            raise csv.Error(f"row larger than {LONGEST_ROW} characters")
+        if not line:
+            raise StopIteration
+        return line
 
 
 def not_utf8(path: Path, lines: Iterable[bytes]) -> UserError:
@@ -87,7 +117,7 @@ def read_csv(
         header = next(rows)
         lacking = [name for name in columns if name not in header]
         if lacking:
-            have = ", ".join(header) or "nothing"
+            have = names_of(header) or "nothing"
             raise UserError(f"{path}: no column {lacking[0]!r}; it has {have}")
         cells = [(name, header.index(name)) for name in (*columns, *optional) if name in header]
         for number, row in enumerate(rows, 2):

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
+from rrgtrain.policy.chat_template import render_turn
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.template import check_prompt, filled
 from rrgtrain.policy.whole import fetch
@@ -100,6 +101,14 @@ def encode_pixels(processor: Any, images: Sequence[Image.Image]) -> Pixels:
     return Pixels(encoded["pixel_values"], encoded["image_grid_thw"])
 
 
+def join_pixels(each: Sequence[Pixels]) -> Pixels | None:
+    """Join pixels of images encoded one by one; None for no image."""
+    if len(each) < 2:
+        return each[0] if each else None
+    values, grids = zip(*((p.pixel_values, p.image_grid_thw) for p in each), strict=True)
+    return Pixels(torch.cat(values), torch.cat(grids))
+
+
 def encode_prompt(
     policy: Policy, study: Study, images: Sequence[Image.Image], *, style: str = "editgrpo"
 ) -> EncodedPrompt:
@@ -143,9 +152,7 @@ def prompt_of(
         content = [*({"type": "image"} for _ in range(count)), {"type": "text", "text": text}]
     rendered = fetch(
         policy.tokenizer.name_or_path,
-        lambda: policy.tokenizer.apply_chat_template(
-            [{"role": "user", "content": content}], tokenize=False, add_generation_prompt=True
-        ),
+        lambda: render_turn(policy.tokenizer, content),
         "the chat template of ",
     )
     ids = policy.tokenizer(rendered, add_special_tokens=False)["input_ids"]

@@ -17,6 +17,7 @@ from typing import Any
 
 from rrgclinical import json_reader
 from rrgclinical.shown import one_line
+from rrgtrain.config import interpolated
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import base_of_adapter
 from rrgtrain.schema import PROMPT_STYLES, Recipe
@@ -48,6 +49,8 @@ def remember(recipe: Recipe, directory: Path) -> None:
         values["policy.prompt"] = str(Path(values["policy.prompt"]).expanduser().resolve())
     # the run's own directory is above that of its checkpoints
     values[BASE] = known_base(recipe.policy.path, directory.resolve().parent.parent)
+    # its value may be a secret, and the next reader's environment is another one
+    values |= interpolated(recipe, values.keys() & set(KEYS))
     (directory / FILE).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
 
@@ -90,7 +93,15 @@ def remembered(checkpoint: str | Path) -> dict[str, Any]:
     if not os.path.lexists(path):
         return {}
     values = _read(path)
-    return {key: values[key] for key in KEYS if key in values}
+    known = {key: values[key] for key in KEYS if key in values}
+    if asking := [key for key, value in known.items() if "${" in json.dumps(value)]:
+        # of a checkpoint from anywhere, they would read this machine's environment
+        warnings.warn(
+            f"{path}: {', '.join(asking)} stands for something else (${{...}}) and is not read; "
+            "set it yourself",
+            stacklevel=2,
+        )
+    return {key: value for key, value in known.items() if key not in asking}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from torch import nn
 from transformers.utils import logging
 
 from rrgtrain.errors import UserError, unreadable
+from rrgtrain.policy.chat_template import render_turn
 
 T = TypeVar("T")
 
@@ -118,9 +119,7 @@ def check_tokenizer(name: str, tokenizer: Any, rows: int) -> None:
     """
 
     def probe() -> str:
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": _PROBE}], tokenize=False, add_generation_prompt=True
-        )
+        render_turn(tokenizer, _PROBE)
         return tokenizer.decode(tokenizer(_PROBE, add_special_tokens=False)["input_ids"])
 
     if tokenizer.chat_template is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical import Extractor, build_extractor
-from rrgclinical.shown import redacted
+from rrgclinical.shown import hidden, redacted
 from rrgtrain.errors import UserError
 from rrgtrain.report import numbers
 from rrgtrain.report.cases import case_list, kept_cases
@@ -72,7 +72,7 @@ def write_report(
         config=redacted(_config(run.config)) if os.path.lexists(run.config) else "",
     )
     path = Path(out) if out is not None else run.report
-    atomic_write(path, page)
+    atomic_write(path, hidden(page))
     return path
 
 

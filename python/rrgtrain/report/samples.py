@@ -15,6 +15,7 @@ from PIL import Image
 
 from rrgclinical import json_reader
 from rrgclinical.labels import OBSERVATIONS
+from rrgtrain.data.in_flight import check_area
 from rrgtrain.errors import UserError
 from rrgtrain.util.files import atomic_write
 
@@ -94,8 +95,9 @@ def _opened(image: bytes) -> Image.Image:
     try:
         # No other format is tried: Pillow gives PostScript to Ghostscript.
         picture: Image.Image = Image.open(io.BytesIO(image), formats=("PNG",))
+        check_area(*picture.size)
         picture.load()
-    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+    except (OSError, SyntaxError, ValueError, UserError, Image.DecompressionBombError) as error:
         raise ValueError(f"{len(image)} bytes are not an image; wanted PNG bytes") from error
     return picture
 

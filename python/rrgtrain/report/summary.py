@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rrgclinical import json_reader
+from rrgclinical.shown import hidden
 from rrgtrain.errors import UserError
 from rrgtrain.util.files import atomic_write
 
@@ -59,7 +60,7 @@ class RunSummary:
     def save(self, path: str | Path) -> None:
         """JSON in which NaN and infinities stand as strings."""
         text = json.dumps(_plain(dataclasses.asdict(self)), indent=2, ensure_ascii=False)
-        atomic_write(path, text + "\n")
+        atomic_write(path, hidden(text) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> RunSummary:

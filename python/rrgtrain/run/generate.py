@@ -20,23 +20,30 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
-
+from rrgclinical.shown import hidden
 from rrgtrain.data.folder import Folder, frontal_alone, read_folder, with_context
-from rrgtrain.data.images import read_with_facts
+from rrgtrain.data.images import area_of, read_with_facts
+from rrgtrain.data.in_flight import InFlight
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import file_digest, file_digests
 from rrgtrain.policy.network import ARCHITECTURES, sees_images
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt, encode_prompt, refuse_images
+from rrgtrain.policy.prompt import (
+    EncodedPrompt,
+    Pixels,
+    encode_pixels,
+    join_pixels,
+    prompt_of,
+    refuse_images,
+)
 from rrgtrain.policy.remembered import TINY
 from rrgtrain.policy.template import check_prompt
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rollout import SamplingRequest
 from rrgtrain.run.generated import GeneratedFile, describe_images
-from rrgtrain.run.preflight import require_sampling
+from rrgtrain.run.preflight import check_lengths, require_sampling
 from rrgtrain.run.session import check_start, load_for, sampler_of
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
 from rrgtrain.train.evaluate import in_rounds, write_batch
@@ -52,9 +59,9 @@ AHEAD = 8
 
 @dataclass(frozen=True)
 class Decoded:
-    """The images shown of a study, and what `describe_images` says of all its files."""
+    """The images shown of a study, encoded, and what `describe_images` says of all its files."""
 
-    images: list[Image.Image]
+    pixels: Pixels | None
     described: list[dict[str, Any]]
     notes: list[str]
     """Of their DICOM headers, see `ImageFacts`."""
@@ -116,6 +123,7 @@ def _look(recipe: Recipe, wish: Wish) -> tuple[Folder, Sequence[Study], dict[str
     studies, told = folder.studies, 0
     if wish.context is not None:
         studies, told = with_context(folder, wish.context)
+        check_lengths({"": studies}, recipe.data.longest_text)
     if recipe.data.images == "frontal":
         views = Counter(image.view for study in studies for image in study.images)
         studies = frontal_alone(studies, folder.root)
@@ -169,7 +177,7 @@ def _origin(recipe: Recipe, wish: Wish) -> dict[str, Any]:
     settings = {
         "folder": str(wish.folder.expanduser().resolve()),
         "study": wish.study,
-        "policy.prompt": policy.prompt,
+        "policy.prompt": hidden(policy.prompt),
         "prompt_file": "" if policy.prompt in PROMPT_STYLES else file_digest(prompt),
         "context": "" if wish.context is None else file_digest(wish.context.expanduser()),
         "policy.dtype": policy.dtype,
@@ -221,7 +229,7 @@ def _write(
     bar: Bar[int] = progress(total, "generate", done=total - len(studies))
     sampler = sampler_of(recipe, _served(out))
     try:
-        decoded = closing(_decoded(own, root, recipe.data))
+        decoded = closing(_decoded(policy.image_processor, own, root, recipe.data))
         with closing(sampler), decoded as ahead, sampler.weights(policy) as sample, bar:
             for outcomes in in_rounds(
                 chunks,
@@ -249,32 +257,28 @@ def _keep(file: GeneratedFile, study: Study, outcome: Written | UserError) -> No
         lines.write(json.dumps({"id": study.id, "error": str(outcome)}) + "\n")
 
 
-def _encoded(
-    policy: Policy, study: Study, decoded: Decoded | UserError, style: str
-) -> EncodedPrompt | UserError:
-    if isinstance(decoded, UserError):
-        return decoded
-    try:
-        seen = study if decoded.images else replace(study, images=())
-        return encode_prompt(policy, seen, decoded.images, style=style)
-    except UserError:
-        raise  # nothing of this study alone
-    except ValueError as error:
-        # the image processor takes no image so thin, or so small
-        return UserError(f"{study.images[0].path}: {error}; crop or scale it first")
-
-
 def _decoded(
-    studies: Sequence[Study], root: Path, data: DataSettings
+    processor: Any, studies: Sequence[Study], root: Path, data: DataSettings
 ) -> Generator[tuple[Study, Decoded | UserError]]:
-    """Decode the images of each study in threads, a few studies ahead; or the reason against it."""
+    """Encode the images of each study in threads, a few studies ahead; or the reason against it."""
+    in_flight = InFlight()
+
+    def encode(path: Path, notes: list[str]) -> Pixels:
+        with in_flight.hold(area_of(path)):
+            image, facts = read_with_facts(path, body_parts=data.body_parts)
+            notes += facts.notes
+            try:
+                return encode_pixels(processor, [image])
+            except ValueError as error:
+                # the image processor takes no image so thin, or so small
+                raise UserError(f"{path}: {error}; crop or scale it first") from None
 
     def read(study: Study) -> Decoded | UserError:
+        notes: list[str] = []
         try:
             shown = study.images if data.images != "none" else ()
-            seen = [read_with_facts(image.path, body_parts=data.body_parts) for image in shown]
-            notes = [note for _, facts in seen for note in facts.notes]
-            return Decoded([image for image, _ in seen], describe_images(study, root), notes)
+            pixels = join_pixels([encode(image.path, notes) for image in shown])
+            return Decoded(pixels, describe_images(study, root), notes)
         except UserError as error:
             return error
         except OSError as error:
@@ -307,11 +311,12 @@ def _write_chunk(
     ready: list[tuple[Study, EncodedPrompt, Decoded]] = []
     for study, decoded in chunk:
         order.append(study)
-        prompt = _encoded(policy, study, decoded, recipe.policy.prompt)
-        if isinstance(prompt, UserError):
-            found[study.id] = prompt
-        elif isinstance(decoded, Decoded):
-            ready.append((study, prompt, decoded))
+        if isinstance(decoded, UserError):
+            found[study.id] = decoded
+            continue
+        seen = study if decoded.pixels is not None else replace(study, images=())
+        prompt = prompt_of(policy, seen, decoded.pixels, style=recipe.policy.prompt)
+        ready.append((study, prompt, decoded))
     studies = [study for study, _, _ in ready]
     request = _request(recipe, studies, [prompt for _, prompt, _ in ready])
     blocks = recipe.reward.blocks

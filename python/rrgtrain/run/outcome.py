@@ -24,7 +24,7 @@ from rrgtrain.report.html import write_report
 from rrgtrain.report.names import METRICS
 from rrgtrain.report.provenance import commit, versions
 from rrgtrain.report.sample_collector import SampleCollector
-from rrgtrain.report.samples import AnySample, Sample, read_samples, write_samples
+from rrgtrain.report.samples import AnySample, Sample, png, read_samples, write_samples
 from rrgtrain.report.summary import Metric, RunSummary, System
 from rrgtrain.report.table import print_summary
 from rrgtrain.rewards.spending import COSTS
@@ -170,7 +170,8 @@ def _samples(evaluations: Evaluated, recipe: Recipe) -> list[Sample]:
         samples.append(
             Sample(
                 study.id,
-                [read_image(image.path, body_parts=accepted) for image in study.images],
+                # scaled down at once: those of all samples would take memory as they are
+                [png(read_image(image.path, body_parts=accepted)) for image in study.images],
                 study.report or "",
                 {name: evaluation.reports[i] for name, (evaluation, _) in evaluations.items()},
                 indication=study.indication,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rrgclinical.shown import redacted
 from rrgtrain.ranks import ranks
 from rrgtrain.state.write import write_checkpoint
 from rrgtrain.util.files import atomic_write
@@ -34,7 +35,7 @@ def keep_trace(path: Path, error: Exception) -> str:
         return ""
     try:
         path.parent.mkdir(exist_ok=True)
-        atomic_write(path, "".join(traceback.format_exception(error)))
+        atomic_write(path, redacted("".join(traceback.format_exception(error))))
     except OSError:
         return ""
     return f" (traceback in {path})"

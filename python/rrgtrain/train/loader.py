@@ -8,6 +8,7 @@ uninterrupted one would have read.
 
 from __future__ import annotations
 
+import multiprocessing
 import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -20,11 +21,12 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from rrgtrain.data.images import read_image
+from rrgtrain.data.images import area_of, read_image
+from rrgtrain.data.in_flight import InFlight
 from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
-from rrgtrain.policy.prompt import EncodedPrompt, Pixels, encode_pixels, prompt_of
+from rrgtrain.policy.prompt import EncodedPrompt, Pixels, encode_pixels, join_pixels, prompt_of
 from rrgtrain.schema import DataSettings
 
 T = TypeVar("T")
@@ -51,7 +53,7 @@ class PromptLoader:
         """Encode the prompt of one study, or return it if it is stored."""
         stored = self._stored.get(study.id)
         return stored or self._encode(
-            study, _read(self.policy.image_processor, _paths(study), *self._accepted)
+            study, _read(self.policy.image_processor, InFlight(), _paths(study), *self._accepted)
         )
 
     def batch(self, studies: Sequence[Study]) -> list[EncodedPrompt]:
@@ -146,10 +148,12 @@ class _Images(Dataset[Any]):
 
     def __init__(self, processor: Any, *accepted: Sequence[str]) -> None:
         self.processor, self.accepted = processor, accepted
+        # of all workers together, who inherit it
+        self.in_flight = InFlight(multiprocessing)
 
     def __getitem__(self, paths: Any) -> Pixels | UserError | None:
         try:
-            pixels = _read(self.processor, paths, *self.accepted)
+            pixels = _read(self.processor, self.in_flight, paths, *self.accepted)
         except UserError as error:
             return error  # raised where the study is used, in one line
         if pixels is None:
@@ -165,15 +169,20 @@ class _Images(Dataset[Any]):
         return pixels
 
 
-def _read(processor: Any, paths: Sequence[Path], *accepted: Sequence[str]) -> Pixels | None:
-    if not paths:
-        return None
-    try:
-        images = [read_image(path, processor.size["longest_edge"], *accepted) for path in paths]
-    except UserError as error:
-        # before a run only a sample of the images was looked at
-        raise UserError(f"{error}; `rrgtrain data check` finds all broken images") from None
-    return encode_pixels(processor, images)
+def _read(
+    processor: Any, in_flight: InFlight, paths: Sequence[Path], *accepted: Sequence[str]
+) -> Pixels | None:
+    each = []
+    for path in paths:
+        with in_flight.hold(area_of(path)):
+            try:
+                image = read_image(path, processor.size["longest_edge"], *accepted)
+            except UserError as error:
+                # before a run only a sample of the images was looked at
+                raise UserError(f"{error}; `rrgtrain data check` finds all broken images") from None
+            each.append(encode_pixels(processor, [image]))
+            del image
+    return join_pixels(each)
 
 
 def _paths(study: Study) -> tuple[Path, ...]:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from rrgclinical import json_reader
+from rrgclinical.inflate import open_gzip
 from rrgtrain.algorithms import Member
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
@@ -145,7 +146,8 @@ def packed(record: Mapping[str, Any]) -> bytes:
 def read_record(path: Path) -> dict[str, Any]:
     """Read what `packed` wrote. UserError for a file that is no record."""
     try:
-        record = json_reader.parse(gzip.decompress(path.read_bytes()), dict)
+        with open_gzip(path) as lines:
+            record = json_reader.parse(lines.read(), dict)
     except (OSError, ValueError, EOFError, zlib.error) as error:
         raise UserError(
             f"{path} is no record of a step ({error}); name RUN/steps/NUMBER.json.gz"

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def atomic_write(path: str | Path, data: bytes | str) -> None:
-    """Write `data` whole or not at all.
+def atomic_write(path: str | Path, data: bytes | str, *, private: bool = False) -> None:
+    """Write `data` whole or not at all; `private`: for its owner alone to read.
 
     Also after a crash `path` holds its old content or all of the new: temporary file beside it,
     fsync, rename, fsync of the directory.
@@ -21,6 +21,8 @@ def atomic_write(path: str | Path, data: bytes | str) -> None:
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with partial.open("xb") as file:
+            if private:
+                os.fchmod(file.fileno(), 0o600)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

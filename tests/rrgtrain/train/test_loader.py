@@ -163,7 +163,7 @@ from tests.rrgtrain.train.test_loader import batches, loader, mixed
 import rrgtrain.train.loader as module
 from rrgtrain.policy.prompt import Pixels
 
-def large(processor, paths):
+def large(processor, in_flight, paths):
     # as a full /dev/shm does, files of more than 64 KiB fail
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
     return Pixels(torch.zeros(1 << 20), torch.tensor([[1, 2, 2]]))

@@ -1,0 +1,187 @@
+"""What `${oc.env:KEY}` stands for, and a key typed into an address, is in no output and no file."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import stat
+import warnings
+from pathlib import Path
+
+import pytest
+
+from rrgclinical.shown import hidden, redacted, shown_url, without
+from rrgtrain.cli import main
+from rrgtrain.config import dump_config, load_config
+from rrgtrain.errors import UserError
+from rrgtrain.policy.remembered import FILE, remember, remembered
+from rrgtrain.schema import Recipe
+from rrgtrain.schema.keys import settings
+from tests.rrgtrain.runs import TINY_RUN
+
+TEXT, NUMBER = "sk-VERY/SECRET'é&123", "-98765432109"
+TINY = [*TINY_RUN, "deterministic=false"]
+WRITTEN = "${oc.env:MY_SECRET}"
+
+
+def value_of(key: str, kind: str, free: bool) -> str:
+    """Write the interpolation where a setting of this type holds a value."""
+    if key == "reward.options":
+        return f"{{green: {{endpoint: '{WRITTEN}', model: '{WRITTEN}'}}}}"
+    if free:
+        return f"{{a: '{WRITTEN}'}}"
+    return f"['{WRITTEN}']" if "list" in kind else f"'{WRITTEN}'"
+
+
+@pytest.mark.parametrize("secret", [TEXT, NUMBER])
+def test_no_setting_shows_the_value_of_an_interpolation(
+    secret: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SECRET", secret)
+    shown, silent, taken = {}, [], []
+    dumped, file = tmp_path / "config.yaml", tmp_path / "own.yaml"
+    for number, setting in enumerate(settings(Recipe)):
+        value = value_of(setting.key, setting.type, setting.free)
+        section, _, name = setting.key.rpartition(".")
+        nested = f"{name}: {value}\n"
+        for part in reversed(section.split(".") if section else []):
+            nested = f"{part}: {{{nested.strip()}}}\n"
+        file.write_text(nested)
+        # some from a file: what differs is the place alone
+        ways = [(None, [f"{setting.key}={value}"]), *([(file, [])] if number % 8 == 0 else [])]
+        for recipe, overrides in ways:
+            try:
+                load_config(Recipe, recipe, overrides)
+                taken += overrides
+            except UserError as error:
+                text = str(error)
+                silent += [] if WRITTEN in text else [(setting.key, text)]
+                if secret in text or repr(secret)[1:-1] in text:
+                    shown[setting.key] = text
+    assert shown == {} and silent == [] and 20 < len(taken) < number
+    dump_config(load_config(Recipe, None, taken), dumped)
+    assert dumped.read_text().count(WRITTEN) >= len(taken)
+    assert secret not in dumped.read_text() and "VERY" not in dumped.read_text()
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("${oc.env:${oc.env:MY_SECRET}}", "Environment variable"),
+        ("${oc.decode:${oc.env:MY_SECRET}}", "rl.steps"),
+        ("${data}", "rl.steps is ${data}, which stands for something else than"),
+        ("a ${oc.env:MY_SECRET} b", "rl.steps is a ${oc.env:MY_SECRET} b, which stands for"),
+    ],
+)
+def test_an_interpolation_within_another_is_shown_as_written(
+    written: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SECRET", TEXT)
+    with pytest.raises(UserError) as caught:
+        load_config(Recipe, None, [f"rl.steps='{written}'"])
+    line = str(caught.value)
+    assert told in line and "SECRET'" not in line and "phantom" not in line
+
+
+def leaks(folder: Path, text: str) -> list[str]:
+    """List the files, and the output, that hold the secret in any form."""
+    forms = (TEXT, repr(TEXT)[1:-1], json.dumps(TEXT)[1:-1])
+    found = [f"output: {text[:600]}"] if any(form in text for form in forms) else []
+    for path in folder.rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            content = gzip.decompress(content) if path.suffix == ".gz" else content
+            found += [str(path)] if any(form.encode() in content for form in forms) else []
+    return found
+
+
+ASKED = (
+    *("policy.path", "policy.prompt", "rl.algorithm", "rl.reference", "edit.extractor"),
+    *("data.root", "data.reports", "data.subset", "data.columns", "data.splits", "eval.best_by"),
+    *("reward.labeller", "reward.extractor", "reward.device", "reward.options", "reward.terms"),
+    *("eval.template", "eval.training_reports", "rollout.url", "token_weights.labeller"),
+    *("log.wandb", "log.trackers", "sft.template", "data.source"),
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_no_run_shows_or_keeps_the_value_of_an_interpolation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MY_SECRET", TEXT)
+    monkeypatch.chdir(tmp_path)
+    kinds = {setting.key: setting for setting in settings(Recipe)}
+    found = {}
+    needs = {"data.root": ["data.source=iu_xray"], "rollout.url": ["rollout.engine=vllm_server"]}
+    for number, key in enumerate(ASKED):
+        value = value_of(key, kinds[key].type, kinds[key].free)
+        run = ["rl", "dr_grpo", "--from", "none", "--out", str(tmp_path / str(number))]
+        for words in (run, ["plan"]):
+            main([*words, *TINY, *needs.get(key, []), f"{key}={value}"])
+        out, err = capsys.readouterr()
+        found |= {key: lost} if (lost := leaks(tmp_path, out + err)) else {}
+    assert found == {}
+    # and of one that is only used: nowhere in what a whole run leaves
+    command = ["sft", "--out", str(tmp_path / "whole"), *TINY, f"eval.id_column='{WRITTEN}'"]
+    assert main([*command, f"data.body_parts=['{WRITTEN}']", "sft.steps=1"]) == 0
+    out, err = capsys.readouterr()
+    assert leaks(tmp_path, out + err) == []
+
+
+def test_a_checkpoint_neither_keeps_nor_asks_for_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SECRET", str(tmp_path / "SECRET"))
+    overrides = ["data.source=iu_xray", f"data.root='{WRITTEN}'", f"policy.prompt='{WRITTEN}'"]
+    remember(
+        load_config(Recipe, None, [*overrides, f"data.splits={{train: '{WRITTEN}'}}"]), tmp_path
+    )
+    text = (tmp_path / FILE).read_text()
+    assert 'SECRET"' not in text and text.count(WRITTEN) == 3
+    with pytest.warns(UserWarning, match=r"policy.prompt, data.root, data.splits stands for"):
+        kept = remembered(tmp_path)
+    assert kept["data.source"] == "iu_xray" and not {"policy.prompt", "data.root"} & kept.keys()
+    # what was not written so is kept as it is
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        remember(load_config(Recipe, None, ["data.splits={train: train+val}"]), tmp_path)
+        assert remembered(tmp_path)["data.splits"] == {"train": "train+val"}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://me:PASSWORD9@h/v1",
+        "http://h/v1?api-key=PASSWORD9",
+        "http://h/v1?access_token=PASSWORD9&x=1",
+        "http://h/PASSWORD9abcdef/v1",
+        "http://h/v1/sk-PASSWORD9",
+        "https://h:8000/my-secret-PASSWORD9/v1",
+    ],
+)
+def test_a_key_in_an_address_is_for_the_owner_alone(address: str, tmp_path: Path) -> None:
+    assert "PASSWORD9" not in shown_url(address) + redacted(f"x {address} 'y'")
+    assert redacted("see http://localhost:8000/v1/chat/completions?x=1 now").count("***") == 0
+    given = f"reward.options.green.endpoint={address}"
+    file = tmp_path / "config.yaml"
+    dump_config(load_config(Recipe, None, [given]), file)
+    assert "PASSWORD9" in file.read_text(), "a resume needs it"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    dump_config(load_config(Recipe, None, ["reward.options.green.endpoint=http://h/v1"]), file)
+    assert stat.S_IMODE(file.stat().st_mode) & 0o044
+    for wrong in (given.replace("options.green.endpoint", "labelled"), f"rl.steps={address}"):
+        with pytest.raises(UserError) as caught:
+            load_config(Recipe, None, [wrong])
+        assert "PASSWORD9" not in str(caught.value)
+
+
+def test_a_server_s_echo_of_a_key_is_hidden_whole_in_part_and_encoded() -> None:
+    key = "k3y-of-Mine-77aZ"
+    assert without(f"no {key}, {key[:9]}****{key[-6:]}", [key]) == "no ***, **********"
+    for before in ("", "x", "xy", "Bearer ", "me:"):
+        encoded = base64.b64encode(f"{before}{key}:zz".encode()).decode()
+        shown = without(f"no {encoded} here", [key])
+        begin, end = len(before) * 4 // 3 + 2, (len(before) + len(key)) * 4 // 3 - 2
+        assert encoded[begin : begin + 4] not in shown and encoded[end - 4 : end] not in shown
+    assert without("all is well", ["", key]) == hidden("all is well") == "all is well"
