@@ -93,7 +93,7 @@ class Checkpointer(NullCheckpointer):
         """Between two guarded parts: steps done, and whether `_before` has fewer."""
 
     def resume(self) -> str:
-        """Reads the newest checkpoint, takes the log back to it; says where the run goes on."""
+        """Reads the newest checkpoint, takes the log back; says where the run goes on."""
         found = self._store.newest()
         if found is None:
             self._log.rewind_to(0)
