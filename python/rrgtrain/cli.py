@@ -7,17 +7,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rrgclinical.shown import one_line
-from rrgtrain.errors import Stopped, UserError, outside_line
-from rrgtrain.util.stop import INTERRUPTED, stopping
-from rrgtrain.util.streams import lasting_output
+from rrgtrain.ending import reported
+from rrgtrain.errors import UserError
 
 DEFAULT_RECIPES = {
     "demo": "demo",
@@ -234,70 +231,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return reported(command, ends_process=arguments is None)
 
 
-def reported(command: Callable[[], int], *, ends_process: bool) -> int:
-    """Run a command; return its exit status, and print an early end's reason.
-
-    Signals stop it between two steps. `ends_process`: interrupts are ignored from its end on.
-    """
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # Torch's OpenMP spins for 300,000 turns before a thread sleeps, in which runs block each other.
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-    if "WORLD_SIZE" in os.environ:
-        # of a connection that another rank has closed PyTorch would print a page of its stack
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    try:
-        with lasting_output(), warnings.catch_warnings(), stopping.installed():
-            warnings.showwarning = _one_line
-            return _told(command)
-    except KeyboardInterrupt:
-        # the second one, which came while the first was told
-        return INTERRUPTED
-    except Stopped as stopped:
-        return stopped.status
-    finally:
-        if ends_process:
-            # An interrupt could only print a traceback over the last line.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _told(command: Callable[[], int]) -> int:
-    try:
-        return command()
-    except Stopped as stopped:
-        _tell(str(stopped), stopped)
-        return stopped.status
-    except Exception as error:
-        # any other is a bug, whose traceback is wanted
-        line = str(error) if isinstance(error, UserError) else outside_line(error)
-        if not line:
-            raise
-        if (ranks := _ranks()) is not None:
-            ranks.refuse(one_line(line))
-        _tell(line, error)
-        return 2
-    except KeyboardInterrupt as interrupt:
-        _tell("interrupted", interrupt)
-        return INTERRUPTED
-    finally:
-        if (ranks := _ranks()) is not None:
-            ranks.close()
-
-
-def _ranks() -> Any:
-    """Return the module of that name, where a command has imported it."""
-    return sys.modules.get("rrgtrain.ranks.ranks")
-
-
-def _tell(line: str, error: BaseException) -> None:
-    """Print the line once: rank 0 tells what all ranks know."""
-    ranks = _ranks()
-    if os.environ.get("RANK", "0") == "0":
-        print(f"rrgtrain: {one_line(line)}", file=sys.stderr)
-    elif ranks is not None and ranks.speaks():
-        print(f"rrgtrain: rank {ranks.rank()}: {one_line(line)}", file=sys.stderr)
-
-
 def _understood(words: Sequence[str]) -> argparse.Namespace:
     """Parse the options; every key=value is an override wherever it stands."""
     top = parser()
@@ -357,12 +290,6 @@ def _complete(options: argparse.Namespace) -> None:
         listed = ", ".join(missing)
         raise UserError(f"the following arguments are required: {listed}; {help_}")
     options.recipe = options.recipe or DEFAULT_RECIPES[options.verb]
-
-
-def _one_line(message: Warning | str, *_: Any, **__: Any) -> None:
-    if os.environ.get("RANK", "0") == "0":
-        line = one_line(" ".join(str(message).split()))
-        print(f"rrgtrain: warning: {line}", file=sys.stderr)
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -26,11 +26,7 @@ from typing import Any, TypeVar
 
 import yaml
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import (
-    InterpolationValidationError,
-    OmegaConfBaseException,
-    ValidationError,
-)
+from omegaconf.errors import InterpolationValidationError, OmegaConfBaseException, ValidationError
 
 from rrgclinical.shown import hidden, hide, redacted
 from rrgtrain.errors import UserError

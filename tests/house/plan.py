@@ -32,7 +32,7 @@ TRAINER_FLOORS = (
     ("train",),
     ("report",),
     ("run", "integrations"),
-    ("commands", "listing"),
+    ("commands", "ending", "listing"),
     ("cli", "__main__"),
 )
 FLOOR = {
@@ -129,6 +129,8 @@ OWN_JSON = {
     "rrgkern.policy_loss.spec",
     *("rrgclinical.cached", "rrgtrain.rewards.term_models"),
     *("rrgtrain.data.image_memory", "rrgtrain.data.index"),
+    # a program of its own, which imports nothing of ours
+    "rrgtrain.policy.render",
     *("rrgtrain.policy.tiny", "rrgtrain.run.generated", "rrgtrain.train.best"),
 }
 
@@ -154,7 +156,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 29_160}
+PACKAGE_LINES = {"rrgtrain": 31_280}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from rrgclinical import json_reader
 from rrgtrain.policy import render
 
 _PROGRAM = Path(render.__file__)
@@ -46,7 +47,7 @@ class _Renderer:
                     f"it takes more than {render.SECONDS} seconds or {render.MEMORY >> 20} MiB; "
                     "use the template that the model comes with"
                 )
-        told = json.loads(answer)
+        told = json_reader.parse(answer, dict)
         if "text" not in told:
             raise ValueError(told["error"])
         return str(told["text"])

@@ -19,7 +19,7 @@ import shlex
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -29,7 +29,7 @@ from rrgtrain.ranks.sharding import Shardable, load_weights
 from rrgtrain.schema import CheckpointSettings, StateSettings
 from rrgtrain.state.failure import first_line, keep_batch, keep_trace
 from rrgtrain.state.grace import refusal
-from rrgtrain.state.null_checkpointer import NullCheckpointer, State
+from rrgtrain.state.null_checkpointer import MetricsLog, NullCheckpointer, State
 from rrgtrain.state.rng import random_states, set_random_states
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import Checkpoint, CheckpointStore, load_checkpoint
@@ -37,24 +37,12 @@ from rrgtrain.state.tree import PerRank, size_of
 from rrgtrain.util.stop import stopping
 
 
-class MetricsLog(Protocol):
-    """Describe a run's log to checkpoints: size in bytes, sync, a way back."""
-
-    @property
-    def size(self) -> int: ...
-
-    def sync(self) -> None: ...
-
-    def rewind_to(self, size: int) -> int: ...
-
-
 class Checkpointer(NullCheckpointer):
     """Keeps the state of a run in the checkpoints of its directory.
 
-    A checkpoint holds all that the run knows: the trainable weights, the random generators, the
-    results of finished stages, the state of the loop that runs, and how long the metrics were. It
-    is that of the moment between two steps, also where a step has failed, so whatever follows it
-    depends on nothing else.
+    A checkpoint holds all that the run knows between two steps, also where a step has failed: the
+    trainable weights, the random generators, the results of finished stages, the state of the loop
+    that runs, and how long the metrics were.
     """
 
     def __init__(
@@ -93,7 +81,7 @@ class Checkpointer(NullCheckpointer):
         """Between two guarded parts: steps done, and whether `_before` has fewer."""
 
     def resume(self) -> str:
-        """Reads the newest checkpoint, takes the log back; says where the run goes on."""
+        """Reads the newest checkpoint, takes the log back; says where it goes on."""
         found = self._store.newest()
         if found is None:
             self._log.rewind_to(0)
@@ -304,10 +292,9 @@ class Checkpointer(NullCheckpointer):
                 yield
         except OSError as error:
             names = self._store.names() if ranks.is_main() else []
-            kept = f"the last one is {names[-1]}" if names else "there is none before it"
             raise _NoCheckpoint(
                 f"no checkpoint could be written to {self._store.directory}: {error.strerror}; "
-                f"{kept}; make room"
+                f"{_last_of(names)}; make room"
             ) from error
 
     def _settle(self, error: Exception) -> None:
@@ -343,19 +330,14 @@ class Checkpointer(NullCheckpointer):
         except _NoCheckpoint as full:
             return Stopped(f"{line}; {full}")
         if late:
-            return self._stopped(f"{line}; {late}", error)
+            return _stopped(f"{line}; {late}", error)
         if isinstance(error, NotFinite):
             section = "sft" if self._stage == "sft" else "rl"
             return NotFinite(
                 f"{line}; with other settings it may go on: rrgtrain {self._verb} --resume "
                 f"{shlex.quote(str(self._run.path))} {section}.lr=..."
             )
-        return self._stopped(line, error)
-
-    def _stopped(self, line: str, error: Exception) -> Stopped:
-        stopped = Stopped(line)
-        stopped.status = getattr(error, "status", stopped.status)
-        return stopped
+        return _stopped(line, error)
 
     def _too_late(self, step: int) -> str:
         """Say what a stop by a signal loses, where its grace is too short for a checkpoint."""
@@ -368,8 +350,7 @@ class Checkpointer(NullCheckpointer):
         if not why:
             return ""
         names = ranks.broadcast_from_main(self._store.names() if ranks.is_main() else [])
-        last = f"the last one is {names[-1]}" if names else "there is none before it"
-        return f"{why}; {last}, so {step - self._kept_steps} steps are lost"
+        return f"{why}; {_last_of(names)}, so {step - self._kept_steps} steps are lost"
 
     def _all_before(self, step: int) -> bool:
         """Whether every rank has the state from before this step still."""
@@ -399,6 +380,16 @@ class _NotWritten(Stopped):
 
 class _NoCheckpoint(Stopped):
     """The checkpoint itself could not be written: there is nothing more to try."""
+
+
+def _last_of(names: list[str]) -> str:
+    return f"the last one is {names[-1]}" if names else "there is none before it"
+
+
+def _stopped(line: str, error: Exception) -> Stopped:
+    stopped = Stopped(line)
+    stopped.status = getattr(error, "status", stopped.status)
+    return stopped
 
 
 def _safe(name: str) -> str:

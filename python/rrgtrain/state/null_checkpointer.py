@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 State = dict[str, Any]
 Weights = dict[str, torch.Tensor]
+
+
+class MetricsLog(Protocol):
+    """Describe a run's log to checkpoints: size in bytes, sync, a way back."""
+
+    @property
+    def size(self) -> int: ...
+
+    def sync(self) -> None: ...
+
+    def rewind_to(self, size: int) -> int: ...
 
 
 class NullCheckpointer:

@@ -12,7 +12,7 @@ import pytest
 # What `main` does with every command, of which importing torch is the least.
 RUN = """
 import sys
-from rrgtrain.cli import reported
+from rrgtrain.ending import reported
 
 def command() -> int:
     assert "torch" not in sys.modules, "its threads would have been told already"

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from rrgtrain import cli
-from rrgtrain.cli import reported
+from rrgtrain.ending import reported
 from rrgtrain.util.progress import progress
 from rrgtrain.util.streams import Lasting, lasting
 
