@@ -373,8 +373,6 @@ def _check_allowed(
     seen = written if isinstance(written, str) and "${" in written else redacted(repr(value))
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{place}: {key} is {seen}; wanted a finite number")
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise UserError(f"{place}: {key} is {seen}; wanted a whole number of at most 64 bits")
     choices = allowed.get("choices")
     own = allowed.get("own", False) and ":" in str(value)
     if choices is not None and value not in choices and not own:
@@ -393,6 +391,8 @@ def _check_allowed(
     if (low is not None and value < low) or (high is not None and value > high):
         bounds = [f">= {low}"] * (low is not None) + [f"<= {high}"] * (high is not None)
         raise UserError(f"{place}: {key} is {seen}; wanted a value {' and '.join(bounds)}")
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UserError(f"{place}: {key} is {seen}; wanted a whole number of at most 64 bits")
 
 
 def _first_line(error: Exception) -> str:

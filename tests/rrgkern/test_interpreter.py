@@ -22,6 +22,6 @@ def test_the_language_is_patched_once_a_launch_and_put_back(monkeypatch) -> None
     before = (tl.sum, tl.where, tl.math.sqrt, tl.tensor.__add__)
     found = group_advantages(torch.tensor([1.0, 2.0, 6.0, 1.0, 3.0]), torch.tensor([0, 3, 5]))
     assert found[0] < found[1] < 0 < found[2] and found[3] == -found[4]
-    # four places in tl, three in tl.core: each once, however many calls there are
-    assert 0 < len(places) <= 7, "a call patched it again"
+    # four places in tl, three in tl.core, for each launch; a call each were more than fifty
+    assert 0 < len(places) <= 14, "a call patched it again"
     assert (tl.sum, tl.where, tl.math.sqrt, tl.tensor.__add__) == before

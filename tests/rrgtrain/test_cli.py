@@ -101,7 +101,7 @@ def test_a_demo_from_nothing_to_a_report(demo: tuple) -> None:
     assert done.returncode == 0, done.stderr
     table = done.stdout.splitlines()
     assert table[0] == "SFT, then EditGRPO"
-    assert any(line.split()[:2] == ["system", "micro-F1"] for line in table)
+    assert any(line.split()[:3] == ["system", "micro-F1,", "13"] for line in table)
     assert [line.split()[0] for line in table if " s" in line and "(" in line][:2] == [
         "SFT",
         "EditGRPO",

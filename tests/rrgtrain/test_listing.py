@@ -41,7 +41,7 @@ def test_every_setting_is_listed_with_default_and_meaning(
 ) -> None:
     heads = [line for line in shown(capsys, "keys").splitlines() if not line.startswith(" ")]
     assert [head.partition(":")[0] for head in heads] == list(key_names(Recipe))
-    assert shown(capsys, "keys", "rl.kl").splitlines() == [
+    assert shown(capsys, "keys", "rl.kl").splitlines()[:2] == [
         "rl.kl: one of k3, k1, k2; default k3",
         "    Estimator of that divergence (Schulman).",
     ]

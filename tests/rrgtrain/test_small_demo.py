@@ -1,4 +1,4 @@
-"""`rrgtrain` alone and `rrgtrain demo --small`: what a newcomer types first."""
+"""`rrgtrain demo --small`: what a newcomer types first."""
 
 from __future__ import annotations
 
@@ -11,13 +11,6 @@ from rrgtrain.cli import main
 from rrgtrain.config import load_config
 from rrgtrain.recipe_files import recipe_names
 from rrgtrain.schema import Recipe
-
-
-def test_no_command_is_helped(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        main([])
-    printed = capsys.readouterr()
-    assert done.value.code == 0 and "COMMAND" in printed.out and not printed.err
 
 
 def test_a_small_demo_is_a_smaller_one_in_a_directory_of_its_own() -> None:

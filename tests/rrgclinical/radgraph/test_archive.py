@@ -70,7 +70,7 @@ def test_wrong_archive(xl, copy, tmp_path):
         file.rename(file.with_name(file.name.replace("radgraph-xl", "echograph")))
     refused(copy, "is an archive of echograph, wanted one of radgraph, ")
     (tmp_path / "text.tar.gz").write_text("no archive")
-    refused(tmp_path / "text.tar.gz", r"text.tar.gz is no .tar.gz \(not a gzip file\)")
+    refused(tmp_path / "text.tar.gz", r"text.tar.gz is no .tar.gz \(Not a gzipped file")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "empty lacks config.json and weights.th; wanted one of")
 

@@ -186,7 +186,7 @@ def test_report_with_a_lone_surrogate(tmp_path):
         ('{"train": [3]}', "train[0] is a number"),
         ('{"train": [], "train": []}', "stands twice"),
         ("[" * 100000, "not JSON"),
-        ('{"train": [{"id": %s}]}' % ("1" * 5000), "limit (4300 digits)"),
+        ('{"train": [{"id": %s}]}' % ("1" * 5000), "an integer of 5000 digits"),
     ],
 )
 def test_annotation_that_is_not_one(tmp_path, text, part):

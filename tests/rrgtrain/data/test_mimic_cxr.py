@@ -18,7 +18,7 @@ from tests.rrgtrain.data import mimic_tree as tree
 from tests.rrgtrain.data.common import catalogue_of
 from tests.rrgtrain.data.mimic_tree import FIRST, every, load, refused
 
-MANY, SECONDS = 6_000, 3.0
+MANY, SECONDS = 6_000, 4.0
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -131,7 +131,7 @@ SPOILT_ADAPTER = {
     "gone": (gone(ADAPTER), "and no adapter_model.safetensors"),
     "pickle": (pickled(ADAPTER, "adapter_model.bin"), "the file holds code (posix.system)"),
     "settings": (text("adapter_config.json", "{"), "JSONDecodeError"),
-    "list": (text("adapter_config.json", "[]"), "names no base"),
+    "list": (text("adapter_config.json", "[]"), "JSON of a list, wanted a dict"),
 }
 
 

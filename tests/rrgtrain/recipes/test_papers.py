@@ -22,6 +22,7 @@ BASES = {
     "paper/qwen_3b",
     "paper/huatuo_7b",
     "paper/editgrpo_common",
+    "paper/lora_24gb",
     "sft",
     "learning",
     "demo",

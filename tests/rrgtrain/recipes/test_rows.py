@@ -121,7 +121,8 @@ def prints_its_row(command: str, tiny: Path, capsys: pytest.CaptureFixture[str])
         (name, _, _) = options["--predictions"][0].partition("=")
         column = next((w.partition("=")[2] for w in words if "id_column" in w), "id")
         more = ["--predictions", f"{name}={written('p.csv', column, 'prediction')}"]
-        labels = OBSERVATIONS if "eval.truth=labels" in words else ()
+        by_labels = "eval.truth=labels" in words or words[0].startswith("paper/orapo")
+        labels = OBSERVATIONS if by_labels else ()
         more += ["--references", written("r.csv", column, "reference", *labels)]
         more += [setting for setting in HERE if not setting.startswith("eval.limit")]
     status, (printed, told) = main(["eval", *words, "--out", "out", *more]), capsys.readouterr()

@@ -13,6 +13,7 @@ from rrgtrain.algorithms import Group, Member, Objective
 from rrgtrain.data.study import Study
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.report.sample_collector import SampleCollector, heaviest, weighed_pieces
+from rrgtrain.schema import RlSettings
 from rrgtrain.train import Batch
 from rrgtrain.train.step_record import StepRecord
 
@@ -29,7 +30,8 @@ class Characters:
 
 def batch(step: int, groups: list[Group], rewards: list[float], objective: Objective) -> StepRecord:
     codec: ReportCodec = Characters()  # type: ignore[assignment]
-    made = Batch(groups, scores={"total": np.array(rewards)}, objective=objective)
+    made = Batch(groups, scores={"total": np.array(rewards)})
+    made = made.with_objective(objective, RlSettings())
     return StepRecord(step, 0.0, made, {}, codec)
 
 
@@ -94,9 +96,10 @@ def test_the_heaviest_sampled_report_of_a_batch() -> None:
 
 def test_advantages_by_token_are_shown_as_their_mean() -> None:
     record = weighed_groups(0)
-    by_token = torch.tensor([0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 9.0])
+    by_token = torch.tensor([[0.0, 0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 9.0, 9.0]])
     objective = replace(record.batch.objective, advantages=by_token)
-    found = heaviest(replace(record, batch=replace(record.batch, objective=objective)))
+    batch = record.batch.with_objective(objective, RlSettings())
+    found = heaviest(replace(record, batch=batch))
     assert found is not None and found.advantage == 2.5
 
 
@@ -106,7 +109,7 @@ def test_without_weights_that_differ_nothing_is_kept() -> None:
         Objective(torch.zeros(3)),
         Objective(torch.zeros(3), weight=torch.full((9,), 2.0)),
     ):
-        batch = replace(record.batch, objective=objective)
+        batch = record.batch.with_objective(objective, RlSettings())
         assert heaviest(replace(record, batch=batch)) is None
 
 

@@ -49,7 +49,8 @@ def test_each_change_is_told_and_kept(changed: tuple[Path, list[str]]) -> None:
     assert "from step 2: rl.lr 0.01 -&gt; 0.05" in page
     assert load_config(Recipe, run / "config.yaml", [], of_run=True).rl.lr == 0.05
     before = [(r["phase"], r["step"]) for r in rows(run)[: changes[0]["row"]]]
-    assert before == [("editgrpo", 0), ("editgrpo", 1), ("editgrpo_val", 1)]
+    start = ("editgrpo_val", -1)
+    assert before == [start, ("editgrpo", 0), ("editgrpo", 1), ("editgrpo_val", 1)]
 
 
 def test_the_best_begins_anew_under_another_reward(changed: tuple[Path, list[str]]) -> None:

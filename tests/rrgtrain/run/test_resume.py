@@ -255,18 +255,18 @@ def test_a_vllm_server_that_dies_is_waited_for_and_the_run_goes_on(tmp_path: Pat
             home.mkdir()
         done = command(*words, cwd=homes[0])
         assert done.status == 0, done.err
-        per_step = served.asked[CHAT] // 4
-        # in the second step, for good
+        # in the second step, for good: behind the start's evaluation of 4 studies, its validation of
+        # 3, and a step of 2 prompts
         served.stop()
         served.start()
-        served.dies = [(CHAT, per_step + 2)]
+        served.dies = [(CHAT, 4 + 3 + 2 + 1)]
         done = command(*words, cwd=homes[1])
         assert done.status == 75
         assert "editgrpo, step 1: no answer from vLLM at http" in done.last
         assert done.last.endswith("go on with: rrgtrain rl --resume run")
         # in the third, and it comes back with the weights of the start
         served.start()
-        served.dies, served.back = [(CHAT, per_step + 2)], 0.3
+        served.dies, served.back = [(CHAT, 2 + 3 + 2)], 0.3
         done = command(*GO_ON, "rollout.wait=60", cwd=homes[1])
         assert done.status == 0 and served.dies == [], done.err
     # no more than the longer wait

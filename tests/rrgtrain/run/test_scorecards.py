@@ -327,12 +327,13 @@ def test_half_characters_leave_no_half_evaluation(
     assert scored("--predictions", "half.json", "--out", "half") == 0
     assert "half characters (lone surrogates) in 1 rows" in capsys.readouterr().out
     assert "Clear.\ufffd" in Path("half/predictions.jsonl").read_text(encoding="utf-8")
-    # a page that cannot be made leaves nothing in the way of the next try
-    monkeypatch.setattr("rrgtrain.run.scorecards.scorecard_page", lambda *_: "\ud83d")
-    recipe = load_config(Recipe, None, FAST)
-    with pytest.raises(UnicodeEncodeError):
-        evaluate_files(recipe, ["mine.json"], Path("truth.json"), Path("out"))
-    assert list(Path("out").iterdir()) == []
+    asked = (load_config(Recipe, None, FAST), ["mine.json"], Path("truth.json"), Path("out"))
+    with monkeypatch.context() as broken, pytest.raises(UnicodeEncodeError):
+        broken.setattr("rrgtrain.run.scorecards.scorecard_page", lambda *_: "\ud83d")
+        evaluate_files(*asked)
+    assert [path.name for path in Path("out").iterdir()] == [".unfinished"]
+    evaluate_files(*asked)
+    assert not Path("out/.unfinished").exists()
 
 
 def test_rare_words_of_references_are_unknown_as_in_published_rows(

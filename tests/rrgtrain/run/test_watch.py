@@ -21,7 +21,7 @@ NORM = "torch.nn.utils:clip_grad_norm_"
     [
         (UPDATE, 2, "the policy loss is nan; lower rl.lr"),
         (NORM, 2, "the norm of the gradient is nan; lower the learning rate"),
-        (REWARD, 4, "a reward of step 1 is not finite"),
+        (REWARD, 5, "a reward of step 1 is not finite"),
     ],
 )
 def test_nan_in_reinforcement_learning(
