@@ -255,8 +255,8 @@ def test_a_vllm_server_that_dies_is_waited_for_and_the_run_goes_on(tmp_path: Pat
             home.mkdir()
         done = command(*words, cwd=homes[0])
         assert done.status == 0, done.err
-        # in the second step, for good: behind the start's evaluation of 4 studies, its validation of
-        # 3, and a step of 2 prompts
+        # in the second step, for good: behind the start's evaluation of 4 studies, its validation
+        # of 3, and a step of 2 prompts
         served.stop()
         served.start()
         served.dies = [(CHAT, 4 + 3 + 2 + 1)]

@@ -328,9 +328,9 @@ def test_half_characters_leave_no_half_evaluation(
     assert "half characters (lone surrogates) in 1 rows" in capsys.readouterr().out
     assert "Clear.\ufffd" in Path("half/predictions.jsonl").read_text(encoding="utf-8")
     asked = (load_config(Recipe, None, FAST), ["mine.json"], Path("truth.json"), Path("out"))
-    with monkeypatch.context() as broken, pytest.raises(UnicodeEncodeError):
+    with monkeypatch.context() as broken:
         broken.setattr("rrgtrain.run.scorecards.scorecard_page", lambda *_: "\ud83d")
-        evaluate_files(*asked)
+        pytest.raises(UnicodeEncodeError, evaluate_files, *asked)
     assert [path.name for path in Path("out").iterdir()] == [".unfinished"]
     evaluate_files(*asked)
     assert not Path("out/.unfinished").exists()
