@@ -330,10 +330,10 @@ def test_half_characters_leave_no_half_evaluation(
     asked = (load_config(Recipe, None, FAST), ["mine.json"], Path("truth.json"), Path("out"))
     with monkeypatch.context() as broken:
         broken.setattr("rrgtrain.run.scorecards.scorecard_page", lambda *_: "\ud83d")
-        pytest.raises(UnicodeEncodeError, evaluate_files, *asked)
+        with pytest.raises(UnicodeEncodeError):
+            evaluate_files(*asked)
     assert [path.name for path in Path("out").iterdir()] == [".unfinished"]
-    evaluate_files(*asked)
-    assert not Path("out/.unfinished").exists()
+    assert evaluate_files(*asked) and not Path("out/.unfinished").exists()
 
 
 def test_rare_words_of_references_are_unknown_as_in_published_rows(
