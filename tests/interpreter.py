@@ -18,6 +18,7 @@ class _Nothing:
         """Put nothing back."""
 
 
+@functools.cache
 def patch_once() -> None:
     """Let calls within a launch find the language as the launch has patched it."""
     from triton.runtime import interpreter

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from rrgkern import group_advantages
+from tests.interpreter import patch_once
 
 
 @pytest.mark.skipif(os.environ.get("TRITON_INTERPRET") != "1", reason="a GPU takes its place")
@@ -15,6 +16,7 @@ def test_the_language_is_patched_once_a_launch_and_put_back(monkeypatch) -> None
     import triton.language as tl
     from triton.runtime import interpreter
 
+    patch_once()
     patch, places = interpreter._patch_builtin, []
     monkeypatch.setattr(
         interpreter, "_patch_builtin", lambda *args: (places.append(args[0]), patch(*args))[1]
