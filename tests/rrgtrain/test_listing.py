@@ -41,10 +41,18 @@ def test_every_setting_is_listed_with_default_and_meaning(
 ) -> None:
     heads = [line for line in shown(capsys, "keys").splitlines() if not line.startswith(" ")]
     assert [head.partition(":")[0] for head in heads] == list(key_names(Recipe))
-    assert shown(capsys, "keys", "rl.kl").splitlines()[:2] == [
+    assert shown(capsys, "keys", "rl.kl_").splitlines() == [
+        "rl.kl_ratio_weight: true or false; default false",
+        "    Multiply the divergence by the importance ratio, differentiably, where a batch gets "
+        "several",
+        "    updates (TRL's `use_bias_correction_kl`).",
+    ]
+    both = shown(capsys, "keys", "rl.kl").splitlines()
+    assert both[:2] == [
         "rl.kl: one of k3, k1, k2; default k3",
         "    Estimator of that divergence (Schulman).",
     ]
+    assert both[2:] == shown(capsys, "keys", "rl.kl_").splitlines()
     assert "eval.bootstrap: a whole number, >= 1; default 1000" in shown(capsys, "keys", "eval.")
     assert shown(capsys, "keys", "reward.terms.match").startswith("reward.terms: a mapping")
 

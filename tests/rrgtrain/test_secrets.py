@@ -1,4 +1,4 @@
-"""What `${oc.env:KEY}` stands for, and a key typed into an address, is in no output and no file."""
+"""Values of `${oc.env:KEY}` and keys typed into an address are in no output and no file."""
 
 from __future__ import annotations
 

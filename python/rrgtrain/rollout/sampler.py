@@ -47,27 +47,14 @@ def sample(
         mass_before = _running_sum(ranked.exp()) - ranked.exp()
         ranked = ranked.masked_fill(mass_before >= top_p, -torch.inf)
         logps = torch.log_softmax(torch.empty_like(logps).scatter_(-1, order, ranked), -1)
-    ids, left = _inverted(logps, draws[:, None])
-    if never is not None and top_p == 1.0:
-        # Where it falls on such an id, what is left of a draw is a draw of the others.
-        others, _ = _inverted(_without(logps, never), left)
-        ids = torch.where(torch.isin(ids, never), others, ids)
-    return ids.squeeze(-1), logps.gather(-1, ids).squeeze(-1)
-
-
-def _inverted(logps: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the ids [rows, 1] on which draws fp64 [rows, 1] fall, and where within them [0, 1)."""
     # fp64: with 150,000 tokens the rounding of an fp32 running sum would outweigh rare tokens.
-    shares = logps.double().exp()
-    mass = _running_sum(shares)
+    mass = _running_sum(_without(logps, never).double().exp())
     total = mass[:, -1:]
     # Below the total, which the product may round to: an id of probability 0 may be the last one.
-    aim = torch.minimum(draws.to(mass) * total, total.nextafter(torch.zeros_like(total)))
+    aim = torch.minimum(draws.to(mass)[:, None] * total, total.nextafter(torch.zeros_like(total)))
     # The first token whose running sum exceeds the aim; one of probability 0 never is.
     ids = torch.searchsorted(mass, aim, right=True).clamp_(max=mass.shape[-1] - 1)
-    share = shares.gather(-1, ids)
-    left = (aim - (mass.gather(-1, ids) - share)) / share
-    return ids, left.clamp(0, 1 - 2.0**-53)
+    return ids.squeeze(-1), logps.gather(-1, ids).squeeze(-1)
 
 
 def likeliest(

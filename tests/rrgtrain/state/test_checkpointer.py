@@ -1,4 +1,4 @@
-"""When a checkpoint is due, and what is kept of a step that fails before or in its change."""
+"""Checkpoints come when due; a step that fails before or in its change keeps what it began with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a batch takes advantages for, and that its parts say what the whole says."""
+"""A batch tells advantages of members from those of tokens, and its parts say what it says."""
 
 from __future__ import annotations
 
