@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bench.ports import free_port
 from rrgtrain.policy.policy import Policy
-from rrgtrain.rollout import serve_command
+from rrgtrain.rollout import RolloutEngine, VllmEngine, VllmServerEngine, serve_command
 
 LENGTH = 256
 
@@ -54,3 +56,22 @@ class Server:
         """The server and its workers, which have a session of their own."""
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(60)
+
+
+@contextmanager
+def engine_of(
+    kind: str, work: Path, policy: Policy, served: Callable[[], Server]
+) -> Iterator[RolloutEngine]:
+    """vLLM `in process`, or the one that `served` makes: started here, and killed at the end."""
+    if kind == "in process":
+        made = VllmEngine(policy, work, max_model_len=LENGTH, memory=0.1)
+        yield made
+        made.close()
+        return
+    server = served()
+    server.start()
+    try:
+        server.wait()
+        yield VllmServerEngine(server.url, work, wait=240.0)
+    finally:
+        server.kill()

@@ -16,7 +16,7 @@ from rrgtrain.rollout import RolloutEngine, SamplingRequest, VllmEngine, VllmSer
 from rrgtrain.schema import LoraSettings
 from tests.rrgtrain.hub import hub_directory
 from tests.rrgtrain.policy.common import prompt
-from tests.vllm.server import LENGTH, Server
+from tests.vllm.server import LENGTH, Server, engine_of
 from tests.vllm.test_engines import seeds_for, tokens
 
 STEPS = 24
@@ -38,20 +38,16 @@ def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RolloutEngine]:
     work = tmp_path_factory.mktemp("weights")
-    if request.param == "in process":
-        made = VllmEngine(policy_of_the_hub(), work, max_model_len=LENGTH, memory=0.1)
-        yield made
-        made.close()
-        return
-    server = Server(tmp_path_factory.mktemp("server"), hub_directory())
-    # as started by hand: what the hub's generation_config.json says is this server's default
-    server.command = server.command.replace(" --generation-config vllm", "")
-    server.start()
-    try:
-        server.wait()
-        yield VllmServerEngine(server.url, work, wait=240.0)
-    finally:
-        server.kill()
+    home = tmp_path_factory.mktemp("server")
+
+    def by_hand() -> Server:
+        """Leave what the hub's generation_config.json says as the server's default."""
+        server = Server(home, hub_directory())
+        server.command = server.command.replace(" --generation-config vllm", "")
+        return server
+
+    with engine_of(request.param, work, policy_of_the_hub(), by_hand) as engine:
+        yield engine
 
 
 def test_greedy_tokens_are_the_trainers_whatever_the_hub_says_of_penalties(

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.rollout import RolloutEngine, SamplingRequest, VllmEngine, VllmServerEngine, generate
+from rrgtrain.rollout import RolloutEngine, SamplingRequest, generate
 from tests.rrgtrain.policy.common import Policy, prompt, text_policy
-from tests.vllm.server import LENGTH, Server
+from tests.vllm.server import Server, engine_of
 from tests.vllm.test_engines import STEPS, recomputed, seeds_for, tokens
 
 
@@ -19,18 +19,10 @@ def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RolloutEngine]:
     work = tmp_path_factory.mktemp("weights")
-    if request.param == "in process":
-        made = VllmEngine(text_policy(), work, max_model_len=LENGTH, memory=0.1)
-        yield made
-        made.close()
-        return
-    server = Server(tmp_path_factory.mktemp("server"), text_policy())
-    server.start()
-    try:
-        server.wait()
-        yield VllmServerEngine(server.url, work, wait=240.0)
-    finally:
-        server.kill()
+    home = tmp_path_factory.mktemp("server")
+    served = lambda: Server(home, text_policy())  # noqa: E731
+    with engine_of(request.param, work, text_policy(), served) as engine:
+        yield engine
 
 
 def prompts_of(policy: Policy) -> list[EncodedPrompt]:
