@@ -200,7 +200,8 @@ def test_a_corrupt_newest_checkpoint_falls_back_and_ends_in_the_same_bits(
 ) -> None:
     assert command(*started(), cwd=tmp_path, at=At(f"{RL}:sample_groups", 3)).status == 75
     resume = tmp_path / "run" / "resume"
-    names = CheckpointStore(resume, 9).names()
+    # The best one is kept beside the last two, where it is an older one.
+    names = CheckpointStore(resume, 9).names()[-2:]
     assert len(names) == 2, "the last two are kept"
     broken = resume / names[-1] / STATE
     broken.write_bytes(broken.read_bytes()[:-1])

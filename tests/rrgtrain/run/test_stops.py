@@ -34,7 +34,7 @@ def test_a_stop_without_grace_goes_on_from_the_last_checkpoint(tmp_path: Path) -
     homes = [tmp_path / name for name in ("alone", "stopped")]
     for home in homes:
         home.mkdir()
-    words = started("checkpoint.steps=100", "rl.eval_every=2", "state.grace=0")
+    words = started("checkpoint.steps=2", "rl.eval_every=100", "state.grace=0")
     assert command(*words, cwd=homes[0]).status == 0
     done = command(*words, cwd=homes[1], at=At(SAMPLE, 4))
     assert done.status == 75
