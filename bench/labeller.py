@@ -18,9 +18,7 @@ from bench import harness
 from rrgclinical import build_extractor, build_labeller
 from rrgclinical.human import load_coded_reports
 from rrgclinical.rules.assertion import read_sentence
-from rrgphantom.case import sample_case
-from rrgphantom.config import PhantomConfig
-from rrgphantom.text import write_report
+from rrgdata.phantom import PhantomConfig, sample_case, write_report
 
 REPORTS = 500
 ROUNDS = 9

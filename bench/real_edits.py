@@ -26,6 +26,7 @@ import torch
 
 from rrgclinical import Entities, build_extractor, build_labeller
 from rrgclinical.rules import split_sentences
+from rrgdata import Wanted, load_studies
 from rrgkern import (
     EQUAL,
     Edit,
@@ -41,7 +42,6 @@ from rrgkern import (
 )
 from rrgkern.edit_plan import list_marker
 from rrgtrain.algorithms import RULE_LETTERS, edit_reports, sentence_entities
-from rrgtrain.data import Wanted, load_studies
 from rrgtrain.schema import EditSettings
 
 TAU = 0.6

@@ -38,9 +38,9 @@ import torch
 from PIL import Image
 
 from bench import rows, timing
+from rrgdata.study import ImageRef, Study
 from rrgkern import PolicyLoss, group_advantages
 from rrgtrain.algorithms.group import Group, Member, group_offsets
-from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.integrations.trl import SharedPrefix
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy

@@ -32,7 +32,7 @@ _FENCE = re.compile(r"^(\s*```\w+) (?:no-run|error)$", re.MULTILINE)
 _NAMED = re.compile(r"^(::: (rrgkern|rrgtrain\.data)\.\S+)$", re.MULTILINE)
 _OPTIONS = {
     "rrgkern": "{show_root_full_path: false}",
-    "rrgtrain.data": "{members: false, show_root_heading: false, show_root_toc_entry: false}",
+    "rrgdata": "{members: false, show_root_heading: false, show_root_toc_entry: false}",
 }
 _MATH = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.DOTALL)
 _ROWS = re.compile(r"<!-- rows: (\w+) -->")

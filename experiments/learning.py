@@ -54,12 +54,12 @@ GAIN = 0.05
 
 def run_job(name: str, seed: int, out: Path, recipe: str, overrides: list[str]) -> None:
     """One job of one seed; writes `<name>.json` with the test reports and what they cost."""
+    from rrgclinical.common.files import atomic_write
     from rrgtrain.config import load_config
     from rrgtrain.run.stages import Stages
     from rrgtrain.schema import Recipe
     from rrgtrain.train.rl import RlResult
     from rrgtrain.train.sft import SftResult
-    from rrgtrain.util.files import atomic_write
 
     home = out / f"seed{seed}"
     settings = [f"seed={seed}", f"policy.seed={seed}", f"data.phantom.seed={seed}"]

@@ -19,7 +19,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from rrgtrain.log.logs import read_metrics
+from rrgreport.run_files import read_metrics
 from tests.rrgtrain.runs import TINY_RUN, Done, command, differences, finished_demo
 
 KILLED = -9

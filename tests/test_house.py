@@ -101,21 +101,21 @@ def test_a_room_s_own_tests_open_what_is_named_and_others_do_not(tmp_path, monke
 
 def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_path, monkeypatch):
     plant(tmp_path, {"csrc/ops/ops.h": "//\n" * 401, "bench/other.py": "#\n"})
-    monkeypatch.setattr(plan, "UPWARD", {("rrgtrain.data.study", "rrgtrain.train")})
-    monkeypatch.setattr(plan, "MUTUAL", {("rrgtrain.data", "rrgtrain.state")})
+    monkeypatch.setattr(plan, "UPWARD", {("rrgtrain.policy.study", "rrgtrain.train")})
+    monkeypatch.setattr(plan, "MUTUAL", {("rrgtrain.policy", "rrgtrain.state")})
     monkeypatch.setattr(plan, "INNER", {("rrgkern.other.api", "rrgkern.ops.triton_f")})
-    monkeypatch.setattr(plan, "OWN_JSON", {"rrgtrain.data.study"})
+    monkeypatch.setattr(plan, "OWN_JSON", {"rrgtrain.policy.study"})
     monkeypatch.setattr(plan, "SAME_NAME", {"rrgtrain:Study"})
     monkeypatch.setattr(plan, "LONG_SIGNATURES", {"rrgkern.ops.reference:h"})
     monkeypatch.setattr(plan, "LONG_FILES", {"csrc/ops/ops.h": 450, "bench/other.py": 500})
-    monkeypatch.setattr(plan, "DOORS", {"rrgtrain.data": "study images"})
+    monkeypatch.setattr(plan, "DOORS", {"rrgtrain.policy": "study images"})
     monkeypatch.setattr(plan, "OPENED", {"rrgkern.ops": "triton_f"})
     monkeypatch.setattr(plan, "LIMITS", {"first_lines_are_plain": 2})
     assert [line.split(",")[0] for line in exceptions.needless(tmp_path)] == [
-        "UPWARD: ('rrgtrain.data.study'",
-        "MUTUAL: ('rrgtrain.data'",
+        "UPWARD: ('rrgtrain.policy.study'",
+        "MUTUAL: ('rrgtrain.policy'",
         "INNER: ('rrgkern.other.api'",
-        "OWN_JSON: rrgtrain.data.study is mended",
+        "OWN_JSON: rrgtrain.policy.study is mended",
         "SAME_NAME: rrgtrain:Study is mended",
         "LONG_SIGNATURES: rrgkern.ops.reference:h is mended",
         "LONG_FILES: csrc/ops/ops.h has 401 lines",
@@ -125,5 +125,5 @@ def test_an_exception_that_is_mended_and_a_limit_that_is_too_wide_are_told(tmp_p
         "OPENED: no test of the room opens rrgkern.ops.triton_f",
         "LIMITS: first_lines_are_plain has 0 violations",
     ]
-    plant(tmp_path, {"python/rrgtrain/data/study.py": "import rrgtrain.train"})
+    plant(tmp_path, {"python/rrgtrain/policy/study.py": "import rrgtrain.train"})
     assert not [line for line in exceptions.needless(tmp_path) if line.startswith("UPWARD")]

@@ -22,13 +22,13 @@ TREE = {
         "class P:\n  def __init__(self, a, b, c, d, e, f, g): pass\n"
         "  def _m(self, a, b, c, d, e, f, g): pass\n"
     ),
-    "python/rrgtrain/data/study.py": "class Study: pass\nclass _Row: pass\n",
+    "python/rrgtrain/log/logs.py": "class Study: pass\nclass _Row: pass\n",
     "python/rrgtrain/train/rl.py": (
-        "from rrgtrain.data.study import Study as S\nclass Study: pass\nPart = tuple\n"
+        "from rrgtrain.log.logs import Study as S\nclass Study: pass\nPart = tuple\n"
         "class Batch: pass\n"
     ),
     "python/rrgtrain/policy/load.py": "def f():\n    import rrgtrain.train.rl\n",
-    "tests/test_a.py": "from rrgkern.logps import api, tile\nfrom rrgtrain.data import study\n",
+    "tests/test_a.py": "from rrgkern.logps import api, tile\nfrom rrgtrain.log import logs\n",
 }
 
 
@@ -45,7 +45,7 @@ def test_rooms(everything):
     assert "| rrgkern/logps | 4 | 16 | 2 | api 10 | 4 (3 without `__init__`) |" in rows
     assert [row.split(" |")[0] for row in rows[2:]] == [
         *("| rrgkern (beside its rooms)", "| rrgkern/logps", "| rrgkern/policy_loss"),
-        *("| **rrgkern**", "| rrgtrain/data", "| rrgtrain/policy", "| rrgtrain/train"),
+        *("| **rrgkern**", "| rrgtrain/log", "| rrgtrain/policy", "| rrgtrain/train"),
         *("| **rrgtrain**", "| **tests**"),
     ]
 
@@ -72,7 +72,7 @@ def test_class_names_importers_arrows_and_containers(everything):
     product = tree.shipped(everything)
     assert list(figures.duplicate_lines(product)) == [
         "1 names",
-        "rrgtrain: Study in rrgtrain.data.study, rrgtrain.train.rl",
+        "rrgtrain: Study in rrgtrain.log.logs, rrgtrain.train.rl",
     ]
     assert "rrgkern.logps.op (2) <- rrgkern.policy_loss.api" in figures.single_lines(product)
     assert list(figures.upward_lines(product))[1:] == [
@@ -88,7 +88,7 @@ def test_imports_past_the_doors(everything):
     assert list(figures.door_lines(tree.shipped(everything))) == [
         "5 of 5 files",
         "rrgkern.logps: 3 of 3: api op tile",
-        "rrgtrain.data: 1 of 1: study",
+        "rrgtrain.log: 1 of 1: logs",
         "rrgtrain.train: 1 of 1: rl",
     ]
     assert list(figures.family_lines(tree.shipped(everything))) == [
@@ -98,7 +98,7 @@ def test_imports_past_the_doors(everything):
     assert list(figures.outside_lines(everything)) == [
         "3 imports name a file in a room, 1 of them no door",
         "0 of these 1 by tests of the same room, as OPENED names them",
-        "rrgkern.logps 2, rrgtrain.data 1",
+        "rrgkern.logps 2, rrgtrain.log 1",
     ]
 
 

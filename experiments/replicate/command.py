@@ -19,9 +19,9 @@ from experiments.replicate.runner import SLICE, child, run_tasks
 from experiments.replicate.text import QUICK_NOTE, listing, spoken
 from experiments.replicate.watch import stop_after
 from experiments.replicate.work import work
+from rrgclinical.common.files import atomic_write
+from rrgreport.provenance import commit
 from rrgtrain.errors import Stopped, UserError
-from rrgtrain.report.provenance import commit
-from rrgtrain.util.files import atomic_write
 
 SEEDS = (0, 1, 2)
 PAGE, NUMBERS = "replicate.html", "replicate.json"

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Sequence
 
 from experiments.replicate.jobs import Task
-from rrgphantom import PhantomConfig
+from rrgdata.phantom import PhantomConfig
 from rrgtrain.schema import Recipe
 
 # CPU seconds of one thread while other work ran beside it; see README.md.

@@ -7,9 +7,9 @@ from markupsafe import Markup
 
 from experiments.replicate.claims import MEASURES
 from experiments.replicate.outcome import Outcome
-from rrgtrain.report import numbers
-from rrgtrain.report.series import Series, smoothed, thinned
-from rrgtrain.report.svg import Line, dot, drawing, line_chart, segment, text, ticks
+from rrgreport import numbers
+from rrgreport.series import Series, smoothed, thinned
+from rrgreport.svg import Line, dot, drawing, line_chart, segment, text, ticks
 
 WIDTH, LABELS, RIGHT, ROW, TOP, BOTTOM = 560.0, 150.0, 20.0, 30.0, 8.0, 36.0
 COLOURS = ("c0", "c1", "c2", "c3", "c4", "c5")

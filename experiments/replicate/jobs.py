@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rrgphantom.write import VERSION as PHANTOM_VERSION
+from rrgdata.phantom.write import VERSION as PHANTOM_VERSION
+from rrgreport.provenance import versions
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.report.provenance import versions
 from rrgtrain.run.select_studies import SUBSET
 from rrgtrain.schema import Recipe
 

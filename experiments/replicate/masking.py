@@ -24,15 +24,15 @@ from experiments.replicate.measures import Ratios, mean_of
 from rrgclinical import Labeller
 from rrgclinical.chexbert import CheXbertLabeller, token_saliency_weights
 from rrgclinical.chexbert.distilled import distil
+from rrgclinical.common.progress import Bar, progress
 from rrgclinical.labels import to_binary
+from rrgdata.study import Study
 from rrgkern import philox_seed
 from rrgtrain.algorithms import Group, Member
 from rrgtrain.algorithms.ditpo import tfidf
 from rrgtrain.algorithms.group import members, token_offsets
-from rrgtrain.data.study import Study
 from rrgtrain.rollout import SamplingRequest, generate
 from rrgtrain.run.session import Session
-from rrgtrain.util.progress import Bar, progress
 
 MASK = "[MASK]"
 SHARE = 0.1

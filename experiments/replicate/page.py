@@ -9,9 +9,9 @@ from experiments.replicate.claims import MEASURES
 from experiments.replicate.figure import figure_of
 from experiments.replicate.outcome import Outcome
 from experiments.replicate.text import check_line
-from rrgtrain.report.page import rendered
-from rrgtrain.report.provenance import versions
-from rrgtrain.util.files import atomic_write
+from rrgclinical.common.files import atomic_write
+from rrgreport.page import rendered
+from rrgreport.provenance import versions
 
 
 def write_page(

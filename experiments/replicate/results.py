@@ -10,8 +10,8 @@ from typing import Any
 
 from experiments.replicate.jobs import Task, identity, told_changes
 from experiments.replicate.measures import Ratios
+from rrgclinical.common.files import atomic_write
 from rrgtrain.errors import UserError
-from rrgtrain.util.files import atomic_write
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,10 @@ from typing import Protocol
 from experiments.replicate.cost import seconds_of
 from experiments.replicate.jobs import Task
 from experiments.replicate.results import finished
+from rrgclinical.common.progress import Bar, progress
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.run.select_studies import RECORDS
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.util.progress import Bar, progress
 
 SLICE = 8 * 60.0
 """Seconds after which a job writes its checkpoint: with the step it is in, under nine minutes."""

@@ -11,7 +11,7 @@ from experiments.replicate.cost import clock, seconds_of
 from experiments.replicate.jobs import JOBS, Task
 from experiments.replicate.outcome import CheckOutcome, Outcome
 from experiments.replicate.verdicts import NOT_REPRODUCED, OPEN, Estimate
-from rrgtrain.report import numbers
+from rrgreport import numbers
 
 QUICK_NOTE = (
     "--quick: phantoms, policies and steps too few to learn anything. It shows the machinery and "

@@ -20,8 +20,9 @@ from experiments.replicate.measures import (
 )
 from experiments.replicate.results import Result, begin, end
 from experiments.replicate.zero_rate import ZeroRecorder
-from rrgphantom import PhantomConfig, write_phantom
-from rrgtrain.report.provenance import commit
+from rrgclinical.common.progress import Bar, progress
+from rrgdata.phantom import PhantomConfig, write_phantom
+from rrgreport.provenance import commit
 from rrgtrain.run.select_studies import RECORDS, random_draw, select
 from rrgtrain.run.session import open_session
 from rrgtrain.run.stages import Stages
@@ -29,7 +30,6 @@ from rrgtrain.schema import Recipe
 from rrgtrain.select.records import Records
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
-from rrgtrain.util.progress import Bar, progress
 
 Measured = tuple[dict[str, Ratios], dict[str, Any]]
 

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rrgclinical.common.errors import UserError
 from rrgclinical.entities import Entities
-from rrgclinical.errors import UserError
 
 
 class Labeller(Protocol):

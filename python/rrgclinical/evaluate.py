@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rrgclinical.backends import build_labeller
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.human import (
     MENTIONED,
     STATED,

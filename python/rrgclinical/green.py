@@ -14,7 +14,7 @@ import numpy as np
 
 from rrgclinical.backends import check_options, check_reports
 from rrgclinical.chat import Chat, ChatSettings, Question, Usage
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 
 # The prompt's letters, and the numbers that some models write in their place.
 CATEGORIES, _NUMBERED = "abcdef", "123456"

@@ -7,7 +7,7 @@ from pathlib import Path
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 
 SCORERS = "StanfordAIMI/RRG_scorers"
 

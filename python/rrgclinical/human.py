@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rrgclinical import json_reader
-from rrgclinical.errors import UserError
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
 from rrgclinical.labels import OBSERVATIONS, ClassId, check_labels
 
 CODED: dict[str, tuple[str, ...]] = {

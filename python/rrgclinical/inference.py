@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 

@@ -20,7 +20,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 
 _HEADER = struct.Struct("<4s32sII")  # mark, SHA-256 of the key, length and CRC-32 of the payload
 _MARK = b"rrg1"

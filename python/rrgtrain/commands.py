@@ -11,11 +11,19 @@ from pathlib import Path
 
 import torch
 
+from rrgclinical.common.errors import outside_line
+from rrgclinical.common.progress import Bar, progress
+from rrgclinical.common.shown import hidden, one_line
 from rrgclinical.scorecard import as_text
-from rrgclinical.shown import hidden, one_line
-from rrgphantom import PhantomConfig, write_phantom
+from rrgdata.check import check_data_set
+from rrgdata.phantom import PhantomConfig, write_phantom
+from rrgreport.compare import write_comparison
+from rrgreport.names import phase_name
+from rrgreport.page import require_page
+from rrgreport.summary import RunSummary
+from rrgreport.table import print_summary
 from rrgtrain.config import load_config
-from rrgtrain.errors import Stopped, UserError, outside_line
+from rrgtrain.errors import Stopped, UserError
 from rrgtrain.log.trackers import require_trackers
 from rrgtrain.plan import (
     Host,
@@ -29,14 +37,7 @@ from rrgtrain.plan import (
 )
 from rrgtrain.policy.remembered import FILE, KEYS, OF_GENERATE, as_trained
 from rrgtrain.ranks import ranks
-from rrgtrain.report.compare import write_comparison
-from rrgtrain.report.names import phase_name
-from rrgtrain.report.page import require_page
-from rrgtrain.report.sample_collector import SampleCollector
-from rrgtrain.report.summary import RunSummary
-from rrgtrain.report.table import print_summary
 from rrgtrain.run.alike import require_alike
-from rrgtrain.run.data_check import check_data_set
 from rrgtrain.run.export import Export, export_checkpoint
 from rrgtrain.run.generate import Wish, generate_reports
 from rrgtrain.run.init import begin_experiment
@@ -49,7 +50,7 @@ from rrgtrain.schema import Recipe
 from rrgtrain.state.experiment import is_fixed
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.unfinished import unmark
-from rrgtrain.util.progress import Bar, progress
+from rrgtrain.train.sample_collector import SampleCollector
 from rrgtrain.util.stop import stopping
 
 # Commands that several processes share.

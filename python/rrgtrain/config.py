@@ -28,11 +28,11 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationValidationError, OmegaConfBaseException, ValidationError
 
-from rrgclinical.shown import hidden, hide, redacted
+from rrgclinical.common.files import atomic_write
+from rrgclinical.common.shown import hidden, hide, redacted
 from rrgtrain.errors import UserError
 from rrgtrain.recipe_files import find_recipe, read_recipe
 from rrgtrain.schema.keys import arms, describe_kind, hints_of, is_flat, key_names, kind_at
-from rrgtrain.util.files import atomic_write
 from rrgtrain.util.plain_yaml import Plain, read_yaml, value_of
 
 T = TypeVar("T")

@@ -9,10 +9,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from rrgclinical.shown import one_line
-from rrgtrain.errors import Stopped, UserError, outside_line
+from rrgclinical.common.errors import outside_line
+from rrgclinical.common.shown import one_line
+from rrgclinical.common.streams import lasting_output
+from rrgtrain.errors import Stopped, UserError
 from rrgtrain.util.stop import INTERRUPTED, stopping
-from rrgtrain.util.streams import lasting_output
 
 
 def reported(command: Callable[[], int], *, ends_process: bool) -> int:

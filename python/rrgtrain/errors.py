@@ -1,42 +1,10 @@
-"""The exceptions a user is meant to read."""
+"""The exceptions of the trainer that a user is meant to read."""
 
 from __future__ import annotations
 
-import errno
-import traceback
-from pathlib import Path
+from rrgclinical.common.errors import UserError
 
-from rrgclinical.errors import UserError, unreadable
-
-__all__ = [
-    "NotFinite",
-    "PassingError",
-    "RewardError",
-    "RewardNotFinite",
-    "Stopped",
-    "UserError",
-    "cause_line",
-    "outside_line",
-    "unreadable",
-]
-
-
-class PassingError(UserError):
-    """A file that cannot be read now, whatever it holds: disk error, no decoder.
-
-    Nothing is remembered of such a file.
-    """
-
-    @staticmethod
-    def of(error: Exception) -> type[UserError]:
-        """Return the class for an error met in reading.
-
-        This one, or UserError if the file is at fault.
-
-        Decoders raise OSError without a number; EINVAL is a place that a damaged file names.
-        """
-        number = error.errno if isinstance(error, OSError) else None
-        return UserError if number in (None, errno.EINVAL) else PassingError
+__all__ = ["NotFinite", "RewardError", "RewardNotFinite", "Stopped", "UserError"]
 
 
 class RewardError(UserError):
@@ -68,61 +36,3 @@ class Stopped(UserError):
     """
 
     status = 75
-
-
-_OTHER_PLACE = "give this user the right to it, or name another place"
-_ROOM = "make room, or name another place"
-_MENDS = {
-    errno.EACCES: _OTHER_PLACE,
-    errno.EPERM: _OTHER_PLACE,
-    errno.EROFS: "it lies on a disk that is read only; name another place",
-    errno.ENOSPC: _ROOM,
-    errno.EDQUOT: _ROOM,
-    errno.EFBIG: "raise the limit of a file's size (ulimit -f), or name another place",
-    errno.ELOOP: "a symbolic link leads back to itself; name the file it should lead to",
-    errno.EISDIR: "name a file",
-    errno.ENOTDIR: "a part of the path is a file; name a directory",
-    errno.ENOENT: "it is gone, or was never there; name one that is there",
-    errno.EEXIST: "name another place",
-    errno.ENAMETOOLONG: "give it a shorter name",
-    errno.EMFILE: "raise the limit of open files (ulimit -n)",
-    errno.ENFILE: "the machine has too many files open; end some programs",
-    errno.EAGAIN: "raise the limit of processes (ulimit -u)",
-    errno.EIO: "look at the disk and its mount",
-    errno.ESTALE: "look at the disk and its mount",
-    errno.ETIMEDOUT: "look at the disk and its mount",
-    errno.ENOTCONN: "look at the disk and its mount",
-}
-
-
-def outside_line(error: BaseException) -> str:
-    """Say in one line what of the machine ended a command; "" of other errors.
-
-    Those are files and disks, limits, and memory, that of a GPU included.
-    """
-    if isinstance(error, OSError) and error.errno in _MENDS:
-        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
-        about = f"{' -> '.join(names)}: " if names else ""
-        return f"{about}{error.strerror}: {_MENDS[error.errno]}"
-    reason = str(error).strip().partition("\n")[0]
-    if isinstance(error, RuntimeError) and reason.startswith("Symlink loop"):
-        return f"{reason}: {_MENDS[errno.ELOOP]}"  # Path.resolve of Python before 3.13
-    refused = isinstance(error, RuntimeError) and "t allocate memory" in reason
-    if isinstance(error, MemoryError) or refused or type(error).__name__ == "OutOfMemoryError":
-        return (
-            f"out of memory{f' ({reason})' if reason else ''}: use less of it, or raise its limit"
-        )
-    return ""
-
-
-def cause_line(error: Exception) -> str:
-    """Say in one line why a reader failed.
-
-    That is what bad input says of itself; of anything else its type and place too.
-    """
-    line = (str(error).strip() or type(error).__name__).splitlines()[0]
-    if isinstance(error, UserError):
-        return line
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {line}{where}"

@@ -73,7 +73,7 @@ def _only_what_is_carried(tmp_path, monkeypatch):
         for module, names in metadata.packages_distributions().items()
         if not there & {re.sub(r"[-_.]+", "-", name).lower() for name in (*names, module)}
     }
-    lacking -= {"rrgkern", "rrgclinical", "rrgphantom", "rrgtrain"}
+    lacking -= {"rrgkern", "rrgclinical", "rrgdata.phantom", "rrgtrain"}
     assert "pycocoevalcap" in lacking and not lacking & {"torch", "numpy", "omegaconf"}
     folder = tmp_path / "carried"
     folder.mkdir()

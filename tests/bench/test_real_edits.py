@@ -14,7 +14,7 @@ from bench import real_edits
 from rrgclinical import build_extractor
 from rrgkern import edit_plan
 from rrgtrain.algorithms import sentence_entities
-from tests.rrgtrain.data.common import studies_under
+from tests.rrgdata.common import studies_under
 
 DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
 realdata = pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA")

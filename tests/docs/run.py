@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rrgphantom import PhantomConfig, write_phantom
+from rrgdata.phantom import PhantomConfig, write_phantom
 from rrgtrain.cli import main
 from tests.docs.blocks import Block, blocks_of, commands
 from tests.rrgtrain.common import PHANTOM

@@ -17,9 +17,9 @@ SOUND = {
         "  ops/           one room\n"
         "  other/         and a second\n"
         "python/rrgtrain/\n"
-        "  data/ train/   two rooms\n"
+        "  policy/ train/  two rooms\n"
         "python/rrgclinical/\n"
-        "python/rrgphantom/  flat\n"
+        "python/rrgdata/  flat\n"
         "tests/           mirrors\n"
         "Makefile pyproject.toml\n"
         "```\n"
@@ -40,17 +40,17 @@ SOUND = {
     "csrc/ops/ops.h": "",
     "csrc/ops/cpu.cc": "",
     "csrc/common/tensors.h": "",
-    "python/rrgtrain/data/__init__.py": '"""D."""\nimport omegaconf\nfrom rrgkern import f\n',
+    "python/rrgtrain/policy/__init__.py": '"""D."""\nimport omegaconf\nfrom rrgkern import f\n',
     "tests/rrgkern/ops/test_f.py": "",
     "tests/rrgkern/other/test_g.py": "",
-    "python/rrgtrain/data/study.py": '"""S."""\nclass Study:\n    """S."""\n',
-    "python/rrgtrain/train/__init__.py": '"""T."""\nfrom rrgtrain.data import Study\n',
+    "python/rrgtrain/policy/study.py": '"""S."""\nclass Study:\n    """S."""\n',
+    "python/rrgtrain/train/__init__.py": '"""T."""\nfrom rrgtrain.policy import Study\n',
     "python/rrgclinical/__init__.py": '"""C."""\nfrom rrgkern import g\n',
-    "python/rrgphantom/__init__.py": '"""P."""\nfrom rrgclinical.labels import L\n',
-    "tests/rrgtrain/data/test_d.py": "from rrgkern.ops.reference import h\n",
+    "python/rrgdata/__init__.py": '"""P."""\nfrom rrgclinical.labels import L\n',
+    "tests/rrgtrain/policy/test_d.py": "from rrgkern.ops.reference import h\n",
     "tests/rrgtrain/test_train_loop.py": "",
     "tests/rrgclinical/test_c.py": "",
-    "tests/rrgphantom/test_p.py": "",
+    "tests/rrgdata/test_p.py": "",
     "bench/ops.py": "",
     "bench/other.py": "",
 }
@@ -68,8 +68,8 @@ VIOLATIONS = [
     ("rooms_are_complete", "csrc/new/cpu.cc", "", "csrc/new belongs to no room"),
     ("rooms_are_complete", "csrc/ops/ops.h", None, "csrc/ops: ops.h is missing"),
     ("rooms_are_complete", "csrc/ops/cpu.cc", None, "csrc/ops: cpu.cc is missing"),
-    ("rooms_are_complete", "tests/rrgtrain/data/test_d.py", None, "rrgtrain.data: no test"),
-    ("imports_point_one_way", "rrgkern/ops/api.py", "import rrgtrain.data", "imports rrgtrain"),
+    ("rooms_are_complete", "tests/rrgtrain/policy/test_d.py", None, "rrgtrain.policy: no test"),
+    ("imports_point_one_way", "rrgkern/ops/api.py", "import rrgtrain.policy", "imports rrgtrain"),
     (
         "imports_point_one_way",
         "rrgkern/ops/api.py",
@@ -86,13 +86,13 @@ VIOLATIONS = [
     ),
     (
         "imports_point_one_way",
-        "python/rrgtrain/data/__init__.py",
+        "python/rrgtrain/policy/__init__.py",
         "from rrgkern.ops.reference import f",
         "reaches into rrgkern.ops.reference",
     ),
     (
         "imports_point_one_way",
-        "python/rrgtrain/data/__init__.py",
+        "python/rrgtrain/policy/__init__.py",
         "from rrgkern import f, _hidden",
         "_hidden is not in rrgkern.__all__",
     ),
@@ -104,7 +104,7 @@ VIOLATIONS = [
     ),
     (
         "public_functions_have_docstrings",
-        "python/rrgtrain/data/study.py",
+        "python/rrgtrain/policy/study.py",
         "class Study: pass\n",
         "Study has no docstring",
     ),
@@ -117,7 +117,7 @@ VIOLATIONS = [
     ("readme_map_equals_the_disk", "rrgkern/new/api.py", "", "leaves out rrgkern/new"),
     ("readme_map_equals_the_disk", "python/rrgtrain/new/a.py", "", "out python/rrgtrain/new"),
     ("rooms_are_complete", "tests/rrgtrain/test_train_loop.py", None, "rrgtrain.train: no test"),
-    ("rooms_are_complete", "tests/rrgphantom/test_p.py", None, "rrgphantom: no test"),
+    ("rooms_are_complete", "tests/rrgdata/test_p.py", None, "rrgdata: no test"),
     ("rooms_are_complete", "experiments/new/a.py", "", "experiments.new: no test"),
     ("imports_point_one_way", "rrgkern/ops/api.py", "import rrgclinical", "imports rrgclinical"),
     ("imports_point_one_way", "rrgkern/ops/api.py", "import tests.t", "imports tests.t"),
@@ -130,8 +130,8 @@ VIOLATIONS = [
     (
         "imports_point_one_way",
         "python/rrgclinical/labels.py",
-        "import rrgphantom",
-        "rrgclinical imports rrgphantom",
+        "import rrgdata",
+        "rrgclinical imports rrgdata",
     ),
     (
         "imports_point_one_way",
@@ -141,28 +141,28 @@ VIOLATIONS = [
     ),
     (
         "imports_point_one_way",
-        "python/rrgphantom/__init__.py",
+        "python/rrgdata/__init__.py",
         "from rrgkern import f",
-        "rrgphantom imports rrgkern",
+        "rrgdata imports rrgkern",
     ),
     (
         "imports_point_one_way",
-        "python/rrgtrain/data/__init__.py",
+        "python/rrgtrain/policy/__init__.py",
         "import experiments.learning",
         "rrgtrain imports experiments.learning",
     ),
     ("imports_point_one_way", "python/new/a.py", "import new.b", "new has no line in MAY_IMPORT"),
     (
         "no_import_goes_upward",
-        "python/rrgtrain/data/study.py",
+        "python/rrgtrain/policy/study.py",
         "def f():\n    from rrgtrain.train import g",
-        "data/study.py:2: rrgtrain.data.study imports rrgtrain.train from a floor above",
+        "policy/study.py:2: rrgtrain.policy.study imports rrgtrain.train from a floor above",
     ),
     (
         "no_import_goes_upward",
-        "python/rrgtrain/data/study.py",
+        "python/rrgtrain/policy/study.py",
         "from .. import train",
-        "rrgtrain.data.study imports rrgtrain.train from a floor above",
+        "rrgtrain.policy.study imports rrgtrain.train from a floor above",
     ),
     ("no_import_goes_upward", "python/rrgtrain/new/a.py", "", "rrgtrain.new stands on no floor"),
     (
@@ -180,8 +180,8 @@ VIOLATIONS = [
     (
         "rooms_are_entered_by_their_doors",
         "python/rrgtrain/train/__init__.py",
-        "from rrgtrain.data.secret import x",
-        "rrgtrain.data.secret is an inner file",
+        "from rrgtrain.policy.secret import x",
+        "rrgtrain.policy.secret is an inner file",
     ),
     (
         "tests_and_benches_use_doors",
@@ -191,15 +191,15 @@ VIOLATIONS = [
     ),
     (
         "tests_and_benches_use_doors",
-        "tests/rrgtrain/data/test_d.py",
-        "import rrgtrain.data.secret",
-        "rrgtrain.data.secret is an inner file",
+        "tests/rrgtrain/policy/test_d.py",
+        "import rrgtrain.policy.secret",
+        "rrgtrain.policy.secret is an inner file",
     ),
     (
         "class_names_are_unique",
         "python/rrgtrain/train/loop.py",
         "class Study: pass",
-        "rrgtrain: class Study is defined in rrgtrain.data.study, rrgtrain.train.loop",
+        "rrgtrain: class Study is defined in rrgtrain.policy.study, rrgtrain.train.loop",
     ),
     (
         "long_signatures_are_records",
@@ -209,7 +209,7 @@ VIOLATIONS = [
     ),
     (
         "long_signatures_are_records",
-        "python/rrgtrain/data/study.py",
+        "python/rrgtrain/policy/study.py",
         "class S:\n  def m(self, a, b, c, d, e, f, g): pass",
         "study.py:2: S.m takes 7 parameters",
     ),
@@ -217,13 +217,13 @@ VIOLATIONS = [
     ("files_are_short", "tests/rrgkern/ops/test_f.py", "#\n" * 401, "test_f.py has 401 lines"),
     (
         "json_has_one_reader",
-        "python/rrgtrain/data/study.py",
+        "python/rrgtrain/policy/study.py",
         "import json\nx = json.loads('1')\n",
         "study.py:2: json.loads",
     ),
     (
         "packages_are_small",
-        "python/rrgtrain/data/study.py",
+        "python/rrgtrain/policy/study.py",
         "#\n" * plan.PACKAGE_LINES["rrgtrain"],
         "rrgtrain has",
     ),
@@ -241,9 +241,9 @@ VIOLATIONS = [
     ),
     (
         "first_lines_are_plain",
-        "python/rrgphantom/__init__.py",
+        "python/rrgdata/__init__.py",
         '"""What is drawn."""',
-        "rrgphantom/__init__.py:1: the module: the first line begins with What",
+        "rrgdata/__init__.py:1: the module: the first line begins with What",
     ),
     (
         "first_lines_are_plain",
@@ -271,8 +271,8 @@ VIOLATIONS = [
     (
         "readme_map_equals_the_disk",
         "README.md",
-        SOUND["README.md"].replace("python/rrgphantom", "python/rrgtrain"),
-        "leaves out python/rrgphantom",
+        SOUND["README.md"].replace("python/rrgdata", "python/rrgtrain"),
+        "leaves out python/rrgdata",
     ),
     (
         "readme_map_equals_the_disk",
@@ -286,7 +286,7 @@ VIOLATIONS = [
 
 # (rule, path, its new content), which the rule must let pass
 HARMLESS = [
-    ("no_import_goes_upward", "python/rrgtrain/train/loop.py", "import rrgtrain.data.study"),
+    ("no_import_goes_upward", "python/rrgtrain/train/loop.py", "import rrgtrain.policy.study"),
     ("no_import_goes_upward", "python/rrgtrain/train/loop.py", "from . import step\nimport torch"),
     ("rooms_are_entered_by_their_doors", "rrgkern/ops/api.py", "import rrgkern.ops.triton_f"),
     (
@@ -297,7 +297,7 @@ HARMLESS = [
     (
         "rooms_are_entered_by_their_doors",
         "python/rrgtrain/train/__init__.py",
-        "from rrgtrain.data.images import read",
+        "from rrgtrain.policy.load import read",
     ),
     ("tests_and_benches_use_doors", "bench/ops.py", "from rrgkern.ops.api import f"),
     ("class_names_are_unique", "python/rrgclinical/labels.py", "class Study: pass"),
@@ -312,7 +312,7 @@ HARMLESS = [
     ("first_lines_are_plain", "rrgkern/ops/api.py", 'def _f():\n    """Where it goes."""'),
     (
         "imports_point_one_way",
-        "python/rrgtrain/data/__init__.py",
-        "import rrgphantom, rrgclinical.labels\nfrom rrgkern import f",
+        "python/rrgtrain/policy/__init__.py",
+        "import rrgdata, rrgclinical.labels\nfrom rrgkern import f",
     ),
 ]

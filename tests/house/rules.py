@@ -262,10 +262,10 @@ def no_paths_of_a_machine(root: Path) -> Iterator[str]:
 
 
 def json_has_one_reader(root: Path) -> Iterator[str]:
-    """Check that JSON is parsed by `rrgclinical.json_reader`, whose errors are of one kind."""
+    """Check that `rrgclinical.common.json_reader` alone parses JSON: its errors are of one kind."""
     for module in tree.shipped(tree.modules(root)):
         yield from (
-            f"{at}: {name}, which raises more than ValueError; use rrgclinical.json_reader"
+            f"{at}: {name}, which raises more than ValueError; use rrgclinical.common.json_reader"
             for at, name in figures.json_calls(module)
             if module.name not in plan.OWN_JSON
         )

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from rrgclinical import build_labeller
+from rrgdata.phantom import PhantomConfig, write_phantom
+from rrgdata.study import Study
 from rrgkern import PolicyLoss
-from rrgphantom import PhantomConfig, write_phantom
 from rrgtrain.algorithms import Group, Member, Objective, build_algorithm
 from rrgtrain.config import load_config
-from rrgtrain.data.study import Study
 from rrgtrain.log.logs import NoLog
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import Recipe, RlSettings

@@ -32,7 +32,7 @@ import torch
 from safetensors.torch import load_file
 
 from bench.ports import free_port
-from rrgtrain.log.logs import read_metrics
+from rrgreport.run_files import read_metrics
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 
 TINY_RUN = [

@@ -19,9 +19,9 @@ from PIL import Image
 from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.uid import ExplicitVRLittleEndian
 
+from rrgdata.images.read import read_image
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
-from rrgtrain.data.images import read_image
 from rrgtrain.policy.load import load_policy
 from rrgtrain.schema import Recipe
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms

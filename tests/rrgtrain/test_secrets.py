@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rrgclinical.shown import hidden, redacted, shown_url, without
+from rrgclinical.common.shown import hidden, redacted, shown_url, without
 from rrgtrain.cli import main
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError

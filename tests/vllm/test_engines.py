@@ -14,9 +14,10 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from rrgkern import linear_token_logps
+from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt

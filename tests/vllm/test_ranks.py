@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rrgtrain.log.logs import read_metrics
+from rrgreport.run_files import read_metrics
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 from tests.rrgtrain.runs import At, on_ranks
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import Any
 
-from rrgclinical import json_reader
+from rrgclinical.common import json_reader
 
 _FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from rrgclinical.chat.answers import parse_json
 from rrgclinical.chat.settings import ChatSettings
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.store import Store
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from rrgclinical.errors import UserError
-from rrgclinical.shown import shown_url
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.shown import shown_url
 
 
 @dataclass(frozen=True)

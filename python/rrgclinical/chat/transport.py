@@ -17,10 +17,10 @@ import anyio
 import httpx2
 import openai
 
-from rrgclinical import json_reader
 from rrgclinical.chat.settings import ChatSettings
-from rrgclinical.errors import UserError
-from rrgclinical.shown import path_tokens, without
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.shown import path_tokens, without
 
 _LARGEST = 1 << 24
 _SHOWN = 200

@@ -15,7 +15,7 @@ from transformers import BertConfig
 
 from rrgclinical import hub
 from rrgclinical.chexbert.network import CLASSES, CheXbertNetwork
-from rrgclinical.errors import UserError, unreadable
+from rrgclinical.common.errors import UserError, unreadable
 
 SOURCE = f"chexbert.pth of the Hugging Face repository {hub.SCORERS}"
 OFFLINE = "the labeller `rules` needs no file"

@@ -23,7 +23,7 @@ from rrgclinical.backends import Labeller
 from rrgclinical.chexbert.labeller import CheXbertLabeller
 from rrgclinical.chexbert.network import CLASSES, CheXbertNetwork
 from rrgclinical.chexbert.pieces import SPECIALS, pad
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 
 WIDTH, LAYERS, LIMIT = 64, 2, 512
 STEPS, BATCH, RATE, WARMUP = 400, 32, 3e-3, 20

@@ -23,8 +23,8 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from torch import Tensor
 
-from rrgclinical import json_reader
-from rrgclinical.errors import UserError
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ORIGIN = "the vocabulary of bert-base-uncased (vocab.txt or tokenizer.json)"

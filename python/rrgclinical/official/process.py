@@ -11,8 +11,8 @@ import weakref
 from pathlib import Path
 from typing import IO, Any
 
-from rrgclinical import json_reader
-from rrgclinical.errors import UserError
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
 
 SETTING = "RRGKERN_ORACLE_PYTHON"
 _HOW = (

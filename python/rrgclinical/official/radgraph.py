@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rrgclinical import json_reader
 from rrgclinical.backends import check_reports
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
 from rrgclinical.entities import Entities
-from rrgclinical.errors import UserError
 from rrgclinical.official.process import Worker
 from rrgclinical.radgraph.archive import read_archive, unpack
 from rrgclinical.radgraph.extractor import entities_of, kinds_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from rrgclinical.backends import check_reports
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.official.process import Worker
 
 # What the package gives a pair of which one report has no entity.

@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import AutoTokenizer, RobertaConfig, RobertaModel
 
 from rrgclinical.backends import check_reports
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.inference import length_sorted, place_network
 from rrgclinical.progress_bars import no_key_tables, no_progress_bars
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rrgclinical.backends import check_reports
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.fingerprint import fingerprint
 from rrgclinical.inference import length_sorted, place_network
 from rrgclinical.radgraph.archive import read_archive

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rrgclinical import hub, json_reader
-from rrgclinical.errors import UserError, unreadable
-from rrgclinical.inflate import open_gzip
+from rrgclinical import hub
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError, unreadable
+from rrgclinical.common.inflate import open_gzip
 from rrgclinical.radgraph.words import MODEL_TYPES
 
 SOURCE = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModel
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.radgraph.archive import SOURCE, Archive
 from rrgclinical.radgraph.network import Head, RadGraphNetwork
 

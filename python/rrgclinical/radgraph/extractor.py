@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from rrgclinical.backends import check_reports
+from rrgclinical.common.errors import UserError
 from rrgclinical.entities import KINDS, PRESENCE_OF_KIND, Entities, EntityRow
-from rrgclinical.errors import UserError
 from rrgclinical.radgraph.annotator import RadGraph
 from rrgclinical.radgraph.graph import Entity, Graph
 from rrgclinical.rules.sentences import split_sentences

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.radgraph.checkpoint import missing_encoder
 
 # The package stops at a lone surrogate; its tokenizer deletes U+FFFD.

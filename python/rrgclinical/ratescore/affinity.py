@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from rrgclinical.common.errors import UserError
 from rrgclinical.entities import KINDS
-from rrgclinical.errors import UserError
 
 TYPES: tuple[str, ...] = KINDS[:5]
 """RaTE-NER's types in the order of `KINDS`, which is that of rows and columns below."""

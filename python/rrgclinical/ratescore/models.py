@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import AutoModel, AutoModelForTokenClassification, PreTrainedTokenizerFast
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.progress_bars import no_key_tables, no_progress_bars
 from rrgclinical.ratescore.affinity import TYPES
 

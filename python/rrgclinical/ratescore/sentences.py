@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.rules.sentences import split_sentences
 
 Splitter = Callable[[str], list[tuple[int, int]]]

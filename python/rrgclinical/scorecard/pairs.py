@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.scorecard.read import PREDICTION_ID, REFERENCE_ID, Reports
 
 _NAMED = 3

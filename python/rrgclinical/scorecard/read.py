@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rrgclinical import json_reader
-from rrgclinical.errors import UserError
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.nothing import NothingRead
+from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.labels import OBSERVATIONS, ClassId
-from rrgclinical.nothing import NothingRead
 from rrgclinical.scorecard.rows import Row, read_rows
-from rrgclinical.spreadsheets import whole_number
 
 IDS = ("id", "study_id", "image_id", "uid")
 PREDICTIONS = ("report", "prediction", "generated", "generated_report", "candidate", "hypothesis")
@@ -72,8 +72,8 @@ def read_predictions(path: str | Path, columns: Columns | None = None) -> dict[s
     """Read the reports of each system of a file.
 
     A column `system` parts the rows; without one there is one system, of the file's name. A report
-    that says that nothing is there, as NA, is an empty one (`rrgclinical.nothing`), and a note
-    counts them.
+    that says that nothing is there, as NA, is an empty one (`rrgclinical.common.nothing`), and a
+    note counts them.
     Raises UserError for a file that cannot be read, a column that is absent, an id twice, or an
     id in some rows only.
     """

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrgclinical import json_reader
-from rrgclinical.errors import UserError
-from rrgclinical.spreadsheets import declared_separator
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.spreadsheets import declared_separator
 
 # JSON's escapes can write half a character, which no file can hold.
 _HALVES = re.compile("[\ud800-\udfff]")

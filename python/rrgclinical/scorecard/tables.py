@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from rrgclinical.common.shown import one_line, printable
 from rrgclinical.scorecard.card import Group, Scorecard, SystemReading, Value
 from rrgclinical.scorecard.names import MAIN, MetricName
 from rrgclinical.scorecard.pairs import Pairs
-from rrgclinical.shown import one_line, printable
 
 MISSING = "-"
 _SPECIAL = {

@@ -17,7 +17,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Container, Iterable
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 
 PUBLISHED_LENGTH = {"iu_xray": 60, "mimic_cxr": 100}
 """R2Gen's max_seq_length by data set."""

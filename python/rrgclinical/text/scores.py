@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.text import java
 from rrgclinical.text.overlap import rouge_l
 from rrgclinical.text.statistics import Corpus, bleu_of, meteor_of

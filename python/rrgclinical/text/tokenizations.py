@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.text import java
 from rrgclinical.text.r2gen import (
     check_dataset,

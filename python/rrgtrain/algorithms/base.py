@@ -11,10 +11,10 @@ from typing import Any, Protocol, cast
 
 import torch
 
+from rrgdata.study import Study
 from rrgkern import PolicyLoss, group_advantages
 from rrgtrain.algorithms.group import Group, Member, group_offsets, scored_members
 from rrgtrain.algorithms.objective import Objective
-from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.schema import Recipe

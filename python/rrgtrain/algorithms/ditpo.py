@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import torch
 
+from rrgdata.study import Study
 from rrgkern import tfidf_weights
 from rrgtrain.algorithms.base import Advantages, Algorithm, Context, as_objective
 from rrgtrain.algorithms.group import Group, Member, members, token_offsets
 from rrgtrain.algorithms.objective import Objective
 from rrgtrain.algorithms.saliency import Saliency
-from rrgtrain.data.study import Study
 from rrgtrain.schema import Recipe
 
 # groups -> [N] fp32, the weight of every token of every member

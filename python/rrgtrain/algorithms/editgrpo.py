@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rrgclinical import Extractor
+from rrgdata.study import Study
 from rrgkern import philox_seed
 from rrgtrain.algorithms.base import (
     Algorithm,
@@ -26,7 +27,6 @@ from rrgtrain.algorithms.base import (
 )
 from rrgtrain.algorithms.edits import edit_reports, whole_sentences
 from rrgtrain.algorithms.group import Group, Member
-from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.labellers import open_extractor

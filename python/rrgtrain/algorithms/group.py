@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.policy.prompt import EncodedPrompt
 
 

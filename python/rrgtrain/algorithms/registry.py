@@ -8,11 +8,12 @@ from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any
 
+from rrgclinical.common.errors import cause_line
+from rrgclinical.common.resolve import nearest, resolve
 from rrgtrain.algorithms import ditpo, editgrpo, grpo, orapo
 from rrgtrain.algorithms.base import Algorithm, Layer
-from rrgtrain.errors import UserError, cause_line
+from rrgtrain.errors import UserError
 from rrgtrain.schema import Recipe
-from rrgtrain.util.resolve import nearest, resolve
 
 # Packages that offer an algorithm name its function under this group of entry points.
 ENTRY_POINTS = "rrgtrain.algorithms"

@@ -9,15 +9,15 @@ import torch
 
 from rrgclinical.chexbert import CheXbertLabeller, token_saliency_weights
 from rrgclinical.chexbert.distilled import distil
+from rrgclinical.common.progress import Bar, progress
+from rrgdata.study import Study
 from rrgtrain.algorithms.base import Context
 from rrgtrain.algorithms.group import Group, members, token_offsets
-from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.labellers import open_labeller
 from rrgtrain.schema import Recipe
-from rrgtrain.util.progress import Bar, progress
 
 DISTILLED = "distilled"
 

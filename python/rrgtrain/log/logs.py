@@ -1,10 +1,10 @@
-"""Log metrics of a run, and read them back.
+"""Log metrics of a run.
 
 One JSON line a step; TensorBoard gets the same numbers.
 
 A row is `{"phase": "rl", "step": 12, "time": <unix seconds>, "reward": 0.41, ...}`. JSON has no
-NaN and no infinity, so they stand as the strings "nan", "inf" and "-inf", and `read_metrics`
-turns them back into floats.
+NaN and no infinity, so they stand as the strings "nan", "inf" and "-inf", and
+`rrgreport.run_files.read_metrics` turns them back into floats.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, SupportsFloat
 
-from rrgclinical import json_reader
+from rrgreport.run_files import RESERVED, metrics_row
 from rrgtrain.errors import UserError
 from rrgtrain.log.trackers import Trackers
 from rrgtrain.schema import LogSettings
 from rrgtrain.state.rundir import RunDir
 
-_RESERVED = ("phase", "step", "time")
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +49,7 @@ class RunLog:
 
         Raises ValueError for a metric called phase, step or time, OSError when the disk is full.
         """
-        clash = [name for name in metrics if name in _RESERVED]
+        clash = [name for name in metrics if name in RESERVED]
         if clash:
             raise ValueError(f"a metric may not be called {clash[0]!r}; rename it")
         values = {name: float(value) for name, value in metrics.items()}
@@ -87,7 +86,7 @@ class RunLog:
         rows = []
         for line in content[size:].split(b"\n"):
             with suppress(ValueError):  # a power cut can spoil what no checkpoint knows of
-                rows.append(_parse(line))
+                rows.append(metrics_row(line))
         # Appending goes to the end of the file, wherever that is.
         os.truncate(self._path, size)
         os.fsync(self._handle)
@@ -131,36 +130,6 @@ class NoLog(RunLog):
 
     def close(self) -> None:
         pass
-
-
-def read_metrics(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a metrics file, in the order written.
-
-    A torn last line (the writer was killed, or is writing now) is left out with a warning; a
-    broken line anywhere else raises `UserError`, since no crash of ours leaves one.
-    """
-    rows = []
-    lines = Path(path).read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        if not line:
-            continue
-        try:
-            rows.append(_parse(line))
-        except ValueError as error:
-            if number == len(lines):
-                _log.warning("%s:%d: last line is torn; skipped", path, number)
-                continue
-            raise UserError(
-                f"{path}:{number}: not a metrics row ({error}); delete that line"
-            ) from error
-    return rows
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    row = json_reader.parse(line, dict)
-    if any(name not in row for name in _RESERVED):
-        raise ValueError("wanted a JSON object with phase, step and time")
-    return {k: float(v) if isinstance(v, str) and k != "phase" else v for k, v in row.items()}
 
 
 def _line(row: Mapping[str, Any]) -> bytes:

@@ -14,10 +14,10 @@ from typing import Any
 from accelerate import PartialState
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, TensorBoardTracker
 
+from rrgclinical.common.resolve import nearest
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.schema import LogSettings
 from rrgtrain.state.rundir import RunDir
-from rrgtrain.util.resolve import nearest
 
 # What each tracker is told of a run beside its project. A resumed run goes on in the same one, by
 # its id or name; MLflow begins another of the same name.

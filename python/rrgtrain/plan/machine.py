@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 
+from rrgclinical.common.resolve import nearest
 from rrgtrain.errors import UserError
-from rrgtrain.util.resolve import nearest
 
 GIB = 1 << 30
 UNMEASURED = "unmeasured"

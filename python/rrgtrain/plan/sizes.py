@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rrgclinical import json_reader
+from rrgclinical.common import json_reader
 from rrgtrain.policy.load import PREPROCESSOR, base_of_adapter, fetch, read_config
 from rrgtrain.policy.tiny import MERGE, PATCH, SPECIAL_TOKENS, TinyConfig, model_config
 from rrgtrain.schema import LoraSettings, PolicySettings

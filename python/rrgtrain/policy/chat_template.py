@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from rrgclinical import json_reader
+from rrgclinical.common import json_reader
 from rrgtrain.policy import render
 
 _PROGRAM = Path(render.__file__)

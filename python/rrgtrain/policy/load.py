@@ -11,7 +11,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoTokenizer, Qwen2VLImageProcessorPil
 
-from rrgclinical import json_reader
+from rrgclinical.common import json_reader
 from rrgclinical.progress_bars import no_progress_bars
 from rrgtrain.errors import UserError
 from rrgtrain.policy.attention import ATTENTION

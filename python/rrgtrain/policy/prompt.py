@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.chat_template import render_turn
 from rrgtrain.policy.policy import Policy

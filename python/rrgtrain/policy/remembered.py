@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rrgclinical import json_reader
-from rrgclinical.shown import one_line
+from rrgclinical.common import json_reader
+from rrgclinical.common.shown import one_line
 from rrgtrain.config import interpolated
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import base_of_adapter

@@ -15,7 +15,8 @@ from peft import PeftModel
 from torch import nn
 from transformers.utils import logging
 
-from rrgtrain.errors import UserError, unreadable
+from rrgclinical.common.errors import unreadable
+from rrgtrain.errors import UserError
 from rrgtrain.policy.chat_template import render_turn
 
 T = TypeVar("T")

@@ -27,9 +27,9 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from rrgclinical.common.progress import silenced
 from rrgtrain.errors import Stopped, UserError
 from rrgtrain.ranks import arrival, lost
-from rrgtrain.util.progress import silenced
 from rrgtrain.util.stop import stopping
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import numpy as np
 
 from rrgclinical import Entities
 from rrgclinical.cached import CachedExtractor, CachedLabeller
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards.corpus import Corpus
 from rrgtrain.rewards.labellers import SpreadLabeller

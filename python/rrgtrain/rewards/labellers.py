@@ -13,7 +13,8 @@ import numpy as np
 from rrgclinical import build_extractor, build_labeller
 from rrgclinical.backends import Extractor, Labeller, takes_device
 from rrgclinical.cached import CachedExtractor, CachedLabeller
-from rrgtrain.errors import RewardError, Stopped, cause_line
+from rrgclinical.common.errors import cause_line
+from rrgtrain.errors import RewardError, Stopped
 from rrgtrain.ranks import nodes, ranks
 from rrgtrain.schema import RewardSettings
 

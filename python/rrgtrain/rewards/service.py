@@ -13,8 +13,9 @@ import torch
 
 from rrgclinical import Extractor, Labeller
 from rrgclinical.backends import check_reports
-from rrgtrain.data.study import Study
-from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError, cause_line
+from rrgclinical.common.errors import cause_line
+from rrgdata.study import Study
+from rrgtrain.errors import RewardError, RewardNotFinite, Stopped, UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.batch import ExclusiveTimer, RewardBatch, truth_of
 from rrgtrain.rewards.blocks import parse_blocks, report_of

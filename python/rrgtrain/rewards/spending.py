@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rrgclinical import json_reader
 from rrgclinical.chat import Chat, ChatSettings
+from rrgclinical.common import json_reader
+from rrgclinical.common.files import atomic_write
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.schema import RewardSettings
-from rrgtrain.util.files import atomic_write
 
 ENDPOINTS = ("facts", "green")
 COUNTS = ("requests", "prompt_tokens", "completion_tokens", "cost")

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from rrgclinical import Entities, to_binary
+from rrgclinical.common.resolve import nearest, resolve
 from rrgclinical.metrics import single_report_f1
 from rrgkern import ReportEntities, entity_match, mccs
 from rrgtrain.errors import UserError
@@ -32,7 +33,6 @@ from rrgtrain.rewards.model_terms import (
     rate_score,
 )
 from rrgtrain.rewards.text_terms import bleu, consensus, meteor_score, overlap, rouge
-from rrgtrain.util.resolve import nearest, resolve
 
 Term = Callable[[RewardBatch], np.ndarray]
 

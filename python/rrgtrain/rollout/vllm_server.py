@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from rrgclinical import json_reader
-from rrgclinical.shown import shown_url
+from rrgclinical.common import json_reader
+from rrgclinical.common.shown import shown_url
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks

@@ -19,7 +19,7 @@ from pathlib import Path
 import rrgclinical
 import rrgkern
 import rrgtrain
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import start_files
 from rrgtrain.ranks import ranks

@@ -20,11 +20,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rrgclinical.shown import hidden
-from rrgtrain.data.folder import Folder, frontal_alone, read_folder, with_context
-from rrgtrain.data.images import area_of, read_with_facts
-from rrgtrain.data.in_flight import InFlight
-from rrgtrain.data.study import Study
+from rrgclinical.common.progress import Bar, progress
+from rrgclinical.common.shown import hidden
+from rrgdata.images.in_flight import InFlight
+from rrgdata.images.read import area_of, read_with_facts
+from rrgdata.sources.folder import Folder, frontal_alone, read_folder, with_context
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import file_digest, file_digests
 from rrgtrain.policy.network import ARCHITECTURES, sees_images
@@ -48,7 +49,6 @@ from rrgtrain.run.session import check_start, load_for, sampler_of
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
 from rrgtrain.train.evaluate import in_rounds, write_batch
 from rrgtrain.train.policy_sampler import Sample
-from rrgtrain.util.progress import Bar, progress
 
 WARNING = (
     "for research only: a model writes these reports; nobody may be diagnosed or treated by them"

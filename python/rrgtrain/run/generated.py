@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rrgclinical import json_reader
-from rrgtrain.data.study import Study
+from rrgclinical.common import json_reader
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 
 BEGIN = b'{"id": '

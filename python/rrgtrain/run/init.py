@@ -10,12 +10,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
+from rrgclinical.common.files import atomic_write
+from rrgdata import Catalogue, Wanted, load_studies
+from rrgdata.sources.guess import guess_source
 from rrgtrain.config import load_config
-from rrgtrain.data import Catalogue, Wanted, load_studies
-from rrgtrain.data.guess import guess_source
 from rrgtrain.errors import UserError
 from rrgtrain.schema import DataSettings, Recipe
-from rrgtrain.util.files import atomic_write
 
 RECIPE, REWARD, README = "mine.yaml", "mine.py", "README.md"
 _TERM, _WEIGHT = "mine:brevity", 0.5

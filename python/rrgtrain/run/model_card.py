@@ -12,14 +12,15 @@ from typing import Any
 
 import yaml
 
-from rrgclinical.shown import one_line, redacted
-from rrgtrain.data.study import ImageRef, Study
+from rrgclinical.common.shown import one_line, redacted
+from rrgclinical.common.table import aligned
+from rrgdata.study import ImageRef, Study
+from rrgreport.names import phase_name
+from rrgreport.summary import RunSummary
+from rrgreport.table import summary_cells
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import prompt_text
 from rrgtrain.policy.remembered import INIT, known_base, remembered
-from rrgtrain.report.names import phase_name
-from rrgtrain.report.summary import RunSummary
-from rrgtrain.report.table import aligned, summary_cells
 from rrgtrain.schema import PROMPT_STYLES
 from rrgtrain.state.rundir import RunDir
 

@@ -12,21 +12,21 @@ from typing import Any
 
 import numpy as np
 
+from rrgclinical.common.files import atomic_write
+from rrgclinical.common.shown import redacted
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import bootstrap_intervals, per_label_f1
 from rrgclinical.scorecard import SystemReading, report_rows
-from rrgclinical.shown import redacted
-from rrgtrain.data.images import read_image
-from rrgtrain.log.logs import read_metrics
+from rrgdata.images.read import read_image
+from rrgreport import numbers
+from rrgreport.html import write_report
+from rrgreport.names import METRICS
+from rrgreport.provenance import commit, versions
+from rrgreport.run_files import read_metrics
+from rrgreport.samples import AnySample, Sample, png, read_samples, write_samples
+from rrgreport.summary import Metric, RunSummary, System
+from rrgreport.table import print_summary
 from rrgtrain.ranks import ranks
-from rrgtrain.report import numbers
-from rrgtrain.report.html import write_report
-from rrgtrain.report.names import METRICS
-from rrgtrain.report.provenance import commit, versions
-from rrgtrain.report.sample_collector import SampleCollector
-from rrgtrain.report.samples import AnySample, Sample, png, read_samples, write_samples
-from rrgtrain.report.summary import Metric, RunSummary, System
-from rrgtrain.report.table import print_summary
 from rrgtrain.rewards.spending import COSTS
 from rrgtrain.run.preflight import validation_split
 from rrgtrain.run.scorecards import run_pairs
@@ -36,9 +36,9 @@ from rrgtrain.state.history import as_line
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
+from rrgtrain.train.sample_collector import SampleCollector
 from rrgtrain.train.sft import SftResult
 from rrgtrain.train.speed import Speed
-from rrgtrain.util.files import atomic_write
 
 SHOWN = (
     "micro_f1",

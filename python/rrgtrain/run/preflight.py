@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 from PIL import Image
 
+from rrgdata.arrange import longest_text
+from rrgdata.study import Study
 from rrgtrain.algorithms import Algorithm
-from rrgtrain.data.arrange import longest_text
-from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.plan import check_fit
 from rrgtrain.ranks import nodes, ranks

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rrgclinical.common.errors import cause_line
+from rrgclinical.common.files import atomic_write
 from rrgclinical.scorecard import (
     CardSettings,
     Columns,
@@ -33,8 +35,8 @@ from rrgclinical.text import (
     r2gen_vocabulary,
     text_scores,
 )
-from rrgtrain.errors import Stopped, UserError, cause_line
-from rrgtrain.report.scorecard_page import scorecard_page
+from rrgreport.scorecard_page import scorecard_page
+from rrgtrain.errors import Stopped, UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rewards.model_files import missing_files
@@ -43,7 +45,6 @@ from rrgtrain.schema import EvalSettings, Recipe, RewardSettings
 from rrgtrain.state.experiment import digest_of
 from rrgtrain.state.unfinished import mark, require_free, unmark
 from rrgtrain.train.evaluate import Evaluation, truth_is_read
-from rrgtrain.util.files import atomic_write
 
 TEMPLATE, NO_TEMPLATE = "constant template", "none"
 FILES = ("metrics.json", "table.csv", "table.tex", "predictions.jsonl")

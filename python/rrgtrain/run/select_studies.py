@@ -18,12 +18,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rrgclinical import json_reader
+from rrgclinical.common import json_reader
+from rrgclinical.common.files import atomic_write
+from rrgclinical.common.progress import Bar, progress
 from rrgclinical.labels import to_binary
+from rrgdata.images.check import check_images
+from rrgdata.study import Study
 from rrgkern import diagnostic_diversity, philox_seed
 from rrgtrain.config import dump_config, load_config
-from rrgtrain.data.check_images import check_images
-from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import start_files
 from rrgtrain.policy.prompt import EncodedPrompt
@@ -51,8 +53,6 @@ from rrgtrain.select.weight import draw_by_rank, least_zero_variance
 from rrgtrain.state.experiment import require_same_start
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import in_rounds
-from rrgtrain.util.files import atomic_write
-from rrgtrain.util.progress import Bar, progress
 
 SUBSET, RECORDS, START = "subset.json", "sampled.jsonl", "begun_from.json"
 # The draws of a selection are those of a step that training never comes to.

@@ -13,12 +13,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from rrgphantom import PhantomConfig, write_phantom
+from rrgclinical.common.files import atomic_directory
+from rrgclinical.common.progress import Bar, progress
+from rrgdata.images.check import check_images
+from rrgdata.images.memory import ImageMemory
+from rrgdata.load import open_studies
+from rrgdata.phantom import PhantomConfig, write_phantom
+from rrgdata.study import Study
 from rrgtrain.algorithms import Algorithm
-from rrgtrain.data.check_images import check_images
-from rrgtrain.data.image_memory import ImageMemory
-from rrgtrain.data.load import open_studies
-from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.load import load_policy, read_config, require_dtype
 from rrgtrain.policy.lora import add_lora
@@ -50,8 +52,6 @@ from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.target_text import with_findings
 from rrgtrain.train.vision_warmup import warm_up_vision
-from rrgtrain.util.files import atomic_directory
-from rrgtrain.util.progress import Bar, progress
 
 SERVED = "served"
 """Where a run keeps what vLLM reads of its policy."""
@@ -152,7 +152,7 @@ def open_data(
     elif root is None:
         raise UserError(f"data.source={data.source} needs data.root=<directory of the dataset>")
     source = "iu_xray" if data.source == "phantom" else data.source
-    studies = open_studies(source, root, data, work, broken)
+    studies = open_studies(source, root, data, work, broken, quiet=not ranks.is_main())
     check_lengths(studies, data.longest_text)
     return studies
 

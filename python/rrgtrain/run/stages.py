@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rrgclinical.common.files import remove_partial
+from rrgdata.study import Study
 from rrgtrain.algorithms import Algorithm, build_algorithm
 from rrgtrain.config import dump_config
-from rrgtrain.data.study import Study
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.log.logs import NoLog, RunLog
 from rrgtrain.policy.files import start_files
@@ -34,7 +35,6 @@ from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sft import SftResult, SftRun, train_sft
 from rrgtrain.train.step_record import Recorder, StepRecords
-from rrgtrain.util.files import remove_partial
 
 SPENT = "spent"
 """Where the processes of a run write what their endpoints have cost."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rrgtrain.schema.data import DataSettings
-from rrgtrain.schema.fields import at_least
+from rrgclinical.common.fields import at_least
+from rrgdata.settings import DataSettings
 from rrgtrain.schema.methods import (
     EditSettings,
     OracleSettings,
@@ -21,8 +21,6 @@ from rrgtrain.schema.rewards import (
     EvalSettings,
     GenerateSettings,
     RewardSettings,
-    changes_labels,
-    changes_reward,
 )
 from rrgtrain.schema.run import (
     CheckpointSettings,
@@ -54,8 +52,6 @@ __all__ = [
     "SftSettings",
     "StateSettings",
     "TokenWeightSettings",
-    "changes_labels",
-    "changes_reward",
 ]
 
 

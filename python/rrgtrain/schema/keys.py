@@ -10,8 +10,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any
 
+from rrgclinical.common.fields import descriptions
 from rrgtrain.errors import UserError
-from rrgtrain.schema.fields import descriptions
 
 _hints = functools.cache(typing.get_type_hints)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rrgtrain.schema.fields import at_least, one_of
+from rrgclinical.common.fields import at_least, one_of
 
 
 @dataclass

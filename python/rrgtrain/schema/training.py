@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rrgtrain.schema.fields import at_least, one_of
+from rrgclinical.common.fields import at_least, one_of
 
 # More is a slip of the keys, and would be counted out before anything is said.
 MOST_STEPS, MOST_AT_ONCE = 10**9, 10**6

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rrgclinical import json_reader
+from rrgclinical.common import json_reader
 from rrgtrain.errors import UserError
 
 

@@ -6,9 +6,9 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from rrgclinical import json_reader
+from rrgclinical.common import json_reader
+from rrgclinical.common.files import atomic_write
 from rrgtrain.errors import UserError
-from rrgtrain.util.files import atomic_write
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rrgclinical import Labeller
 from rrgclinical.labels import to_binary
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.schema import Recipe

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rrgclinical.shown import redacted
+from rrgclinical.common.files import atomic_write
+from rrgclinical.common.shown import redacted
 from rrgtrain.ranks import ranks
 from rrgtrain.state.write import write_checkpoint
-from rrgtrain.util.files import atomic_write
 
 
 def first_line(error: Exception) -> str:

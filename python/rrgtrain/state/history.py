@@ -9,7 +9,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from rrgclinical.shown import one_line, redacted
+from rrgclinical.common.shown import one_line, redacted
 from rrgtrain.state.experiment import leaves
 
 Change = dict[str, Any]

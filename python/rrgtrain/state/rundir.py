@@ -1,4 +1,4 @@
-"""Name the paths of a run and lock its directory."""
+"""Create the directory of a run and lock it."""
 
 from __future__ import annotations
 
@@ -8,32 +8,21 @@ import os
 import socket
 from pathlib import Path
 
+from rrgclinical.common.files import sync_directory
+from rrgreport.run_files import RunFiles
 from rrgtrain.errors import UserError
 from rrgtrain.state.unfinished import is_left_by, mark
-from rrgtrain.util.files import sync_directory
 
 
-class RunDir:
-    """The paths of one run. `RunDir(path)` only names them; `create` also takes the lock.
+class RunDir(RunFiles):
+    """The directory of one run, to write. `RunDir(path)` only names its files; `create` locks it.
 
     The lock is the kernel's (flock), so it goes with the process that holds it, however that
     process ends, and no stale lock file ever blocks a resume.
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self.config = self.path / "config.yaml"
-        self.metrics = self.path / "metrics.jsonl"
-        self.events = self.path / "events"
-        self.samples = self.path / "samples.jsonl"
-        self.predictions = self.path / "predictions.jsonl"
-        self.checkpoints = self.path / "checkpoints"
-        self.resume = self.path / "resume"
-        self.failures = self.path / "failures"
-        self.steps = self.path / "steps"
-        self.summary = self.path / "summary.json"
-        self.report = self.path / "report.html"
-        self.lock = self.path / "run.lock"
+        super().__init__(path)
         self._lock_handle: int | None = None
 
     @classmethod
@@ -79,26 +68,6 @@ class RunDir:
         run.checkpoints.mkdir(exist_ok=True)
         sync_directory(run.path)
         return run
-
-    @classmethod
-    def open(cls, path: str | Path) -> RunDir:
-        """An existing run, for reading: takes no lock. Raises `UserError` where there is none."""
-        run = cls(path)
-        if not run.contents():
-            raise UserError(f"no run in {run.path}; name the directory given to --out when it ran")
-        return run
-
-    def contents(self) -> list[str]:
-        """Read the files that a run has left here, by name.
-
-        Empty when this is not a run's directory."""
-        files = [self.config, self.metrics, self.samples, self.predictions]
-        files += [self.summary, self.report]
-        found = [p.name for p in files if p.exists()]
-        for folder in (self.checkpoints, self.resume):
-            if folder.is_dir() and any(folder.iterdir()):
-                found.append(f"{folder.name}/")
-        return found
 
     def has_progress(self) -> bool:
         """Tell whether something would be lost if the run began again."""

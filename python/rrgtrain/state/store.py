@@ -32,8 +32,10 @@ from safetensors.torch import load_file
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata
 
-from rrgclinical import json_reader
-from rrgtrain.errors import UserError, unreadable
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import unreadable
+from rrgclinical.common.files import remove_directory, remove_partial
+from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.state.tree import put_back
 from rrgtrain.state.write import (
@@ -46,7 +48,6 @@ from rrgtrain.state.write import (
     file_entry,
     write_checkpoint,
 )
-from rrgtrain.util.files import remove_directory, remove_partial
 
 __all__ = [
     "MANIFEST",

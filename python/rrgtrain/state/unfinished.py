@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from rrgclinical.common.files import atomic_write
 from rrgtrain.errors import UserError
-from rrgtrain.util.files import atomic_write
 
 _MARK = ".unfinished"
 

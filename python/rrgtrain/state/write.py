@@ -34,9 +34,9 @@ from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 
+from rrgclinical.common.files import atomic_directory, atomic_write
 from rrgtrain.ranks import ranks
 from rrgtrain.state.tree import take_out
-from rrgtrain.util.files import atomic_directory, atomic_write
 
 FORMAT = 2
 STATE, MANIFEST = "state.pt", "manifest.json"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.state.experiment import digest_of
 
 

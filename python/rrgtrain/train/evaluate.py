@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from rrgclinical.common.progress import Bar, progress
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.metrics import label_report
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks
@@ -22,7 +23,6 @@ from rrgtrain.rollout import SamplingRequest
 from rrgtrain.schema import EvalSettings, RewardSettings
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.policy_sampler import PolicySampler, Sample
-from rrgtrain.util.progress import Bar, progress
 from rrgtrain.util.stop import stopping
 
 Item = TypeVar("Item")

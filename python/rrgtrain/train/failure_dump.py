@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rrgdata.study import Study
 from rrgtrain.algorithms.group import Group
-from rrgtrain.data.study import Study
 from rrgtrain.policy.policy import Policy
 from rrgtrain.train.batch import Batch
 from rrgtrain.train.target_text import PLAIN, target_text

@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from rrgtrain.data.images import area_of, read_image
-from rrgtrain.data.in_flight import InFlight
-from rrgtrain.data.study import Study
+from rrgdata.images.in_flight import InFlight
+from rrgdata.images.read import area_of, read_image
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, Pixels, encode_pixels, join_pixels, prompt_of

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from rrgclinical.common.progress import Bar, progress
+from rrgdata.study import Study
 from rrgtrain.algorithms import Algorithm, Context, Group
 from rrgtrain.algorithms.group import members
-from rrgtrain.data.study import Study
 from rrgtrain.errors import NotFinite, Stopped, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.policy import Policy
@@ -41,7 +42,6 @@ from rrgtrain.train.sampler_gap import SamplerWatch
 from rrgtrain.train.save_policy import save_policy
 from rrgtrain.train.speed import Speed
 from rrgtrain.train.step_record import Recorder, StepRecord
-from rrgtrain.util.progress import Bar, progress
 from rrgtrain.util.stopwatch import Stopwatch
 
 PHASES = ("rollout", "edit", "reward", "update", "validate")

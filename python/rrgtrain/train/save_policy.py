@@ -7,12 +7,12 @@ from pathlib import Path
 from peft import PeftModel, get_peft_model_state_dict
 from torch import Tensor
 
+from rrgclinical.common.files import atomic_directory
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.remembered import remember
 from rrgtrain.ranks import ranks
 from rrgtrain.ranks.sharding import full_state_dict, is_sharded
 from rrgtrain.schema import Recipe
-from rrgtrain.util.files import atomic_directory
 
 
 def save_policy(policy: Policy, directory: Path, recipe: Recipe) -> None:

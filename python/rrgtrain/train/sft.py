@@ -12,8 +12,9 @@ from pathlib import Path
 
 import torch
 
+from rrgclinical.common.progress import Bar, progress
+from rrgdata.study import Study
 from rrgkern import linear_token_logps
-from rrgtrain.data.study import Study
 from rrgtrain.errors import NotFinite, UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.forward import head, hidden_states
@@ -34,7 +35,6 @@ from rrgtrain.train.policy_sampler import PolicySampler
 from rrgtrain.train.save_policy import save_policy
 from rrgtrain.train.speed import peak_memory
 from rrgtrain.train.target_text import PLAIN, target_text
-from rrgtrain.util.progress import Bar, progress
 from rrgtrain.util.stopwatch import Stopwatch
 
 Validate = Callable[[], dict[str, float]]

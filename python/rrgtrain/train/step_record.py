@@ -1,4 +1,4 @@
-"""Writes and reads the records of RL steps, one file a step.
+"""Writes the records of RL steps, one file a step.
 
 `steps/000012.json.gz` of a run holds the prompts' ids, every member with ids, text and edit, the
 rewards by term and what the terms noted, the objective (advantages, token weights, mask, group
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +17,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from rrgclinical import json_reader
-from rrgclinical.inflate import open_gzip
+from rrgclinical.common.files import atomic_write
+from rrgreport.run_files import RECORD_FORMAT
 from rrgtrain.algorithms import Member
-from rrgtrain.errors import UserError
 from rrgtrain.policy.codec import ReportCodec
 from rrgtrain.schema import LogSettings
 from rrgtrain.train.batch import Batch
-from rrgtrain.util.files import atomic_write
 
-FORMAT = 1
 TENSORS = ("advantages", "weight", "mask", "group_weight", "likelihood")
 
 
@@ -87,7 +83,7 @@ def recorded(record: StepRecord) -> dict[str, Any]:
     batch, objective = record.batch, record.batch.objective
     preference = objective.preference
     return {
-        "format": FORMAT,
+        "format": RECORD_FORMAT,
         "step": record.step,
         "progress": record.progress,
         "state": dict(record.state),
@@ -141,17 +137,3 @@ def numbers(values: Tensor | None) -> list[Any] | None:
 def packed(record: Mapping[str, Any]) -> bytes:
     """The bytes of a record's file; the same record gives the same bytes."""
     return gzip.compress(json.dumps(record, ensure_ascii=False).encode(), mtime=0)
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """Read what `packed` wrote. UserError for a file that is no record."""
-    try:
-        with open_gzip(path) as lines:
-            record = json_reader.parse(lines.read(), dict)
-    except (OSError, ValueError, EOFError, zlib.error) as error:
-        raise UserError(
-            f"{path} is no record of a step ({error}); name RUN/steps/NUMBER.json.gz"
-        ) from error
-    if record.get("format") != FORMAT:
-        raise UserError(f"{path} is of format {record.get('format')}, this version reads {FORMAT}")
-    return dict(record)

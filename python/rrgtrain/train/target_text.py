@@ -10,7 +10,7 @@ import numpy as np
 
 from rrgclinical import Labeller
 from rrgclinical.labels import NO_FINDING, OBSERVATIONS, to_binary
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 
 PLAIN = "{report}"

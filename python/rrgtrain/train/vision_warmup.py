@@ -14,14 +14,14 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from rrgclinical.common.progress import progress
 from rrgclinical.labels import OBSERVATIONS, to_binary
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.policy.forward import vision_embeddings
 from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import PolicySettings
 from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.loader import PromptLoader
-from rrgtrain.util.progress import progress
 
 
 def warm_up_vision(

@@ -10,8 +10,8 @@ from rrgclinical.radgraph import RadGraphExtractor
 from rrgclinical.radgraph.extractor import entities_of, kinds_of
 from rrgclinical.radgraph.graph import build_graph
 from rrgclinical.radgraph.words import split_words
+from rrgdata.study import Study
 from rrgtrain.algorithms import Group, build_algorithm
-from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from tests.rrgclinical.radgraph import archives, texts
 from tests.rrgtrain.common import member, recipe

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.scorecard import Reports, pair_reports
 
 TRUTH = Reports(Path("truth.csv"), ["a", "b", "c"], [["A"], ["B", "B2"], ["C"]])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.scorecard import Columns, pair_reports, read_predictions, read_references
 

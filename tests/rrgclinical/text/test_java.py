@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.text import (
     JavaError,
     build_tokenization,

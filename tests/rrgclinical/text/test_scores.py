@@ -15,7 +15,7 @@ from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from rouge_score.rouge_scorer import RougeScorer
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.metrics import intervals, paired, subgroup, values
 from rrgclinical.text import TOKENIZATIONS, meteor_of, text_scores
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
-from rrgclinical.errors import UserError
+from rrgclinical.common.errors import UserError
 from rrgclinical.text import R2Gen, build_tokenization, r2gen_tokens, r2gen_vocabulary, text_scores
 
 # Worked out from the rules of clean_report_iu_xray and clean_report_mimic_cxr.

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from rrgclinical.rules import split_sentences
+from rrgdata.study import Study
 from rrgtrain.algorithms import Algorithm, Group, build_algorithm, whole_sentences
 from rrgtrain.algorithms.group import Member
-from rrgtrain.data.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from tests.rrgtrain.common import member, recipe

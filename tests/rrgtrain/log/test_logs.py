@@ -13,8 +13,9 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from rrgreport.run_files import read_metrics
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.logs import RunLog
 from rrgtrain.state.rundir import RunDir
 
 

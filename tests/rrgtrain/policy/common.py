@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from transformers import AutoTokenizer, GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
-from rrgtrain.data.study import ImageRef, Study
+from rrgdata.study import ImageRef, Study
 from rrgtrain.policy.load import Policy, load_policy
 from rrgtrain.policy.prompt import EncodedPrompt, encode_prompt
 from rrgtrain.policy.tiny import TinyConfig, build_tiny

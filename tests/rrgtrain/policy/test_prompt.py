@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from rrgtrain.data.study import ImageRef, Study
+from rrgdata.study import ImageRef, Study
 from rrgtrain.errors import UserError
 from rrgtrain.policy.network import mrope_positions
 from rrgtrain.policy.prompt import encode_prompt, prompt_text

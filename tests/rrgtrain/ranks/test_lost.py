@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from torch.distributed import HashStore
 
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import lost, nodes, ranks
 from rrgtrain.ranks.lost import Watch, own_peer

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.config import load_config
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.logs import RunLog
 from rrgtrain.recipe_files import recipe_names
 from rrgtrain.rewards import RewardService
 from rrgtrain.run import check_data

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from rrgclinical import Entities, build_extractor, build_labeller
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.errors import RewardError
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService

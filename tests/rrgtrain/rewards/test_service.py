@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from rrgclinical import build_extractor, build_labeller
+from rrgdata.study import Study
 from rrgtrain.config import load_config
-from rrgtrain.data.study import Study
 from rrgtrain.errors import RewardError, Stopped, UserError
 from rrgtrain.rewards import RewardBatch, RewardService
 from rrgtrain.rewards import service as service_module

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from rrgreport.run_files import read_metrics
 from rrgtrain.errors import RewardError, UserError
-from rrgtrain.log.logs import read_metrics
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService, spending
 from rrgtrain.rewards.spending import COUNTS, Spending, share_of_rank

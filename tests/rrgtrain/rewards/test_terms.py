@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rrgclinical.labels import OBSERVATIONS
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rrgtrain.data.study import Study
+from rrgdata.study import Study
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
 

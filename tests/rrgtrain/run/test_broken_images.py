@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rrgdata.images import check as images_module
+from rrgdata.images.check import image_paths, look_at
+from rrgdata.images.memory import ImageMemory
 from rrgtrain.cli import main
-from rrgtrain.data import check_images as images_module
-from rrgtrain.data.check_images import image_paths, look_at
-from rrgtrain.data.image_memory import ImageMemory
 from rrgtrain.errors import UserError
 from rrgtrain.run.session import broken_images, open_data, open_session
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe

@@ -15,11 +15,11 @@ import pytest
 import torch
 from PIL import Image
 
+from rrgdata.sources.folder import frontal_alone, read_folder, with_context
 from rrgtrain.cli import main
-from rrgtrain.data.folder import frontal_alone, read_folder, with_context
 from rrgtrain.errors import UserError
 from rrgtrain.policy.remembered import FILE
-from tests.rrgtrain.data.test_dicom import write
+from tests.rrgdata.images.test_dicom import write
 from tests.rrgtrain.policy.common import text_directory, tiny_directory, tiny_policy
 from tests.rrgtrain.rollout.served import CHAT, Served
 from tests.rrgtrain.runs import At, command

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from rrgdata.images.in_flight import InFlight
 from rrgtrain.cli import main
-from rrgtrain.data.in_flight import InFlight
 from rrgtrain.errors import UserError
 from rrgtrain.run import generate as generate_module
 from rrgtrain.run.generate import Wish, generate_reports

@@ -16,10 +16,10 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoTokenizer, Qwen2VLImageProcessorPil
 
+from rrgdata.images.read import read_image
+from rrgdata.load import load_studies
+from rrgreport.run_files import read_metrics
 from rrgtrain.cli import main
-from rrgtrain.data.images import read_image
-from rrgtrain.data.load import load_studies
-from rrgtrain.log.logs import read_metrics
 from rrgtrain.policy.prompt import prompt_text
 from rrgtrain.run.export import Export, export_checkpoint
 from tests.rrgtrain.common import ALL_STUDIES, phantoms

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rrgdata.study import Study
+from rrgreport.samples import Sample, read_samples
+from rrgreport.summary import RunSummary
 from rrgtrain.algorithms import build_algorithm
-from rrgtrain.data.study import Study
 from rrgtrain.log.logs import RunLog
-from rrgtrain.report.samples import Sample, read_samples
-from rrgtrain.report.summary import RunSummary
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.outcome import finish, system_of
 from rrgtrain.run.session import Session

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from rrgdata.study import ImageRef, Study
 from rrgtrain.algorithms import build_algorithm
-from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run import check_data

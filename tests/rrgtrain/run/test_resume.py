@@ -73,7 +73,7 @@ def test_sigterm_in_every_phase_of_one_run(alone: Path, tmp_path: Path) -> None:
 
 def test_before_the_run_has_begun_nothing_stands_in_the_way(tmp_path: Path) -> None:
     words = ["demo", "--out", "run", *TINY_RUN]
-    done = command(*words, cwd=tmp_path, at=At("rrgphantom.write:_write_study", 4))
+    done = command(*words, cwd=tmp_path, at=At("rrgdata.phantom.write:_write_study", 4))
     assert done.status == 75
     told = "rrgtrain: stopped by SIGTERM; nothing was saved: start it again with the same command"
     assert done.last == told

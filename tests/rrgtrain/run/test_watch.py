@@ -97,7 +97,7 @@ def test_a_replay_of_nothing(path: str, told: str, tmp_path: Path) -> None:
 def test_every_step_says_how_fast_it_was(tmp_path: Path) -> None:
     done = command(*started("rl.steps=1", "rl.eval_every=1"), cwd=tmp_path)
     assert done.status == 0, done.err
-    from rrgtrain.log.logs import read_metrics
+    from rrgreport.run_files import read_metrics
 
     row = next(r for r in read_metrics(tmp_path / "run/metrics.jsonl") if r["phase"] == "editgrpo")
     assert {"ratio_mean", "ratio_max", "kl", "clip_low", "clip_high", "grad_norm"} <= set(row)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from rrgclinical.common.fields import descriptions
 from rrgtrain.schema import Recipe
-from rrgtrain.schema.fields import descriptions
 from rrgtrain.schema.keys import settings
 
 

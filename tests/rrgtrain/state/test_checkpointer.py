@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+from rrgreport.run_files import read_metrics
 from rrgtrain.errors import NotFinite, Stopped, UserError
-from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.logs import RunLog
 from rrgtrain.ranks.sharding import load_weights
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.checkpointer import Checkpointer, require_verb

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from rrgtrain.errors import UserError
-from rrgtrain.state.rundir import RunDir
-from rrgtrain.state.unfinished import unmark
-from rrgtrain.util.files import (
+from rrgclinical.common.files import (
     atomic_directory,
     atomic_write,
     remove_directory,
     remove_partial,
 )
+from rrgtrain.errors import UserError
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.state.unfinished import unmark
 
 
 def test_create_then_refuse_then_resume(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rrgtrain.util.files.os.fsync", full)
+    monkeypatch.setattr("rrgclinical.common.files.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         atomic_write(target, "new")
     assert target.read_text() == "old"

@@ -21,11 +21,11 @@ import pytest
 import torch
 from torch.distributed.checkpoint import filesystem
 
+from rrgclinical.common import files
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
 from rrgtrain.state import store
 from rrgtrain.state.store import MANIFEST, STATE, load_checkpoint
-from rrgtrain.util import files
 from tests.rrgtrain.state.saving import SavingStore
 
 TENSORS, METADATA = "__0_0.distcp", ".metadata"

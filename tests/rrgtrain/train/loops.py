@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from rrgdata.study import Study
+from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Algorithm, build_algorithm
-from rrgtrain.data.study import Study
-from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rewards import RewardService
 from rrgtrain.rewards.spending import Spending

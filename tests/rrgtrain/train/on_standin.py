@@ -25,9 +25,9 @@ from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.sft import SftRun, train_sft
 from rrgtrain.train.vision_warmup import warm_up_vision
+from tests.rrgdata.common import studies_under
 from tests.rrgkern.standin import NAME, OnStandin
 from tests.rrgtrain.common import phantoms, recipe, run_of
-from tests.rrgtrain.data.common import studies_under
 from tests.rrgtrain.policy.common import tiny_policy
 
 STUDIES = studies_under("iu_xray", phantoms())

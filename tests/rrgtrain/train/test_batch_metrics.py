@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from rrgdata.study import Study
 from rrgtrain.algorithms import Group, Member
-from rrgtrain.data.study import Study
 from rrgtrain.train import Batch, batch_row, reward_rows, zero_variance
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from rrgreport.run_files import read_metrics
 from rrgtrain.errors import Stopped
-from rrgtrain.log.logs import read_metrics
 from rrgtrain.policy.load import load_policy
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.train.loops import Length, Plain, state, trained

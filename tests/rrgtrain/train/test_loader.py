@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from rrgtrain.data.study import ImageRef, Study
+from rrgdata.study import ImageRef, Study
 from rrgtrain.errors import UserError
 from rrgtrain.log.logs import NoLog
 from rrgtrain.policy.prompt import EncodedPrompt
@@ -23,8 +23,8 @@ from rrgtrain.schema import DataSettings
 from rrgtrain.train import loader as loader_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.sft import SftRun, train_sft
+from tests.rrgdata import dicom_files
 from tests.rrgtrain.common import phantoms, recipe, studies
-from tests.rrgtrain.data import dicom_files
 from tests.rrgtrain.policy.common import tiny_policy
 
 ORDER = ((0, 1), (2, 2), (1, 3), (4, 0), (5,), (6, 3), (0, 4))
@@ -223,7 +223,7 @@ def test_a_run_learns_the_same_with_workers(tmp_path: Path) -> None:
 FLAT = """
 import resource, sys
 from pathlib import Path
-from rrgtrain.data.study import ImageRef, Study
+from rrgdata.study import ImageRef, Study
 from rrgtrain.schema import DataSettings
 from rrgtrain.train.batch_order import batch_indices
 from rrgtrain.train.loader import PromptLoader

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Group
 from rrgtrain.algorithms.base import loss_of
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.log.logs import read_metrics
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import sharding
 from rrgtrain.recipe_files import recipe_names

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rrgdata.study import Study
 from rrgtrain.algorithms import Group
-from rrgtrain.data.study import Study
 from rrgtrain.state.null_checkpointer import NullCheckpointer
 from rrgtrain.train import rl_run as run_module
 from rrgtrain.train.step_record import StepRecord

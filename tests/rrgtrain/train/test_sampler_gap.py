@@ -15,12 +15,13 @@ import pytest
 import torch
 from PIL import Image
 
+from rrgdata.study import ImageRef, Study
+from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
-from rrgtrain.data.study import ImageRef, Study
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, bound_images

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from rrgreport.run_files import read_metrics
 from rrgtrain.errors import UserError
-from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.logs import RunLog
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.trainable import training_only

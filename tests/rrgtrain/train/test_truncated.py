@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from rrgreport.run_files import read_metrics
 from rrgtrain.algorithms import Group, build_algorithm
-from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.logs import RunLog
 from rrgtrain.rewards import RewardService
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train import Batch

@@ -11,8 +11,8 @@ from rrgtrain.policy.policy import Policy
 from rrgtrain.schema import PolicySettings
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.vision_warmup import warm_up_vision
+from tests.rrgdata.common import studies_under
 from tests.rrgtrain.common import phantoms, studies
-from tests.rrgtrain.data.common import studies_under
 from tests.rrgtrain.policy.common import tiny_policy
 
 

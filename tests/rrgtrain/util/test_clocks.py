@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from rrgclinical.common.progress import progress
+from rrgreport.run_files import read_metrics
 from rrgtrain.errors import Stopped
-from rrgtrain.log.logs import RunLog, read_metrics
+from rrgtrain.log.logs import RunLog
 from rrgtrain.schema import CheckpointSettings
 from rrgtrain.state.checkpointer import Checkpointer
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import CheckpointStore
-from rrgtrain.util.progress import progress
 from rrgtrain.util.stop import Stopping
 from rrgtrain.util.stopwatch import Stopwatch
 from tests.rrgtrain.policy.common import tiny_policy

@@ -1,0 +1,42 @@
+"""Imports functions of one's own that a recipe names as `package.module:function`."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rrgclinical.common.errors import UserError
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Ask "did you mean X? " for the nearest known name, if one is near."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]}? " if close else ""
+
+
+def resolve(
+    name: str, setting: str, unknown: str, mend: str = "define it there"
+) -> Callable[..., Any]:
+    """Import the function that `name` stands for.
+
+    setting: the setting with that name, which begins each line; `unknown`: the line for a name
+    that is no `package.module:function`; `mend`: how to give a module what it lacks. Raises
+    UserError for that, for a module that cannot be imported and for one without such a function.
+    """
+    module, _, function = name.partition(":")
+    if not module or module.startswith(".") or not function:
+        raise UserError(f"{unknown}, or your own as package.module:function")
+    try:
+        imported = importlib.import_module(module)
+    except (ImportError, SyntaxError) as error:
+        raise UserError(
+            f"{setting}: {module} cannot be imported ({error}); "
+            "repair it, or put its folder on PYTHONPATH"
+        ) from error
+    found = getattr(imported, function, None)
+    if not callable(found):
+        seen = "has no" if found is None else "holds no function"
+        raise UserError(f"{setting}: {imported.__file__} {seen} {function}; {mend}")
+    return found

@@ -1,0 +1,209 @@
+"""Check a data set: what is there, left out, broken, and each label's rate.
+
+Every image is decoded, and the verdict remembered for the runs (`data.image_memory`); stopped, the
+check goes on with the images that it has not seen. Broken ones are always looked at again.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from statistics import quantiles
+
+import numpy as np
+
+from rrgclinical import build_labeller
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import atomic_write
+from rrgclinical.common.progress import Bar, progress
+from rrgclinical.common.shown import one_line
+from rrgclinical.common.table import aligned
+from rrgclinical.labels import OBSERVATIONS
+from rrgdata import Broken, Catalogue, Study, Wanted, load_studies
+from rrgdata.arrange import Splits, leave_out_long
+from rrgdata.images.check import header_notes, image_paths, look_at
+from rrgdata.images.memory import ImageMemory, Verdict
+from rrgdata.images.read import ImageFacts
+from rrgdata.settings import DataSettings
+from rrgdata.sources.guess import guess_source
+from rrgdata.sources.published import PUBLISHED
+
+BROKEN = 1
+"""Exit status of a check that found broken studies."""
+SHOWN = 20
+REPORTS_AT_ONCE = 512
+POINTS = ("least", "5 %", "25 %", "median", "75 %", "95 %", "greatest")
+
+Rows = list[list[str]]
+
+
+def check_data_set(
+    root: Path, data: DataSettings, *, source: str | None, out: Path | None, images: bool
+) -> int:
+    """Print what a data set holds; return 0, or 1 where studies are broken.
+
+    data: the settings by which it is read. Splits are the data's own: `data.splits`, `limit`,
+        `each_image` and `max_images` are not applied.
+    source: layout; None: guessed from the files.
+    out: file for all broken studies, a JSON object a line; None: the first 20 are printed.
+    images: whether the images are decoded.
+
+    Raises UserError for a data set that cannot be read as a whole, and for an `out` that exists.
+    """
+    if out is not None and out.exists():
+        raise UserError(f"{out} exists; name another file by --out, or remove it")
+    layout = source or guess_source(root)
+    wanted = Wanted(**{f.name: getattr(data, f.name) for f in fields(Wanted)})
+    catalogue = load_studies(layout, root, wanted)
+    if data.longest_text is not None:
+        catalogue.studies = leave_out_long(catalogue.studies, data.longest_text, catalogue)
+    verdicts = _decoded(catalogue, root, data.body_parts) if images else {}
+    everything = [study for studies in catalogue.studies.values() for study in studies]
+    guessed = "" if source else " (guessed from the files; data.source=... names another)"
+    print(one_line(f"{layout}{guessed} in {root}"))
+    _show("studies and images that can be used", _sizes(layout, catalogue.studies))
+    if layout in PUBLISHED:
+        print(f"  published: {PUBLISHED[layout].counted}; {PUBLISHED[layout].url}")
+    _show_lines("left out by rule, and notes", catalogue.lines())
+    _show_broken(catalogue.broken, out)
+    _show_lines("images", _views(everything) + ([] if images else ["not decoded"]))
+    _show("", _kinds(verdicts))
+    _show_lines("", header_notes(verdicts))
+    _show("report length", _lengths(everything))
+    _show("prevalence of the observations", _prevalence(everything))
+    if out is not None:
+        # last, so that a check that was cut off can be repeated
+        out.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(out, "".join(b.line() for b in catalogue.broken))
+    return BROKEN if catalogue.broken else 0
+
+
+def _decoded(catalogue: Catalogue, root: Path, body_parts: Collection[str]) -> dict[Path, Verdict]:
+    """Decode the images that are not known to be good; note the studies whose images are broken."""
+    studies = [study for of in catalogue.studies.values() for study in of]
+    paths, memory = image_paths(studies), ImageMemory(root, body_parts)
+    remembered = memory.recall(paths).items()
+    verdicts: dict[Path, Verdict] = {p: v for p, v in remembered if isinstance(v, ImageFacts)}
+    unseen = [path for path in paths if path not in verdicts]
+    if unseen:
+        bar: Bar[int] = progress(len(paths), "decoding images", done=len(verdicts))
+        with bar:
+            for path, verdict in look_at(unseen, memory, body_parts):
+                verdicts[path] = verdict
+                bar.advance()
+    why = {os.path.abspath(path): v for path, v in verdicts.items() if isinstance(v, str)}
+    catalogue.add_broken_images(why)
+    return verdicts
+
+
+def _sizes(source: str, studies: Splits) -> Rows:
+    """Lay the sizes of the splits beside the published ones."""
+    sizes = {split: (len(of), len(image_paths(of))) for split, of in studies.items()}
+    published = PUBLISHED[source].sizes if source in PUBLISHED else {}
+    rows = [["split", "studies", "published", "images", "published"]]
+    for name in dict.fromkeys([*sizes, *published, "all"]):
+        parts = list(sizes) if name == "all" else name.split("+")
+        held = [sizes.get(part, (0, 0)) for part in parts]
+        of_studies, of_images = published.get(name, (None, None))
+        counts = [sum(s for s, _ in held), of_studies, sum(i for _, i in held), of_images]
+        rows.append([name, *("-" if n is None else f"{n:,}" for n in counts)])
+    return rows
+
+
+def _show_broken(broken: Sequence[Broken], out: Path | None) -> None:
+    if out is not None:
+        _show_lines("broken studies", [f"{len(broken):,}, listed in {out}"])
+        return
+    lines = [f"{b.where} {b.why}" for b in broken[:SHOWN]]
+    if len(broken) > SHOWN:
+        lines.append(f"and {len(broken) - SHOWN:,} more; --out FILE lists all")
+    _show_lines(f"broken studies: {len(broken):,}", lines)
+
+
+def _views(studies: Sequence[Study]) -> list[str]:
+    refs = {image.path: image for study in studies for image in study.images}.values()
+    views = Counter(image.view or "without a view" for image in refs)
+    priors = len({i.path for s in studies for i in s.images if i.prior})
+    told = ", ".join(f"{n:,} {view}" for view, n in views.most_common())
+    return [f"{len(refs):,} files" + (f": {told}; {priors:,} of a prior study" if refs else "")]
+
+
+def _kinds(verdicts: Mapping[Path, Verdict]) -> Rows:
+    """Count the files of each kind, with their sizes in pixels."""
+    facts = [v for v in verdicts.values() if isinstance(v, ImageFacts)]
+    rows = [["kind", "files", "width", "height"]]
+    for kind, count in Counter(f.kind for f in facts).most_common():
+        of = [f for f in facts if f.kind == kind]
+        spans = (_span([f.width for f in of]), _span([f.height for f in of]))
+        rows.append([kind, f"{count:,}", *spans])
+    broken = len(verdicts) - len(facts)
+    return [*rows, ["broken", f"{broken:,}", "", ""]] if verdicts else []
+
+
+def _span(values: Sequence[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _lengths(studies: Sequence[Study]) -> Rows:
+    """Give quantiles of the words and characters of a report."""
+    reports = [study.report for study in studies if study.report]
+    if not reports:
+        return []
+    rows = [[f"of {len(reports):,}", *POINTS]]
+    for name, sizes in (
+        ("words", [len(report.split()) for report in reports]),
+        ("characters", [len(report) for report in reports]),
+    ):
+        # with one report, every quantile is its size
+        cuts = quantiles([*sizes, *sizes[: 2 - len(sizes)]], n=20, method="inclusive")
+        at = [min(sizes), cuts[0], cuts[4], cuts[9], cuts[14], cuts[18], max(sizes)]
+        rows.append([name, *(f"{value:,.0f}" for value in at)])
+    return rows
+
+
+def _prevalence(studies: Sequence[Study]) -> Rows:
+    """Count positive and uncertain by label, as the data says and as `rules` reads the reports."""
+    columns: list[tuple[str, np.ndarray]] = []
+    labelled = [study for study in studies if study.labels is not None]
+    for name, of in (
+        ("labels", [s for s in labelled if not s.expert]),
+        ("human labels", [s for s in labelled if s.expert]),
+    ):
+        if of:
+            columns.append((name, np.array([study.labels for study in of])))
+    reports = [study.report for study in studies if study.report]
+    if reports:
+        columns.append(("reports by rules", np.concatenate(list(_read(reports)))))
+    header = [[f"{name} ({len(of):,}): positive", "uncertain"] for name, of in columns]
+    rows = [["", *(cell for pair in header for cell in pair)]]
+    for i, observation in enumerate(OBSERVATIONS):
+        cells = [f"{(c[:, i] == k).mean():.1%}" for _, c in columns for k in (1, 3)]
+        rows.append([observation, *cells])
+    return rows if columns else []
+
+
+def _read(reports: Sequence[str]) -> Iterable[np.ndarray]:
+    labeller = build_labeller("rules")
+    bar: Bar[int] = progress(len(reports), "reading reports")
+    with bar:
+        for begin in range(0, len(reports), REPORTS_AT_ONCE):
+            chunk = reports[begin : begin + REPORTS_AT_ONCE]
+            yield np.asarray(labeller.label(chunk))
+            bar.advance(len(chunk))
+
+
+def _show_lines(title: str, lines: Sequence[str]) -> None:
+    _show(title, [[line] for line in lines])
+
+
+def _show(title: str, rows: Rows) -> None:
+    """Print a table under its title: names to the left, numbers to the right."""
+    if title:
+        print(f"\n{one_line(title)}")
+        rows = rows or [["none"]]
+    for line in aligned([[*map(one_line, row)] for row in rows]):
+        print(f"  {line}")

@@ -1,0 +1,1 @@
+"""Radiographs of any kind as grey pixels, within bounds of size, area and memory."""

@@ -1,0 +1,120 @@
+"""Decodes a sample of the images before a run, and all in a data check.
+
+A pass over all images of MIMIC-CXR takes hours. So a run stops, or with `data.skip` leaves studies
+out, by what `rrgtrain data check` has remembered, and decodes only a sample itself, which finds a
+data set that is broken as a whole, as after a copy that was cut short. Any other broken image
+stops the run when it is read, in one line, before the step, and the run can be resumed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import warnings
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from rrgclinical.common.errors import PassingError, UserError
+from rrgclinical.common.progress import Bar, progress
+from rrgdata.file_memory import Stamp, stamp_of
+from rrgdata.images.in_flight import InFlight
+from rrgdata.images.memory import ImageMemory, Verdict
+from rrgdata.images.read import ImageFacts, area_of, read_with_facts
+from rrgdata.problems import first_of
+from rrgdata.study import Study
+
+SAMPLE = 256
+"""Images that a run decodes before its first step: the same ones every time."""
+# Decoding lets go of the interpreter's lock, so threads share the work. A chunk is what an
+# interrupt has to wait for.
+CHUNK = 64
+
+
+def check_images(
+    studies: Sequence[Study], root: Path | None = None, body_parts: Collection[str] = ()
+) -> None:
+    """Decode a sample of the images of `studies`, all where they are at most 256.
+
+    root: directory of the data set, under whose name verdicts are remembered (`ImageMemory`);
+        None: nothing is remembered.
+    body_parts: see `read_image`.
+
+    Raises UserError with the first image that fails and how many more do. Warns once of DICOM
+    headers that do not tell modality or body part, or ask for what cannot be shown.
+    """
+    paths = image_paths(studies)
+    if len(paths) > SAMPLE:
+        paths = random.Random(0).sample(paths, SAMPLE)
+    memory = None if root is None else ImageMemory(root, body_parts)
+    verdicts = {} if memory is None else memory.recall(paths)
+    verdicts = {path: v for path, v in verdicts.items() if isinstance(v, ImageFacts)}
+    unseen = [path for path in paths if path not in verdicts]
+    if unseen:
+        bar: Bar[int] = progress(len(unseen), "checking images")
+        with bar:
+            for path, verdict in look_at(unseen, memory, body_parts):
+                verdicts[path] = verdict
+                bar.advance()
+            # raised here: a bar that fails prints no line of its own
+            _raise_broken(verdicts, root)
+    for line in header_notes(verdicts):
+        warnings.warn(line, stacklevel=2)
+
+
+def image_paths(studies: Sequence[Study]) -> list[Path]:
+    """List the image files of studies, each once."""
+    return list(dict.fromkeys(image.path for study in studies for image in study.images))
+
+
+def look_at(
+    paths: Sequence[Path], memory: ImageMemory | None, body_parts: Collection[str] = ()
+) -> Iterator[tuple[Path, Verdict]]:
+    """Decode files, whatever is remembered of them; remember and yield the verdicts in order.
+
+    A verdict for which the file is not at fault (`PassingError`) is not remembered.
+    """
+    read = partial(read_with_facts, body_parts=body_parts) if body_parts else read_with_facts
+    verdict_of = partial(_verdict, read, InFlight())
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for begin in range(0, len(paths), CHUNK):
+            chunk = paths[begin : begin + CHUNK]
+            seen = dict(zip(chunk, pool.map(verdict_of, chunk), strict=True))
+            if memory is not None:
+                memory.keep({p: (s, verdict) for p, (s, verdict) in seen.items() if s is not None})
+            yield from ((path, verdict) for path, (_, verdict) in seen.items())
+
+
+def header_notes(verdicts: Mapping[Path, Verdict]) -> list[str]:
+    """Count DICOM files by tag that they lack and by note, a line each."""
+    facts = [v for v in verdicts.values() if isinstance(v, ImageFacts)]
+    headers = [f for f in facts if f.kind.startswith("DICOM")]
+    lacks = [f"lack {tag}; they pass as chest radiographs" for f in headers for tag in f.absent]
+    counts = Counter([*lacks, *(note for f in headers for note in f.notes)])
+    looked = f"of the {len(headers)} DICOM files looked at"
+    return [f"{count} {looked} {note}" for note, count in counts.items()]
+
+
+def _verdict(
+    read: Callable[[Path], tuple[object, ImageFacts]], in_flight: InFlight, path: Path
+) -> tuple[Stamp | None, Verdict]:
+    """Return the stamp, None where nothing is to be remembered, and the verdict."""
+    stamp = stamp_of(path)
+    try:
+        with in_flight.hold(area_of(path)):
+            return stamp, read(path)[1]
+    except PassingError as error:
+        return None, str(error)
+    except UserError as error:
+        return stamp, str(error)
+
+
+def _raise_broken(verdicts: dict[Path, Verdict], root: Path | None) -> None:
+    problems = [verdict for verdict in verdicts.values() if isinstance(verdict, str)]
+    if problems:
+        command = f"rrgtrain data check {shlex.quote(str(root))}"
+        mend = f"; `{command}` looks at all images, data.skip=true leaves broken"
+        raise UserError(first_of(problems) + (f"{mend} ones out" if root else ""))

@@ -1,0 +1,202 @@
+"""Reads DICOM radiographs as 8-bit grey, upright.
+
+Compressed pixels: JPEG 2000 by pylibjpeg-openjpeg; JPEG (8 bits) by Pillow; JPEG of 12 bits, JPEG
+lossless and JPEG-LS by pylibjpeg-libjpeg, which is GPL-3 and therefore an extra (`rrgkern[dicom]`);
+RLE by pydicom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydicom import uid
+from pydicom.dataset import Dataset
+from pydicom.encaps import get_frame
+from pydicom.errors import InvalidDicomError
+from pydicom.pixels import get_decoder
+
+from rrgclinical.common.errors import PassingError, UserError
+from rrgdata.images.dicom_grey import grey_of
+from rrgdata.images.dicom_header import VIEWS, begins_as_dicom, check_chest, open_dicom
+from rrgdata.images.endings import jpeg_ends
+from rrgdata.images.in_flight import check_area
+from rrgdata.images.stream_sizes import jpeg_sizes, packed_size, rle_segments
+
+RLE_PADDING = 128
+"""Bytes behind the pixels of an RLE segment that pass, one packet."""
+PHOTOMETRIC = ("MONOCHROME1", "MONOCHROME2")
+OPENJPEG = (uid.JPEG2000Lossless, uid.JPEG2000)
+LIBJPEG = (
+    uid.JPEGBaseline8Bit,
+    uid.JPEGExtended12Bit,
+    uid.JPEGLossless,
+    uid.JPEGLosslessSV1,
+    uid.JPEGLSLossless,
+    uid.JPEGLSNearLossless,
+)
+NEEDED = (
+    "Rows",
+    "Columns",
+    "SamplesPerPixel",
+    "BitsAllocated",
+    "BitsStored",
+    "PixelRepresentation",
+)
+
+
+@dataclass(frozen=True)
+class DicomImage:
+    """One decoded radiograph: uint8 `[height, width]`, bone white, and what its header says.
+
+    `modality` and `body_part` are "" where the header has none; `notes` go on from "DICOM files".
+    """
+
+    pixels: np.ndarray
+    modality: str
+    body_part: str
+    bits: int
+    notes: tuple[str, ...] = ()
+
+
+def is_dicom(file: Path) -> bool:
+    """Tell whether a file begins as DICOM does, or ends in .dcm or .dicom."""
+    with file.open("rb") as stream:
+        head = stream.read(132)
+    return begins_as_dicom(head) or file.suffix.lower() in (".dcm", ".dicom")
+
+
+def view_of(file: Path) -> str:
+    """Read the view that a file's ViewPosition tells: "frontal", "lateral", or "".
+
+    It is "" too of a file that cannot be read: its reason is given where the image is.
+    """
+    try:
+        dataset = open_dicom(file, stop_before_pixels=True, specific_tags=["ViewPosition"])
+        return VIEWS.get(str(dataset.get("ViewPosition") or "").strip().upper(), "")
+    except Exception:  # pydicom documents no list
+        return ""
+
+
+def dicom_area(file: Path) -> int:
+    """Read the pixels that a header tells; whatever pydicom meets passes through."""
+    options = {"stop_before_pixels": True, "specific_tags": ["Rows", "Columns"]}
+    dataset = open_dicom(file, **options)
+    return int(dataset.Rows) * int(dataset.Columns)
+
+
+def read_dicom(file: Path, body_parts: Collection[str] = ()) -> DicomImage:
+    """Read one grey frame of a chest radiograph, see `grey_of`.
+
+    body_parts: further values of BodyPartExamined that pass as the chest.
+
+    Raises UserError for anything else than one grey frame that decodes, for another modality than
+    CR, DX and DR, and for another body part than the chest; a header that tells neither passes.
+    """
+    try:
+        dataset = open_dicom(file)
+        modality, body_part = check_chest(dataset, body_parts)
+        if "PixelData" not in dataset:
+            raise UserError(
+                "DICOM pixels cannot be decoded (none are there: no image, or the file breaks off "
+                "before them); copy it again"
+            )
+        _check_grey(dataset)
+        shown, notes = grey_of(_stored(dataset), dataset)
+    except UserError as error:
+        raise type(error)(f"{file}: {error}") from None
+    except InvalidDicomError:
+        raise UserError(f"{file}: not DICOM, though named so; rename or replace it") from None
+    except Exception as error:
+        # pydicom and its decoders raise whatever they meet; all of it means an unusable file.
+        reason = " ".join(str(error).split())[:160] or type(error).__name__
+        raise PassingError.of(error)(
+            f"{file}: DICOM pixels cannot be decoded ({reason}); re-export it as "
+            "uncompressed DICOM or PNG"
+        ) from None
+    return DicomImage(shown, modality, body_part, int(dataset.BitsStored), notes)
+
+
+def _check_grey(dataset: Dataset) -> None:
+    frames = int(dataset.get("NumberOfFrames") or 1)
+    photometric = str(dataset.get("PhotometricInterpretation") or "").strip()
+    seen = ""
+    if frames != 1:
+        seen = f"multi-frame DICOM ({frames} frames) is not supported"
+    elif photometric not in PHOTOMETRIC:
+        seen = f"the photometric interpretation is {photometric or 'missing'}"
+    if seen:
+        raise UserError(f"{seen}; wanted one frame, {' or '.join(PHOTOMETRIC)}")
+    if lacks := [name for name in NEEDED if dataset.get(name) is None]:
+        raise UserError(f"the header lacks {', '.join(lacks)}; export the file again")
+    if dataset.SamplesPerPixel != 1:
+        raise UserError(f"the header has {dataset.SamplesPerPixel} samples a pixel; wanted 1")
+    check_area(int(dataset.Columns), int(dataset.Rows))
+
+
+def _stored(dataset: Dataset) -> np.ndarray:
+    """Decode the pixels as they are stored, of any integer type."""
+    syntax, bits = dataset.file_meta.TransferSyntaxUID, int(dataset.BitsStored)
+    if not 1 <= bits <= dataset.BitsAllocated:
+        raise UserError(
+            f"the header has {bits} bits stored of {dataset.BitsAllocated} allocated; wanted 1 to "
+            f"{dataset.BitsAllocated}"
+        )
+    if not syntax.is_encapsulated or syntax == uid.RLELossless:
+        # pydicom takes the low bits whatever HighBit says
+        high = dataset.get("HighBit")
+        if high is not None and high != bits - 1:
+            raise UserError(
+                f"the high bit is {high} with {bits} bits stored; wanted {bits - 1} (PS3.5 8.1.1)"
+            )
+    needs = "openjpeg" if syntax in OPENJPEG else "libjpeg" if syntax in LIBJPEG else ""
+    decoders = get_decoder(syntax).available_plugins if syntax.is_encapsulated else ()
+    lacks = bool(needs) and "pylibjpeg" not in decoders
+    if decoders:
+        _check_stream(dataset)
+    if needs == "openjpeg" and not lacks:
+        # Pillow would be asked first, and scales what has more than 8 bits
+        dataset.pixel_array_options(decoding_plugin="pylibjpeg")
+    try:
+        pixels = dataset.pixel_array
+    except RuntimeError:
+        if lacks:
+            raise PassingError(
+                f"this file is {syntax.name}; pip install pylibjpeg-{needs} to read it"
+            ) from None
+        raise
+    # overlays of old lie in the bits above, which not every decoder leaves out (PS3.5 8.1.1);
+    # a signed type brings the sign back
+    unused = max(0, 8 * pixels.itemsize - bits)
+    return pixels << unused >> unused
+
+
+def _check_stream(dataset: Dataset) -> None:
+    """Refuse compressed pixels that are truncated, or of another size than the header's."""
+    for table in ("ExtendedOffsetTable", "ExtendedOffsetTableLengths"):
+        # one frame needs none, and it could show the decoder other bytes than these
+        dataset.pop(table, None)
+    frame = get_frame(dataset.PixelData, 0, number_of_frames=1)
+    syntax, rows, columns = dataset.file_meta.TransferSyntaxUID, dataset.Rows, dataset.Columns
+    if syntax == uid.RLELossless:
+        pixels = rows * columns
+        for segment in rle_segments(frame):
+            size = packed_size(segment, pixels + RLE_PADDING)
+            if not pixels <= size <= pixels + RLE_PADDING:
+                more = "more than " * (size > pixels + RLE_PADDING)
+                raise UserError(
+                    f"a segment of the RLE pixels holds {more}{min(size, pixels + RLE_PADDING)} "
+                    f"bytes, and the header has {rows} x {columns} pixels; copy the file again"
+                )
+        return
+    if not jpeg_ends(frame):
+        # libjpeg fills up what is missing and says nothing
+        raise UserError(f"{syntax.name} pixels are truncated; copy the file again")
+    for height, width, components in jpeg_sizes(frame) or {(0, 0, 0)}:
+        if (height, width, components) != (rows, columns, 1):
+            raise UserError(
+                f"the {syntax.name} stream has {height} x {width} pixels of {components} "
+                f"components, and the header {rows} x {columns} of 1; export the file again"
+            )

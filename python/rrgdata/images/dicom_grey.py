@@ -1,0 +1,153 @@
+"""Makes grey of a DICOM image's stored values: modality, value table or window, polarity.
+
+A window or table that shows nothing, every pixel being of one grey behind it, is a fact of the
+header and not of the picture; so is a value table that is cut short. The next one is used, at last
+the range of the values, and a note says so. A window of centre 0 and width 0 or 1 stands for none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from pydicom.dataset import Dataset
+
+from rrgclinical.common.errors import UserError
+from rrgdata.images.dicom_table import Span, read_tables
+from rrgdata.images.grey import row_blocks, to_8_bits
+
+SHOWS_NOTHING = (
+    "have a window or value table that shows nothing of the pixels; the next one is used, at last "
+    "the range of the values"
+)
+CUT_SHORT = "have a value table (VOI LUT) that cannot be read; the window is used"
+
+Grey = Callable[[np.ndarray], np.ndarray]
+"""Values of any shape to uint8 of the same."""
+
+
+def grey_of(stored: np.ndarray, dataset: Dataset) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return uint8 of the shape of `stored`, bone white and padding black, and notes.
+
+    In the order of PS3.3 C.11: rescale slope and intercept or the modality table; then the value
+    table, else the window, the first of several that shows something, else the range of the
+    values; then inverted once, where PhotometricInterpretation is MONOCHROME1 or
+    PresentationLUTShape is INVERSE (C.11.6). Raises UserError, which does not name the file, for a
+    header by which no picture can be made.
+    """
+    little = dataset.original_encoding[1] is not False
+    padding = _padding(stored, dataset)
+    values, span = _values(stored, dataset, little)
+    kept = values[~padding] if padding.any() else values
+    low, high = (kept.min(), kept.max()) if kept.size else (0.0, 0.0)
+    size = kept.size
+    del kept
+    if low == high and size and np.ptp(stored[~padding]):
+        raise UserError(
+            "the rescale slope or the modality table gives every pixel the same value, though "
+            "stored values differ; correct the header"
+        )
+    notes: list[str] = []
+    for grey in _asked(dataset, little, span, notes):
+        shown = np.empty(values.shape, dtype=np.uint8)
+        for rows in row_blocks(values):
+            shown[rows] = grey(values[rows])
+        if low == high or np.ptp(shown[~padding]):
+            break
+        notes.append(SHOWS_NOTHING)
+    else:
+        shown = to_8_bits(values, low, high)
+    shape = str(dataset.get("PresentationLUTShape") or "").strip().upper()
+    if shape == "INVERSE" or str(dataset.PhotometricInterpretation).strip() == "MONOCHROME1":
+        shown = 255 - shown
+    shown[padding] = 0
+    return shown, tuple(dict.fromkeys(notes))
+
+
+def _values(stored: np.ndarray, dataset: Dataset, little: bool) -> tuple[np.ndarray, Span]:
+    """Apply the modality table, else slope and intercept; float64, and the span there can be."""
+    bits = int(dataset.BitsStored)
+    least = -(2 ** (bits - 1)) if dataset.PixelRepresentation else 0
+    ends = [float(least), float(least + 2**bits - 1)]
+    tables, broken = read_tables(
+        dataset.get("ModalityLUTSequence") or (), little, (ends[0], ends[1])
+    )
+    if tables:
+        return tables[0](stored).astype(np.float64), (0.0, 65535.0)
+    if broken:
+        # windows are in its units, so that nothing can stand for it
+        raise UserError(f"the modality table (Modality LUT) {broken}; export the file again")
+    slope = (_numbers(dataset, "RescaleSlope") or [1.0])[0]
+    intercept = (_numbers(dataset, "RescaleIntercept") or [0.0])[0]
+    low, high = sorted(slope * end + intercept for end in ends)
+    values = stored.astype(np.float64)
+    values *= slope
+    values += intercept
+    return values, (low, high)
+
+
+def _asked(dataset: Dataset, little: bool, span: Span, notes: list[str]) -> Iterator[Grey]:
+    """Yield what the header asks for, the first choice first: value tables, then windows."""
+    tables, broken = read_tables(dataset.get("VOILUTSequence") or (), little, span)
+    yield from (table.grey() for table in tables)
+    centres, widths = _numbers(dataset, "WindowCenter"), _numbers(dataset, "WindowWidth")
+    windows = [
+        (centre, width)
+        for centre, width in zip(centres, widths, strict=False)
+        if not (centre == 0.0 and width in (0.0, 1.0))
+    ]
+    if broken and not tables:
+        if not windows:
+            raise UserError(
+                f"the value table (VOI LUT) {broken}, and no window is there; export the file "
+                "again, or remove VOILUTSequence"
+            )
+        notes.append(CUT_SHORT)
+    function = str(dataset.get("VOILUTFunction") or "LINEAR").strip().upper()
+    for centre, width in windows:
+        yield _window(centre, width, function)
+
+
+def _window(centre: float, width: float, function: str) -> Grey:
+    if function not in ("LINEAR", "LINEAR_EXACT", "SIGMOID"):
+        raise UserError(f"window function {function!r}; wanted LINEAR, LINEAR_EXACT or SIGMOID")
+    least = 1.0 if function == "LINEAR" else 0.0
+    if not (math.isfinite(centre) and least <= width < math.inf) or width == 0:
+        raise UserError(
+            f"window width {width:g}, centre {centre:g}; wanted a width of at least 1, or no window"
+        )
+    if function == "SIGMOID":
+        return lambda values: to_8_bits(
+            1.0 / (1.0 + np.exp(np.clip(-4.0 * (values - centre) / width, -60, 60))), 0.0, 1.0
+        )
+    if function == "LINEAR":
+        # PS3.3 C.11.2.1.2.1: the window covers width - 1 steps around centre - 0.5.
+        centre, width = centre - 0.5, width - 1.0
+    low = centre - 0.5 * width
+    if width == 0:
+        return lambda values: np.where(values > low, 255, 0).astype(np.uint8)
+    return lambda values: to_8_bits(values, low, low + width)
+
+
+def _numbers(dataset: Dataset, name: str) -> list[float]:
+    value = dataset.get(name)
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return []
+    try:
+        return [float(number) for number in np.ravel(value)]
+    except ValueError:
+        raise UserError(f"{name} is {str(value)[:40]!r}; wanted a number, or none") from None
+
+
+def _padding(stored: np.ndarray, dataset: Dataset) -> np.ndarray:
+    first = dataset.get("PixelPaddingValue")
+    if first is None:
+        return np.zeros(stored.shape, dtype=bool)
+    limit = dataset.get("PixelPaddingRangeLimit")
+    ends = [first, first if limit is None else limit]
+    if dataset.PixelRepresentation:
+        # some writers give the bits of a negative value as an unsigned number
+        size = 2 ** int(dataset.BitsAllocated)
+        ends = [end - size if end >= size // 2 else end for end in ends]
+    return (stored >= min(ends)) & (stored <= max(ends))

@@ -1,0 +1,202 @@
+"""Opens DICOM files, old exports without a preamble too, and reads whose chest they show.
+
+Modalities are the defined terms of DICOM PS3.3 C.7.3.1.1.1; DR is none of them, but vendors write
+it for DX. RG, film and screen, is refused as any other modality: its digitised films have another
+contrast, and the systems here were made for CR and DX. Body parts are those of PS3.16 Annex L, as
+sites spell them: in several languages, and run together with the view.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+import unicodedata
+import zlib
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pydicom
+from pydicom import uid
+from pydicom.charset import python_encoding
+from pydicom.dataset import Dataset
+from pydicom.valuerep import VR
+
+from rrgclinical.common.errors import UserError
+from rrgdata.images.in_flight import LARGEST
+
+INFLATED = 2 * LARGEST + (1 << 24)
+"""Bytes of a deflated data set: the largest image at 16 bits, and a header."""
+MODALITIES = ("CR", "DX", "DR")
+VIEWS = {
+    **dict.fromkeys(("PA", "AP"), "frontal"),
+    **dict.fromkeys(("LL", "RL", "LATERAL", "LAT"), "lateral"),
+}
+"""Views by ViewPosition, of PS3.3 C.8.1.1 and two in use; decubitus and obliques have none."""
+CHEST = (
+    "CHEST|THORAX|THORACIC|LUNGS?|CXR|TORAX|TORACICA|PECHO|PULMON|PULMONES|POITRINE|THORACIQUE|"
+    "POUMONS?|BRUST|BRUSTKORB|LUNGEN?|TORACE|POLMON[EI]|PEITO|PULMAO|PULMOES|BORSTKAS|LONGEN|"
+    "BROSTKORG|LUNGOR|BRYSTKASSE|TORAKS|GOGUS|AKCIGER|HRUDNIK|PLICE|KLATKA|PLUCA|NGUC|"
+    "ΘΩΡΑΞ|ΘΩΡΑΚ[ΑΟ]Σ|ГРУДЬ|ГРУДНАЯ|ЛЕГКИЕ|ОГК"
+)
+"""Words that make a body part the chest, capitals without accents: "Port Chest", "TÓRAX"."""
+CHEST_SIGNS = ("胸部", "胸片", "肺", "흉부", "폐")
+BESIDE = (
+    "PA|AP|LAT|LATERAL|LL|RL|FRONTAL|FRONT|VIEWS?|PROJ|PORTABLE|PORT|P|MOBILE|BEDSIDE|ERECT|"
+    "UPRIGHT|STANDING|SUPINE|SITTING|XRAY|XR|CR|DX|DR|RX|RTG|ROUTINE|ADULT|PEDS?|CHILD|T|DI|DE|"
+    "AND|UND|ET|AUFNAHME"
+)
+"""Words that stand glued to the chest's: "PORTABLECHEST", "CHESTPA"."""
+ELSEWHERE = ("ABD", "PELV", "NECK", "SPINE", "VERTEB", "COLUM", "RACHI", "WIRBEL")
+"""Parts of words for more than the chest, or for its spine: CHESTABDOMEN, NECKCHEST."""
+
+_GLUED = re.compile(rf"(?:{BESIDE})*(?:(?:{CHEST})(?:{BESIDE})*)+")
+_MAGIC = b"DICM"
+_VRS = {str(kind) for kind in VR}
+_LONGEST_FIRST = 1024
+"""Bytes of a first element with implicit VR: a group length, a character set or a UID."""
+
+
+def begins_as_dicom(head: bytes) -> bool:
+    """Tell whether a file's first 132 bytes are those of DICOM, even without preamble."""
+    return head[128:132] == _MAGIC or head[:4] == _MAGIC or _begins_bare(head)
+
+
+def _begins_bare(head: bytes) -> bool:
+    """Tell whether bytes begin with an element of group 2 or 8, as each data set does."""
+    if len(head) < 8:
+        return False
+    for order, groups in (("<", (2, 8)), (">", (8,))):
+        group, _, kind = struct.unpack(f"{order}HH2s", head[:6])
+        explicit = kind.decode("latin-1") in _VRS
+        implicit = order == "<" and struct.unpack("<L", head[4:8])[0] <= _LONGEST_FIRST
+        if group in groups and (explicit or implicit):
+            return True
+    return False
+
+
+def open_dicom(file: Path, **options: Any) -> Dataset:
+    """Read a DICOM file, its transfer syntax filled in where none is told.
+
+    options: as of `pydicom.dcmread`.
+
+    Raises UserError, which does not name the file, for another kind of file; whatever pydicom
+    meets passes through.
+    """
+    with file.open("rb") as stream:
+        head = stream.read(132)
+    if not begins_as_dicom(head):
+        raise UserError("not DICOM, though named so; rename or replace it")
+    cut = head[:4] == _MAGIC
+    bare = not cut and head[128:] != _MAGIC
+    source: Any = io.BytesIO(bytes(128) + file.read_bytes()) if cut else io.FileIO(file)
+    with _Source(source) as stream:
+        dataset = pydicom.dcmread(stream, force=bare, **options)
+    if bare and "SOPClassUID" not in dataset and "PixelData" not in dataset and not options:
+        raise UserError(
+            "not DICOM, though it begins so (no preamble, SOPClassUID or PixelData); replace it"
+        )
+    _fill_in_syntax(dataset)
+    return dataset
+
+
+class _Source(io.BufferedReader):
+    """Bound what a file inflates to: pydicom asks for all the rest where that is deflated."""
+
+    name = ""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        rest = super().read(size)
+        if size is None or size < 0:
+            inflating, total = zlib.decompressobj(-zlib.MAX_WBITS), 0
+            with suppress(zlib.error):  # pydicom meets it again
+                for begin in range(0, len(rest), 1 << 16):
+                    total += len(inflating.decompress(rest[begin : begin + (1 << 16)]))
+                    if total > INFLATED:
+                        raise UserError(
+                            f"deflated data of more than {INFLATED} bytes, as no radiograph of "
+                            f"{LARGEST // 1_000_000} MP has; re-export it as uncompressed DICOM"
+                        )
+        return rest
+
+
+def _fill_in_syntax(dataset: Dataset) -> None:
+    """Name the transfer syntax by which pydicom has read a file that names none."""
+    if dataset.file_meta.get("TransferSyntaxUID"):
+        return
+    if "PixelData" in dataset and dataset["PixelData"].is_undefined_length:
+        raise UserError(
+            "the header lacks TransferSyntaxUID, and the pixels are compressed by an unknown "
+            "method; re-export it as uncompressed DICOM or PNG"
+        )
+    implicit, little = dataset.original_encoding
+    plain = uid.ImplicitVRLittleEndian if implicit else uid.ExplicitVRLittleEndian
+    dataset.file_meta.TransferSyntaxUID = plain if little else uid.ExplicitVRBigEndian
+
+
+def check_chest(dataset: Dataset, body_parts: Collection[str] = ()) -> tuple[str, str]:
+    """Return modality and body part of a header; UserError for others than a chest's.
+
+    body_parts: further values that pass (`data.body_parts`).
+    """
+    modality = _one_line(str(dataset.get("Modality") or "")).upper()
+    if modality and modality not in MODALITIES:
+        raise UserError(f"the modality is {modality}; wanted {', '.join(MODALITIES)}, or none")
+    readings = _readings(dataset)
+    accepted = {_letters(part) for part in body_parts}
+    if readings and not any(_letters(r) in accepted or is_chest(r) for r in readings):
+        raise UserError(
+            f"the body part is {readings[0].upper()}; wanted the chest (CHEST, THORAX, ... in "
+            f"several languages), or none; data.body_parts=[{_letters(readings[0])}] accepts it"
+        )
+    return modality, readings[0].upper() if readings else ""
+
+
+def is_chest(body_part: str) -> bool:
+    """Tell whether a body part is the chest; case, accents and separators do not count."""
+    plain = _plain(body_part)
+    words, joined = re.findall(r"[^\W\d_]+", plain), _letters(body_part)
+    if any(part in joined for part in ELSEWHERE):
+        return False
+    signed = any(_plain(sign) in joined for sign in CHEST_SIGNS)
+    return signed or any(_GLUED.fullmatch(word) for word in [*words, joined])
+
+
+def _plain(text: str) -> str:
+    """Capitals without accents."""
+    parts = unicodedata.normalize("NFKD", text)
+    return "".join(c for c in parts if not unicodedata.combining(c)).upper()
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", _plain(text))
+
+
+def _readings(dataset: Dataset) -> list[str]:
+    """Decode BodyPartExamined by the character sets that it may be in, the likeliest first.
+
+    The standard allows it no accents, so pydicom reads them as Latin-1, whatever the header says.
+    """
+    element = dataset.get_item("BodyPartExamined")
+    value = b"" if element is None else element.value or b""
+    if not isinstance(value, bytes):
+        return [text] if _letters(text := _one_line(str(value))) else []
+    named = dataset.get("SpecificCharacterSet") or ""
+    terms = [named] if isinstance(named, str) else list(named)
+    codecs = [str(python_encoding.get(term, "utf-8")) for term in terms if term]
+    # escape sequences and GB18030 read as UTF-8 too, or as Latin-1; UTF-8 as Latin-1
+    unlike_utf8 = [codec for codec in codecs if codec not in ("iso8859", "latin_1", "utf8")]
+    readings = []
+    for codec in dict.fromkeys([*unlike_utf8, "utf-8", *codecs, "latin-1"]):
+        try:
+            readings.append(_one_line(value.decode(codec)))
+        except UnicodeDecodeError:
+            continue
+    return [text for text in dict.fromkeys(readings) if _letters(text)]
+
+
+def _one_line(text: str) -> str:
+    printable = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(printable.split())[:64]

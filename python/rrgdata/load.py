@@ -1,0 +1,178 @@
+"""Loads the studies of a data set, whichever layout its files have."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import atomic_write
+from rrgclinical.common.resolve import nearest, resolve
+from rrgdata.arrange import (
+    Splits,
+    join_splits,
+    leave_out_crowded,
+    leave_out_imageless,
+    leave_out_long,
+    one_image_each,
+)
+from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.settings import DataSettings
+
+Loader = Callable[[Path, Wanted, Catalogue], None]
+
+SOURCES = {
+    "chexpert_plus": "rrgdata.sources.chexpert_plus:load_chexpert_plus",
+    "iu_xray": "rrgdata.sources.iu_xray:load_iu_xray",
+    "mimic_cxr": "rrgdata.sources.mimic_cxr:load_mimic_cxr",
+    "nih": "rrgdata.sources.nih:load_nih",
+    "open_i": "rrgdata.sources.open_i:load_open_i",
+    "padchest_gr": "rrgdata.sources.padchest_gr:load_padchest_gr",
+    "r2gen_mimic": "rrgdata.sources.r2gen_mimic:load_r2gen_mimic",
+    "rexgradient": "rrgdata.sources.rexgradient:load_rexgradient",
+    "table": "rrgdata.sources.own_table:load_table",
+}
+"""Loaders by the layout that they read; a module is imported when it is asked for."""
+OF_ONE_FILE = ("table",)
+"""Layouts whose root may be a file."""
+IMAGES = ("all", "none", "frontal")
+SECTIONS = ("findings", "impression", "both")
+PRIORS = ("none", "last")
+WITH_REPORTS_APART = ("mimic_cxr",)
+"""Layouts that `data.reports` is for."""
+LEFT_OUT = "left_out.jsonl"
+"""Where a run keeps the broken studies that `data.skip` left out."""
+
+
+def load_studies(source: str, root: str | Path, wanted: Wanted | None = None) -> Catalogue:
+    """Load a data set by split, in the order of its own files.
+
+    source: a name of SOURCES, or a loader of one's own as `package.module:function`, which takes
+        root, wanted and the catalogue to fill.
+    wanted: which images and text are read; see `Wanted`.
+
+    Broken studies are in the catalogue, whose `check` raises for them. Images are not decoded;
+    `read_image` does that. Raises UserError, one line, for anything wrong with the arguments or
+    with the data set as a whole.
+    """
+    wanted = wanted or Wanted()
+    load = _loader(source)
+    if wanted.images not in IMAGES:
+        raise UserError(f"images={wanted.images!r} is unknown; wanted one of {', '.join(IMAGES)}")
+    if wanted.sections not in SECTIONS:
+        names = ", ".join(SECTIONS)
+        raise UserError(f"sections={wanted.sections!r} is unknown; wanted one of {names}")
+    if wanted.prior not in PRIORS:
+        raise UserError(f"prior={wanted.prior!r} is unknown; wanted one of {', '.join(PRIORS)}")
+    place, own = Path(root), source not in SOURCES
+    if wanted.reports is not None and not own and source not in WITH_REPORTS_APART:
+        raise UserError(
+            f"data.reports={wanted.reports} is for data.source=mimic_cxr, {source} does not read "
+            "it; take it off"
+        )
+    if not (place.exists() if own or source in OF_ONE_FILE else place.is_dir()):
+        seen = "is a file" if place.exists() else "does not exist"
+        what = "the files" if own or source in OF_ONE_FILE else "the directory"
+        raise UserError(f"{place} {seen}; wanted {what} of the data set, in the layout of {source}")
+    catalogue = Catalogue()
+    with _uncollected():
+        load(place, wanted, catalogue)
+    if wanted.images == "frontal":
+        _refuse_unknown_views(catalogue)
+    studies = itertools.chain.from_iterable(catalogue.studies.values())
+    if wanted.prior == "last" and not any(i.prior for study in studies for i in study.images):
+        catalogue.notes.append(f"data.prior=last adds nothing: no study under {place} has a prior")
+    return catalogue
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    # Studies hold no cycles, and looking for some among a million new objects took half the time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _loader(source: str) -> Loader:
+    unknown = (
+        f"source {source!r} is unknown; {nearest(source, SOURCES)}wanted one of "
+        f"{', '.join(SOURCES)}"
+    )
+    mend = "define it as a function of root, wanted and catalogue"
+    return resolve(SOURCES.get(source, source), f"data.source={source}", unknown, mend)
+
+
+def _refuse_unknown_views(catalogue: Catalogue) -> None:
+    for studies in catalogue.studies.values():
+        for study in studies:
+            if any(not image.view for image in study.images):
+                raise UserError(
+                    f"study {study.id}: the data does not say which view its image shows, so "
+                    "frontal images cannot be chosen; use data.images=all"
+                )
+
+
+def open_studies(
+    source: str,
+    root: Path,
+    data: DataSettings,
+    work: Path,
+    broken_images: Mapping[str, str] | None = None,
+    *,
+    quiet: bool = False,
+) -> Splits:
+    """Load the studies of a data set as the settings arrange them.
+
+    broken_images: files known to be broken, by absolute path, and why.
+    quiet: warn of nothing and write no list, as on ranks other than 0.
+
+    Broken studies stop it, or with `data.skip` are listed in `work`/left_out.jsonl. What is left
+    out, and by which rule, is warned of once. Raises UserError as `load_studies`, and for what a
+    setting asks of data that has it not.
+    """
+    wanted = Wanted(**{field.name: getattr(data, field.name) for field in fields(Wanted)})
+    catalogue = load_studies(source, root, wanted)
+    catalogue.add_broken_images(broken_images or {})
+    if not data.skip:
+        catalogue.check(root)
+    studies = catalogue.studies
+    if data.skip and data.longest_text is not None:
+        studies = leave_out_long(studies, data.longest_text, catalogue)
+    if data.skip and data.each_image:
+        studies = leave_out_imageless(studies, catalogue)
+    if data.skip and not any(studies.values()):
+        catalogue.check(root)  # nothing is left of it
+    if not quiet:
+        _tell(catalogue, work)
+    studies = join_splits(studies, data.splits)
+    if data.max_images is not None:
+        studies = leave_out_crowded(studies, data.max_images)
+    if data.each_image:
+        studies = one_image_each(studies)
+    if data.limit is not None:
+        studies = {split: kept[: data.limit] for split, kept in studies.items()}
+    return studies
+
+
+def _tell(catalogue: Catalogue, work: Path) -> None:
+    for line in catalogue.lines():
+        warnings.warn(line, stacklevel=2)
+    if catalogue.broken:
+        path = work / LEFT_OUT
+        work.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, "".join(broken.line() for broken in catalogue.broken))
+        first = catalogue.broken[0]
+        warnings.warn(
+            f"data.skip leaves out {len(catalogue.broken)} broken studies, listed in {path}; the "
+            f"first is {first.where} {first.why}",
+            stacklevel=2,
+        )

@@ -1,0 +1,223 @@
+"""One painter for each finding that lies in or around the lungs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from rrgdata.phantom.anatomy import (
+    SIDE,
+    Array,
+    Scene,
+    blob,
+    cloud,
+    ellipse,
+    rib_height,
+    sigmoid,
+    stroke,
+)
+from rrgdata.phantom.case import Finding
+
+DENSE = 0.68
+
+
+@dataclass(frozen=True)
+class Brush:
+    """Input of a painter.
+
+    `visibility` is the finding's visibility (1 is plain), `vessels` the part of the image that is
+    vessels.
+    """
+
+    scene: Scene
+    finding: Finding
+    visibility: float
+    rng: np.random.Generator
+    vessels: Array
+
+
+def sides_of(finding: Finding) -> tuple[str, ...]:
+    """The sides a finding is on: both where it is bilateral."""
+    return ("right", "left") if finding.side == "bilateral" else (finding.side,)
+
+
+def _toward(image: Array, mask: Array, density: float) -> Array:
+    """Moves the image towards `density` where it is less dense; never makes it more lucent."""
+    return image + mask * np.clip(density - image, 0.0, None)
+
+
+def _effusion(image: Array, brush: Brush) -> Array:
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
+    for side in sides_of(finding):
+        lateral = np.clip(np.abs(scene.x) - 0.35, 0, None)
+        rise = (0.35 + 0.3 * finding.severity) * lateral**2
+        level = scene.domes[side] + 0.10 - scene.fluid[side] - rise
+        fluid = scene.cavity[side] * sigmoid(scene.y - level, 0.022)
+        image = _toward(image, min(1.0, 1.2 * visibility) * fluid, DENSE + 0.03)
+    return image
+
+
+def lobe_centre(side: str, zone: str) -> tuple[float, float]:
+    """Centre of a lobe on the frontal view, in patient coordinates."""
+    x = {"upper": 0.36, "middle": 0.38, "lower": 0.46}[zone]
+    y = {"upper": -0.42, "middle": 0.14, "lower": 0.36}[zone]
+    return x * SIDE[side], y - (0.03 if side == "left" else 0.0)
+
+
+def _place(brush: Brush) -> tuple[float, float]:
+    cx, cy = lobe_centre(brush.finding.side, brush.finding.zone)
+    return cx + brush.rng.uniform(-0.06, 0.06), cy + brush.rng.uniform(-0.05, 0.05)
+
+
+def _consolidation(image: Array, brush: Brush) -> Array:
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
+    cx, cy = _place(brush)
+    r = (0.0, 0.14, 0.19, 0.26)[finding.severity]
+    shape = ellipse(scene.x, scene.y, (cx, cy), (r * 1.05, r), 0.05)
+    if finding.zone == "upper":
+        shape = shape * sigmoid(cy + 0.8 * r - scene.y, 0.012)
+    elif finding.zone == "middle":
+        shape = shape * sigmoid(scene.y - cy + 0.7 * r, 0.012)
+    shape = shape * scene.lung[finding.side]
+    image = _toward(image, min(1.0, 0.85 * visibility) * shape, DENSE)
+    if finding.cause:
+        image = _bronchograms(image, brush, (cx, cy, r), visibility * shape)
+    return image
+
+
+def _bronchograms(
+    image: Array, brush: Brush, place: tuple[float, float, float], where: Array
+) -> Array:
+    """Air in the bronchi, dark inside a density; how the drawing says pneumonia."""
+    scene = brush.scene
+    (cx, cy, r), sign = place, SIDE[brush.finding.side]
+    dark = np.zeros_like(image)
+    for dy in (-0.6, 0.0, 0.6):
+        line = [(cx - 0.8 * r * sign, cy), (cx, cy + 0.5 * dy * r), (cx + r * sign, cy + dy * r)]
+        dark = np.maximum(dark, stroke(scene.x, scene.y, line, 0.014))
+    return image - 0.24 * dark * where
+
+
+def _opacity(image: Array, brush: Brush) -> Array:
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
+    cx, cy = _place(brush)
+    r = (0.0, 0.12, 0.16, 0.21)[finding.severity]
+    haze = blob(scene.x, scene.y, (cx, cy), (r, 0.9 * r))
+    if finding.cause == "pneumonia":
+        haze = haze * np.clip(0.8 + 0.6 * cloud(brush.rng, scene.size, 18), 0.0, 1.6)
+    elif finding.cause == "atelectasis":
+        haze = np.maximum(0.5 * haze, _plates(scene, cx, cy, 1.5 * r, finding.severity))
+    mask = np.clip(0.6 * visibility * haze, 0, 1) * scene.lung[finding.side]
+    return _toward(image, mask, DENSE - 0.08)
+
+
+def _pneumonia(image: Array, brush: Brush) -> Array:
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
+    cx, cy = _place(brush)
+    r = (0.0, 0.13, 0.18, 0.24)[finding.severity]
+    patches = np.zeros_like(image)
+    for _ in range(5):
+        px, py = cx + brush.rng.uniform(-0.8, 0.8) * r, cy + brush.rng.uniform(-0.8, 0.8) * r
+        patches = np.maximum(patches, blob(scene.x, scene.y, (px, py), (0.42 * r, 0.36 * r)))
+    patches = patches * scene.lung[finding.side]
+    image = _toward(image, min(1.0, 0.9 * visibility) * patches, DENSE)
+    return _bronchograms(image, brush, (cx, cy, r), visibility * patches)
+
+
+def _edema(image: Array, brush: Brush) -> Array:
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
+    both = scene.lung["left"] + scene.lung["right"]
+    ax = np.abs(scene.x)
+    wings = np.exp(-0.5 * (((ax - 0.26) / 0.20) ** 2 + ((scene.y - 0.02) / 0.30) ** 2))
+    lines = np.clip(cloud(brush.rng, scene.size, 40), 0, None)
+    kerley = np.clip(np.cos(2 * np.pi * scene.y / 0.055) - 0.4, 0, None)
+    kerley = (
+        kerley * np.exp(-0.5 * ((scene.outer - 0.05) / 0.05) ** 2) * sigmoid(scene.y - 0.15, 0.05)
+    )
+    mask = wings * (0.65 + 0.35 * lines) + 0.35 * kerley
+    strength = visibility * (0.0, 0.55, 0.85, 1.15)[finding.severity]
+    return _toward(image, np.clip(strength * mask, 0, 0.95) * both, DENSE - 0.04)
+
+
+def _plates(scene: Scene, cx: float, cy: float, reach: float, count: int) -> Array:
+    out = np.zeros_like(scene.x)
+    for i in range(count):
+        dy = 0.075 * (i - 0.5 * (count - 1))
+        line = [(cx - reach, cy + dy + 0.04 * np.sign(cx)), (cx + reach, cy + dy - 0.02)]
+        out = np.maximum(out, stroke(scene.x, scene.y, line, 0.015))
+    return out
+
+
+def _atelectasis(image: Array, brush: Brush) -> Array:
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
+    for side in sides_of(finding):
+        cx = SIDE[side] * (0.45 + brush.rng.uniform(-0.03, 0.03))
+        above = 0.11 + max(0.0, scene.fluid[side] - 0.12)
+        cy = scene.domes[side] - above + brush.rng.uniform(-0.03, 0.02)
+        plates = _plates(scene, cx, cy, 0.14 + 0.03 * finding.severity, finding.severity)
+        mask = np.clip(1.05 * visibility, 0, 1) * plates * scene.lung[side]
+        image = _toward(image, mask, DENSE + 0.02)
+    return image
+
+
+def _pneumothorax(image: Array, brush: Brush) -> Array:
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
+    side = finding.side
+    gap = (0.0, 0.09, 0.15, 0.24)[finding.severity]
+    low = sigmoid((-0.35, -0.10, 0.15, 0.6)[finding.severity] - scene.y, 0.10)
+    near = np.minimum(scene.outer, 0.8 * scene.top)
+    rim = sigmoid(gap * low + 0.02 * (low - 1) - near, 0.008) * scene.lung[side] * low
+    image = image - rim * min(1.0, 1.2 * visibility) * (0.55 * brush.vessels + 0.15)
+    edge = np.exp(-0.5 * ((near - gap * low) / 0.011) ** 2) * low * scene.lung[side]
+    return image + 0.24 * visibility * edge * sigmoid(near - 0.02, 0.01)
+
+
+def _lesion(image: Array, brush: Brush) -> Array:
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
+    cx, cy = _place(brush)
+    r = (0.0, 0.05, 0.075, 0.13)[finding.severity]
+    round_ = ellipse(scene.x, scene.y, (cx, cy), (r, r), 0.008)
+    return _toward(
+        image, min(1.0, 0.95 * visibility) * round_ * scene.lung[finding.side], DENSE + 0.04
+    )
+
+
+def _thickening(image: Array, brush: Brush) -> Array:
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
+    width = (0.0, 0.05, 0.075, 0.105)[finding.severity]
+    wavy = width * (1.0 + 0.25 * np.sin(9.0 * scene.y + brush.rng.uniform(0, 6)))
+    span = sigmoid(scene.y + 0.55, 0.06) * sigmoid(0.30 - scene.y, 0.06)
+    band = sigmoid(wavy - scene.outer, 0.010) * span * scene.lung[finding.side]
+    return _toward(image, min(1.0, 0.9 * visibility) * band, DENSE)
+
+
+def _fracture(image: Array, brush: Brush) -> Array:
+    scene, finding, visibility = brush.scene, brush.finding, brush.visibility
+    sign = SIDE[finding.side]
+    cx = 0.60 * sign
+    number = float(brush.rng.integers(-1, 2))
+    phase = scene.build.ribs
+    cy = float(0.135 * (number - rib_height(cx, phase)))
+    step = 0.025 + 0.012 * finding.severity
+    x, y = scene.x, scene.y
+    inner = [(cx - 0.11 * sign, cy - 0.03), (cx - 0.015 * sign, cy - 0.5 * step)]
+    outer = [(cx + 0.015 * sign, cy + 0.5 * step), (cx + 0.10 * sign, cy + step + 0.03)]
+    ends = np.maximum(stroke(x, y, inner, 0.022), stroke(x, y, outer, 0.022))
+    gap = stroke(x, y, [(cx - 0.01 * sign, cy - 0.05), (cx + 0.01 * sign, cy + 0.05)], 0.011)
+    return image + 0.30 * visibility * ends - 0.28 * visibility * gap
+
+
+PAINTERS: dict[str, Callable[[Array, Brush], Array]] = {
+    "effusion": _effusion,
+    "consolidation": _consolidation,
+    "opacity": _opacity,
+    "pneumonia": _pneumonia,
+    "edema": _edema,
+    "atelectasis": _atelectasis,
+    "lesion": _lesion,
+    "thickening": _thickening,
+    "fracture": _fracture,
+    "pneumothorax": _pneumothorax,
+}

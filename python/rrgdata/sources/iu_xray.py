@@ -1,0 +1,203 @@
+"""Studies in R2Gen's layout of IU X-Ray: `annotation.json` and images; the phantom's too.
+
+    annotation.json   {"train": [{"id", "report", "image_path": [...]}, ...], "val", "test"}
+    images/<path>     or <path> beside annotation.json
+    sections.jsonl    optional, per line {"id": "CXRnnn", "indication", "technique",
+                      "comparison"}, joined on the part of the study id before the first underscore
+
+Entries may add `views` (one of VIEWS per image), `indication`, `technique`, `comparison` (which win
+over sections.jsonl) and `labels` (14 class ids 0..3). Where there are no views the first image is
+taken as the frontal and the others as laterals, which is how R2Gen ordered IU X-Ray. The
+list an entry stands in is its split: published files disagree with their own `split` keys, so that
+key is not read, nor is any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.labels import OBSERVATIONS
+from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.problems import (
+    SPLITS,
+    check_file,
+    first_of,
+    is_text,
+    kind_of,
+    parse_json,
+    read_text,
+)
+from rrgdata.sources.annotation import is_outside, read_annotation
+from rrgdata.study import ImageRef, Study
+
+VIEWS = ("frontal", "lateral", "prior frontal", "prior lateral")
+SECTIONS = ("indication", "technique", "comparison")
+
+
+def load_iu_xray(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+    """Read every study under `root`, by split, in the file's order.
+
+    Broken studies are noted with split, index and id: missing keys, empty reports, duplicate ids,
+    labels outside 0..3, and, unless `wanted.images` is "none", images that are missing, empty or
+    outside the root. UserError: files that are not UTF-8 or not JSON, and unknown splits.
+    """
+    path, annotation = read_annotation(root, "IU X-Ray")
+    problems = []
+    for split, entries in annotation.items():
+        if split not in SPLITS:
+            problems.append(f"split {split!r} is unknown; wanted {', '.join(SPLITS)}")
+        elif not isinstance(entries, list):
+            problems.append(f"split {split!r} holds {kind_of(entries)}; wanted a list of studies")
+    check_file(path, problems)
+    sections = _sections(root / "sections.jsonl")
+    base = root / "images" if (root / "images").is_dir() else root
+    for split, entries in annotation.items():
+        catalogue.studies[split] = []
+        for index, entry in enumerate(entries):
+            where = f"{path.name}: {split}[{index}]"
+            _Entry(where, base, wanted.images, sections, catalogue).read(split, entry)
+
+
+@dataclass
+class _Entry:
+    """One entry of the annotation, and what is wrong with it."""
+
+    where: str
+    base: Path
+    images: str
+    sections: dict[str, dict[str, str]]
+    catalogue: Catalogue
+    wrong: list[str] = field(default_factory=list)
+
+    def read(self, split: str, entry: Any) -> None:
+        """Add the entry to the catalogue as a study or as a broken one."""
+        study = self._study(split, entry)
+        if study is not None:
+            self.catalogue.add(study, self.where)
+        else:
+            self.catalogue.add_broken(self.where, first_of(self.wrong))
+
+    def _study(self, split: str, entry: Any) -> Study | None:
+        if not isinstance(entry, dict):
+            self.wrong.append(f"is {kind_of(entry)}; wanted an object with id and report")
+            return None
+        needed = ["id", "report"] + (["image_path"] if self.images != "none" else [])
+        missing = [key for key in needed if key not in entry]
+        if missing:
+            self.wrong.append(f"lacks {', '.join(missing)}; it has {', '.join(entry)}")
+            return None
+        name = self._id(entry["id"])
+        report = self._report(entry["report"])
+        labels = self._labels(entry["labels"]) if entry.get("labels") is not None else None
+        refs = () if self.images == "none" else self._images(entry)
+        context = self._context(entry, name)
+        if self.wrong:
+            return None
+        return Study(
+            name,
+            split,
+            report,
+            labels,
+            refs,
+            indication=context["indication"],
+            technique=context["technique"],
+            comparison=context["comparison"],
+        )
+
+    def _id(self, value: Any) -> str:
+        name = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        if not is_text(name) or not name.strip():
+            self.wrong.append(f"has id {value!r}; wanted a name")
+            return ""
+        self.where = f"{self.where} ({name})"
+        return name
+
+    def _report(self, value: Any) -> str:
+        if value == value and not is_text(value):
+            what = "a string that is not Unicode" if isinstance(value, str) else kind_of(value)
+            self.wrong.append(f"has {what} as report; wanted text")
+        elif not self.catalogue.read(value, "report", self.where):
+            self.wrong.append(f"has an empty report; write one or drop the study: it is {value!r}")
+        return str(value)
+
+    def _labels(self, value: Any) -> tuple[int, ...] | None:
+        if not isinstance(value, list) or len(value) != len(OBSERVATIONS):
+            size = f"{len(value)} of them" if isinstance(value, list) else kind_of(value)
+            self.wrong.append(f"has labels as {size}; wanted {len(OBSERVATIONS)} class ids")
+            return None
+        for name, label in zip(OBSERVATIONS, value, strict=True):
+            if type(label) is not int or not 0 <= label <= 3:
+                self.wrong.append(
+                    f"has label {label!r} for {name}; wanted 0 blank, 1 positive, "
+                    "2 negative or 3 uncertain"
+                )
+                return None
+        return tuple(value)
+
+    def _images(self, entry: dict[str, Any]) -> tuple[ImageRef, ...]:
+        paths = entry["image_path"]
+        if not isinstance(paths, list) or not paths or not all(is_text(p) and p for p in paths):
+            self.wrong.append(f"has image_path {paths!r}; wanted a list of paths")
+            return ()
+        views = entry.get("views", ["frontal", *["lateral"] * (len(paths) - 1)])
+        if not isinstance(views, list) or len(views) != len(paths):
+            self.wrong.append(f"has views {views!r} for {len(paths)} images; wanted one for each")
+            return ()
+        refs = []
+        for path, view in zip(paths, views, strict=True):
+            if view not in VIEWS:
+                self.wrong.append(f"has view {view!r}; wanted one of {', '.join(VIEWS)}")
+            elif self.images == "all" or view == "frontal":
+                full = self._image(path)
+                if full is not None:
+                    refs.append(ImageRef(full, view.split()[-1], view.startswith("prior ")))
+        if self.images == "frontal" and "frontal" not in views:
+            self.wrong.append(f"has no frontal image among {views}; read all views")
+        return tuple(refs)
+
+    def _image(self, path: str) -> Path | None:
+        full = self.base / path
+        if is_outside(path):
+            self.wrong.append(f"has image {path!r} outside {self.base}; wanted a path inside it")
+            return None
+        defect = self.catalogue.image_defect(full)
+        if defect is None:
+            return full
+        mend = "copy it again"
+        if defect == "not found":
+            mend = "put it there, or set data.images=none"
+        self.wrong.append(f"has image {path!r}, {defect} in {self.base}; {mend}")
+        return None
+
+    def _context(self, entry: dict[str, Any], name: str) -> dict[str, str]:
+        found = self.sections.get(name.split("_")[0], {})
+        out = {}
+        for key in SECTIONS:
+            value = entry.get(key)
+            value = found.get(key) if value is None else value
+            value = self.catalogue.read(value, key, self.where, context=True)
+            if not is_text(value):
+                self.wrong.append(f"has {kind_of(value)} as {key}; wanted text")
+            out[key] = value if is_text(value) else ""
+        return out
+
+
+def _sections(path: Path) -> dict[str, dict[str, str]]:
+    if not path.is_file():
+        return {}
+    problems = []
+    out: dict[str, dict[str, str]] = {}
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        row = parse_json(line, f"{path}: line {number}")
+        if not isinstance(row, dict) or not is_text(row.get("id")):
+            problems.append(f"line {number} has no id; wanted an object with one")
+        elif row["id"] in out:
+            problems.append(f"line {number} repeats the id {row['id']!r}; ids must be unique")
+        else:
+            out[row["id"]] = row
+    check_file(path, problems)
+    return out

@@ -1,0 +1,89 @@
+"""Read the rows of a table of one's own, CSV or JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.common.errors import UserError
+from rrgdata.catalogue import Catalogue
+from rrgdata.problems import first_twice, kind_of, parse_json
+from rrgdata.sources.tables import csv_rows, not_utf8
+
+Row = Mapping[str, Any]
+
+CSV_SUFFIXES, JSONL_SUFFIXES = (".csv", ".tsv"), (".jsonl", ".ndjson")
+DELIMITERS = ",;\t"
+
+
+def table_file(root: Path) -> Path:
+    """Find the table at `root`: the file itself, or the one table of a directory."""
+    if root.is_file():
+        if root.suffix.lower() not in CSV_SUFFIXES + JSONL_SUFFIXES:
+            raise UserError(f"{root}: wanted a .csv, .tsv or .jsonl file; save the table as one")
+        return root
+    suffixes = CSV_SUFFIXES + JSONL_SUFFIXES
+    tables = sorted(p for p in root.iterdir() if p.suffix.lower() in suffixes and p.is_file())
+    if len(tables) != 1:
+        have = ", ".join(p.name for p in tables[:3]) + (", ..." if len(tables) > 3 else "")
+        seen = f"{len(tables)} tables ({have})" if tables else "no .csv, .tsv or .jsonl file"
+        raise UserError(f"{root} holds {seen}; name the file of your table as data.root")
+    return tables[0]
+
+
+def read_header(path: Path) -> list[str]:
+    """Read the column names, a CSV's first row or the keys of JSON lines.
+
+    UserError for a name that stands twice, and where there is none.
+    """
+    if path.suffix.lower() not in JSONL_SUFFIXES:
+        header = next(csv_rows(path, delimiters=DELIMITERS))
+    else:
+        header = list(dict.fromkeys(key for _, row in _json_lines(path) for key in row))
+    twice = first_twice(header)
+    if twice is not None:
+        raise UserError(f"{path}: the column {twice!r} stands twice; rename one")
+    if not any(header):
+        raise UserError(f"{path}: no rows; wanted a header and a row for each study")
+    return header
+
+
+def read_rows(path: Path, catalogue: Catalogue) -> Iterator[tuple[int, Row]]:
+    """Yield each row with its number.
+
+    The header of a CSV is row 1, the first JSON line row 2. A row of another length is broken.
+    """
+    if path.suffix.lower() in JSONL_SUFFIXES:
+        yield from enumerate((row for _, row in _json_lines(path)), 2)
+        return
+    rows = csv_rows(path, delimiters=DELIMITERS)
+    header = next(rows)
+    for number, cells in enumerate(rows, 2):
+        if len(cells) == len(header):
+            yield number, dict(zip(header, cells, strict=True))
+        elif cells:
+            catalogue.add_broken(
+                f"{path.name}: row {number}",
+                f"has {len(cells)} cells; wanted {len(header)} as in the header, and quotes around "
+                "text with separators",
+            )
+
+
+def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    number = 0
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):
+                if line.strip():
+                    row = parse_json(line, f"{path}: line {number}")
+                    if not isinstance(row, dict):
+                        raise UserError(
+                            f"{path}: line {number} is {kind_of(row)}; wanted an object a line"
+                        )
+                    yield number, row
+    except UnicodeDecodeError:
+        with path.open("rb") as lines:
+            raise not_utf8(path, lines) from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None

@@ -1,0 +1,359 @@
+"""Reads a table of one's own, CSV or JSONL, a row a study.
+
+    id           name of the study; without it studies are named by their row: row2, row3, ...
+    images       paths, several separated by "|" or as a JSON list
+    report       the report; or columns findings and impression, of which `data.sections` chooses
+    indication, technique, comparison
+    prior        paths of the images of an earlier study, like images
+    view         one for all images, or one for each: frontal, PA, AP, lateral, LL, or nothing
+    labels       14 class ids as a JSON list (0 blank, 1 positive, 2 negative, 3 uncertain); or 14
+                 columns with CheXpert's names, each 1, 0, -1 or empty as in CheXpert's own CSV,
+                 and none of them filled where a study has no labels
+    split        train; val, valid, validation, dev; test
+    patient      keeps the studies of a patient in one split
+
+A column is found by these names, or those of ALSO, or as `data.columns` says. Others are not read;
+one such as `Impression` or `ID`, where its content is wanted, is refused until it is named. A text
+that says that nothing is there, as nan, NA or null (`rrgclinical.common.nothing`), is empty, and
+counted.
+Relative paths are relative to the file. A CSV has commas, semicolons or tabs between its columns,
+whichever its header has most of, or what a line "sep=;" above it says. Where there is no split, a
+tenth of the patients is val and a tenth test; who goes where depends on the patient's name alone,
+or else on the study's.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.nothing import is_nothing
+from rrgclinical.common.resolve import nearest
+from rrgclinical.labels import OBSERVATIONS
+from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.problems import SHOWN, SPLITS, first_of, is_text, kind_of, names_of
+from rrgdata.sections import ReportSections
+from rrgdata.sources.own_rows import Row, read_header, read_rows, table_file
+from rrgdata.sources.tables import CLASSES, WITHOUT
+from rrgdata.study import ImageRef, Study
+
+CONTENTS = (
+    *("id", "images", "report", "findings", "impression", "indication", "technique"),
+    *("comparison", "prior", "view", "labels", "split", "patient"),
+)
+ALSO = {
+    "id": ("study_id",),
+    "images": ("image", "image_path"),
+    "prior": ("prior_images",),
+    "view": ("views",),
+    "patient": ("patient_id", "subject_id"),
+}
+"""Other names that a column is known by."""
+SEPARATOR = "|"
+VIEWS = {"": "", "FRONTAL": "frontal", "PA": "frontal", "AP": "frontal"}
+VIEWS |= {"LATERAL": "lateral", "LL": "lateral", "LAT": "lateral"}
+SPLIT_NAMES = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+SPLIT_NAMES |= dict.fromkeys(("val", "valid", "validate", "validation", "dev"), "val")
+
+
+def load_table(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+    """Read the table at `root`, a file or a directory that holds one.
+
+    UserError for a table that cannot be read, without rows, or without a column that is needed or
+    named; a defect of one row goes to the catalogue.
+    """
+    path = table_file(root)
+    header = read_header(path)
+    columns = _columns(path, header, wanted)
+    labels = _label_columns(path, header, columns, catalogue)
+    reader = _Reader(path, columns, labels, wanted, catalogue)
+    reader.check_columns(header)
+    number = 1
+    for number, row in read_rows(path, catalogue):
+        reader.add(number, row)
+    if number == 1 and not catalogue.broken:
+        raise UserError(f"{path}: no rows; wanted one for each study")
+    catalogue.notes += reader.notes()
+
+
+def _columns(path: Path, header: list[str], wanted: Wanted) -> dict[str, str]:
+    """Find the column of each content that the table has."""
+    columns = {}
+    for content in CONTENTS:
+        name = next((n for n in (content, *ALSO.get(content, ())) if n in header), None)
+        if name is not None:
+            columns[content] = name
+    for content, name in wanted.columns.items():
+        if content not in CONTENTS:
+            raise UserError(
+                f"data.columns names {content!r}; {nearest(content, CONTENTS)}choose from "
+                f"{', '.join(CONTENTS)}"
+            )
+        if name not in header:
+            raise UserError(
+                f"data.columns={{{content}: {name}}}: {path} has no such column; the nearest is "
+                f"{_nearest(name, header)!r}, it has {names_of(header)}"
+            )
+        columns[content] = name
+    if "report" in columns and "report" not in wanted.columns:
+        other = [part for part in ("findings", "impression") if part in columns]
+        if other:
+            raise UserError(
+                f"{path} has columns {columns['report']} and {columns[other[0]]}; say which is the "
+                f"report, as in data.columns={{report: {columns['report']}}}"
+            )
+    read, contents = set(columns.values()), _contents()
+    meant = {contents.get(_plain(name), ""): name for name in header if name not in read}
+    near = {content: meant[content] for content in CONTENTS if content in meant}
+    # not needed: a patient beside a split, a section beside the report, what tells of images
+    idle = {"patient"} if "split" in columns else set()
+    idle |= {"findings", "impression"} if "report" in columns else set()
+    idle |= {"images", "prior", "view"} if wanted.images == "none" else set()
+    near = {c: n for c, n in near.items() if c not in columns and c not in idle}
+    if near:
+        listed = ", ".join(f"{content}: {name}" for content, name in near.items())
+        raise UserError(
+            f"{path} has a column {next(iter(near.values()))!r}, which is not read under that "
+            f"name; say what it is, as in data.columns={{{listed}}}, or rename it"
+        )
+    return columns
+
+
+def _plain(name: str) -> str:
+    """Take capitals, blanks and signs from a column's name."""
+    return re.sub("[^a-z0-9]", "", name.lower())
+
+
+def _contents() -> dict[str, str]:
+    """Map the names that a column of each content has, plain, to the content."""
+    return {_plain(name): c for c in CONTENTS for name in (c, *ALSO.get(c, ()))}
+
+
+def _nearest(name: str, header: list[str]) -> str:
+    """Find the nearest of the names that a message lists."""
+    return difflib.get_close_matches(name, header[:SHOWN], n=1, cutoff=0.0)[0]
+
+
+def _label_columns(
+    path: Path, header: list[str], columns: dict[str, str], catalogue: Catalogue
+) -> tuple[str, ...]:
+    there = [name for name in OBSERVATIONS if name in header]
+    if "labels" in columns or not there:
+        return ()
+    lacking = [name for name in OBSERVATIONS if name not in header]
+    if lacking:
+        catalogue.notes.append(
+            f"{path} has {len(there)} of the 14 columns of labels, which are not read; the first "
+            f"that it lacks is {lacking[0]!r}"
+        )
+        return ()
+    return OBSERVATIONS
+
+
+class _Reader:
+    """Makes studies of rows."""
+
+    def __init__(
+        self,
+        path: Path,
+        columns: dict[str, str],
+        labels: tuple[str, ...],
+        wanted: Wanted,
+        catalogue: Catalogue,
+    ) -> None:
+        self.path, self.columns, self.labels, self.wanted = path, columns, labels, wanted
+        self.catalogue, self.where = catalogue, ""
+        self.splits_of: dict[str, set[str]] = {}
+        self.wrong: list[str] = []
+
+    def check_columns(self, header: list[str]) -> None:
+        """Raise UserError for a column that the table lacks and the settings need."""
+        have = f"it has {names_of(header)}"
+        texts = {"report", "findings", "impression", "labels"}
+        if not texts & set(self.columns) and not self.labels:
+            raise UserError(
+                f"{self.path}: no column of reports or labels; {have}; name it, as in "
+                f"data.columns={{report: {_nearest('report', header)}}}"
+            )
+        if self.wanted.images != "none" and "images" not in self.columns:
+            raise UserError(
+                f"{self.path}: no column of images; {have}; name it, as in data.columns={{images: "
+                f"{_nearest('images', header)}}}, or set data.images=none"
+            )
+
+    def notes(self) -> list[str]:
+        """Write what was made up for want of a column, and patients in several splits."""
+        notes = []
+        if "split" not in self.columns:
+            by = "patient" if "patient" in self.columns else "study"
+            notes.append(f"{self.path} has no split: a tenth is val and a tenth test, by {by}")
+        crossing = sorted(name for name, splits in self.splits_of.items() if len(splits) > 1)
+        if crossing:
+            notes.append(
+                f"{self.path}: {len(crossing)} patients have studies in several splits, the first "
+                f"is {crossing[0]}; results on them say less"
+            )
+        return notes
+
+    def add(self, number: int, row: Row) -> None:
+        """Add a row as a study, as a broken one, or to a count."""
+        self.wrong = []
+        name = self._name(row, "id") if "id" in self.columns else f"row{number}"
+        where = f"{self.path.name}: row {number}" + (f" ({name})" if "id" in self.columns else "")
+        self.where = where
+        patient = self._name(row, "patient") if "patient" in self.columns else ""
+        split = self._split(row, patient or name)
+        labels = self._labels(row)
+        images = self._images(row) if self.wanted.images != "none" else ()
+        indication, technique, comparison = (
+            self._text(row, key) for key in ("indication", "technique", "comparison")
+        )
+        report, rule = self._report(row, labels)
+        if self.wrong:
+            self.catalogue.add_broken(where, first_of(self.wrong))
+        elif rule:
+            self.catalogue.leave_out(rule, split=split)
+        elif self.wanted.images == "frontal" and not images:
+            self.catalogue.leave_out("without a frontal image", split=split)
+        else:
+            study = Study(name, split, report, labels, images, indication, technique, comparison)
+            self.catalogue.add(study, where)
+            if patient:
+                self.splits_of.setdefault(patient, set()).add(split)
+
+    def _cell(self, row: Row, content: str) -> Any:
+        value = row.get(self.columns[content]) if content in self.columns else None
+        return "" if value is None else value
+
+    def _optional(self, row: Row, content: str) -> Any:
+        """Return a cell that may be empty, "" for a marker of nothing."""
+        context = content in ("indication", "technique", "comparison")
+        value = self._cell(row, content)
+        return self.catalogue.read(value, content, self.where, context=context)
+
+    def _text(self, row: Row, content: str) -> str:
+        value = self._cell(row, content) if content == "split" else self._optional(row, content)
+        if not is_text(value) or "\0" in value:
+            seen = "a NUL or no Unicode" if isinstance(value, str) else kind_of(value)
+            self.wrong.append(f"has {seen} as {content}; wanted text")
+            return ""
+        return value.strip()
+
+    def _name(self, row: Row, content: str) -> str:
+        value = self._cell(row, content)
+        name = str(value) if type(value) is int else value
+        if not is_text(name) or is_nothing(name):
+            self.wrong.append(f"has {content} {value!r}; wanted a name")
+            return ""
+        return name.strip()
+
+    def _split(self, row: Row, by: str) -> str:
+        if "split" not in self.columns:
+            share = int.from_bytes(hashlib.sha256(by.encode()).digest()[:4]) / 2**32
+            return "val" if share < 0.1 else ("test" if share < 0.2 else "train")
+        name = self._text(row, "split")
+        if name.lower() not in SPLIT_NAMES:
+            self.wrong.append(f"has split {name!r}; wanted one of {', '.join(SPLITS)}")
+        return SPLIT_NAMES.get(name.lower(), "")
+
+    def _report(self, row: Row, labels: tuple[int, ...] | None) -> tuple[str | None, str]:
+        """Read the report, None where labels stand alone, and the rule that leaves the row out."""
+        sections = {part for part in ("findings", "impression") if part in self.columns}
+        if "report" in self.columns:
+            report = self._text(row, "report")
+        elif sections:
+            cut = ReportSections(self._text(row, "findings"), self._text(row, "impression"))
+            report = cut.report(self.wanted.sections)
+            if not report:
+                return None, WITHOUT[self.wanted.sections]
+        else:
+            report = ""
+        if not report and labels is None:
+            seen = self._cell(row, "report")
+            self.wrong.append(f"has an empty report, {seen!r}; write one or drop the row")
+        return report or None, ""
+
+    def _labels(self, row: Row) -> tuple[int, ...] | None:
+        if self.labels:
+            cells = [
+                str(row.get(name) if row.get(name) is not None else "") for name in self.labels
+            ]
+            for name, cell in zip(self.labels, cells, strict=True):
+                if cell.strip() not in CLASSES:
+                    self.wrong.append(f"has {cell!r} for {name}; wanted 1, 0, -1 or nothing")
+                    return None
+            ids = tuple(CLASSES[cell.strip()] for cell in cells)
+            return ids if any(ids) else None
+        value = self._optional(row, "labels")
+        if value == "":
+            return None
+        if isinstance(value, str):
+            try:
+                value = json_reader.parse(value)
+            except ValueError:
+                value = None
+        good = isinstance(value, list) and len(value) == len(OBSERVATIONS)
+        if not good or any(type(label) is not int or not 0 <= label <= 3 for label in value):
+            self.wrong.append(
+                f"has labels {self._cell(row, 'labels')!r}; wanted a JSON list of "
+                f"{len(OBSERVATIONS)} class ids: 0 blank, 1 positive, 2 negative, 3 uncertain"
+            )
+            return None
+        return tuple(value)
+
+    def _images(self, row: Row) -> tuple[ImageRef, ...]:
+        paths = self._list(row, "images")
+        if not paths:
+            self.wrong.append("has no image; name one, drop the row or set data.images=none")
+            return ()
+        views = self._views(row, len(paths))
+        frontal = self.wanted.images == "frontal"
+        refs = [
+            ImageRef(self.path.parent / path, view)
+            for path, view in zip(paths, views, strict=False)
+            if not (frontal and view == "lateral")
+        ]
+        if not frontal:
+            earlier = self._list(row, "prior")
+            refs += [ImageRef(self.path.parent / path, "", True) for path in earlier]
+        for ref in refs:
+            defect = self.catalogue.image_defect(ref.path)
+            if defect is not None:
+                self.wrong.append(
+                    f"has image {str(ref.path)!r}, {defect}; put it there (several are separated "
+                    f"by {SEPARATOR!r} or a JSON list), or set data.images=none"
+                )
+        return tuple(refs)
+
+    def _views(self, row: Row, count: int) -> list[str]:
+        names = self._list(row, "view", keep_empty=True)
+        names = names * count if len(names) == 1 else names or [""] * count
+        odd = [name for name in names if name.upper() not in VIEWS]
+        if odd:
+            self.wrong.append(
+                f"has view {odd[0]!r}; wanted frontal, PA, AP, lateral, LL or nothing"
+            )
+        elif len(names) != count:
+            self.wrong.append(f"has {len(names)} views for {count} images; wanted one for each")
+        return [VIEWS.get(name.upper(), "") for name in names]
+
+    def _list(self, row: Row, content: str, *, keep_empty: bool = False) -> list[str]:
+        value = self._optional(row, content)
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            try:
+                value = json_reader.parse(value)
+            except ValueError:
+                self.wrong.append(f"has {content} {value!r}, a broken JSON list; repair it")
+                return []
+        if isinstance(value, str):
+            value = value.split(SEPARATOR) if value.strip() else []
+        if not isinstance(value, list) or not all(is_text(part) for part in value):
+            self.wrong.append(f"has {kind_of(value)} as {content}; wanted text or a list of texts")
+            return []
+        parts = [part.strip() for part in value]
+        return parts if keep_empty else [part for part in parts if part]

@@ -1,0 +1,144 @@
+"""Studies of PadChest-GR: one frontal radiograph, sentences of findings in English, a prior.
+
+    grounded_reports_20240819.json           a list of studies, each with its `findings`
+    master_table.csv                         one row a study and label: `StudyID`, `split`
+    Padchest_GR_files/                       the images, 16-bit PNG, here or further down
+    PadChest_GR_progression_prior_studies/   optional: images of the studies before
+
+A study has `StudyID`, `ImageID` (a file name), `PreviousStudyID`, `PreviousImageID` (or null) and
+`findings`, each with `sentence_en`, `sentence_es`, `abnormal`, `boxes`, `labels`, `locations` and
+`progression`. Read from repositories that load it: uzh-dqbm-cmi/RadVLM, radvlm/data/datasets.py,
+for the two files and the split, alwaniaayan6-png/ClaimGuard-CXR, v5/data/padchest_gr.py, for keys,
+columns and folders. data.prior=last adds the prior image; one that the JSON does not name is taken
+from `prior_imageID` of the table. A prior that is itself a study here, neither of the same split
+nor of train, is passed over, and counted.
+The paper is arXiv 2411.05085; the data set's own page (bimcv.cipf.es/bimcv-projects/padchest-gr)
+could not be read.
+
+The report is the English sentences in their order, joined by a blank, each ended by a full stop
+where it has none. There is no impression. Radiographs are frontal by the paper's selection; of
+priors it is not said, so their view is "". Split: train, validation as val, test. The finding
+labels are PadChest's own, for which there is no mapping to the 14 observations here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.spreadsheets import whole_number
+from rrgclinical.rules import join_lines
+from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.problems import only_file, parse_json, read_text
+from rrgdata.sources.tables import add_study, read_csv
+from rrgdata.study import ImageRef, Study
+
+SPLIT_OF = {"train": "train", "validation": "val", "test": "test"}
+CURRENT, EARLIER = "Padchest_GR_files", "PadChest_GR_progression_prior_studies"
+
+
+def load_padchest_gr(root: Path, wanted: Wanted, catalogue: Catalogue) -> None:
+    """Add the studies of PadChest-GR under `root`.
+
+    UserError for a file that is missing or unreadable, for images none of which is there, and for
+    data.sections=impression. A study without split, image or sentences is broken.
+    """
+    if wanted.sections == "impression":
+        raise UserError("PadChest-GR has no impressions; set data.sections=findings")
+    entries, path = _entries(root)
+    table, at_odds = _table(root, catalogue)
+    read = [entry for entry in entries if isinstance(entry, dict)]
+    split_of = {str(e.get("ImageID")): table.get(str(e.get("StudyID")), ("", ""))[0] for e in read}
+    files: dict[str, Path] = {}
+    if wanted.images != "none":
+        files = _index(root / CURRENT)
+        if not any(image in files for image in split_of):
+            raise UserError(
+                f"{root / CURRENT} has none of the images of {path.name}; unpack them there, or "
+                "set data.images=none"
+            )
+        # the prior of a study may itself be a study here
+        files = _index(root / EARLIER) | files
+    passed_over: set[str] = set()
+    unread = 0
+    for number, entry in enumerate(entries):
+        study_id = entry.get("StudyID") if isinstance(entry, dict) else None
+        where = f"{path.name}: [{number}]" + (f" ({study_id})" if study_id else "")
+        text = _sentences(entry, where, catalogue)
+        if text is None or str(study_id) in at_odds:
+            continue
+        split, earlier = table.get(str(study_id), ("", ""))
+        name, prior = entry["ImageID"], str(entry.get("PreviousImageID") or earlier)
+        if split not in SPLIT_OF:
+            why = f"has split {split!r} in master_table.csv; wanted one of {', '.join(SPLIT_OF)}"
+            catalogue.add_broken(where, why)
+        elif wanted.images != "none" and name not in files:
+            catalogue.add_broken(where, f"has image {name!r}, not found in {root / CURRENT}")
+        else:
+            refs = [] if wanted.images == "none" else [ImageRef(files[name], "frontal")]
+            if wanted.prior == "last" and split_of.get(prior, split) not in (split, "train"):
+                passed_over.add(prior)
+            elif prior and wanted.prior == "last":
+                refs += [ImageRef(files[prior], "", prior=True)] if prior in files else []
+                unread += prior not in files
+            study = Study(str(study_id), SPLIT_OF[split], "", None, tuple(refs))
+            add_study(study, where, wanted, catalogue, findings=text)
+    catalogue.note_passed_over(passed_over)
+    if unread and wanted.images == "all":
+        catalogue.notes.append(
+            f"{root / EARLIER} lacks the prior image of {unread} studies: read without it"
+        )
+
+
+def _entries(root: Path) -> tuple[list[Any], Path]:
+    path = only_file(root, "grounded_reports_*.json", "; wanted one, PadChest-GR's reports")
+    entries = parse_json(read_text(path), str(path))
+    if not isinstance(entries, list) or not entries:
+        raise UserError(f"{path}: wanted a list of studies; download it again")
+    return entries, path
+
+
+def _table(root: Path, catalogue: Catalogue) -> tuple[dict[str, tuple[str, str]], set[str]]:
+    """Read split and prior image by study, and the studies whose rows disagree on the split."""
+    path = root / "master_table.csv"
+    if not path.is_file():
+        raise UserError(f"{path} not found; it holds the split, unpack master_table.csv.zip there")
+    table: dict[str, tuple[str, str]] = {}
+    at_odds: set[str] = set()
+    for where, cells in read_csv(
+        path, ("StudyID", "split"), catalogue, optional=("prior_imageID",)
+    ):
+        study = whole_number(cells["StudyID"]) or cells["StudyID"].strip()
+        split = cells["split"].strip()
+        first = table.setdefault(study, (split, cells.get("prior_imageID", "").strip()))
+        if first[0] != split and study not in at_odds:
+            at_odds.add(study)
+            table[study] = ("", "")
+            catalogue.add_broken(f"{where} ({study})", f"has split {split!r} after {first[0]!r}")
+    return table, at_odds
+
+
+def _index(folder: Path) -> dict[str, Path]:
+    """Find the files beneath a folder by their names."""
+    return {
+        name: Path(place) / name for place, _, names in sorted(os.walk(folder)) for name in names
+    }
+
+
+def _sentences(entry: Any, where: str, catalogue: Catalogue) -> str | None:
+    """Join the English sentences of a study; None where the entry is broken."""
+    findings = entry.get("findings") if isinstance(entry, dict) else None
+    if not isinstance(findings, list) or not all(isinstance(f, dict) for f in findings):
+        catalogue.add_broken(where, "has no list of findings; wanted objects with sentence_en")
+        return None
+    if not entry.get("StudyID") or not isinstance(entry.get("ImageID"), str):
+        catalogue.add_broken(where, "has no StudyID or ImageID; download the file again")
+        return None
+    sentences = [catalogue.read(f.get("sentence_en"), "sentence_en", where) for f in findings]
+    if not all(isinstance(sentence, str) for sentence in sentences):
+        catalogue.add_broken(where, "has a sentence_en that is no text")
+        return None
+    joined = [join_lines(sentence) for sentence in sentences]
+    return " ".join(s if s.endswith((".", "!", "?")) else f"{s}." for s in joined if s)

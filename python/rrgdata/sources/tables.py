@@ -1,0 +1,177 @@
+"""Read CSV files row by row, and add studies by shared rules."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.inflate import open_gzip
+from rrgclinical.common.spreadsheets import declared_separator
+from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.problems import is_text, names_of
+from rrgdata.sections import ReportSections
+from rrgdata.study import ImageRef, Study
+
+LONGEST_CELL = 2**24
+"""Characters of a cell; Python's own limit of 131,072 is for tables without reports, and without
+a limit an unclosed quote would read the rest of a file as one cell."""
+LONGEST_ROW = 2 * LONGEST_CELL
+
+CLASSES = {"": 0, "1": 1, "1.0": 1, "0": 2, "0.0": 2, "-1": 3, "-1.0": 3}
+"""Class ids by a cell of CheXpert's CSV."""
+WITHOUT = {
+    "findings": "without a findings section",
+    "impression": "without an impression",
+    "both": "without findings or impression",
+}
+
+
+def csv_rows(path: Path, *, delimiters: str = ",") -> Generator[list[str]]:
+    """Yield the header, its names stripped, and the rows of a CSV, gzipped or not.
+
+    Of `delimiters` the one that the first line has most of counts, before them the one of Excel's
+    line "sep=;" above the header. UserError: a file that cannot be read, is not UTF-8 or not CSV.
+    """
+    number, limit = 0, csv.field_size_limit(LONGEST_CELL)
+    opened: Callable[[Path], Any] = open_gzip if path.suffix == ".gz" else partial(open, mode="rb")
+    try:
+        with io.TextIOWrapper(opened(path), encoding="utf-8-sig", newline="") as stream:
+            lines = _Lines(stream)
+            first = next(lines, "")
+            delimiter = declared_separator(first) or max(delimiters, key=first.count)
+            if not declared_separator(first):
+                stream.seek(0)
+            rows = csv.reader(lines, strict=True, delimiter=delimiter)
+            lines.left = LONGEST_ROW
+            header, number = next(rows, []), rows.line_num
+            yield [name.strip() for name in header]
+            lines.left = LONGEST_ROW
+            for row in rows:
+                number, lines.left = rows.line_num, LONGEST_ROW
+                yield row
+    except csv.Error as error:
+        raise UserError(f"{path}: not CSV after line {number} ({error}); export it again") from None
+    except UnicodeDecodeError:
+        with opened(path) as raw:
+            raise not_utf8(path, raw) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise UserError(f"{path}: breaks off, or is no gzip file; download it again") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; wanted a readable file") from None
+    finally:
+        csv.field_size_limit(limit)
+
+
+class _Lines:
+    """Give the lines of a file to csv.reader while no row has more than LONGEST_ROW characters.
+
+    `left` is what the row may still take; whoever has a whole row resets it.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream, self.left = stream, LONGEST_ROW
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = self._stream.readline(self.left + 1)
+        self.left -= len(line)
+        if self.left < 0:
+            raise csv.Error(f"row larger than {LONGEST_ROW} characters")
+        if not line:
+            raise StopIteration
+        return line
+
+
+def not_utf8(path: Path, lines: Iterable[bytes]) -> UserError:
+    """Tell the first line that is not UTF-8."""
+    for number, line in enumerate(lines, 1):
+        try:
+            line.decode()
+        except UnicodeDecodeError as error:
+            byte = f"byte 0x{line[error.start]:02x} in line {number}"
+            return UserError(f"{path}: {byte} is not UTF-8; re-save it as UTF-8")
+    return UserError(f"{path}: changed while it was read; read it again")
+
+
+def read_csv(
+    path: Path, columns: Sequence[str], catalogue: Catalogue, *, optional: Sequence[str] = ()
+) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the place and the named cells of each row; the header is row 1.
+
+    A row with more or fewer cells than the header is broken. UserError: a file that `csv_rows`
+    refuses, that lacks one of `columns`, or has no rows.
+    """
+    number = 1
+    with closing(csv_rows(path)) as rows:
+        header = next(rows)
+        lacking = [name for name in columns if name not in header]
+        if lacking:
+            have = names_of(header) or "nothing"
+            raise UserError(f"{path}: no column {lacking[0]!r}; it has {have}")
+        cells = [(name, header.index(name)) for name in (*columns, *optional) if name in header]
+        for number, row in enumerate(rows, 2):
+            where = f"{path.name}: row {number}"
+            if len(row) == len(header):
+                yield where, {name: row[index] for name, index in cells}
+            elif row:
+                catalogue.add_broken(
+                    where, f"has {len(row)} cells; wanted {len(header)} as in the header"
+                )
+    if number == 1:
+        raise UserError(f"{path}: no rows beneath the header; download it again")
+
+
+def add_study(
+    study: Study,
+    where: str,
+    wanted: Wanted,
+    catalogue: Catalogue,
+    *,
+    findings: str = "",
+    impression: str = "",
+) -> None:
+    """Add a study with its wanted sections and views, or count its exclusion.
+
+    `study.images` are all its images. "frontal" keeps the frontal ones, so that a study whose
+    views are not known is left out; "none" drops them. A study that has labels alone is given with
+    `report` None and no sections, any other with "". A section that says that nothing is there is
+    empty, and counted.
+    """
+    if wanted.sections in ("findings", "both"):
+        findings = catalogue.read(findings, "findings", where)
+    if wanted.sections in ("impression", "both"):
+        impression = catalogue.read(impression, "impression", where)
+    report = ReportSections(findings, impression).report(wanted.sections)
+    images = study.images if wanted.images != "none" else ()
+    if wanted.images == "frontal":
+        images = tuple(image for image in images if image.view == "frontal")
+    split, current = study.split, [image for image in images if not image.prior]
+    if study.report is not None and not report:
+        catalogue.leave_out(WITHOUT[wanted.sections], split=split)
+    elif not is_text(report):
+        catalogue.add_broken(where, "has a report that is not Unicode; download the file again")
+    elif wanted.images != "none" and not current:
+        kind = "a frontal" if wanted.images == "frontal" else "an"
+        catalogue.leave_out(f"without {kind} image", split=split)
+    elif not _any_broken(images, where, catalogue):
+        catalogue.add(replace(study, report=report or None, images=images), where)
+
+
+def _any_broken(images: tuple[ImageRef, ...], where: str, catalogue: Catalogue) -> bool:
+    for image in images:
+        defect = catalogue.image_defect(image.path)
+        if defect:
+            catalogue.add_broken(where, f"has image '{image.path}', {defect}; copy it there again")
+            return True
+    return False

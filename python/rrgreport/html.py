@@ -1,0 +1,159 @@
+"""Write the report of a run: one self-contained HTML file."""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rrgclinical import Extractor, build_extractor
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import atomic_write
+from rrgclinical.common.shown import hidden, redacted
+from rrgreport import numbers
+from rrgreport.cases import case_list, kept_cases
+from rrgreport.figures import PHASE_COLOURS, training_figures
+from rrgreport.heat import HeatScale, heat_scale, heaviest_words, shaded
+from rrgreport.names import METRICS, RULES
+from rrgreport.page import rendered
+from rrgreport.redline import quoted, redline
+from rrgreport.results import facts, finding_bars, headline_scores, table_rows
+from rrgreport.rollouts import last_rollouts
+from rrgreport.run_files import RunFiles
+from rrgreport.samples import AnySample, EditSample, Sample, WeightSample
+from rrgreport.series import with_changes
+from rrgreport.summary import Metric, RunSummary
+
+
+def write_report(
+    run_dir: str | Path | RunFiles,
+    summary: RunSummary,
+    metrics_rows: Sequence[Mapping[str, Any]],
+    samples: Sequence[AnySample],
+    out: str | Path | None = None,
+    *,
+    extractor: str | Extractor = "rules",
+    tau: float = 0.6,
+) -> Path:
+    """Writes the report and returns where: `out`, or `report.html` of the run.
+
+    The configuration shown is the run's `config.yaml`, where there is one, and rollouts are those
+    of its last recorded step. Sentences are marked by the entities `extractor` finds, matched at
+    cosine > `tau`.
+    """
+    run = run_dir if isinstance(run_dir, RunFiles) else RunFiles(run_dir)
+    studies = [s for s in samples if isinstance(s, Sample)]
+    edits = [s for s in samples if isinstance(s, EditSample)]
+    weighed = [s for s in samples if isinstance(s, WeightSample)]
+    scale = heat_scale(weighed)
+    found = build_extractor(extractor) if isinstance(extractor, str) else extractor
+    source = kept_cases(run, studies, summary.systems)
+    figures = training_figures(with_changes(metrics_rows, summary.changes))
+    page = rendered(
+        "rrgreport",
+        "report.html.j2",
+        summary=summary,
+        facts=facts(summary),
+        headline=_headline(summary),
+        table=table_rows(summary, [change["key"] for change in summary.changes]),
+        findings=finding_bars(summary),
+        colours=PHASE_COLOURS,
+        phases=_phases(summary),
+        figures=[f for f in figures if not f.flat],
+        flat=[f.title.lower() for f in figures if f.flat],
+        cases=case_list(source.cases, list(summary.systems), found, tau, labeller=source.labeller),
+        edits=[_edit(e) for e in edits],
+        rollouts=last_rollouts(run.steps),
+        weighed=[_weighed(s, scale) for s in weighed],
+        heat=scale.legend() if weighed else [],
+        unrecorded=unrecorded(metrics_rows, samples),
+        rules=RULES,
+        config=redacted(_config(run.config)) if os.path.lexists(run.config) else "",
+    )
+    path = Path(out) if out is not None else run.report
+    atomic_write(path, hidden(page))
+    return path
+
+
+def _config(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 text (byte {error.start}); save it as UTF-8") from error
+
+
+def _headline(summary: RunSummary) -> str:
+    """The result in a sentence: micro-F1 of the last system against the one before it."""
+    found = headline_scores(summary.systems)
+    if not found.metrics:
+        return ""
+    *earlier, after = found.metrics
+    if not earlier:
+        return f"{after} reaches a clinical micro-F1{found.over} of {found.texts[after]}."
+    before = earlier[-1]
+    change = numbers.change(found.metrics[before], found.metrics[after], METRICS[found.key])
+    return (
+        f"Clinical micro-F1{found.over} is {found.texts[after]} with {after}, against "
+        f"{found.texts[before]} with {before}: a difference of {change}."
+    )
+
+
+def _phases(summary: RunSummary) -> list[tuple[str, str, list[tuple[str, float, str]]]]:
+    """Per system with a breakdown: its time and (phase, share, time) of its parts."""
+    shown = []
+    for name, system in summary.systems.items():
+        total = sum(system.phases.values())
+        if total > 0:
+            parts = [(k, v / total, numbers.duration(v)) for k, v in system.phases.items() if v > 0]
+            shown.append((name, numbers.duration(system.seconds or total), parts))
+    return shown
+
+
+def _weighed(sample: WeightSample, scale: HeatScale) -> dict[str, Any]:
+    return {
+        **vars(sample),
+        "pieces": shaded(sample.pieces, scale),
+        "heaviest": heaviest_words(sample.pieces),
+        "reward": numbers.value(sample.reward),
+        "advantage": numbers.value(sample.advantage),
+    }
+
+
+def _edit(sample: EditSample) -> dict[str, Any]:
+    known = sample.reward_before is not None and sample.reward_after is not None
+    change = (
+        numbers.change(Metric(sample.reward_before), Metric(sample.reward_after), METRICS["reward"])  # type: ignore[arg-type]
+        if known
+        else ""
+    )
+    return {
+        **vars(sample),
+        "pieces": redline(sample.before, sample.after, sample.steps),
+        "source": quoted(sample.reference, [added for _, _, added in sample.steps]),
+        "used": [
+            (rule, RULES.get(rule, rule)) for rule in dict.fromkeys(s[0] for s in sample.steps)
+        ],
+        "reward": (numbers.value(sample.reward_before), numbers.value(sample.reward_after), change),
+        "rewarded": known,
+    }
+
+
+def unrecorded(rows: Sequence[Mapping[str, Any]], samples: Sequence[AnySample]) -> list[str]:
+    """Name, a line each, what a run of an older version did unrecorded."""
+    keys = {key for row in rows for key in row}
+    studies = [s for s in samples if isinstance(s, Sample)]
+    lines = []
+    if any(key.startswith("edits/") for key in keys) and not _any(samples, EditSample):
+        lines.append("Edits were made, but this run kept none of them to be read.")
+    if "token_weight/mean" in keys and not _any(samples, WeightSample):
+        lines.append("Tokens were weighed, but this run kept no report with its weights.")
+    if "reward/facts" in keys and studies and not any(s.facts for s in studies):
+        lines.append("FactS was a reward, but this run kept no facts and verdicts of its studies.")
+    if "zero_variance" in keys and "zero_reward" not in keys:
+        lines.append("How many reports earned nothing was not recorded by this run.")
+    return lines
+
+
+def _any(samples: Sequence[AnySample], kind: type) -> bool:
+    return any(isinstance(sample, kind) for sample in samples)

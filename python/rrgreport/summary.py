@@ -1,0 +1,108 @@
+"""Summarise a finished run: the numbers of its table and their origin."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.common import json_reader
+from rrgclinical.common.errors import UserError
+from rrgclinical.common.files import atomic_write
+from rrgclinical.common.shown import hidden
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A value with the ends of its interval, where one was computed."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass
+class System:
+    """One row of the table: a model, a phase or a baseline.
+
+    `metrics` by the keys of `report.names`; `per_finding` is F1 by observation; `edits` counts
+    edits by rule letter; `seconds` is wall time and `phases` where it went.
+    """
+
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    per_finding: dict[str, float] = field(default_factory=dict)
+    edits: dict[str, float] = field(default_factory=dict)
+    seconds: float | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class RunSummary:
+    """Systems in the order of the story they tell, the last one being the result.
+
+    `notes` are sentences a reader must not miss, such as which data and labeller these are.
+    `changes` are the settings that resumes have changed, see `state.history.Change`.
+    """
+
+    title: str
+    systems: dict[str, System] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    command: str = ""
+    finished: str = ""
+    seconds: float | None = None
+    commit: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    changes: list[dict[str, Any]] = field(default_factory=list)
+
+    def save(self, path: str | Path) -> None:
+        """JSON in which NaN and infinities stand as strings."""
+        text = json.dumps(_plain(dataclasses.asdict(self)), indent=2, ensure_ascii=False)
+        atomic_write(path, hidden(text) + "\n")
+
+    @classmethod
+    def load(cls, path: str | Path) -> RunSummary:
+        """Raises `UserError` when the file is absent or not a summary."""
+        try:
+            fields = json_reader.read(path, dict)
+            systems = {name: _system(fields_) for name, fields_ in fields.pop("systems").items()}
+            seconds = _number(fields.pop("seconds"))
+            return cls(systems=systems, seconds=seconds, **fields)
+        except FileNotFoundError as error:
+            page = Path(path).with_name("report.html")
+            if page.with_name("metrics.json").is_file():
+                raise UserError(
+                    f"{page.parent} holds scored files; their page is {page}"
+                ) from error
+            raise UserError(f"{path} does not exist; let the run finish first") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} is not a run's summary ({error}); run it again") from error
+
+
+def _system(fields: dict[str, Any]) -> System:
+    return System(
+        metrics={
+            name: Metric(float(m["value"]), _number(m["low"]), _number(m["high"]))
+            for name, m in fields["metrics"].items()
+        },
+        per_finding={k: float(v) for k, v in fields["per_finding"].items()},
+        edits={k: float(v) for k, v in fields["edits"].items()},
+        seconds=_number(fields["seconds"]),
+        phases={k: float(v) for k, v in fields["phases"].items()},
+    )
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value

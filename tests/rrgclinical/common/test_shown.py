@@ -1,0 +1,52 @@
+"""Test shown text: no secret of an address, no character that a terminal obeys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rrgclinical.common.shown import one_line, printable, redacted, shown_url
+from rrgtrain import commands
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("http://h:8000/v1/", "http://h:8000/v1"),
+        ("http://me:p@ss@h/v1?api-key=x#y", "http://h/v1"),
+        ("me:pw@h/a@b", "h/a@b"),
+    ],
+)
+def test_an_address_is_shown_without_what_it_carries(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a: 'http://me:pw@h/v1'\nmail@h", "a: 'http://***@h/v1'\nmail@h"),
+        ("https://h/v1?v=2&api-key=abc&x=1 rest", "https://h/v1?v=2&api-key=***&x=1 rest"),
+        ('"http://h?sig=abc", "sk"', '"http://h?sig=***", "sk"'),
+        ("http://${oc.env:U}:${oc.env:P}@h", "http://***@h"),
+        ("https://h?monkey=1&X-Amz-Signature=b", "https://h?monkey=1&X-Amz-Signature=***"),
+        ("reward.cache=a@b key=1", "reward.cache=a@b key=1"),
+    ],
+)
+def test_addresses_in_a_text_lose_their_secrets(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+def test_control_characters_become_escapes() -> None:
+    text = "é\x1b[2J\x00\x85\u202e\u2028\t\n\r"
+    assert printable(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\t\n\\r"
+    assert one_line(text) == "é\\x1b[2J\\x00\\x85\\u202e\\u2028\\t\\n\\r"
+
+
+def test_a_replay_prints_no_control_character(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ids and texts of a record are whatever the data held."""
+    monkeypatch.setattr(commands, "replay_batch", lambda path: ["study \x1b[2J"])
+    assert commands.replay(tmp_path) == 0
+    assert capsys.readouterr().out == "study \\x1b[2J\n"

@@ -1,0 +1,156 @@
+"""Nothing outside ends a command: terminals, pipes and logs that go, or never were."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from rrgclinical.common.progress import progress
+from rrgclinical.common.streams import Lasting, lasting
+from rrgtrain import cli
+from rrgtrain.ending import reported
+
+GONE = (errno.EPIPE, errno.EIO, errno.ENOSPC)
+
+
+class Breaking(io.StringIO):
+    """A terminal or log that is gone after some writes."""
+
+    def __init__(self, number: int, *, after: int = 0, terminal: bool = False) -> None:
+        super().__init__()
+        self.number, self.left, self.terminal, self.tries = number, after, terminal, 0
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def write(self, text: str) -> int:
+        self.tries += 1
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(self.number, os.strerror(self.number))
+        return super().write(text)
+
+    def flush(self) -> None:
+        if self.left < 0:
+            raise OSError(self.number, os.strerror(self.number))
+
+
+def test_a_stream_goes_quiet_at_once_and_stays_so() -> None:
+    for number in GONE:
+        for after in (0, 2):
+            stream = Breaking(number, after=after)
+            kept = lasting(stream)
+            for _ in range(5):
+                assert kept.write("line\n") == 5
+                kept.flush()
+            assert isinstance(kept, Lasting) and lasting(kept) is kept
+            assert kept.failure is not None and kept.failure.errno == number
+            assert stream.tries <= after + 1 and stream.getvalue() == "line\n" * after
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_bar_that_cannot_be_drawn_goes_quiet(terminal: bool) -> None:
+    for number in GONE:
+        for after in (0, 3):
+            stream = Breaking(number, after=after, terminal=terminal)
+            console = Console(file=stream, force_terminal=terminal)
+            times = iter(range(0, 10_000, 20))
+            done = 0
+            for _ in progress(range(8), "rl", console=console, clock=times.__next__):
+                done += 1
+            assert done == 8
+
+
+def test_the_status_of_a_run_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run() -> int:
+        for step in (bar := progress(3, "rl")) and range(3):
+            print("step", step)
+            print("warning", file=sys.stderr)
+            bar.advance()
+        return cli._printed(0, leaves_files=True)
+
+    for number in GONE:
+        for name in ("stdout", "stderr"):
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, name, Breaking(number))
+                assert reported(run, ends_process=False) == 0, (number, name)
+
+
+def test_what_a_listing_prints_must_arrive(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A reader that is gone has read enough; a full disk is one line and a status."""
+    wanted = {errno.EPIPE: (0, ""), errno.ENOSPC: (2, "No space left"), errno.EIO: (2, "Input/out")}
+    for words in (["keys"], ["recipes"], ["plan", "--json"]):
+        for number, (status, told) in wanted.items():
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, "stdout", Breaking(number))
+                assert cli.main(words) == status, (words, number)
+            lines = capsys.readouterr().err.splitlines()
+            assert len(lines) == bool(told), lines
+            if told:
+                assert lines[0].startswith(f"rrgtrain: standard output cannot be written: {told}")
+
+
+def test_streams_that_were_closed_before_the_start_are_no_file_s(tmp_path: Path) -> None:
+    """The next file opened would take number 1 or 2, and be written to by libraries."""
+    saved = {number: os.dup(number) for number in (1, 2)}
+    before = sys.stdout, sys.stderr
+
+    def command() -> int:
+        print("a line")
+        with (tmp_path / "file").open("w") as file:
+            assert file.fileno() > 2
+            os.write(1, b"x")
+            os.write(2, b"x")
+        return 0
+
+    try:
+        for number in saved:
+            os.close(number)
+        sys.stdout = sys.stderr = None  # type: ignore[assignment]
+        status = reported(command, ends_process=False)
+    finally:
+        for number, copy in saved.items():
+            os.dup2(copy, number)
+            os.close(copy)
+        sys.stdout, sys.stderr = before
+    assert status == 0 and (tmp_path / "file").read_bytes() == b""
+
+
+def test_what_files_and_memory_refuse_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    outside = (errno.EACCES, errno.EROFS, errno.EIO, errno.EFBIG, errno.ENOSPC, errno.EDQUOT)
+    errors: list[Any] = [
+        OSError(number, os.strerror(number), "a/file")
+        for number in (*outside, errno.ELOOP, errno.EISDIR)
+    ]
+    errors += [MemoryError(), RuntimeError("Symlink loop from 'a'")]
+    errors += [RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 9 bytes")]
+    for error in errors:
+
+        def command(error: Exception = error) -> int:
+            raise error
+
+        assert reported(command, ends_process=False) == 2
+        told = capsys.readouterr().err
+        assert told.startswith("rrgtrain: ") and told.count("\n") == 1, told
+        assert not getattr(error, "filename", "") or "a/file" in told
+
+    def bug() -> int:
+        raise KeyError("a bug keeps its traceback")
+
+    with pytest.raises(KeyError):
+        reported(bug, ends_process=False)
+
+
+def test_no_words_are_answered_by_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    told = capsys.readouterr()
+    assert "usage: rrgtrain" in told.err and "generate" in told.err and told.out == ""

@@ -1,0 +1,45 @@
+"""Data sets read as a recipe reads them, for tests."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rrgdata import Catalogue, Study, Wanted, load_studies
+from rrgtrain.errors import UserError
+
+
+def catalogue_of(source: str, root: Path, **wanted: Any) -> Catalogue:
+    """The catalogue of a data set; `wanted` are fields of `Wanted`."""
+    return load_studies(source, root, Wanted(**wanted))
+
+
+def studies_under(source: str, root: Path, **wanted: Any) -> dict[str, list[Study]]:
+    """The studies of a data set, which must hold no broken one."""
+    catalogue = catalogue_of(source, root, **wanted)
+    catalogue.check(root)
+    return catalogue.studies
+
+
+def by_id(catalogue: Catalogue) -> dict[str, Study]:
+    """The studies of all splits."""
+    return {s.id: s for studies in catalogue.studies.values() for s in studies}
+
+
+def refused(source: str, root: Path, *parts: str, **wanted: Any) -> None:
+    """The data set cannot be read at all: one line that says these parts."""
+    with pytest.raises(UserError) as caught:
+        catalogue_of(source, root, **wanted)
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+def broken(catalogue: Catalogue, place: str, why: str) -> None:
+    """One study is broken, at this place and for this reason; others are there."""
+    (only,) = catalogue.broken
+    assert place in only.where and re.search(why, only.why)
+    assert any(catalogue.studies.values())

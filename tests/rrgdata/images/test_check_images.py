@@ -1,0 +1,303 @@
+"""A sample of images is decoded before a run, the first bad one told, verdicts remembered."""
+
+from __future__ import annotations
+
+import errno
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from PIL import Image
+from pydicom.pixels import get_decoder
+from pydicom.uid import JPEGLSLossless
+
+from rrgdata.images import check as images_module
+from rrgdata.images.check import SAMPLE, check_images, image_paths, look_at
+from rrgdata.images.memory import ImageMemory
+from rrgdata.images.read import ImageFacts
+from rrgdata.study import ImageRef, Study
+from rrgtrain.errors import UserError
+from tests.rrgdata import dicom_files
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were decoded."""
+    seen: list[Path] = []
+    real = images_module.read_with_facts
+
+    def spied(path: Path) -> tuple[Image.Image, ImageFacts]:
+        seen.append(path)
+        return real(path)
+
+    monkeypatch.setattr(images_module, "read_with_facts", spied)
+    return seen
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "rrgtrain"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "data").mkdir()
+    return tmp_path / "data"
+
+
+def written(root: Path, count: int) -> list[Study]:
+    rng = np.random.default_rng(0)
+    made = []
+    for i in range(count):
+        path = root / f"{i}.png"
+        Image.fromarray(rng.integers(0, 255, (20, 20), dtype=np.uint8)).save(path)
+        made.append(Study(f"s{i}", "train", "r", None, (ImageRef(path, "frontal"),)))
+    return made
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def test_each_image_is_decoded_once_and_not_again(
+    root: Path, cache: Path, opened: list[Path]
+) -> None:
+    studies = written(root, 70)
+    check_images([*studies, studies[0]], root)
+    assert sorted(opened) == sorted(s.images[0].path for s in studies)
+    check_images(studies, root)
+    assert len(opened) == 70
+    assert [f.name for f in cache.iterdir()] and len(list(cache.iterdir())) == 1
+
+
+def test_a_changed_file_is_looked_at_again(root: Path, cache: Path, opened: list[Path]) -> None:
+    studies = written(root, 3)
+    check_images(studies, root)
+    path = studies[1].images[0].path
+    os.utime(path, ns=(0, path.stat().st_mtime_ns + 10**9))
+    check_images(studies, root)
+    assert opened[3:] == [path]
+
+
+def test_the_first_bad_image_is_told_and_the_others_counted(
+    root: Path, cache: Path, opened: list[Path]
+) -> None:
+    studies = written(root, 100)
+    cut(root / "80.png")
+    cut(root / "90.png")
+    (root / "95.png").unlink()
+    with pytest.raises(
+        UserError, match=r"80.png: .*truncated.*\(and 2 more\); .*data check"
+    ) as caught:
+        check_images(studies, root)
+    assert "\n" not in str(caught.value)
+    # what was good need not be looked at when the bad ones are replaced
+    stamps = {i: os.stat(root / f"{i}.png").st_mtime_ns for i in set(range(100)) - {80, 90, 95}}
+    written(root, 100)
+    for i, stamp in stamps.items():
+        os.utime(root / f"{i}.png", ns=(stamp, stamp))
+    del opened[:]
+    check_images(studies, root)
+    assert sorted(p.name for p in opened) == ["80.png", "90.png", "95.png"]
+
+
+def test_what_is_remembered_as_broken_is_looked_at_again(
+    root: Path, cache: Path, opened: list[Path]
+) -> None:
+    studies = written(root, 2)
+    cut(root / "1.png")
+    for _ in range(2):
+        with pytest.raises(UserError, match="1.png"):
+            check_images(studies, root)
+    # two threads look at the first two
+    assert [*sorted(p.name for p in opened[:2]), opened[2].name] == ["0.png", "1.png", "1.png"]
+    assert len(opened) == 3
+
+
+def test_of_many_images_a_run_looks_at_the_same_few(
+    root: Path, cache: Path, opened: list[Path]
+) -> None:
+    path = written(root, 1)[0].images[0].path
+    studies = []
+    for i in range(2 * SAMPLE):
+        os.link(path, root / f"x{i}.png")
+        studies.append(Study(f"s{i}", "train", "r", None, (ImageRef(root / f"x{i}.png", ""),)))
+    check_images(studies)
+    first = list(opened)
+    assert len(set(first)) == SAMPLE
+    check_images(studies)
+    assert sorted(opened[SAMPLE:]) == sorted(first)
+    assert max(int(p.name[1:-4]) for p in first) > SAMPLE, "of all, not the first ones"
+    for study in studies:
+        if study.images[0].path not in first:
+            study.images[0].path.unlink()
+    check_images(studies)
+
+
+def test_broken_files_are_remembered_until_they_change(root: Path, cache: Path) -> None:
+    studies = written(root, 3)
+    cut(root / "1.png")
+    (root / "2.png").unlink()
+    memory = ImageMemory(root)
+    found = dict(look_at(image_paths(studies), memory))
+    assert found == memory.recall(image_paths(studies))
+    assert isinstance(found[root / "0.png"], ImageFacts)
+    assert memory.broken() == {str(root / f"{i}.png"): found[root / f"{i}.png"] for i in (1, 2)}
+    assert ImageMemory(root.parent / "other").broken() == {}
+    written(root, 3)
+    assert memory.broken() == {}
+
+
+def test_a_root_by_another_name_is_the_same_root(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(root, 1)
+    cut(root / "0.png")
+    monkeypatch.chdir(root.parent)
+    list(look_at([Path("data/0.png")], ImageMemory(Path("data"))))
+    assert list(ImageMemory(root).broken()) == [str(root / "0.png")]
+
+
+def test_a_file_changed_while_it_is_read_is_not_remembered_as_it_became(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studies = written(root, 1)
+    path = studies[0].images[0].path
+    real = images_module.read_with_facts
+
+    def changing(file: Path) -> tuple[Image.Image, ImageFacts]:
+        image = real(file)
+        os.utime(file, ns=(0, file.stat().st_mtime_ns + 10**9))
+        return image
+
+    monkeypatch.setattr(images_module, "read_with_facts", changing)
+    list(look_at([path], ImageMemory(root)))
+    assert ImageMemory(root).recall([path]) == {}
+
+
+@pytest.mark.parametrize("kind", ["png", "dcm"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_a_passing_error_is_not_remembered(
+    root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: str
+) -> None:
+    path = root / f"0.{kind}"
+    written(root, 1) if kind == "png" else dicom_files.write(path)
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    memory = ImageMemory(root)
+    with monkeypatch.context() as disk:
+        disk.setattr(Image, "open", failing)
+        disk.setattr(pydicom, "dcmread", failing)
+        ((_, verdict),) = look_at([path], memory)
+    assert isinstance(verdict, str) and os.strerror(number) in verdict
+    assert memory.broken() == memory.recall([path]) == {}
+
+
+def test_a_missing_decoder_is_not_remembered(root: Path, cache: Path) -> None:
+    path = dicom_files.write(root / "a.dcm")
+    dicom_files.encapsulated(path, JPEGLSLossless, b"\xff\xd8\xff\xd9")
+    decoder, memory = get_decoder(JPEGLSLossless), ImageMemory(root)
+    had = "pylibjpeg" in decoder.available_plugins
+    decoder.remove_plugin("pylibjpeg") if had else None
+    try:
+        ((_, verdict),) = look_at([path], memory)
+    finally:
+        if had:
+            decoder.add_plugin("pylibjpeg", ("pydicom.pixels.decoders.pylibjpeg", "_decode_frame"))
+    assert isinstance(verdict, str) and "pip install" in verdict
+    assert memory.broken() == {}
+
+
+def test_a_table_and_its_directory_share_a_memory(root: Path, cache: Path) -> None:
+    written(root, 1)
+    cut(root / "0.png")
+    (root / "t.csv").write_text("id\n")
+    list(look_at([root / "0.png"], ImageMemory(root)))
+    assert list(ImageMemory(root / "t.csv").broken()) == [str(root / "0.png")]
+
+
+def test_headers_without_modality_are_counted_once(root: Path, cache: Path) -> None:
+    refs = []
+    for i, tags in enumerate(({}, {"Modality": "DX"}, {"BodyPartExamined": "CHEST"})):
+        refs.append(ImageRef(dicom_files.write(root / f"{i}.dcm", **tags), ""))
+    studies = [Study("s", "train", "r", None, tuple(refs)), *written(root, 1)]
+    for _ in range(2):  # the second time from memory
+        with warnings.catch_warnings(record=True) as caught:
+            check_images(studies, root)
+        assert sorted(str(w.message).partition(";")[0] for w in caught) == [
+            "2 of the 3 DICOM files looked at lack BodyPartExamined",
+            "2 of the 3 DICOM files looked at lack Modality",
+        ]
+
+
+def test_what_was_done_about_headers_is_counted_once(root: Path, cache: Path) -> None:
+    refs = []
+    chest = {"Modality": "DX", "BodyPartExamined": "CHEST"}
+    off, on = {"WindowCenter": -9000, "WindowWidth": 9}, {"WindowCenter": 900, "WindowWidth": 9}
+    for i, tags in enumerate((off, off, on, {})):
+        refs.append(ImageRef(dicom_files.write(root / f"{i}.dcm", **chest, **tags), ""))
+    for _ in range(2):  # the second time from memory
+        with warnings.catch_warnings(record=True) as caught:
+            check_images([Study("s", "train", "r", None, tuple(refs))], root)
+        (line,) = (str(w.message) for w in caught)
+        assert line.startswith("2 of the 4 DICOM files looked at have a window or value table")
+
+
+def test_accepted_body_parts_are_accepted_and_remembered_apart(root: Path, cache: Path) -> None:
+    path = dicom_files.write(root / "a.dcm", Modality="DX", BodyPartExamined="RIBS")
+    studies = [Study("s", "train", "r", None, (ImageRef(path, ""),))]
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"body part is RIBS.*data.body_parts=\[RIBS\]"):
+            check_images(studies, root)
+        check_images(studies, root, ["ribs"])
+    list(look_at([path], ImageMemory(root)))
+    assert list(ImageMemory(root).broken()) == [str(path)]
+    assert ImageMemory(root, ["ribs"]).broken() == {}
+
+
+def test_one_bad_image_is_not_counted(root: Path, cache: Path) -> None:
+    studies = written(root, 2)
+    cut(root / "1.png")
+    with pytest.raises(UserError, match="1.png: the PNG is truncated, .*copy it again; `rrg"):
+        check_images(studies, root)
+
+
+def test_without_a_root_nothing_is_remembered(root: Path, cache: Path, opened: list[Path]) -> None:
+    studies = written(root, 2)
+    check_images(studies)
+    check_images(studies)
+    assert len(opened) == 4 and not cache.exists()
+
+
+def test_studies_without_images_need_nothing(cache: Path) -> None:
+    check_images([Study("s", "train", "r", None, ())], Path())
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize(
+    "spoil", [lambda f: f.write_text("{" * 200), lambda f: f.write_bytes(f.read_bytes()[:2000])]
+)
+def test_a_broken_memory_is_no_memory(
+    spoil: Callable[[Path], object], root: Path, cache: Path, opened: list[Path]
+) -> None:
+    studies = written(root, 2)
+    check_images(studies, root)
+    spoil(next(cache.iterdir()))
+    check_images(studies, root)
+    assert len(opened) == 4
+
+
+def test_where_nothing_can_be_remembered_that_is_said(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.warns(UserWarning, match="cannot be used .*checks the images again"):
+        check_images(written(root, 1), root)

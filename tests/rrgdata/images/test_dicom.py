@@ -1,0 +1,226 @@
+"""DICOM radiographs: rescale, window, polarity, padding, header, and files that are not one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pydicom
+import pytest
+from pydicom.dataset import Dataset
+from pydicom.uid import ImplicitVRLittleEndian
+
+from rrgdata.images.read import read_with_facts
+from rrgdata.sources.folder import read_folder
+from tests.rrgdata.dicom_files import VALUES, encapsulated, read, refused, stored, write
+
+
+def test_without_a_window_the_range_is_used(tmp_path):
+    grey = read(write(tmp_path / "a.dcm"))
+    assert np.abs(grey - VALUES / 4095 * 255).max() <= 0.5
+
+
+def test_monochrome1_is_inverted(tmp_path):
+    upright, other = write(tmp_path / "a.dcm"), write(tmp_path / "b.dcm", photometric="MONOCHROME1")
+    assert (read(other) == 255 - read(upright)).all()
+
+
+def test_the_magic_number_counts_not_the_name(tmp_path):
+    assert (read(write(tmp_path / "scan.img")) == read(write(tmp_path / "scan.dcm"))).all()
+
+
+@pytest.mark.parametrize("function", ["LINEAR", "LINEAR_EXACT", "SIGMOID"])
+@pytest.mark.parametrize("many", [False, True])
+def test_window_after_rescale(tmp_path, function, many):
+    centre, width, slope, intercept = 1000.0, 800.0, 2.0, -500.0
+    tags = {
+        "WindowCenter": [centre, 3000] if many else centre,
+        "WindowWidth": [width, 10] if many else width,
+        "RescaleSlope": slope,
+        "RescaleIntercept": intercept,
+        "VOILUTFunction": function,
+    }
+    x = VALUES * slope + intercept
+    if function == "LINEAR":
+        y = (x - (centre - 0.5)) / (width - 1) + 0.5
+    elif function == "LINEAR_EXACT":
+        y = (x - centre) / width + 0.5
+    else:
+        y = 1 / (1 + np.exp(-4 * (x - centre) / width))
+    grey = read(write(tmp_path / "a.dcm", **tags))
+    assert np.abs(grey - np.clip(y, 0, 1) * 255).max() <= 0.5
+
+
+def test_a_wide_window_is_not_stretched(tmp_path):
+    grey = read(
+        write(
+            tmp_path / "a.dcm", WindowCenter=4096, WindowWidth=8192, VOILUTFunction="LINEAR_EXACT"
+        )
+    )
+    assert grey.max() == 128 or grey.max() == 127
+
+
+def test_one_step_window_is_a_threshold(tmp_path):
+    grey = read(write(tmp_path / "a.dcm", WindowCenter=2000, WindowWidth=1))
+    assert set(np.unique(grey)) == {0, 255}
+    assert ((grey == 255) == (VALUES > 1999.5)).all()
+
+
+def test_value_table(tmp_path):
+    table = Dataset()
+    table.LUTDescriptor = [4096, 0, 16]
+    table.LUTData = (np.arange(4096, dtype=np.uint16)[::-1] * 16).tobytes()
+    table["LUTDescriptor"].VR = "US"
+    table["LUTData"].VR = "OW"
+    grey = read(write(tmp_path / "a.dcm", VOILUTSequence=[table], WindowCenter=1, WindowWidth=2))
+    assert np.abs(grey - (4095 - VALUES) * 16 / 65535 * 255).max() <= 0.5
+
+
+@pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
+def test_padding_is_black_and_outside_the_range(tmp_path, photometric):
+    values = VALUES.copy()
+    values[0] = 65535
+    grey = read(write(tmp_path / "a.dcm", values, photometric, PixelPaddingValue=65535))
+    assert (grey[0] == 0).all()
+    assert {grey[1:].min(), grey[1:].max()} == {0, 255}
+
+
+def test_constant_is_refused(tmp_path):
+    refused(write(tmp_path / "a.dcm", np.full((4, 4), 9, np.uint16)), "same value")
+
+
+def test_colour_and_several_frames_are_refused(tmp_path):
+    refused(
+        write(tmp_path / "a.dcm", photometric="PALETTE COLOR"), "is PALETTE COLOR", "MONOCHROME1"
+    )
+    refused(
+        write(tmp_path / "b.dcm", np.stack([VALUES, VALUES])),
+        "multi-frame DICOM (2 frames) is not supported",
+    )
+
+
+@pytest.mark.parametrize(
+    "tags",
+    [{"WindowWidth": 0.5}, {"WindowWidth": -3}, {"VOILUTFunction": "CUBIC", "WindowWidth": 5}],
+)
+def test_impossible_windows(tmp_path, tags):
+    refused(write(tmp_path / "a.dcm", WindowCenter=10, **tags), "window")
+
+
+def test_truncated_pixels(tmp_path):
+    file = write(tmp_path / "a.dcm")
+    for cut in (20, 140):
+        file.write_bytes(write(tmp_path / "b.dcm").read_bytes()[:-cut])
+        refused(file, "cannot be decoded")
+
+
+def test_not_dicom(tmp_path):
+    (tmp_path / "a.dcm").write_bytes(b"hello" * 100)
+    refused(tmp_path / "a.dcm", "not DICOM")
+
+
+def test_undecodable_transfer_syntax(tmp_path):
+    file = encapsulated(write(tmp_path / "a.dcm"), "1.2.840.10008.1.2.4.100", b"\0" * 64)
+    refused(file, "cannot be decoded", "re-export")
+
+
+def test_no_pixels_at_all(tmp_path):
+    data = pydicom.dcmread(write(tmp_path / "a.dcm"))
+    del data.PixelData
+    data.save_as(tmp_path / "a.dcm")
+    refused(tmp_path / "a.dcm", "none are there")
+
+
+@pytest.mark.parametrize("bits", [10, 12, 15, 16])
+def test_unused_bits_hold_anything(tmp_path, bits):
+    values = np.linspace(0, 2**bits - 1, 64).astype(np.uint16).reshape(8, 8)
+    rubbish = np.uint16(0xFFFF << bits & 0xFFFF)
+    grey = read(stored(write(tmp_path / "a.dcm", values | rubbish), bits))
+    assert np.abs(grey - values / (2**bits - 1) * 255).max() <= 0.5
+
+
+@pytest.mark.parametrize("bits", [12, 15, 16])
+def test_signed_pixels(tmp_path, bits):
+    half = 2 ** (bits - 1)
+    values = np.linspace(-half, half - 1, 64).astype(np.int16).reshape(8, 8)
+    grey = read(stored(write(tmp_path / "a.dcm", values), bits))
+    assert np.abs(grey - (values.astype(int) + half) / (2 * half - 1) * 255).max() <= 0.5
+
+
+def test_pixels_in_the_high_bits_are_refused(tmp_path):
+    file = write(tmp_path / "a.dcm", VALUES << 4, BitsStored=12)
+    refused(file, "high bit is 15 with 12 bits stored; wanted 11")
+
+
+@pytest.mark.parametrize(("kind", "value"), [("SS", -2048), ("US", 65536 - 2048)])
+@pytest.mark.parametrize("implicit", [False, True])
+def test_padding_of_signed_pixels(tmp_path, kind, value, implicit):
+    values = VALUES.astype(np.int16) - 1000
+    values[0] = -2048
+    data = pydicom.dcmread(write(tmp_path / "a.dcm", values))
+    data.add_new("PixelPaddingValue", kind, value)
+    if implicit:
+        data.file_meta.TransferSyntaxUID = ImplicitVRLittleEndian
+    data.save_as(tmp_path / "a.dcm", implicit_vr=implicit, little_endian=True)
+    grey = read(tmp_path / "a.dcm")
+    assert (grey[0] == 0).all() and {grey[1:].min(), grey[1:].max()} == {0, 255}
+
+
+@pytest.mark.parametrize("window", [{}, {"WindowCenter": 1000, "WindowWidth": 800}])
+def test_an_empty_limit_of_padding_is_none(tmp_path, window):
+    values = VALUES.copy()
+    values[0] = 65535
+    plain = write(tmp_path / "a.dcm", values, PixelPaddingValue=65535, **window)
+    data = pydicom.dcmread(plain)
+    data.add_new("PixelPaddingRangeLimit", "US", None)
+    data.save_as(tmp_path / "b.dcm")
+    assert (read(tmp_path / "b.dcm") == read(plain)).all()
+
+
+def test_two_limits_of_padding_are_one_line(tmp_path):
+    file = write(tmp_path / "a.dcm", PixelPaddingValue=9, WindowCenter=1000, WindowWidth=800)
+    data = pydicom.dcmread(file)
+    data.add_new("PixelPaddingRangeLimit", "US", [1, 2])
+    data.save_as(tmp_path / "a.dcm")
+    refused(tmp_path / "a.dcm", "cannot be decoded")
+
+
+def test_padding_that_no_pixel_can_hold_pads_none(tmp_path):
+    grey = read(stored(write(tmp_path / "a.dcm", PixelPaddingValue=65535), 12))
+    assert grey.max() == 255
+
+
+@pytest.mark.filterwarnings("ignore:Invalid value for VR CS")
+@pytest.mark.parametrize("modality", ["CR", "DX", "DR", "dx", ""])
+@pytest.mark.parametrize("part", ["CHEST", "Thorax", "PORT CHEST", "CHEST_PA", "T THORAX", ""])
+def test_chest_radiographs_pass(tmp_path, modality, part):
+    file = write(tmp_path / "a.dcm", Modality=modality, BodyPartExamined=part)
+    facts = read_with_facts(file)[1]
+    assert (facts.width, facts.height) == (8, 8)
+    assert facts.kind == f"DICOM {modality.upper() or 'without modality'} 16 bits"
+    absent = [("Modality", modality), ("BodyPartExamined", part)]
+    assert facts.absent == tuple(tag for tag, value in absent if not value)
+
+
+@pytest.mark.parametrize("modality", ["CT", "MR", "US", "MG", "RF", "RG", "SR", "OT"])
+def test_another_modality_is_refused_by_name(tmp_path, modality):
+    refused(
+        write(tmp_path / "a.dcm", Modality=modality), f"modality is {modality}; wanted CR, DX, DR"
+    )
+
+
+@pytest.mark.parametrize("part", ["HAND", "ABDOMEN", "CHESTABDOMEN", "TSPINE", "WHOLEBODY"])
+def test_another_body_part_is_refused_by_name(tmp_path, part):
+    file = write(tmp_path / "a.dcm", Modality="DX", BodyPartExamined=part)
+    refused(file, f"body part is {part}; wanted the chest")
+
+
+@pytest.mark.parametrize(
+    ("position", "view"),
+    [("PA", "frontal"), ("AP", "frontal"), ("LL", "lateral"), ("LLD", ""), ("", ""), (None, "")],
+)
+def test_the_header_tells_the_view(tmp_path, position, view):
+    tags = {} if position is None else {"ViewPosition": position}
+    write(tmp_path / "a.dcm", **tags)
+    (tmp_path / "b.dcm").write_bytes(b"no header")
+    (tmp_path / "c.png").write_bytes(b"no picture")
+    images = [study.images[0] for study in read_folder(tmp_path).studies]
+    assert [image.view for image in images] == [view, "", ""]

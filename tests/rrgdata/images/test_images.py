@@ -1,0 +1,331 @@
+"""Pixels come out upright, 8 bits, RGB, whatever file they were in; what cannot is refused."""
+
+from __future__ import annotations
+
+import os
+import struct
+
+import numpy as np
+import pytest
+from PIL import Image, PngImagePlugin
+
+from rrgdata.images.read import ImageFacts, read_image, read_with_facts
+from rrgtrain.errors import UserError
+
+GREY = np.arange(64, dtype=np.uint8).reshape(8, 8) * 3
+
+
+def read(path):
+    image = read_image(path)
+    assert image.mode == "RGB"
+    pixels = np.asarray(image)
+    assert (pixels[..., 0] == pixels[..., 1]).all() and (pixels[..., 0] == pixels[..., 2]).all()
+    return pixels[..., 0]
+
+
+def refused(path, *parts):
+    with pytest.raises(UserError) as caught:
+        read_image(path)
+    line = str(caught.value)
+    assert "\n" not in line and path.name in line
+    for part in parts:
+        assert part in line
+
+
+def test_8_bit_grey_is_kept(tmp_path):
+    for name in ("a.png", "a.tif"):
+        Image.fromarray(GREY).save(tmp_path / name)
+        assert (read(tmp_path / name) == GREY).all()
+
+
+def test_jpeg(tmp_path):
+    Image.fromarray(GREY).save(tmp_path / "a.jpg", quality=95)
+    assert np.abs(read(tmp_path / "a.jpg").astype(int) - GREY).max() < 12
+
+
+@pytest.mark.parametrize(
+    ("area", "size"),
+    [
+        (None, (1600, 1200)),
+        (1600 * 1200, (1600, 1200)),  # it will not be scaled
+        (400 * 300 + 1, (1600, 1200)),
+        (400 * 300, (800, 600)),
+        (200 * 150, (400, 300)),
+        (10, (200, 150)),
+    ],
+)
+def test_a_large_jpeg_is_decoded_at_twice_the_size_that_is_wanted(tmp_path, area, size):
+    rows, columns = np.mgrid[0:1200, 0:1600]
+    grey = (120 + 80 * np.sin(rows / 90) * np.cos(columns / 70)).astype(np.uint8)
+    for suffix in ("jpg", "png"):
+        Image.fromarray(grey).save(tmp_path / f"large.{suffix}")
+    assert read_image(tmp_path / "large.png", area).size == (1600, 1200)
+    image = read_image(tmp_path / "large.jpg", area)
+    assert image.size == size
+    small = (100, 75)
+    whole = Image.fromarray(grey).resize(small, Image.Resampling.BICUBIC)
+    scaled = image.convert("L").resize(small, Image.Resampling.BICUBIC)
+    difference = np.asarray(whole, float) - np.asarray(scaled, float)
+    assert np.abs(difference).mean() < 0.5 and np.abs(difference).max() <= 3
+
+
+def test_rgb_keeps_its_channels(tmp_path):
+    rgb = np.stack([GREY, GREY[::-1], GREY.T], axis=-1)
+    Image.fromarray(rgb).save(tmp_path / "a.png")
+    assert (np.asarray(read_image(tmp_path / "a.png")) == rgb).all()
+
+
+def test_palette_and_one_bit(tmp_path):
+    Image.fromarray(GREY).convert("P").save(tmp_path / "p.png")
+    assert (read(tmp_path / "p.png") == GREY).all()
+    Image.fromarray(GREY > 90).save(tmp_path / "1.png")
+    assert (read(tmp_path / "1.png") == np.where(GREY > 90, 255, 0)).all()
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_alpha(tmp_path, mode):
+    image = Image.fromarray(GREY).convert(mode)
+    image.save(tmp_path / "opaque.png")
+    assert (read(tmp_path / "opaque.png") == GREY).all()
+    alpha = np.full((8, 8), 255, np.uint8)
+    alpha[3, 4] = 254
+    image.putalpha(Image.fromarray(alpha))
+    image.save(tmp_path / "see-through.png")
+    refused(tmp_path / "see-through.png", "transparent", "254")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_transparent_grey_level(tmp_path, dtype):
+    Image.fromarray(GREY.astype(dtype)).save(tmp_path / "a.png", transparency=30)
+    refused(tmp_path / "a.png", "transparent")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 4095), (1000, 1255), (0, 65535), (40000, 40010)])
+@pytest.mark.parametrize("name", ["a.png", "a.tif"])
+def test_16_bits_are_scaled_by_their_range(tmp_path, name, low, high):
+    values = np.linspace(low, high, 64).round().astype(np.uint16).reshape(8, 8)
+    Image.fromarray(values).save(tmp_path / name)
+    wanted = (values - low) / (high - low) * 255
+    assert np.abs(read(tmp_path / name) - wanted).max() <= 0.5
+
+
+def test_16_bits_with_saturated_tails_are_scaled_by_their_range_too(tmp_path):
+    values = np.full((64, 64), 2000, np.uint16)
+    values[:8], values[8:16], values[16] = 0, 65535, np.arange(64) * 1000
+    Image.fromarray(values).save(tmp_path / "a.png")
+    grey, facts = read_with_facts(tmp_path / "a.png")
+    assert np.abs(np.asarray(grey)[..., 0] - values / 65535 * 255).max() <= 0.5
+    assert facts == ImageFacts("PNG of more than 8 bits", 64, 64)
+
+
+def test_float_tiff(tmp_path):
+    values = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+    Image.fromarray(values).save(tmp_path / "a.tif")
+    assert np.abs(read(tmp_path / "a.tif") - (values + 1) * 127.5).max() <= 0.5
+    values[0, 0] = np.nan
+    Image.fromarray(values).save(tmp_path / "n.tif")
+    refused(tmp_path / "n.tif", "not finite")
+
+
+def test_16_bit_colour_is_refused_not_truncated(tmp_path):
+    raw = np.zeros((2, 1 + 2 * 6), np.uint8)
+    raw[:, 1:] = np.arange(24).reshape(2, 12)
+    (tmp_path / "a.png").write_bytes(png(raw.tobytes(), 2, 2, depth=16, colour=2))
+    refused(tmp_path / "a.png", "16 bits a channel")
+
+
+def png(rows: bytes, width: int, height: int, depth: int, colour: int) -> bytes:
+    """A PNG of filtered rows, chunk by chunk."""
+    import zlib
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        crc = zlib.crc32(kind + body)
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", crc)
+
+    head = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
+def tiff(values: np.ndarray, photometric: int) -> bytes:
+    """An uncompressed little-endian TIFF of one strip, written tag by tag."""
+    bits = values.dtype.itemsize * 8
+    data = values.astype(values.dtype.newbyteorder("<")).tobytes()
+    tags = [
+        (256, values.shape[1]),
+        (257, values.shape[0]),
+        (258, bits),
+        (259, 1),
+        (262, photometric),
+        (273, 8),
+        (277, 1),
+        (278, values.shape[0]),
+        (279, len(data)),
+    ]
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+    return (
+        struct.pack("<2sHI", b"II", 42, 8 + len(data))
+        + data
+        + struct.pack("<H", len(tags))
+        + entries
+        + struct.pack("<I", 0)
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_tiff_white_is_zero_is_inverted(tmp_path, dtype):
+    values = (GREY.astype(np.uint32) * (1 if dtype == np.uint8 else 257)).astype(dtype)
+    (tmp_path / "black.tif").write_bytes(tiff(values, 1))
+    (tmp_path / "white.tif").write_bytes(tiff(values, 0))
+    upright, inverted = read(tmp_path / "black.tif"), read(tmp_path / "white.tif")
+    assert upright[0, 0] < upright[-1, -1]
+    assert (inverted == 255 - upright).all()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "inverts"),
+    [
+        ("PhotometricInterpretation", "MONOCHROME1", True),
+        ("PhotometricInterpretation", "WhiteIsZero", True),
+        ("Photometric Interpretation", "monochrome1", True),
+        ("PhotometricInterpretation", "MONOCHROME2", False),
+        ("Comment", "PhotometricInterpretation: MONOCHROME1", True),
+        ("Comment", "was MONOCHROME1 once", False),
+    ],
+)
+def test_png_text_declares_polarity(tmp_path, key, value, inverts):
+    info = PngImagePlugin.PngInfo()
+    info.add_text(key, value)
+    Image.fromarray(GREY).save(tmp_path / "a.png", pnginfo=info)
+    assert (read(tmp_path / "a.png") == (255 - GREY if inverts else GREY)).all()
+
+
+def test_16_bit_png_declaring_polarity(tmp_path):
+    info = PngImagePlugin.PngInfo()
+    info.add_text("PhotometricInterpretation", "MONOCHROME1")
+    values = GREY.astype(np.uint16) * 20
+    Image.fromarray(values).save(tmp_path / "a.png", pnginfo=info)
+    assert read(tmp_path / "a.png")[0, 0] == 255 and read(tmp_path / "a.png")[-1, -1] == 0
+
+
+def test_tiff_description_declares_polarity(tmp_path):
+    text = "PhotometricInterpretation=MONOCHROME1"
+    Image.fromarray(GREY).save(tmp_path / "a.tif", tiffinfo={270: text})
+    assert (read(tmp_path / "a.tif") == 255 - GREY).all()
+
+
+def test_exif_orientation_turns_it_upright(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    Image.fromarray(GREY).save(tmp_path / "a.png", exif=exif)
+    assert (read(tmp_path / "a.png") == GREY[::-1, ::-1]).all()
+
+
+def test_missing_empty_and_foreign_files(tmp_path):
+    refused(tmp_path / "absent.png", "no such image file")
+    refused(tmp_path, "no such image file")
+    (tmp_path / "empty.png").write_bytes(b"")
+    refused(tmp_path / "empty.png", "is empty")
+    (tmp_path / "text.png").write_text("not an image")
+    refused(tmp_path / "text.png", "wanted PNG, JPEG, TIFF or DICOM")
+    for suffix in ("bmp", "gif", "webp"):
+        Image.fromarray(GREY).save(tmp_path / f"a.{suffix}")
+        (tmp_path / f"a.{suffix}").rename(tmp_path / f"{suffix}.png")
+        refused(tmp_path / f"{suffix}.png", "wanted PNG, JPEG, TIFF or DICOM")
+
+
+def test_postscript_is_not_given_to_ghostscript(tmp_path, monkeypatch):
+    gs = tmp_path / "gs"
+    gs.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    gs.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)  # looked for anew
+    header = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n"
+    (tmp_path / "x.png").write_text(header)
+    refused(tmp_path / "x.png", "wanted PNG, JPEG, TIFF or DICOM")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])
+def test_truncated_anywhere(tmp_path, suffix):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
+    file = tmp_path / f"whole.{suffix}"
+    Image.fromarray(noise).save(file)
+    raw = file.read_bytes()
+    for keep in (0.02, 0.3, 0.6, 0.9):
+        cut = tmp_path / f"cut.{suffix}"
+        cut.write_bytes(raw[: int(len(raw) * keep)])
+        refused(cut)
+
+
+def test_png_without_its_end(tmp_path):
+    Image.fromarray(GREY).save(tmp_path / "a.png")
+    raw = (tmp_path / "a.png").read_bytes()
+    (tmp_path / "b.png").write_bytes(raw[:-12])
+    refused(tmp_path / "b.png", "truncated")
+
+
+TAILS = (b"\0" * 10_000, b"\xff" * 9, b"\r\n", bytes(range(256)) * 40, b"\0" * 5001)
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif"])
+def test_what_lies_behind_the_end_is_passed_over_and_hides_no_truncation(tmp_path, suffix):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype=np.uint8)
+    whole, file = tmp_path / f"whole.{suffix}", tmp_path / f"a.{suffix}"
+    more = {"comment": b"\xff\xd9 \xff\xda"} if suffix == "jpg" else {}
+    Image.fromarray(noise).save(whole, **more)
+    raw, pixels = whole.read_bytes(), read(whole)
+    for tail in TAILS:
+        file.write_bytes(raw + tail)
+        assert (read(file) == pixels).all()
+        for keep in (0.3, 0.6, 0.9) if suffix != "tif" else ():
+            # as of a copy into a file made large enough before, which broke off
+            file.write_bytes(raw[: int(len(raw) * keep)] + tail)
+            refused(file)
+
+
+def test_a_jpeg_is_whole_whatever_stands_between_its_segments(tmp_path):
+    Image.fromarray(GREY).save(tmp_path / "a.jpg")
+    raw = (tmp_path / "a.jpg").read_bytes()
+    thumbnail = b"\xff\xe1" + struct.pack(">H", len(raw) + 2) + raw
+    for number, between in enumerate((b"\xff\xff", thumbnail)):
+        file = tmp_path / f"{number}.jpg"
+        file.write_bytes(raw[:2] + between + raw[2:])
+        assert (read(file) == read(tmp_path / "a.jpg")).all()
+        file.write_bytes(raw[:2] + between + raw[2:-20] + b"\0" * 20)
+        refused(file, "truncated")
+
+
+def test_damaged_png(tmp_path):
+    Image.fromarray(GREY).save(tmp_path / "a.png")
+    raw = bytearray((tmp_path / "a.png").read_bytes())
+    raw[raw.index(b"IDAT") + 8] ^= 0xFF
+    (tmp_path / "b.png").write_bytes(bytes(raw))
+    refused(tmp_path / "b.png", "cannot be decoded")
+
+
+def test_tiff_whose_second_frame_has_no_size(tmp_path):
+    Image.fromarray(GREY).save(tmp_path / "a.tif")
+    data = bytearray((tmp_path / "a.tif").read_bytes())
+    (directory,) = struct.unpack_from("<I", data, 4)
+    (tags,) = struct.unpack_from("<H", data, directory)
+    struct.pack_into("<I", data, directory + 2 + 12 * tags, len(data))
+    data += struct.pack("<HHHIII", 1, 258, 3, 1, 8, 0)
+    (tmp_path / "a.tif").write_bytes(data)
+    refused(tmp_path / "a.tif", "cannot be decoded", "copy it again")
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_constant(tmp_path, dtype):
+    Image.fromarray(np.full((8, 8), 77, dtype)).save(tmp_path / "a.png")
+    refused(tmp_path / "a.png", "same value")
+
+
+def test_several_frames(tmp_path):
+    frames = [Image.fromarray(GREY), Image.fromarray(GREY.T.copy())]
+    frames[0].save(tmp_path / "a.tif", save_all=True, append_images=frames[1:])
+    refused(tmp_path / "a.tif", "2 frames")

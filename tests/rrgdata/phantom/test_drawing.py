@@ -1,0 +1,223 @@
+"""The drawing shows what the case says: on its side, at its height, as strongly as its size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from rrgdata.phantom import PhantomConfig
+from rrgdata.phantom.case import DEVICES, FINDINGS, SIDED, Case, Finding, sample_case
+from rrgdata.phantom.draw import draw_frontal
+from rrgdata.phantom.lateral import draw_lateral
+
+QUIET = PhantomConfig(noise=0.0)
+SEEDS = range(2)
+
+
+@cache
+def drawn(findings, seed, config, draw):
+    return np.asarray(draw(Case((3, seed), findings, ()), config), dtype=np.float64)
+
+
+def shown(findings, seed=0, config=QUIET, draw=draw_frontal):
+    """Grey levels of a chest with these findings, float64 [size, size]."""
+    return drawn(tuple(findings), seed, config, draw)
+
+
+def difference(finding, seed=0, config=QUIET, draw=draw_frontal):
+    return shown([finding], seed, config, draw) - shown([], seed, config, draw)
+
+
+def place(name):
+    zone = "lower" if name in ("opacity", "consolidation", "pneumonia", "lesion") else ""
+    kind = "chest tube" if name == "device" else ""
+    side = "" if name in ("cardiomegaly", "edema", "mediastinum") else "left"
+    return Finding(name, side=side, zone=zone, kind=kind)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("name", sorted(SIDED))
+def test_side_of_the_drawing_is_the_patients_side(name, side, seed):
+    change = np.abs(difference(replace(place(name), side=side), seed))
+    left_of_image, right_of_image = change[:, :56].sum(), change[:, 56:].sum()
+    right, left = left_of_image, right_of_image
+    where = {"left": left, "right": right}
+    assert where[side] > 0.9 * change.sum() > 0
+
+
+@pytest.mark.parametrize("kind", ["pacemaker", "chest tube"])
+def test_device_side(kind):
+    for seed in SEEDS:
+        left = np.abs(difference(Finding("device", side="left", kind=kind), seed))
+        right = np.abs(difference(Finding("device", side="right", kind=kind), seed))
+        assert left[:, 60:].sum() > left[:, :52].sum()
+        assert right[:, :52].sum() > right[:, 60:].sum()
+
+
+@pytest.mark.parametrize("name", ["effusion", "atelectasis"])
+def test_bilateral_is_on_both_sides(name):
+    change = np.abs(difference(Finding(name, side="bilateral")))
+    assert min(change[:, :56].sum(), change[:, 56:].sum()) > 0.25 * change.sum()
+
+
+@pytest.mark.parametrize("name", sorted(set(FINDINGS) - {"pneumothorax", "device", "fracture"}))
+def test_density_brightens(name):
+    for seed in SEEDS:
+        change = difference(place(name), seed)
+        changed = np.abs(change) > 4
+        assert changed.sum() >= 20, "nothing to see"
+        assert change[changed].mean() > 8
+
+
+@pytest.mark.parametrize("kind", DEVICES)
+def test_every_device_is_seen(kind):
+    change = difference(Finding("device", side="left", kind=kind))
+    assert (change > 15).sum() > 20
+
+
+def test_unknown_device_is_refused():
+    with pytest.raises(ValueError, match="halo"):
+        difference(Finding("device", kind="halo"))
+
+
+def test_pneumothorax_darkens_outside_a_bright_line():
+    change = difference(Finding("pneumothorax", side="right", severity=3))
+    assert (change < -8).sum() > 200
+    assert (change > 8).sum() > 20
+    outer = [np.abs(row).nonzero()[0].min() for row in np.minimum(change, 0) if (row < -8).any()]
+    line = [(row > 8).nonzero()[0].max() for row in change if (row > 8).any()]
+    assert np.median(line) > np.median(outer), "the visceral line lies inside the lucent rim"
+
+
+def test_fracture_is_a_gap_between_bright_ends():
+    change = difference(Finding("fracture", side="left", severity=3))
+    assert (change > 10).sum() > 5 and (change < -5).sum() > 2
+    assert np.count_nonzero(np.abs(change) > 5) < 0.03 * change.size, "local"
+
+
+@pytest.mark.parametrize("name", ["opacity", "consolidation", "pneumonia", "lesion"])
+def test_zones_lie_in_order(name):
+    height = []
+    for zone in ("upper", "middle", "lower"):
+        change = np.abs(difference(Finding(name, side="right", zone=zone)))
+        height.append((change.sum(axis=1) * np.arange(112)).sum() / change.sum())
+    assert height[0] + 15 < height[1] < height[2] - 4
+
+
+@pytest.mark.parametrize("name", sorted(set(FINDINGS) - {"device", "fracture"}))
+def test_larger_is_more(name):
+    total = [np.abs(difference(replace(place(name), severity=s))).sum() for s in (1, 2, 3)]
+    assert total[0] * 1.15 < total[1] and total[1] * 1.15 < total[2]
+
+
+@pytest.mark.parametrize("name", sorted(FINDINGS))
+def test_contrast_grades_visibility_down_to_nothing(name):
+    total = [
+        np.abs(difference(place(name), config=PhantomConfig(noise=0, contrast=c))).sum()
+        for c in (0.0, 0.4, 1.0)
+    ]
+    assert total[0] == 0 and 0 < total[1] < total[2]
+
+
+@pytest.mark.parametrize("name", sorted(set(FINDINGS) - {"device"}))
+def test_uncertain_is_fainter(name):
+    sure, unsure = place(name), replace(place(name), uncertain=True)
+    assert np.abs(difference(unsure)).sum() < 0.9 * np.abs(difference(sure)).sum()
+
+
+def test_cause_shows():
+    for name, cause in (
+        ("consolidation", "pneumonia"),
+        ("opacity", "pneumonia"),
+        ("opacity", "atelectasis"),
+    ):
+        plain = shown([replace(place(name), severity=3)])
+        caused = shown([replace(place(name), severity=3, cause=cause)])
+        assert np.abs(plain - caused).max() > 12
+
+
+def test_atelectasis_stays_above_the_fluid():
+    fluid = Finding("effusion", side="left", severity=3)
+    both = shown([fluid, Finding("atelectasis", side="left", severity=3)])
+    assert (both - shown([fluid]) > 15).sum() > 30
+
+
+def test_cardiomegaly_widens_the_heart():
+    row = int(112 * 0.62)
+    widths = []
+    for severity in (0, 1, 2, 3):
+        findings = [Finding("cardiomegaly", severity=severity)] if severity else []
+        widths.append((shown(findings)[row] > 140).sum())
+    assert widths[0] < widths[1] < widths[2] < widths[3]
+
+
+def test_same_seed_same_image_other_seed_other_body():
+    case = sample_case(PhantomConfig(), (0, 0, 5))
+    config = PhantomConfig()
+    assert draw_frontal(case, config).tobytes() == draw_frontal(case, config).tobytes()
+    other = replace(case, seed=(0, 0, 6))
+    assert draw_frontal(case, config).tobytes() != draw_frontal(other, config).tobytes()
+
+
+def test_prior_shows_the_earlier_findings_of_the_same_body():
+    new = Finding("effusion", side="right", change="new")
+    grown = Finding("cardiomegaly", severity=3, change="larger")
+    gone = Finding("edema", severity=2)
+    case = Case(
+        (1, 2),
+        (new, grown),
+        ("Edema",),
+        earlier=(replace(grown, severity=2), gone),
+        resolved=(gone,),
+    )
+    prior = np.asarray(draw_frontal(case, QUIET, prior=True))
+    earlier = replace(case, findings=case.earlier)
+    assert (prior == np.asarray(draw_frontal(earlier, QUIET))).all()
+    assert (prior != np.asarray(draw_frontal(case, QUIET))).mean() > 0.05
+    with pytest.raises(ValueError, match="no prior"):
+        draw_frontal(replace(case, earlier=None), QUIET, prior=True)
+
+
+@pytest.mark.parametrize("size", [28, 61, 224])
+def test_any_size(size):
+    image = draw_frontal(
+        Case((3, 0), (Finding("effusion", side="left"),), ()), PhantomConfig(size=size)
+    )
+    assert image.size == (size, size) and image.mode == "L"
+    assert len(set(image.tobytes())) > 60
+
+
+def test_noise_scales_the_grain():
+    calm, loud = (shown([], config=PhantomConfig(noise=n)) - shown([]) for n in (1.0, 3.0))
+    assert 2 * calm.std() < loud.std()
+
+
+def test_healthy_chest_has_a_chests_anatomy():
+    for seed in SEEDS:
+        image = shown([], seed)
+        lungs = image[30:70, 22:38].mean(), image[30:60, 76:90].mean()
+        middle, abdomen = image[30:70, 53:59].mean(), image[100:, 30:80].mean()
+        assert max(lungs) + 50 < middle and max(lungs) + 60 < abdomen
+        assert image[:6, :10].mean() < 40, "air above the shoulder"
+        heart_left, heart_right = image[70:78, 60:76].mean(), image[70:78, 36:52].mean()
+        assert heart_left > heart_right + 20, "the heart points to the patient's left"
+
+
+@pytest.mark.parametrize(
+    "finding",
+    [
+        Finding("effusion", side="left"),
+        Finding("consolidation", side="right", zone="upper"),
+        Finding("cardiomegaly", severity=3),
+        Finding("edema", severity=3),
+        Finding("lesion", side="left", zone="lower", severity=3),
+        Finding("device", side="left", kind="pacemaker"),
+    ],
+)
+def test_lateral_shows(finding):
+    change = difference(finding, draw=draw_lateral)
+    assert change[np.abs(change) > 3].mean() > 5 and (np.abs(change) > 3).sum() > 20

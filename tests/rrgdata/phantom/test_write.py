@@ -1,0 +1,130 @@
+"""The dataset on disk: whole or not at all, and read back by the IU X-Ray loader."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rrgdata.images.read import read_image
+from rrgdata.phantom import PhantomConfig, phantom_sheet, write_phantom
+from rrgtrain.errors import UserError
+from tests.rrgdata.common import studies_under
+
+SMALL = PhantomConfig(train=12, val=3, test=5, size=40, lateral=0.6, prior=0.6, omit=0.5)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("phantom") / "data"
+    write_phantom(SMALL, directory)
+    return directory
+
+
+def test_layout(written):
+    annotation = json.loads((written / "annotation.json").read_text())
+    assert {k: len(v) for k, v in annotation.items()} == {"train": 12, "val": 3, "test": 5}
+    for split, entries in annotation.items():
+        for entry in entries:
+            assert entry["split"] == split and entry["report"] and len(entry["labels"]) == 14
+            assert len(entry["views"]) == len(entry["image_path"])
+            for path in entry["image_path"]:
+                with Image.open(written / "images" / path) as image:
+                    assert image.size == (40, 40) and image.mode == "L"
+
+
+def test_only_train_is_spoilt(written):
+    annotation = json.loads((written / "annotation.json").read_text())
+    assert any("damage" in entry for entry in annotation["train"])
+    assert not any("damage" in entry for split in ("val", "test") for entry in annotation[split])
+
+
+def test_the_loader_reads_it(written):
+    studies = studies_under("iu_xray", written)
+    assert {k: len(v) for k, v in studies.items()} == {"train": 12, "val": 3, "test": 5}
+    everything = [s for split in studies.values() for s in split]
+    assert all(
+        s.labels is not None and s.indication and s.technique and s.comparison for s in everything
+    )
+    views = {(i.view, i.prior) for s in everything for i in s.images}
+    assert views == {("frontal", False), ("lateral", False), ("frontal", True)}
+    assert read_image(everything[0].images[0].path).mode == "RGB"
+    frontal = studies_under("iu_xray", written, images="frontal")
+    assert all(
+        [(i.view, i.prior) for i in s.images] == [("frontal", False)]
+        for split in frontal.values()
+        for s in split
+    )
+    none = studies_under("iu_xray", written, images="none")
+    assert all(not s.images for split in none.values() for s in split)
+
+
+def test_equal_seeds_write_equal_bytes(written, tmp_path):
+    write_phantom(SMALL, tmp_path / "again")
+    for path in sorted(p for p in written.rglob("*") if p.is_file()):
+        assert (tmp_path / "again" / path.relative_to(written)).read_bytes() == path.read_bytes()
+
+
+def test_growing_train_keeps_the_test_set(written, tmp_path):
+    write_phantom(PhantomConfig(**{**vars(SMALL), "train": 3, "omit": 0.0}), tmp_path / "other")
+    tests = [
+        json.loads((d / "annotation.json").read_text())["test"]
+        for d in (written, tmp_path / "other")
+    ]
+    assert tests[0] == tests[1]
+
+
+def test_the_same_phantom_is_reused(written):
+    before = {p: p.stat().st_mtime_ns for p in written.rglob("*")}
+    done = []
+    assert write_phantom(SMALL, written, progress=done.append) == written / "annotation.json"
+    assert sum(done) == 20
+    assert {p: p.stat().st_mtime_ns for p in written.rglob("*")} == before
+
+
+def test_another_phantom_is_refused_by_name(written):
+    with pytest.raises(UserError, match="another seed, omit") as caught:
+        write_phantom(PhantomConfig(**{**vars(SMALL), "seed": 9, "omit": 0.1}), written)
+    assert "\n" not in str(caught.value)
+
+
+def test_foreign_content_is_refused(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="data set of your own set data.source=iu_xray or nih"):
+        write_phantom(SMALL, tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
+    with pytest.raises(UserError, match="is a file"):
+        write_phantom(SMALL, tmp_path / "notes.txt")
+
+
+def test_a_broken_stamp_is_told(tmp_path):
+    (tmp_path / "phantom.json").write_text("{")
+    with pytest.raises(UserError, match=r"phantom\.json cannot be read"):
+        write_phantom(SMALL, tmp_path)
+
+
+def test_an_interrupted_write_leaves_nothing(tmp_path):
+    def stop(count):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_phantom(SMALL, tmp_path / "data", progress=stop)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_counts_studies(tmp_path):
+    done = []
+    write_phantom(PhantomConfig(train=2, val=1, test=1, size=28), tmp_path / "x", done.append)
+    assert done == [1, 1, 1, 1]
+
+
+def test_sheet(written):
+    sheet = phantom_sheet(written, 4, columns=2, tile=40)
+    assert sheet.mode == "RGB"
+    with Image.open(written / "images" / "phantom_test_000000" / "0.png") as image:
+        first = np.asarray(image.convert("RGB"))
+    assert (np.asarray(sheet)[8:48, 8:48] == first).all()
+    with pytest.raises(ValueError, match="no val studies"):
+        phantom_sheet(written, 0, split="val")

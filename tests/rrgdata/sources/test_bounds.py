@@ -1,0 +1,321 @@
+"""A file never takes the machine: what it says it holds is read before anything is made of it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import itertools
+import json
+import struct
+import tarfile
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pydicom
+import pytest
+from PIL import Image
+from pydicom.encaps import encapsulate, generate_frames
+from pydicom.uid import (
+    DeflatedExplicitVRLittleEndian,
+    JPEG2000Lossless,
+    JPEGBaseline8Bit,
+    JPEGExtended12Bit,
+    JPEGLosslessSV1,
+    JPEGLSLossless,
+    RLELossless,
+)
+
+from rrgclinical.chat import parse_json as parse_answer
+from rrgclinical.common.errors import UserError as ClinicalError
+from rrgclinical.radgraph.archive import read_archive
+from rrgclinical.scorecard import Columns, read_references
+from rrgdata.images.in_flight import LARGEST, InFlight
+from rrgdata.images.read import read_image
+from rrgdata.load import load_studies
+from rrgdata.sources import tables
+from rrgdata.sources.tables import csv_rows
+from rrgreport.run_files import read_record
+from rrgtrain.errors import UserError
+from tests.rrgdata.dicom_files import (
+    encapsulated,
+    lossless_jpeg,
+    read,
+    recoded,
+    stored,
+    write,
+)
+from tests.rrgtrain.bounded import bounded
+
+RAMP = np.round(np.add.outer(np.arange(64), np.arange(48)) / 110 * 4095).astype(np.uint16)
+SIDE = 65535
+AT_MOST = 1 << 22
+"""Bytes and characters that are bounds here, so that the bombs are small."""
+SOF = b"\xff\xc3"
+
+
+def line_of(act: Callable[[], object]) -> str:
+    """Give the one line of a refusal; what else comes is told as such."""
+    try:
+        act()
+    except (UserError, ClinicalError) as error:
+        return str(error)
+    except BaseException as error:  # MemoryError too
+        return f"{type(error).__name__}: {error}"
+    return "nothing is refused"
+
+
+def resized(stream: bytes, marker: bytes, place: int, form: str, *sides: int) -> bytes:
+    """Write another size into the header of a compressed stream."""
+    begin = stream.index(marker) + place
+    return stream[:begin] + struct.pack(form, *sides) + stream[begin + struct.calcsize(form) :]
+
+
+def frame_of(file: Path) -> bytes:
+    return next(generate_frames(pydicom.dcmread(file).PixelData, number_of_frames=1))
+
+
+def jpegs(jpeg: bytes) -> dict[str, bytes]:
+    """Streams whose frame is of another size than the header's, by each kind of frame."""
+    large = resized(jpeg, SOF, 5, ">HH", SIDE, SIDE)
+    kinds = [*range(0xC0, 0xD0), 0xDE, 0xF7]
+    made = {
+        f"SOF {kind:x}": large.replace(SOF, bytes([0xFF, kind]))
+        for kind in kinds
+        if kind not in (0xC4, 0xC8, 0xCC)
+    }
+    begin = jpeg.index(SOF)
+    segment = large[begin : begin + 13]
+    made["a second frame"] = jpeg[:begin] + jpeg[begin : begin + 13] + segment + jpeg[begin + 13 :]
+    made["a frame behind the scan"] = jpeg[:-2] + segment + jpeg[-2:]
+    made["a frame behind fill bytes"] = jpeg[:2] + b"\xff\xff" + large[2:]
+    made["an oversize of JPEG-LS"] = jpeg[:2] + b"\xff\xf8\x00\x09\x04\x03\x0f\xff\xff" + jpeg[2:]
+    made["three components"] = resized(jpeg, SOF, 9, "B", 3)
+    made["one row more"] = resized(jpeg, SOF, 5, ">HH", 65, 48)
+    return made
+
+
+def packed(*segments: bytes) -> bytes:
+    ends = itertools.accumulate(map(len, segments), initial=64)
+    offsets = [*list(ends)[:-1], *[0] * 15]
+    return struct.pack("<16L", len(segments), *offsets[:15]) + b"".join(segments)
+
+
+def dicoms(folder: Path) -> dict[Path, str]:
+    """Write hostile DICOM files; the words that refuse each."""
+    made: dict[Path, str] = {}
+
+    def add(name: str, syntax: str, frame: bytes, words: str) -> None:
+        path = stored(write(folder / f"{name}.dcm", RAMP), 12)
+        made[encapsulated(path, syntax, frame)] = words
+
+    for number, (name, stream) in enumerate(jpegs(lossless_jpeg(RAMP, 12)).items()):
+        syntaxes = (JPEGLosslessSV1, JPEGLSLossless, JPEGExtended12Bit, JPEGBaseline8Bit)
+        add(name, syntaxes[number % 4], stream, "and the header 64 x 48 of 1")
+    plain = stored(write(folder / "plain.dcm", RAMP), 12)
+    codestream = frame_of(recoded(plain, JPEG2000Lossless))
+    large = resized(codestream, b"\xff\x51", 6, ">LL", SIDE, SIDE)
+    add("JPEG 2000", JPEG2000Lossless, large, "and the header 64 x 48 of 1")
+    boxes = b"\0\0\0\x0cjP  \r\n\x87\n" + struct.pack(">L4s", 20, b"uuid") + codestream[:12]
+    box = struct.pack(">L4s", 8 + len(large), b"jp2c")
+    add("JP2", JPEG2000Lossless, boxes + box + large, "and the header 64 x 48 of 1")
+    most = b"\x81\0" * 3_000_000
+    add("RLE long", RLELossless, packed(most, most), "holds more than 3200 bytes, and the header")
+    add("RLE short", RLELossless, packed(b"\x81\0", most), "holds 128 bytes, and the header")
+    for name, sides in {"large": (SIDE, SIDE), "just too large": (8001, 8000)}.items():
+        rows, columns = sides
+        path = write(folder / f"{name}.dcm", RAMP, Rows=rows, Columns=columns)
+        made[path] = "MP; wanted at most 64 MP); scale it down first"
+    data = pydicom.dcmread(write(folder / "deflated.dcm", RAMP))
+    data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    data.save_as(folder / "deflated.dcm")
+    head, body = (folder / "deflated.dcm").read_bytes(), b"\x11\0\x01\x10OB\0\0\xf0\xff\xff\xff"
+    end = head.index(DeflatedExplicitVRLittleEndian.encode()) + 22
+    deflate = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS)
+    nothing = deflate.compress(body) + deflate.compress(bytes(2 * AT_MOST))
+    bomb = folder / "bomb.dcm"
+    bomb.write_bytes(head[:end] + nothing + deflate.flush())
+    made[bomb] = "deflated data of more than"
+    return made
+
+
+def pictures(folder: Path) -> dict[Path, str]:
+    """Write images that say that they are larger than any radiograph."""
+    small, told = Image.fromarray((RAMP // 16).astype(np.uint8)), "8100 x 8100 pixels are 65.6 MP"
+    png, jpg, tif = (folder / f"large.{suffix}" for suffix in ("png", "jpg", "tif"))
+    small.save(png)
+    content = png.read_bytes()
+    header = content[12:16] + struct.pack(">LL", 8100, 8100) + content[24:29]
+    crc = struct.pack(">L", zlib.crc32(header))
+    png.write_bytes(content[:12] + header + crc + content[33:])
+    small.save(jpg)
+    jpg.write_bytes(resized(jpg.read_bytes(), b"\xff\xc0", 5, ">HH", 8100, 8100))
+    # one deflated tile for an image of 64 x 48
+    body = zlib.compress(bytes(1 << 20))
+    tags = {256: 48, 257: 64, 258: 8, 259: 8, 262: 1, 277: 1}
+    tags |= {322: 40_000, 323: 40_000, 324: 8, 325: len(body)}
+    entries = b"".join(struct.pack("<HHLL", tag, 4, 1, value) for tag, value in tags.items())
+    directory = struct.pack("<H", len(tags)) + entries + bytes(4)
+    tif.write_bytes(b"II*\0" + struct.pack("<L", 8 + len(body)) + body + directory)
+    tile = "40000 x 40000 pixels are 1600.0 MP"
+    most = "; wanted at most 64 MP); scale it down first"
+    return {png: told + most, jpg: told + most, tif: tile + most}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rrgdata.images.dicom_header.INFLATED", AT_MOST)
+    monkeypatch.setattr("rrgclinical.common.inflate.AT_LEAST", AT_MOST)
+    monkeypatch.setattr(tables, "LONGEST_ROW", AT_MOST)
+
+
+@pytest.mark.usefixtures("small")
+def test_no_image_takes_more_than_it_may_hold(tmp_path: Path) -> None:
+    files = {**dicoms(tmp_path), **pictures(tmp_path)}
+    assert len(files) > 25
+    seen = bounded(
+        lambda: {path: line_of(partial(read_image, path)) for path in files}, mib=200, seconds=20
+    )
+    wrong = {
+        path.name: line
+        for path, line in seen.items()
+        if files[path] not in line or not line.startswith(f"{path}: ") or "\n" in line
+    }
+    assert wrong == {}
+
+
+def test_what_is_of_its_header_s_size_is_read(tmp_path: Path) -> None:
+    plain = stored(write(tmp_path / "a.dcm", RAMP), 12)
+    data, wanted = pydicom.dcmread(plain), read(plain)
+    data.file_meta.TransferSyntaxUID = DeflatedExplicitVRLittleEndian
+    data.save_as(tmp_path / "deflated.dcm")
+    assert (read(tmp_path / "deflated.dcm") == wanted).all()
+    # a JPEG 2000 in boxes, and packets of RLE behind the pixels
+    codestream = frame_of(recoded(plain, JPEG2000Lossless))
+    boxes = b"\0\0\0\x0cjP  \r\n\x87\n" + struct.pack(">L4s4sL4s", 20, b"ftyp", b"jp2 ", 0, b"jp2 ")
+    grey = struct.pack(">LLHBBBB", 64, 48, 1, 11, 7, 0, 0)
+    colour = struct.pack(">L4s3BL", 15, b"colr", 1, 0, 0, 17)
+    boxes += struct.pack(">L4sL4s", 45, b"jp2h", 22, b"ihdr") + grey + colour
+    boxes += struct.pack(">L4s", 0, b"jp2c") + codestream
+    assert (read(encapsulated(plain, JPEG2000Lossless, boxes)) == wanted).all()
+    file = recoded(stored(write(tmp_path / "b.dcm", RAMP), 12), RLELossless)
+    data = pydicom.dcmread(file)
+    data.PixelData = encapsulate([frame_of(file) + b"\x81\0"])
+    data.save_as(file)
+    with pytest.warns(UserWarning, match="non-conformant padding"):
+        assert (read(file) == wanted).all()
+
+
+def columns(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
+    """Tables and objects of very many names, one of them twice at the end."""
+    names = [f"c{i}" for i in range(50_000)]
+    twice = [*names, names[-1]]
+    once = json.dumps(dict.fromkeys(names, 1))
+    doubled = once[:-1] + f', "{names[-1]}": 1}}'
+
+    def lines(file: str, *text: str) -> Callable[[], object]:
+        (folder / file).write_text("\n".join(text) + "\n")
+        return lambda: load_studies("table", folder / file)
+
+    def table(file: str, header: list[str]) -> Callable[[], object]:
+        return lines(file, ",".join(header), ",".join("1" for _ in header))
+
+    truth = folder / "truth.csv"
+    truth.write_text(",".join(twice) + "\n")
+    nested = "[" * 100_000
+    return {
+        "table": (table("a.csv", names), "no column of reports or labels; it has c0, c1"),
+        "table, twice": (table("b.csv", twice), "the column 'c49999' stands twice"),
+        "lines": (lines("a.jsonl", once), "no column of reports or labels"),
+        "lines, twice": (lines("b.jsonl", doubled), "the key 'c49999' stands twice"),
+        "lines, nested": (lines("c.jsonl", f'{{"a": {nested}'), "JSON nested too deeply"),
+        "answer": (lambda: parse_answer(doubled), "the key 'c49999' is given twice"),
+        "scorecard": (
+            lambda: read_references(truth, Columns(), split=None, want_labels=None),
+            "has two columns 'c49999'",
+        ),
+    }
+
+
+def bombs(folder: Path) -> dict[str, tuple[Callable[[], object], str]]:
+    """Gzip files of nothing, wherever one is read, and rows without an end."""
+    zeros, size = bytes(1 << 20), 3 * AT_MOST
+    short = b"123456789012345678901234567890\n" * (1 << 15)
+
+    def packed_as(name: str, first: bytes, block: bytes) -> Path:
+        with gzip.open(folder / name, "wb", compresslevel=1) as file:
+            file.write(first)
+            file.writelines([block] * (size // len(block) + 8))
+        return folder / name
+
+    def whole(path: Path) -> Callable[[], object]:
+        return lambda: sum(1 for _ in csv_rows(path))
+
+    record = packed_as("1.json.gz", b'"', zeros)
+    tar = folder / "bomb.tar.gz"
+    with tarfile.open(tar, "w:gz", compresslevel=1) as archive:
+        member = tarfile.TarInfo("config.json")
+        member.size = size
+        archive.addfile(member, io.BytesIO(bytes(size)))
+    endless = folder / "endless.csv"
+    endless.write_bytes(b"study_id\n" + b'"a\n",' * (1 << 20))
+    return {
+        "one line": (whole(packed_as("a.csv.gz", b"study_id\n", zeros)), "not CSV after line 1"),
+        "many lines": (whole(packed_as("b.csv.gz", b"", short)), "inflates to more than"),
+        "a header": (whole(packed_as("c.csv.gz", b"", zeros)), "not CSV after line 0"),
+        "one row": (whole(endless), "row larger than"),
+        "record": (partial(read_record, record), "inflates to more than"),
+        "archive": (lambda: read_archive(tar, None), "inflates to more than"),
+    }
+
+
+@pytest.mark.usefixtures("small")
+def test_names_and_inflated_files_take_linear_time_and_no_memory(tmp_path: Path) -> None:
+    cases = {**columns(tmp_path), **bombs(tmp_path)}
+
+    def work() -> dict[str, tuple[str, float]]:
+        seen = {}
+        for name, (act, _) in cases.items():
+            began = time.process_time()
+            seen[name] = line_of(act)[:2000], time.process_time() - began
+        return seen
+
+    seen = bounded(work, mib=300, seconds=60)
+    wrong = {n: s for n, s in seen.items() if cases[n][1] not in s[0] or len(s[0]) == 2000}
+    assert wrong == {}
+    slow = {name: seconds for name, (_, seconds) in seen.items() if seconds > 4}
+    assert slow == {}
+
+
+def test_a_row_ends_the_count_of_its_characters(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(tables, "LONGEST_ROW", 40)
+    path = tmp_path / "a.csv"
+    path.write_text("sep=;\n" + "id;text\n" + '1;"two\nlines"\n' * 20)
+    rows = list(csv_rows(path))
+    assert len(rows) == 21 and rows[-1] == ["1", "two\nlines"]
+    path.write_text("id;text\n1;" + "x" * 40)
+    with pytest.raises(UserError, match=r"not CSV after line 1 \(row larger than 40 characters\)"):
+        list(csv_rows(path, delimiters=";"))
+
+
+def test_pixels_in_flight_stay_below_the_bound_and_everyone_gets_through() -> None:
+    room, entered = InFlight(limit=100), {area: threading.Event() for area in (50, 70, 160)}
+
+    def take(area: int) -> None:
+        with room.hold(area):
+            entered[area].set()
+
+    threads = [threading.Thread(target=take, args=(area,), daemon=True) for area in (160, 70, 50)]
+    with room.hold(40):
+        for thread in threads:
+            thread.start()
+        assert entered[50].wait(20), "there is room beside 40"
+        assert not entered[70].is_set() and not entered[160].is_set()
+    assert entered[70].wait(20) and entered[160].wait(20), "a larger one is alone"
+    for thread in threads:
+        thread.join(20)
+    assert LARGEST == 64_000_000

@@ -1,0 +1,269 @@
+"""`rrgtrain data check` tells sizes, broken studies and prevalence, and remembers the images."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rrgclinical.labels import OBSERVATIONS
+from rrgdata.images import check as images_module
+from rrgdata.load import SOURCES
+from rrgdata.sources.guess import MARKS, guess_source
+from rrgdata.sources.published import PUBLISHED
+from rrgtrain.cli import main
+from rrgtrain.errors import UserError
+from tests.rrgdata import dicom_files
+from tests.rrgtrain.common import phantoms
+
+DATA = Path(os.environ.get("RRG_DATA") or Path(__file__).resolve().parents[4] / "shared" / "data")
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(phantoms(), tmp_path / "data"))
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that were decoded."""
+    seen: list[Path] = []
+    real = images_module.read_with_facts
+    monkeypatch.setattr(
+        images_module, "read_with_facts", lambda path: (seen.append(path), real(path))[1]
+    )
+    return seen
+
+
+def check(capsys: pytest.CaptureFixture, *words: str | Path) -> tuple[int, list[str]]:
+    """Status, and the lines of the report with their blanks joined."""
+    status = main(["data", "check", *map(str, words)])
+    shown = capsys.readouterr()
+    text = shown.out if status < 2 else shown.err
+    return status, [" ".join(line.split()) for line in text.splitlines()]
+
+
+def table(root: Path, count: int) -> Path:
+    """IU X-Ray's layout with a radiograph for each of `count` studies."""
+    root.mkdir()
+    pixels = np.random.default_rng(0).integers(0, 255, (20, 30), dtype=np.uint8)
+    for i in range(count):
+        Image.fromarray(pixels).save(root / f"{i}.png")
+    annotate(root, [f"{i}.png" for i in range(count)])
+    return root
+
+
+def annotate(root: Path, files: list[str]) -> None:
+    entries = [
+        {"id": f"s{i}", "report": "no effusion .", "image_path": [name]}
+        for i, name in enumerate(files)
+    ]
+    (root / "annotation.json").write_text(json.dumps({"train": entries}))
+
+
+def test_a_whole_data_set(root: Path, capsys: pytest.CaptureFixture, opened: list[Path]) -> None:
+    status, lines = check(capsys, root)
+    assert status == 0
+    assert lines[0].startswith("iu_xray (guessed from the files") and str(root) in lines[0]
+    assert "train 8 2,069 8 -" in lines and "all 15 - 15 -" in lines
+    assert "broken studies: 0" in lines
+    assert any("https://github.com/cuhksz-nlp/R2Gen" in line for line in lines)
+    assert "PNG 8 bits 15 56 56" in lines and "broken 0" in lines
+    entries = [e for of in json.loads((root / "annotation.json").read_text()).values() for e in of]
+    labels = np.array([entry["labels"] for entry in entries])
+    for i, name in enumerate(OBSERVATIONS):
+        (row,) = [line for line in lines if line.startswith(f"{name} ")]
+        assert row.split()[-4:-2] == [f"{(labels[:, i] == k).mean():.1%}" for k in (1, 3)]
+    words = sorted(len(entry["report"].split()) for entry in entries)
+    (row,) = [line.split() for line in lines if line.startswith("words ")]
+    assert (row[1], row[4], row[-1]) == (str(words[0]), str(words[7]), str(words[-1]))
+    assert len(opened) == 15
+    assert check(capsys, root) == (status, lines) and len(opened) == 15, "remembered"
+
+
+def test_the_broken_ones_are_told_and_listed(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    bad = sorted(root.glob("images/*val_000001/*.png"))[0]
+    bad.write_bytes(bad.read_bytes()[:-30])
+    annotation = json.loads((root / "annotation.json").read_text())
+    annotation["train"][2]["report"] = " "
+    (root / "annotation.json").write_text(json.dumps(annotation))
+    status, lines = check(capsys, root)
+    assert status == 1
+    start = lines.index("broken studies: 2")
+    assert "train[2]" in lines[start + 1] and "has an empty report" in lines[start + 1]
+    assert f"has the image {bad}: the PNG is truncated" in lines[start + 2]
+    assert "train 7 2,069 7 -" in lines and "val 2 296 2 -" in lines and "broken 1" in lines
+    out = tmp_path / "new" / "broken.jsonl"
+    status, lines = check(capsys, root, "--out", out)
+    assert status == 1 and f"2, listed in {out}" in lines
+    rows = [json.loads(row) for row in out.read_text().splitlines()]
+    assert len(rows) == 2 and rows[0]["why"].startswith("has an empty report")
+    assert str(bad) in rows[1]["why"] and "val[1]" in rows[1]["where"]
+    before = out.read_bytes()
+    status, lines = check(capsys, root, "--out", out)
+    assert status == 2 and lines == [
+        f"rrgtrain: {out} exists; name another file by --out, or remove it"
+    ]
+    assert out.read_bytes() == before
+
+
+def test_a_mended_image_is_good_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture, opened: list[Path]
+) -> None:
+    root = table(tmp_path / "data", 3)
+    whole = (root / "1.png").read_bytes()
+    (root / "1.png").write_bytes(whole[:-30])
+    assert check(capsys, root)[0] == 1
+    (root / "1.png").write_bytes(whole)
+    del opened[:]
+    assert check(capsys, root)[0] == 0 and [p.name for p in opened] == ["1.png"]
+
+
+def test_many_broken_ones_are_not_all_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    root = table(tmp_path / "data", 23)
+    for file in root.glob("*.png"):
+        file.write_text("not a picture")
+    status, lines = check(capsys, root)
+    assert status == 1 and "broken studies: 23" in lines
+    assert sum("wanted PNG, JPEG, TIFF or DICOM" in line for line in lines) == 20
+    assert "and 3 more; --out FILE lists all" in lines and "all 0 - 0 -" in lines
+
+
+def test_dicom_of_other_kinds_and_headers_without_a_kind(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "data").mkdir()
+    tags = [
+        {"Modality": "CT"},
+        {"Modality": "DX", "BodyPartExamined": "HAND"},
+        {"WindowWidth": 0, "WindowCenter": 9},
+    ]
+    chest = {"Modality": "DX", "BodyPartExamined": "CHEST"}
+    tags += [{}, {**chest, "WindowCenter": -9000, "WindowWidth": 9}]
+    for i, of in enumerate(tags):
+        dicom_files.write(tmp_path / "data" / f"{i}.dcm", **of)
+    annotate(tmp_path / "data", [f"{i}.dcm" for i in range(5)])
+    status, lines = check(capsys, tmp_path / "data")
+    text = "\n".join(lines)
+    assert status == 1 and "broken studies: 3" in lines
+    for why in ("the modality is CT", "the body part is HAND", "window width 0"):
+        assert why in text
+    assert "DICOM without modality 16 bits 1 8 8" in lines and "DICOM DX 16 bits 1 8 8" in lines
+    assert "1 of the 2 DICOM files looked at lack Modality" in text
+    assert "1 of the 2 DICOM files looked at have a window or value table that shows" in text
+    for _ in range(2):  # the second time from memory
+        lines = check(capsys, tmp_path / "data", "data.body_parts=[hand]")[1]
+        assert "broken studies: 2" in lines and "body part" not in "\n".join(lines)
+    assert "broken studies: 3" in check(capsys, tmp_path / "data")[1]
+
+
+def test_without_images_none_is_decoded(
+    root: Path, capsys: pytest.CaptureFixture, opened: list[Path]
+) -> None:
+    next(root.glob("images/*/*.png")).write_text("no image")
+    status, lines = check(capsys, root, "--no-images")
+    assert status == 0 and "not decoded" in lines
+    status, lines = check(capsys, root, "data.images=none")
+    assert status == 0 and "0 files" in lines and not opened
+
+
+def test_settings_of_data_count_and_others_are_refused(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    status, lines = check(capsys, root, "data.longest_text=20", "--no-images")
+    assert status == 1 and any("more than data.longest_text=20" in line for line in lines)
+    status, lines = check(capsys, root, "data.source=nih")
+    assert status == 2 and "labels.csv" in lines[0] and len(lines) == 1
+    status, lines = check(capsys, root, "rl.steps=3")
+    assert status == 2 and "is no setting of data" in lines[0]
+    status, lines = check(capsys, tmp_path / "no")
+    assert status == 2 and "does not exist" in lines[0]
+    assert main(["data", "check"]) == 2
+
+
+def test_a_stopped_check_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = table(tmp_path / "data", 200)
+    real, seen = images_module.read_with_facts, []
+
+    def stopping(path: Path) -> object:
+        seen.append(path)
+        if len(seen) == 150:
+            raise KeyboardInterrupt
+        return real(path)
+
+    monkeypatch.setattr(images_module, "read_with_facts", stopping)
+    assert main(["data", "check", str(root)]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "rrgtrain: interrupted"
+    again: list[Path] = []
+    monkeypatch.setattr(
+        images_module, "read_with_facts", lambda path: (again.append(path), real(path))[1]
+    )
+    assert check(capsys, root)[0] == 0
+    assert len(again) == 200 - 2 * images_module.CHUNK, "the whole chunks before the 150th"
+
+
+@pytest.mark.parametrize("source", MARKS)
+def test_a_layout_is_known_by_its_files(source: str, tmp_path: Path) -> None:
+    for mark in MARKS[source]:
+        root = tmp_path / mark.replace("/", "_").replace("*", "+")
+        file = root / mark.replace("*", "240401")
+        file.parent.mkdir(parents=True)
+        file.write_text("")
+        assert guess_source(root) == source
+        (root / "annotation.json").write_text("{}")
+        assert guess_source(root) == source
+
+
+def test_annotations_are_told_apart(tmp_path: Path) -> None:
+    entry = {"id": "a", "study_id": 1, "subject_id": 2, "report": "x", "image_path": ["a.jpg"]}
+    (tmp_path / "annotation.json").write_text(json.dumps({"train": [entry]}))
+    assert guess_source(tmp_path) == "r2gen_mimic"
+    del entry["subject_id"], entry["study_id"]
+    (tmp_path / "annotation.json").write_text(json.dumps({"train": [entry]}))
+    assert guess_source(tmp_path) == "iu_xray"
+
+
+def test_a_layout_that_is_none_or_two_is_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"no layout is recognised .*data.source=.*mimic_cxr"):
+        guess_source(tmp_path)
+    (tmp_path / "labels.csv").write_text("")
+    (tmp_path / "NLMCXR_reports").mkdir()
+    with pytest.raises(UserError, match=r"looks like nih and open_i; name it by data.source"):
+        guess_source(tmp_path)
+
+
+def test_every_layout_that_is_guessed_or_published_is_a_source() -> None:
+    assert set(MARKS) | set(PUBLISHED) <= set(SOURCES)
+    assert all(published.url.startswith("https://") for published in PUBLISHED.values())
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA")
+def test_real_data(capsys: pytest.CaptureFixture) -> None:
+    status, lines = check(capsys, DATA / "iu_xray", "data.images=none")
+    assert status == 0
+    for row in ("train 1,800 2,069 0 -", "val 296 296 0 -", "test 269 590 0 -"):
+        assert row in lines
+    (normal,) = [line for line in lines if line.startswith("No Finding ")]
+    assert 30 < float(normal.split()[2].rstrip("%")) < 80
+    status, lines = check(capsys, DATA / "iu_xray", "--no-images")
+    assert status == 1 and "broken studies: 2,365" in lines
+    status, lines = check(capsys, DATA / "nih_starter")
+    assert status == 0 and "PNG 8 bits 16 1024 1024" in lines
+    assert any("10 of 26 images" in line for line in lines)

@@ -1,0 +1,183 @@
+"""A text that says that nothing is there is no report, in every data set, and is counted."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+import pytest
+
+from rrgclinical.common.nothing import MARKERS
+from rrgdata import Catalogue, Study
+from rrgdata.sources.folder import read_folder, with_context
+from tests.rrgdata import mimic_tree
+from tests.rrgdata.common import catalogue_of
+
+MARKED = (
+    *("nan", "NaN", "NAN", "NA", "na", "N/A", "n/a", "<NA>", "#N/A", "null", "NULL", "None"),
+    *("none", "NONE", "\\N", "-", ".", "--", "—", "...", "NaT", "None.", "N/A.", " NA ", "(none)"),
+    *("'NaN'", "missing", "undefined", "nil."),
+)
+BLANK = ("", " ", "\u00a0", "\u200b")
+TEXTS = ("Normal.", "No.", "Clear lungs.", "None seen.", "Nodule, 3 mm.", "___.", "NAD")
+CELLS = (*MARKED, *BLANK, *TEXTS)
+
+
+def table(path: Path, rows: list[dict[str, str]]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as lines:
+        writer = csv.DictWriter(lines, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def chexpert_plus(root: Path) -> None:
+    rows = [
+        {
+            "path_to_image": f"train/patient{n}/study1/view1_frontal.jpg",
+            "frontal_lateral": "Frontal",
+            "deid_patient_id": f"patient{n}",
+            "patient_report_date_order": "1",
+            "section_findings": text,
+            "section_impression": "",
+            "split": "train",
+        }
+        for n, text in enumerate(CELLS)
+    ]
+    table(root / "df_chexpert_plus_240401.csv", rows)
+
+
+def own_table(root: Path) -> None:
+    table(root / "a.csv", [{"id": f"s{n}", "report": text} for n, text in enumerate(CELLS)])
+
+
+def own_sections(root: Path) -> None:
+    table(root / "a.csv", [{"id": f"s{n}", "findings": text} for n, text in enumerate(CELLS)])
+
+
+def own_lines(root: Path) -> None:
+    rows = [{"id": f"s{n}", "report": text} for n, text in enumerate((*CELLS, None, float("nan")))]
+    (root / "a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def iu_xray(root: Path) -> None:
+    entries = [{"id": f"s{n}", "report": t} for n, t in enumerate((*CELLS, float("nan")))]
+    (root / "annotation.json").write_text(json.dumps({"train": entries}))
+
+
+def rexgradient(root: Path) -> None:
+    studies = {
+        f"s{n}": {"ImagePath": [], "Findings": text}
+        for n, text in enumerate((*CELLS, None, float("nan")))
+    }
+    (root / "train_metadata_view_position.json").write_text(json.dumps(studies))
+
+
+def padchest_gr(root: Path) -> None:
+    entries = [
+        {"StudyID": f"s{n}", "ImageID": "a.png", "findings": [{"sentence_en": text}]}
+        for n, text in enumerate((*CELLS, None, float("nan")))
+    ]
+    (root / "grounded_reports_20240819.json").write_text(json.dumps(entries))
+    table(
+        root / "master_table.csv",
+        [{"StudyID": e["StudyID"], "split": "train"} for e in entries],
+    )
+
+
+def open_i(root: Path) -> None:
+    (root / "ecgen-radiology").mkdir()
+    for n, text in enumerate(CELLS):
+        (root / f"ecgen-radiology/{n}.xml").write_text(
+            f'<a><uId id="CXR{n}"/>'
+            f'<AbstractText Label="FINDINGS">{escape(text)}</AbstractText></a>',
+            encoding="utf-8",
+        )
+
+
+def mimic_cxr(root: Path) -> None:
+    studies = [
+        ("10000032", str(50000000 + n), "train", "21800506", "1", ("PA",))
+        for n in range(len(CELLS))
+    ]
+    mimic_tree.write_lists(root, studies)
+    mimic_tree.write_reports(root / "files", studies)
+    for (patient, study, *_), text in zip(studies, CELLS, strict=True):
+        path = mimic_tree.folder(root / "files", patient, study).with_suffix(".txt")
+        report = f" FINAL REPORT\n INDICATION: None.\n\n FINDINGS: {text}\n\n IMPRESSION: As above."
+        path.write_text(report, encoding="utf-8")
+
+
+def r2gen_mimic(root: Path) -> None:
+    entries = [{"id": f"s{n}", "report": t} for n, t in enumerate((*CELLS, float("nan")))]
+    (root / "annotation.json").write_text(json.dumps({"train": entries}))
+
+
+WRITERS = {
+    "chexpert_plus": [chexpert_plus],
+    "iu_xray": [iu_xray],
+    "mimic_cxr": [mimic_cxr],
+    "open_i": [open_i],
+    "padchest_gr": [padchest_gr],
+    "r2gen_mimic": [r2gen_mimic],
+    "rexgradient": [rexgradient],
+    "table": [own_table, own_sections, own_lines],
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "write"), [(source, write) for source, of in WRITERS.items() for write in of]
+)
+def test_no_marker_is_a_report(tmp_path: Path, source: str, write) -> None:
+    write(tmp_path)
+    catalogue = catalogue_of(source, tmp_path, images="none")
+    kept = [study.report for studies in catalogue.studies.values() for study in studies]
+    assert sorted(text.rstrip(".") for text in kept) == sorted(t.rstrip(".") for t in TEXTS)
+    gone = len(catalogue.broken) + catalogue.left_out.total()
+    assert gone >= len(MARKED) + len(BLANK), "each is broken or left out by a rule"
+    (note,) = catalogue.nothing.lines()
+    nan = write.__name__ in ("own_lines", "iu_xray", "r2gen_mimic", "rexgradient", "padchest_gr")
+    assert note.startswith(f"{len(MARKED) + nan} texts say that nothing is there")
+    assert note in catalogue.lines() and "'NA' 2" in note and "the first in" in note
+
+
+def test_a_loader_of_ones_own_reads_no_marker_either() -> None:
+    catalogue = Catalogue()
+    catalogue.add(Study("a", "train", "N/A", None, ()), "row 1")
+    catalogue.add(Study("b", "train", "null", (1,) * 14, ()), "row 2")
+    catalogue.add(Study("c", "train", "Normal.", None, ()), "row 3")
+    assert [s.report for s in catalogue.studies["train"]] == [None, "Normal."]
+    (broken,) = catalogue.broken
+    assert (broken.where, "'N/A'" in broken.why) == ("row 1", True)
+    (note,) = catalogue.nothing.lines()
+    assert note.endswith("empty: report 'N/A' 1, 'null' 1; the first in row 1")
+
+
+def test_of_the_context_a_dictated_none_stays(tmp_path: Path) -> None:
+    """ "Comparison: None." tells the policy that there is no earlier study."""
+    rows = [
+        {"id": f"s{n}", "report": "Clear.", "indication": text, "comparison": "None."}
+        for n, text in enumerate(CELLS)
+    ]
+    table(tmp_path / "a.csv", rows)
+    catalogue = catalogue_of("table", tmp_path, images="none")
+    studies = [study for of in catalogue.studies.values() for study in of]
+    assert {study.comparison for study in studies} == {"None."}
+    assert {study.indication for study in studies} == {"", "None.", "N/A.", "nil.", *TEXTS}
+
+
+def test_the_table_of_a_folder_of_images_is_read_alike(tmp_path: Path) -> None:
+    for n in range(len(CELLS)):
+        (tmp_path / f"{n}.png").write_bytes(b"not decoded here")
+    table(
+        tmp_path / "context.csv",
+        [{"id": f"{n}.png", "indication": text} for n, text in enumerate(CELLS)],
+    )
+    with pytest.warns(UserWarning, match=r"26 texts say .*first in context.csv: row 2"):
+        studies, _ = with_context(read_folder(tmp_path), tmp_path / "context.csv")
+    assert {study.indication for study in studies} == {"", "None.", "N/A.", "nil.", *TEXTS}
+
+
+def test_markers_are_in_the_form_that_is_looked_up() -> None:
+    assert all(marker == marker.casefold().strip(". ") for marker in MARKERS)

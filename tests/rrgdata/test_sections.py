@@ -1,0 +1,370 @@
+"""Reports of every shape are cut by the stated rules, and nothing of them is lost.
+
+The reports are made up; their shapes are those of MIMIC-CXR.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import textwrap
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rrgdata import ReportSections, cut_sections, read_sections
+from tests.rrgdata.common import studies_under
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data"
+DATA = Path(os.environ.get("RRG_DATA") or SHARED) / "iu_xray"
+
+# name, report, the fields that are not empty
+CASES: list[tuple[str, str, dict[str, str]]] = [
+    (
+        "the common form",
+        """                                 FINAL REPORT
+ EXAMINATION:  CHEST (PA AND LAT)
+
+ INDICATION:  ___F with cough  // pneumonia?
+
+ TECHNIQUE:  Chest PA and lateral
+
+ COMPARISON:  ___
+
+ FINDINGS:
+
+ No focal consolidation.  Heart size
+ is normal.
+
+ IMPRESSION:
+
+ No acute process.
+""",
+        {
+            "findings": "No focal consolidation. Heart size is normal.",
+            "impression": "No acute process.",
+            "indication": "___F with cough // pneumonia?",
+            "technique": "Chest PA and lateral",
+            "comparison": "___",
+        },
+    ),
+    ("findings alone", "FINDINGS:  Lungs clear.\n", {"findings": "Lungs clear."}),
+    ("impression alone", "IMPRESSION:  Normal.\n", {"impression": "Normal."}),
+    ("conclusion", "CONCLUSION: Normal.", {"impression": "Normal."}),
+    (
+        "mixed case",
+        "Findings: Clear.\nImpression: Normal.",
+        dict(findings="Clear.", impression="Normal."),
+    ),
+    (
+        "no colon",
+        "FINDINGS\n Clear.\nIMPRESSION\n Normal.",
+        dict(findings="Clear.", impression="Normal."),
+    ),
+    (
+        "mixed case within a line",
+        "Indication: Cough. Findings: Clear. Impression: Normal.",
+        dict(indication="Cough.", findings="Clear.", impression="Normal."),
+    ),
+    (
+        "the report has its heading",
+        "INDICATION: Cough.\n\nREPORT:\nClear. No effusion.\n\nIMPRESSION: Normal.",
+        dict(indication="Cough.", findings="Clear. No effusion.", impression="Normal."),
+    ),
+    (
+        "the word report within a heading, and beside findings",
+        "REPORT: Of today.\nFINDINGS: Clear.\nREPORT DICTATED BY: ___",
+        dict(findings="Clear. REPORT DICTATED BY: ___"),
+    ),
+    ("no blank line", "FINDINGS: A.\n IMPRESSION: B.", dict(findings="A.", impression="B.")),
+    ("text on the next line", " FINDINGS:\n\n\n  A b\n  c.", {"findings": "A b c."}),
+    ("a slip of the pen", "FINDINDGS: A.\n IMPRESSON: B.", dict(findings="A.", impression="B.")),
+    ("a letter lost", "INDINGS: A.\n MPRESSION: B.", dict(findings="A.", impression="B.")),
+    ("one finding", "FINDING: A.", {"findings": "A."}),
+    ("reference findings", "REFERENCE FINDINGS: A.", {"findings": "A."}),
+    (
+        "in one line",
+        "COMPARISON: None. FINDINGS: A. IMPRESSION: B.",
+        dict(comparison="None.", findings="A.", impression="B."),
+    ),
+    (
+        "two blanks within a line",
+        "HISTORY: cough   FINDINGS: A.",
+        dict(indication="cough", findings="A."),
+    ),
+    (
+        "findings and impression",
+        "FINDINGS AND IMPRESSION: A.",
+        dict(findings="A.", impression="A."),
+    ),
+    ("findings/impression", "FINDINGS/ IMPRESSION: A.", dict(findings="A.", impression="A.")),
+    (
+        "impression and findings",
+        "IMPRESSION AND FINDINGS: A.",
+        dict(findings="A.", impression="A."),
+    ),
+    ("views", "CHEST, TWO VIEWS:  A.\n\n IMPRESSION: B.", dict(findings="A.", impression="B.")),
+    (
+        "portable",
+        "COMPARISON: ___.\n\n PORTABLE AP RADIOGRAPH OF THE CHEST:  A.",
+        dict(comparison="___.", findings="A."),
+    ),
+    ("views under views", "PA VIEW: A.\n LATERAL VIEW: B.", {"findings": "A. B."}),
+    (
+        "an empty title of views",
+        "CHEST, PA LATERAL:\n\n INDICATION: cough\n\n FINDINGS: A.",
+        dict(indication="cough", findings="A."),
+    ),
+    (
+        "views within findings",
+        "FINDINGS: A.\n LATERAL VIEW: B.",
+        {"findings": "A. LATERAL VIEW: B."},
+    ),
+    ("views after empty findings", "FINDINGS:\n\n FRONTAL CHEST: B.", {"findings": "B."}),
+    (
+        "views within the impression",
+        "IMPRESSION: AP CHEST: B.\n CHEST: C.",
+        {"impression": "AP CHEST: B. CHEST: C."},
+    ),
+    (
+        "capitals of no heading",
+        "FINDINGS: A.\n LUNGS: B.\n BONES: C.",
+        {"findings": "A. LUNGS: B. BONES: C."},
+    ),
+    ("two findings", "FINDINGS: A.\n FINDINGS: B.", {"findings": "A. B."}),
+    ("the same findings twice", "FINDINGS: A.\n FINDINGS: A.", {"findings": "A."}),
+    ("one of two findings is empty", "FINDINGS:\n\n FINDINGS: B.", {"findings": "B."}),
+    ("numbered", "IMPRESSION:\n\n 1.  A,\n    b.\n 2.  C.", {"impression": "1. A, b. 2. C."}),
+    (
+        "de-identified",
+        "FINDINGS: Compared to ___, tube of Dr. ___ at ___.",
+        {"findings": "Compared to ___, tube of Dr. ___ at ___."},
+    ),
+    (
+        "a line of de-identification",
+        "FINDINGS: Told to\n ___\n at ___.",
+        {"findings": "Told to ___ at ___."},
+    ),
+    (
+        "a time is no heading",
+        "FINDINGS: Told at\n 10:30 on ___: A.",
+        {"findings": "Told at 10:30 on ___: A."},
+    ),
+    ("addendum behind", "FINDINGS: A.\n\n ADDENDUM: B changed.", {"findings": "A."}),
+    (
+        "final addendum before",
+        " FINAL ADDENDUM\n ADDENDUM\n FINDINGS: wrong side.\n"
+        + " "
+        + "_" * 60
+        + "\n FINAL REPORT\n FINDINGS: A.\n",
+        {"findings": "A."},
+    ),
+    (
+        "wet read",
+        " WET READ: ___ ___ 9:04 PM\n  Bad.\n" + "_" * 40 + "\n FINAL REPORT\n FINDINGS: A.",
+        {"findings": "A."},
+    ),
+    (
+        "provisional read",
+        " PROVISIONAL FINDINGS IMPRESSION (PFI): ABC 9:00 AM\n  Bad.\n"
+        + "_" * 40
+        + "\n FINAL REPORT\n FINDINGS: A.\n\n IMPRESSION: B.",
+        {"findings": "A.", "impression": "B."},
+    ),
+    ("notification", "IMPRESSION: A.\n\n NOTIFICATION:  Told to Dr. ___.", {"impression": "A."}),
+    ("recommendations", "IMPRESSION: A.\n\n RECOMMENDATION(S):  CT.", {"impression": "A."}),
+    (
+        "indications of two names",
+        "REASON FOR EXAM: a\n HISTORY: b\n FINDINGS: C.",
+        dict(indication="a b", findings="C."),
+    ),
+    (
+        "clinical information",
+        "CLINICAL INFORMATION: a\n IMPRESSION: C.",
+        dict(indication="a", impression="C."),
+    ),
+    ("reference exam", "REFERENCE EXAM: ___\n FINDINGS: A.", dict(comparison="___", findings="A.")),
+    (
+        "the last paragraphs",
+        " FINAL REPORT\n INDICATION: cough.\n\n COMPARISON:  ___.\n\n A is\n clear.\n\n B.\n",
+        dict(indication="cough.", comparison="___.", unheaded="A is clear. B."),
+    ),
+    (
+        "a paragraph before the impression",
+        "COMPARISON:  ___.\n \n A.\n \n IMPRESSION: B.",
+        dict(comparison="___.", unheaded="A.", impression="B."),
+    ),
+    (
+        "no heading",
+        " FINAL REPORT\n CHEST RADIOGRAPH\n\n A is clear.\n",
+        {"unheaded": "A is clear."},
+    ),
+    ("neither heading nor title", " FINAL REPORT\n A is\n clear.\n", {"unheaded": "A is clear."}),
+    (
+        "two paragraphs of an indication",
+        "INDICATION: a.\n\n b?\n\n FINDINGS: C.",
+        dict(indication="a. b?", findings="C."),
+    ),
+    ("context alone", "INDICATION: cough.\n", {"indication": "cough."}),
+    (
+        "carriage returns",
+        "FINDINGS: A\r\n b.\r\n\r\nIMPRESSION: C.\r\n",
+        dict(findings="A b.", impression="C."),
+    ),
+    *(
+        (
+            f"line ends {end!r}",
+            "FINAL REPORT\nINDICATION: Cough.\nCOMPARISON: None.\n\nFINDINGS\nA.\n\n"
+            "IMPRESSION\nB.\n".replace("\n", end),
+            dict(indication="Cough.", comparison="None.", findings="A.", impression="B."),
+        )
+        for end in ("\r\n", "\r")
+    ),
+    (
+        "no blank after the colon",
+        " COMPARISON: None.\n FINDINGS:A.\n\n IMPRESSION:B.\n",
+        dict(comparison="None.", findings="A.", impression="B."),
+    ),
+    *(
+        (
+            f"one blank behind {word}{place!r}",
+            f" COMPARISON:{place}{word} FINDINGS: A.\n\n IMPRESSION: B.\n",
+            dict(comparison=word, findings="A.", impression="B."),
+        )
+        for word in ("___", "____", "None", "Chest of ___,")
+        for place in (" ", "\n ")
+    ),
+    (
+        "both names behind one blank",
+        "COMPARISON: ___ FINDINGS/IMPRESSION: A.",
+        dict(comparison="___", findings="A.", impression="A."),
+    ),
+    *(
+        (heading, f"COMPARISON: ___.\n {heading}: A.\n", {"comparison": "___."} | parts)
+        for heading, parts in (
+            ("COMPARISON/FINDINGS", {"findings": "A."}),
+            ("FINDINGS AND COMPARISON", {"findings": "A."}),
+            ("Comparison and findings", {"findings": "A."}),
+            ("FINDINGS AND RECOMMENDATIONS", {"findings": "A."}),
+            ("IMPRESSION AND RECOMMENDATION(S)", {"impression": "A."}),
+            ("Impression/Recommendation", {"impression": "A."}),
+            ("FINDINGS, IMPRESSION AND RECOMMENDATIONS", {"impression": "A."}),
+        )
+    ),
+    ("accents", "FINDINGS: Sjögren.", {"findings": "Sjögren."}),
+    ("nothing", "", {}),
+    ("white space", " \n\n\t\n", {}),
+]
+
+
+@pytest.mark.parametrize(("report", "wanted"), [c[1:] for c in CASES], ids=[c[0] for c in CASES])
+def test_a_report_is_cut(report: str, wanted: dict[str, str]) -> None:
+    assert {k: v for k, v in asdict(read_sections(report)).items() if v} == wanted
+
+
+def test_the_report_is_what_is_asked_for() -> None:
+    both = ReportSections(findings="A.", impression="B.", unheaded="C.")
+    assert [both.report(w) for w in ("findings", "impression", "both")] == ["A.", "B.", "A. B."]
+    unheaded = ReportSections(impression="B.", unheaded="C.")
+    assert [unheaded.report(w) for w in ("findings", "impression", "both")] == ["", "B.", "C. B."]
+    once = read_sections("FINDINGS AND IMPRESSION: A.")
+    assert [once.report(w) for w in ("findings", "impression", "both")] == ["A."] * 3
+
+
+@pytest.mark.parametrize(
+    ("heading", "name"),
+    [
+        ("FINDINGS", "findings"),
+        ("TYPE OF EXAMINATION", "examination"),
+        ("COMPARISON FILM", "comparison"),
+        ("CLINICAL INDICATION", "indication"),
+        ("Reason for exam", "indication"),
+        ("WETREAD", "wet read"),
+        ("PA AND LATERAL", "views"),
+        ("Lungs", "preamble"),
+        ("The findings were told to", "preamble"),
+        ("LUNGS", "preamble"),
+    ],
+)
+def test_a_heading_is_known(heading: str, name: str) -> None:
+    assert cut_sections(f"{heading}: A.")[0].name == name
+
+
+@pytest.mark.realdata
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no real data at {DATA}; set RRG_DATA")
+def test_real_findings_come_out_of_a_report_as_they_went_in() -> None:
+    reports = [
+        s.report or "" for of in studies_under("iu_xray", DATA, images="none").values() for s in of
+    ]
+    assert len(reports) == 2365
+    for report in reports:
+        findings = " ".join(report.split())
+        lines = "\n ".join(textwrap.wrap(findings, 80, break_on_hyphens=False))
+        headed = f" INDICATION: ___ cough.\n\n FINDINGS:\n\n {lines}\n\n IMPRESSION:\n\n None.\n"
+        assert read_sections(headed).findings == findings
+        assert read_sections(f" COMPARISON: ___.\n \n {lines}\n").unheaded == findings
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\s", "", text)
+
+
+lines = st.one_of(
+    st.sampled_from(
+        [
+            "FINAL REPORT",
+            "FINAL ADDENDUM",
+            "_" * 30,
+            "FINDINGS:",
+            " FINDINGS: Clear.",
+            "IMPRESSION:  1. A",
+            "ADDENDUM: b",
+            "CHEST, TWO VIEWS: c",
+            "COMPARISON: ___. FINDINGS: d",
+            "INDICATION: ___  HISTORY: e",
+            "LUNGS: f",
+            "",
+            " ",
+        ]
+    ),
+    st.text(st.sampled_from("aB:_. 1é\t-()/"), max_size=20),
+)
+reports = st.lists(lines, max_size=12).map("\n".join)
+
+
+@given(reports)
+def test_headings_and_texts_are_the_report(report: str) -> None:
+    assert squeezed("".join(s.heading + s.raw for s in cut_sections(report))) == squeezed(report)
+
+
+@given(reports)
+def test_what_is_read_stands_in_the_report(report: str) -> None:
+    whole = squeezed(report)
+    for section in cut_sections(report):
+        assert squeezed(section.text) in whole
+    for text in asdict(read_sections(report)).values():
+        assert all(word in report for word in text.split())
+        lines = text.split("\n")  # a line break stays where it alone parts two sentences
+        assert lines == [" ".join(line.split()) for line in lines]
+
+
+@given(reports)
+def test_white_space_at_the_ends_of_lines_changes_nothing(report: str) -> None:
+    trailing = "\n".join(line.rstrip() + "  " for line in report.split("\n"))
+    once = read_sections("\n".join(line.rstrip() for line in report.split("\n")))
+    assert read_sections(trailing) == once
+
+
+@given(st.text(st.sampled_from("abc. ,1"), max_size=60).filter(str.strip))
+def test_findings_read_again_are_the_same(text: str) -> None:
+    findings = read_sections(f"FINDINGS: {text}\n").findings
+    assert read_sections(f"FINDINGS: {findings}\n").findings == findings
+
+
+def test_lines_without_stops_stay_apart() -> None:
+    text = "NO PNEUMOTHORAX\nSMALL\nEFFUSION"
+    found = read_sections(f"FINDINGS:\n{text}\n\nIMPRESSION: None.").findings
+    assert found == "NO PNEUMOTHORAX\nSMALL EFFUSION"

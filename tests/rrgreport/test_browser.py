@@ -1,0 +1,167 @@
+"""Pages of one run and of two in Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from rrgreport import Sample, read_samples, write_samples
+from rrgtrain.cli import main
+from tests.rrgreport.test_compare import labels, plant
+from tests.rrgreport.test_html import EVIL
+
+CHROMIUM = Path("/usr/bin/chromium")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync"]
+QUIET += ["--disable-component-update", "--no-first-run", "--disable-dev-shm-usage"]
+
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="no playwright: pip install -c constraints.txt -e '.[test]'"
+)
+pytestmark = pytest.mark.skipif(
+    not CHROMIUM.exists(), reason=f"no {CHROMIUM}: apt-get install chromium"
+)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The page of one run, and that of two; a picture, errors, and HTML in a report."""
+    home = tmp_path_factory.mktemp("pages")
+    runs = []
+    for name, report in (("first", "Left effusion."), ("second", "Left effusion and edema.")):
+        run = plant(home / name, report, f"rl:\n  lr: 0.{len(name)}\n")
+        own = [s for s in read_samples(run / "samples.jsonl") if isinstance(s, Sample)]
+        film = Image.linear_gradient("L").resize((64, 64))
+        evil = Sample("evil", [film], EVIL, {"SFT": EVIL, "RL": report}, labels=labels())
+        write_samples(run / "samples.jsonl", [*own, evil])
+        runs.append(str(run))
+    for words in ((runs[0], "--out", f"{home}/one.html"), (*runs, "--out", f"{home}/two.html")):
+        assert main(["report", *words]) == 0
+    return {name: home / f"{name}.html" for name in ("one", "two")}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=str(CHROMIUM), args=QUIET)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def open_page(browser: Any, pages: dict[str, Path]) -> Iterator[Any]:
+    """Open a page by name; none may say a word in the console, ask for anything, or alert."""
+    heard: list[str] = []
+    opened = []
+
+    def opener(name: str, scheme: str = "light", width: int = 1280) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page.on("console", lambda message: heard.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: heard.append(f"error: {error}"))
+        page.on("dialog", lambda dialog: (heard.append("alert"), dialog.dismiss()))
+        where = pages[name].as_uri()
+        page.on(
+            "request",
+            lambda asked: asked.url == where or asked.url[:5] == "data:" or heard.append(asked.url),
+        )
+        page.goto(where)
+        opened.append(page)
+        return page
+
+    yield opener
+    for page in opened:
+        page.close()
+    assert heard == []
+
+
+def visible(page: Any) -> list[str]:
+    return [a.get_attribute("aria-label") for a in page.query_selector_all("article:visible")]
+
+
+def focused(page: Any) -> str:
+    return page.evaluate("document.activeElement.getAttribute('aria-label')")
+
+
+ALL = ["Study s1", "Study only first", "Study evil"]
+
+
+def test_a_click_on_a_finding_leaves_its_cases(open_page: Any) -> None:
+    page = open_page("one")
+    assert visible(page) == ALL and page.text_content("#count") == "3 of 3 cases"
+    chip = page.locator("[data-finding='Pleural Effusion']")
+    chip.click()
+    assert chip.get_attribute("aria-pressed") == "true"
+    assert page.text_content("#count") == "3 of 3 cases", "each has it in the truth or a report"
+    page.fill("#search", "only first")
+    assert visible(page) == ["Study only first"]
+    page.fill("#search", "")
+    chip.click()
+    two = open_page("two")
+    assert len(visible(two)) == 4
+    two.click("[data-finding='Edema']")
+    assert visible(two) == ["Study s1", "Study evil", "Study only second"]
+    assert two.text_content("#count") == "3 of 4 cases"
+
+
+def test_cases_are_ordered_by_errors(open_page: Any) -> None:
+    page = open_page("two")
+    page.select_option("#order", "worst 0")
+    assert visible(page)[0] == "Study s1", "SFT misses its effusion"
+    page.select_option("#order", "best 0")
+    assert visible(page)[-1] == "Study only second", "which the first run has not"
+    page.select_option("#order", "spread")
+    errors = [a.get_attribute("data-errors") for a in page.query_selector_all("article")]
+    assert errors[0] == "[0, 1, 0, 2]"
+    page.select_option("#order", "run")
+    assert visible(page)[:2] == ["Study s1", "Study evil"]
+
+
+def test_keys_go_from_case_to_case(open_page: Any) -> None:
+    page = open_page("one")
+    for key, study in (("j", 0), ("j", 1), ("ArrowRight", 2), ("j", 2), ("k", 1), ("ArrowLeft", 0)):
+        page.keyboard.press(key)
+        assert focused(page) == ALL[study], key
+    style = "getComputedStyle(document.activeElement).outlineStyle"
+    assert page.evaluate(style) == "solid", "the focus is seen"
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.type("jk evil")
+    assert visible(page) == [], "letters are letters in the field"
+    page.keyboard.press("Escape")
+    assert visible(page) == ALL and page.evaluate("document.activeElement.tagName") == "BODY"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement !== document.body")
+
+
+def test_dark_by_wish_of_the_system_and_by_the_switch(open_page: Any) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light, dark = open_page("two"), open_page("two", scheme="dark")
+    colours = [page.evaluate(paper) for page in (light, dark)]
+    assert colours == ["rgb(253, 252, 249)", "rgb(19, 21, 23)"]
+    for page, name in ((light, "Dark"), (dark, "Light")):
+        assert page.text_content("#theme") == name
+        page.click("#theme")
+    assert [page.evaluate(paper) for page in (light, dark)] == colours[::-1]
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_nothing_runs_over_and_something_is_drawn(open_page: Any, name: str) -> None:
+    page = open_page(name, width=800)
+    assert page.evaluate("document.documentElement.scrollWidth") == 800
+    picture = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+    assert picture.width == 800 and picture.height > 1500
+    colours = picture.getcolors(maxcolors=1 << 24)
+    assert len(colours) > 100
+    assert max(count for count, _ in colours) < 0.97 * picture.width * picture.height
+
+
+@pytest.mark.parametrize("name", ["one", "two"])
+def test_a_report_with_html_stays_text(open_page: Any, name: str) -> None:
+    page = open_page(name)
+    assert page.evaluate("document.scripts.length") == 1
+    assert page.locator("img:not([src^='data:image/png'])").count() == 0
+    assert EVIL in page.locator("article[aria-label='Study evil'] .report").first.text_content()

@@ -1,0 +1,245 @@
+"""Test a step's inside in the report: token weights, FactS verdicts, rates, quoted edits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rrgclinical import OBSERVATIONS
+from rrgclinical.facts import RulesFacts
+from rrgreport import (
+    EditSample,
+    RunSummary,
+    Sample,
+    System,
+    WeightSample,
+    read_samples,
+    write_report,
+    write_samples,
+)
+from rrgreport.facts import read_facts
+from rrgreport.figures import training_figures
+from rrgreport.heat import HeatScale, heat_scale, heaviest_words, shaded
+from rrgreport.html import unrecorded
+from rrgreport.redline import quoted
+from tests.rrgreport.test_html import EVIL, Page
+
+PIECES = [("There", 1.0), (" is", 1.0), (" an", 1.5), (" eff", 2.0), ("usion", 3.0), (".", 1.25)]
+
+
+def weighed(pieces: Sequence[tuple[str, float]] = tuple(PIECES), **fields: Any) -> WeightSample:
+    given = {"reference": "Effusion.", "step": 4, "reward": 0.5, "advantage": -0.25, **fields}
+    return WeightSample("s1", list(pieces), **given)
+
+
+def labels(**given: int) -> list[int]:
+    return [given.get(name.replace(" ", "_"), 0) for name in OBSERVATIONS]
+
+
+def page(tmp_path: Path, rows: list[dict], samples: list, name: str = "OraPO") -> Page:
+    path = write_report(tmp_path, RunSummary("T", {name: System()}), rows, samples)
+    return Page(path.read_text(encoding="utf-8"))
+
+
+def test_one_scale_for_all_samples_and_1_is_blank() -> None:
+    scale = heat_scale([weighed(), weighed([("x", 5.0)])])
+    assert (scale.low, scale.high) == (1.0, 5.0)
+    assert [scale.shade(w) for w in (0.5, 1.0, 3.0, 5.0, 9.0)] == [0.0, 0.0, 0.5, 1.0, 1.0]
+    assert scale.legend() == [
+        ("0.000", "1.00"),
+        ("0.250", "2.00"),
+        ("0.500", "3.00"),
+        ("0.750", "4.00"),
+        ("1.000", "5.00"),
+    ]
+    assert heat_scale([weighed([("x", 0.5)])]) == HeatScale(0.5, 1.0)
+    assert heat_scale([]).shade(3.0) == 0.0
+
+
+def test_words_are_whole_and_heaviest_first() -> None:
+    assert heaviest_words(PIECES, 3) == [("effusion", "3.00"), ("an", "1.50"), ("There", "1.00")]
+    twice = [("a", 1.0), (" b", 2.0), (" b", 4.0), ("\n", 9.0)]
+    assert heaviest_words(twice) == [("b", "4.00"), ("a", "1.00")]
+
+
+def test_weights_are_a_picture_and_numbers(tmp_path: Path) -> None:
+    found = page(tmp_path, [], [weighed()])
+    spans = [v for t, n, v in found.attributes if (t, n) == ("span", "style")]
+    assert spans == ["--w:0.000"] * 2 + ["--w:0.250", "--w:0.500", "--w:1.000", "--w:0.125"]
+    titles = [v for t, n, v in found.attributes if (t, n) == ("span", "title")]
+    assert titles[3:5] == ["weight 2.000", "weight 3.000"]
+    text = " ".join(found.text.split())
+    assert "There is an effusion." in text
+    assert "Weights: 1.00 1.50 2.00 2.50 3.00" in text
+    assert "reward 0.500, advantage −0.250" in text
+    assert "heaviest: effusion 3.00 an 1.50" in text
+    swatches = [v for t, n, v in found.attributes if (t, n) == ("i", "style")]
+    assert swatches == [f"--w:{i / 4:.3f}" for i in range(5)]
+
+
+def test_the_same_shade_is_the_same_weight_on_the_whole_page(tmp_path: Path) -> None:
+    """A light report beside a heavy one stays light, and 1 is blank in both."""
+    light, heavy = weighed([("a", 1.0), ("b", 1.5)]), weighed([("c", 2.0), ("d", 3.0)])
+    found = page(tmp_path, [], [light, heavy])
+    spans = [v for t, n, v in found.attributes if (t, n) == ("span", "style")]
+    assert spans == ["--w:0.000", "--w:0.250", "--w:0.500", "--w:1.000"]
+
+
+def test_shades_of_a_page_are_those_of_the_weights() -> None:
+    assert shaded([("a", 1.0), ("b", 2.0)], HeatScale(1.0, 2.0)) == [
+        ("a", "0.000", "weight 1.000"),
+        ("b", "1.000", "weight 2.000"),
+    ]
+
+
+REPORT = "The heart is enlarged. No pleural effusion. There is a pneumothorax."
+
+
+def test_every_way_a_verdict_can_count() -> None:
+    note = RulesFacts().read([REPORT])[0].as_note()
+    truth = labels(Cardiomegaly=1, Pleural_Effusion=3, Pneumothorax=2, Edema=1, Fracture=2)
+    found = {v.label: v for v in read_facts(note, truth).verdicts}
+    assert {n: (v.verdict, v.truth, v.outcome) for n, v in found.items()} == {
+        "Cardiomegaly": ("entailed", "positive", "found"),
+        "Pneumothorax": ("entailed", "negative", "false alarm"),
+        "Pleural Effusion": ("denied", "uncertain", "contradicted, counts twice"),
+        "Edema": ("not mentioned", "positive", "missed"),
+    }
+    assert found["Pneumothorax"].fact == "There is a pneumothorax"
+    assert [v.label for v in read_facts(note, truth).verdicts] == [
+        n for n in OBSERVATIONS if n in found
+    ]
+    signs = {v.symbol for v in found.values()}
+    assert len(signs) == 3 and "" not in signs
+    own = read_facts({**note, "truth": truth}, labels(Lung_Lesion=1)).verdicts
+    assert own == list(found.values()), "what the reward was judged by, not what is found later"
+    denied = read_facts(note, labels(Pleural_Effusion=2))
+    assert "costs nothing" in {v.outcome for v in denied.verdicts}
+    untold = read_facts(note, None).verdicts
+    assert {v.label for v in untold} == {"Cardiomegaly", "Pleural Effusion", "Pneumothorax"}
+    assert {v.outcome for v in untold} == {"not judged"}
+
+
+def test_facts_and_verdicts_stand_below_the_report(tmp_path: Path) -> None:
+    note = RulesFacts().read([REPORT])[0].as_note()
+    truth = labels(Cardiomegaly=1, Edema=1)
+    study = Sample("s", [], "r.", {"OraPO": REPORT}, labels=truth, facts={"OraPO": note})
+    found = page(tmp_path, [], [study])
+    text = " ".join(found.text.split())
+    assert "Facts read, 3 The heart is enlarged No pleural effusion There is a pneumothorax" in text
+    assert "Cardiomegaly entailed positive ✓ found" in text
+    assert "Pneumothorax entailed not mentioned ✕ false alarm" in text
+    assert "Edema not mentioned positive ○ missed" in text
+    panels = [v for t, n, v in found.attributes if n == "class" and v.startswith("panels")]
+    assert panels == ["panels bare"], "without radiographs the texts have the whole width"
+    hidden = [v for _, n, v in found.attributes if n == "aria-hidden"]
+    assert hidden and "FactS verdicts of OraPO on study s" in text
+
+
+def test_an_empty_report_has_no_facts(tmp_path: Path) -> None:
+    note = RulesFacts().read([""])[0].as_note()
+    study = Sample("s", [], "r.", {"OraPO": ""}, labels=labels(), facts={"OraPO": note})
+    assert "No fact was read." in page(tmp_path, [], [study]).text
+
+
+def test_what_is_kept_survives_the_disk(tmp_path: Path) -> None:
+    note = RulesFacts().read([REPORT])[0].as_note()
+    study = Sample("s", [], "r", {"OraPO": "x"}, facts={"OraPO": note})
+    write_samples(tmp_path / "s.jsonl", [study, weighed()])
+    back, weights = read_samples(tmp_path / "s.jsonl")
+    assert isinstance(back, Sample) and back.facts == {"OraPO": note}
+    assert weights == weighed()
+
+
+def test_text_of_every_origin_is_escaped(tmp_path: Path) -> None:
+    note = {"facts": [EVIL], "labels": {"Edema": {"verdict": "entailed", "fact": EVIL}}}
+    study = Sample(EVIL, [], EVIL, {"OraPO": EVIL}, labels=labels(), facts={"OraPO": note})
+    edit = EditSample(EVIL, EVIL, EVIL, [("d", "", EVIL)], EVIL)
+    found = page(tmp_path, [], [study, edit, weighed([(EVIL, 2.0)], reference=EVIL)])
+    assert found.tags["script"] == 1 and found.tags["img"] == 0
+    assert not [a for a in found.attributes if a[1].startswith("on")]
+
+
+def test_an_edit_shows_which_sentence_it_took(tmp_path: Path) -> None:
+    edit = EditSample("s", "A.", "A. C.", [("d", "", "C.")], "B. C. D.")
+    found = page(tmp_path, [], [edit])
+    marks = [v for t, n, v in found.attributes if (t, n) == ("mark", "class") and v == "source"]
+    assert len(marks) == 1 and "inserted: C." in found.text
+
+
+@pytest.mark.parametrize(
+    ("added", "pieces"),
+    [
+        (["C."], [("B. ", False), ("C.", True), (" D.", False)]),
+        (["D.", "B."], [("B.", True), (" C. ", False), ("D.", True)]),
+        (["", "X.", "C. D.", "D."], [("B. ", False), ("C. D.", True)]),
+        ([], [("B. C. D.", False)]),
+    ],
+)
+def test_pieces_of_a_reference_join_to_it(added: list[str], pieces: list) -> None:
+    assert quoted("B. C. D.", added) == pieces
+
+
+def rows(**values: float) -> list[dict[str, Any]]:
+    base = {"phase": "orapo", "time": 0.0, "reward/total": 1.0, "zero_variance": 0.5}
+    return [{**base, "step": i, **{k: v / (i + 1) for k, v in values.items()}} for i in range(3)]
+
+
+def test_zero_reward_rate_and_mixing_weight_are_curves() -> None:
+    given = rows(
+        zero_reward=0.5,
+        zero_groups=0.3,
+        **{"oracle/zero_rate": 0.6, "oracle/weight": 0.15, "oracle/gradient_ratio": 0.3},
+    )
+    found = {f.title: f for f in training_figures(given)}
+    legend = [(name, last) for _, name, last in found["The oracle's part"].legend]
+    assert legend == [
+        ("zero-reward rate of a group", "20 %"),
+        ("mixing weight of the preference", "5 %"),
+    ]
+    assert [last for *_, last in found["Share of reports with zero reward"].legend] == ["17 %"]
+    assert [last for *_, last in found["Share of groups with zero reward"].legend] == ["10 %"]
+    title = "Gradient of the oracle over that of the rest"
+    assert [float(last) for *_, last in found[title].legend] == [0.1]
+    lines = re.findall(r'class="line', str(found["The oracle's part"].chart))
+    assert len(lines) == 2
+
+
+def test_two_runs_compare_their_zero_rewards() -> None:
+    """OraPO's figure 2: the same curve with and without oracle."""
+    both = rows(zero_reward=0.5) + [{**r, "phase": "dr_grpo"} for r in rows(zero_reward=0.9)]
+    found = {f.title: f for f in training_figures(both)}["Share of reports with zero reward"]
+    assert [name for _, name, _ in found.legend] == ["OraPO", "Dr. GRPO"]
+
+
+def test_mean_and_largest_weight_are_curves() -> None:
+    given = rows(**{f"token_weight/{k}": 2.0 for k in ("mean", "max", "above_1")})
+    found = {f.title: f for f in training_figures(given)}["Token weights"]
+    assert [name for _, name, _ in found.legend] == ["mean", "max"]
+
+
+def test_an_old_run_says_what_it_lacks(tmp_path: Path) -> None:
+    given = rows(**{"edits/a": 1.0, "token_weight/mean": 1.0, "reward/facts": 0.5})
+    study = Sample("s", [], "r.", {"OraPO": "x."})
+    lines = unrecorded(given, [study])
+    assert [line.split(",")[0] for line in lines[:3]] == [
+        "Edits were made",
+        "Tokens were weighed",
+        "FactS was a reward",
+    ]
+    assert "earned nothing was not recorded" in lines[3] and len(lines) == 4
+    text = page(tmp_path, given, [study]).text
+    assert all(line in text for line in lines)
+
+
+def test_a_run_that_kept_all_of_it_lacks_nothing() -> None:
+    given = rows(**{"edits/a": 1.0, "token_weight/mean": 1.0, "reward/facts": 0.5}, zero_reward=0.1)
+    note = RulesFacts().read([REPORT])[0].as_note()
+    study = Sample("s", [], "r.", {"OraPO": "x."}, facts={"OraPO": note})
+    edit = EditSample("s", "A.", "A. C.", [("d", "", "C.")], "C.")
+    assert unrecorded(given, [study, edit, weighed()]) == []
+    assert unrecorded([{"phase": "sft", "step": 0, "time": 0.0, "loss": 1.0}], []) == []

@@ -1,0 +1,155 @@
+"""Summaries survive the disk; the printed table is aligned and says what is missing."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from rrgreport import Metric, RunSummary, System, numbers, print_summary
+from rrgreport.names import METRICS, in_order, metric_name
+from rrgreport.table import summary_cells
+from rrgtrain.errors import UserError
+
+
+def example() -> RunSummary:
+    return RunSummary(
+        "Demo [test]",
+        {
+            "SFT": System(
+                {"micro_f1": Metric(0.6124, 0.58, 0.641), "reward": Metric(1.5)}, seconds=61.3
+            ),
+            "肺 GRPO": System(
+                {
+                    "micro_f1": Metric(0.78),
+                    "reward": Metric(math.nan),
+                    "zero_variance": Metric(0.17),
+                    "ratescore": Metric(0.7),
+                },
+                edits={"b": 1204.0, "a": 3.0, "c": 0.0},
+                per_finding={"Edema": 0.5},
+                phases={"rollout": 3.0},
+            ),
+        },
+        notes=["Phantom data: not clinical results."],
+    )
+
+
+def test_save_and_load(tmp_path: Path) -> None:
+    summary = example()
+    summary.seconds = math.inf
+    summary.save(tmp_path / "s.json")
+    json.loads((tmp_path / "s.json").read_text(), parse_constant=pytest.fail)
+    loaded = RunSummary.load(tmp_path / "s.json")
+    assert math.isnan(loaded.systems["肺 GRPO"].metrics["reward"].value)
+    for both in (loaded, summary):
+        both.systems["肺 GRPO"].metrics["reward"] = Metric(0.0)
+    assert loaded == summary
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"systems": {"a": {}}, "seconds": null}'])
+def test_what_is_not_a_summary(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(UserError, match=r"s\.json is not a run's summary"):
+        RunSummary.load(tmp_path / "s.json")
+    with pytest.raises(UserError, match="does not exist"):
+        RunSummary.load(tmp_path / "none.json")
+
+
+def test_plain_table() -> None:
+    out = io.StringIO()
+    print_summary(example(), Console(file=out, width=40, force_terminal=False))
+    lines = out.getvalue().splitlines()
+    header, sft, grpo = lines[2:5]
+    assert lines[0] == "Demo [test]" and lines[-1] == "Phantom data: not clinical results."
+    order = ["system", "micro-F1", "macro-F1", "RaTEScore", "reward", "zero var.", "edits", "time"]
+    assert [header.index(name) for name in order] == sorted(header.index(name) for name in order)
+    assert "0.612 (0.580 to 0.641)" in sft and "1 min 01 s" in sft
+    assert "a 3, b 1,204" in grpo and "c 0" not in grpo
+    assert "not a number" in grpo and "17 %" in grpo
+    assert cell_len(header) == cell_len(sft) == cell_len(grpo)
+
+
+def test_drawn_table_keeps_brackets_and_notes() -> None:
+    out = io.StringIO()
+    print_summary(example(), Console(file=out, width=160, force_terminal=True))
+    assert "Demo [test]" in out.getvalue() and "not clinical" in out.getvalue()
+
+
+def test_table_without_systems() -> None:
+    out = io.StringIO()
+    print_summary(RunSummary("Nothing"), Console(file=out, force_terminal=False))
+    assert "micro-F1" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0.6124, "0.612"),
+        (-0.0001, "0.000"),
+        (-0.5, "−0.500"),
+        (132.44, "132.4"),
+        (math.nan, "not a number"),
+        (-math.inf, "−∞"),
+        (None, "–"),
+    ],
+)
+def test_values(number: float | None, text: str) -> None:
+    assert numbers.value(number) == text
+
+
+def test_changes_durations_and_ticks() -> None:
+    f1, share = METRICS["micro_f1"], METRICS["zero_variance"]
+    assert numbers.change(Metric(0.612), Metric(0.781), f1) == "+0.169"
+    assert numbers.change(Metric(31.2), Metric(29.8), f1) == "−1.4"
+    assert numbers.change(Metric(0.25), Metric(0.1), share) == "−15"
+    assert numbers.change(Metric(0.2), Metric(math.nan), f1) == "–"
+    assert [numbers.duration(s) for s in (8.44, 61.3, 7503.0, None)] == [
+        "8.4 s",
+        "1 min 01 s",
+        "2 h 05 min",
+        "–",
+    ]
+    assert [numbers.tick(v) for v in (0, 0.25, 1500, 2e-5, -1e7)] == [
+        "0",
+        "0.25",
+        "1,500",
+        "2e−5",
+        "−1e7",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kinds", "title"), [({"a", "unchanged"}, "edits by rule"), ({"a", "rescue/joined"}, "edits")]
+)
+def test_edits_of_an_algorithm_of_ones_own_are_no_rules(kinds: set[str], title: str) -> None:
+    summary = RunSummary("x", {"RL": System({}, edits=dict.fromkeys(kinds, 1.0))})
+    assert title in summary_cells(summary)[0]
+
+
+def test_clinical_metrics_come_first_and_unknown_ones_are_named() -> None:
+    keys = ["bleu_4", "reward/match", "custom_score", "reward", "macro_f1", "micro_f1"]
+    assert in_order(keys) == [
+        "micro_f1",
+        "macro_f1",
+        "reward",
+        "reward/match",
+        "custom_score",
+        "bleu_4",
+    ]
+    assert metric_name("reward/label_f1").label == "reward: label f1"
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_name_of_the_user_brings_no_control_character(terminal: bool) -> None:
+    system = System({"micro_f1": Metric(0.5)}, seconds=1.0)
+    summary = RunSummary("evaluation of a\x1b[2J", {"a\x1b[2J": system})
+    console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    print_summary(summary, console)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    assert printed.count("a\\x1b[2J") == 2 and "\x1b[2J" not in printed
