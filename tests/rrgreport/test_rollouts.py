@@ -11,10 +11,11 @@ import pytest
 from rrgclinical import OBSERVATIONS
 from rrgreport import RunSummary, System, write_report
 from rrgreport.rollouts import last_rollouts
+from rrgreport.run_files import RECORD_FORMAT
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.schema import RewardSettings
-from rrgtrain.train.step_record import FORMAT, packed
+from rrgtrain.train.step_record import packed
 from tests.rrgreport.test_html import EVIL, Page
 
 REFERENCE = "The heart is enlarged. There is edema."
@@ -35,7 +36,7 @@ def plant(run: Path, step: int, *groups: list[dict[str, Any]], **changed: Any) -
     texts = [m["text"] for group in groups for m in group if m["competes"]]
     scores = facts()(texts, [REFERENCE] * len(texts))
     record = {
-        "format": FORMAT,
+        "format": RECORD_FORMAT,
         "step": step,
         "groups": [{"study": f"s{g}", "members": group} for g, group in enumerate(groups)],
         "rewards": {name: value.tolist() for name, value in scores.items()},

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from rrgreport.run_files import read_record
 from rrgtrain.algorithms import Algorithm, Context, Group, Member, build_algorithm
 from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
@@ -31,7 +32,6 @@ from rrgtrain.state.store import MANIFEST, load_checkpoint
 from rrgtrain.train import ROUNDING, Batch, with_rollout_logps
 from rrgtrain.train.step_record import (
     StepRecord,
-    read_record,
     record_of,
     recorded,
 )

@@ -38,9 +38,9 @@ from rrgclinical.common.errors import PassingError
 from rrgclinical.common.spreadsheets import whole_number
 from rrgclinical.labels import OBSERVATIONS
 from rrgclinical.rules import sentences
+from rrgdata import sections
 from rrgdata.catalogue import Catalogue, Wanted
 from rrgdata.sections import ReportSections, read_sections
-from rrgdata.sources import sections
 from rrgdata.sources.index import read_all
 from rrgdata.sources.mimic_files import MimicFiles, patients_of
 from rrgdata.sources.tables import CLASSES, add_study, read_csv

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from rrgreport.run_files import read_record
 from rrgtrain.algorithms import Context, Objective, build_algorithm
 from rrgtrain.algorithms.group import members
 from rrgtrain.errors import UserError
@@ -27,7 +28,6 @@ from rrgtrain.train.step_record import (
     StepRecord,
     StepRecords,
     packed,
-    read_record,
     recorded,
 )
 from tests.rrgtrain.common import groups_of, recipe, studies
