@@ -41,8 +41,8 @@ class DataSettings:
         "table",
         own=True,
     )
-    """Data set, by the layout of its files (`data/README.md`), procedural phantoms, or a loader of
-    your own as `package.module:function`."""
+    """Data set, by the layout of its files (`rrgdata/README.md`), procedural phantoms, or a loader
+    of your own as `package.module:function`."""
     root: str | None = None
     """Directory of the data set, or the file of a table; null only for phantoms, which are then
     drawn into the run's own directory."""
@@ -59,7 +59,7 @@ class DataSettings:
     (mimic_cxr, chexpert_plus, padchest_gr): none, or those of the patient's latest one before."""
     columns: dict[str, str] = field(default_factory=dict)
     """Columns of your own table, by content: `{report: findings_text, images: png}`; the contents
-    are in `data/README.md`."""
+    are in `rrgdata/README.md`."""
     body_parts: list[str] = field(default_factory=list)
     """Further values of a DICOM header's BodyPartExamined that pass, as `[BUST, RIPPEN]`, beside
     those that name the chest; case, accents and separators do not count."""

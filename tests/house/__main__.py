@@ -1,11 +1,20 @@
-"""Print the figures of a tree: `python -m tests.house [ROOT]`, by default the working directory."""
+"""Print the figures of a tree.
+
+`python -m tests.house [ROOT]` counts its files, by default those of the working directory;
+`python -m tests.house --trace` the lines of the trainer that a run of `rrgtrain rl` enters.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from tests.house import figures
+from tests.house import figures, trace
 
-for line in figures.report(Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()):
+words = sys.argv[1:]
+if words == ["--trace"]:
+    lines = trace.report()
+else:
+    lines = figures.report(Path(words[0] if words else ".").resolve())
+for line in lines:
     print(line)

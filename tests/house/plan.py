@@ -29,9 +29,10 @@ TRAINER_FLOORS = (
     ("log",),
     ("policy",),
     ("algorithms", "rewards", "rollout"),
-    ("select", "plan"),
+    ("select",),
     ("train",),
     ("run", "integrations"),
+    ("plan",),
     ("commands", "ending", "listing"),
     ("cli", "__main__"),
 )
@@ -65,14 +66,13 @@ DOORS = {
     "rrgtrain.ranks": "gathered nodes ranks sharding unread",
     "rrgtrain.integrations": "trl trl_rewards",
     "rrgtrain.log": "logs trackers",
-    "rrgtrain.plan": "machine",
     "rrgtrain.policy": (
         "attention codec files forward load lora network policy prompt remembered shared_prefix "
         "template tiny trainable vision_cache"
     ),
     "rrgtrain.rewards": "blocks labellers model_files service spending term_models",
     "rrgtrain.run": (
-        "alike export generate init outcome replay scorecards select_studies session stages"
+        "alike export generate init outcome replay room scorecards select_studies session stages"
     ),
     "rrgtrain.schema": "keys",
     "rrgtrain.select": "records statistics subset training_subset weight",
@@ -83,7 +83,7 @@ DOORS = {
         "batch_order evaluate loader optim policy_sampler reference rl rl_run sft speed "
         "sample_collector step_record target_text vision_warmup"
     ),
-    "rrgtrain.util": "plain_yaml processes stop stopwatch",
+    "rrgtrain.util": "host plain_yaml processes stop stopwatch",
 }
 # Imports of an inner file all the same: (who, what).
 INNER: set[tuple[str, str]] = set()

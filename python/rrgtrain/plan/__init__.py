@@ -1,7 +1,7 @@
 """Plan a run before it starts: memory, disk, tokens and seconds."""
 
 from rrgtrain.plan.cheaper import CHEAPER
-from rrgtrain.plan.fit import check_fit, misfits, require_fit, summary
+from rrgtrain.plan.fit import misfits, require_fit
 from rrgtrain.plan.machine import Host, Rates, machine_of
 from rrgtrain.plan.memory import (
     Mode,
@@ -44,7 +44,6 @@ __all__ = [
     "Workload",
     "as_json",
     "as_table",
-    "check_fit",
     "elements",
     "lora_rank",
     "machine_of",
@@ -59,7 +58,6 @@ __all__ = [
     "stage_of",
     "stages",
     "state_bytes",
-    "summary",
     "tiny_sizes",
     "update_peak",
     "update_work",

@@ -6,22 +6,13 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from rrgtrain.errors import UserError
 from rrgtrain.plan.cheaper import cheaper, enough_gpus
-from rrgtrain.plan.machine import GIB, Host, memory_of_others, this_host, this_machine
+from rrgtrain.plan.machine import Host
 from rrgtrain.plan.setup import Part, Setup
-from rrgtrain.plan.stage import (
-    CONTEXT_BYTES,
-    PHASES,
-    VLLM_CACHE,
-    VLLM_WEIGHTS,
-    StagePlan,
-    plan_stage,
-)
-from rrgtrain.plan.workload import lengths_of
-from rrgtrain.schema import Recipe
+from rrgtrain.plan.stage import PHASES, VLLM_CACHE, VLLM_WEIGHTS, StagePlan
+from rrgtrain.run.room import gib, idle_ranks
 
 BORDER = 0.10
 """Margin in which a plan is borderline: as far as the formulas may be from a run (unmeasured on a
@@ -65,7 +56,8 @@ def misfits(setup: Setup, plans: Sequence[StagePlan], host: Host) -> list[Misfit
     """Compare the plans with the device's memory, the node's and the disk's."""
     lines: list[Misfit] = []
     for plan in plans:
-        lines += _idle(setup, plan)
+        idle = idle_ranks(setup.recipe, plan.stage, setup.ranks)
+        lines += [Misfit(idle, refused=False)] if idle else []
         share: list[Misfit] = []
         rooms = []
         if not setup.machine.cuda:
@@ -95,22 +87,6 @@ def _on_cpu(plan: StagePlan, phase: str) -> list[Part]:
     parts = [replace(p, bytes={phase: here * p.bytes.get(phase, 0)}) for p in plan.device]
     own = [p for p in plan.host if p.name != "processes"]
     return parts + [replace(p, bytes={phase: p.bytes.get("run", 0)}) for p in own]
-
-
-def _idle(setup: Setup, plan: StagePlan) -> list[Misfit]:
-    """Tell where ranks have no group, of a step or of each of its updates."""
-    rl = setup.recipe.rl
-    counts = {"rl.prompts": rl.prompts, "rl.minibatch": rl.minibatch or rl.prompts}
-    if plan.stage == "sft":
-        counts = {"sft.batch": setup.recipe.sft.batch}
-    key, count = min(counts.items(), key=lambda each: each[1])
-    if count >= setup.ranks:
-        return []
-    line = (
-        f"{key}={count} on {setup.ranks} processes leaves {setup.ranks - count} of them idle in "
-        f"{plan.stage}: {count} GPUs are of use; start {count}, or raise {key}"
-    )
-    return [Misfit(line, refused=False)]
 
 
 def _share_of_vllm(setup: Setup, plan: StagePlan) -> list[Misfit]:
@@ -195,59 +171,3 @@ def require_fit(setup: Setup, plans: Sequence[StagePlan], host: Host) -> None:
             raise UserError(misfit.line)
     for misfit in seen:
         warnings.warn(misfit.line, stacklevel=2)
-
-
-def check_fit(
-    recipe: Recipe,
-    stages: Sequence[str],
-    directory: Path,
-    *,
-    ranks: int,
-    cuda: bool,
-    resume: bool,
-    node: int | None = None,
-    images: int | None = None,
-    area: int | None = None,
-) -> list[str]:
-    """Plan the stages of a run here; warn and refuse as `require_fit` does.
-
-    directory: of the run, whose disk must have room; checkpoints lie on it already where it is
-        resumed. node: ranks of this node. images, area: of the studies, see `lengths_of`.
-    Returns a line a stage that says what it will take.
-    """
-    host = this_host(directory)
-    if resume:
-        host = replace(host, disk=None)
-    setup = Setup.of(recipe, this_machine(cuda), ranks, cores=host.cores, node=node)
-    setup = replace(setup, lengths=lengths_of(recipe, setup.sizes, images=images, area=area))
-    plans = [plan_stage(setup, stage) for stage in stages]
-    require_fit(setup, plans, host)
-    others = memory_of_others() - CONTEXT_BYTES if cuda else 0
-    most = max(plan.peak[1] for plan in plans) if plans else 0
-    if others > 0 and most + others > setup.machine.memory:
-        # it may be free by the time it is wanted
-        warnings.warn(
-            f"this run needs about {gib(most)} of {setup.machine.name}'s "
-            f"{gib(setup.machine.memory)}, and other processes hold {gib(others)}; end them",
-            stacklevel=2,
-        )
-    return summary(setup, plans)
-
-
-def summary(setup: Setup, plans: Sequence[StagePlan]) -> list[str]:
-    """Say in a line a stage what a run will take."""
-    lines = []
-    for plan in plans:
-        phase, most = plan.peak
-        lines.append(
-            f"{plan.stage} will take about {gib(most)} of {setup.machine.name} memory in its "
-            f"{phase}, {gib(plan.total('disk', 'run'))} of disk, and {plan.tokens['update']:,} "
-            "tokens a step"
-        )
-    return lines
-
-
-def gib(size: float) -> str:
-    """Write bytes in a unit that leaves two or three digits."""
-    unit, value = ("GiB", size / GIB) if abs(size) >= GIB else ("MiB", size / (1 << 20))
-    return f"{value:,.0f} {unit}" if abs(value) >= 100 else f"{value:.1f} {unit}"

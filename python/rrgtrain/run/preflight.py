@@ -7,15 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import torch
-from PIL import Image
-
 from rrgdata.arrange import longest_text
 from rrgdata.study import Study
 from rrgtrain.algorithms import Algorithm
 from rrgtrain.errors import UserError
-from rrgtrain.plan import check_fit
-from rrgtrain.ranks import nodes, ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import require_engine
 from rrgtrain.schema import Recipe
@@ -27,8 +22,6 @@ from rrgtrain.train.sft import with_reports
 from rrgtrain.train.target_text import check_template, target_text
 
 PROBE = "No pleural effusion."
-# Images whose size a plan looks at; their headers are read.
-SAMPLED = 16
 
 Splits = Mapping[str, list[Study]]
 
@@ -47,52 +40,6 @@ def require_sampling(recipe: Recipe, directory: Path, lengths: Mapping[str, int]
                 f"{settings.max_model_len}; lower the first or raise the second"
             )
     require_engine(recipe, directory)
-
-
-def check_machine(
-    recipe: Recipe,
-    stages: Sequence[str],
-    studies: Sequence[Study],
-    directory: Path,
-    *,
-    resume: bool,
-) -> list[str]:
-    """Plan the stages on this machine; raise UserError where they cannot fit.
-
-    Returns a line a stage that says what it will take; warns of what fits barely. `studies` are
-    the training's; `directory` is the run's.
-    """
-    device = recipe.policy.device
-    views = [len(study.images) for study in studies]
-    return check_fit(
-        recipe,
-        stages,
-        directory,
-        ranks=ranks.size(),
-        cuda=device == "cuda" or (device == "auto" and torch.cuda.is_available()),
-        resume=resume,
-        node=nodes.processes_here(),
-        images=-(-sum(views) // len(views)) if views else None,
-        area=_largest_area(studies),
-    )
-
-
-def _largest_area(studies: Sequence[Study]) -> int | None:
-    """Find the largest area of an image among those of a few studies; None without one.
-
-    A file that Pillow cannot open, such as DICOM, counts as a full-size radiograph.
-    """
-    paths = [s.images[0].path for s in studies[:: max(1, len(studies) // SAMPLED)] if s.images]
-    areas = [_area(path) for path in paths[:SAMPLED]]
-    return None if None in areas else max((a for a in areas if a is not None), default=None)
-
-
-def _area(path: Path) -> int | None:
-    try:
-        with Image.open(path) as image:
-            return image.width * image.height
-    except (OSError, Image.DecompressionBombError):
-        return None
 
 
 def split_of(studies: Splits, name: str) -> list[Study]:

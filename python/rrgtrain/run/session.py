@@ -40,11 +40,11 @@ from rrgtrain.run.alike import require_same_data
 from rrgtrain.run.preflight import (
     check_data,
     check_lengths,
-    check_machine,
     held_back,
     split_of,
     validation_split,
 )
+from rrgtrain.run.room import check_room
 from rrgtrain.schema import PROMPT_STYLES, Recipe
 from rrgtrain.select import training_subset
 from rrgtrain.train.evaluate import Evaluation, evaluate, write_reports
@@ -70,8 +70,6 @@ class Session:
     rewards: RewardService
     chosen: list[Study] = field(default_factory=list)
     sampler: PolicySampler = field(default_factory=PolicySampler)
-    plan: list[str] = field(default_factory=list)
-    """Lines that say what each stage of the training will take."""
 
     def evaluate(self, studies: list[Study], *, description: str | None = None) -> Evaluation:
         settings = self.recipe.eval
@@ -292,21 +290,22 @@ def open_session(
             refuse_images(used, ARCHITECTURES[config.model_type])
         if not fresh and ranks.is_main():
             check_images(used, remembered_root(recipe), recipe.data.body_parts)
-        stages = [name for name, asked in (("sft", sft), ("rl", algorithm is not None)) if asked]
-        needs = check_machine(recipe, stages, chosen or train, work, resume=resume)
     checked()
+    again = resume
     with ranks.main_first() if built else nullcontext():
         # the others read what rank 0 has built
         resume = resume or not ranks.is_main()
         policy, prompts = start_policy(recipe, studies, work, resume=resume, masters=plan.masters)
     add_lora(policy, recipe.policy.lora, recipe.policy.seed)
+    stages = [name for name, asked in (("sft", sft), ("rl", algorithm is not None)) if asked]
+    check_room(recipe, policy, stages, work, resume=again)
     sharding.read(policy, recipe.scale.shard)
     if policy.vision_frozen and recipe.policy.vision_cache_mib:
         policy.vision_cache = VisionCache(recipe.policy.vision_cache_mib << 20)
     # dropout draws anew on every rank
     _seed(recipe.seed + ranks.rank())
     sampler = sampler_of(recipe, work / SERVED)
-    return Session(recipe, studies, policy, prompts, rewards, chosen, sampler, needs)
+    return Session(recipe, studies, policy, prompts, rewards, chosen, sampler)
 
 
 def _seed(seed: int) -> None:

@@ -131,8 +131,6 @@ class Stages:
                     if ranks.is_main():
                         print(f"rrgtrain: resuming {out} {where}", file=sys.stderr)
                         _keep_changes(asked, checkpointer, run, before, where)
-                for line in session.plan if ranks.is_main() and verb != "demo" else ():
-                    print(f"rrgtrain: {line}", file=sys.stderr)
         except BaseException as error:
             passing = isinstance(error, Stopped | KeyboardInterrupt)
             if ranks.is_main() and not resume and not passing:

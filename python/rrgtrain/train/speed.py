@@ -7,9 +7,26 @@ from collections.abc import Mapping
 
 import torch
 
-from rrgtrain.plan.machine import PEAKS
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks import ranks
+
+# Dense bf16 FLOP/s of the tensor cores, from the vendors' data sheets. The first name that is
+# part of the device's own counts.
+PEAKS = {
+    "GB200": 2.5e15,
+    "B200": 2.25e15,
+    "H200": 9.89e14,
+    "H100 PCIe": 7.56e14,
+    "H100 NVL": 8.35e14,
+    "H100": 9.89e14,
+    "A100": 3.12e14,
+    "L40S": 3.62e14,
+    "L40": 1.81e14,
+    "L4": 1.21e14,
+    "A10": 1.25e14,
+    "RTX 4090": 1.65e14,
+    "RTX 3090": 7.1e13,
+}
 
 
 def peak_flops(policy: Policy) -> float | None:

@@ -6,18 +6,15 @@ import itertools
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from rrgtrain.cli import main
 from rrgtrain.config import load_config
-from rrgtrain.errors import UserError
 from rrgtrain.plan import (
     CHEAPER,
     Host,
     Setup,
-    check_fit,
     machine,
     machine_of,
     misfits,
@@ -237,13 +234,6 @@ def test_a_full_disk_is_refused_and_a_narrow_one_warned_of(
     assert misfits(setup, [plan], Host(disk=need * 2)) == []
     with pytest.warns(UserWarning, match="to spare"):
         require_fit(setup, [plan], Host(disk=int(need * 1.05)))
-    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 10))
-    with pytest.raises(UserError, match="disk's free room"):
-        check_fit(cfg, ["rl"], tmp_path / "none", ranks=1, cuda=False, resume=False)
-    with pytest.warns(UserWarning, match="disk's free room"):
-        check_fit(recipe(), ["rl"], tmp_path / "none", ranks=1, cuda=False, resume=False)
-    lines = check_fit(cfg, ["rl"], tmp_path, ranks=1, cuda=False, resume=True)
-    assert len(lines) == 1, "what lies there already needs no room"
 
 
 @pytest.mark.parametrize(

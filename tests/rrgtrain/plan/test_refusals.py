@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +15,6 @@ from rrgtrain.plan import (
     Host,
     Setup,
     StagePlan,
-    check_fit,
-    machine,
     machine_of,
     misfits,
     plan_stage,
@@ -156,80 +153,6 @@ def test_no_setting_is_named_that_changes_nothing() -> None:
         assert "; change " in line and without not in line, (words, line)
 
 
-def group(folder: Path, limit: str, current: int, cached: int) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "memory.max").write_text(f"{limit}\n")
-    (folder / "memory.current").write_text(f"{current}\n")
-    half = cached // 2
-    (folder / "memory.stat").write_text(f"anon 7\nactive_file {half}\ninactive_file {half}\n")
-
-
-def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:
-    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
-    (proc / "self").mkdir(parents=True)
-    (proc / "meminfo").write_text(f"MemTotal: 9 kB\nMemAvailable: {512 << 20} kB\n")
-    (proc / "self" / "cgroup").write_text("0::/slurm/job_1\n")
-    assert machine.memory_of_host(proc, groups) == 512 * GIB
-    group(groups / "slurm" / "job_1", "max", 3 * GIB, 0)
-    group(groups / "slurm", str(64 * GIB), 30 * GIB, 20 * GIB)
-    assert machine.memory_of_host(proc, groups) == 54 * GIB, "files are dropped when it is wanted"
-    group(groups / "slurm" / "job_1", str(16 * GIB), 20 * GIB, 0)
-    assert machine.memory_of_host(proc, groups) == 0
-    assert machine.memory_of_host(tmp_path / "none", tmp_path / "none") is None
-
-
-def test_the_limit_of_an_older_control_group_counts(tmp_path: Path) -> None:
-    proc, groups = tmp_path / "proc", tmp_path / "cgroup"
-    (proc / "self").mkdir(parents=True)
-    lines = "9:cpu,cpuacct:/\n5:memory:/slurm/job_1\n0::/\n"
-    (proc / "self" / "cgroup").write_text(lines)
-    for folder, limit in (("slurm/job_1", 2**63 - 4096), ("slurm", 64 * GIB)):
-        place = groups / "memory" / folder
-        place.mkdir(parents=True, exist_ok=True)
-        (place / "memory.limit_in_bytes").write_text(f"{limit}\n")
-        (place / "memory.usage_in_bytes").write_text(f"{30 * GIB}\n")
-        (place / "memory.stat").write_text(f"inactive_file 7\ntotal_inactive_file {20 * GIB}\n")
-    assert machine.memory_of_host(proc, groups) == 54 * GIB
-    (groups / "memory" / "slurm" / "memory.limit_in_bytes").write_text(str(2**63 - 4096))
-    assert machine.memory_of_host(proc, groups) is None
-
-
-QUOTA = {
-    "lfs": "   /scratch  8388608* 9000000 10485760 6d23h 120 0 0 -",
-    "quota": (
-        "Disk quotas for user ann (uid 1000): \n"
-        "     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace\n"
-        "nas:/home 4194304  9000000 6291456 0 120 0 0 0"
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("answers", "left"),
-    [
-        (QUOTA, 2 * GIB),
-        ({"quota": QUOTA["quota"]}, 2 * GIB),
-        ({"lfs": QUOTA["lfs"].replace("10485760", "0"), "quota": QUOTA["quota"]}, 2 * GIB),
-        ({"lfs": QUOTA["lfs"].replace("10485760", "8388000")}, 0),
-        ({"lfs": "Unexpected quotactl error: Operation not supported"}, None),
-        ({}, None),
-    ],
-)
-def test_a_quota_counts(
-    answers: dict[str, str], left: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, text in answers.items():
-        command = tmp_path / "bin" / name
-        command.parent.mkdir(exist_ok=True)
-        command.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
-        command.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
-    assert machine.room_of_quota(tmp_path) == left
-    free = shutil.disk_usage(tmp_path).free
-    host = machine.this_host(tmp_path / "run")
-    assert host.disk == pytest.approx(free if left is None else min(free, left), rel=0.05)
-
-
 @pytest.mark.parametrize(
     ("share", "line", "words"),
     [(0.1, "one sequence", ()), (0.95, "leaves", ("plan.refuse=true",)), (0.95, "leaves", ())],
@@ -251,26 +174,3 @@ def test_a_share_of_vllm_that_cannot_be_is_refused(
     assert line in told and f"rollout.memory={share}" in told
     fitting = float(told.rpartition("; change rollout.memory to ")[2].split()[0])
     assert not any(refused for refused, _ in seen(fitting))
-
-
-def test_a_gpu_that_others_use_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
-) -> None:
-    monkeypatch.setattr("rrgtrain.plan.fit.this_machine", lambda cuda: machine_of("h100"))
-    monkeypatch.setattr("rrgtrain.plan.fit.this_host", lambda directory: Host())
-    for others in (60 * GIB, GIB // 2):
-        monkeypatch.setattr("rrgtrain.plan.fit.memory_of_others", lambda held=others: held)
-        check_fit(paper("editgrpo"), ["rl"], tmp_path, ranks=8, cuda=True, resume=True, node=8)
-    told = [str(w.message) for w in recwarn if "other processes hold 59.2 GiB" in str(w.message)]
-    assert len(told) == 1 and told[0].endswith("end them")
-
-
-def test_an_unknown_gpu_keeps_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Properties:
-        total_memory = 24 * GIB
-
-    monkeypatch.setattr(machine.torch.cuda, "get_device_name", lambda: "NVIDIA RTX 6000")
-    monkeypatch.setattr(machine.torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(machine.torch.cuda, "get_device_properties", lambda _: Properties())
-    here = machine.this_machine(cuda=True)
-    assert (here.name, here.memory) == ("NVIDIA RTX 6000", 24 * GIB)

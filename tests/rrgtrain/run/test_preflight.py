@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import socket
-import struct
 import warnings
-import zlib
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from rrgdata.study import ImageRef, Study
+from rrgdata.study import Study
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run import check_data
 from rrgtrain.run.preflight import (
     check_lengths,
-    check_machine,
     held_back,
     split_of,
     validation_split,
@@ -236,17 +232,3 @@ def test_an_endpoint_that_is_down_is_told_before_the_first_step() -> None:
     with pytest.raises(UserError, match=rf"facts failed: http://127.0.0.1:{port}/v1") as caught:
         checked(cfg, data(test=2))
     assert "\n" not in str(caught.value)
-
-
-def test_a_plan_survives_an_image_that_pillow_takes_for_a_bomb(tmp_path: Path) -> None:
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        check = struct.pack(">I", zlib.crc32(kind + content))
-        return struct.pack(">I", len(content)) + kind + content + check
-
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 20_000, 20_000, 8, 0, 0, 0, 0))
-    image = tmp_path / "a.png"
-    image.write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IEND", b""))
-    huge = [replace(study, images=(ImageRef(image, ""),)) for study in studies(2)]
-    # the image is refused where it is read, in one line
-    (line,) = check_machine(recipe(), ["sft"], huge, tmp_path, resume=False)
-    assert line

@@ -1,0 +1,110 @@
+"""Find the memory and the disk room that this process may use."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+GROUPS = Path("/sys/fs/cgroup")
+"""Where Linux shows control groups."""
+UNLIMITED = 1 << 60
+QUOTA_SECONDS = 10.0
+"""Seconds for a server to say what a user's quota is."""
+
+
+def room_on_disk(directory: Path) -> int:
+    """Return the free bytes for `directory`, which need not exist, as a quota leaves them."""
+    there = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    left = room_of_quota(there)
+    return free if left is None else min(free, left)
+
+
+def room_of_quota(directory: Path) -> int | None:
+    """Return the bytes that the user's quota leaves on the file system of a directory.
+
+    The free room of a disk that many share says nothing of it. Asks `lfs quota` where the file
+    system is Lustre and has that command, else `quota`, which asks an NFS server too. None without
+    a limit, and where neither is installed or answers within `QUOTA_SECONDS`. Written by their
+    manual pages: no file system with quotas was asked yet.
+    """
+    user = str(os.getuid())
+    above = (directory.absolute(), *directory.absolute().parents)
+    mount = next((str(place) for place in above if os.path.ismount(place)), "/")
+    asked = (["lfs", "quota", "-q", "-u", user, mount], ["quota", "-vwp", "-f", mount])
+    for words in asked:
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=QUOTA_SECONDS)
+        except (OSError, subprocess.TimeoutExpired):
+            continue
+        if (left := _room_of_quota(done.stdout)) is not None:
+            return left
+    return None
+
+
+def _room_of_quota(text: str) -> int | None:
+    """Bytes left of the hard limit, in a report of both commands.
+
+    A line is file system, KiB used, soft and hard limit, then the same of files. `*` marks more
+    than the soft limit, brackets a figure that a server lacks; 0 is no limit.
+    """
+    rooms = []
+    for line in text.splitlines():
+        words = [word.strip("*[]") for word in line.split()]
+        if len(words) > 4 and all(word.isdigit() for word in words[1:4]) and int(words[3]):
+            rooms.append(max(0, int(words[3]) - int(words[1])) * 1024)
+    return min(rooms, default=None)
+
+
+def memory_of_host(proc: Path = Path("/proc"), groups: Path = GROUPS) -> int | None:
+    """Return the bytes of memory that are available to this process.
+
+    A container or a batch job has a control group whose limit may be below the machine's. None
+    where the system does not say.
+    """
+    rooms = _rooms_of_groups(proc / "self" / "cgroup", groups)
+    if (proc / "meminfo").is_file():
+        kib = _numbers(proc / "meminfo").get("MemAvailable:")
+        rooms += [] if kib is None else [kib * 1024]
+    return min(rooms, default=None)
+
+
+def _rooms_of_groups(own: Path, groups: Path) -> list[int]:
+    """Bytes that this process's control groups leave, its own and those above.
+
+    Of version 2, and of version 1's memory controller. Cached files count as free, since the kernel
+    drops them when memory is wanted.
+    """
+    lines = own.read_text().splitlines() if own.is_file() else []
+    rooms = _rooms(groups, "/", "memory.max", "memory.current", "")
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if not controllers:
+            rooms += _rooms(groups, path, "memory.max", "memory.current", "")
+        elif "memory" in controllers.split(","):
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+            rooms += _rooms(groups / "memory", path, *names)
+    return rooms
+
+
+def _rooms(top: Path, path: str, limit: str, used: str, of_tree: str) -> list[int]:
+    """Bytes that a group and those above it leave; files have the names of their version.
+
+    Without a limit version 2 says "max", and version 1 a number near 2**63: more than there is.
+    """
+    own, rooms = top / path.lstrip("/"), []
+    for group in (own, *own.parents):
+        if (group / limit).is_file() and (text := (group / limit).read_text().strip()) != "max":
+            stat = _numbers(group / "memory.stat")
+            files = (f"{of_tree}{kind}_file" for kind in ("active", "inactive"))
+            taken = int((group / used).read_text()) - sum(stat.get(name, 0) for name in files)
+            rooms += [max(0, int(text) - taken)] if int(text) < UNLIMITED else []
+        if group == top:
+            break
+    return rooms
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    words = (line.split() for line in file.read_text().splitlines())
+    return {word[0]: int(word[1]) for word in words if len(word) > 1}

@@ -1,0 +1,68 @@
+"""Test that a start warns of what has no room, and refuses it where that is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from rrgtrain.errors import UserError
+from rrgtrain.run import room
+from rrgtrain.util import host
+from tests.rrgtrain.common import recipe
+from tests.rrgtrain.policy.common import tiny_policy
+
+POLICY = tiny_policy()
+TRAINED = sum(p.numel() for p in POLICY.model.parameters() if p.requires_grad)
+
+
+def told(*words: str, resume: bool = False, stages: tuple[str, ...] = ("rl",)) -> list[str]:
+    """The line of a refusal, which is the last warning too."""
+    try:
+        room.check_room(
+            recipe("plan.refuse=true", *words), POLICY, stages, Path("run"), resume=resume
+        )
+    except UserError as error:
+        return [str(error)]
+    return []
+
+
+@pytest.fixture
+def bytes_free(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    free = SimpleNamespace(memory=1 << 50, disk=1 << 50)
+    monkeypatch.setattr(room, "memory_of_host", lambda: free.memory)
+    monkeypatch.setattr(host.shutil, "disk_usage", lambda _: SimpleNamespace(free=free.disk))
+    monkeypatch.setattr(host, "room_of_quota", lambda _: None)
+    return free
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_border_is_16_bytes_a_trained_weight(bytes_free: SimpleNamespace) -> None:
+    bytes_free.memory = 16 * TRAINED
+    assert told() == []
+    bytes_free.memory -= 1
+    (line,) = told()
+    assert line.startswith(f"{TRAINED:,} weights that train take ") and "`rrgtrain plan`" in line
+    assert told(stages=()) == [], "an evaluation trains nothing"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_border_of_a_disk_is_12_bytes_in_each_checkpoint(bytes_free: SimpleNamespace) -> None:
+    bytes_free.disk = 12 * TRAINED * 4
+    assert told("checkpoint.keep=3") == []
+    assert "checkpoint.keep=4 takes" in told("checkpoint.keep=4")[0]
+    assert told("checkpoint.keep=4", resume=True) == [], "they lie there already"
+
+
+def test_an_estimate_warns(bytes_free: SimpleNamespace) -> None:
+    bytes_free.memory = 1
+    with pytest.warns(UserWarning, match="weights that train take"):
+        room.check_room(recipe(), POLICY, ["sft"], Path("run"), resume=False)
+
+
+def test_ranks_without_a_group_are_counted() -> None:
+    assert room.idle_ranks(recipe("rl.prompts=3"), "rl", 3) == ""
+    line = room.idle_ranks(recipe("rl.prompts=4", "rl.minibatch=2"), "rl", 3)
+    assert line.startswith("rl.minibatch=2 on 3 processes leaves 1 of them idle in rl")
+    assert "sft.batch=1" in room.idle_ranks(recipe("sft.batch=1"), "sft", 2)
