@@ -1,24 +1,39 @@
 # Every target sets up what it needs: .venv with the pinned packages and the compiled extension.
+#
+# Begin
+#   make install               .venv with the pinned packages and the compiled extension
 #   make demo                  a training run on synthetic radiographs, on this machine
-#   make test                  the whole suite
+#   make docs                  the documentation's site, into build/docs
+#
+# Check
+#   make lint                  ruff and mypy
+#   make test                  the whole suite; ORDER=SEED shuffles it
 #   make gates                 faults that kernels' tests must see, benches rehearsed, bounds on time
+#   make parity                the losses of TRL, Liger and verl, side by side
+#   make oracle                the official clinical packages, on random weights
+#   make test-vllm             rollouts through vLLM, in process and over HTTP
+#   make sanitize              the C++ twins under the sanitizers
+#   make ptx-short             the rooms' own tests served from PTX, one case a phase
+#
+# Check for hours
+#   make ptx                   compiled kernels executed without a GPU, at more sizes, each barrier removed
+#   make mutants               planted faults, each seen by the test that is named for it
+#   make chaos                 kill -9 at 40 moments, lost ranks, full disks; each run resumed to the same bits
+#   make parity-full           the official packages with encoders of the real size
+#
+# Time
 #   make bench ROOM=mccs       one room's bench, in the environment that is there; TESTS=1: its tests first
 #   make bench-peers           the losses against TRL, Liger and verl, on a CPU
 #   make bench-step            a whole update against TRL's
 #   make bench-ranks           an update on one, two and four ranks of this machine
 #   make gpu                   correctness at real sizes and benches, on a CUDA machine
 #   make gpu-wheels            what a CUDA machine without a package index needs for it
+#
+# Experiments
 #   make replicate             the papers' claims in miniature; ARGS=--list says what is run
 #   make learning              EditGRPO against its start, SFT and Dr. GRPO, three seeds
 #   make masking               DEER's table 6: ARGS="paper/deer --from CHECKPOINT data.root=DIR"
-#   make parity                the losses of TRL, Liger and verl, side by side
-#   make oracle                the official clinical packages, on random weights
-#   make test-vllm             rollouts through vLLM, in process and over HTTP
-#   make ptx                   compiled kernels executed without a GPU, at more sizes, each barrier removed
-#   make ptx-short             the rooms' own tests served from PTX, one case a phase
-#   make mutants               planted faults, each seen by the test that is named for it
-#   make docs                  the documentation's site, into build/docs
-#   make chaos                 kill -9 at 40 moments, lost ranks, full disks; each run resumed to the same bits
+#
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
 
 VENV ?= .venv
@@ -36,7 +51,7 @@ COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.c
 .PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants replicate learning masking clean
 
 help:
-	@sed -n '2,22s/^# \{0,1\}//p' Makefile
+	@sed -n '2,37s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern

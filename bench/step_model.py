@@ -23,8 +23,7 @@ if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "python")]
 
 from rrgtrain.config import load_config
-from rrgtrain.plan import Rates, Setup, machine_of, plan_stage
-from rrgtrain.plan.machine import source_of
+from rrgtrain.plan import Rates, Setup, machine_of, plan_stage, source_of
 from rrgtrain.schema import Recipe
 
 SERIAL = ("weights", "sampling", "edits", "rewards", "update", "record")

@@ -107,7 +107,7 @@ OPENED = {
     "rrgdata.phantom": "case damage draw lateral phrases text",
     "rrgdata.sources": "index nih tables",
     "rrgtrain.ranks": "lost",
-    "rrgtrain.plan": "memory",
+    "rrgtrain.plan": "machine memory",
     "rrgtrain.policy": "chat_template packed_windows vision_attention",
     "rrgtrain.rollout": "sampler vllm_prompts",
     "rrgtrain.run": "preflight",

@@ -2,7 +2,7 @@
 
 from rrgtrain.plan.cheaper import CHEAPER
 from rrgtrain.plan.fit import misfits, require_fit
-from rrgtrain.plan.machine import Host, Rates, machine_of
+from rrgtrain.plan.machine import Host, Rates, machine_of, source_of
 from rrgtrain.plan.memory import (
     Mode,
     StateBytes,
@@ -55,6 +55,7 @@ __all__ = [
     "rollout_peak",
     "rollout_work",
     "sizes_of",
+    "source_of",
     "stage_of",
     "stages",
     "state_bytes",

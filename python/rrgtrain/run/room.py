@@ -59,7 +59,7 @@ def check_room(
 
 
 def idle_ranks(recipe: Recipe, stage: str, processes: int) -> str:
-    """Say in a line that ranks have no group of a step or of its updates; "" where all have."""
+    """Name the ranks without a group in a step or an update; "" where there are none."""
     counts = {"sft.batch": recipe.sft.batch}
     if stage == "rl":
         rl = recipe.rl

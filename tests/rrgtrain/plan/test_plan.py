@@ -15,7 +15,6 @@ from rrgtrain.plan import (
     CHEAPER,
     Host,
     Setup,
-    machine,
     machine_of,
     misfits,
     plan_stage,
