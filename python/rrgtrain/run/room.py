@@ -59,7 +59,7 @@ def check_room(
 
 
 def idle_ranks(recipe: Recipe, stage: str, processes: int) -> str:
-    """Name the ranks without a group in a step or an update; "" where there are none."""
+    """Count in a line the ranks without a group; "" where each has one."""
     counts = {"sft.batch": recipe.sft.batch}
     if stage == "rl":
         rl = recipe.rl

@@ -24,7 +24,6 @@ from rrgtrain.plan.machine import MACHINES, Rates, source_of
 from rrgtrain.schema import LogSettings, Recipe
 from tests.docs.blocks import blocks_of, commands
 from tests.rrgtrain.common import recipe
-from tests.rrgtrain.runs import TINY_RUN
 
 VLLM = ["paper/editgrpo", "rollout.engine=vllm", "rollout.memory=0.99"]
 
@@ -197,24 +196,6 @@ def test_each_rate_says_where_it_is_from() -> None:
     for rate in vars(Rates()):
         assert source_of(rate)
     assert machine_of("h100", 40.0).memory == 40 * 2**30
-
-
-def small(tmp_path: Path, *words: str) -> list[str]:
-    return [*TINY_RUN, *words, "--out", str(tmp_path / "run")]
-
-
-@pytest.mark.parametrize("verb", ["sft", "demo"])
-def test_a_run_that_cannot_fit_is_refused_before_it_starts(
-    verb: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(machine, "memory_of_host", lambda: 1 << 20)
-    assert main([verb, *small(tmp_path, "deterministic=false", REFUSE)]) == 2
-    out, err = capsys.readouterr()
-    assert not (tmp_path / "run" / "config.yaml").exists() and not out
-    assert "more than its 1.0 MiB" in err.splitlines()[-1] and "; change " in err
 
 
 def test_a_full_disk_is_refused_and_a_narrow_one_warned_of(

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from rrgtrain.cli import main
 from rrgtrain.errors import UserError
 from rrgtrain.run import room
 from rrgtrain.util import host
 from tests.rrgtrain.common import recipe
 from tests.rrgtrain.policy.common import tiny_policy
+from tests.rrgtrain.runs import TINY_RUN
 
 POLICY = tiny_policy()
 TRAINED = sum(p.numel() for p in POLICY.model.parameters() if p.requires_grad)
@@ -66,3 +68,18 @@ def test_ranks_without_a_group_are_counted() -> None:
     line = room.idle_ranks(recipe("rl.prompts=4", "rl.minibatch=2"), "rl", 3)
     assert line.startswith("rl.minibatch=2 on 3 processes leaves 1 of them idle in rl")
     assert "sft.batch=1" in room.idle_ranks(recipe("sft.batch=1"), "sft", 2)
+
+
+@pytest.mark.parametrize("verb", ["sft", "demo"])
+def test_a_run_without_room_is_refused_before_it_starts(
+    verb: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    bytes_free: SimpleNamespace,
+) -> None:
+    bytes_free.memory = 1 << 20
+    words = ("plan.refuse=true", "deterministic=false", "--out", str(tmp_path / "run"))
+    assert main([verb, *TINY_RUN, *words]) == 2
+    out, err = capsys.readouterr()
+    assert not (tmp_path / "run" / "config.yaml").exists() and not out
+    assert "and 1.0 MiB of cpu memory are free" in err.splitlines()[-1]
