@@ -52,10 +52,10 @@ def check_room(
             f"checkpoint.keep={recipe.checkpoint.keep} takes {gib(kept)}, and {gib(free_disk)} of "
             f"the disk of {directory} are free; lower it, or name another place by --out"
         )
-    for line in lines if ranks.is_main() else []:
-        warnings.warn(line, stacklevel=2)
     if recipe.plan.refuse and lines:
         raise UserError(lines[-1])
+    for line in lines if ranks.is_main() else []:
+        warnings.warn(line, stacklevel=2)
 
 
 def idle_ranks(recipe: Recipe, stage: str, processes: int) -> str:
