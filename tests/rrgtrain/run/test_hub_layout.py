@@ -26,7 +26,7 @@ from tests.rrgtrain.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.hub import hub_directory
 from tests.rrgtrain.policy.common import text_directory, tiny_directory
 from tests.rrgtrain.rollout.served import Served
-from tests.rrgtrain.runs import At, command, on_ranks
+from tests.rrgtrain.runs import At, command, differences, on_ranks, weights
 
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES, "eval.limit=3"]
 SMALL = [
@@ -234,3 +234,19 @@ def test_two_ranks_push_to_a_server_stop_and_go_on(tmp_path: Path) -> None:
     assert [r["step"] for r in rows] == [0, 1]
     assert all(r["sampler/gap_mean"] < 1e-4 for r in rows)
     assert tensors(tmp_path / "run/checkpoints/editgrpo").keys() == tensors(hub_directory()).keys()
+
+
+def test_an_adapter_on_two_ranks_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    words = ["rl", "--from", str(hub_directory()), "--out", "run", "policy.lora.rank=2"]
+    words += ["scale.mode=fsdp2", "deterministic=true", *DATA, *SMALL]
+    homes = [tmp_path / name for name in ("alone", "stopped")]
+    for home, at in zip(homes, (None, At("rrgtrain.train.rl:sample_groups", 2)), strict=True):
+        home.mkdir()
+        done = on_ranks(*words, cwd=home, at=at)
+        assert [d.status for d in done] == [75 if at else 0] * 2, done[0].err
+    done = on_ranks("rl", "--resume", "run", cwd=homes[1])
+    assert [d.status for d in done] == [0, 0], done[0].err
+    assert differences(*(home / "run" for home in homes)) == []
+    saved = weights(homes[1] / "run")
+    assert {n.rsplit(".", 2)[1] for n in saved} == {"lora_A", "lora_B"}, "nothing of the base"
+    assert any(w.any() for n, w in saved.items() if ".lora_B." in n), "it has learnt"
