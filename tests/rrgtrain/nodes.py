@@ -29,12 +29,14 @@ def on_nodes(
     homes: list[Path] | None = None,
     disturb: Callable[[Sequence[Path]], None] | None = None,
     restarts: int = 0,
+    more: Sequence[str] = (),
 ) -> list[Done]:
     """The same command on `nodes` nodes of `here` ranks; how each rank ended, in their order.
 
     at: acts on one rank, the last by default. homes: a working directory for each node, where
     they are not one. disturb: called while they run with the places of the ranks, each of which
-    holds `pid` once it has started. restarts: how often torchrun starts them again. What a rank
+    holds `pid` once it has started. restarts: how often torchrun starts them again. more: options
+    of torchrun. What a rank
     prints goes to `cwd`/<rank>, and torchrun's report to `cwd`/node<k>. Ranks that take more than
     `patience` seconds are killed; a rank that wrote no status has -9.
     """
@@ -50,6 +52,7 @@ def on_nodes(
 
     if "--shutdown-timeout" in get_args_parser().format_help():  # not in torch 2.11
         options += ["--shutdown-timeout", "5"]
+    options += more
     began = time.monotonic()
     places = [cwd / str(r) for r in range(nodes * here)]
     for place in places:

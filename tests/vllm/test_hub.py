@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 import torch
 
+from rrgdata.load import load_studies
+from rrgdata.study import Study
 from rrgtrain.cli import main
 from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.lora import add_lora
 from rrgtrain.policy.policy import Policy
+from rrgtrain.policy.prompt import prompt_text
 from rrgtrain.rollout import RolloutEngine, SamplingRequest, VllmEngine, VllmServerEngine, generate
 from rrgtrain.schema import LoraSettings
+from tests.rrgtrain.common import phantoms
 from tests.rrgtrain.hub import hub_directory
 from tests.rrgtrain.policy.common import prompt
 from tests.vllm.server import LENGTH, Server, engine_of
@@ -33,6 +41,13 @@ def request_of(policy: Policy, group: int = 2, **options: object) -> SamplingReq
     )
 
 
+def by_hand(home: Path, checkpoint: Path) -> Server:
+    """Leave what the checkpoint's generation_config.json says as the server's default."""
+    server = Server(home, checkpoint)
+    server.command = server.command.replace(" --generation-config vllm", "")
+    return server
+
+
 @pytest.fixture(scope="module", params=["in process", "server"])
 def engine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -40,13 +55,8 @@ def engine(
     work = tmp_path_factory.mktemp("weights")
     home = tmp_path_factory.mktemp("server")
 
-    def by_hand() -> Server:
-        """Leave what the hub's generation_config.json says as the server's default."""
-        server = Server(home, hub_directory())
-        server.command = server.command.replace(" --generation-config vllm", "")
-        return server
-
-    with engine_of(request.param, work, policy_of_the_hub(), by_hand) as engine:
+    served = partial(by_hand, home, hub_directory())
+    with engine_of(request.param, work, policy_of_the_hub(), served) as engine:
         yield engine
 
 
@@ -108,3 +118,46 @@ def test_an_export_is_served_as_it_was_judged(tmp_path: Path) -> None:
     asked = request_of(policy, greedy=True)
     assert tokens(made.generate(policy, asked)) == tokens(generate(policy, asked))
     made.close()
+
+
+def test_an_export_is_served_over_http_as_it_was_evaluated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asked as anybody asks it: pictures and words in a chat, no ids."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    out = tmp_path / "export"
+    assert main(["export", str(hub_directory()), "--out", str(out), "--dtype", "fp32"]) == 0
+    words = ["eval", "--from", str(out), "--out", str(tmp_path / "eval"), "data.source=iu_xray"]
+    words += [f"data.root={phantoms()}", "eval.limit=3", "eval.max_new_tokens=10"]
+    words += ["policy.prompt=short", "eval.bootstrap=20", "eval.meteor=false"]
+    assert main(words) == 0
+    rows = map(json.loads, (tmp_path / "eval/predictions.jsonl").open())
+    wanted = {row["id"]: row["report"] for row in rows if row["system"] != "constant template"}
+    server, said = by_hand(tmp_path, out), {}
+    server.start()
+    try:
+        server.wait()
+        for study in load_studies("iu_xray", phantoms()).studies["test"]:
+            if study.id in wanted:
+                said[study.id] = asked_by_anybody(server, out, study)
+    finally:
+        server.kill()
+    assert said == wanted and len(set(said.values())) > 1
+
+
+def asked_by_anybody(server: Server, model: Path, study: Study) -> str:
+    content: list[dict[str, object]] = []
+    for image in study.images:
+        data = base64.b64encode(Path(image.path).read_bytes()).decode()
+        content.append({"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}})
+    content.append({"type": "text", "text": prompt_text(study, style="short")})
+    turns = [{"role": "user", "content": content}]
+    body = {"model": str(model), "messages": turns, "temperature": 0, "max_tokens": 10}
+    request = Request(
+        f"{server.url}/v1/chat/completions",
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+    )
+    with urlopen(request, timeout=300) as answer:
+        return str(json.load(answer)["choices"][0]["message"]["content"])

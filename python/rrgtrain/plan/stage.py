@@ -297,6 +297,8 @@ def _disk(
     count = min(recipe.checkpoint.keep + 2, steps + 1)
     model = sum(w.elements * w.itemsize for w in weights if w.trained or not setup.lora)
     kept = recipe.log.kept(steps) if stage == "rl" else 0
+    after = recipe.log.thin_after
+    thinned = "" if after is None or after >= steps else f", thinned from step {after:,}"
     records = kept * replace(work.step, groups=work.prompts).scored * RECORD_BYTES
     most = (recipe.eval.limit, most_studies(recipe.data, recipe.eval.split))
     studies = min((n for n in most if n is not None), default=HELD_OUT)
@@ -311,6 +313,6 @@ def _disk(
         Part(
             "predictions and logs", {"run": studies * REPORT_BYTES + steps * LOG_BYTES}, UNMEASURED
         ),
-        Part(f"{kept:,} step records", {"run": records}, UNMEASURED),
+        Part(f"{kept:,} step records{thinned}", {"run": records}, UNMEASURED),
     ]
     return [part for part in parts if any(part.bytes.values())]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import resource
+import signal
 import sys
 from datetime import datetime
 from functools import lru_cache
@@ -27,6 +28,9 @@ SECONDS = 2
 """Seconds of a processor that a rendering may take; it needs a thousandth."""
 LONGEST, TIMES = 100_000, 4
 """Characters of a rendering: this many, and this many times those that it was given."""
+
+# They warn the trainer, which still needs this process; Slurm sends them to every one of a job.
+LEFT_ALONE = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class _Generation(Extension):
@@ -95,6 +99,8 @@ def main() -> None:
     """Answer requests, a line of JSON each, until there are no more."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in LEFT_ALONE:
+        signal.signal(number, signal.SIG_IGN)
     for line in sys.stdin.buffer:
         used = resource.getrusage(resource.RUSAGE_SELF)
         limit = int(used.ru_utime + used.ru_stime) + 1 + SECONDS

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
+import glob
 import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +25,7 @@ from rrgtrain.policy.load import load_policy
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.remembered import BASE, FILE, PLACES, TINY, known_base, remembered
 from rrgtrain.run.model_card import model_card
+from rrgtrain.run.published import as_published
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SHARD = "4GB"
@@ -60,7 +68,8 @@ def export_checkpoint(wish: Export) -> Path:
         _merge(policy, start)
     policy.model.to(DTYPES[wish.dtype])
     try:
-        with atomic_directory(wish.out) as partial:
+        _remove_left(wish.out)
+        with atomic_directory(wish.out) as partial, _held(partial):
             _write(policy, partial)
             _tell(start, partial)
             card = model_card(start, policy, wish.dtype, adapter=adapter and not wish.merge)
@@ -89,6 +98,32 @@ def _write(policy: Policy, directory: Path) -> None:
     with no_progress_bars():
         model.save_pretrained(directory, max_shard_size=SHARD)
     policy.save_preprocessing(directory)
+    as_published(directory)
+
+
+@contextmanager
+def _held(directory: Path) -> Iterator[bool]:
+    """Lock a directory while its writer lives; False where it is held, or there are no locks."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        free = True
+    except OSError:
+        free = False
+    try:
+        yield free
+    finally:
+        os.close(handle)
+
+
+def _remove_left(out: Path) -> None:
+    """Remove the parts of exports to `out` that were killed; one that is held is being written."""
+    for part in out.parent.glob(f".{glob.escape(out.name)}.*.tmp"):
+        ours = re.fullmatch(r"\.[0-9a-f]{32}\.tmp", part.name.removeprefix(f".{out.name}"))
+        if ours and part.is_dir() and not part.is_symlink():
+            with suppress(OSError), _held(part) as free:
+                if free:
+                    shutil.rmtree(part, ignore_errors=True)
 
 
 def _tell(checkpoint: str, directory: Path) -> None:

@@ -28,6 +28,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.policy.prompt import EncodedPrompt, Pixels, encode_pixels, join_pixels, prompt_of
 from rrgtrain.schema import DataSettings
+from rrgtrain.util.stop import WARNINGS
 
 T = TypeVar("T")
 
@@ -201,7 +202,11 @@ def _each_once(
 
 
 def _leave_signals(worker: int) -> None:
-    """Leave Ctrl-C to the trainer; the other signals end a worker at once."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+    """Leave Ctrl-C and warnings to the trainer, whose phase still needs what is read.
+
+    A terminal, torchrun and Slurm signal all processes. Only a second SIGTERM ends a worker: it may
+    hang, and PyTorch has no other way to end it.
+    """
+    for number in (*WARNINGS, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, signal.SIG_DFL))

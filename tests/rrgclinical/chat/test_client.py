@@ -130,7 +130,12 @@ def test_no_redirect_is_followed(status: int, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     "usage",
-    [{"prompt_tokens": None}, [1], "many", None, {"prompt_tokens": "7", "completion_tokens": -1}],
+    [
+        *({"prompt_tokens": None}, [1], "many", None),
+        *({"prompt_tokens": "7", "completion_tokens": -1}, {"prompt_tokens": True}),
+        # more than anybody's
+        {"prompt_tokens": 10**30, "completion_tokens": (1 << 40) + 1},
+    ],
 )
 def test_a_usage_without_counts_counts_nothing(usage: Any) -> None:
     with serving(lambda *_: Reply(usage=usage)) as server:

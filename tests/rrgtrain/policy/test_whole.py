@@ -117,6 +117,30 @@ SPOILT = {
         settings("preprocessor_config.json", patch_size=7),
         "patch_size of preprocessor_config.json is 7, and the vision tower of config.json wants 14",
     ),
+    **{
+        f"architectures {seen!r}": (
+            settings("config.json", architectures=seen),
+            f"config.json has architectures {seen!r}; wanted a list of names",
+        )
+        for seen in ("Qwen2_5_VLForConditionalGeneration", [7], {"a": 1}, 7)
+    },
+    **{
+        f"end {seen!r}": (
+            settings("generation_config.json", eos_token_id=seen),
+            f"generation_config.json has eos_token_id {seen!r}; wanted a token id or a list",
+        )
+        for seen in ("<|im_end|>", [1, "2"], 1.5, True, {"a": 1})
+    },
+    **{
+        f"area {seen!r}": (
+            settings("preprocessor_config.json", size={"shortest_edge": 784, **seen}),
+            "preprocessor_config.json bounds the pixels of an image by",
+        )
+        for seen in (
+            *({"longest_edge": 2**28 + 1}, {"longest_edge": 0}, {"longest_edge": 1e5}),
+            *({"longest_edge": True}, {"shortest_edge": -1, "longest_edge": 9999}),
+        )
+    },
     "code": (code_of_its_own, "it comes with code of its own, which is never run"),
 }
 SPOILT_ADAPTER = {

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForImageTextToText, AutoTokenizer, Qwen2VLImageProcessorPil
+from transformers import (
+    AutoConfig,
+    AutoModelForImageTextToText,
+    AutoTokenizer,
+    Qwen2VLImageProcessorPil,
+)
 
 from rrgdata.images.read import read_image
 from rrgdata.load import load_studies
@@ -26,7 +33,7 @@ from tests.rrgtrain.common import ALL_STUDIES, phantoms
 from tests.rrgtrain.hub import hub_directory
 from tests.rrgtrain.policy.common import text_directory, tiny_directory
 from tests.rrgtrain.rollout.served import Served
-from tests.rrgtrain.runs import At, command, on_ranks
+from tests.rrgtrain.runs import At, command, differences, on_ranks, weights
 
 DATA = ["data.source=iu_xray", f"data.root={phantoms()}", *ALL_STUDIES, "eval.limit=3"]
 SMALL = [
@@ -106,6 +113,30 @@ def test_what_is_saved_has_the_hubs_names_and_no_penalty(home: Path) -> None:
         assert (told["repetition_penalty"], told["temperature"], told["do_sample"]) == (1, 1, False)
 
 
+def as_the_hub(directory: Path) -> dict[str, Any]:
+    """What config.json says otherwise than the hub's; transformers 5 reads it as it was saved."""
+    told, published = (
+        json.loads((d / "config.json").read_text()) for d in (directory, hub_directory())
+    )
+    read = [AutoConfig.from_pretrained(d).to_dict() for d in (directory, hub_directory())]
+    for config in read:
+        parts = (config, config["text_config"], config["vision_config"])
+        _ = [part.pop(key, None) for part in parts for key in ("dtype", "_name_or_path")]
+    assert read[0] == read[1]
+    # more is said of the tower and of rope; the window is not used
+    for key in ("vision_config", "rope_scaling"):
+        assert published.pop(key).items() <= told.pop(key).items()
+    for key in ("transformers_version", "sliding_window"):
+        published.pop(key)
+    for key in ("additional_special_tokens", "chat_template"):
+        own, theirs = (
+            json.loads((d / "tokenizer_config.json").read_text())[key]
+            for d in (directory, hub_directory())
+        )
+        assert own == theirs
+    return {k: told.get(k) for k, v in published.items() if told.get(k) != v}
+
+
 def test_an_export_decodes_what_the_evaluation_decoded(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +155,8 @@ def test_an_export_decodes_what_the_evaluation_decoded(
     whole, half = tensors(out["whole"]), tensors(out["half"])
     assert whole.keys() == half.keys() == tensors(out["merged"]).keys()
     assert all(torch.equal(half[n], w.bfloat16()) for n, w in whole.items()), "rounded once"
-    assert json.loads((out["half"] / "config.json").read_text())["dtype"] == "bfloat16"
+    wanted = {"half": {}, "whole": {"torch_dtype": "float32"}, "merged": {"torch_dtype": "float32"}}
+    assert {name: as_the_hub(out[name]) for name in wanted} == wanted
     assert not list(out["alone"].glob("model*")) and len(list(out["alone"].glob("adapter*"))) == 2
     for name, directory in out.items():
         card = (directory / "README.md").read_text()
@@ -175,6 +207,19 @@ def test_an_interrupted_export_and_bad_words_leave_nothing(
     assert left == ["there"], "weights had been written"
 
 
+def test_what_a_killed_export_left_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    left = [f".out.{letter * 32}.tmp" for letter in "ab"]
+    others = [".out.notes.tmp", f".out2.{'a' * 32}.tmp", f"out.{'a' * 32}.tmp"]
+    for name in (*left, *others):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"half")
+    held = os.open(tmp_path / left[1], os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    export_checkpoint(Export(str(tiny_directory()), tmp_path / "out"))
+    assert {p.name for p in tmp_path.iterdir()} - {"cache"} == {"out", left[1], *others}
+    os.close(held)
+
+
 def test_the_card_says_what_is_known(tmp_path: Path) -> None:
     """Of a tiny policy and its drawings, of a model of text alone, and of somebody's checkpoint."""
     known = {"base": "/somewhere/run/init", "data.source": "phantom", "policy.prompt": "short"}
@@ -192,6 +237,8 @@ def test_the_card_says_what_is_known(tmp_path: Path) -> None:
         cards[name] = (out / "README.md").read_text()
         assert str(tmp_path) not in cards[name] and "/somewhere" not in cards[name]
         assert "Not a medical device" in cards[name] and "seed" not in cards[name]
+        config = json.loads((out / "config.json").read_text())
+        assert "rope_theta" in config and not {"rope_parameters", "text_config"} & config.keys()
     has = {
         word: [name for name in cards if word in cards[name]]
         for word in (
@@ -234,3 +281,19 @@ def test_two_ranks_push_to_a_server_stop_and_go_on(tmp_path: Path) -> None:
     assert [r["step"] for r in rows] == [0, 1]
     assert all(r["sampler/gap_mean"] < 1e-4 for r in rows)
     assert tensors(tmp_path / "run/checkpoints/editgrpo").keys() == tensors(hub_directory()).keys()
+
+
+def test_an_adapter_on_two_ranks_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    words = ["rl", "--from", str(hub_directory()), "--out", "run", "policy.lora.rank=2"]
+    words += ["scale.mode=fsdp2", "deterministic=true", *DATA, *SMALL]
+    homes = [tmp_path / name for name in ("alone", "stopped")]
+    for home, at in zip(homes, (None, At("rrgtrain.train.rl:sample_groups", 2)), strict=True):
+        home.mkdir()
+        done = on_ranks(*words, cwd=home, at=at)
+        assert [d.status for d in done] == [75 if at else 0] * 2, done[0].err
+    done = on_ranks("rl", "--resume", "run", cwd=homes[1])
+    assert [d.status for d in done] == [0, 0], done[0].err
+    assert differences(*(home / "run" for home in homes)) == []
+    saved = weights(homes[1] / "run")
+    assert {n.rsplit(".", 2)[1] for n in saved} == {"lora_A", "lora_B"}, "nothing of the base"
+    assert any(w.any() for n, w in saved.items() if ".lora_B." in n), "it has learnt"

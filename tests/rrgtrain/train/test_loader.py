@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from rrgtrain.schema import DataSettings
 from rrgtrain.train import loader as loader_module
 from rrgtrain.train.loader import PromptLoader
 from rrgtrain.train.sft import SftRun, train_sft
+from rrgtrain.util.stop import WARNINGS
 from tests.rrgdata import dicom_files
 from tests.rrgtrain.common import phantoms, recipe, studies
 from tests.rrgtrain.policy.common import tiny_policy
@@ -143,6 +145,23 @@ def test_accepted_body_parts_reach_whoever_reads(tmp_path: Path, workers: int) -
 
 def kill_itself(path: Path, area: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_workers_leave_warnings_to_the_trainer() -> None:
+    """torchrun and Slurm signal the group, and the phase that is finished still reads."""
+    given, at_once = mixed(), [loader().batch(b) for b in batches(mixed())]
+    for number in (*WARNINGS, signal.SIGINT, signal.SIGHUP):
+        with closing(loader(workers=2, read_ahead=2, cache_mib=0).ahead(batches(given))) as ahead:
+            found = [next(ahead)]
+            workers = multiprocessing.active_children()
+            for worker in workers:
+                os.kill(worker.pid or 0, number)
+            found += ahead
+            for one, other in zip(found, at_once, strict=True):
+                assert all(map(same, one, other)), number
+        for worker in workers:
+            worker.join(30)
+            assert worker.exitcode == 0, number
 
 
 def test_a_worker_killed_for_memory_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

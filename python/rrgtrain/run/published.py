@@ -1,0 +1,54 @@
+"""Write what transformers 5 saves as the hub has it, for readers that are older.
+
+What those do not find they replace by a default: a model whose `rope_theta` lies in
+`rope_parameters` gets one of 10,000, and says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rrgclinical.common import json_reader
+
+# What a tokenizer says of the machine that saved it.
+_LOADING = ("backend", "is_local", "local_files_only")
+
+
+def as_published(directory: Path) -> None:
+    """Rewrite `config.json`, where there is one, and `tokenizer_config.json` in place."""
+    template = (directory / "chat_template.jinja").read_text(encoding="utf-8")
+    _rewrite(directory / "config.json", model_config)
+    _rewrite(
+        directory / "tokenizer_config.json",
+        lambda c: tokenizer_config(c) | {"chat_template": template},
+    )
+
+
+def model_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a model's configuration, flat, with `rope_theta`, `rope_scaling`, `torch_dtype`."""
+    flat = {k: v for k, v in config.get("text_config", {}).items() if k != "model_type"}
+    flat |= {k: v for k, v in config.items() if k != "text_config"}
+    flat["torch_dtype"] = flat.pop("dtype")
+    rope = dict(flat.pop("rope_parameters"))
+    flat["rope_theta"] = rope.pop("rope_theta")
+    if rope != {"rope_type": "default"}:
+        flat["rope_scaling"] = rope
+    return flat
+
+
+def tokenizer_config(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a tokenizer's configuration with `additional_special_tokens`."""
+    config = {k: v for k, v in config.items() if k not in _LOADING}
+    if "extra_special_tokens" in config:
+        config["additional_special_tokens"] = config.pop("extra_special_tokens")
+    return config
+
+
+def _rewrite(file: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    if not file.exists():  # an adapter alone has no config.json
+        return
+    config = change(json_reader.read(file, dict))
+    file.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
