@@ -32,3 +32,26 @@ def test_one_line_names_the_mend(
     assert main([*words.split(), *out]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert told in line
+
+
+def test_a_working_directory_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    out = ["--out", str(tmp_path / "out")]
+    for words in (
+        *(
+            ["demo", *out],
+            ["sft", *out],
+            ["rl", "--from", "x", *out],
+            ["eval", "--from", "x", *out],
+        ),
+        *(["select", "--from", "x", *out], ["plan", "demo"], ["report", str(tmp_path)]),
+        *(["generate", "x", "y", *out], ["export", "x", *out], ["replay", "x"]),
+        *(["data", "check", str(tmp_path)], ["init", str(tmp_path / "out"), "--data", "x"]),
+    ):
+        wanted = "the working directory is gone; cd to one that is there"
+        assert main(words) == 2 and wanted in capsys.readouterr().err, words
+    assert main(["recipes"]) == 0 and not (tmp_path / "out").exists()

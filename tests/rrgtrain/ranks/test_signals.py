@@ -13,8 +13,6 @@ from pathlib import Path
 
 import psutil
 
-from rrgclinical.official import process as official
-from rrgtrain.policy import chat_template
 from rrgtrain.util.stop import WARNINGS
 from tests.rrgtrain.nodes import on_nodes
 from tests.rrgtrain.ranks.test_scale_runs import RUN
@@ -81,11 +79,8 @@ def test_every_process_of_a_job_may_be_told(tmp_path: Path) -> None:
 
 def test_programs_beside_a_rank_end_with_their_input_alone() -> None:
     asked = b'{"template": "a", "values": {}, "call": "none", "arguments": {}}\n'
-    for program in (
-        Path(chat_template.__file__).with_name("render.py"),
-        Path(official.__file__).with_name("worker.py"),
-    ):
-        words = [sys.executable, "-P", str(program)]
+    for program in ("rrgtrain/policy/render.py", "rrgclinical/official/worker.py"):
+        words = [sys.executable, "-P", str(ROOT / "python" / program)]
         child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert child.stdin is not None and child.stdout is not None
         answers = []
@@ -96,4 +91,4 @@ def test_programs_beside_a_rank_end_with_their_input_alone() -> None:
             child.stdin.flush()
             answers.append(child.stdout.readline())
         child.communicate()
-        assert child.returncode == 0 and len(set(answers)) == 1 and answers[0], program.name
+        assert child.returncode == 0 and len(set(answers)) == 1 and answers[0], program
