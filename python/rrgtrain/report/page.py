@@ -52,9 +52,9 @@ def rendered(package: str, template: str, **shown: Any) -> str:
     script = _file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return printable(
-        environment_of(package).get_template(template).render(
-            style=_file("report.css"), script=script, script_digest=digest, **shown
-        )
+        environment_of(package)
+        .get_template(template)
+        .render(style=_file("report.css"), script=script, script_digest=digest, **shown)
     )
 
 
