@@ -31,7 +31,7 @@ from tests.rrgtrain.data.common import studies_under
 from tests.rrgtrain.policy.common import tiny_policy
 
 STUDIES = studies_under("iu_xray", phantoms())
-LEARNS = ["rl.beta=0.01", "rl.lr=0.01", "sft.lr=0.01", "eval.max_new_tokens=4"]
+LEARNS = ["rl.beta=0.01", "rl.lr=0.01", "sft.lr=0.01"]
 
 
 @pytest.fixture(autouse=True)
