@@ -1,4 +1,7 @@
-"""The build itself: warnings are errors, refusals are one line, sanitizers bite."""
+"""The build itself: warnings are errors, refusals are one line, sanitizers bite.
+
+That C++ compiles without a warning is asked by tests/test_wheel.py, which compiles all of it.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,15 @@ SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=undefined"
 
 
 def build(tree: Path, output: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Build as pip does in isolation: torch, which tvm-ffi would import, cannot be found."""
+    (output / "isolated").mkdir(parents=True, exist_ok=True)
+    (output / "isolated" / "torch.py").write_text("raise ImportError('no torch here')\n")
     command = [sys.executable, "setup.py", "-q", "build_ext"]
     command += [f"--build-lib={output}", f"--build-temp={output}/objects"]
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("RRGKERN_")}
-    return subprocess.run(
-        command, cwd=tree, env=inherited | environment, capture_output=True, text=True, check=False
-    )
+    inherited["PYTHONPATH"] = str(output / "isolated")
+    run = {"cwd": tree, "env": inherited | environment, "capture_output": True, "text": True}
+    return subprocess.run(command, check=False, **run)
 
 
 @pytest.fixture
@@ -53,12 +59,6 @@ def plant(tree: Path, **bodies: str) -> None:
     )
 
 
-def test_cpp_compiles_without_a_warning(tmp_path):
-    result = build(ROOT, tmp_path, RRGKERN_BUILD="cpu", RRGKERN_CXXFLAGS="-Wextra -Werror")
-    assert result.returncode == 0, result.stderr
-    assert (tmp_path / "rrgkern" / "_C.so").exists()
-
-
 @pytest.mark.gate
 @pytest.mark.skipif(NVCC is None, reason="needs nvcc")
 def test_cuda_compiles_without_a_warning_for_every_target(tmp_path):
@@ -78,7 +78,7 @@ def test_cuda_compiles_without_a_warning_for_every_target(tmp_path):
     assert set(re.findall(r"sm_(\d+)", listing)) == {"80", "90", "100"}
 
 
-def test_a_warning_fails_that_build(tree, tmp_path):
+def test_a_warning_fails_a_strict_build(tree, tmp_path):
     plant(tree, warns="int unused; return n;")
     result = build(tree, tmp_path, RRGKERN_BUILD="cpu", RRGKERN_CXXFLAGS="-Werror")
     assert result.returncode != 0
@@ -220,16 +220,16 @@ def test_sanitizers_find_planted_faults(tree, tmp_path):
 
 
 def test_doctor_names_who_serves_each_op():
-    command = [sys.executable, "-m", "rrgkern"]
+    both = "from rrgkern.__main__ import main; main(['--json']); print('TABLE'); main([])"
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     run = {"cwd": ROOT, "env": environment, "text": True}
-    facts = json.loads(subprocess.check_output([*command, "--json"], **run))
+    as_json, printed = subprocess.check_output([sys.executable, "-c", both], **run).split("TABLE")
+    facts = json.loads(as_json)
     assert facts["ops"]["rrgkern::mccs"]["cpu"] == "csrc mccs"
     assert facts["extension"]["architectures"] == [
         f"sm_{arch}" for arch in csrc.build_info().architectures
     ]
     registered = {name for name, _ in dispatch._kernels}
     assert registered <= set(facts["ops"])
-    printed = subprocess.check_output(command, **run)
     for op in facts["ops"]:
         assert re.search(rf"^{op}\s+\S+", printed, re.MULTILINE)

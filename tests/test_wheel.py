@@ -14,6 +14,18 @@ import pytest
 from tests import house
 from tests.rrgtrain.runs import TINY_RUN
 
+LISTS = """
+import rrgkern, rrgtrain
+from rrgtrain.cli import main
+print(rrgkern.__file__, rrgtrain.__file__, sep="\\n", flush=True)
+for words in (["--version"], ["recipes"], ["keys", "rl.kl"]):
+    try:
+        assert main(words) == 0, words
+    except SystemExit as end:
+        assert not end.code, words
+"""
+# A user has neither the build's settings nor Triton's interpreter, which is slow.
+NOT_OF_A_USER = ("RRGKERN_", "PYTHON", "TRITON_INTERPRET")
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.slow
 
@@ -23,7 +35,7 @@ def platform_tag() -> str:
 
 
 def succeeds(*command: str | Path, cwd: Path, **environment: str) -> str:
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("RRGKERN_", "PYTHON"))}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(NOT_OF_A_USER)}
     done = subprocess.run(
         [*map(str, command)],
         cwd=cwd,
@@ -38,7 +50,7 @@ def succeeds(*command: str | Path, cwd: Path, **environment: str) -> str:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Install the wheel of the source distribution of this tree, and nothing else of it."""
+    """Install the wheel of the source distribution of this tree, compiled without a warning."""
     home = tmp_path_factory.mktemp("wheel")
     for path in house.files(ROOT):
         copy = home / "tree" / path.relative_to(ROOT)
@@ -48,7 +60,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (source,) = home.glob("*.tar.gz")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
     alone = ("--no-deps", "--no-index", "--no-build-isolation")
-    succeeds(*pip, "wheel", *alone, "-w", home, source, cwd=home, RRGKERN_BUILD="cpu")
+    # A warning fails it; those that only -O2 shows are seen where .ci/run installs.
+    strict = {"RRGKERN_BUILD": "cpu", "RRGKERN_CXXFLAGS": "-O0 -Wextra -Werror"}
+    succeeds(*pip, "wheel", *alone, "-w", home, source, cwd=home, **strict)
     (wheel,) = home.glob("*.whl")
     succeeds(*pip, "install", *alone, "--target", home / "site", wheel, cwd=home)
     return home / "site"
@@ -56,19 +70,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_wheel_runs_a_demo_away_from_the_checkout(site: Path, tmp_path: Path) -> None:
     environment = {"PYTHONPATH": str(site), "XDG_CACHE_HOME": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    imported = "import rrgkern, rrgtrain; print(rrgkern.__file__, rrgtrain.__file__, sep='\\n')"
-    paths = succeeds(sys.executable, "-c", imported, cwd=tmp_path, **environment).splitlines()
-    assert [Path(p).parents[1] for p in paths] == [site, site]
     command = (sys.executable, site / "bin" / "rrgtrain")
     shown = succeeds(*command, "demo", "--out", "run", *TINY_RUN, cwd=tmp_path, **environment)
     assert shown.startswith("SFT, then EditGRPO") and "report: run/report.html" in shown
     assert "</html>" in (tmp_path / "run" / "report.html").read_text()
-    name, version = succeeds(*command, "--version", cwd=tmp_path, **environment).split()
-    # the recipes of papers.yaml's rule, and the texts beneath the fields, are there too
-    listed = succeeds(*command, "recipes", cwd=tmp_path, **environment)
-    assert "`deer_f1` at the size of its paper." in listed
-    assert "default k3" in succeeds(*command, "keys", "rl.kl", cwd=tmp_path, **environment)
+    told = succeeds(sys.executable, "-c", LISTS, cwd=tmp_path, **environment)
+    *paths, name_and_version = told.splitlines()[:3]
+    assert [Path(p).parents[1] for p in paths] == [site, site]
+    name, version = name_and_version.split()
     assert name == "rrgtrain" and (site / f"rrgkern-{version}.dist-info").is_dir()
+    # the recipes of papers.yaml's rule, and the texts beneath the fields, are there too
+    assert "`deer_f1` at the size of its paper." in told
+    assert "default k3" in told
 
 
 def test_a_wheel_holds_every_recipe_and_template_of_the_checkout(site: Path) -> None:

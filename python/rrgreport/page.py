@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from importlib import resources
 from pathlib import Path
@@ -28,6 +29,18 @@ def require_page(out: Path) -> None:
         raise UserError(f"--out {out} cannot be written: {error.strerror}") from error
 
 
+@functools.cache
+def environment_of(package: str) -> Environment:
+    """Open the templates of a package; each is compiled once in a process."""
+    return Environment(
+        loader=PackageLoader(package),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
 def rendered(package: str, template: str, **shown: Any) -> str:
     """A page from `templates/` of a package, which finds the style sheet as `style`.
 
@@ -36,19 +49,12 @@ def rendered(package: str, template: str, **shown: Any) -> str:
     What is shown is escaped, unless it is Markup, and so are control characters; a name that has no
     value is an error.
     """
-    environment = Environment(
-        loader=PackageLoader(package),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     script = _file("page.js")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode("ascii")
     return printable(
-        environment.get_template(template).render(
-            style=_file("report.css"), script=script, script_digest=digest, **shown
-        )
+        environment_of(package)
+        .get_template(template)
+        .render(style=_file("report.css"), script=script, script_digest=digest, **shown)
     )
 
 

@@ -26,7 +26,8 @@ from tests.rrgtrain.common import PHANTOM
 from tests.rrgtrain.runs import TINY_RUN
 
 TINY = [
-    *(setting for setting in TINY_RUN if not setting.startswith("deterministic")),
+    *(s for s in TINY_RUN if not s.startswith(("deterministic", "sft.steps", "rl.steps"))),
+    *("sft.steps=2", "rl.steps=2"),
     *("token_weights.distil_steps=4", "select.samples=2", "log.records=0", "eval.meteor=false"),
 ]
 TRAINER = ("demo", "sft", "rl", "eval", "select", "data", "generate")

@@ -211,7 +211,7 @@ def start_process(target: Any, *arguments: Any) -> BaseProcess:
     """A process that calls `target`, forked from the server that has imported the trainer."""
     context = multiprocessing.get_context("forkserver")
     if forkserver._forkserver._forkserver_pid is None:  # type: ignore[attr-defined]
-        context.set_forkserver_preload(["pytest", "rrgtrain.commands", __name__])
+        context.set_forkserver_preload(["pytest", __name__, "tests.rrgtrain.warmed"])
         with _environment():
             forkserver.ensure_running()
     process = context.Process(target=target, args=arguments)
