@@ -14,7 +14,12 @@ from tests.rrgtrain.runs import start_process
 HERE = Path(__file__).resolve().parent
 # Signals, lines for a screen, times, files of a run, children, words with a home.
 SENSITIVE = [
-    *("util/test_stop.py", "util/test_progress.py", "util/test_clocks.py", "log/test_logs.py"),
+    *(
+        "util/test_stop.py",
+        "../rrgclinical/common/test_progress.py",
+        "util/test_clocks.py",
+        "log/test_logs.py",
+    ),
     *("state/test_rundir.py", "state/test_grace.py", "test_words.py", "test_listing.py"),
 ]
 
