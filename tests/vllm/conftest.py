@@ -15,6 +15,10 @@ from tests.rrgtrain.policy.common import tiny_policy
 from tests.vllm.server import Server
 
 ASKED = os.environ.get("RRGKERN_VLLM") == "1"
+if ASKED:
+    # GiB of an engine's cache. Without it vLLM takes a share of the machine less what this process
+    # has, which is nothing once it has grown for long enough.
+    os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
