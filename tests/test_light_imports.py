@@ -1,0 +1,29 @@
+"""Reading a table or writing a page loads neither torch nor what takes as long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+MEASURE = """
+import resource, sys
+import {modules}
+used = resource.getrusage(resource.RUSAGE_SELF)
+heavy = {{"torch", "transformers", "scipy", "matplotlib", "rrgkern", "rrgtrain"}} & set(sys.modules)
+print(used.ru_utime + used.ru_stime, *sorted(heavy))
+"""
+
+
+def imported(modules: str) -> tuple[float, list[str]]:
+    """Return seconds of processor of a new Python that imports them, and what it loaded."""
+    command = [sys.executable, "-c", MEASURE.format(modules=modules)]
+    seconds, *heavy = subprocess.check_output(command, text=True).split()
+    return float(seconds), heavy
+
+
+def test_data_and_reports_import_in_the_time_of_a_few_numpy() -> None:
+    # By turns, so that whatever else runs slows both; 0.35 s on an idle core.
+    turns = [(imported("rrgdata, rrgreport"), imported("numpy")) for _ in range(3)]
+    assert not any(heavy for (_, heavy), _ in turns)
+    ours, numpy = (min(seconds for seconds, _ in side) for side in zip(*turns, strict=True))
+    assert ours < 5 * numpy, f"{ours:.2f} s, numpy {numpy:.2f} s"
