@@ -27,6 +27,10 @@ def test_the_own_loop_runs_as_it_stands() -> None:
     assert ratios[0] == 1.0 and ratios[-1] > 1.5, "the head moves towards what was praised"
 
 
+def test_the_first_page_is_short() -> None:
+    assert len(README.read_text("utf-8").splitlines()) <= 200
+
+
 def test_the_first_screen_installs_and_shows_the_data_flow() -> None:
     screen = "\n".join(README.read_text("utf-8").splitlines()[:32])
     for wanted in ("pip install", "make demo", "make test", "study ──▶ prompt ──▶ sample"):

@@ -9,9 +9,11 @@ SOUND = {
     "pyproject.toml": PYPROJECT,
     "Makefile": MAKEFILE,
     ".ci/run": "for target in lint test; do\n  make $target\ndone\n",
-    "README.md": (
-        "# Name\n\n## A map\n\n```\n"
+    "README.md": "# Name\n",
+    "CONTRIBUTING.md": (
+        "# Contributing\n\n## A map\n\n```\n"
         "README.md        what it is\n"
+        "CONTRIBUTING.md  this page\n"
         "bench/ csrc/     timing, kernels\n"
         "rrgkern/         the library\n"
         "  ops/           one room\n"
@@ -111,11 +113,11 @@ VIOLATIONS = [
     ("public_functions_have_docstrings", "rrgkern/ops/api.py", "x = 1\n", "no docstring"),
     ("no_paths_of_a_machine", "bench/ops.py", "x = '/" + "home/ann/data'", "bench/ops.py:1"),
     ("no_paths_of_a_machine", "csrc/ops/ops.h", "\n// /" + "root/x", "csrc/ops/ops.h:2"),
-    ("readme_map_equals_the_disk", "README.md", "# Name\n", "README.md has no map"),
-    ("readme_map_equals_the_disk", "README.md", None, "README.md has no map"),
-    ("readme_map_equals_the_disk", "setup.py", "", "leaves out setup.py"),
-    ("readme_map_equals_the_disk", "rrgkern/new/api.py", "", "leaves out rrgkern/new"),
-    ("readme_map_equals_the_disk", "python/rrgtrain/new/a.py", "", "out python/rrgtrain/new"),
+    ("the_map_equals_the_disk", "CONTRIBUTING.md", "# Name\n", "CONTRIBUTING.md has no map"),
+    ("the_map_equals_the_disk", "CONTRIBUTING.md", None, "CONTRIBUTING.md has no map"),
+    ("the_map_equals_the_disk", "setup.py", "", "leaves out setup.py"),
+    ("the_map_equals_the_disk", "rrgkern/new/api.py", "", "leaves out rrgkern/new"),
+    ("the_map_equals_the_disk", "python/rrgtrain/new/a.py", "", "out python/rrgtrain/new"),
     ("rooms_are_complete", "tests/rrgtrain/test_train_loop.py", None, "rrgtrain.train: no test"),
     ("rooms_are_complete", "tests/rrgdata/test_p.py", None, "rrgdata: no test"),
     ("rooms_are_complete", "experiments/new/a.py", "", "experiments.new: no test"),
@@ -266,18 +268,18 @@ VIOLATIONS = [
         'resolve("rrgkern.ops.api:gone")',
         "rrgkern.ops.api:gone is no module",
     ),
-    ("readme_map_equals_the_disk", "python/rrgclinical/new/a.py", "", "rrgclinical/new"),
-    ("readme_map_equals_the_disk", "experiments/new/a.py", "", "out experiments/new"),
+    ("the_map_equals_the_disk", "python/rrgclinical/new/a.py", "", "rrgclinical/new"),
+    ("the_map_equals_the_disk", "experiments/new/a.py", "", "out experiments/new"),
     (
-        "readme_map_equals_the_disk",
-        "README.md",
-        SOUND["README.md"].replace("python/rrgdata", "python/rrgtrain"),
+        "the_map_equals_the_disk",
+        "CONTRIBUTING.md",
+        SOUND["CONTRIBUTING.md"].replace("python/rrgdata", "python/rrgtrain"),
         "leaves out python/rrgdata",
     ),
     (
-        "readme_map_equals_the_disk",
-        "README.md",
-        SOUND["README.md"].replace("tests/  ", "tests/ recipes/  "),
+        "the_map_equals_the_disk",
+        "CONTRIBUTING.md",
+        SOUND["CONTRIBUTING.md"].replace("tests/  ", "tests/ recipes/  "),
         "names recipes, which does not exist",
     ),
     *TOOLS,

@@ -271,12 +271,12 @@ def json_has_one_reader(root: Path) -> Iterator[str]:
         )
 
 
-def readme_map_equals_the_disk(root: Path) -> Iterator[str]:
-    """Check that README's map names what exists, all of the top level, and every room."""
-    readme = root / "README.md"
-    named = map_entries(readme.read_text()) if readme.exists() else set()
+def the_map_equals_the_disk(root: Path) -> Iterator[str]:
+    """Check that CONTRIBUTING's map names what exists, all of the top level, and every room."""
+    page = root / "CONTRIBUTING.md"
+    named = map_entries(page.read_text()) if page.exists() else set()
     if not named:
-        yield "README.md has no map: wanted a fenced block under a heading with the word map"
+        yield "CONTRIBUTING.md has no map: wanted a fenced block under a heading with the word map"
         return
     top = {path.relative_to(root).parts[0] for path in files(root)}
     wanted = {name for name in top if not name.startswith(".")}
@@ -284,10 +284,10 @@ def readme_map_equals_the_disk(root: Path) -> Iterator[str]:
         wanted |= {folder} | {f"{folder}/{room}" for room in packages(root, folder)}
     wanted |= {f"experiments/{name}" for name in packages(root, "experiments")}
     for name in sorted(wanted - named):
-        yield f"README's map leaves out {name}"
+        yield f"CONTRIBUTING's map leaves out {name}"
     for name in sorted(named):
         if not (root / name).exists():
-            yield f"README's map names {name}, which does not exist"
+            yield f"CONTRIBUTING's map names {name}, which does not exist"
 
 
 def map_entries(markdown: str) -> set[str]:
@@ -343,6 +343,6 @@ RULES: tuple[Rule, ...] = (
     first_lines_are_plain,
     named_files_exist,
     no_paths_of_a_machine,
-    readme_map_equals_the_disk,
+    the_map_equals_the_disk,
     *tools.RULES,
 )
