@@ -56,7 +56,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         raise UserError(f"{seen}: wanted key=value settings, and --studies of at least 1")
     options.overrides += rest
     # imported here: `--help` should not wait for torch
-    from rrgtrain.commands import recipe_of
+    from rrgtrain.commands.started import recipe_of
     from rrgtrain.run.session import open_session
 
     with tempfile.TemporaryDirectory() as work:

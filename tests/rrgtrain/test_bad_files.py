@@ -188,7 +188,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr("rrgtrain.run.stages.train_rl", stop)
     monkeypatch.setattr("rrgtrain.run.select_studies._sample", stop)
     monkeypatch.setattr("rrgtrain.run.generate._write", stop)
-    monkeypatch.setattr("rrgtrain.commands.finish", stop)
+    monkeypatch.setattr("rrgtrain.run.outcome.finish", stop)
     # a demo asks for it, and it would stay
     monkeypatch.setattr("torch.use_deterministic_algorithms", lambda *_: None)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

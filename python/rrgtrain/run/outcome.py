@@ -86,7 +86,6 @@ def finish(
     title: str,
     evaluations: Evaluated,
     kept: SampleCollector | None = None,
-    began: float | None = None,
 ) -> RunSummary | None:
     """Prints the table and writes summary.json, samples.jsonl and report.html of the run; of
     several ranks, rank 0 does.
@@ -122,7 +121,7 @@ def finish(
         ],
         command=redacted(shlex.join(["rrgtrain", *sys.argv[1:]])),
         finished=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        seconds=None if began is None else time.perf_counter() - began,
+        seconds=time.perf_counter() - stages.began,
         commit=commit(),
         versions=versions(),
         changes=changes,
@@ -137,6 +136,12 @@ def finish(
     print_summary(summary)
     print(f"\nreport: {run.report}")
     return summary
+
+
+def say(line: str) -> None:
+    """Print a line on rank 0 alone."""
+    if ranks.is_main():
+        print(line)
 
 
 def add_costs(stages: Stages, summary: RunSummary) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
+import time
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -59,6 +60,8 @@ class Stages:
     checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
     tuned: Path | None = None
     """The checkpoint of the fine-tuning in this process, whose weights the policy has."""
+    began: float = field(default_factory=time.perf_counter)
+    """The clock's seconds at the start, less what the run took before a resume."""
     judged: list[Study] = field(default_factory=list)
     """The studies of an evaluation before the resume, which the later ones are of too."""
 
@@ -81,6 +84,7 @@ class Stages:
         are kept, and what the same recipe has left unfinished is begun again. `resume` goes on
         with a run that is there.
         """
+        began = time.perf_counter()
         check_start(recipe, rl=rl)
         asked = recipe
         if verb is not None and recipe.reward.cache is None:
@@ -139,7 +143,8 @@ class Stages:
                 log.close()
             run.close()
             raise
-        return cls(session, run, log, algorithm, checkpointer)
+        began -= checkpointer.earlier
+        return cls(session, run, log, algorithm, checkpointer, began=began)
 
     def sft(self, *, until_plateau: bool = True) -> SftResult:
         """Fine-tunes the policy; its best weights are in checkpoints/sft."""
