@@ -112,7 +112,7 @@ OPENED = {
     "rrgtrain.plan": "machine memory",
     "rrgtrain.policy": "chat_template packed_windows vision_attention",
     "rrgtrain.rollout": "sampler vllm_prompts",
-    "rrgtrain.run": "preflight",
+    "rrgtrain.run": "checked data",
     "rrgtrain.state": "rng",
     "rrgtrain.train": "batch best gradients host_read resample sampler_gap update",
 }

@@ -28,7 +28,7 @@ from rrgreport.summary import Metric, RunSummary, System
 from rrgreport.table import print_summary
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.spending import COSTS
-from rrgtrain.run.preflight import validation_split
+from rrgtrain.run.data import validation_split
 from rrgtrain.run.scorecards import run_pairs
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe

@@ -8,17 +8,13 @@ from dataclasses import replace
 
 import pytest
 
+from rrgdata.arrange import check_lengths
 from rrgdata.study import Study
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.run import check_data
-from rrgtrain.run.preflight import (
-    check_lengths,
-    held_back,
-    split_of,
-    validation_split,
-)
+from rrgtrain.run.checked import Checked, check_settings
+from rrgtrain.run.data import check_data, held_back, split_of, validation_split
 from rrgtrain.schema import Recipe
 from rrgtrain.train.batch_order import batch_indices
 from tests.rrgtrain.common import recipe, studies
@@ -38,8 +34,9 @@ def checked(
     cfg: Recipe, given: dict[str, list[Study]], *, sft: bool = False, rl: bool = False
 ) -> list[str]:
     algorithm = build_algorithm(cfg) if rl else None
-    rewards = RewardService(cfg.reward)
-    return [s.id for s in check_data(cfg, given, rewards, sft=sft, algorithm=algorithm)]
+    check_settings(cfg, sft=sft, rl=rl)
+    checked = Checked(cfg, sft=sft, algorithm=algorithm)
+    return [s.id for s in check_data(checked, given, RewardService(cfg.reward))]
 
 
 def from_checkpoint(*overrides: str) -> Recipe:
@@ -66,7 +63,7 @@ def test_a_run_of_many_steps_looks_through_one_epoch(monkeypatch: pytest.MonkeyP
         asked.append(batch)
         return batch_indices(count, min(batch, count), *more)
 
-    monkeypatch.setattr("rrgtrain.run.preflight.batch_indices", counted)
+    monkeypatch.setattr("rrgtrain.run.data.batch_indices", counted)
     words = ("rl.steps=1000000000", "rl.prompts=1000000")
     given = data(train=10, val=4, test=5)
     assert ids("train", range(10)) <= set(checked(from_checkpoint(*words), given, rl=True))
@@ -192,7 +189,7 @@ def test_reinforcement_learning_reads_what_was_chosen_for_it() -> None:
     chosen = given["train"][5:9]
     cfg = from_checkpoint("rl.algorithm=dr_grpo", "rl.steps=9", "rl.prompts=4")
     algorithm, rewards = build_algorithm(cfg), RewardService(cfg.reward)
-    used = check_data(cfg, given, rewards, sft=False, algorithm=algorithm, chosen=chosen)
+    used = check_data(Checked(cfg, algorithm=algorithm), given, rewards, chosen=chosen)
     assert {s.id for s in used if s.split == "train"} == ids("train", range(5, 9))
 
 
