@@ -55,8 +55,8 @@ def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
         before = stages.evaluate("SFT")
         trained = stages.rl(moments)
         after = stages.evaluate(name)
-        systems = {"SFT": (before, tuned), name: (after, trained)}
-        finish(stages, f"SFT, then {name}", systems, moments)
+        title = f"SFT, then {name}"
+        finish(stages, title, {"SFT": (before, tuned), name: (after, trained)}, moments)
 
 
 COMMAND = Command(

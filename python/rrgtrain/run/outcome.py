@@ -22,7 +22,7 @@ from rrgreport import numbers
 from rrgreport.html import write_report
 from rrgreport.names import METRICS
 from rrgreport.provenance import commit, versions
-from rrgreport.run_files import read_metrics
+from rrgreport.run_files import RunFiles, read_metrics
 from rrgreport.samples import AnySample, Sample, png, read_samples, write_samples
 from rrgreport.summary import Metric, RunSummary, System
 from rrgreport.table import print_summary
@@ -33,7 +33,6 @@ from rrgtrain.run.scorecards import run_pairs
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
 from rrgtrain.state.history import as_line
-from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sample_collector import SampleCollector
@@ -153,7 +152,7 @@ def add_costs(stages: Stages, summary: RunSummary) -> None:
         draw(stages.run, summary)
 
 
-def draw(run: RunDir, summary: RunSummary, out: Path | None = None) -> None:
+def draw(run: RunFiles, summary: RunSummary, out: Path | None = None) -> None:
     """Write report.html of a run, or `out`, from what it left in its directory."""
     samples = read_samples(run.samples)
     write_report(run, summary, read_metrics(run.metrics), samples, out or run.report)
