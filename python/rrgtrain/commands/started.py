@@ -1,4 +1,4 @@
-"""Start a command's work on every rank, and say how it goes on where it ends early."""
+"""Start a command's work on every rank, and say how it goes on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rrgtrain.util.stop import stopping
 _ANEW = "nothing was saved: start it again with the same command"
 
 
-class Work(Protocol):
+class CommandWork(Protocol):
     """Does a command with its recipe; `resume` goes on with what is in `out`."""
 
     def __call__(self, recipe: Recipe, out: Path, *, resume: bool) -> None: ...
@@ -36,7 +36,7 @@ class Work(Protocol):
 def run_on_ranks(
     command: Command,
     options: argparse.Namespace,
-    work: Work,
+    work: CommandWork,
     remembered: Sequence[str] = KEYS,
 ) -> int:
     """Load the recipe, meet the other ranks, and do the work; 0 on success.
@@ -70,7 +70,7 @@ def run_on_ranks(
     return 0
 
 
-def _do(command: Command, work: Work, recipe: Recipe, out: Path, *, resume: bool) -> None:
+def _do(command: Command, work: CommandWork, recipe: Recipe, out: Path, *, resume: bool) -> None:
     try:
         work(recipe, out, resume=resume)
     except Stopped as stopped:

@@ -1,4 +1,4 @@
-"""Second step of a run: its studies and rewards, checked for all that training will ask of them."""
+"""Second step of a run: studies and rewards, checked for what training will ask."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Splits = Mapping[str, list[Study]]
 
 @dataclass
 class Data:
-    """The studies of a run by split, and what judges reports of them; no policy is open."""
+    """The studies of a run by split, and their rewards; no policy is open."""
 
     checked: Checked
     studies: dict[str, list[Study]]

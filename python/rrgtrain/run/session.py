@@ -159,7 +159,7 @@ def open_session(data: Data, work: Path, *, resume: bool = False) -> Session:
 def session_of(
     recipe: Recipe, work: Path, *, sft: bool = False, rl: bool = False, resume: bool = False
 ) -> Session:
-    """Take the three steps at once, for whoever has no run directory to fill between them."""
+    """Take the three steps at once, without a run directory between them."""
     data = open_data(check(recipe, work, sft=sft, rl=rl), work)
     return open_session(data, work, resume=resume)
 
