@@ -12,6 +12,7 @@ import pytest
 from rrgdata import Catalogue, ImageRef, Study, Wanted, load_studies
 from rrgdata.load import IMAGES, SECTIONS, SOURCES, open_studies
 from rrgtrain.errors import UserError
+from rrgtrain.run.data import read_studies
 from rrgtrain.schema import DataSettings, Recipe
 from rrgtrain.schema.keys import settings
 from tests.rrgtrain.common import recipe
@@ -125,7 +126,7 @@ def test_other_ranks_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     given = own(tmp_path, "a", "-", "short")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        open_studies(recipe(*given, "data.skip=true").data, tmp_path)
+        read_studies(recipe(*given, "data.skip=true").data, tmp_path)
     assert not (tmp_path / "left_out.jsonl").exists()
 
 

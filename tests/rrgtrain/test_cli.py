@@ -280,7 +280,7 @@ def test_wrong_words_are_told_in_one_line(
 def test_an_evaluation_on_a_full_disk(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "r/report.html")
 
     monkeypatch.setattr("rrgtrain.commands.eval.score", full)
