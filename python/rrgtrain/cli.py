@@ -137,14 +137,19 @@ def _run(options: argparse.Namespace) -> int:
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     if processes > 1 and not command.spread:
         raise UserError(f"rrgtrain {command.name} is one process; start it without torchrun")
-    # As `python -m` does: an algorithm of one's own may lie in the working directory.
+    if not command.anywhere:
+        _look_here()
+    return _printed(command.run(options), leaves_files=command.spread)
+
+
+def _look_here() -> None:
+    """Do as `python -m` does: an algorithm of one's own may lie in the working directory."""
     try:
         here = os.getcwd()
     except FileNotFoundError as error:
         raise UserError("the working directory is gone; cd to one that is there") from error
     if here not in sys.path:
         sys.path.append(here)
-    return _printed(command.run(options), leaves_files=command.spread)
 
 
 def _printed(status: int, *, leaves_files: bool = False) -> int:

@@ -35,6 +35,8 @@ class Command:
     """What its help says of several GPUs."""
     spread: bool = False
     """Several processes of torchrun share it, and it leaves files."""
+    anywhere: bool = False
+    """It needs no working directory."""
     resumable: bool = False
     """`--resume` goes on with it."""
     needed: Mapping[str, str] = field(default_factory=lambda: FROM_AND_OUT)

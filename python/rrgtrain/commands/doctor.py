@@ -14,4 +14,4 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("doctor", "check this installation", lambda _: None, _run)
+COMMAND = Command("doctor", "check this installation", lambda _: None, _run, anywhere=True)

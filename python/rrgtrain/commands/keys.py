@@ -21,4 +21,6 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("keys", "list the settings with types, defaults and allowed values", _words, _run)
+COMMAND = Command(
+    "keys", "list the settings with types, defaults and allowed values", _words, _run, anywhere=True
+)

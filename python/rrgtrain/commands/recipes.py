@@ -14,4 +14,4 @@ def _run(options: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("recipes", "list the recipes with their papers", add_json, _run)
+COMMAND = Command("recipes", "list the recipes with their papers", add_json, _run, anywhere=True)
