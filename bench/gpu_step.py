@@ -5,9 +5,11 @@ tokenizer learned from two reports, and trains it as the recipe says: images, ed
 masters in FSDP2, FlexAttention on a GPU, rollouts by transformers. The reward is of `rules`, since
 the clinical models' files are not at hand, and prompts and reports are as few and short as the
 options say. Appends a row with the median seconds of each phase, the peak of memory and the gap
-between sampler and trainer, to bench/results/<device>.jsonl or the folder named by OUT.
+between sampler and trainer, beside what `rrgtrain plan` says of the same settings, to
+bench/results/<device>.jsonl or the folder named by OUT.
 
-    python bench/gpu_step.py --layers 8    8 of the 36 decoder layers: 40 GiB of disk, not 120
+    python bench/gpu_step.py --unsaved     ends before the checkpoint: 8 GiB of disk, not 60
+    python bench/gpu_step.py --layers 8    8 of the 36 decoder layers
     python bench/gpu_step.py --tiny        the same way at the size of the demo's model, on a CPU
 """
 
@@ -17,12 +19,12 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import psutil
 import torch
 
 ROOT = Path(__file__).parents[1]
@@ -36,12 +38,16 @@ from transformers import (  # noqa: E402
 )
 
 from bench import rows  # noqa: E402
+from rrgtrain.config import load_config  # noqa: E402
+from rrgtrain.plan import Setup, machine_of, plan_stage  # noqa: E402
 from rrgtrain.policy.tiny import TinyConfig, build_tiny  # noqa: E402
+from rrgtrain.schema import Recipe  # noqa: E402
 
 TEXTS = [
     "The heart is enlarged. There is a small left pleural effusion. No pneumothorax.",
     "Lungs are clear. No pleural effusion or pneumothorax. Heart size is normal.",
 ]
+RECIPE = "paper/editgrpo"
 LAYERS = 36
 # Of the official config.json, where it differs from the class's defaults.
 TEXT = {
@@ -102,15 +108,17 @@ def checkpoint(directory: Path, layers: int | None, device: str) -> Path:
     return directory
 
 
-def train(policy: Path, out: Path, options: argparse.Namespace) -> int:
-    """Run the recipe in a process of its own; returns its exit status."""
+def settings(options: argparse.Namespace) -> list[str]:
+    """Return the recipe's settings that differ from the paper's."""
+    # One more where the last is not waited for: a validation and a checkpoint follow it.
+    steps = options.steps + options.unsaved
     words = [
         "data.source=phantom",
-        f"data.phantom.train={options.steps * options.prompts}",
+        f"data.phantom.train={steps * options.prompts}",
         "data.phantom.val=4",
         "data.phantom.test=4",
-        f"rl.steps={options.steps}",
-        f"rl.eval_every={options.steps}",
+        f"rl.steps={steps}",
+        f"rl.eval_every={steps}",
         f"rl.prompts={options.prompts}",
         f"rl.max_new_tokens={options.tokens}",
         f"eval.max_new_tokens={options.tokens}",
@@ -119,27 +127,68 @@ def train(policy: Path, out: Path, options: argparse.Namespace) -> int:
         "reward.terms={entity_f1: 1.0, label_f1: 1.0}",
         "scale.mode=fsdp2",
         "checkpoint.keep=1",
+        f"checkpoint.steps={steps}",
+        "checkpoint.seconds=1e6",
     ]
     if options.tiny:
         words += ["policy.min_pixels=3136", "policy.max_pixels=12544"]
+    return words
+
+
+def train(policy: Path, out: Path, options: argparse.Namespace) -> int:
+    """Run the recipe in a process of its own; returns its exit status.
+
+    With `options.unsaved` it is killed once its steps are done, which is no error.
+    """
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1"]
-    command = [sys.executable, *torchrun, "-m", "rrgtrain", "rl", "paper/editgrpo", *words]
+    command = [sys.executable, *torchrun, "-m", "rrgtrain", "rl", RECIPE, *settings(options)]
     paths = [str(ROOT), str(ROOT / "python"), *filter(None, [os.environ.get("PYTHONPATH")])]
     # Triton's interpreter, which the tests set, would serve this process in place of csrc.
     inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment = inherited | {"PYTHONPATH": os.pathsep.join(paths)}
     command += ["--from", str(policy), "--out", str(out)]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
+    process = psutil.Popen(command, cwd=ROOT, env=environment)
+    while options.unsaved and process.poll() is None:
+        if len(updates(out)) >= options.steps:
+            # torchrun's workers lead sessions of their own.
+            everyone = [process, *process.children(recursive=True)]
+            for each in everyone:
+                each.kill()
+            psutil.wait_procs(everyone)
+            return 0
+        time.sleep(0.2)
+    return int(process.wait())
 
 
-def summary(metrics: list[dict[str, float]]) -> dict[str, float]:
+def updates(run: Path) -> list[dict[str, float]]:
+    """Read the rows of metrics that are of an RL step."""
+    path = run / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+    rows = [json.loads(line) for line in lines if line.endswith("\n")]
+    return [row for row in rows if "seconds/update" in row]
+
+
+def planned(options: argparse.Namespace) -> dict[str, float]:
+    """Return what `rrgtrain plan` says of these settings: the peak and the seconds by phase.
+
+    Of the whole model only: a plan knows no model of fewer layers.
+    """
+    if options.tiny or options.layers != LAYERS:
+        return {}
+    recipe = load_config(Recipe, RECIPE, settings(options))
+    machine = machine_of("h200" if "H200" in torch.cuda.get_device_name() else "h100")
+    plan = plan_stage(Setup.of(recipe, machine), "rl")
+    seconds = {f"plan/seconds/{name}": value for name, value in plan.seconds.items()}
+    return {"plan/peak_mib": plan.peak[1] / 2**20} | seconds
+
+
+def summary(steps: list[dict[str, float]]) -> dict[str, float]:
     """Summarise phases, gaps and peak memory over all steps but the first.
 
     Medians of seconds by phase and by gap, and the largest peak."""
-    steps = [row for row in metrics if "seconds/update" in row]
     later = steps[1:] or steps
     names = {name for row in later for name in row}
-    kept = sorted(n for n in names if n.startswith(("seconds/", "speed/")) or "gap" in n)
+    kept = sorted(n for n in names if n.startswith(("seconds/", "speed/", "tokens/")) or "gap" in n)
     found = {n: statistics.median(row[n] for row in later if n in row) for n in kept}
     return found | {"peak_mib": max(row["memory/peak_mib"] for row in steps), "steps": len(steps)}
 
@@ -151,6 +200,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--layers", type=int, default=LAYERS, help="of the decoder")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--prompts", type=int, default=8, help="of a step; the paper has 32")
+    parser.add_argument("--unsaved", action="store_true", help="end before the checkpoint")
     parser.add_argument("--tokens", type=int, default=150, help="of a report, at most")
     options = parser.parse_args(arguments)
     cuda = torch.cuda.is_available()
@@ -164,15 +214,14 @@ def main(arguments: list[str]) -> int:
         policy = checkpoint(Path(folder) / "policy", layers, device)
         print(f"checkpoint written, {time.monotonic() - begin:.0f} s", flush=True)
         status = train(policy, Path(folder) / "run", options)
-        metrics = Path(folder) / "run" / "metrics.jsonl"
-        written = metrics.read_text().splitlines() if metrics.exists() else []
+        written = updates(Path(folder) / "run")
     if status or not written:
         print(f"rrgtrain ended with {status}")
         return 1
     case = "tiny" if options.tiny else "Qwen2.5-VL-3B, random"
-    row = {"room": "update_step", "case": case, "provider": "paper/editgrpo"}
+    row = {"room": "update_step", "case": case, "provider": RECIPE}
     row |= {"layers": layers, "prompts": options.prompts, "tokens": options.tokens}
-    row |= summary([json.loads(line) for line in written])
+    row |= summary(written) | planned(options)
     rows.append(torch.device(device), row | {"versions": rows.versions(("transformers",))})
     print("\n".join(f"{name:<32} {value}" for name, value in row.items()))
     return 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
-from tests.house import figures, tree
+from rrgtrain.run import room
+from tests.house import figures, trace, tree
 
 TREE = {
     "rrgkern/__init__.py": (
@@ -105,3 +108,13 @@ def test_imports_past_the_doors(everything):
 def test_the_report_has_every_section(everything, tmp_path):
     titles = [line for line in figures.report(tmp_path) if line.startswith("## ")]
     assert len(titles) == len(set(titles)) == 11
+
+
+def test_a_trace_counts_whole_functions_once_and_no_bodies_of_classes() -> None:
+    entered = trace.Entered()
+    with trace.profiled(entered):
+        room.gib(1)
+        room.gib(2)
+    (before, lines, rooms), (_, after, _) = trace.rows(entered)
+    assert (before, after) == ("before the first step", 0)
+    assert lines == len(inspect.getsource(room.gib).splitlines()) and rooms == {"run": lines}

@@ -87,10 +87,11 @@ def _only_what_is_carried(tmp_path, monkeypatch):
 @pytest.mark.gate
 @pytest.mark.slow
 @pytest.mark.usefixtures("_only_what_is_carried")
-def test_two_steps_leave_a_row(tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("more", [[], ["--unsaved"]], ids=["saved", "unsaved"])
+def test_two_steps_leave_a_row(more, tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(rows, "RESULTS", tmp_path)
     monkeypatch.delenv("RRGKERN_ROWS", raising=False)
-    given = ["--tiny", "--steps", "2", "--prompts", "2", "--tokens", "8"]
+    given = ["--tiny", "--steps", "2", "--prompts", "2", "--tokens", "8", *more]
     status = gpu_step.main(given)
     assert status == 0, "\n".join(capfd.readouterr())
     (row,) = (json.loads(line) for line in (tmp_path / "cpu.jsonl").read_text().splitlines())

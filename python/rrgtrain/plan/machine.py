@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
 import torch
 
 from rrgclinical.common.resolve import nearest
 from rrgtrain.errors import UserError
+from rrgtrain.run.room import GIB
 from rrgtrain.train.speed import PEAKS
-from rrgtrain.util.host import memory_of_host, room_on_disk
+from rrgtrain.util.host import memory_of_host
 
-GIB = 1 << 30
 UNMEASURED = "unmeasured"
 
 
@@ -62,11 +60,10 @@ CPU_FLOPS, CPU_BANDWIDTH = 1.0e11, 1.0e10
 
 @dataclass(frozen=True)
 class Host:
-    """Describe a node: bytes of memory and of free disk, and cores; None unknown."""
+    """Describe a node: bytes of memory and of free disk; None unknown."""
 
     memory: int | None = None
     disk: int | None = None
-    cores: int = 2
 
     @classmethod
     def of_gib(cls, memory: float | None, disk: float | None) -> Host:
@@ -148,8 +145,3 @@ def cpu() -> Machine:
     memory = memory_of_host() or 0
     source = f"an estimate, {UNMEASURED}"
     return Machine("cpu", memory, flops, flops, CPU_BANDWIDTH, CPU_BANDWIDTH, source, cuda=False)
-
-
-def this_host(directory: Path) -> Host:
-    """Look at this node: its memory, and the free disk beneath `directory`."""
-    return Host(memory_of_host(), room_on_disk(directory), os.cpu_count() or 1)

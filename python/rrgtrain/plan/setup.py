@@ -11,7 +11,6 @@ from rrgtrain.errors import UserError
 from rrgtrain.plan.machine import Machine, Rates
 from rrgtrain.plan.memory import FP32, Mode
 from rrgtrain.plan.sizes import Sizes, Weight, elements, lora_rank, sizes_of
-from rrgtrain.plan.workload import Lengths
 from rrgtrain.schema import Recipe
 
 GPUS_PER_NODE = 8
@@ -39,8 +38,6 @@ class Setup:
     machine: Machine
     ranks: int
     rates: Rates
-    lengths: Lengths | None = None
-    cores: int = 32
     node: int | None = None
     """Ranks of a node; None divides them evenly over nodes of at most `GPUS_PER_NODE`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from rrgtrain.plan.machine import GIB, UNMEASURED
+from rrgtrain.plan.machine import UNMEASURED
 from rrgtrain.plan.memory import (
     FP32,
     Mode,
@@ -19,6 +19,7 @@ from rrgtrain.plan.setup import AT_MOST, Part, Setup, compares
 from rrgtrain.plan.sizes import TOWER, Weight, elements
 from rrgtrain.plan.work import phase_seconds, step_seconds
 from rrgtrain.plan.workload import Lengths, Workload, lengths_of, workload_of
+from rrgtrain.run.room import GIB
 from rrgtrain.schema import DataSettings
 
 MIB = 1 << 20
@@ -85,7 +86,7 @@ class StagePlan:
 def plan_stage(setup: Setup, stage: str) -> StagePlan:
     """Plan one stage, "sft" or "rl"."""
     recipe, sizes, ranks = setup.recipe, setup.sizes, setup.ranks
-    lengths = setup.lengths or lengths_of(recipe, sizes)
+    lengths = lengths_of(recipe, sizes)
     work = workload_of(recipe, sizes, stage, ranks, lengths)
     weights, mode, shards = setup.weights(stage), setup.mode(stage), setup.shards
     optimizer = recipe.rl.optimizer if stage == "rl" else "adamw"

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rrgtrain.plan.fit import gib
 from rrgtrain.plan.machine import UNMEASURED, source_of
 from rrgtrain.plan.setup import Part, Setup
 from rrgtrain.plan.sizes import elements
 from rrgtrain.plan.stage import PHASES, StagePlan, plan_stage
+from rrgtrain.run.room import gib
 
 WIDTH = 100
 MOSTLY = 0.5

@@ -21,6 +21,10 @@ HEAD_BACKWARD = 3
 A frozen head whose log-probabilities nobody reads needs no logits again (`Mode.loss_alone`)."""
 
 
+CORES = 32
+"""Cores of a node that a plan assumes."""
+
+
 @dataclass(frozen=True)
 class Work:
     """FLOPs of one pass over packed groups: matrices of the decoder, its attention, head, tower."""
@@ -150,7 +154,7 @@ def phase_seconds(
     peak = machine.flops if mode.compute < FP32 else machine.flops_fp32
     step, seconds = work.step, dict.fromkeys(("images", "weights", "sampling"), 0.0)
     images = step.groups * work.images * work.image_share
-    hands = max(1, min(recipe.data.workers or 1, setup.cores // max(1, min(ranks, 8)) or 1))
+    hands = max(1, min(recipe.data.workers or 1, CORES // max(1, min(ranks, 8))))
     seconds["images"] = _over(images * rates.image_seconds, hands)
     if work.stage == "rl":
         passes = rl.epochs

@@ -1,7 +1,7 @@
 """Say how much a step computes on one rank: prompts, patches, tokens.
 
 Studies differ, and a plan is made before any is read: lengths that the recipe does not fix are
-assumptions with a name here, and `rrgtrain plan` takes others.
+assumptions with a name here.
 """
 
 from __future__ import annotations
@@ -100,40 +100,20 @@ class Workload:
         return self.micro.groups == self.step.groups
 
 
-def lengths_of(
-    recipe: Recipe,
-    sizes: Sizes,
-    *,
-    images: int | None = None,
-    area: int | None = None,
-    text: int | None = None,
-    report: int | None = None,
-) -> Lengths:
-    """Choose a study's lengths: those given, else by recipe and assumptions.
-
-    area: of an image as it lies on the disk, in pixels.
-    """
+def lengths_of(recipe: Recipe, sizes: Sizes) -> Lengths:
+    """Choose a study's lengths, by recipe and assumptions."""
     data, policy = recipe.data, recipe.policy
-    if images is None:
-        images = images_of(data)
-    if data.images == "none" or sizes.vision is None:
-        images = 0
+    images = 0 if data.images == "none" or sizes.vision is None else images_of(data)
     patches = 0
     if images and sizes.vision is not None:
         side = sizes.vision.patch * sizes.vision.merge
         low, high = pixel_bounds(policy)
-        if area is None:
-            area = phantom_pixels(recipe) if data.source == "phantom" else RADIOGRAPH_PIXELS
+        area = phantom_pixels(recipe) if data.source == "phantom" else RADIOGRAPH_PIXELS
         pixels = min(max(area, low), high)
         # the sides are cut to whole tokens
         patches = max(1, pixels // side**2) * sizes.image_tokens
-    longest = recipe.rl.max_new_tokens
-    return Lengths(
-        images,
-        patches,
-        PROMPT_TEXT.get(policy.prompt, PROMPT_TEXT["editgrpo"]) if text is None else text,
-        min(REPORT_TOKENS, longest) if report is None else report,
-    )
+    text = PROMPT_TEXT.get(policy.prompt, PROMPT_TEXT["editgrpo"])
+    return Lengths(images, patches, text, min(REPORT_TOKENS, recipe.rl.max_new_tokens))
 
 
 def images_of(data: DataSettings) -> int:
@@ -153,11 +133,8 @@ def images_of(data: DataSettings) -> int:
     return images if data.max_images is None else min(images, data.max_images)
 
 
-def workload_of(
-    recipe: Recipe, sizes: Sizes, stage: str, ranks: int, lengths: Lengths | None = None
-) -> Workload:
+def workload_of(recipe: Recipe, sizes: Sizes, stage: str, ranks: int, at: Lengths) -> Workload:
     """Return the work of the rank with most groups."""
-    at = lengths or lengths_of(recipe, sizes)
     prompt = at.text + at.images * at.patches // sizes.image_tokens
     rl = recipe.rl
     sampled, members = members_of(recipe) if stage == "rl" else (0, 1)

@@ -26,10 +26,13 @@ def check_room(
 ) -> None:
     """Warn of what has no room on this device or disk; with `plan.refuse` raise UserError.
 
-    directory: of the run; a resumed one has written its checkpoints. What a step computes comes on
-    top: `rrgtrain plan` counts that.
+    stages: those that train; without one nothing is looked at. directory: of the run; a resumed one
+    has written its checkpoints. What a step computes comes on top: `rrgtrain plan` counts that.
+    Ranks without a group are warned of.
     """
-    lines = [line for stage in stages if (line := idle_ranks(recipe, stage, ranks.size()))]
+    if not stages:
+        return
+    lines = []
     trained = sum(p.numel() for p in policy.model.parameters() if p.requires_grad)
     adapter = recipe.policy.lora.rank > 0
     here = nodes.processes_here()
@@ -40,20 +43,20 @@ def check_room(
         have: int | None = free + torch.cuda.memory_reserved(policy.device)
     else:
         need, have = need * here, memory_of_host()
-    if stages and have is not None and need > have:
+    if have is not None and need > have:
         lines.append(
             f"{trained:,} weights that train take {gib(need)} with gradients and moments, and "
             f"{gib(have)} of {policy.device.type} memory are free; `rrgtrain plan` says what helps"
         )
     kept = KEPT_BYTES * trained * (recipe.checkpoint.keep + 1)
-    free_disk = room_on_disk(directory)
-    if stages and not resume and kept > free_disk:
+    if not resume and kept > (free_disk := room_on_disk(directory)):
         lines.append(
             f"checkpoint.keep={recipe.checkpoint.keep} takes {gib(kept)}, and {gib(free_disk)} of "
             f"the disk of {directory} are free; lower it, or name another place by --out"
         )
     if recipe.plan.refuse and lines:
         raise UserError(lines[-1])
+    lines += [line for stage in stages if (line := idle_ranks(recipe, stage, ranks.size()))]
     for line in lines if ranks.is_main() else []:
         warnings.warn(line, stacklevel=2)
 
