@@ -12,7 +12,6 @@ import pytest
 from rrgdata import Catalogue, ImageRef, Study, Wanted, load_studies
 from rrgdata.load import IMAGES, SECTIONS, SOURCES, open_studies
 from rrgtrain.errors import UserError
-from rrgtrain.run.data import read_studies
 from rrgtrain.schema import DataSettings, Recipe
 from rrgtrain.schema.keys import settings
 from tests.rrgtrain.common import recipe
@@ -121,12 +120,11 @@ def test_rules_say_how_many_they_leave_out_by_split(tmp_path: Path) -> None:
         open_studies(recipe(*own(tmp_path, "a", "short", "short")).data, tmp_path)
 
 
-def test_other_ranks_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
+def test_quiet_warns_of_nothing_and_writes_no_list(tmp_path: Path) -> None:
     given = own(tmp_path, "a", "-", "short")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        read_studies(recipe(*given, "data.skip=true").data, tmp_path)
+        open_studies(recipe(*given, "data.skip=true").data, tmp_path, quiet=True)
     assert not (tmp_path / "left_out.jsonl").exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,9 +15,16 @@ from rrgtrain.algorithms import build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
 from rrgtrain.run.checked import Checked, check_settings
-from rrgtrain.run.data import check_data, held_back, split_of, validation_split
+from rrgtrain.run.data import (
+    check_data,
+    held_back,
+    read_studies,
+    split_of,
+    validation_split,
+)
 from rrgtrain.schema import Recipe
 from rrgtrain.train.batch_order import batch_indices
+from tests.rrgdata.test_load import own
 from tests.rrgtrain.common import recipe, studies
 
 LABELS = ["reward.against=labels", "reward.terms={mccs: 1.0}"]
@@ -147,6 +155,15 @@ def test_a_text_of_megabytes_is_told_by_its_study() -> None:
         check_lengths(given, recipe().data.longest_text)
     check_lengths(given, None)
     check_lengths({}, 1)
+
+
+def test_other_ranks_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    given = own(tmp_path, "a", "-", "short")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_studies(recipe(*given, "data.skip=true").data, tmp_path)
+    assert not (tmp_path / "left_out.jsonl").exists()
 
 
 def test_warnings_wait_until_the_data_is_accepted() -> None:
