@@ -43,7 +43,7 @@ def _complete(options: argparse.Namespace) -> Mapping[str, str] | None:
     more = next(filter(REPORTS.fullmatch, [options.recipe or "", *options.overrides]), None)
     if more is not None:
         raise UserError(f"{more} is no setting; say --predictions before each file; {help_}")
-    return {"predictions": "--predictions", "references": "--references", "out": "--out"}
+    return {"predictions": "--predictions", "references": "--references"}
 
 
 def _run(options: argparse.Namespace) -> int:
