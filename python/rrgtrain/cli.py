@@ -134,8 +134,8 @@ def _complete(command: Command, options: argparse.Namespace) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     command = COMMANDS[options.verb]
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if processes > 1 and not command.spread:
+    alone = not (command.spread or command.anywhere)
+    if alone and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError(f"rrgtrain {command.name} is one process; start it without torchrun")
     if not command.anywhere:
         _look_here()

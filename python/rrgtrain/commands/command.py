@@ -36,7 +36,7 @@ class Command:
     spread: bool = False
     """Several processes of torchrun share it, and it leaves files."""
     anywhere: bool = False
-    """It needs no working directory."""
+    """It needs no working directory, and minds no other processes."""
     resumable: bool = False
     """`--resume` goes on with it."""
     needed: Mapping[str, str] = field(default_factory=lambda: FROM_AND_OUT)
