@@ -63,7 +63,17 @@ def newest(path: Path) -> list[dict[str, Any]]:
     kept: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        names = ("room", "case", "bench", "model", "batch", "provider", "members", "pixels")
+        names = (
+            "room",
+            "case",
+            "bench",
+            "model",
+            "batch",
+            "provider",
+            "members",
+            "pixels",
+            "layers",
+        )
         kept[json.dumps([row.get(name) for name in names])] = row
     return list(kept.values())
 
@@ -75,6 +85,8 @@ def name_of(row: dict[str, Any]) -> str:
 
 def command_of(row: dict[str, Any]) -> str:
     """Return the command that measures a row again."""
+    if row.get("device", "cpu") != "cpu":
+        return "python bench/gpu_step.py" if name_of(row) == "update_step" else "make gpu"
     return COMMANDS.get(name_of(row), "make bench-peers")
 
 

@@ -103,8 +103,7 @@ def rows_of(name: str) -> tuple[list[dict[str, Any]], str]:
     sys.path[:0] = [str(ROOT)]
     from bench.published import NoHistory, command_of, newest, stale
 
-    file = "cpu-clinical" if name == "clinical" else "cpu-peers"
-    wanted = "p50_vs_eager" if name == "peers" else "bench"
+    file, wanted = FILES[name]
     rows = newest(ROOT / "bench" / "results" / f"{file}.jsonl")
     rows = [row for row in rows if row.get(wanted)]
     try:
@@ -167,7 +166,56 @@ def clinical(rows: list[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
-TABLES = {"update_step": update_step, "peers": peers, "clinical": clinical}
+def gpu(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Tabulate the losses on a GPU, in milliseconds."""
+    rows.sort(key=lambda row: (row["room"], row["case"], row["p50_ms"]))
+    return [["module", "case", "provider", "ms", "floor", "peak, MiB", "off", "commit"]] + [
+        [
+            row["room"],
+            row["case"].removesuffix(", forward+backward"),
+            row["provider"],
+            f"{row['p50_ms']:.2f}",
+            f"{row['floor_ms']:.1f}",
+            f"{row['peak_mib']:.0f}",
+            f"{row['difference']:.3f}" if "difference" in row else "-",
+            row["commit"][:7],
+        ]
+        for row in rows
+    ]
+
+
+def gpu_step(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """Tabulate whole steps on a GPU beside what the plan said of them."""
+    rows = [row for row in rows if "plan/peak_mib" in row]
+    head = ["prompts", "reports of", "sampling, s", "edits, s", "rewards, s", "update, s"]
+    return [[*head, "peak, GiB", "commit"]] + [
+        [
+            str(row["prompts"]),
+            f"{row['tokens']} tokens",
+            f"{row['seconds/rollout']:.1f} ({row['plan/seconds/sampling']:.1f})",
+            f"{row['seconds/edit']:.2f} ({row['plan/seconds/edits']:.2f})",
+            f"{row['seconds/reward']:.2f} ({row['plan/seconds/rewards']:.2f})",
+            f"{row['seconds/update']:.1f} ({row['plan/seconds/update']:.1f})",
+            f"{row['peak_mib'] / 1024:.1f} ({row['plan/peak_mib'] / 1024:.1f})",
+            row["commit"][:7],
+        ]
+        for row in rows
+    ]
+
+
+TABLES = {
+    **{"update_step": update_step, "peers": peers, "clinical": clinical},
+    **{"gpu": gpu, "gpu_step": gpu_step},
+}
+_H100 = "nvidia-h100-80gb-hbm3"
+# Of each table: the file of its rows, and a field that they have.
+FILES = {
+    "update_step": ("cpu-peers", "bench"),
+    "peers": ("cpu-peers", "p50_vs_eager"),
+    "clinical": ("cpu-clinical", "bench"),
+    "gpu": (_H100, "p50_ms"),
+    "gpu_step": (_H100, "seconds/update"),
+}
 
 
 def _drawn(match: re.Match[str]) -> str:

@@ -16,7 +16,11 @@ from torch.backends import cuda
 from torch.utils import deterministic
 
 # pytest names the running test in the first; PyTorch's compiler sets the others when first used.
-NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_", "_TORCHINDUCTOR_")
+NOT_OURS = (
+    *("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_", "_TORCHINDUCTOR_"),
+    # torch.compile names these where it compiles for a GPU.
+    *("TRITON_CACHE_DIR", "TRITON_PTXAS_PATH"),
+)
 # Settings of torch._dynamo.config that a test may turn; each look takes 2 of 150 microseconds.
 DYNAMO = (
     *("recompile_limit", "error_on_recompile", "suppress_errors"),

@@ -117,9 +117,16 @@ def test_the_page_draws_fresh_rows_alone(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def every(name: str) -> list[dict]:
-    wanted = {"update_step": ("bench", "update_step"), "clinical": ("bench", "clinical")}
-    key, value = wanted.get(name, ("room", None))
-    return [r for r in kept_rows() if key in r and value in (None, r[key])]
+    wanted = {
+        "update_step": ("cpu", "bench", "update_step"),
+        "clinical": ("cpu", "bench", "clinical"),
+        "peers": ("cpu", "room", None),
+        "gpu": ("nvidia-h100-80gb-hbm3", "p50_ms", None),
+        "gpu_step": ("nvidia-h100-80gb-hbm3", "seconds/update", None),
+    }
+    device, key, value = wanted[name]
+    of_device = [row for row in kept_rows() if row["device"] == device]
+    return [row for row in of_device if key in row and value in (None, row[key])]
 
 
 def test_the_code_of_every_row_is_there() -> None:

@@ -79,7 +79,7 @@ class Host:
 class Rates:
     """Paces that no data sheet gives; `SOURCES` says where each is from, most are unmeasured."""
 
-    update_share: float = 0.4
+    update_share: float = 0.3
     """Share of the peak FLOP/s that an update reaches."""
     forward_share: float = 0.5
     """Share of it in a forward without gradients: reference, prefill, vision tower."""
@@ -87,7 +87,7 @@ class Rates:
     """Share of the memory's bandwidth that decoding reaches."""
     launches: float = 70.0
     """Kernel launches of a decoder layer in eager decoding."""
-    launch_seconds: float = 1.0e-5
+    launch_seconds: float = 2.5e-5
     """Seconds of a launch, in which a GPU waits for Python."""
     graph_seconds: float = 2.0e-3
     """Seconds of the host for each token step of vLLM."""
@@ -110,7 +110,13 @@ class Rates:
                 raise UserError(f"{rate.name}={value}; a rate is 0 or more")
 
 
+_STEPS = (
+    "measured: paper/editgrpo at Qwen2.5-VL-3B's shape on one H100 with 16 cores, 8 prompts, two "
+    "steps (bench/results/nvidia-h100-80gb-hbm3.jsonl)"
+)
 SOURCES = {
+    "update_share": _STEPS,
+    "launch_seconds": _STEPS,
     "launches": "counted from transformers' Qwen2 layer; 2,500 launches a token at 36 layers",
     "image_seconds": "measured on one core: 58 ms to read a full-size JPEG, 91 ms to cut it",
 }

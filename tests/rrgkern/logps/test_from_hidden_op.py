@@ -153,11 +153,12 @@ def test_refusals_say_what_was_seen(change, error, words):
         linear_token_logps(**arguments)
 
 
-@pytest.mark.skipif(DEVICE != "cpu", reason="a device assertion ends the CUDA context")
 @pytest.mark.parametrize("wrong", [-100, 20])
-def test_a_target_outside_the_vocabulary_is_refused(wrong):
+def test_a_target_outside_the_vocabulary_is_refused(wrong, monkeypatch):
+    monkeypatch.setenv("RRGKERN_CHECK", "1")  # a device assertion ends the CUDA context
+    hidden, targets = torch.ones(2, 8, device=DEVICE), torch.tensor([0, wrong], device=DEVICE)
     with pytest.raises(IndexError, match=rf"targets\[1\] is {wrong}.*0 to 19"):
-        linear_token_logps(torch.ones(2, 8), torch.ones(20, 8), torch.tensor([0, wrong]))
+        linear_token_logps(hidden, hidden.new_ones(20, 8), targets)
 
 
 @pytest.mark.launcher

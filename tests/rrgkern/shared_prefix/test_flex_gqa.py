@@ -70,8 +70,10 @@ def compare(
     ours, eager = (outcome(attend, batch, given, dtype) for attend in (packed, dense))
     truth = outcome(dense, batch, given, torch.float64)
     for got, same_dtype, exact in zip(ours, eager, truth, strict=True):
-        eps = torch.finfo(dtype).eps
-        assert_close_to_truth(got, same_dtype, exact, tiny=eps * float(exact.norm(dim=1).max()))
+        # Two roundings of the largest row: a key's gradient is a sum over heads and members, in
+        # another order than SDPA's.
+        tiny = 2 * torch.finfo(dtype).eps * float(exact.norm(dim=1).max())
+        assert_close_to_truth(got, same_dtype, exact, tiny=tiny)
 
 
 # 256, 384 and 512 places: a row of one block would have a compilation of its own.

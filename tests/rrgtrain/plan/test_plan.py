@@ -57,7 +57,8 @@ def test_json_says_the_same_with_the_source_of_every_rate(
     status, out, _ = planned(capsys, "demo", "--gpu", "cpu", "--json", "--stage", "sft")
     told = json.loads(out)
     assert status == 0 and told["policy"] == "tiny"
-    assert told["rates"]["update_share"] == {"value": 0.4, "source": "unmeasured"}
+    assert told["rates"]["forward_share"] == {"value": 0.5, "source": "unmeasured"}
+    assert "bench/results" in told["rates"]["update_share"]["source"]
     parts = {part["name"]: part["bytes"] for part in told["stages"][0]["device"]}
     assert parts["moments"]["update"] == 2 * parts["gradients"]["update"]
 
@@ -192,7 +193,7 @@ def test_models_that_read_reports_are_counted(words: list[str], model: str) -> N
 
 
 def test_each_rate_says_where_it_is_from() -> None:
-    assert source_of("update_share") == "unmeasured" and "measured" in source_of("image_seconds")
+    assert source_of("read_share") == "unmeasured" and "measured" in source_of("image_seconds")
     for rate in vars(Rates()):
         assert source_of(rate)
     assert machine_of("h100", 40.0).memory == 40 * 2**30
