@@ -61,9 +61,8 @@ def test_what_reads_and_writes_nothing_is_told_among_processes_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv(
-        "TORCH_CPP_LOG_LEVEL", "ERROR"
-    )  # a process among several sets it, and it stays
+    # a process among several sets it, and it stays
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
     assert main(["recipes"]) == main(["keys", "rl.kl"]) == main(["doctor"]) == 0
     assert main(["data", "--out", str(tmp_path / "out")]) == 2
     told = "rrgtrain data is one process; start it without torchrun"
