@@ -56,11 +56,11 @@ def _run(arguments: Sequence[str] | None) -> int:
         raise UserError(f"{seen}: wanted key=value settings, and --studies of at least 1")
     options.overrides += rest
     # imported here: `--help` should not wait for torch
-    from rrgtrain.commands import recipe_of
-    from rrgtrain.run.session import open_session
+    from rrgtrain.commands.started import recipe_of
+    from rrgtrain.run.session import session_of
 
     with tempfile.TemporaryDirectory() as work:
-        session = open_session(recipe_of(options), Path(work))
+        session = session_of(recipe_of(options), Path(work))
         measures, facts = masking_check(session, options.studies)
     print(f"{facts['reports']:,} reports; labels by {session.recipe.reward.labeller}")
     print(f"{'masking':<10}{'label mod. ratio':>24}{'F1 after masking':>24}")

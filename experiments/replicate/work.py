@@ -24,7 +24,7 @@ from rrgclinical.common.progress import Bar, progress
 from rrgdata.phantom import PhantomConfig, write_phantom
 from rrgreport.provenance import commit
 from rrgtrain.run.select_studies import RECORDS, random_draw, select
-from rrgtrain.run.session import open_session
+from rrgtrain.run.session import session_of
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
 from rrgtrain.select.records import Records
@@ -117,7 +117,7 @@ def _select(task: Task, recipe: Recipe) -> Measured:
 
 
 def _masking(task: Task, recipe: Recipe) -> Measured:
-    session = open_session(recipe, task.directory)
+    session = session_of(recipe, task.directory)
     return masking_check(session)
 
 

@@ -63,6 +63,20 @@ def longest_text(study: Study) -> tuple[int, str]:
     return max((len(text), name) for name, text in texts.items())
 
 
+def check_lengths(studies: Mapping[str, list[Study]], longest: int | None) -> None:
+    """Refuse a longest text of more than `longest` characters.
+
+    Raises UserError for the study that has it; None refuses none."""
+    texts = ((*longest_text(study), study.id) for of in studies.values() for study in of)
+    size, name, study = max(texts, default=(0, "", ""))
+    if longest is not None and size > longest:
+        raise UserError(
+            f"study {study}: its {name} has {size:,} characters, more than data.longest_text="
+            f"{longest}; shorten it or leave the study out, or raise data.longest_text as far as "
+            "memory allows"
+        )
+
+
 def leave_out_long(studies: Splits, most: int, catalogue: Catalogue) -> Splits:
     """The studies whose texts have at most `most` characters; the others are noted as broken."""
 

@@ -12,9 +12,11 @@ from pathlib import Path
 
 from rrgclinical.common.errors import UserError
 from rrgclinical.common.files import atomic_write
+from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.resolve import nearest, resolve
 from rrgdata.arrange import (
     Splits,
+    check_lengths,
     join_splits,
     leave_out_crowded,
     leave_out_imageless,
@@ -22,6 +24,7 @@ from rrgdata.arrange import (
     one_image_each,
 )
 from rrgdata.catalogue import Catalogue, Wanted
+from rrgdata.phantom import PhantomConfig, write_phantom
 from rrgdata.settings import DataSettings
 
 Loader = Callable[[Path, Wanted, Catalogue], None]
@@ -122,8 +125,6 @@ def _refuse_unknown_views(catalogue: Catalogue) -> None:
 
 
 def open_studies(
-    source: str,
-    root: Path,
     data: DataSettings,
     work: Path,
     broken_images: Mapping[str, str] | None = None,
@@ -132,6 +133,7 @@ def open_studies(
 ) -> Splits:
     """Load the studies of a data set as the settings arrange them.
 
+    Phantoms are written to `data.root`, or `work`/data, first.
     broken_images: files known to be broken, by absolute path, and why.
     quiet: warn of nothing and write no list, as on ranks other than 0.
 
@@ -139,6 +141,14 @@ def open_studies(
     out, and by which rule, is warned of once. Raises UserError as `load_studies`, and for what a
     setting asks of data that has it not.
     """
+    if data.limit is not None and data.limit < 1:
+        raise UserError(f"data.limit={data.limit}; give at least 1, or null for all studies")
+    if data.source == "phantom":
+        source, root = "iu_xray", _drawn(PhantomConfig(**vars(data.phantom)), data, work)
+    elif data.root is None:
+        raise UserError(f"data.source={data.source} needs data.root=<directory of the dataset>")
+    else:
+        source, root = data.source, Path(data.root).expanduser()
     wanted = Wanted(**{field.name: getattr(data, field.name) for field in fields(Wanted)})
     catalogue = load_studies(source, root, wanted)
     catalogue.add_broken_images(broken_images or {})
@@ -160,7 +170,35 @@ def open_studies(
         studies = one_image_each(studies)
     if data.limit is not None:
         studies = {split: kept[: data.limit] for split, kept in studies.items()}
+    check_lengths(studies, data.longest_text)
     return studies
+
+
+def phantom_root(data: DataSettings, work: Path) -> Path:
+    """Return the directory where the phantoms of these settings lie or will be written."""
+    return Path(data.root).expanduser() if data.root else work / "data"
+
+
+def holds_files(directory: Path) -> bool:
+    """Tell whether something lies in the directory; False where there is none."""
+    return directory.is_dir() and any(directory.iterdir())
+
+
+def remembered_root(data: DataSettings) -> Path | None:
+    """Return the directory whose images are remembered between runs; None of phantoms."""
+    phantom = data.source == "phantom" or data.root is None
+    return None if phantom else Path(str(data.root)).expanduser()
+
+
+def _drawn(config: PhantomConfig, data: DataSettings, work: Path) -> Path:
+    root = phantom_root(data, work)
+    if holds_files(root):
+        write_phantom(config, root)  # nothing is written if they are the same phantoms
+        return root
+    bar: Bar[int] = progress(config.train + config.val + config.test, "phantom")
+    with bar:
+        write_phantom(config, root, progress=bar.advance)
+    return root
 
 
 def _tell(catalogue: Catalogue, work: Path) -> None:

@@ -181,7 +181,7 @@ def _check_span(span: Block, blocks: list[Block], folder: Path) -> None:
     if span.language == "command":
         words = shlex.split(span.text)
         if words[0] == "rrgtrain" and len(words) == 2 and not words[1].startswith("-"):
-            cli._understood([words[1], *_WHOLE.get(words[1], "").split()])
+            cli.understood([words[1], *_WHOLE.get(words[1], "").split()])
         elif len(words) > 1 and "--help" not in words:
             check_command(words, _files(span.page, blocks), folder)
     elif span.language == "setting":
@@ -261,7 +261,7 @@ def check_command(words: list[str], files: dict[str, str], folder: Path) -> None
 
 
 def _check_rrgtrain(words: list[str], files: dict[str, str], folder: Path) -> None:
-    options = cli._understood(words)
+    options = cli.understood(words)
     if options.verb == "keys":
         list_keys(options.prefix)
     if getattr(options, "overrides", None) is None:

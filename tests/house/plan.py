@@ -33,7 +33,8 @@ TRAINER_FLOORS = (
     ("train",),
     ("run", "integrations"),
     ("plan",),
-    ("commands", "ending", "listing"),
+    ("ending", "listing"),
+    ("commands",),
     ("cli", "__main__"),
 )
 FLOOR = {
@@ -63,6 +64,7 @@ DOORS = {
     "rrgdata.images": "check dicom in_flight memory read",
     "rrgdata.phantom": "write",
     "rrgdata.sources": "folder guess published",
+    "rrgtrain.commands": "command started",
     "rrgtrain.ranks": "gathered nodes ranks sharding unread",
     "rrgtrain.integrations": "trl trl_rewards",
     "rrgtrain.log": "logs trackers",
@@ -110,7 +112,7 @@ OPENED = {
     "rrgtrain.plan": "machine memory",
     "rrgtrain.policy": "chat_template packed_windows vision_attention",
     "rrgtrain.rollout": "sampler vllm_prompts",
-    "rrgtrain.run": "preflight",
+    "rrgtrain.run": "checked data",
     "rrgtrain.state": "rng",
     "rrgtrain.train": "batch best gradients host_read resample sampler_gap update",
 }
@@ -152,7 +154,7 @@ LONG_FILES = {
     "tests/rrgtrain/algorithms/test_objectives.py": 499,
     "tests/rrgtrain/test_cli.py": 517,
 }
-PACKAGE_LINES = {"rrgtrain": 22_816}
+PACKAGE_LINES = {"rrgtrain": 23_283}
 
 FIRST_LINE_WORDS = 15
 RIDDLES = {"What", "Which", "Whether", "Of", "How", "Where"}

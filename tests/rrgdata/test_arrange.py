@@ -11,9 +11,9 @@ import pytest
 
 from rrgdata import Catalogue
 from rrgdata.arrange import join_splits, leave_out_crowded, one_image_each
+from rrgdata.load import open_studies
 from rrgdata.study import ImageRef, Study
 from rrgtrain.errors import UserError
-from rrgtrain.run.session import open_data
 from tests.rrgtrain.common import recipe
 
 
@@ -87,12 +87,12 @@ def test_a_recipe_asks_for_all_of_it(tmp_path: Path) -> None:
     splits = {"train": entries[:1], "val": entries[1:], "test": []}
     (tmp_path / "annotation.json").write_text(json.dumps(splits))
     given = [f"data.root={tmp_path}", "data.source=iu_xray", "data.splits={train: train+val}"]
-    found = open_data(recipe(*given, "data.each_image=true"), tmp_path)
+    found = open_studies(recipe(*given, "data.each_image=true").data, tmp_path)
     assert [s.id for s in found["train"]] == ["one#1", "two#1", "two#2"] and "val" not in found
     with pytest.raises(UserError, match="has none; use data.each_image=false"):
-        open_data(recipe(*given, "data.each_image=true", "data.images=none"), tmp_path)
+        open_studies(recipe(*given, "data.each_image=true", "data.images=none").data, tmp_path)
     with pytest.warns(UserWarning, match="max_images=1 leaves out .*: train 1 of 2"):
-        few = open_data(recipe(*given, "data.max_images=1"), tmp_path)
+        few = open_studies(recipe(*given, "data.max_images=1").data, tmp_path)
     assert [s.id for s in few["train"]] == ["one"]
 
 
@@ -105,6 +105,6 @@ def test_a_study_without_a_current_image_is_listed_and_no_sample_where_broken_on
     monkeypatch.setattr("rrgdata.load.load_studies", lambda *_: catalogue)
     given = ["data.source=iu_xray", f"data.root={tmp_path}", "data.each_image=true"]
     with pytest.warns(UserWarning, match="leaves out 1 broken studies, .* study y has no current"):
-        found = open_data(recipe(*given, "data.skip=true"), tmp_path)
+        found = open_studies(recipe(*given, "data.skip=true").data, tmp_path)
     assert [s.id for s in found["train"]] == ["x#1"]
     assert "study y" in (tmp_path / "left_out.jsonl").read_text()

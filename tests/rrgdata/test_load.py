@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from rrgdata import Catalogue, ImageRef, Study, Wanted, load_studies
-from rrgdata.load import IMAGES, SECTIONS, SOURCES
+from rrgdata.load import IMAGES, SECTIONS, SOURCES, open_studies
 from rrgtrain.errors import UserError
-from rrgtrain.run.session import open_data
 from rrgtrain.schema import DataSettings, Recipe
 from rrgtrain.schema.keys import settings
 from tests.rrgtrain.common import recipe
@@ -43,7 +42,7 @@ def own(root: Path, *lines: str) -> list[str]:
 
 def refused(*overrides: str) -> str:
     with pytest.raises(UserError) as caught:
-        open_data(recipe(*overrides), Path("nowhere"))
+        open_studies(recipe(*overrides).data, Path("nowhere"))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -68,7 +67,7 @@ def test_every_source_has_its_loader(tmp_path: Path) -> None:
 
 def test_a_loader_of_ones_own(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"^own.txt has no labels$"):
-        studies = open_data(recipe(*own(tmp_path, "No edema.", "Edema.")), tmp_path)
+        studies = open_studies(recipe(*own(tmp_path, "No edema.", "Edema.")).data, tmp_path)
     assert [s.report for s in studies["train"]] == ["No edema.", "Edema."]
 
 
@@ -82,7 +81,7 @@ def test_a_loader_of_ones_own(tmp_path: Path) -> None:
 )
 def test_sources_that_are_none(tmp_path: Path, source: str, told: str) -> None:
     with pytest.raises(UserError, match=told):
-        open_data(recipe(f"data.source={source}", f"data.root={tmp_path}"), tmp_path)
+        open_studies(recipe(f"data.source={source}", f"data.root={tmp_path}").data, tmp_path)
 
 
 def test_broken_studies_stop_it_and_three_are_told(tmp_path: Path) -> None:
@@ -96,7 +95,7 @@ def test_broken_studies_are_left_out_and_listed(tmp_path: Path) -> None:
     given = own(tmp_path, "a", "-", "a report of more letters", "-", "b")
     cfg = recipe(*given, "data.skip=true", "data.longest_text=10")
     with pytest.warns(UserWarning, match="leaves out 3 broken studies, listed in .*left_out") as w:
-        studies = open_data(cfg, out)
+        studies = open_studies(cfg.data, out)
     assert [s.report for s in studies["train"]] == ["a", "b"]
     assert len([one for one in w if "broken" in str(one.message)]) == 1
     rows = [json.loads(line) for line in (out / "left_out.jsonl").read_text().splitlines()]
@@ -106,7 +105,7 @@ def test_broken_studies_are_left_out_and_listed(tmp_path: Path) -> None:
 
 def test_without_a_broken_study_nothing_is_listed(tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True):
-        open_data(recipe(*own(tmp_path, "a"), "data.skip=true"), tmp_path)
+        open_studies(recipe(*own(tmp_path, "a"), "data.skip=true").data, tmp_path)
     assert not (tmp_path / "left_out.jsonl").exists()
 
 
@@ -118,15 +117,14 @@ def test_rules_say_how_many_they_leave_out_by_split(tmp_path: Path) -> None:
     with pytest.warns(
         UserWarning, match=r"^2 studies without a findings section left out: train 2"
     ):
-        open_data(recipe(*own(tmp_path, "a", "short", "short")), tmp_path)
+        open_studies(recipe(*own(tmp_path, "a", "short", "short")).data, tmp_path)
 
 
-def test_other_ranks_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RANK", "1")
+def test_quiet_warns_of_nothing_and_writes_no_list(tmp_path: Path) -> None:
     given = own(tmp_path, "a", "-", "short")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        open_data(recipe(*given, "data.skip=true"), tmp_path)
+        open_studies(recipe(*given, "data.skip=true").data, tmp_path, quiet=True)
     assert not (tmp_path / "left_out.jsonl").exists()
 
 
@@ -134,7 +132,7 @@ def test_frontal_images_of_unknown_view_cannot_be_chosen(tmp_path: Path) -> None
     line = refused(*own(tmp_path, "a", "unknown"), "data.images=frontal")
     assert "study s2" in line and "use data.images=all" in line
     with warnings.catch_warnings(record=True):
-        open_data(recipe(*own(tmp_path, "a", "unknown")), tmp_path)
+        open_studies(recipe(*own(tmp_path, "a", "unknown")).data, tmp_path)
 
 
 def test_ids_are_unique_whatever_the_loader(tmp_path: Path) -> None:

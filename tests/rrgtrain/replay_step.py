@@ -25,7 +25,7 @@ from rrgtrain.algorithms.base import as_objective
 from rrgtrain.algorithms.group import members
 from rrgtrain.config import load_config
 from rrgtrain.ranks.sharding import load_weights
-from rrgtrain.run.session import Session, TrainingPlan, open_session
+from rrgtrain.run.session import Session, session_of
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import MANIFEST, load_checkpoint
@@ -72,7 +72,7 @@ def replay_step(path: Path) -> Iterator[Finding]:
         reward = dataclasses.replace(recipe.reward, cache=str(run.path / "cache"))
         recipe = dataclasses.replace(recipe, reward=reward)
     algorithm = build_algorithm(recipe)
-    session = open_session(recipe, run.path, TrainingPlan(algorithm=algorithm), resume=True)
+    session = session_of(recipe, run.path, rl=True, resume=True)
     algorithm.prepare(Context(session.policy.codec, session.chosen or session.split("train")))
     yield from made_again(record, session, algorithm)
     yield _log_probabilities(record, session, algorithm, run)

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
+from rrgdata import load
 from rrgtrain import cli
 from rrgtrain.errors import UserError
-from rrgtrain.run import session
 from tests.rrgtrain.common import phantoms
 from tests.rrgtrain.runs import finished_demo
 
@@ -177,18 +177,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def stop(*_: object, **__: object) -> None:
         raise UserError(WENT_ON)
 
-    write = session.write_phantom
+    write = load.write_phantom
 
     def write_phantom(config: Any, out: Path, **more: Any) -> Any:
         return write(config, out, **more) if out.exists() else stop()
 
-    monkeypatch.setattr("rrgtrain.run.session.write_phantom", write_phantom)
+    monkeypatch.setattr("rrgdata.load.write_phantom", write_phantom)
     monkeypatch.setattr("rrgtrain.run.session.write_reports", stop)
     monkeypatch.setattr("rrgtrain.run.stages.train_sft", stop)
     monkeypatch.setattr("rrgtrain.run.stages.train_rl", stop)
     monkeypatch.setattr("rrgtrain.run.select_studies._sample", stop)
     monkeypatch.setattr("rrgtrain.run.generate._write", stop)
-    monkeypatch.setattr("rrgtrain.commands.finish", stop)
+    monkeypatch.setattr("rrgtrain.run.outcome.finish", stop)
     # a demo asks for it, and it would stay
     monkeypatch.setattr("torch.use_deterministic_algorithms", lambda *_: None)
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -280,10 +280,10 @@ def test_wrong_words_are_told_in_one_line(
 def test_an_evaluation_on_a_full_disk(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "r/report.html")
 
-    monkeypatch.setattr("rrgtrain.commands.evaluation", full)
+    monkeypatch.setattr("rrgtrain.commands.eval.score", full)
     line = refused(capsys, "eval", "--from", "x", "--out", "r", status=75)
     assert "r/report.html: No space left on device: make room" in line and "same command" in line
 

@@ -20,7 +20,7 @@ SENSITIVE = [
         "util/test_clocks.py",
         "log/test_logs.py",
     ),
-    *("state/test_rundir.py", "state/test_grace.py", "test_words.py", "test_listing.py"),
+    *("state/test_rundir.py", "state/test_grace.py", "test_words.py", "commands/test_listing.py"),
 ]
 
 

@@ -55,3 +55,15 @@ def test_a_working_directory_that_is_gone(
         wanted = "the working directory is gone; cd to one that is there"
         assert main(words) == 2 and wanted in capsys.readouterr().err, words
     assert main(["recipes"]) == 0 and not (tmp_path / "out").exists()
+
+
+def test_what_reads_and_writes_nothing_is_told_among_processes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    # a process among several sets it, and it stays
+    monkeypatch.setenv("TORCH_CPP_LOG_LEVEL", "ERROR")
+    assert main(["recipes"]) == main(["keys", "rl.kl"]) == main(["doctor"]) == 0
+    assert main(["data", "--out", str(tmp_path / "out")]) == 2
+    told = "rrgtrain data is one process; start it without torchrun"
+    assert told in capsys.readouterr().err and not (tmp_path / "out").exists()

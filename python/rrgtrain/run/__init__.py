@@ -1,5 +1,6 @@
-"""Surround a loop: open, check, run the stages, report."""
+"""Surround a loop: check, open data, open the policy, run the stages, report."""
 
-from rrgtrain.run.preflight import check_data
+from rrgtrain.run.checked import Checked, check
+from rrgtrain.run.data import Data, check_data, open_data
 
-__all__ = ["check_data"]
+__all__ = ["Checked", "Data", "check", "check_data", "open_data"]

@@ -22,6 +22,7 @@ from typing import Any
 
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.common.shown import hidden
+from rrgdata.arrange import check_lengths
 from rrgdata.images.in_flight import InFlight
 from rrgdata.images.read import area_of, read_with_facts
 from rrgdata.sources.folder import Folder, frontal_alone, read_folder, with_context
@@ -43,9 +44,9 @@ from rrgtrain.policy.template import check_prompt
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.blocks import report_of
 from rrgtrain.rollout import SamplingRequest
+from rrgtrain.run.checked import check_policy, require_sampling
 from rrgtrain.run.generated import GeneratedFile, describe_images
-from rrgtrain.run.preflight import check_lengths, require_sampling
-from rrgtrain.run.session import check_start, load_for, sampler_of
+from rrgtrain.run.session import load_for, sampler_of
 from rrgtrain.schema import PROMPT_STYLES, DataSettings, Recipe
 from rrgtrain.train.evaluate import in_rounds, write_batch
 from rrgtrain.train.policy_sampler import Sample
@@ -165,7 +166,7 @@ def _check(recipe: Recipe, studies: Sequence[Study]) -> None:
     if recipe.policy.path == TINY:
         raise UserError("CHECKPOINT is tiny, which is built for a run; name one of its checkpoints")
     check_prompt(recipe.policy.prompt, PROMPT_STYLES)
-    config = check_start(recipe)
+    config = check_policy(recipe)
     if recipe.data.images != "none" and not sees_images(config):
         refuse_images(studies, ARCHITECTURES[config.model_type])
 

@@ -22,18 +22,17 @@ from rrgreport import numbers
 from rrgreport.html import write_report
 from rrgreport.names import METRICS
 from rrgreport.provenance import commit, versions
-from rrgreport.run_files import read_metrics
+from rrgreport.run_files import RunFiles, read_metrics
 from rrgreport.samples import AnySample, Sample, png, read_samples, write_samples
 from rrgreport.summary import Metric, RunSummary, System
 from rrgreport.table import print_summary
 from rrgtrain.ranks import ranks
 from rrgtrain.rewards.spending import COSTS
-from rrgtrain.run.preflight import validation_split
+from rrgtrain.run.data import validation_split
 from rrgtrain.run.scorecards import run_pairs
 from rrgtrain.run.stages import Stages
 from rrgtrain.schema import Recipe
 from rrgtrain.state.history import as_line
-from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
 from rrgtrain.train.rl import RlResult
 from rrgtrain.train.sample_collector import SampleCollector
@@ -86,7 +85,6 @@ def finish(
     title: str,
     evaluations: Evaluated,
     kept: SampleCollector | None = None,
-    began: float | None = None,
 ) -> RunSummary | None:
     """Prints the table and writes summary.json, samples.jsonl and report.html of the run; of
     several ranks, rank 0 does.
@@ -122,7 +120,7 @@ def finish(
         ],
         command=redacted(shlex.join(["rrgtrain", *sys.argv[1:]])),
         finished=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-        seconds=None if began is None else time.perf_counter() - began,
+        seconds=time.perf_counter() - stages.began,
         commit=commit(),
         versions=versions(),
         changes=changes,
@@ -139,6 +137,12 @@ def finish(
     return summary
 
 
+def say(line: str) -> None:
+    """Print a line on rank 0 alone."""
+    if ranks.is_main():
+        print(line)
+
+
 def add_costs(stages: Stages, summary: RunSummary) -> None:
     """Put what endpoints have cost by now into the summary and its page."""
     costs = stages.session.rewards.spending.notes()
@@ -148,7 +152,7 @@ def add_costs(stages: Stages, summary: RunSummary) -> None:
         draw(stages.run, summary)
 
 
-def draw(run: RunDir, summary: RunSummary, out: Path | None = None) -> None:
+def draw(run: RunFiles, summary: RunSummary, out: Path | None = None) -> None:
     """Write report.html of a run, or `out`, from what it left in its directory."""
     samples = read_samples(run.samples)
     write_report(run, summary, read_metrics(run.metrics), samples, out or run.report)

@@ -16,7 +16,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.forward import head, hidden_states
 from rrgtrain.policy.policy import Policy
 from rrgtrain.ranks.sharding import load_weights
-from rrgtrain.run.session import Session, open_session
+from rrgtrain.run.session import Session, session_of
 from rrgtrain.schema import Recipe
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.state.store import load_checkpoint
@@ -41,7 +41,7 @@ def replay_batch(directory: Path) -> Iterator[str]:
             f"{directory} is a checkpoint; name a directory RUN/failures/<stage>-<step>"
         )
     recipe = load_config(Recipe, run.config, [], of_run=True)
-    session = open_session(recipe, run.path, resume=True)
+    session = session_of(recipe, run.path, resume=True)
     load_weights(session.policy, kept["weights"])
     batch = kept["batch"]
     yield f"{kept['stage']}, step {kept['step']}: {len(batch['members'])} reports"

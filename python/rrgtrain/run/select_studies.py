@@ -23,23 +23,19 @@ from rrgclinical.common.files import atomic_write
 from rrgclinical.common.progress import Bar, progress
 from rrgclinical.labels import to_binary
 from rrgdata.images.check import check_images
+from rrgdata.load import remembered_root
 from rrgdata.study import Study
 from rrgkern import diagnostic_diversity, philox_seed
 from rrgtrain.config import dump_config, load_config
 from rrgtrain.errors import UserError
 from rrgtrain.policy.files import start_files
 from rrgtrain.policy.prompt import EncodedPrompt
-from rrgtrain.ranks import nodes, ranks
+from rrgtrain.ranks import ranks
 from rrgtrain.rewards import RewardService
 from rrgtrain.rollout import SamplingRequest
-from rrgtrain.run.alike import require_same_data
-from rrgtrain.run.preflight import held_back, require_sampling, split_of
+from rrgtrain.run.checked import SERVED, check_policy, require_sampling
+from rrgtrain.run.data import held_back, read_studies, split_of
 from rrgtrain.run.session import (
-    SERVED,
-    broken_images,
-    check_start,
-    open_data,
-    remembered_root,
     sampler_of,
     start_policy,
 )
@@ -72,7 +68,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
                 "select.method=diversity samples from a fine-tuned policy; name one by --from, "
                 "or use select.method=random"
             )
-        check_start(recipe)
+        check_policy(recipe)
     rewards = RewardService(recipe.reward)
     with ranks.main_first():
         run = RunDir(out)
@@ -86,10 +82,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
             lengths = {"rl.max_new_tokens": recipe.rl.max_new_tokens}
             require_sampling(recipe, out / SERVED, lengths)
         with held_back():
-            broken = broken_images(recipe)
-            with nodes.first_here():
-                studies = open_data(recipe, out, broken)
-            require_same_data(studies)
+            studies = read_studies(recipe.data, out)
             train = training_subset(recipe, split_of(studies, "train"), rewards.labeller)
         if ranks.is_main():
             dump_config(recipe, run.config)
@@ -97,7 +90,7 @@ def select(recipe: Recipe, out: Path) -> Subset:
             subset = _random(recipe, train)
         else:
             if ranks.is_main():
-                check_images(train, remembered_root(recipe), recipe.data.body_parts)
+                check_images(train, remembered_root(recipe.data), recipe.data.body_parts)
             rewards.fit(train)
             records = Records(out / RECORDS) if ranks.is_main() else None
             _sample(recipe, studies, train, rewards, records, out)

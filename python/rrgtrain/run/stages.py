@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import sys
+import time
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -21,8 +22,9 @@ from rrgtrain.policy.files import start_files
 from rrgtrain.policy.trainable import training_only
 from rrgtrain.ranks import nodes, ranks, sharding
 from rrgtrain.ranks.sharding import load_weights
-from rrgtrain.run.preflight import require_sampling
-from rrgtrain.run.session import SERVED, Session, TrainingPlan, check_start, load_for, open_session
+from rrgtrain.run.checked import SERVED, check
+from rrgtrain.run.data import open_data
+from rrgtrain.run.session import Session, load_for, open_session
 from rrgtrain.schema import LogSettings, Recipe
 from rrgtrain.state.checkpointer import Checkpointer, require_verb
 from rrgtrain.state.experiment import digest_of, require_settled, settled
@@ -30,7 +32,6 @@ from rrgtrain.state.history import as_line, changes_of, settings_of
 from rrgtrain.state.null_checkpointer import NullCheckpointer, State
 from rrgtrain.state.rundir import RunDir
 from rrgtrain.train.evaluate import Evaluation
-from rrgtrain.train.reference import check_reference
 from rrgtrain.train.rl import train_rl
 from rrgtrain.train.rl_run import RlResult, RlRun
 from rrgtrain.train.sft import SftResult, SftRun, train_sft
@@ -59,6 +60,8 @@ class Stages:
     checkpointer: NullCheckpointer = field(default_factory=NullCheckpointer)
     tuned: Path | None = None
     """The checkpoint of the fine-tuning in this process, whose weights the policy has."""
+    began: float = field(default_factory=time.perf_counter)
+    """The clock's seconds at the start, less what the run took before a resume."""
     judged: list[Study] = field(default_factory=list)
     """The studies of an evaluation before the resume, which the later ones are of too."""
 
@@ -81,19 +84,13 @@ class Stages:
         are kept, and what the same recipe has left unfinished is begun again. `resume` goes on
         with a run that is there.
         """
-        check_start(recipe, rl=rl)
+        began = time.perf_counter()
         asked = recipe
         if verb is not None and recipe.reward.cache is None:
             # what models read in references is not read again after a resume
             reward = dataclasses.replace(recipe.reward, cache=str(out / "cache"))
             recipe = dataclasses.replace(recipe, reward=reward)
-        algorithm = build_algorithm(recipe) if rl else None
-        lengths = {"eval.max_new_tokens": recipe.eval.max_new_tokens}
-        if rl:
-            lengths["rl.max_new_tokens"] = recipe.rl.max_new_tokens
-        require_sampling(recipe, out / SERVED, lengths)
-        if rl:
-            check_reference(recipe, out)
+        checked = check(recipe, out, sft=sft, rl=rl)
         with ranks.main_first():
             run = RunDir(out)
             if ranks.is_main():
@@ -109,13 +106,10 @@ class Stages:
                 if ranks.is_main():
                     require_settled(run, asked, start_files(asked))
             before = settings_of(run.config) if resume and ranks.is_main() else {}
-            session = open_session(
-                recipe,
-                out,
-                TrainingPlan(sft, algorithm, masters=sft or rl),
-                resume=resume,
-                checked=lambda: dump_config(asked, run.config) if ranks.is_main() else None,
-            )
+            data = open_data(checked, out)
+            if ranks.is_main():
+                dump_config(asked, run.config)
+            session = open_session(data, out, resume=resume)
             if verb is not None:
                 session.rewards.spending.keep_in(out / SPENT)
             log = RunLog(run, recipe.log) if ranks.is_main() else NoLog()
@@ -139,7 +133,8 @@ class Stages:
                 log.close()
             run.close()
             raise
-        return cls(session, run, log, algorithm, checkpointer)
+        began -= checkpointer.earlier
+        return cls(session, run, log, checked.algorithm, checkpointer, began=began)
 
     def sft(self, *, until_plateau: bool = True) -> SftResult:
         """Fine-tunes the policy; its best weights are in checkpoints/sft."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rrgclinical.common.shown import one_line, printable, redacted, shown_url
-from rrgtrain import commands
+from rrgtrain.cli import main
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,6 @@ def test_a_replay_prints_no_control_character(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ids and texts of a record are whatever the data held."""
-    monkeypatch.setattr(commands, "replay_batch", lambda path: ["study \x1b[2J"])
-    assert commands.replay(tmp_path) == 0
+    monkeypatch.setattr("rrgtrain.run.replay.replay_batch", lambda path: ["study \x1b[2J"])
+    assert main(["replay", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "study \\x1b[2J\n"

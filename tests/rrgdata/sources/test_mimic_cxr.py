@@ -11,8 +11,8 @@ import pytest
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata import Catalogue
+from rrgdata.load import open_studies
 from rrgtrain.errors import UserError
-from rrgtrain.run.session import open_data
 from tests.rrgdata import mimic_tree as tree
 from tests.rrgdata.common import catalogue_of
 from tests.rrgdata.mimic_tree import FIRST, every, load, refused
@@ -150,7 +150,7 @@ def test_a_recipe_names_reports_apart_and_priors(tmp_path):
     words = ["data.source=mimic_cxr", f"data.root={tmp_path / 'jpg'}", "data.prior=last"]
     words += [f"data.reports={tmp_path / 'texts'}", "data.max_images=2", "data.sections=both"]
     with pytest.warns(UserWarning, match="max_images=2 leaves out .* train 2 of 3$"):
-        studies = open_data(recipe(*words), tmp_path / "run")
+        studies = open_studies(recipe(*words).data, tmp_path / "run")
     assert [s.id for s in studies["train"]] == [FIRST]
     assert studies["train"][0].report.endswith(f"clear. Normal {FIRST}.")
 

@@ -12,9 +12,9 @@ import pytest
 
 from rrgclinical.labels import OBSERVATIONS
 from rrgdata import Catalogue, Study
+from rrgdata.load import open_studies
 from rrgdata.sources.tables import read_csv
 from rrgtrain.errors import UserError
-from rrgtrain.run.session import open_data
 from tests.rrgdata.common import catalogue_of, studies_under
 from tests.rrgtrain.common import recipe
 
@@ -330,10 +330,10 @@ def test_a_directory_without_one_table(tmp_path: Path) -> None:
 def test_a_recipe_names_the_columns(tmp_path: Path) -> None:
     path = write(tmp_path, row("a", text="Clear."), row("b", text="x", report=""))
     given = ["data.source=table", f"data.root={path}", "data.columns={report: text}"]
-    studies = open_data(recipe(*given), tmp_path)
+    studies = open_studies(recipe(*given).data, tmp_path)
     assert [s.report for s in studies["train"]] == ["Clear.", "x"]
     with pytest.warns(UserWarning, match="leaves out 1 broken"):
-        kept = open_data(recipe(*given[:2], "data.skip=true"), tmp_path)
+        kept = open_studies(recipe(*given[:2], "data.skip=true").data, tmp_path)
     assert [s.id for s in kept["train"]] == ["a"]
     assert isinstance(catalogue_of("table", path), Catalogue)
 

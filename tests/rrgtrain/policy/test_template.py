@@ -10,7 +10,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.policy.prompt import encode_prompt, prompt_text
 from rrgtrain.policy.remembered import remember, remembered
 from rrgtrain.policy.template import PLACEHOLDERS, check_prompt
-from rrgtrain.run.session import open_session
+from rrgtrain.run.session import session_of
 from rrgtrain.schema import PROMPT_STYLES
 from tests.rrgtrain.common import phantoms, recipe
 from tests.rrgtrain.policy.common import study, tiny_policy
@@ -85,7 +85,7 @@ def test_a_wording_that_is_misspelt() -> None:
 def test_it_is_looked_at_before_anything_else(tmp_path: Path) -> None:
     cfg = recipe(f"policy.prompt={tmp_path / 'none.txt'}", f"data.root={phantoms()}")
     with pytest.raises(UserError, match="is no file and no wording; use one of short, editgrpo"):
-        open_session(cfg, tmp_path / "run")
+        session_of(cfg, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rrgtrain.commands import _started
+from rrgtrain.commands.started import starter
 from rrgtrain.errors import RewardError
 from rrgtrain.ranks import ranks
 from rrgtrain.rollout import Pushed, VllmServerEngine
@@ -59,10 +59,10 @@ def test_alone_nothing_is_exchanged() -> None:
 
 def test_the_way_to_go_on_names_processes_and_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert _started() == "rrgtrain"
+    assert starter() == "rrgtrain"
     monkeypatch.setenv("WORLD_SIZE", "16")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    assert _started() == "torchrun --nnodes 2 ... --nproc-per-node 8 -m rrgtrain"
+    assert starter() == "torchrun --nnodes 2 ... --nproc-per-node 8 -m rrgtrain"
 
 
 def test_a_rank_that_follows_tells_a_server_that_went_away_the_same_weights(

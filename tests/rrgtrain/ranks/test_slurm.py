@@ -108,7 +108,7 @@ def test_the_script_parses() -> None:
 def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -> None:
     assert ended(submitted(cluster, DATA="/shared/mimic", IFACE="ib1")) == 0
     words, environment = asked(cluster)
-    options = cli._understood(words)
+    options = cli.understood(words)
     recipe = load_config(Recipe, options.recipe, options.overrides)
     local = str(cluster / "scratch" / "rrgtrain-70123" / "data")
     assert (options.verb, options.out, options.start) == ("rl", Path("run"), "checkpoint")
@@ -124,7 +124,7 @@ def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -
     assert ended(again) == 0
     words, other = asked(cluster)
     assert environment["id"] != other["id"]
-    options = cli._understood(words)
+    options = cli.understood(words)
     assert (options.verb, options.resume) == ("rl", Path("run"))
     assert options.overrides == [f"data.root={local}"]
     assert not (cluster / "scontrol.txt").exists()
@@ -133,7 +133,7 @@ def test_a_first_attempt_starts_the_run_and_the_next_resumes_it(cluster: Path) -
 def test_an_older_torchrun_is_given_no_option_it_lacks(cluster: Path) -> None:
     assert ended(submitted(cluster, KNOWN="[--max-restarts N]")) == 0
     words, environment = asked(cluster)
-    options = cli._understood(words)
+    options = cli.understood(words)
     recipe = load_config(Recipe, options.recipe, options.overrides)
     assert recipe.state.grace == 25.0 < int(environment["stopped within"]) == 30
 

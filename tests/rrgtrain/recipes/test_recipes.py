@@ -16,7 +16,7 @@ from rrgtrain.errors import UserError
 from rrgtrain.log.logs import RunLog
 from rrgtrain.recipe_files import recipe_names
 from rrgtrain.rewards import RewardService
-from rrgtrain.run import check_data
+from rrgtrain.run import Checked, check_data
 from rrgtrain.schema import Recipe
 from rrgtrain.select import training_subset
 from rrgtrain.state.rundir import RunDir
@@ -53,7 +53,8 @@ def trained(recipe: Recipe, out: Path, *, sft: bool) -> list[dict]:
     rewards.fit(given["train"])
     algorithm = None if sft else build_algorithm(recipe)
     chosen = given["train"] if sft else training_subset(recipe, given["train"], rewards.labeller)
-    check_data(recipe, given, rewards, sft=sft, algorithm=algorithm, chosen=chosen)
+    checked = Checked(recipe, sft=sft, algorithm=algorithm)
+    check_data(checked, given, rewards, chosen=chosen)
 
     def validate() -> dict[str, float]:
         return {recipe.eval.best_by: 0.5}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from rrgtrain import commands
+from rrgtrain.commands.started import wait_for_main
 from rrgtrain.errors import UserError
 from rrgtrain.ranks import ranks
 
@@ -18,10 +18,10 @@ def fail() -> None:
 
 def main(words: list[str]) -> int:
     with ranks.opened("fsdp2", TIMEOUT, cuda=False), ranks.propagate_errors():
-        commands.wait_for_main(lambda: time.sleep(1.5 * TIMEOUT))
+        wait_for_main(lambda: time.sleep(1.5 * TIMEOUT))
         ranks.barrier()
         try:
-            commands.wait_for_main(fail)
+            wait_for_main(fail)
         except UserError as error:
             print(error)
     ranks.close()

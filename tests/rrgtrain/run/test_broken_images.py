@@ -12,9 +12,11 @@ import pytest
 from rrgdata.images import check as images_module
 from rrgdata.images.check import image_paths, look_at
 from rrgdata.images.memory import ImageMemory
+from rrgdata.load import open_studies
 from rrgtrain.cli import main
 from rrgtrain.errors import UserError
-from rrgtrain.run.session import broken_images, open_data, open_session
+from rrgtrain.run.data import broken_images
+from rrgtrain.run.session import session_of
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe
 
 
@@ -37,7 +39,7 @@ def words(root: Path, *more: str) -> list[str]:
 
 
 def remember(root: Path) -> None:
-    studies = open_data(recipe(*words(root)), root)
+    studies = open_studies(recipe(*words(root)).data, root)
     everything = [study for split in studies.values() for study in split]
     list(look_at(image_paths(everything), ImageMemory(root)))
 
@@ -48,28 +50,28 @@ def test_a_remembered_broken_image_stops_a_run_that_would_not_look(
     monkeypatch.setattr(images_module, "SAMPLE", 0)
     remember(root)
     with pytest.raises(UserError) as caught:
-        open_session(recipe(*words(root)), tmp_path / "run")
+        session_of(recipe(*words(root)), tmp_path / "run")
     line = str(caught.value)
     assert f"has the image {bad_image(root)}: the PNG is truncated" in line
     assert f"`rrgtrain data check '{root}'`" in line and "data.skip=true" in line
     # without images there is nothing wrong
-    open_session(recipe(*words(root, "data.images=none")), tmp_path / "text")
+    session_of(recipe(*words(root, "data.images=none")), tmp_path / "text")
 
 
 @pytest.mark.filterwarnings("ignore:data.skip leaves out")
 def test_skip_leaves_the_study_out_and_lists_it(root: Path, tmp_path: Path) -> None:
-    whole = open_data(recipe(*words(root)), tmp_path)
+    whole = open_studies(recipe(*words(root)).data, tmp_path)
     with pytest.raises(UserError, match="data.skip=true leaves broken ones out"):
-        open_session(recipe(*words(root, "data.skip=true")), tmp_path / "run")
+        session_of(recipe(*words(root, "data.skip=true")), tmp_path / "run")
     # what the sample met is remembered
     asked = recipe(*words(root, "data.skip=true"))
-    session = open_session(asked, tmp_path / "run")
+    session = session_of(asked, tmp_path / "run")
     kept = {study.id for study in session.studies["train"]}
     gone = {study.id for study in whole["train"]} - kept
     assert [name for name in gone if name.endswith("train_000003")] and len(gone) == 1
     (row,) = map(json.loads, (tmp_path / "run" / "left_out.jsonl").read_text().splitlines())
     assert "train_000003" in row["where"] and "truncated" in row["why"]
-    assert sorted(broken_images(asked)) == [str(bad_image(root))]
+    assert sorted(broken_images(asked.data)) == [str(bad_image(root))]
 
 
 def test_an_image_that_breaks_in_mid_run_stops_it_in_one_line_and_it_goes_on(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,10 +69,10 @@ def finished(
     session = Session(cfg, splits, None, None, None)  # type: ignore[arg-type]
     run = RunDir.create(tmp_path / "run")
     (run.checkpoints / "sft").mkdir()
-    with Stages(session, run, RunLog(run)) as stages:
+    with Stages(session, run, RunLog(run), began=time.perf_counter() - 60) as stages:
         stages.log.write("sft", 0, {"loss": 1.0})
         evaluation = evaluated(given, reports, **reward)
-        summary = finish(stages, "SFT", {"SFT": (evaluation, None)}, began=0.0)
+        summary = finish(stages, "SFT", {"SFT": (evaluation, None)})
     return summary, run
 
 
@@ -84,6 +85,7 @@ def test_finish_leaves_summary_samples_and_report_and_prints_the_table(
     summary, run = finished(tmp_path, cfg, given, splits, ["Edema."] * 4)
     assert RunSummary.load(run.summary) == summary
     assert json.loads(run.summary.read_text())["title"] == "SFT"
+    assert summary.seconds is not None and summary.seconds >= 60, "the clock of the run"
     kept = [s for s in read_samples(run.samples) if isinstance(s, Sample)]
     assert len(kept) == 2 and all(s.outputs == {"SFT": "Edema."} for s in kept)
     assert all(s.reference == next(g.report for g in given if g.id == s.id) for s in kept)

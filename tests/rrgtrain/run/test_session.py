@@ -8,15 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from rrgdata.load import open_studies
 from rrgtrain.errors import UserError
 from rrgtrain.run import session as session_module
-from rrgtrain.run.session import (
-    TrainingPlan,
-    check_start,
-    open_data,
-    open_session,
-    start_policy,
-)
+from rrgtrain.run.checked import check_policy
+from rrgtrain.run.session import session_of, start_policy
 from rrgtrain.run.stages import Stages
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY, phantoms, recipe
 
@@ -40,34 +36,34 @@ def sizes(studies: dict) -> dict[str, int]:
 
 def test_phantoms_are_written_below_the_run_and_used_again(tmp_path: Path) -> None:
     cfg = recipe(*SMALL)
-    assert sizes(open_data(cfg, tmp_path / "run")) == {"train": 8, "val": 3, "test": 4}
+    assert sizes(open_studies(cfg.data, tmp_path / "run")) == {"train": 8, "val": 3, "test": 4}
     stamp = (tmp_path / "run" / "data" / "annotation.json").stat().st_mtime_ns
-    open_data(cfg, tmp_path / "run")
+    open_studies(cfg.data, tmp_path / "run")
     assert (tmp_path / "run" / "data" / "annotation.json").stat().st_mtime_ns == stamp
 
 
 def test_data_root_limit_and_images(tmp_path: Path) -> None:
     root = f"data.root={phantoms()}"
     cfg = recipe(*SMALL, root, "data.limit=2", "data.images=none")
-    found = open_data(cfg, tmp_path / "run")
+    found = open_studies(cfg.data, tmp_path / "run")
     assert sizes(found) == {"train": 2, "val": 2, "test": 2}
     assert not any(s.images for s in found["train"])
     assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match="data.limit=0; give at least 1"):
-        open_data(recipe(root, "data.limit=0"), tmp_path)
+        open_studies(recipe(root, "data.limit=0").data, tmp_path)
 
 
 @pytest.mark.parametrize("source", ["iu_xray", "nih"])
 def test_real_data_needs_a_root(source: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"data.source={source} needs data.root=<directory"):
-        open_data(recipe(f"data.source={source}"), tmp_path)
+        open_studies(recipe(f"data.source={source}").data, tmp_path)
     with pytest.raises(UserError, match="does not exist; wanted the directory of"):
-        open_data(recipe(f"data.source={source}", f"data.root={tmp_path / 'no'}"), tmp_path)
+        open_studies(recipe(f"data.source={source}", f"data.root={tmp_path / 'no'}").data, tmp_path)
 
 
 def test_the_tiny_policy_is_built_from_seed_and_data_alone(tmp_path: Path) -> None:
     cfg = recipe(*SMALL, f"data.root={phantoms()}")
-    studies = open_data(cfg, tmp_path)
+    studies = open_studies(cfg.data, tmp_path)
     states = []
     for name in ("a", "b"):
         torch.rand(3)  # what happened before does not matter
@@ -84,7 +80,7 @@ def test_a_frozen_tower_has_seen_as_much_as_one_that_trains(tmp_path: Path) -> N
     for frozen in ("false", "true"):
         asked = ["policy.warmup_steps=2", f"policy.freeze_vision={frozen}"]
         cfg = recipe(*SMALL, f"data.root={phantoms()}", *asked)
-        studies = open_data(cfg, tmp_path)
+        studies = open_studies(cfg.data, tmp_path)
         policy, _ = start_policy(cfg, studies, tmp_path / frozen, resume=False)
         assert policy.vision_frozen == (frozen == "true")
         towers.append(policy.visual.state_dict())
@@ -93,7 +89,7 @@ def test_a_frozen_tower_has_seen_as_much_as_one_that_trains(tmp_path: Path) -> N
 
 def test_a_session_evaluates_and_validates(tmp_path: Path) -> None:
     cfg = recipe(*SMALL, f"data.root={phantoms()}", "eval.limit=2")
-    session = open_session(cfg, tmp_path, TrainingPlan(sft=True))
+    session = session_of(cfg, tmp_path, sft=True)
     assert len(session.evaluate(session.split("test")).studies) == 4
     assert "micro_f1" in session.validator()()
     session.studies["val"] = []
@@ -138,18 +134,18 @@ def test_a_truncated_image_deep_in_the_data_stops_before_anything_is_trained(
 def test_images_that_are_not_read_are_not_looked_at(phantom: Path, tmp_path: Path) -> None:
     cut(next(phantom.glob("images/*test_000003/*.png")))
     limited = recipe(*SMALL, f"data.root={phantom}", "eval.limit=2")
-    open_session(limited, tmp_path / "a")
+    session_of(limited, tmp_path / "a")
     without = recipe(*SMALL, f"data.root={phantom}", "data.images=none")
-    open_session(without, tmp_path / "b")
+    session_of(without, tmp_path / "b")
 
 
 def test_fresh_phantoms_are_not_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[object] = []
-    monkeypatch.setattr(session_module, "check_images", lambda *a: looked.append(a))
+    monkeypatch.setattr("rrgtrain.run.data.check_images", lambda *a: looked.append(a))
     cfg = recipe(*SMALL, "policy.warmup_steps=0")
-    open_session(cfg, tmp_path)
+    session_of(cfg, tmp_path)
     assert not looked
-    open_session(cfg, tmp_path)
+    session_of(cfg, tmp_path)
     assert len(looked) == 1
 
 
@@ -166,7 +162,7 @@ def test_bad_settings_are_told_before_the_policy_is_built(
 ) -> None:
     monkeypatch.setattr(session_module, "start_policy", None)
     with pytest.raises(UserError, match=told):
-        open_session(recipe(*SMALL, f"data.root={phantoms()}", override), tmp_path)
+        session_of(recipe(*SMALL, f"data.root={phantoms()}", override), tmp_path)
 
 
 def test_an_algorithm_that_cannot_be_built_is_told_before_the_directory_is_taken(
@@ -188,4 +184,4 @@ def test_flex_attention_is_refused_where_it_has_no_backward(
     with pytest.raises(UserError, match="policy.attn=flex has no backward on a CPU"):
         Stages.open(settings, tmp_path / "run", rl=True)
     assert not (tmp_path / "run").exists()
-    assert check_start(settings) is None
+    assert check_policy(settings) is None

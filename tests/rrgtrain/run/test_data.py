@@ -5,22 +5,26 @@ from __future__ import annotations
 import socket
 import warnings
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from rrgdata.arrange import check_lengths
 from rrgdata.study import Study
 from rrgtrain.algorithms import build_algorithm
 from rrgtrain.errors import UserError
 from rrgtrain.rewards import RewardService
-from rrgtrain.run import check_data
-from rrgtrain.run.preflight import (
-    check_lengths,
+from rrgtrain.run.checked import Checked, check_settings
+from rrgtrain.run.data import (
+    check_data,
     held_back,
+    read_studies,
     split_of,
     validation_split,
 )
 from rrgtrain.schema import Recipe
 from rrgtrain.train.batch_order import batch_indices
+from tests.rrgdata.test_load import own
 from tests.rrgtrain.common import recipe, studies
 
 LABELS = ["reward.against=labels", "reward.terms={mccs: 1.0}"]
@@ -38,8 +42,9 @@ def checked(
     cfg: Recipe, given: dict[str, list[Study]], *, sft: bool = False, rl: bool = False
 ) -> list[str]:
     algorithm = build_algorithm(cfg) if rl else None
-    rewards = RewardService(cfg.reward)
-    return [s.id for s in check_data(cfg, given, rewards, sft=sft, algorithm=algorithm)]
+    check_settings(cfg, sft=sft, rl=rl)
+    checked = Checked(cfg, sft=sft, algorithm=algorithm)
+    return [s.id for s in check_data(checked, given, RewardService(cfg.reward))]
 
 
 def from_checkpoint(*overrides: str) -> Recipe:
@@ -66,7 +71,7 @@ def test_a_run_of_many_steps_looks_through_one_epoch(monkeypatch: pytest.MonkeyP
         asked.append(batch)
         return batch_indices(count, min(batch, count), *more)
 
-    monkeypatch.setattr("rrgtrain.run.preflight.batch_indices", counted)
+    monkeypatch.setattr("rrgtrain.run.data.batch_indices", counted)
     words = ("rl.steps=1000000000", "rl.prompts=1000000")
     given = data(train=10, val=4, test=5)
     assert ids("train", range(10)) <= set(checked(from_checkpoint(*words), given, rl=True))
@@ -152,6 +157,15 @@ def test_a_text_of_megabytes_is_told_by_its_study() -> None:
     check_lengths({}, 1)
 
 
+def test_other_ranks_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    given = own(tmp_path, "a", "-", "short")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_studies(recipe(*given, "data.skip=true").data, tmp_path)
+    assert not (tmp_path / "left_out.jsonl").exists()
+
+
 def test_warnings_wait_until_the_data_is_accepted() -> None:
     with pytest.warns(UserWarning, match="left out"), held_back():
         warnings.warn("3 images are left out", stacklevel=1)
@@ -192,7 +206,7 @@ def test_reinforcement_learning_reads_what_was_chosen_for_it() -> None:
     chosen = given["train"][5:9]
     cfg = from_checkpoint("rl.algorithm=dr_grpo", "rl.steps=9", "rl.prompts=4")
     algorithm, rewards = build_algorithm(cfg), RewardService(cfg.reward)
-    used = check_data(cfg, given, rewards, sft=False, algorithm=algorithm, chosen=chosen)
+    used = check_data(Checked(cfg, algorithm=algorithm), given, rewards, chosen=chosen)
     assert {s.id for s in used if s.split == "train"} == ids("train", range(5, 9))
 
 

@@ -14,10 +14,10 @@ from rrgtrain.schema import Recipe
 
 
 def test_a_small_demo_is_a_smaller_one_in_a_directory_of_its_own() -> None:
-    options = cli._understood(["demo", "--small", "rl.steps=3"])
+    options = cli.understood(["demo", "--small", "rl.steps=3"])
     assert (options.recipe, str(options.out)) == ("demo_small", "runs/demo-small")
-    assert cli._understood(["demo", "--small", "--out", "x"]).out == Path("x")
-    assert cli._understood(["demo"]).recipe == "demo"
+    assert cli.understood(["demo", "--small", "--out", "x"]).out == Path("x")
+    assert cli.understood(["demo"]).recipe == "demo"
     small, whole = (load_config(Recipe, name, []) for name in ("demo_small", "demo"))
     sizes = [
         (r.data.phantom.train, r.data.phantom.test, r.policy.warmup_steps, r.sft.steps, r.rl.steps)

@@ -1,45 +1,91 @@
-"""Fail early: check data and settings before training."""
+"""Second step of a run: studies and rewards, checked for what training will ask."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from rrgdata.arrange import longest_text
+from rrgdata.images.check import check_images
+from rrgdata.images.memory import ImageMemory
+from rrgdata.load import holds_files, open_studies, phantom_root, remembered_root
+from rrgdata.settings import DataSettings
 from rrgdata.study import Study
-from rrgtrain.algorithms import Algorithm
 from rrgtrain.errors import UserError
+from rrgtrain.policy.network import ARCHITECTURES, sees_images
+from rrgtrain.policy.prompt import refuse_images
+from rrgtrain.ranks import nodes, ranks
 from rrgtrain.rewards import RewardService
-from rrgtrain.rollout import require_engine
-from rrgtrain.schema import Recipe
+from rrgtrain.rewards.labellers import SpreadLabeller
+from rrgtrain.run.alike import require_same_data
+from rrgtrain.run.checked import Checked
+from rrgtrain.select import training_subset
 from rrgtrain.train.batch_order import batch_indices
-from rrgtrain.train.evaluate import metric_names, require_metric
-from rrgtrain.train.optim import require_8bit
 from rrgtrain.train.rl_run import require_reports
 from rrgtrain.train.sft import with_reports
-from rrgtrain.train.target_text import check_template, target_text
+from rrgtrain.train.target_text import target_text, with_findings
 
 PROBE = "No pleural effusion."
 
 Splits = Mapping[str, list[Study]]
 
 
-def require_sampling(recipe: Recipe, directory: Path, lengths: Mapping[str, int]) -> None:
-    """Raise UserError where the engine of `rollout.engine` is not there, or has no room.
+@dataclass
+class Data:
+    """The studies of a run by split, and their rewards; no policy is open."""
 
-    directory: as in `build_engine`. lengths: the settings that say how long a report may become,
-    and what they say. Called before images are read: prompts come on top, and are measured later.
+    checked: Checked
+    studies: dict[str, list[Study]]
+    rewards: RewardService
+    chosen: list[Study]
+    """Training studies that reinforcement learning sees."""
+
+
+def open_data(checked: Checked, work: Path) -> Data:
+    """Read the studies and look at all that the stages need of them.
+
+    What has to be written for that goes below `work`. Raises UserError before anything is trained.
     """
-    settings = recipe.rollout
-    for name, length in lengths.items():
-        if settings.engine == "vllm" and length >= settings.max_model_len:
-            raise UserError(
-                f"{name}={length} leaves no room for a prompt in rollout.max_model_len="
-                f"{settings.max_model_len}; lower the first or raise the second"
-            )
-    require_engine(recipe, directory)
+    recipe, rewards = checked.recipe, RewardService(checked.recipe.reward)
+    data = recipe.data
+    fresh = data.source == "phantom" and not holds_files(phantom_root(data, work))
+    with held_back():
+        studies = read_studies(data, work)
+        train, labeller = studies.get("train") or [], SpreadLabeller(rewards.labeller)
+        if checked.sft and recipe.reward.against == "report":
+            train = studies["train"] = with_findings(train, recipe.sft.template, labeller)
+        rewards.fit(train)
+        rewards.count_corpus()
+        chosen = training_subset(recipe, train, labeller) if checked.algorithm else train
+        used = check_data(checked, studies, rewards, chosen=chosen)
+        if checked.config is not None and not sees_images(checked.config):
+            refuse_images(used, ARCHITECTURES[checked.config.model_type])
+        if not fresh and ranks.is_main():
+            check_images(used, remembered_root(data), data.body_parts)
+    return Data(checked, studies, rewards, chosen)
+
+
+def read_studies(data: DataSettings, work: Path) -> dict[str, list[Study]]:
+    """Read the studies on every rank, and see that they are the same."""
+    broken = broken_images(data)
+    with nodes.first_here():
+        studies = open_studies(data, work, broken, quiet=not ranks.is_main())
+    require_same_data(studies)
+    return studies
+
+
+def broken_images(data: DataSettings) -> dict[str, str]:
+    """Get from rank 0 the image files remembered as broken.
+
+    All ranks call it. Returns why, by absolute path.
+    """
+    root = remembered_root(data)
+    known = {}
+    if root is not None and ranks.is_main():
+        known = ImageMemory(root, data.body_parts).broken()
+    return ranks.broadcast_from_main(known)
 
 
 def split_of(studies: Splits, name: str) -> list[Study]:
@@ -63,35 +109,22 @@ def validation_split(studies: Splits) -> str:
 
 
 def check_data(
-    recipe: Recipe,
+    checked: Checked,
     studies: Splits,
     rewards: RewardService,
     *,
-    sft: bool,
-    algorithm: Algorithm | None,
     chosen: list[Study] | None = None,
 ) -> list[Study]:
-    """Every study that the run will read; UserError for what would stop it later.
+    """Return every study that the run will read; UserError for what would stop it later.
 
-    `sft` and `algorithm` say what is trained, if anything, `chosen` the training studies that
-    reinforcement learning sees, where those are not all. Warns where checkpoints have to be
-    chosen on the training studies.
+    chosen: the training studies that reinforcement learning sees, where those are not all. Warns
+    where checkpoints have to be chosen on the training studies.
     """
-    limit = recipe.eval.limit
-    if limit is not None and limit < 1:
-        raise UserError(f"eval.limit={limit}; give at least 1, or null for all studies")
+    recipe, sft, algorithm = checked.recipe, checked.sft, checked.algorithm
     tiny, trained = recipe.policy.path == "tiny", sft or algorithm is not None
-    if trained:
-        require_metric(recipe.eval.best_by, metric_names(recipe.reward.terms))
     train = split_of(studies, "train") if tiny or trained else []
     fitted = with_reports(train) if sft else []
     if sft:
-        if recipe.sft.drops and recipe.sft.choose != "best":
-            raise UserError(
-                f"sft.drops={recipe.sft.drops} goes on from the best weights, but sft.choose="
-                f"{recipe.sft.choose} keeps others; use sft.drops=0 or sft.choose=best"
-            )
-        check_template(recipe.sft.template)
         for study in fitted:
             target_text(study, recipe.sft.template)
     reached: list[Study] = []
@@ -99,8 +132,6 @@ def check_data(
         explored = train if chosen is None else chosen
         require_reports(algorithm, explored)
         algorithm.check(explored)
-        if recipe.rl.optimizer == "adamw_8bit":
-            require_8bit()
         # an epoch reaches all of them
         reads = min(recipe.rl.steps * recipe.rl.prompts, len(explored))
         seen = batch_indices(len(explored), reads, 0, recipe.seed)
@@ -110,28 +141,14 @@ def check_data(
             "policy.path=tiny builds its tokenizer from training reports, and this data has none; "
             "pass policy.path=<a checkpoint directory>"
         )
-    judged = split_of(studies, recipe.eval.split)[:limit]
+    judged = split_of(studies, recipe.eval.split)[: recipe.eval.limit]
     if trained:
-        judged = [*judged, *split_of(studies, validation_split(studies))[:limit]]
+        judged = [*judged, *split_of(studies, validation_split(studies))[: recipe.eval.limit]]
         if validation_split(studies) != "val":
             warnings.warn("data has no val studies; checkpoints are chosen on train", stacklevel=2)
     _check_scores(rewards, [*judged, *reached])
     used = [*judged, *fitted, *reached, *(train if tiny else [])]
     return list({study.id: study for study in used}.values())
-
-
-def check_lengths(studies: Splits, longest: int | None) -> None:
-    """Refuse a longest text of more than `longest` characters.
-
-    Raises UserError for the study that has it; None refuses none."""
-    texts = ((*longest_text(study), study.id) for of in studies.values() for study in of)
-    size, name, study = max(texts, default=(0, "", ""))
-    if longest is not None and size > longest:
-        raise UserError(
-            f"study {study}: its {name} has {size:,} characters, more than data.longest_text="
-            f"{longest}; shorten it or leave the study out, or raise data.longest_text as far as "
-            "memory allows"
-        )
 
 
 @contextmanager

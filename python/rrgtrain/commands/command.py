@@ -1,0 +1,70 @@
+"""Describe a command: its words, its default recipe, and what runs it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ON_GPUS = "On N GPUs: torchrun --nproc-per-node N -m %(prog)s ..."
+TRAINING_ON_GPUS = f"{ON_GPUS} scale.mode=fsdp2"
+FROM_AND_OUT: Mapping[str, str] = {"start": "--from", "out": "--out"}
+"""Words that a command needs where its parser has them, by their name there."""
+
+Words = Callable[[argparse.ArgumentParser], None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """One word of `rrgtrain`, and what stands behind it.
+
+    A command's module loads nothing heavy before `run`, so that `rrgtrain --help` is quick.
+    """
+
+    name: str
+    text: str
+    """Its line in `rrgtrain --help`."""
+    words: Words
+    """Adds its options to a parser."""
+    run: Callable[[argparse.Namespace], int]
+    """Does it; returns the exit status. Bad input is a `UserError`."""
+    recipe: str | None = None
+    """Default recipe, of a command that takes one and settings."""
+    gpus: str | None = None
+    """What its help says of several GPUs."""
+    spread: bool = False
+    """Several processes of torchrun share it, and it leaves files."""
+    anywhere: bool = False
+    """It needs no working directory, and minds no other processes."""
+    resumable: bool = False
+    """`--resume` goes on with it."""
+    needed: Mapping[str, str] = field(default_factory=lambda: FROM_AND_OUT)
+    """Words that must be said, those without a default in its parser."""
+    complete: Callable[[argparse.Namespace], Mapping[str, str] | None] = lambda _: None
+    """Fills in what was left out; returns other words that are needed, if any."""
+
+
+def add_resume(parser: argparse.ArgumentParser) -> None:
+    """Add the option that goes on with a run."""
+    parser.add_argument(
+        "--resume",
+        type=Path,
+        metavar="RUN",
+        help="resume the run in this directory from its newest checkpoint",
+    )
+
+
+def add_start(parser: argparse.ArgumentParser) -> None:
+    """Add the option that names a checkpoint."""
+    parser.add_argument("--from", dest="start", help="checkpoint directory or hub name")
+
+
+def add_settings(parser: argparse.ArgumentParser, text: str, **options: object) -> None:
+    """Add the settings of a command that has no recipe among its words."""
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help=text, **options)  # type: ignore[arg-type]
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints for programs."""
+    parser.add_argument("--json", action="store_true", help="print JSON")

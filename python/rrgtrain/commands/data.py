@@ -1,0 +1,41 @@
+"""`rrgtrain data`: synthetic radiographs without a run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrgtrain.commands.command import Command
+from rrgtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from rrgtrain.schema import Recipe
+
+
+def _words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, required=True, help="directory of the data set")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from rrgtrain.commands.started import run_on_ranks
+
+    return run_on_ranks(COMMAND, options, draw)
+
+
+def draw(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
+    """Generate the phantoms of a recipe, without a run."""
+    from rrgclinical.common.progress import Bar, progress
+    from rrgdata.phantom import PhantomConfig, write_phantom
+
+    if recipe.data.source != "phantom":
+        raise UserError(
+            f"data.source={recipe.data.source} is read, not written; name a recipe of phantoms"
+        )
+    config = PhantomConfig(**vars(recipe.data.phantom))
+    bar: Bar[int] = progress(config.train + config.val + config.test, "phantom")
+    with bar:
+        print(write_phantom(config, out, progress=bar.advance))
+
+
+COMMAND = Command("data", "generate synthetic radiographs", _words, _run, recipe="demo")

@@ -1,0 +1,114 @@
+"""`rrgtrain eval`: scores of a checkpoint's reports, or of those in files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrgtrain.commands.command import ON_GPUS, Command, add_start
+from rrgtrain.errors import UserError
+
+if TYPE_CHECKING:
+    from rrgtrain.schema import Recipe
+
+# A word that is FILE or NAME=FILE, as --predictions takes them, and no setting.
+REPORTS = re.compile(r"([^.=]+=)?[^=]+\.(csv|jsonl?)")
+
+
+def _words(parser: argparse.ArgumentParser) -> None:
+    add_start(parser)
+    parser.add_argument(
+        "--predictions",
+        action="append",
+        metavar="[NAME=]FILE",
+        help="reports to score instead: CSV, JSONL or JSON; say it once a system",
+    )
+    parser.add_argument(
+        "--references", type=Path, metavar="FILE", help="their references, or labels, by id"
+    )
+    parser.add_argument("--out", type=Path, help="directory of the evaluation")
+
+
+def _complete(options: argparse.Namespace) -> Mapping[str, str] | None:
+    """Name the words that files need; UserError for a mixture of files and a checkpoint."""
+    if not (options.predictions or options.references):
+        return None
+    help_ = "see `rrgtrain eval --help`"
+    if options.start is not None:
+        raise UserError(f"a checkpoint or files are scored: leave out --from; {help_}")
+    more = next(filter(REPORTS.fullmatch, [options.recipe or "", *options.overrides]), None)
+    if more is not None:
+        raise UserError(f"{more} is no setting; say --predictions before each file; {help_}")
+    return {"predictions": "--predictions", "references": "--references"}
+
+
+def _run(options: argparse.Namespace) -> int:
+    from rrgtrain.commands.started import run_on_ranks
+
+    return score_files(options) if options.predictions else run_on_ranks(COMMAND, options, score)
+
+
+def score(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
+    """Generate reports with a checkpoint and score them."""
+    from rrgclinical.scorecard import as_text
+    from rrgtrain.commands.started import wait_for_main
+    from rrgtrain.ranks import ranks
+    from rrgtrain.run.outcome import add_costs, finish
+    from rrgtrain.run.scorecards import Judge, score_run
+    from rrgtrain.run.stages import Stages
+    from rrgtrain.state.unfinished import unmark
+
+    with Stages.open(recipe, out) as stages:
+        name = Path(os.path.abspath(recipe.policy.path)).name
+        if ranks.is_main():
+            judge = Judge(recipe, stages.session.rewards)
+        written = stages.evaluate(name)
+        summary = finish(stages, f"evaluation of {name}", {name: (written, None)})
+        stages.session.rewards.spending.leave_to_main()
+
+        def scored() -> None:
+            card = score_run(judge, {name: written}, out)
+            print(f"scorecard: {out / 'scorecard.html'}\n\n{as_text(card)}", end="")
+            if summary is not None:
+                add_costs(stages, summary)
+            unmark(out)
+
+        # half an hour is soon over where a language model reads every report
+        wait_for_main(scored)
+
+
+def score_files(options: argparse.Namespace) -> int:
+    """Score files of predictions; no policy is opened."""
+    from rrgtrain.commands.started import recipe_of
+    from rrgtrain.ranks import ranks
+    from rrgtrain.run.scorecards import evaluate_files
+
+    if ranks.processes() > 1:
+        raise UserError("files are scored by one process; start it without torchrun")
+    try:
+        recipe = recipe_of(options)
+        if recipe.eval.limit is not None:
+            raise UserError(
+                f"eval.limit={recipe.eval.limit} is for checkpoints, files are scored whole; set "
+                "it to null, and shorten the files"
+            )
+        evaluate_files(recipe, options.predictions, options.references, options.out)
+    except OSError as error:
+        raise UserError(f"{error.filename or options.out}: {error.strerror}") from error
+    return 0
+
+
+COMMAND = Command(
+    "eval",
+    "score reports of a checkpoint on the test split, or those of files",
+    _words,
+    _run,
+    recipe="editgrpo",
+    gpus=ON_GPUS,
+    spread=True,
+    complete=_complete,
+)

@@ -1,0 +1,58 @@
+"""`rrgtrain plan`: what a run will need, before it."""
+
+from __future__ import annotations
+
+import argparse
+
+from rrgtrain.commands.command import Command, add_json
+from rrgtrain.errors import UserError
+
+
+def _words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--gpus", type=int, default=1, metavar="N", help="GPUs, one process each")
+    parser.add_argument("--gpu", default="h100", help="h100, h200, a100-80, a100-40, l40s or cpu")
+    for name, text in (
+        ("gpu-memory", "memory of one GPU, where it is another"),
+        ("host-memory", "memory of a node, to be compared with"),
+        ("disk", "free room of the run's disk, to be compared with"),
+    ):
+        parser.add_argument(f"--{name}", type=float, metavar="GIB", help=text)
+    parser.add_argument("--stage", choices=("sft", "rl"), help="default: what the recipe is for")
+    add_json(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from rrgclinical.common.shown import hidden
+    from rrgtrain.config import load_config
+    from rrgtrain.plan import (
+        Host,
+        Setup,
+        as_json,
+        as_table,
+        machine_of,
+        plan_stage,
+        require_fit,
+        stage_of,
+    )
+    from rrgtrain.schema import Recipe
+
+    machine = machine_of(options.gpu, options.gpu_memory)
+    recipe = load_config(Recipe, options.recipe, options.overrides)
+    if options.gpus > 1 and "scale.mode=none" in options.overrides:
+        raise UserError(f"scale.mode=none is one process, --gpus {options.gpus} several; drop one")
+    host = Host.of_gib(options.host_memory, options.disk)
+    setup = Setup.of(recipe, machine, options.gpus)
+    planned = plan_stage(setup, options.stage or stage_of(options.recipe, recipe))
+    text = as_json(setup, [planned]) if options.json else as_table(setup, [planned])
+    print(hidden(text), flush=True)
+    require_fit(setup, [planned], host)
+    return 0
+
+
+COMMAND = Command(
+    "plan",
+    "print what a run will need, before it: memory, disk, tokens, seconds",
+    _words,
+    _run,
+    recipe="editgrpo",
+)

@@ -1,0 +1,52 @@
+"""`rrgtrain rl`: reinforcement learning from a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume, add_start
+
+if TYPE_CHECKING:
+    from rrgtrain.schema import Recipe
+
+
+def _words(parser: argparse.ArgumentParser) -> None:
+    add_start(parser)
+    parser.add_argument("--out", type=Path, help="directory of the run")
+    add_resume(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from rrgtrain.commands.started import run_on_ranks
+
+    return run_on_ranks(COMMAND, options, train)
+
+
+def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
+    """Run reinforcement learning from `policy.path`, and evaluate it beside its start."""
+    from rrgreport.names import phase_name
+    from rrgtrain.run.outcome import finish, say
+    from rrgtrain.run.stages import Stages
+    from rrgtrain.train.sample_collector import SampleCollector
+
+    name, moments = phase_name(recipe.rl.algorithm), SampleCollector()
+    with Stages.open(recipe, out, rl=True, verb="rl", resume=resume) as stages:
+        before = stages.evaluate("start")
+        trained = stages.rl(moments)
+        after = stages.evaluate(name)
+        finish(stages, name, {"start": (before, None), name: (after, trained)}, moments)
+        say(f"checkpoint: {trained.best}")
+
+
+COMMAND = Command(
+    "rl",
+    "train a checkpoint by reinforcement learning",
+    _words,
+    _run,
+    recipe="editgrpo",
+    gpus=TRAINING_ON_GPUS,
+    spread=True,
+    resumable=True,
+)

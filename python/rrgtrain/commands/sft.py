@@ -1,0 +1,46 @@
+"""`rrgtrain sft`: fine-tuning on reports."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rrgtrain.commands.command import TRAINING_ON_GPUS, Command, add_resume
+
+if TYPE_CHECKING:
+    from rrgtrain.schema import Recipe
+
+
+def _words(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--out", type=Path, help="directory of the run")
+    add_resume(parser)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from rrgtrain.commands.started import run_on_ranks
+
+    return run_on_ranks(COMMAND, options, train)
+
+
+def train(recipe: Recipe, out: Path, *, resume: bool = False) -> None:
+    """Run supervised fine-tuning and evaluate it on held-out studies."""
+    from rrgtrain.run.outcome import finish, say
+    from rrgtrain.run.stages import Stages
+
+    with Stages.open(recipe, out, sft=True, verb="sft", resume=resume) as stages:
+        tuned = stages.sft()
+        finish(stages, "SFT", {"SFT": (stages.evaluate("SFT"), tuned)})
+        say(f"checkpoint: {tuned.best}")
+
+
+COMMAND = Command(
+    "sft",
+    "fine-tune on reports up to the validation plateau",
+    _words,
+    _run,
+    recipe="sft",
+    gpus=TRAINING_ON_GPUS,
+    spread=True,
+    resumable=True,
+)

@@ -1,0 +1,168 @@
+"""Start a command's work on every rank, and say how it goes on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from rrgclinical.common.errors import outside_line
+from rrgtrain.commands.command import Command
+from rrgtrain.config import load_config
+from rrgtrain.errors import Stopped, UserError
+from rrgtrain.log.trackers import require_trackers
+from rrgtrain.policy.remembered import FILE, KEYS, as_trained
+from rrgtrain.ranks import ranks
+from rrgtrain.run.alike import require_alike
+from rrgtrain.schema import Recipe
+from rrgtrain.state.experiment import is_fixed
+from rrgtrain.state.rundir import RunDir
+from rrgtrain.util.stop import stopping
+
+_ANEW = "nothing was saved: start it again with the same command"
+
+
+class CommandWork(Protocol):
+    """Does a command with its recipe; `resume` goes on with what is in `out`."""
+
+    def __call__(self, recipe: Recipe, out: Path, *, resume: bool) -> None: ...
+
+
+def run_on_ranks(
+    command: Command,
+    options: argparse.Namespace,
+    work: CommandWork,
+    remembered: Sequence[str] = KEYS,
+) -> int:
+    """Load the recipe, meet the other ranks, and do the work; 0 on success.
+
+    remembered: settings that a checkpoint's own training gives their defaults. Bad input is a
+    `UserError`, an end that can be gone on from a `Stopped`.
+    """
+    out, resumed = options.out, getattr(options, "resume", None)
+    if resumed is not None:
+        out, recipe = resumed, resumed_recipe(resumed, options.overrides)
+    else:
+        recipe = recipe_of(options, remembered)
+    if command.name != "generate":
+        require_trackers(recipe.log)
+    cuda = recipe.policy.device == "cuda" or (
+        recipe.policy.device == "auto" and torch.cuda.is_available()
+    )
+    mode = recipe.scale.mode
+    if not command.resumable:
+        # nothing is trained: whoever torchrun has started takes part, each with a whole policy
+        mode = "fsdp2" if ranks.processes() > 1 else "none"
+    with ranks.opened(mode, recipe.scale.timeout, cuda=cuda):
+        ranks.go_on_by(lambda: how_to_go_on(command, out))
+        with ranks.propagate_errors():
+            require_alike(recipe)
+        with ranks.propagate_errors():
+            again = resumed is not None or ranks.from_main(
+                lambda: command.resumable and _is_begun(options.out, recipe)
+            )
+            _do(command, work, recipe, out, resume=again)
+    return 0
+
+
+def _do(command: Command, work: CommandWork, recipe: Recipe, out: Path, *, resume: bool) -> None:
+    try:
+        work(recipe, out, resume=resume)
+    except Stopped as stopped:
+        stopped.args = (f"{stopped}; {how_to_go_on(command, out)}",)
+        raise
+    except Exception as error:
+        line, advice = outside_line(error), how_to_go_on(command, out)
+        if not line:
+            raise
+        kind = UserError if advice == _ANEW else Stopped
+        raise kind(f"{line}; {advice}") from error
+
+
+def _is_begun(out: Path, recipe: Recipe) -> bool:
+    """Tell whether --out holds the beginning of this very training, which then goes on."""
+    run = RunDir(out)
+    if run.report.is_file() or not run.config.is_file():
+        return False
+    try:
+        return load_config(Recipe, run.config, [], of_run=True) == recipe
+    except UserError:  # a file that is no run's, or of another version
+        return False
+
+
+def recipe_of(options: argparse.Namespace, remembered: Sequence[str] = KEYS) -> Recipe:
+    """Load the recipe with its overrides; `--from` gives `remembered` keys their defaults."""
+    start = getattr(options, "start", None)
+    if not start:
+        return load_config(Recipe, options.recipe, options.overrides)
+    origin = f"{start}/{FILE}"
+    recipe = as_trained(
+        start,
+        lambda kept: load_config(
+            Recipe, options.recipe, options.overrides, defaults=kept, origin=origin
+        ),
+        remembered,
+    )
+    recipe.policy.path = start
+    return recipe
+
+
+def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
+    """Load the recipe of the run in `path`, with overrides that a resume may change.
+
+    Raises UserError where there is no run, where it has ended, and for a setting that its
+    checkpoints depend on.
+    """
+    run = RunDir(path)
+    if not run.config.is_file():
+        raise UserError(f"no run in {path} to resume; drop --resume to start one there")
+    if run.report.is_file():
+        raise UserError(f"the run in {path} has ended; its report is {run.report}")
+    recipe = load_config(Recipe, run.config, overrides, of_run=True)
+    fixed = [o for o in overrides if is_fixed(o.partition("=")[0])]
+    if fixed:
+        raise UserError(
+            f"{fixed[0]!r} would make another experiment of the run in {path}; start a new one"
+        )
+    return recipe
+
+
+def how_to_go_on(command: Command, out: Path) -> str:
+    """Say which command goes on with what `out` holds."""
+    if command.name == "generate":
+        return "the reports written are kept: give the same command again to go on"
+    if command.name in ("select", "eval"):
+        return "give the same command again to go on"
+    if command.resumable and RunDir(out).config.is_file():
+        return f"go on with: {starter()} {command.name} --resume {shlex.quote(str(out))}"
+    return _ANEW
+
+
+def starter() -> str:
+    """Write the command that starts as many processes as this one has."""
+    if ranks.processes() == 1:
+        return "rrgtrain"
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.processes()))
+    nodes = ranks.processes() // here
+    several = f"--nnodes {nodes} ... " if nodes > 1 else ""
+    return f"torchrun {several}--nproc-per-node {here} -m rrgtrain"
+
+
+def wait_for_main(work: Callable[[], None]) -> None:
+    """Let rank 0 do what may take longer than `scale.timeout`; the others wait.
+
+    Raises rank 0's error on all.
+    """
+    group, met = ranks.side_group(), None
+    try:
+        if ranks.is_main():
+            work()
+    except Exception as error:
+        met = error
+    with stopping.deferred():
+        ranks.gather_aside(group, None, met)

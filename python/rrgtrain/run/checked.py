@@ -1,0 +1,131 @@
+"""First step of a run: a recipe without contradictions. No file is read but configurations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rrgtrain.algorithms import Algorithm, build_algorithm
+from rrgtrain.errors import UserError
+from rrgtrain.policy.load import read_config, require_dtype
+from rrgtrain.policy.template import check_prompt
+from rrgtrain.policy.tiny import TinyConfig
+from rrgtrain.ranks import nodes
+from rrgtrain.rewards.model_files import check_model_files
+from rrgtrain.rollout import require_engine
+from rrgtrain.schema import PROMPT_STYLES, Recipe, SftSettings
+from rrgtrain.train.evaluate import metric_names, require_metric
+from rrgtrain.train.optim import require_8bit
+from rrgtrain.train.reference import check_reference
+from rrgtrain.train.target_text import check_template
+
+SERVED = "served"
+"""Where a run keeps what vLLM reads of its policy."""
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A recipe that was checked, and the stages that follow; no data was read."""
+
+    recipe: Recipe
+    config: Any = None
+    """transformers' configuration of the start; None where the policy is built."""
+    sft: bool = False
+    algorithm: Algorithm | None = None
+    """Of reinforcement learning, where that follows."""
+
+    @property
+    def stages(self) -> list[str]:
+        """List the stages that train: "sft", "rl"."""
+        return ["sft"] * self.sft + ["rl"] * (self.algorithm is not None)
+
+
+def check(recipe: Recipe, out: Path, *, sft: bool = False, rl: bool = False) -> Checked:
+    """Check all that the recipe says of itself, before anything is written or drawn.
+
+    out: the directory of the run. `sft` and `rl` say which stages will follow. Raises UserError
+    for what these cannot do with this recipe, and as `check_policy`.
+    """
+    check_prompt(recipe.policy.prompt, PROMPT_STYLES)
+    config = check_policy(recipe)
+    check_settings(recipe, sft=sft, rl=rl)
+    algorithm = build_algorithm(recipe) if rl else None
+    lengths = {"eval.max_new_tokens": recipe.eval.max_new_tokens}
+    if rl:
+        lengths["rl.max_new_tokens"] = recipe.rl.max_new_tokens
+        if recipe.policy.attn == "flex" and nodes.own_device(recipe.policy.device) == "cpu":
+            raise UserError("policy.attn=flex has no backward on a CPU; use policy.attn=auto")
+    require_sampling(recipe, out / SERVED, lengths)
+    if rl:
+        check_reference(recipe, out)
+    return Checked(recipe, config, sft, algorithm)
+
+
+def check_policy(recipe: Recipe) -> Any:
+    """Look at what the policy starts from.
+
+    Returns transformers' configuration of the checkpoint, None where the policy is built. Raises
+    UserError for model files that are missing, a device that is not there or lacks the dtype, a
+    size that cannot be, and as `read_config` does. From here on `deterministic` holds.
+    """
+    if recipe.deterministic:
+        # cuBLAS reads it when it is first used, perhaps for the labels of the studies
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    edits = [recipe.edit.extractor] if "editgrpo" in recipe.rl.algorithm else []
+    check_model_files(recipe.reward, [name for name in edits if name])
+    if recipe.policy.device == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            f"policy.device=cuda, but PyTorch {torch.__version__} finds no GPU; set "
+            "policy.device=auto, or install a CUDA build of PyTorch"
+        )
+    device = nodes.own_device(recipe.policy.device)
+    require_dtype(device, DTYPES[recipe.policy.dtype])
+    if recipe.policy.path == "tiny":
+        TinyConfig.of(recipe.policy)
+        return None
+    return read_config(recipe.policy.path)
+
+
+def check_settings(recipe: Recipe, *, sft: bool, rl: bool) -> None:
+    """Raise UserError for settings that contradict each other or the stages that follow."""
+    limit = recipe.eval.limit
+    if limit is not None and limit < 1:
+        raise UserError(f"eval.limit={limit}; give at least 1, or null for all studies")
+    if sft or rl:
+        require_metric(recipe.eval.best_by, metric_names(recipe.reward.terms))
+    if sft:
+        _check_tuning(recipe.sft)
+    if rl and recipe.rl.optimizer == "adamw_8bit":
+        require_8bit()
+
+
+def _check_tuning(sft: SftSettings) -> None:
+    if sft.drops and sft.choose != "best":
+        raise UserError(
+            f"sft.drops={sft.drops} goes on from the best weights, but sft.choose={sft.choose} "
+            "keeps others; use sft.drops=0 or sft.choose=best"
+        )
+    check_template(sft.template)
+
+
+def require_sampling(recipe: Recipe, directory: Path, lengths: Mapping[str, int]) -> None:
+    """Raise UserError where the engine of `rollout.engine` is not there, or has no room.
+
+    directory: as in `build_engine`. lengths: the settings that say how long a report may become,
+    and what they say. Called before images are read: prompts come on top, and are measured later.
+    """
+    settings = recipe.rollout
+    for name, length in lengths.items():
+        if settings.engine == "vllm" and length >= settings.max_model_len:
+            raise UserError(
+                f"{name}={length} leaves no room for a prompt in rollout.max_model_len="
+                f"{settings.max_model_len}; lower the first or raise the second"
+            )
+    require_engine(recipe, directory)
