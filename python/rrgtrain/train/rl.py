@@ -1,6 +1,12 @@
 """Reinforcement learning: sample, complete the groups, reward, weigh, update.
 
-The loop of every algorithm. What it works with, and where it stands, is the `RlRun`.
+The loop of every algorithm; the `RlRun` is what it works with. For members i, their tokens t, and
+r = exp(logp - old), the loss is `run.algorithm.loss`, for EditGRPO
+
+    L = - sum_i scale_i sum_t min(r A, clip(r, 1 - eps_low, 1 + eps_high) A)
+        + rl.beta sum_i scale_i sum_t KL(policy, reference)
+
+with A of `run.algorithm.advantages`; OraPO adds its oracle's preference loss.
 """
 
 from __future__ import annotations

@@ -1,4 +1,16 @@
-"""Run the forward of each mode, from the rows that are computed to the loss."""
+"""Run the forward of each mode, from the rows that are computed to the loss.
+
+    hidden [N, H] --select--> [R, H] with gradient ---+--> recompute: tiled_forward, 1 product
+                      |                               +--> frozen_head: directions, 2 products
+                      |                               +--> grad_in_forward: 3 products
+                      +--> values_only rows: tiled_forward, for metrics   |
+                                                                          v
+    statistics of all rows [N] --loss_of_logps--> loss, metrics, coef = dloss/dlogp [N]
+
+What is left for the backward: recompute keeps the statistics and coef and makes 3 more products;
+frozen_head has multiplied each row's direction, dlogp/dhidden, by its coef; grad_in_forward has
+taken coef block by block, so both only scale what they hold. A product is R x H x V.
+"""
 
 from __future__ import annotations
 
