@@ -110,10 +110,7 @@ class Rates:
                 raise UserError(f"{rate.name}={value}; a rate is 0 or more")
 
 
-_STEPS = (
-    "measured: paper/editgrpo at Qwen2.5-VL-3B's shape on one H100 with 16 cores, 8 prompts, two "
-    "steps (bench/results/nvidia-h100-80gb-hbm3.jsonl)"
-)
+_STEPS = "measured: paper/editgrpo on an H100 (bench/results/nvidia-h100-80gb-hbm3.jsonl)"
 SOURCES = {
     "update_share": _STEPS,
     "launch_seconds": _STEPS,

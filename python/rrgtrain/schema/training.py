@@ -87,8 +87,9 @@ class RlSettings:
     """AdamW's decay of the gradient's mean."""
     beta2: float = at_least(0.999, 0.0, 0.9999999)
     """AdamW's decay of the gradient's square."""
-    surrogate: str = one_of("clip", "cispo", "sapo", "reinforce")
-    """Surrogate objective: clipped ratio (PPO, GRPO), CISPO (MiniMax-M1), SAPO, or REINFORCE."""
+    surrogate: str = one_of("clip", "cispo", "sapo", "reinforce", "luspo", "vespo")
+    """Surrogate objective: clipped ratio (PPO, GRPO), CISPO (MiniMax-M1), SAPO, REINFORCE, VESPO,
+    or LUSPO, which takes `rl.ratio_level=sequence` and `rl.aggregation=sum`."""
     ratio_level: str = one_of("token", "sequence", "sequence_token")
     """Importance ratio of each token, or one for the sequence (GSPO); `sequence_token` has GSPO's
     ratio with a gradient at each token."""

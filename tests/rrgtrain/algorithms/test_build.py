@@ -10,8 +10,11 @@ import pytest
 import torch
 
 from rrgkern import PolicyLoss
+from rrgkern.policy_loss import AGGREGATIONS, spec
 from rrgtrain.algorithms import Algorithm, Group, build_algorithm, group_offsets
 from rrgtrain.errors import UserError
+from rrgtrain.schema import Recipe
+from rrgtrain.schema.keys import settings
 from tests.rrgtrain.common import accumulate, gradients, groups_of, recipe, rollout_logps
 from tests.rrgtrain.policy.common import tiny_policy
 
@@ -72,9 +75,23 @@ def test_advantages_by_hand(std: str, wanted: list[float]) -> None:
 
 
 def test_the_loss_is_what_the_section_says() -> None:
-    settings = ["rl.surrogate=cispo", "rl.eps_low=0.1", "rl.eps_high=0.3", "rl.kl=k2"]
-    loss = build_algorithm(recipe("rl.algorithm=grpo", *settings, "rl.beta=0.04")).loss
+    words = ["rl.surrogate=cispo", "rl.eps_low=0.1", "rl.eps_high=0.3", "rl.kl=k2"]
+    loss = build_algorithm(recipe("rl.algorithm=grpo", *words, "rl.beta=0.04")).loss
     assert loss == PolicyLoss(surrogate="cispo", eps_low=0.1, eps_high=0.3, kl="k2", beta=0.04)
+
+
+def test_a_recipe_has_every_variant_of_the_loss() -> None:
+    choices = {setting.key: setting.choices for setting in settings(Recipe)}
+    for key, variants in [
+        ("rl.surrogate", spec.SURROGATES),
+        ("rl.ratio_level", spec.RATIO_LEVELS),
+        ("rl.kl", spec.KLS),
+        ("rl.aggregation", AGGREGATIONS),
+        ("rollout.level", spec.SAMPLER_LEVELS),
+    ]:
+        assert sorted(choices[key] or ()) == sorted(variants), key
+    with pytest.raises(UserError, match=r"^rl: ratio_level is 'token' with surrogate 'luspo'"):
+        build_algorithm(recipe("rl.algorithm=grpo", "rl.surrogate=luspo"))
 
 
 @pytest.mark.parametrize("name", ["editgrpo", "orapo", "ditpo+orapo"])

@@ -10,6 +10,7 @@ from functools import lru_cache
 import pytest
 import torch
 
+from rrgkern.policy_loss.spec import SURROGATES
 from rrgtrain.algorithms import Group, build_algorithm
 from rrgtrain.algorithms import base as algorithm_base
 from rrgtrain.algorithms.group import members
@@ -39,7 +40,8 @@ VARIANTS = {
     "dapo": ["rl.aggregation=dapo", "rl.std=population"],
     "bnpo": ["rl.aggregation=bnpo", "rl.std=none"],
     "sum": ["rl.aggregation=sum", "rl.std=none"],
-}
+    "luspo": ["rl.surrogate=luspo", "rl.ratio_level=sequence", "rl.aggregation=sum"],
+} | {name: [f"rl.surrogate={name}"] for name in ("cispo", "sapo", "reinforce", "vespo")}
 
 
 def variant(name: str, beta: float, *overrides: str) -> Recipe:
@@ -198,14 +200,17 @@ def test_they_do_for_a_policy_of_text_alone() -> None:
     assert_equal(fused(policy, reference, groups, cfg), wanted)
 
 
-@pytest.mark.parametrize("budget", [1, 120, 200, 10**6])
-@pytest.mark.parametrize("beta", [0.0, 0.01])
-def test_the_budget_of_a_micro_batch_changes_nothing(budget: int, beta: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "budget", "beta"),
+    [("dr_grpo", n, beta) for n in (1, 120, 200, 10**6) for beta in (0.0, 0.01)]
+    + [(surrogate, 120, 0.01) for surrogate in SURROGATES if surrogate != "clip"],
+)
+def test_the_budget_of_a_micro_batch_changes_nothing(name: str, budget: int, beta: float) -> None:
     policy = tiny_policy(dtype=torch.float64)
     reference = reference_of() if beta else None
     groups = groups_of(policy, TEXTS, edited=True)
-    whole = fused(policy, reference, groups, variant("dr_grpo", beta, "rl.token_budget=1000000"))
-    cut = fused(policy, reference, groups, variant("dr_grpo", beta, f"rl.token_budget={budget}"))
+    whole = fused(policy, reference, groups, variant(name, beta, "rl.token_budget=1000000"))
+    cut = fused(policy, reference, groups, variant(name, beta, f"rl.token_budget={budget}"))
     assert_equal(cut, whole, 1e-11)
     assert cut[0].metrics == pytest.approx(whole[0].metrics, rel=1e-6)
 
