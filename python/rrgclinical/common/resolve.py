@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
 from typing import Any
 
 from rrgclinical.common.errors import UserError
@@ -40,3 +41,29 @@ def resolve(
         seen = "has no" if found is None else "holds no function"
         raise UserError(f"{setting}: {imported.__file__} {seen} {function}; {mend}")
     return found
+
+
+def choose(
+    name: str, setting: str, own: Mapping[str, Any], group: str, mend: str, hint: str = ""
+) -> Any:
+    """Find what `name` stands for: one of `own`, an installed package's, or `module:function`.
+
+    setting, mend: as in `resolve`, the setting without its value. group: of the entry points by
+    which packages offer theirs. hint: for an unknown name, in place of the nearest one. Raises
+    UserError as `resolve` does, and for an entry point that cannot be imported.
+    """
+    if name in own:
+        return own[name]
+    installed = {point.name: point for point in entry_points(group=group)}
+    if name in installed:
+        try:
+            return installed[name].load()
+        except (ImportError, SyntaxError, AttributeError) as error:
+            raise UserError(
+                f"{setting}={name}: its package offers {installed[name].value}, which cannot be "
+                f"imported ({error}); repair or remove that package"
+            ) from error
+    known = [*own, *installed]
+    hint = hint or nearest(name, known)
+    unknown = f"{setting}={name!r} is unknown; {hint}choose {', '.join(known)}"
+    return resolve(name, f"{setting}={name}", unknown, mend)

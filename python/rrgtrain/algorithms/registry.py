@@ -5,11 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.metadata import entry_points
-from typing import Any
 
 from rrgclinical.common.errors import cause_line
-from rrgclinical.common.resolve import nearest, resolve
+from rrgclinical.common.resolve import choose
 from rrgtrain.algorithms import ditpo, editgrpo, grpo, orapo
 from rrgtrain.algorithms.base import Algorithm, Layer
 from rrgtrain.errors import UserError
@@ -51,27 +49,9 @@ def build_algorithm(recipe: Recipe) -> Algorithm:
 
 
 def _layer(name: str, recipe: Recipe) -> Layer:
-    if name in LAYERS:
-        return LAYERS[name]
-    installed = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
-    if name in installed:
-        return _checked(name, _entry(name, installed[name]))
-    known = [*LAYERS, *installed]
-    hint = nearest(name, known)
-    if name.lower() == "gspo":
-        hint = "GSPO is grpo with rl.ratio_level=sequence; "
-    unknown = f"rl.algorithm={name!r} is unknown; {hint}choose {', '.join(known)}"
-    return _checked(name, resolve(name, f"rl.algorithm={name}", unknown, _MEND))
-
-
-def _entry(name: str, point: Any) -> Callable[..., object]:
-    try:
-        return point.load()
-    except (ImportError, SyntaxError, AttributeError) as error:
-        raise UserError(
-            f"rl.algorithm={name}: its package offers {point.value}, which cannot be imported "
-            f"({error}); repair or remove that package"
-        ) from error
+    hint = "GSPO is grpo with rl.ratio_level=sequence; " if name.lower() == "gspo" else ""
+    layer = choose(name, "rl.algorithm", LAYERS, ENTRY_POINTS, _MEND, hint)
+    return layer if name in LAYERS else _checked(name, layer)
 
 
 def _checked(name: str, function: Callable[..., object]) -> Layer:

@@ -34,10 +34,12 @@ def _run(options: argparse.Namespace) -> int:
         require_fit,
         stage_of,
     )
+    from rrgtrain.rollout import find_engine
     from rrgtrain.schema import Recipe
 
     machine = machine_of(options.gpu, options.gpu_memory)
     recipe = load_config(Recipe, options.recipe, options.overrides)
+    find_engine(recipe.rollout.engine)  # a misspelt name would be planned as somebody's own
     if options.gpus > 1 and "scale.mode=none" in options.overrides:
         raise UserError(f"scale.mode=none is one process, --gpus {options.gpus} several; drop one")
     host = Host.of_gib(options.host_memory, options.disk)

@@ -1,6 +1,6 @@
 """Sampling reports from the policy."""
 
-from rrgtrain.rollout.build import build_engine, require_engine
+from rrgtrain.rollout.build import build_engine, find_engine, require_engine
 from rrgtrain.rollout.engine import Rollout, RolloutEngine, SamplingRequest, sampling, whole_policy
 from rrgtrain.rollout.pushed import Pushed, require_kept, require_taken
 from rrgtrain.rollout.transformers_engine import TransformersEngine, generate
@@ -18,6 +18,7 @@ __all__ = [
     "VllmServerEngine",
     "build_engine",
     "checkpoint_tensors",
+    "find_engine",
     "generate",
     "require_engine",
     "require_kept",

@@ -1,9 +1,13 @@
-"""Choose the rollout engine of a recipe."""
+"""Choose the rollout engine of a recipe: ours, an installed one, or your own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from rrgclinical.common.errors import cause_line
+from rrgclinical.common.resolve import choose
+from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.engine import RolloutEngine
 from rrgtrain.rollout.transformers_engine import TransformersEngine
@@ -12,6 +16,11 @@ from rrgtrain.rollout.vllm_server import VllmServerEngine
 from rrgtrain.rollout.weights import require_pushable
 from rrgtrain.schema import Recipe
 
+Build = Callable[[Recipe, Policy, Path], RolloutEngine]
+# Packages that offer an engine name its function under this group of entry points.
+ENTRY_POINTS = "rrgtrain.engines"
+_MEND = "define it as a function of the recipe, the policy and a directory"
+
 
 def require_engine(recipe: Recipe, directory: Path) -> None:
     """Raise UserError where the engine of `rollout.engine` is not available.
@@ -19,6 +28,7 @@ def require_engine(recipe: Recipe, directory: Path) -> None:
     Called before anything is trained, since fine-tuning may come before the first rollout.
     """
     settings = recipe.rollout
+    find_engine(settings.engine)
     if settings.engine == "vllm":
         require_vllm()
     if settings.engine == "vllm_server":
@@ -26,25 +36,60 @@ def require_engine(recipe: Recipe, directory: Path) -> None:
 
 
 def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
-    """Build the engine of `rollout.engine`; what vLLM reads of the policy goes to `directory`.
+    """Build the engine of `rollout.engine`; what it reads of the policy goes to `directory`.
 
     Raises UserError where vLLM is not installed, or no server answers, or it cannot take the
-    policy's adapter.
+    policy's adapter; for an engine of one's own, where it fails or is no `RolloutEngine`.
     """
-    settings = recipe.rollout
-    if settings.engine != "transformers":
-        require_pushable(policy)  # the ranks gather together while they push
-    if settings.engine == "vllm":
-        return VllmEngine(
-            policy,
-            directory,
-            max_model_len=settings.max_model_len,
-            memory=settings.memory,
-            sleep=settings.sleep,
-            adapter=settings.lora == "adapter",
+    name = recipe.rollout.engine
+    build = find_engine(name)
+    if name in ENGINES:
+        return build(recipe, policy, directory)
+    try:
+        engine = build(recipe, policy, directory)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"rollout.engine={name} failed: {cause_line(error)}; {_MEND}") from error
+    if not isinstance(engine, RolloutEngine):
+        raise UserError(
+            f"rollout.engine={name} returned a {type(engine).__name__}; return an "
+            "rrgtrain.rollout.RolloutEngine: own_kernels, update, generate, release, close"
         )
-    if settings.engine == "vllm_server":
-        return VllmServerEngine(
-            settings.url, directory, wait=settings.wait, adapter=settings.lora == "adapter"
-        )
+    return engine
+
+
+def find_engine(name: str) -> Build:
+    """Return the function that builds the engine `name`; UserError as `resolve.choose`."""
+    build: Build = choose(name, "rollout.engine", ENGINES, ENTRY_POINTS, _MEND)
+    return build
+
+
+def _transformers(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
     return TransformersEngine()
+
+
+def _vllm(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
+    require_pushable(policy)  # the ranks gather together while they push
+    settings = recipe.rollout
+    return VllmEngine(
+        policy,
+        directory,
+        max_model_len=settings.max_model_len,
+        memory=settings.memory,
+        sleep=settings.sleep,
+        adapter=settings.lora == "adapter",
+    )
+
+
+def _vllm_server(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngine:
+    require_pushable(policy)
+    settings, adapter = recipe.rollout, recipe.rollout.lora == "adapter"
+    return VllmServerEngine(settings.url, directory, wait=settings.wait, adapter=adapter)
+
+
+ENGINES: dict[str, Build] = {
+    "transformers": _transformers,
+    "vllm": _vllm,
+    "vllm_server": _vllm_server,
+}

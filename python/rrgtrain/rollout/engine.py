@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -86,6 +86,7 @@ class Rollout:
     """The end of turn was sampled."""
 
 
+@runtime_checkable
 class RolloutEngine(Protocol):
     """Samples reports from the weights that `update` gave it last.
 

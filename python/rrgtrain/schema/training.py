@@ -141,8 +141,9 @@ class RlSettings:
 class RolloutSettings:
     """Choose the engine that samples reports."""
 
-    engine: str = one_of("transformers", "vllm", "vllm_server")
-    """Engine: transformers, vLLM in the trainer's process, or a vLLM server at `rollout.url`."""
+    engine: str = "transformers"
+    """Engine: `transformers`, `vllm` in the trainer's process, `vllm_server` at `rollout.url`, an
+    installed one, or your own as `module:function`."""
     url: str = "http://localhost:8000"
     """Address of `vllm serve`."""
     memory: float = at_least(0.4, 0.01, 0.99)
