@@ -121,7 +121,9 @@ def main(words: Sequence[str] | None = None) -> None:
     lines = [timeline(recipe, count, options.gpu, rates) for count in options.gpus]
     print(f"{options.recipe} on {options.gpu}, simulated; rates:")
     for name in names:
-        print(f"  {name} {getattr(rates, name):g}: {source_of(name)}")
+        rate = getattr(rates, name)
+        source = source_of(name) if rate == getattr(Rates(), name) else "given"
+        print(f"  {name} {rate:g}: {source}")
     print(f"\n{table(lines)}\n")
     print("\n\n".join(gantt(line) for line in lines))
 

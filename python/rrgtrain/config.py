@@ -55,7 +55,6 @@ def load_config(
     *,
     defaults: Mapping[str, Any] | None = None,
     origin: str = "default",
-    of_run: bool = False,
 ) -> T:
     """Build the dataclass `schema` from its defaults, the recipe, then the overrides.
 
@@ -64,9 +63,7 @@ def load_config(
 
     `recipe` is a name under `recipes/`, a path, several of them joined by `+` (the last one wins),
     or None for the defaults alone. Schema fields may declare `metadata={"choices": [...]}`,
-    `{"min": ...}`, `{"max": ...}`, and in "gone" what is used now for values of old. `of_run`: the
-    file was written by a run, perhaps an older one, whose values of old are taken so; of a recipe
-    they are refused.
+    `{"min": ...}` and `{"max": ...}`.
 
     Raises `UserError` for an unknown recipe, broken YAML, an unknown key, a value of the wrong
     type, outside its choices or outside its bounds.
@@ -88,16 +85,9 @@ def load_config(
     except OmegaConfBaseException as error:
         raise _unresolved(schema, error, written, places) from None
     for key, value, field in _leaves(built):
-        now = field.metadata["gone"].get(value) if field.metadata.get("gone") else None
-        if now is not None and of_run and not places[key].startswith("override"):
-            *above, name = key.split(".")
-            setattr(functools.reduce(getattr, above, built), name, now)
-            OmegaConf.update(config, key, now)
-            continue
         place = places.get(key, f"{schema.__name__} (default)")
         _check_allowed(key, value, field.metadata, place, _at(written, key))
     # Not a field: what was written is no setting, and two recipes of equal values are equal.
-    written = OmegaConf.to_container(config) if of_run else written
     vars(built)[_WRITTEN] = written, OmegaConf.to_container(config, resolve=True)
     _hide_values(*vars(built)[_WRITTEN])
     return typing.cast(T, built)
@@ -382,8 +372,6 @@ def _check_allowed(
             raise UserError(f"{place}: {key} is {seen}; wanted one of {listed}")
         close = difflib.get_close_matches(str(value), [str(c) for c in choices], n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        if value in allowed.get("gone", {}):
-            hint = f"; {value} is gone, use {key}={allowed['gone'][value]}"
         raise UserError(
             f"{place}: {key} is {seen}; wanted one of {', '.join(map(str, choices))}{hint}"
         )

@@ -102,5 +102,6 @@ def test_the_estimate_by_hand_comes_out_within_a_sixth(
 def test_it_prints_a_table_and_a_drawing(capsys: pytest.CaptureFixture[str]) -> None:
     main(["--gpus", "1", "8", "--update-share", "0.5"])
     out = capsys.readouterr().out
-    assert "update_share 0.5: unmeasured" in out and "1 GPU" in out
+    assert "update_share 0.5: given" in out and "read_share 0.6: unmeasured" in out
+    assert "launch_seconds 2.5e-05: measured" in out and "1 GPU" in out
     assert out.count("|") == 2 * 8 and "8 GPU, " in out

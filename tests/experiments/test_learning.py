@@ -155,7 +155,7 @@ def test_seeds_that_differ_widen_the_interval_and_leave_it_undecided(
     assert least < 0 and most - least == pytest.approx(2 * half, abs=0.002)
 
 
-def test_the_readme_tells_the_recorded_results(
+def test_the_page_tells_the_recorded_results(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = Path(__file__).parents[2]
@@ -163,8 +163,8 @@ def test_the_readme_tells_the_recorded_results(
     monkeypatch.setattr("sys.argv", ["learning", "--show", recorded])
     assert learning.main() == 0
     shown = [x for x in capsys.readouterr().out.splitlines() if x.startswith("EditGRPO - ")]
-    readme = (root / "README.md").read_text("utf-8")
-    rows = readme.split("| EditGRPO (")[1].split("\n\n")[0].splitlines()[2:]
+    page = (root / "docs" / "claims.md").read_text("utf-8")
+    rows = page.split("| EditGRPO (")[1].split("\n\n")[0].splitlines()[2:]
     assert len(shown) == len(rows) == 4
 
     def numbers(line: str) -> list[str]:

@@ -66,7 +66,7 @@ class Finding:
 def replay_step(path: Path) -> Iterator[Finding]:
     """Make the step of the record in `path` again with the run's recipe and data."""
     run, record = RunDir(path.parent.parent), read_record(path)
-    recipe = load_config(Recipe, run.config, [], of_run=True)
+    recipe = load_config(Recipe, run.config, [])
     if recipe.reward.cache is None:
         # what an endpoint said of a text is asked once in a run
         reward = dataclasses.replace(recipe.reward, cache=str(run.path / "cache"))

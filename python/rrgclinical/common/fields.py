@@ -11,15 +11,9 @@ from dataclasses import field
 from typing import Any
 
 
-def one_of(
-    default: str, *choices: str, gone: dict[str, str] | None = None, own: bool = False
-) -> Any:
-    """Make a field that holds one of these words, or with `own` a `package.module:function`.
-
-    gone: words of old, and what to use now.
-    """
-    words = [default, *choices]
-    return field(default=default, metadata={"choices": words, "gone": gone or {}, "own": own})
+def one_of(default: str, *choices: str, own: bool = False) -> Any:
+    """Make a field that holds one of these words, or with `own` a `package.module:function`."""
+    return field(default=default, metadata={"choices": [default, *choices], "own": own})
 
 
 def at_least(default: Any, minimum: float, maximum: float | None = None) -> Any:

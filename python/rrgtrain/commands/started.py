@@ -90,7 +90,7 @@ def _is_begun(out: Path, recipe: Recipe) -> bool:
     if run.report.is_file() or not run.config.is_file():
         return False
     try:
-        return load_config(Recipe, run.config, [], of_run=True) == recipe
+        return load_config(Recipe, run.config, []) == recipe
     except UserError:  # a file that is no run's, or of another version
         return False
 
@@ -123,7 +123,7 @@ def resumed_recipe(path: Path, overrides: list[str]) -> Recipe:
         raise UserError(f"no run in {path} to resume; drop --resume to start one there")
     if run.report.is_file():
         raise UserError(f"the run in {path} has ended; its report is {run.report}")
-    recipe = load_config(Recipe, run.config, overrides, of_run=True)
+    recipe = load_config(Recipe, run.config, overrides)
     fixed = [o for o in overrides if is_fixed(o.partition("=")[0])]
     if fixed:
         raise UserError(

@@ -40,7 +40,7 @@ def replay_batch(directory: Path) -> Iterator[str]:
         raise UserError(
             f"{directory} is a checkpoint; name a directory RUN/failures/<stage>-<step>"
         )
-    recipe = load_config(Recipe, run.config, [], of_run=True)
+    recipe = load_config(Recipe, run.config, [])
     session = session_of(recipe, run.path, resume=True)
     load_weights(session.policy, kept["weights"])
     batch = kept["batch"]

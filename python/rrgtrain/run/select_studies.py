@@ -115,7 +115,7 @@ def _begun(recipe: Recipe, out: Path) -> bool:
     config = RunDir(out).config
     if not config.is_file():
         return False
-    if load_config(Recipe, config, [], of_run=True) != recipe:
+    if load_config(Recipe, config, []) != recipe:
         raise UserError(
             f"{out} holds another selection or run; name another directory by --out, or give the "
             f"settings of {config}"

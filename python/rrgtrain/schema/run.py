@@ -42,7 +42,7 @@ class StateSettings:
 class ScaleSettings:
     """Spread a run over the processes of torchrun, one a GPU."""
 
-    mode: str = one_of("none", "fsdp2", gone={"ddp": "fsdp2"})
+    mode: str = one_of("none", "fsdp2")
     """Distribution: a process alone, or weights, gradients and optimiser in parts, one a
     process."""
     shard: int | None = at_least(None, 1)

@@ -239,11 +239,9 @@ class Checkpointer(NullCheckpointer):
         }
 
     def _put_back(self, found: Checkpoint) -> None:
-        state = found.read("weights", "random", "random_of_others", like=self._like())
+        state = found.read("weights", "random", like=self._like())
         load_weights(self._policy, state["weights"])
         random = state["random"]
-        if isinstance(random, dict):  # of format 1, which has those of other ranks apart
-            random = [random, *state.get("random_of_others", [])]
         # a rank that is new keeps what it was given
         if ranks.rank() < len(random):
             set_random_states(random[ranks.rank()])

@@ -11,13 +11,11 @@ name is removed by the next owner of the run. Old ones are hidden by a rename be
 deleted. So at every moment the newest visible checkpoint is a whole one, unless the disk itself has
 lost something, which the checksums tell.
 
-All ranks call the functions that read or write at once. Checkpoints of format 1, of one rank, with
-`tensors.safetensors` and SHA-256, are still read.
+All ranks call the functions that read or write at once.
 """
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 import re
 import warnings
@@ -28,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch.distributed import checkpoint as dcp
 from torch.distributed.checkpoint.metadata import Metadata
 
@@ -85,9 +82,6 @@ class Checkpoint:
         rank reading its own, and otherwise whole. Plain tensors are on the CPU.
         """
         asked = {key: self.skeleton[key] for key in keys if key in self.skeleton}
-        if (self.path / _TENSORS_1).exists():
-            held = load_file(self.path / _TENSORS_1)
-            return put_back(asked, lambda name, _: held[name])
         reader = _Reader(self.path)
         saved: Any = reader.read_metadata().state_dict_metadata
         tensors: dict[str, torch.Tensor] = {}
@@ -266,10 +260,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def _checked(path: Path) -> Checkpoint:
     manifest = json_reader.read(path / MANIFEST, dict)
-    if manifest.get("format") not in (1, FORMAT):
+    if manifest.get("format") != FORMAT:
         raise ValueError(f"{MANIFEST} is not of format {FORMAT}")
     files: Any = manifest.get("files")
-    for name in _FILES[manifest["format"]]:
+    for name in (STATE, ".metadata"):
         if not isinstance(files, dict) or not isinstance(files.get(name), dict):
             raise ValueError(f"{MANIFEST} does not list {name}")
     for name in ranks.shard(sorted(files)):
@@ -277,25 +271,18 @@ def _checked(path: Path) -> Checkpoint:
         size = (path / name).stat().st_size
         if size != entry.get("bytes"):
             raise ValueError(f"{name} has {size} bytes, wanted {entry.get('bytes')}")
-        if "sha256" in entry and _sha256(path / name) != entry["sha256"]:
-            raise ValueError(f"{name} has another SHA-256 than when it was written")
-        if "sha256" not in entry and file_entry(path / name) != entry:
+        if file_entry(path / name) != entry:
             raise ValueError(f"{name} has another CRC-32 than when it was written")
     # Tensors and plain data only: a checkpoint never runs code.
     try:
         skeleton = torch.load(path / STATE, weights_only=True)
-        if manifest["format"] == FORMAT:
-            _Reader(path).read_metadata()
+        _Reader(path).read_metadata()
     # What torch.load and pickle raise depends on the first bytes that are wrong.
     except Exception as error:
         raise ValueError(f"its state cannot be read: {unreadable(error)}") from error
     if not isinstance(skeleton, dict):
         raise ValueError(f"{STATE} holds no state of a run")
     return Checkpoint(path, dict(manifest.get("about") or {}), skeleton)
-
-
-_TENSORS_1 = "tensors.safetensors"
-_FILES = {1: (_TENSORS_1, STATE), FORMAT: (STATE, ".metadata")}
 
 
 @contextmanager
@@ -348,11 +335,6 @@ _CLASSES = {
     },
     "pathlib": {"PosixPath"},
 }
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _match(path: Path) -> re.Match[str] | None:

@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from rrgtrain.config import load_config
-from rrgtrain.errors import UserError
-from rrgtrain.schema import Recipe
 from tests.rrgtrain.common import OF_PHANTOM, SMALL_POLICY
 from tests.rrgtrain.runs import At, Done, command, differences, finished, on_ranks, rows, weights
 
@@ -119,16 +116,3 @@ def test_torchrun_and_the_recipe_must_agree(tmp_path: Path) -> None:
     assert lonely.status == 2
     assert "scale.mode=fsdp2 spreads over the processes of torchrun, and this is one" in lonely.last
     assert not (tmp_path / "run").exists()
-
-
-def test_a_mode_of_old_is_refused_in_a_recipe_and_goes_on_in_a_run(tmp_path: Path) -> None:
-    done = command(*RUN, "scale.mode=ddp", cwd=tmp_path)
-    assert done.status == 2
-    assert done.last.endswith("ddp is gone, use scale.mode=fsdp2")
-    assert not (tmp_path / "run").exists()
-    config = tmp_path / "config.yaml"
-    config.write_text("scale:\n  mode: ddp\n")
-    assert load_config(Recipe, config, [], of_run=True).scale.mode == "fsdp2"
-    assert load_config(Recipe, config, ["scale.mode=none"], of_run=True).scale.mode == "none"
-    with pytest.raises(UserError, match="use scale.mode=fsdp2"):
-        load_config(Recipe, config, ["scale.mode=ddp"], of_run=True)

@@ -47,7 +47,7 @@ def test_each_change_is_told_and_kept(changed: tuple[Path, list[str]]) -> None:
     page, config = (run / "report.html").read_text(), (run / "config.yaml").read_text()
     assert config.splitlines()[:4] == [f"# {as_line(change)}" for change in changes]
     assert "from step 2: rl.lr 0.01 -&gt; 0.05" in page
-    assert load_config(Recipe, run / "config.yaml", [], of_run=True).rl.lr == 0.05
+    assert load_config(Recipe, run / "config.yaml", []).rl.lr == 0.05
     before = [(r["phase"], r["step"]) for r in rows(run)[: changes[0]["row"]]]
     start = ("editgrpo_val", -1)
     assert before == [start, ("editgrpo", 0), ("editgrpo", 1), ("editgrpo_val", 1)]

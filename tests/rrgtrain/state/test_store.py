@@ -9,7 +9,6 @@ import json
 import os
 import pickle
 import resource
-import shutil
 import threading
 import zlib
 from collections.abc import Callable
@@ -347,19 +346,14 @@ def test_a_disk_that_ends_within_a_file(room: int, tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["000001-rl"]
 
 
-OLDER = Path(__file__).parent / "format_1" / "resume" / "000001-sft-4"
-
-
-def test_a_checkpoint_of_format_1_is_read_and_checked(tmp_path: Path) -> None:
-    found = load_checkpoint(OLDER)
-    assert (found.about["stage"], found.state["step"]) == ("sft", 4)
-    weights, moments = found.state["weights"], found.state["loop"]["optimizer"]["state"]
-    assert weights and all(w.dtype == torch.float32 and w.ndim == 2 for w in weights.values())
-    assert len(moments) == len(weights) and float(moments[0]["step"]) == 4.0
-    broken = shutil.copytree(OLDER, tmp_path / "broken")
-    flip(broken / "tensors.safetensors")
-    with pytest.raises(ValueError, match="tensors.safetensors has another SHA-256 than when"):
-        load_checkpoint(broken)
+def test_a_checkpoint_of_another_format_is_broken(tmp_path: Path) -> None:
+    kept = SavingStore(tmp_path, 2)
+    kept.save("rl", state(1))
+    (path,) = tmp_path.iterdir()
+    manifest = json.loads((path / MANIFEST).read_text())
+    (path / MANIFEST).write_text(json.dumps({**manifest, "format": manifest["format"] - 1}))
+    with pytest.raises(ValueError, match="is not of format"):
+        load_checkpoint(path)
 
 
 def test_a_rank_may_look_before_the_first_has_made_the_directory(

@@ -4,7 +4,6 @@ weights so far. In one process; `test_resume` does the same with whole commands.
 from __future__ import annotations
 
 import dataclasses
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,20 +104,6 @@ def test_a_resume_with_fewer_steps_than_were_made_validates_and_ends(tmp_path: P
     _, seen, result = tuned(tmp_path / "cut", [0.1], resume=True, steps=3)
     assert len(seen) == 1 and result is not None
     assert (result.best_step, result.steps) == (2, 4)
-
-
-def test_a_run_goes_on_from_a_checkpoint_of_format_1(
-    alone: tuple[Policy, list[Weights], SftResult | None], tmp_path: Path
-) -> None:
-    """Written by `tuned(home, [0.5, CUT])` when checkpoints were safetensors of one rank."""
-    _, seen, result = alone
-    shutil.copytree(Path(__file__).parents[1] / "state" / "format_1", tmp_path / "run")
-    again, after, resumed = tuned(tmp_path / "run", [0.1, 0.2], resume=True)
-    assert resumed is not None and result is not None
-    assert (resumed.best_step, resumed.steps, resumed.best_value) == (2, 6, 0.5)
-    for found, wanted in ((after[0], seen[1]), (after[1], seen[2]), (adapter(again), seen[0])):
-        # to the same bits on the machine that wrote it
-        torch.testing.assert_close(found, wanted, rtol=0, atol=1e-3)
 
 
 class Before(NullCheckpointer):
