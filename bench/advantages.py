@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.harness import Bench
+from bench.harness import Agree, Bench
 from rrgkern import group_advantages
 from rrgkern.advantages.api import DEFAULT_EPS
 from rrgkern.advantages.reference import group_advantages_reference
@@ -64,5 +64,5 @@ def test_group_advantages(benchmark, batch, groups):
         # A reward read and an advantage written, validity read where there is any; of a group its
         # offset, its count and whether it is informative.
         bytes_moved=sequences * (4 + 4 + dropped) + groups * (8 + 8 + 1),
-        agree=(1, 1e-6),
+        agree=Agree(1, 1e-6),
     )

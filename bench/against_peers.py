@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from bench.batch import DRY, Batch, Sizes, draw_head, draw_logits
-from bench.harness import Bench
+from bench.harness import Agree, Bench
 from bench.peers import EPSILON, Peer, clip_loss
 from rrgkern import (
     PolicyLoss,
@@ -147,7 +147,8 @@ def head_of_peer(peer: Peer) -> Callable[..., tuple[Tensor, ...]]:
 
 for _bench in (trainable, frozen):
     _bench.provider("eager")(on_scored_rows(eager_head))
-    _bench.provider("compiled", device="cuda")(on_scored_rows(compiled_head))
+    # A peer too: its logits are rounded as eager's.
+    _bench.provider("compiled", device="cuda", peer=True)(on_scored_rows(compiled_head))
     _bench.provider("rrgkern")(fused_head("auto"))
     _bench.provider("rrgkern two rooms")(head_of_rooms)
     _bench.peers("head", head_of_peer)
@@ -186,8 +187,7 @@ def test_head(benchmark: Any, kind: str, head: str) -> None:
         # gradient. Rows that no gradient reaches need none.
         flops=active * product * (1 + gradients),
         rounds=ROUNDS,
-        agree=(gradients, TOLERANCE),
-        truth=on_scored_rows(exact_head),
+        agree=Agree(gradients, TOLERANCE, on_scored_rows(exact_head)),
     )
 
 
@@ -282,5 +282,5 @@ def test_logits(benchmark: Any, kind: str) -> None:
         # The active rows read once, the gradient of all of them written.
         bytes_moved=(active + rows) * sizes.vocabulary * DTYPE.itemsize,
         rounds=ROUNDS,
-        agree=(1, TOLERANCE),
+        agree=Agree(1, TOLERANCE),
     )

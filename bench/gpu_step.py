@@ -171,13 +171,14 @@ def updates(run: Path) -> list[dict[str, float]]:
 def planned(options: argparse.Namespace) -> dict[str, float]:
     """Return what `rrgtrain plan` says of these settings: the peak and the seconds by phase.
 
-    Of the whole model only: a plan knows no model of fewer layers.
+    Of the whole model on a card that a plan knows; else nothing.
     """
-    if options.tiny or options.layers != LAYERS:
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
+    card = next((name for name in ("h100", "h200", "l40s") if name.upper() in device), None)
+    if options.tiny or options.layers != LAYERS or card is None:
         return {}
     recipe = load_config(Recipe, RECIPE, settings(options))
-    machine = machine_of("h200" if "H200" in torch.cuda.get_device_name() else "h100")
-    plan = plan_stage(Setup.of(recipe, machine), "rl")
+    plan = plan_stage(Setup.of(recipe, machine_of(card)), "rl")
     seconds = {f"plan/seconds/{name}": value for name, value in plan.seconds.items()}
     return {"plan/peak_mib": plan.peak[1] / 2**20} | seconds
 
@@ -188,7 +189,7 @@ def summary(steps: list[dict[str, float]]) -> dict[str, float]:
     Medians of seconds by phase and by gap, and the largest peak."""
     later = steps[1:] or steps
     names = {name for row in later for name in row}
-    kept = sorted(n for n in names if n.startswith(("seconds/", "speed/", "tokens/")) or "gap" in n)
+    kept = sorted(n for n in names if n.startswith(("seconds/", "speed/")) or "gap" in n)
     found = {n: statistics.median(row[n] for row in later if n in row) for n in kept}
     return found | {"peak_mib": max(row["memory/peak_mib"] for row in steps), "steps": len(steps)}
 

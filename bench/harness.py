@@ -26,7 +26,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,6 +41,19 @@ tables: list[tuple[str, list[dict[str, Any]]]] = []
 
 # None when a provider can run on the device, else why not.
 WhyNot = Callable[[torch.device], str | None]
+
+
+class Agree(NamedTuple):
+    """Say which of the tensors that providers return must be alike, and how much.
+
+    The first `tensors` are compared: ‖difference‖ ≤ tolerance · ‖wanted‖.
+    """
+
+    tensors: int
+    tolerance: float
+    truth: timing.Provider | None = None
+    """Wanted in the baseline's place, in more digits, where the baseline's own rounding is above
+    the tolerance; a peer may then be 1.5 times as far off as the baseline."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +169,7 @@ class Bench:
         bytes_moved: float = 0.0,
         flops: float = 0.0,
         rounds: int = 20,
-        agree: tuple[int, float] | None = None,
-        truth: timing.Provider | None = None,
+        agree: Agree | None = None,
     ) -> list[dict[str, Any]]:
         """Measure every available provider and append one row for each.
 
@@ -174,13 +186,9 @@ class Bench:
             bytes_moved, flops: the least traffic and work of the problem. They give the floor,
                 from ceilings measured in the same run.
             rounds: timed rounds, after two that are not counted.
-            agree: (k, tolerance): the first k tensors that a provider returns must be those of
-                the baseline, ‖difference‖ ≤ tolerance · ‖baseline‖. A peer that computes
-                something else, or fails, is listed and not timed; of the others it is an error.
-                The difference of an inexact provider is recorded whatever it is.
-            truth: what is compared with in the baseline's place, in more digits, where the
-                baseline's own rounding is above the tolerance. Then 1.5 times the baseline's
-                difference is allowed too.
+            agree: what providers must return. A peer that computes something else, or fails, is
+                listed and not timed; of the others it is an error. The difference of an inexact
+                provider is recorded whatever it is.
 
         Returns:
             The rows, also in `benchmark.extra_info`.
@@ -188,7 +196,7 @@ class Bench:
         first = make_inputs(0)
         device = timing.device_of(first)
         runs, missing = self.available(device)
-        differences, slow = self._check(runs, missing, first, agree, truth or runs[self.baseline])
+        differences, slow = self._check(runs, missing, first, agree)
         fresh = {name: f for name in runs if (f := self._entries[name].fresh)}
         if benchmark.disabled:
             benchmark.pedantic(lambda: None)
@@ -233,23 +241,23 @@ class Bench:
         runs: dict[str, timing.Provider],
         missing: dict[str, str],
         inputs: timing.Inputs,
-        agree: tuple[int, float] | None,
-        truth: timing.Provider,
+        agree: Agree | None,
     ) -> tuple[dict[str, float], dict[str, str]]:
         """Run each provider once; moves peers that fail or differ from `runs` to `missing`.
 
         Returns differences from the baseline, and the ops that a reference served, by provider.
         """
         differences, slow = dict[str, float](), dict[str, str]()
-        count, tolerance = agree or (0, 0.0)
+        count, tolerance, truth = agree or Agree(0, 0.0)
+        of_peers = tolerance
         with dispatch.slow_paths() as ops:
             found = _leading(runs[self.baseline](*inputs), count)
         slow |= {self.baseline: _names(ops)} if ops else {}
         wanted = found
-        if agree and truth is not runs[self.baseline]:
+        if truth:
             wanted = _leading(truth(*inputs), count)
             differences[self.baseline] = max(map(_difference, found, wanted), default=0.0)
-            tolerance = max(tolerance, 1.5 * differences[self.baseline])
+            of_peers = max(tolerance, 1.5 * differences[self.baseline])
         del found
         for name, provider in list(runs.items()):
             if name == self.baseline:
@@ -270,8 +278,9 @@ class Bench:
             if not agree:
                 continue
             differences[name] = max(map(_difference, found, wanted), default=0.0)
-            if entry.exact and not differences[name] <= tolerance:
-                problem = f"differs from {self.baseline} by {differences[name]:.2g}"
+            if entry.exact and not differences[name] <= (of_peers if entry.peer else tolerance):
+                problem = f"differs from {'the truth' if truth else self.baseline}"
+                problem += f" by {differences[name]:.2g}"
                 if not entry.peer:
                     raise AssertionError(f"{self.room}: {name} {problem}, allowed {tolerance:.2g}")
                 missing[name] = f"{problem}: not timed"

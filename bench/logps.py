@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bench.batch import DRY, KINDS
-from bench.harness import Bench
+from bench.harness import Agree, Bench
 from bench.peers import Peer
 from rrgkern import linear_token_logps, token_logps
 
@@ -119,7 +119,7 @@ def test_from_logits(benchmark, which):
         # Read once; of the gradient all is written, and the active rows are read again for it.
         bytes_moved=logits_bytes * (2 + active),
         rounds=20 if CUDA else 5,
-        agree=(1, 0.02),
+        agree=Agree(1, 0.02),
     )
 
 
@@ -210,5 +210,5 @@ def test_from_hidden(benchmark, shape, frozen):
         case="forward+backward, frozen head" if frozen else "forward+backward",
         flops=rows * product + active * product * (2 if frozen else 3),
         rounds=20 if CUDA or vocabulary < 10_000 else 5,
-        agree=(1 if frozen else 2, 0.05 if CUDA else 1e-3),
+        agree=Agree(1 if frozen else 2, 0.05 if CUDA else 1e-3),
     )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bench.batch import DRY, Sizes, draw_layout
-from bench.harness import Bench
+from bench.harness import Agree, Bench
 from bench.peers import Peer
 from rrgkern import PolicyLoss, loss_scale, policy_loss
 
@@ -172,5 +172,5 @@ def test_forward_and_backward(benchmark, kind, variant):
         # logps, old and ref read, the mask too where there is one; the coefficient written, then
         # read and written again scaled.
         bytes_moved=SIZES.positions * (6 * 4 + masked),
-        agree=(1, 1e-4),
+        agree=Agree(1, 1e-4),
     )

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bench.batch import DRY, Batch, Sizes, draw_logits
-from bench.harness import Bench
+from bench.harness import Agree, Bench
 from rrgkern import PolicyLoss, policy_loss, policy_loss_from_logits, token_logps
 
 CUDA = torch.cuda.is_available()
@@ -125,5 +125,5 @@ def test_forward_and_backward(benchmark: Any, kind: str) -> None:
         # The scored rows read once, the gradient of all of them written.
         bytes_moved=(scored + rows) * SIZES.vocabulary * DTYPE.itemsize,
         rounds=20 if CUDA else 5,
-        agree=(1, 0.02),
+        agree=Agree(1, 0.02),
     )

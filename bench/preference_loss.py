@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.harness import Bench
+from bench.harness import Agree, Bench
 from rrgkern import PreferencePairs, oracle_pairs, preference_loss
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -74,5 +74,5 @@ def test_preference_loss(benchmark, prompts):
         case="LN-DPO, forward+backward",
         # logps and ref read, the coefficient written, read and written again scaled.
         bytes_moved=tokens * 5 * 4,
-        agree=(1, 1e-4),
+        agree=Agree(1, 1e-4),
     )

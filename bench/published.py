@@ -63,17 +63,8 @@ def newest(path: Path) -> list[dict[str, Any]]:
     kept: dict[str, dict[str, Any]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
-        names = (
-            "room",
-            "case",
-            "bench",
-            "model",
-            "batch",
-            "provider",
-            "members",
-            "pixels",
-            "layers",
-        )
+        names = ["room", "case", "bench", "model", "batch"]
+        names += ["provider", "members", "pixels", "layers"]
         kept[json.dumps([row.get(name) for name in names])] = row
     return list(kept.values())
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.batch import DRY
-from bench.harness import Bench
+from bench.harness import Agree, Bench
 from rrgkern import linear_policy_loss, linear_token_logps, token_logps
 
 CUDA = torch.cuda.is_available()
@@ -108,7 +108,7 @@ def test_mean_cross_entropy(benchmark: Any, shape: tuple[int, int, int]) -> None
         case="mean cross entropy, forward+backward",
         flops=6 * rows * width * vocabulary,
         rounds=ROUNDS,
-        agree=(2, TOLERANCE),
+        agree=Agree(2, TOLERANCE),
     )
 
 
@@ -148,7 +148,7 @@ def test_logps_and_entropy(benchmark: Any, shape: tuple[int, int, int]) -> None:
         case="log-probs and entropy, forward+backward",
         flops=8 * rows * width * vocabulary,
         rounds=ROUNDS,
-        agree=(2, TOLERANCE),
+        agree=Agree(2, TOLERANCE),
     )
 
 
@@ -190,5 +190,5 @@ def test_from_logits(benchmark: Any, shape: tuple[int, int]) -> None:
         # Read for the sum and again for the gradient, which is written.
         bytes_moved=3 * rows * vocabulary * DTYPE.itemsize,
         rounds=ROUNDS,
-        agree=(1, TOLERANCE),
+        agree=Agree(1, TOLERANCE),
     )

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.harness import Bench
+from bench.harness import Agree, Bench
 from rrgkern import (
     AttentionLayout,
     SharedPrefixBatch,
@@ -135,5 +135,5 @@ def test_decoder_layer(benchmark, shape):
         case="decoder layer, forward+backward",
         rounds=10,
         # bf16 rounds the attention of each layout by itself.
-        agree=(6, 0.05 if DEVICE == "cuda" else 1e-3),
+        agree=Agree(6, 0.05 if DEVICE == "cuda" else 1e-3),
     )

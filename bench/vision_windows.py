@@ -18,7 +18,7 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
 )
 
 from bench.batch import DRY
-from bench.harness import Bench
+from bench.harness import Agree, Bench
 from rrgtrain.policy import PACKED_WINDOWS
 
 CUDA = torch.cuda.is_available()
@@ -85,5 +85,5 @@ def test_tower(benchmark: Any, case: str) -> None:
         dtype=DTYPE,
         case=f"{case}, forward+backward",
         rounds=20 if CUDA else 5,
-        agree=(1, 0.05 if CUDA else 1e-4),
+        agree=Agree(1, 0.05 if CUDA else 1e-4),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 from pathlib import Path
@@ -182,7 +183,7 @@ def test_a_peer_that_fails_or_differs_is_listed_and_not_timed(bench, tmp_path):
         shape={},
         dtype=torch.float32,
         rounds=2,
-        agree=(1, 0.1),
+        agree=harness.Agree(1, 0.1),
     )
     assert [row["provider"] for row in result] == ["eager", "rough"]
     assert result[1]["difference"] == pytest.approx(0.25)
@@ -192,10 +193,40 @@ def test_a_peer_that_fails_or_differs_is_listed_and_not_timed(bench, tmp_path):
     assert [row["provider"] for row in written(tmp_path)] == ["eager", "rough"]
 
 
+def test_where_the_baseline_rounds_all_are_held_to_the_truth(bench):
+    """Eager is 0.1 off: peers may be 1.5 times as far, ours within the tolerance all the same."""
+
+    def power(x, factor=1.0):
+        return factor * (x @ x @ x @ x @ x).sum()
+
+    def differences(ours: float) -> dict[str, float]:
+        made = harness.Bench("planted")
+        for name, factor in (("eager", 1.1), ("ours", ours), ("near", 1.14), ("far", 1.16)):
+            peer = name in ("near", "far")
+            made.provider(name, peer=peer)(functools.partial(power, factor=factor))
+        harness.tables.clear()
+        rows = made.compare(
+            Fixture(),
+            lambda seed: (torch.ones(8, 8),),
+            shape={},
+            dtype=torch.float32,
+            rounds=2,
+            agree=harness.Agree(1, 0.05, power),
+        )
+        return {row["provider"]: row["difference"] for row in rows}
+
+    wanted = {"eager": 0.1, "ours": 0.01, "near": 0.14}
+    assert differences(ours=1.01) == pytest.approx(wanted, abs=1e-4)
+    notes = {row["provider"]: row.get("note") for row in harness.tables[0][1]}
+    assert notes["far"] == "differs from the truth by 0.16: not timed"
+    with pytest.raises(AssertionError, match="ours differs from the truth by 0.06, allowed 0.05"):
+        differences(ours=1.06)
+
+
 def test_a_provider_of_ours_that_differs_or_fails_is_an_error(bench):
     def run() -> None:
         inputs = (torch.ones(8, 8),)
-        options = {"shape": {}, "dtype": torch.float32, "agree": (1, 1e-3)}
+        options = {"shape": {}, "dtype": torch.float32, "agree": harness.Agree(1, 1e-3)}
         bench.compare(Fixture(disabled=True), lambda seed: inputs, **options)
 
     with pytest.raises(AssertionError, match="planted: ours differs from eager by .*, allowed"):
@@ -225,7 +256,7 @@ def test_a_provider_that_overwrites_gets_fresh_inputs(bench):
         seen.append(float(x.sum()))
         return (x @ x @ x @ x @ x).sum(), x.zero_()
 
-    compare(bench, Fixture(), agree=(1, 10.0))
+    compare(bench, Fixture(), agree=harness.Agree(1, 10.0))
     # Each copy of the inputs is as it was drawn: full of its seed.
     copies = timing.rotation(make_inputs(0))
     assert set(seen) <= {256.0 * 256.0 * seed for seed in range(copies)}

@@ -116,6 +116,31 @@ def test_the_page_draws_fresh_rows_alone(monkeypatch: pytest.MonkeyPatch) -> Non
     )
 
 
+def test_the_first_page_quotes_rows_of_the_gpu() -> None:
+    path = ROOT / "bench/results/nvidia-h100-80gb-hbm3.jsonl"
+    rows = published.newest(path)
+    page = (ROOT / "README.md").read_text("utf-8")
+    quoted = {
+        "from logits, in place": ("policy_loss_from_logits", "dense, forward+backward"),
+        "with the head, 26 %": ("linear_policy_loss", "domain, trainable head, forward+backward"),
+        "with the head, every": ("linear_policy_loss", "dense, trainable head, forward+backward"),
+    }
+    for start, (room, case) in quoted.items():
+        line = next(line for line in page.splitlines() if line.startswith(f"| {start}"))
+        of_case = [row for row in rows if (row["room"], row["case"]) == (room, case)]
+        best = {"liger-triton", "cce-exact"} & {row["provider"] for row in of_case}
+        ours = "rrgkern in place" if room.endswith("logits") else "rrgkern"
+        cells = line.replace("*", "").split("|")[2:6]
+        for cell, name in zip(cells, (ours, "eager", "compiled", *best), strict=True):
+            (row,) = (row for row in of_case if row["provider"] == name)
+            mib = f"{row['peak_mib']:.1f}" if row["peak_mib"] < 0.5 else f"{row['peak_mib']:,.0f}"
+            assert f"{row['p50_ms']:.1f} ms, {mib} MiB" in cell, (start, name)
+    (step,) = (row for row in rows if row["room"] == "update_step" and row["layers"] == 36)
+    assert f"update {step['seconds/update']:.1f} s" in page
+    assert f"sampling by transformers {step['seconds/rollout']:.1f} s" in page.replace("\n", " ")
+    assert f"{step['peak_mib'] / 1024:.1f} GiB" in page
+
+
 def every(name: str) -> list[dict]:
     wanted = {
         "update_step": ("cpu", "bench", "update_step"),

@@ -11,8 +11,6 @@ from bench.update_step import Case
 # CPU time of one process, four groups 1.25. With DTensors in AdamW and clipping, which test_optim
 # refuses, they took 1.21 and 1.29: this test would not see it.
 SMALLEST = Case(groups=8, members=10, length=64, pixels=560)
-# Beside two busy processes 1.31 was seen; ranks that each do all of the work take about 4.
-BUSY = 1.6
 
 
 @pytest.mark.gate
@@ -21,16 +19,16 @@ def test_four_ranks_have_the_gradients_and_the_core_seconds_of_one(
 ) -> None:
     """CPU time, since the clock's says nothing on a busy machine; both worlds take turns.
 
-    More turns are taken while the least of them is above `CORES`, the bound of an idle machine.
+    Beside other tests, the least of two turns was up to 1.31: there, more turns are taken.
     """
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # of the processes that are started
-    found = compare(SMALLEST, rounds=10, counts=(1, 4), enough=CORES)
+    found = compare(SMALLEST, rounds=20, counts=(1, 4), enough=CORES)
     # other orders of summation in fp32: 3e-7 was seen
     apart = found["gradient_difference_4"]
     assert apart < 1e-6, f"gradients of four ranks are {apart:.1e} of their norm from those of one"
     ratio, more = found["core_seconds_4"], found["core_seconds_more_4"]
-    assert ratio <= BUSY, (
+    assert ratio <= CORES, (
         f"four ranks take {ratio:.3f} times the CPU time of one process for {SMALLEST}, "
-        f"{more:.2f} s more; wanted at most {BUSY} (1.13 to 1.18, 0.3 to 0.4 s more, on "
+        f"{more:.2f} s more; wanted at most {CORES} (1.13 to 1.18, 0.3 to 0.4 s more, on "
         "an idle machine)"
     )

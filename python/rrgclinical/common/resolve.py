@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
-from rrgclinical.common.errors import UserError
+from rrgclinical.common.errors import UserError, cause_line
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -67,3 +67,16 @@ def choose(
     hint = hint or nearest(name, known)
     unknown = f"{setting}={name!r} is unknown; {hint}choose {', '.join(known)}"
     return resolve(name, f"{setting}={name}", unknown, mend)
+
+
+def call(function: Callable[..., Any], setting: str, mend: str, *given: Any) -> Any:
+    """Call a function of one's own with `given`; UserError for whatever it raises.
+
+    setting, mend: as in `resolve`.
+    """
+    try:
+        return function(*given)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{setting} failed: {cause_line(error)}; {mend}") from error

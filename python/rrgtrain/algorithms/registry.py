@@ -6,8 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import replace
 
-from rrgclinical.common.errors import cause_line
-from rrgclinical.common.resolve import choose
+from rrgclinical.common.resolve import call, choose
 from rrgtrain.algorithms import ditpo, editgrpo, grpo, orapo
 from rrgtrain.algorithms.base import Algorithm, Layer
 from rrgtrain.errors import UserError
@@ -63,12 +62,8 @@ def _checked(name: str, function: Callable[..., object]) -> Layer:
     ]
 
     def layer(recipe: Recipe, inner: Algorithm) -> Algorithm:
-        try:
-            built = function(recipe, inner) if len(positional) > 1 else function(recipe)
-        except UserError:
-            raise
-        except Exception as error:
-            raise UserError(f"rl.algorithm={name} failed: {cause_line(error)}; {_MEND}") from error
+        given = (recipe, inner) if len(positional) > 1 else (recipe,)
+        built = call(function, f"rl.algorithm={name}", _MEND, *given)
         if not isinstance(built, Algorithm):
             raise UserError(
                 f"rl.algorithm={name} returned a {type(built).__name__}; "

@@ -46,7 +46,7 @@ def as_table(setup: Setup, plans: Sequence[StagePlan]) -> str:
             *_parts("disk", plan.disk, ("run",)),
             "",
             "tokens of a step: " + ", ".join(f"{k} {v:,}" for k, v in plan.tokens.items()),
-            f"seconds of a step ({UNMEASURED}): "
+            "seconds of a step (estimated): "
             + ", ".join(f"{k} {v:.2f}" for k, v in plan.seconds.items() if v),
             f"a step {plan.step:.1f} s, {plan.steps:,} steps {_hours(plan.step * plan.steps)}, "
             "validation apart",

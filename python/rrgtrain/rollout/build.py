@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from rrgclinical.common.errors import cause_line
-from rrgclinical.common.resolve import choose
+from rrgclinical.common.resolve import call, choose
 from rrgtrain.errors import UserError
 from rrgtrain.policy.policy import Policy
 from rrgtrain.rollout.engine import RolloutEngine
@@ -45,12 +44,7 @@ def build_engine(recipe: Recipe, policy: Policy, directory: Path) -> RolloutEngi
     build = find_engine(name)
     if name in ENGINES:
         return build(recipe, policy, directory)
-    try:
-        engine = build(recipe, policy, directory)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"rollout.engine={name} failed: {cause_line(error)}; {_MEND}") from error
+    engine = call(build, f"rollout.engine={name}", _MEND, recipe, policy, directory)
     if not isinstance(engine, RolloutEngine):
         raise UserError(
             f"rollout.engine={name} returned a {type(engine).__name__}; return an "

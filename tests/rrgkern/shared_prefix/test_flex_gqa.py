@@ -54,8 +54,13 @@ def outcome(
 
 
 def compare(
-    sizes: list[tuple[int, list[int]]], heads: tuple[int, int], width: int, dtype: torch.dtype
+    sizes: list[tuple[int, list[int]]],
+    heads: tuple[int, int],
+    width: int,
+    dtype: torch.dtype,
+    roundings: int = 1,
 ) -> None:
+    """roundings: of the largest row, which each row may be off beside twice eager's error."""
     batch = pack(sizes, 10**4, 128)
     given = leaves(batch, heads, width)
     mask = shared_prefix_block_mask(batch)
@@ -70,9 +75,7 @@ def compare(
     ours, eager = (outcome(attend, batch, given, dtype) for attend in (packed, dense))
     truth = outcome(dense, batch, given, torch.float64)
     for got, same_dtype, exact in zip(ours, eager, truth, strict=True):
-        # Two roundings of the largest row: a key's gradient is a sum over heads and members, in
-        # another order than SDPA's.
-        tiny = 2 * torch.finfo(dtype).eps * float(exact.norm(dim=1).max())
+        tiny = roundings * torch.finfo(dtype).eps * float(exact.norm(dim=1).max())
         assert_close_to_truth(got, same_dtype, exact, tiny=tiny)
 
 
@@ -90,7 +93,8 @@ def test_the_uncompiled_form(
     sizes: list[tuple[int, list[int]]], heads: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uncompiled(monkeypatch)
-    compare(sizes, heads, 4, torch.float32)
+    # An H100's SDPA sums a key's gradient over heads and members in another order: 1.14 was seen.
+    compare(sizes, heads, 4, torch.float32, 2 if DEVICE == "cuda" else 1)
 
 
 @RATIOS

@@ -41,7 +41,7 @@ def test_it_prints_a_table_without_weights_or_gpu(capsys: pytest.CaptureFixture[
         assert wanted in out
     models = next(line for line in out.splitlines() if "reward models (chexbert" in line)
     assert models.endswith("unmeasured")
-    assert "seconds of a step (unmeasured)" in out
+    assert "seconds of a step (estimated)" in out
 
 
 def test_the_page_prints_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
