@@ -8,7 +8,7 @@ from tests.house.planted_tools import MAKEFILE, PYPROJECT, TOOLS
 SOUND = {
     "pyproject.toml": PYPROJECT,
     "Makefile": MAKEFILE,
-    ".ci/run": "for target in lint test; do\n  make $target\ndone\n",
+    ".ci/run": "stages lint test\n",
     "README.md": "# Name\n",
     "CONTRIBUTING.md": (
         "# Contributing\n\n## A map\n\n```\n"

@@ -103,14 +103,14 @@ TOOLS = [
     (
         "checks_run_in_ci",
         ".ci/run",
-        "for target in lint test parity; do\n",
+        "stages lint test parity\n",
         ".ci/run makes parity, which the Makefile does not have",
     ),
     (
         "checks_run_in_ci",
         ".ci/run",
-        "for target in lint test help; do\n",
+        "stages lint test help\n",
         "make help runs in .ci/run: take it off NOT_IN_CI",
     ),
-    ("checks_run_in_ci", ".ci/run", "for target in lint; do\n", "make test does not run in"),
+    ("checks_run_in_ci", ".ci/run", "stages lint\n", "make test does not run in"),
 ]
