@@ -251,9 +251,9 @@ from tests.rrgtrain.policy.common import tiny_policy
 image = (ImageRef(Path(sys.argv[1]), "frontal"),)
 studies = [Study(f"s{i}", "train", "Normal.", None, image) for i in range(50_000)]
 loader = PromptLoader(tiny_policy(), "short", DataSettings(cache_mib=int(sys.argv[2])))
-steps = ([studies[i] for i in batch_indices(50_000, 4, step, 0)] for step in range(501))
+steps = ([studies[i] for i in batch_indices(50_000, 4, step, 0)] for step in range(151))
 for step, prompts in enumerate(loader.ahead(steps)):
-    if step in (50, 500):
+    if step in (50, 150):
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         print(pages * resource.getpagesize())
 """
